@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from deployed_cases import frames_of, results_of, run_local, tables_of
-from fedcohort.study import saved
-from fedcohort.study.deployed import Terms
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.results import saved
 
 SURVIVAL, GRADE = "{time: time, event: cens}", "{y: tgrade, type: category}"
 ARMS = "[{method: kmeans, restarts: 5}]"

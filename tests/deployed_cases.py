@@ -19,18 +19,16 @@ from fedcohort.runtime.remote import remote
 from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.secure.context import Identity
-from fedcohort.study.deployed import (
-    LocalSites,
-    SiteTable,
-    Terms,
-    evaluation,
-    open_session,
-    run,
-)
-from fedcohort.study.deployed.evaluation import Found
-from fedcohort.study.deployed.judging import Said
-from fedcohort.study.engine import Problem, Run, fit_once
-from fedcohort.study.layout import seed_of
+from fedcohort.study.at_site.judging import Said
+from fedcohort.study.at_site.sessions import open_session
+from fedcohort.study.at_site.table import SiteTable
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.judge.summed import evaluation
+from fedcohort.study.judge.summed.evaluation import Found
+from fedcohort.study.run.engine import Problem, Run, fit_once
+from fedcohort.study.run.network_runner import run
+from fedcohort.study.sites.layout import seed_of
+from fedcohort.study.sites.sites import LocalSites
 from loopback import LoopbackLine
 
 NAMES = ("bergen", "oslo", "tromsø")

@@ -20,7 +20,7 @@ from fedcohort.data.describe.agreed import OTHERS
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.groups import hidden_levels
-from fedcohort.study.face import Cohort
+from fedcohort.study.api import Cohort
 
 LEVELS = {"a": ("p", "q"), "b": ("u", "v", "w"), "c": ("I", "II", "III")}
 DICTIONARY = {k: {"type": "category", "levels": list(v)} for k, v in LEVELS.items()}

@@ -18,7 +18,7 @@ from fedcohort.protocol.line import Silence
 from fedcohort.protocol.wire import decode, encode
 from fedcohort.runtime.calls import Request
 from fedcohort.secure.trust import Trust
-from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.file.terms import Terms
 
 DICTIONARY = """
 variables:
@@ -205,7 +205,7 @@ class Hospital:
 
 def request(run: str, session: str = "count", step: str | None = None, **change) -> bytes:
     """Return the bytes of one call; by default the first of a study that any site can answer."""
-    from fedcohort.study.deployed.counting import STEPS
+    from fedcohort.study.at_site.counting import STEPS
 
     first = STEPS[0]
     given = {

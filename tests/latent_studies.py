@@ -10,10 +10,10 @@ import yaml
 
 from deployed_cases import results_of, run_local, tables_of
 from fedcohort.data.read.simulated_views import dictionary_of, multiview
-from fedcohort.study import saved
-from fedcohort.study.deployed import Terms
-from fedcohort.study.engine import Problem
-from fedcohort.study.judges.latent import Latent
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.judge.pooled.latent import Latent
+from fedcohort.study.results import saved
+from fedcohort.study.run.engine import Problem
 
 NAMES = ("bergen", "oslo", "tromsø")
 #: 360 patients; 9 numbers in three views.

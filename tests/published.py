@@ -22,9 +22,9 @@ import pandas as pd
 
 import fedcohort as fc
 from fedcohort.data.describe import OTHERS
-from fedcohort.study import runner
-from fedcohort.study.cohort import TEST, TRAINING
-from fedcohort.study.layout import lay_out, test_rows
+from fedcohort.study.run import runner
+from fedcohort.study.sites.cohort import TEST, TRAINING
+from fedcohort.study.sites.layout import lay_out, test_rows
 
 REASONS = ("missing outcome", "time not above 0")
 STUDY = """\

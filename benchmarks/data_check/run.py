@@ -95,7 +95,7 @@ def with_pandas(folder):
 
 
 def with_fedcohort(folder):
-    import fedcohort.study.layout  # noqa: F401 - imports are not what is measured
+    import fedcohort.study.sites.layout  # noqa: F401 - imports are not what is measured
     from fedcohort.data import check, prepare
     from fedcohort.data.read import sources
     from fedcohort.data.read.dictionaries import read_dictionary

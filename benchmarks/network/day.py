@@ -56,7 +56,8 @@ from chaos import DAY, Clock, library
 
 import linked
 import published
-from fedcohort.study.deployed import SiteTable, Terms
+from fedcohort.study.at_site.table import SiteTable
+from fedcohort.study.file.terms import Terms
 from network import struck
 from network.parties import Parties, Party, shares
 from network.struck import Broken

@@ -39,8 +39,10 @@ from fedcohort.network.kits import Kit
 from fedcohort.runtime.remote import remote
 from fedcohort.secure.channel import Caller
 from fedcohort.secure.trust import Trust
-from fedcohort.study.deployed import LocalSites, SiteTable, Terms
-from fedcohort.study.deployed import run as run_deployed
+from fedcohort.study.at_site.table import SiteTable
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.run.network_runner import run as run_deployed
+from fedcohort.study.sites.sites import LocalSites
 from network.parties import SITES, Parties, environment, shares
 from network.wires import until
 

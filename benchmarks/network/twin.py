@@ -20,8 +20,11 @@ import yaml
 
 import fedcohort as fc
 from fedcohort.data.read import sources
-from fedcohort.study import runner
-from fedcohort.study.deployed import LocalSites, SiteTable, Terms, run
+from fedcohort.study.at_site.table import SiteTable
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.run import runner
+from fedcohort.study.run.network_runner import run
+from fedcohort.study.sites.sites import LocalSites
 
 STUDY = {
     "survival": ("gbsg2", {"time": "time", "event": "cens"},

@@ -55,7 +55,7 @@ from fedcohort.secure.channel.callee import Callee
 from fedcohort.secure.channel.caller import Caller
 from fedcohort.secure.layout import Layout
 from fedcohort.secure.trust import Trust
-from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.file.terms import Terms
 from hospital import Hospital, request
 from loopback import LoopbackLine
 

@@ -32,7 +32,7 @@ from fedcohort.models.losses import PartialLikelihood
 from fedcohort.models.network import Mlp, initial, network
 from fedcohort.protocol import registry
 from fedcohort.protocol.private import Dp
-from fedcohort.study.engine import Problem, Run, fit_once
+from fedcohort.study.run.engine import Problem, Run, fit_once
 
 ITEM = "inversion / membership"
 TARGET = "0 of 8 records; AUC ≤ 0.55 with its interval at ε ≤ 4"

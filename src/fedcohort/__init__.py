@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         SiteUnavailable,
         StudyError,
     )
-    from fedcohort.study.face import Cohort, Fit, fit, load, simulate
+    from fedcohort.study.api import Cohort, Fit, fit, load, simulate
     from fedcohort.study.study import Results, Study
 
 __version__ = VERSION
@@ -44,7 +44,7 @@ _WHERE = {
         ),
         "fedcohort.protocol.errors",
     ),
-    **dict.fromkeys(("Cohort", "Fit", "fit", "load", "simulate"), "fedcohort.study.face"),
+    **dict.fromkeys(("Cohort", "Fit", "fit", "load", "simulate"), "fedcohort.study.api"),
     **dict.fromkeys(("Results", "Study"), "fedcohort.study.study"),
 }  # fmt: skip
 

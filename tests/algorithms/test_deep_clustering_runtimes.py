@@ -16,7 +16,7 @@ from fedcohort.models.network import initial
 from fedcohort.protocol import SettingError, VerbRefused, registry
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.journal import Journal
-from fedcohort.study.warnings import free_parameters
+from fedcohort.study.run.warnings import free_parameters
 
 X, GROUP = groups(120)
 PARTS = split(X, np.arange(len(X)) % 3)

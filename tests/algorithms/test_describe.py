@@ -16,7 +16,7 @@ import fedcohort as fc
 from fedcohort.data.describe.bins import safe_bins
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.protocol import DataError, InputError, NotSupported, SettingError
-from fedcohort.study.face import Cohort
+from fedcohort.study.api import Cohort
 
 LEVELS = ("I", "II", "III")
 SPEC = {

@@ -30,7 +30,7 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.prepare.encode import Encoded
 from fedcohort.protocol import Refused, SettingError, Site
 from fedcohort.protocol.step import entropy
-from fedcohort.study.face import Cohort
+from fedcohort.study.api import Cohort
 
 NUMBERS = {"age": 12.0, "resp_rate": 4.0, "sbp": 18.0, "dbp": 11.0, "glucose": 1.6}
 MEANS = {"age": 62.0, "resp_rate": 18.0, "sbp": 128.0, "dbp": 77.0, "glucose": 6.0}

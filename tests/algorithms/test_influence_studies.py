@@ -15,7 +15,7 @@ from fedcohort.protocol import DataError, Refused
 from fedcohort.protocol.arguments import Arguments
 from fedcohort.protocol.host import Call
 from fedcohort.runtime.local import local
-from fedcohort.study.deployed.bounds import Bounds
+from fedcohort.study.at_site.bounds import Bounds
 from fedcohort.training.coalitions import judge_here
 
 ARMS = {

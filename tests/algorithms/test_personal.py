@@ -20,8 +20,8 @@ from fedcohort.protocol import Dp, Refused, Task
 from fedcohort.protocol.arguments import Arguments
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.registry import find
-from fedcohort.study.deployed.bounds import Bounds
-from fedcohort.study.private import releases
+from fedcohort.study.at_site.bounds import Bounds
+from fedcohort.study.run.private import releases
 from fedcohort.training.personal import WAYS
 from fedcohort.training.personal.steps import tell_personal
 from on_intervals import hazard_at

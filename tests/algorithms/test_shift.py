@@ -24,7 +24,7 @@ from fedcohort.data.prepare.encode import Encoded
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.protocol import DataError, Refused, Site
 from fedcohort.protocol.step import entropy, mark_of
-from fedcohort.study.face import Cohort
+from fedcohort.study.api import Cohort
 from fedcohort.training import disclosure
 
 LEVELS = ["I", "II", "III"]

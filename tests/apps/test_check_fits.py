@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedcohort.study import rehearsal
+from fedcohort.study.run import rehearsal
 from fedcohort.study.study import Study
 from in_process import command
 

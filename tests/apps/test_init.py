@@ -12,7 +12,8 @@ from fedcohort.apps import init
 from fedcohort.data.outcome import Category, Continuous, Survival
 from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.protocol import DataError, StudyError
-from fedcohort.study import layout, plan, yamlfile
+from fedcohort.study.file import plan, yamlfile
+from fedcohort.study.sites import layout
 from in_process import command
 
 

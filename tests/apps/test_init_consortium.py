@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedcohort.study.deployed import Terms
+from fedcohort.study.file.terms import Terms
 from in_process import command
 
 

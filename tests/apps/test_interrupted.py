@@ -15,8 +15,8 @@ import pytest
 
 import in_process
 from command_line import COMMAND, RUN, running, without_times
-from fedcohort.study import runner
-from fedcohort.study.runner import locked
+from fedcohort.study.run import runner
+from fedcohort.study.run.runner import locked
 
 TUNED = """\
 study: tuned

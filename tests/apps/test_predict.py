@@ -20,7 +20,7 @@ from command_line import COMMAND
 from fedcohort.apps.predictions import predict
 from fedcohort.data.read import sources
 from fedcohort.protocol import DataError, StudyError
-from fedcohort.study.saved import round_times
+from fedcohort.study.results.saved import round_times
 
 SAMPLE = sources.load("sample:gbsg2", Path())
 

@@ -10,7 +10,7 @@ import fedcohort as fc
 from fedcohort.audit.membership import attacks
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.protocol import registry
-from fedcohort.study.engine import Problem, Run, fit_once
+from fedcohort.study.run.engine import Problem, Run, fit_once
 
 
 def patients(n: int, p: int) -> pd.DataFrame:

@@ -30,7 +30,7 @@ from fedcohort.runtime.remote import remote
 from fedcohort.runtime.reply_store import Answers, StateStore
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.secure.context import Identity
-from fedcohort.study import private
+from fedcohort.study.run import private
 from loopback import LoopbackLine
 
 

@@ -82,7 +82,7 @@ def _number(cell: str) -> bool:
 
 
 def test_the_files_of_a_run_hold_no_formula_and_are_read_as_they_were_given(tmp_path):
-    from fedcohort.study import results
+    from fedcohort.study.results import files as results
 
     rows = [{"arm": "=a", "scenario": "@s", "repeat": 0, "site": "-cmd", "metrics": {"m": -0.5}}]
     results._metrics(tmp_path / "metrics.csv", rows)

@@ -13,7 +13,7 @@ import pytest
 import doc_pages
 import fedcohort as fc
 from fedcohort.data.read.sources import MEMORY
-from fedcohort.study import plan, yamlfile
+from fedcohort.study.file import plan, yamlfile
 
 PAGE = (doc_pages.DOCS / "data.md").read_text(encoding="utf-8")
 REST = "study: own\narms: [{method: cox}]\nevaluate: {repeats: 1}\n"

@@ -28,7 +28,7 @@ from fedcohort.network.policy import Config
 from fedcohort.network.study_offer import Offer, offer
 from fedcohort.protocol.line import Answering, Silence
 from fedcohort.secure.channel import Callee
-from fedcohort.study.deployed import Terms
+from fedcohort.study.file.terms import Terms
 from network.parties import SAMPLES, SITES, shares
 
 STUDY: dict[str, Any] = {

@@ -14,8 +14,8 @@ from fedcohort.network.earlier import Earlier
 from fedcohort.network.policy import Allowance
 from fedcohort.network.steward import WAITING, Entry
 from fedcohort.protocol import registry
-from fedcohort.study.deployed import asking
-from fedcohort.study.deployed.table import SiteTable
+from fedcohort.study.at_site import asking
+from fedcohort.study.at_site.table import SiteTable
 from hospital import DICTIONARY, OTHERS, STUDY, Hospital, other_task, patients
 
 #: Lines of a page: what one A4 sheet holds.

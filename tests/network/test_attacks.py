@@ -42,10 +42,10 @@ from fedcohort.runtime.calls import Seen
 from fedcohort.runtime.remote import remote
 from fedcohort.secure.channel.callee import Callee
 from fedcohort.secure.trust import Trust
-from fedcohort.study.deployed.consent import Consent
-from fedcohort.study.deployed.counting import STEPS
-from fedcohort.study.deployed.judging import Own, Said
-from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.at_site.consent import Consent
+from fedcohort.study.at_site.counting import STEPS
+from fedcohort.study.at_site.judging import Own, Said
+from fedcohort.study.file.terms import Terms
 from hospital import STUDY, Hospital
 from network.hall import Hall
 from network.parties import SITES

@@ -14,7 +14,9 @@ from fedcohort.apps import steward
 from fedcohort.network import lead, replay_guard
 from fedcohort.network.replay_guard import OnDisk
 from fedcohort.protocol.wire import decode
-from fedcohort.study.deployed import LocalSites, SiteTable, run
+from fedcohort.study.at_site.table import SiteTable
+from fedcohort.study.run.network_runner import run
+from fedcohort.study.sites.sites import LocalSites
 from network.hall import Hall
 from network.parties import shares
 from network.reference import differing, plain

@@ -23,7 +23,7 @@ from fedcohort.network.node_table import open_table
 from fedcohort.network.policy import Config
 from fedcohort.network.replay_guard import OnDisk
 from fedcohort.protocol.errors import InputError, Refused
-from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.file.terms import Terms
 from hospital import DICTIONARY, STUDY, Hospital, patients
 
 KEY = bytes(range(32))

@@ -16,10 +16,12 @@ from safetensors.numpy import load_file
 
 import fedcohort as fc
 from command_line import without_times
-from fedcohort.study.deployed import LocalSites, SiteTable, Terms
-from fedcohort.study.deployed import run as run_deployed
-from fedcohort.study.layout import seed_of
-from fedcohort.study.pieces import FINAL, JUDGED
+from fedcohort.study.at_site.table import SiteTable
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.run.network_runner import run as run_deployed
+from fedcohort.study.run.pieces import FINAL, JUDGED
+from fedcohort.study.sites.layout import seed_of
+from fedcohort.study.sites.sites import LocalSites
 from network.parties import SITES, Parties, shares
 from network.reference import differing, plain
 from network.reference import in_process as files_in_process

@@ -12,7 +12,9 @@ import pytest
 
 from fedcohort.network import lead
 from fedcohort.network.messages import in_words
-from fedcohort.study.deployed import LocalSites, SiteTable, run
+from fedcohort.study.at_site.table import SiteTable
+from fedcohort.study.run.network_runner import run
+from fedcohort.study.sites.sites import LocalSites
 from network.hall import Hall
 from network.parties import shares
 from network.reference import differing, plain

@@ -21,7 +21,7 @@ from fedcohort.network.lead import Away, Office, Status
 from fedcohort.network.runs import Run
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused, StudyError
 from fedcohort.protocol.line import Silence
-from fedcohort.study.runner import Event
+from fedcohort.study.run.runner import Event
 from network.hall import Hall, Spoke
 from network.test_coordinator import hold, local
 

@@ -13,7 +13,7 @@ from fedcohort.network.budget import Budget
 from fedcohort.network.lead import Status
 from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.wire import decode
-from fedcohort.study.deployed.sessions import is_few
+from fedcohort.study.at_site.sessions import is_few
 from hospital import request
 from network.hall import Hall
 from network.parties import SITES

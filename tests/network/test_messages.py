@@ -10,9 +10,9 @@ from fedcohort.data import prepare
 from fedcohort.network import messages
 from fedcohort.network.messages import _noise as words_of_noise
 from fedcohort.protocol import Dp, registry
-from fedcohort.study.deployed import asking
-from fedcohort.study.plan import Plan
-from fedcohort.study.privacy import Privacy
+from fedcohort.study.at_site import asking
+from fedcohort.study.file.plan import Plan
+from fedcohort.study.file.privacy import Privacy
 from hospital import DICTIONARY, OTHERS, STUDY, Hospital, other_task
 
 

@@ -22,8 +22,8 @@ from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.wire import decode, encode
 from fedcohort.runtime.calls import refusal_bytes
 from fedcohort.runtime.remote import remote
-from fedcohort.study.deployed.counting import tell_counts
-from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.at_site.counting import tell_counts
+from fedcohort.study.file.terms import Terms
 from hospital import DICTIONARY, STUDY, Hospital, patients, request
 
 
@@ -92,8 +92,8 @@ def test_a_ping_says_the_version(hospital):
 def test_a_node_takes_part_in_a_fit_that_equals_the_fit_on_its_table(hospital):
     """Through bytes, node, store and strict decoding: the arrays of a fit in this process."""
     from fedcohort.runtime.local import local
-    from fedcohort.study.deployed.sessions import open_session
-    from fedcohort.study.deployed.table import SiteTable
+    from fedcohort.study.at_site.sessions import open_session
+    from fedcohort.study.at_site.table import SiteTable
 
     made = hospital.signed()
     run, terms = hospital.approved(made), Terms.from_json(made.terms)

@@ -12,7 +12,7 @@ from fedcohort.data.read.simulated_views import dictionary_of, multiview
 from fedcohort.network.node_table import open_table
 from fedcohort.network.policy import DataSource
 from fedcohort.protocol.errors import Refused
-from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.file.terms import Terms
 
 STUDY = """\
 study: views

@@ -20,8 +20,8 @@ from fedcohort.protocol import FedcohortError, Refused
 from fedcohort.runtime import coordinator
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.remote import RemoteTransport
-from fedcohort.study.deployed import run
-from fedcohort.study.deployed.judging import Said
+from fedcohort.study.at_site.judging import Said
+from fedcohort.study.run.network_runner import run
 
 #: The tables of the study under way.
 TABLES: list[Any] = []
@@ -152,7 +152,7 @@ def test_one_model_is_judged_a_session(tmp_path, monkeypatch):
     """Models that the coordinator made up gave cells of 1 to 4 patients at named hospitals."""
 
     def other(fed: Coordinator, ask: Callable[..., Any], given: dict[str, Any]) -> Any:
-        from fedcohort.study.engine import Run
+        from fedcohort.study.run.engine import Run
 
         said = fed._view
         _, model, design = said.restored

@@ -19,8 +19,8 @@ from fedcohort.protocol import FedcohortError, Task
 from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.errors import DataError
 from fedcohort.runtime.remote import remote
-from fedcohort.study.deployed import counting
-from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.at_site import counting
+from fedcohort.study.file.terms import Terms
 from hospital import DICTIONARY, Hospital, patients
 
 

@@ -9,8 +9,8 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Survival
 from fedcohort.network.policy import Allowance, Asked, Config, Policy
 from fedcohort.protocol.errors import InputError, Refused
-from fedcohort.study.plan import check
-from fedcohort.study.yamlfile import parse
+from fedcohort.study.file.plan import check
+from fedcohort.study.file.yamlfile import parse
 
 FULL = """
 [data]

@@ -37,7 +37,7 @@ from fedcohort.protocol.errors import FedcohortError
 from fedcohort.protocol.line import LARGEST, Silence
 from fedcohort.protocol.wire import encode
 from fedcohort.secure.channel import Caller
-from fedcohort.study.deployed import Terms
+from fedcohort.study.file.terms import Terms
 from hospital import request
 from network.parties import SAMPLES, Parties, Party, shares
 from network.wires import until

@@ -24,7 +24,7 @@ from fedcohort.protocol.views import mark_of
 from fedcohort.protocol.wire import decode
 from fedcohort.runtime.calls import Seen
 from fedcohort.runtime.reply_store import Answers
-from fedcohort.study import private
+from fedcohort.study.run import private
 from fedcohort.training.plan import Plan
 from hospital import DICTIONARY, STUDY, Hospital, request
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.testing import assert_allclose
 from sklearn.metrics import adjusted_rand_score
 
-from fedcohort.study.outcomes import Found, with_agreement
-from fedcohort.study.rows import NO_MODEL
+from fedcohort.study.results.outcomes import Found, with_agreement
+from fedcohort.study.results.rows import NO_MODEL
 
 N, DRAWS = 40, 25
 rng = np.random.default_rng(5)

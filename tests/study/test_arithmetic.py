@@ -11,7 +11,7 @@ import pytest
 
 import in_process
 from command_line import running, without_times
-from fedcohort.study import arithmetic
+from fedcohort.study.run import arithmetic
 
 STUDY = """\
 study: small

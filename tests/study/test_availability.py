@@ -151,7 +151,7 @@ def test_another_runtime_refuses_it(tmp_path):
 
 
 def test_a_network_refuses_it(tmp_path):
-    from fedcohort.study.deployed import Terms
+    from fedcohort.study.file.terms import Terms
 
     path = tmp_path / "s.yaml"
     path.write_text(STUDY.format(availability="{away: 0.4}"))

@@ -10,7 +10,7 @@ import pytest
 
 import fedcohort as fc
 from fedcohort.protocol import DataError, NothingToLearn
-from fedcohort.study import local_fits
+from fedcohort.study.run import local_fits
 
 STUDY = """\
 study: bounds

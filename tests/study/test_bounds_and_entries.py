@@ -12,7 +12,7 @@ import pytest
 import fedcohort as fc
 from fedcohort.data.check import Sheet, errors, examine, with_outcome
 from fedcohort.protocol import StudyError
-from fedcohort.study import plan, yamlfile
+from fedcohort.study.file import plan, yamlfile
 
 STUDY = """\
 study: small
@@ -105,7 +105,7 @@ def test_an_entry_that_is_not_before_the_time_is_named_by_its_row():
 )
 def test_settings_of_a_solver_that_was_not_chosen_are_left_out_of_the_results(arm, absent):
     from fedcohort.protocol import registry
-    from fedcohort.study import results
+    from fedcohort.study.results import files as results
 
     head = (
         "study: s\ntask: regression\ndata: {source: sample:diabetes, sites: {split: iid, n: 3}}\n"

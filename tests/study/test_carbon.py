@@ -12,7 +12,8 @@ import pytest
 from fedcohort.protocol import NotSupported, StudyError
 from fedcohort.report.run import Run
 from fedcohort.report.sections import cost
-from fedcohort.study import carbon, plan, yamlfile
+from fedcohort.study.file import plan, yamlfile
+from fedcohort.study.run import carbon
 
 TEXT = """
 study: s
@@ -89,7 +90,7 @@ def test_a_country_is_three_letters(tmp_path, text):
 
 
 def test_over_a_network_it_is_refused_since_no_site_would_be_measured(tmp_path):
-    from fedcohort.study.deployed import Terms
+    from fedcohort.study.file.terms import Terms
 
     (tmp_path / "s.yaml").write_text(TEXT + "carbon: CHE\n")
     with pytest.raises(StudyError, match="leave this key out"):

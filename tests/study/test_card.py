@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import fedcohort as fc
-from fedcohort.study.card import card
+from fedcohort.study.results.model_card import card
 from report import depth, synthetic
 
 STUDY = """\

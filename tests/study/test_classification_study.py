@@ -15,11 +15,14 @@ import fedcohort as fc
 from fedcohort.data.read import sources
 from fedcohort.data.read.drafting import draft
 from fedcohort.protocol import SettingError, StudyError, registry
-from fedcohort.study import evaluate, plan, saved, tune, yamlfile
-from fedcohort.study.arms import Arm
-from fedcohort.study.engine import Problem, fit_once
-from fedcohort.study.layout import lay_out
-from fedcohort.study.pieces import JUDGED
+from fedcohort.study.file import plan, yamlfile
+from fedcohort.study.file.arms import Arm
+from fedcohort.study.judge import evaluate
+from fedcohort.study.results import saved
+from fedcohort.study.run import tune
+from fedcohort.study.run.engine import Problem, fit_once
+from fedcohort.study.run.pieces import JUDGED
+from fedcohort.study.sites.layout import lay_out
 
 METRICS = {"auc", "accuracy", "brier", "calibration_slope", "log_loss"}
 STUDY = """\

@@ -14,9 +14,9 @@ from statsmodels.stats.contingency_tables import Table2x2
 from statsmodels.stats.multitest import multipletests
 
 import fedcohort as fc
-from fedcohort.study.cluster_features import difference, feature_rows, odds
-from fedcohort.study.cluster_map import components, map_rows, shape_of
-from fedcohort.study.engine import Problem, fit_once
+from fedcohort.study.judge.shown.cluster_features import difference, feature_rows, odds
+from fedcohort.study.judge.shown.cluster_map import components, map_rows, shape_of
+from fedcohort.study.run.engine import Problem, fit_once
 from grouping import METHOD
 
 

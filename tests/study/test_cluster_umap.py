@@ -19,8 +19,7 @@ import fedcohort as fc
 from cluster_studies import study as over_sites
 from deployed_cases import frames_of, results_of, run_local, tables_of
 from fedcohort.protocol import Fitted, NotSupported, StudyError
-from fedcohort.study import saved
-from fedcohort.study.cluster_umap import (
+from fedcohort.study.judge.shown.cluster_umap import (
     DRAWN,
     EACH,
     MOST,
@@ -28,7 +27,8 @@ from fedcohort.study.cluster_umap import (
     shown_rows,
     umap_rows,
 )
-from fedcohort.study.layout import seed_of
+from fedcohort.study.results import saved
+from fedcohort.study.sites.layout import seed_of
 
 DEEP = "{method: deep_clustering, architecture: [8, 3], n_clusters: 3, rounds: 4, cluster_rounds: 2"
 STUDY = f"""\

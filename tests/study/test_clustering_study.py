@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from fedcohort.study.judge.pooled.clusters import Clusters
 from lifelines.statistics import multivariate_logrank_test
 from lifelines.utils import concordance_index
 from numpy.testing import assert_allclose, assert_array_equal
@@ -20,11 +21,10 @@ from fedcohort.audit.linkage import linkage, published
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
 from fedcohort.data.read import sources
 from fedcohort.protocol import NotSupported, StudyError, registry
-from fedcohort.study import evaluate
-from fedcohort.study.clusters import KEYS
-from fedcohort.study.engine import Problem, Run, fit_once
-from fedcohort.study.judges import clusters as judging
-from fedcohort.study.judges.clusters import Clusters
+from fedcohort.study.judge import evaluate
+from fedcohort.study.judge.pooled import clusters as judging
+from fedcohort.study.judge.shown.clusters import KEYS
+from fedcohort.study.run.engine import Problem, Run, fit_once
 from grouping import METHOD, registered
 
 STUDY = """\

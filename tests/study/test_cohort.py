@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import fedcohort as fc
 from fedcohort.report import plain_ledger
-from fedcohort.study.cohort import TEST, TRAINING, shown_flow
-from fedcohort.study.counts import hidden_rows
+from fedcohort.study.sites.cohort import TEST, TRAINING, shown_flow
+from fedcohort.study.sites.counts import hidden_rows
 
 STUDY = """\
 study: own

@@ -16,7 +16,7 @@ from fedcohort.metrics.calibration import calibration_groups
 from fedcohort.metrics.kaplan_meier import kaplan_meier, leavers
 from fedcohort.metrics.risk_groups import risk_groups
 from fedcohort.report.clock import Clock
-from fedcohort.study.details import _risk_groups
+from fedcohort.study.judge.details import _risk_groups
 
 Z = 1.959963984540054
 

@@ -20,8 +20,9 @@ from fedcohort.metrics.concordance import harrell
 from fedcohort.metrics.heterogeneity import pooled_share
 from fedcohort.privacy.disclosure.counts import FEWEST_EVENTS
 from fedcohort.protocol import NotSupported, registry
-from fedcohort.study import engine, layout
-from fedcohort.study.details import KEYS, PREDICTIONS, details
+from fedcohort.study.judge.details import KEYS, PREDICTIONS, details
+from fedcohort.study.run import engine
+from fedcohort.study.sites import layout
 
 SURVIVAL, BINARY = Survival("time", "event"), Binary("ill")
 PLAN = SimpleNamespace(draws=40, min_cell=5)

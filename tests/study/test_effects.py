@@ -8,7 +8,7 @@ import pytest
 
 import fedcohort as fc
 from fedcohort.protocol import DataError
-from fedcohort.study.effects import penalty_of
+from fedcohort.study.results.effects import penalty_of
 
 DICTIONARY = {
     "variables": {

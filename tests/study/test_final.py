@@ -17,9 +17,10 @@ from fedcohort.report import page
 from fedcohort.report.run import read
 from fedcohort.report.sections.headline import caveats
 from fedcohort.report.verdict import leading
-from fedcohort.study import local_fits, yamlfile
-from fedcohort.study import plan as plans
-from fedcohort.study.pieces import JUDGED
+from fedcohort.study.file import plan as plans
+from fedcohort.study.file import yamlfile
+from fedcohort.study.run import local_fits
+from fedcohort.study.run.pieces import JUDGED
 
 STUDY = """
 study: s

@@ -12,7 +12,7 @@ import fedcohort as fc
 from deployed_cases import frames_of, run_local, tables_of, terms_of
 from fedcohort.models.network import Mlp
 from fedcohort.report import write
-from fedcohort.study.warnings import crowded, free_parameters
+from fedcohort.study.run.warnings import crowded, free_parameters
 
 
 @pytest.mark.parametrize(("features", "hidden"), [(3, (8, 4)), (11, (5,)), (2, (4, 4, 4))])

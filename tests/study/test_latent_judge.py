@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from fedcohort.study.judge.pooled.latent import Latent
 from numpy.testing import assert_allclose
 from sklearn.metrics import roc_auc_score
 
@@ -18,11 +19,10 @@ from fedcohort.data.split.partition import partition
 from fedcohort.metrics.latent import discriminant
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import Dp, Fitted, registry
-from fedcohort.study import evaluate
-from fedcohort.study.engine import Problem, Run, fit_once
-from fedcohort.study.judges.latent import Latent
-from fedcohort.study.latent import METRICS
-from fedcohort.study.latent_rows import latent_rows
+from fedcohort.study.file.latent import METRICS
+from fedcohort.study.judge import evaluate
+from fedcohort.study.judge.shown.latent_rows import latent_rows
+from fedcohort.study.run.engine import Problem, Run, fit_once
 
 FRAME, VIEWS = multiview(240, (4, 3, 3), 2, 100, noise=(0.3, 0.3), distance=2.0)
 NAMES = [name for names in VIEWS.values() for name in names]

@@ -18,10 +18,10 @@ from fedcohort.data.outcome import Binary
 from fedcohort.data.read.simulated_views import dictionary_of, multiview
 from fedcohort.data.split.partition import partition
 from fedcohort.protocol import Dp, registry
-from fedcohort.study import evaluate
-from fedcohort.study.engine import Problem, Run, fit_once
-from fedcohort.study.latent_filled import EDGES, Cells, counted, filled_rows, joined
-from fedcohort.study.latent_map import map_rows, shown
+from fedcohort.study.judge import evaluate
+from fedcohort.study.judge.shown.latent_filled import EDGES, Cells, counted, filled_rows, joined
+from fedcohort.study.judge.shown.latent_map import map_rows, shown
+from fedcohort.study.run.engine import Problem, Run, fit_once
 
 FRAME, VIEWS = multiview(400, (4, 3, 3), 2, 150, noise=(0.3, 0.3), distance=3.0)
 TRAIN = FRAME[:200].reset_index(drop=True)

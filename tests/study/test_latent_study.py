@@ -16,8 +16,8 @@ from fedcohort.data.outcome import Binary, Continuous, Survival
 from fedcohort.data.read import sources
 from fedcohort.protocol import StudyError
 from fedcohort.report import known
-from fedcohort.study.latent import METRICS
-from fedcohort.study.latent_rows import KEYS
+from fedcohort.study.file.latent import METRICS
+from fedcohort.study.judge.shown.latent_rows import KEYS
 
 STUDY = """\
 study: views

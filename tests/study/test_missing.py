@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcohort.runtime.local import LocalTransport
-from fedcohort.study.missing import stretches
+from fedcohort.study.results.missing import stretches
 from fedcohort.study.study import Study
 
 CALLS = st.lists(st.tuples(st.integers(0, 12), st.sampled_from("abc")), unique=True).map(sorted)

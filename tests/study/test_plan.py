@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedcohort.protocol import StudyError
-from fedcohort.study import plan, yamlfile
+from fedcohort.study.file import plan, yamlfile
 
 GOOD = """\
 study: small

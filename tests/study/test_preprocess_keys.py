@@ -10,7 +10,7 @@ import pytest
 import fedcohort as fc
 from fedcohort.data.read import sources
 from fedcohort.protocol import SettingError, StudyError
-from fedcohort.study import plan, yamlfile
+from fedcohort.study.file import plan, yamlfile
 
 STUDY = """\
 study: small

@@ -22,7 +22,7 @@ from fedcohort.data.tables import SurvivalTable
 from fedcohort.protocol import Dp, InputError, Refused, Site, registry
 from fedcohort.protocol.arguments import Arguments
 from fedcohort.protocol.host import Call
-from fedcohort.study import private
+from fedcohort.study.run import private
 from fedcohort.study.study import Study
 
 DP = Dp(epsilon=3.0, delta=1e-4)

@@ -16,7 +16,7 @@ import fedcohort as fc
 from fedcohort.algorithms.deepcox import METHOD as DEEPCOX
 from fedcohort.metrics.concordance import harrell
 from fedcohort.protocol import Dp, Release
-from fedcohort.study import private
+from fedcohort.study.run import private
 from fedcohort.study.study import Study
 
 BETA = np.array([1.2, -0.8, 0.5, 0.0])

@@ -17,7 +17,7 @@ import yaml
 import fedcohort as fc
 from fedcohort.privacy import accounting
 from fedcohort.protocol import Dp, Release, registry
-from fedcohort.study.warnings import drowned, needed
+from fedcohort.study.run.warnings import drowned, needed
 
 NUMBERS = {name: {"type": "number", "usual": [-3, 3]} for name in "ab"}
 DICTIONARY = {"variables": {**NUMBERS, "y": {"type": "number", "usual": [-5, 5]}}}

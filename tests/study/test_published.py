@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 import fedcohort as fc
-from fedcohort.study.cohort import cohort
-from fedcohort.study.counts import closed_sites, count, hidden_rows
-from fedcohort.study.results import _test_mark
+from fedcohort.study.results.files import _test_mark
+from fedcohort.study.sites.cohort import cohort
+from fedcohort.study.sites.counts import closed_sites, count, hidden_rows
 from published import attack, publish
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from fedcohort.study.judge.pooled.regression import grouped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as reference
@@ -26,13 +27,14 @@ from fedcohort.report.comparison import Comparison, text_table
 from fedcohort.report.run import read
 from fedcohort.report.tripod.items import checklist
 from fedcohort.report.verdict import HELPED, answer, judge
-from fedcohort.study import layout, plan, tune, yamlfile
-from fedcohort.study.arms import Arm
-from fedcohort.study.engine import Problem, fit_once
-from fedcohort.study.judges.regression import grouped
-from fedcohort.study.leading import R2, Outcomes
-from fedcohort.study.pieces import JUDGED
-from fedcohort.study.splits import strata, stratified
+from fedcohort.study.file import plan, yamlfile
+from fedcohort.study.file.arms import Arm
+from fedcohort.study.judge.leading import R2, Outcomes
+from fedcohort.study.run import tune
+from fedcohort.study.run.engine import Problem, fit_once
+from fedcohort.study.run.pieces import JUDGED
+from fedcohort.study.sites import layout
+from fedcohort.study.sites.splits import strata, stratified
 from toys import toy_method
 
 METRICS = {"r2", "rmse", "mae", "calibration_slope", "calibration_intercept"}

@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 import fedcohort as fc
-from fedcohort.study import runner
+from fedcohort.study.run import runner
 
 DICTIONARY = """\
 variables:

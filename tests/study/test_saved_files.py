@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 import fedcohort as fc
 import in_process
-from fedcohort.study import saved
+from fedcohort.study.results import saved
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ import pytest
 import fedcohort as fc
 from fedcohort.apps.checking import check
 from fedcohort.data.read.drafting import guesses
-from fedcohort.study.cohort import cohort
-from fedcohort.study.counts import count
+from fedcohort.study.sites.cohort import cohort
+from fedcohort.study.sites.counts import count
 
 STUDY = """\
 study: own

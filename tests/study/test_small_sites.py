@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import fedcohort as fc
-from fedcohort.study.layout import lay_out
+from fedcohort.study.sites.layout import lay_out
 
 STUDY = """\
 study: small

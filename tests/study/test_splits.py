@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.data.outcome import Survival
-from fedcohort.study.splits import digest, own_blind, own_order, strata, stratified
+from fedcohort.study.sites.splits import digest, own_blind, own_order, strata, stratified
 
 
 @settings(max_examples=60, deadline=None)

@@ -4,7 +4,7 @@ import pytest
 
 from fedcohort.data import describe, prepare
 from fedcohort.protocol import registry
-from fedcohort.study.step_words import plain_words, step_words
+from fedcohort.study.results.step_words import plain_words, step_words
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 import fedcohort as fc
-from fedcohort.study import local_fits, pieces
-from fedcohort.study.pieces import JUDGED
+from fedcohort.study.run import local_fits, pieces
+from fedcohort.study.run.pieces import JUDGED
 
 STUDY = """\
 study: own

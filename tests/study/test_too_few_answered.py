@@ -11,7 +11,7 @@ import yaml
 from deployed_cases import files_of, frames_of, results_of, run_local, tables_of, terms_of
 from fedcohort.protocol import SiteUnavailable
 from fedcohort.protocol.errors import QuorumLost
-from fedcohort.study import local_fits, tune
+from fedcohort.study.run import local_fits, tune
 from fedcohort.study.study import Study
 from turned import frames
 

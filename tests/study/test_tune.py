@@ -14,9 +14,9 @@ from fedcohort.data.read import sources
 from fedcohort.data.read.drafting import draft
 from fedcohort.metrics.concordance import harrell
 from fedcohort.protocol import SettingError, registry
-from fedcohort.study import tune
-from fedcohort.study.engine import Problem, fit_once
-from fedcohort.study.plan import Arm
+from fedcohort.study.file.plan import Arm
+from fedcohort.study.run import tune
+from fedcohort.study.run.engine import Problem, fit_once
 
 OUTCOME = Survival("time", "cens")
 

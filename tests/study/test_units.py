@@ -13,7 +13,7 @@ import fedcohort as fc
 from deployed_cases import results_of, run_local, tables_of
 from fedcohort.apps.cli import app
 from fedcohort.protocol import DataError, StudyError
-from fedcohort.study.deployed import Terms
+from fedcohort.study.file.terms import Terms
 
 STUDY = """\
 study: units

@@ -18,10 +18,14 @@ from fedcohort.data.prepare.encode import Encoding
 from fedcohort.data.read.simulated_views import dictionary_of, multiview
 from fedcohort.data.split.partition import partition
 from fedcohort.protocol import DataError, Refused, SettingError, StudyError, registry
-from fedcohort.study import layout, tune
-from fedcohort.study.arms import Arm
-from fedcohort.study.deployed import LocalSites, SiteTable, Terms, Unfit, run
-from fedcohort.study.deployed.consent import Consent
+from fedcohort.study.at_site.consent import Consent
+from fedcohort.study.at_site.table import SiteTable, Unfit
+from fedcohort.study.file.arms import Arm
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.run import tune
+from fedcohort.study.run.network_runner import run
+from fedcohort.study.sites import layout
+from fedcohort.study.sites.sites import LocalSites
 from gappy import installed
 
 FRAME, VIEWS = multiview(240, (3, 4, 2), 2, 120, noise=(0.3, 0.3))

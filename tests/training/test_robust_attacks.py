@@ -17,7 +17,7 @@ from fedcohort.protocol import QuorumLost, SettingError, Task
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.local import LocalTransport
-from fedcohort.study.privacy import check_visible
+from fedcohort.study.file.privacy import check_visible
 from fedcohort.training.optimisers import OPTIMISERS
 from fedcohort.training.plan import Plan
 from fedcohort.training.update_bounds import reach

@@ -25,15 +25,15 @@ from fedcohort.data.read.frames import without
 from fedcohort.data.read.sql import is_url, masked
 from fedcohort.data.words import first_of, nearest
 from fedcohort.protocol.errors import DataError, InputError, StudyError
-from fedcohort.study import yamlfile
-from fedcohort.study.deployed import Terms
-from fedcohort.study.deployed.table import SiteTable, Unfit
-from fedcohort.study.exclusion import stays
-from fedcohort.study.opening import opened
-from fedcohort.study.plan import ASIDE, NETWORK
-from fedcohort.study.plan import check as checked_plan
-from fedcohort.study.rehearsal import rehearsed
-from fedcohort.study.site_rule import told
+from fedcohort.study.at_site.table import SiteTable, Unfit
+from fedcohort.study.file import yamlfile
+from fedcohort.study.file.plan import ASIDE, NETWORK
+from fedcohort.study.file.plan import check as checked_plan
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.run.rehearsal import rehearsed
+from fedcohort.study.sites.exclusion import stays
+from fedcohort.study.sites.load import opened
+from fedcohort.study.sites.site_rule import told
 from fedcohort.study.study import Study
 
 #: Width of the report as text.
@@ -67,7 +67,7 @@ class Report:
     offsets : name → line of the file − data row, for CSV files whose rows are lines.
     left_out : name → rows that the study's `data.exclude` leaves out, which are not judged.
     judged : whether there is an outcome, which was checked too.
-    untried : arms of a study that were not fitted to their end, see `study.rehearsal`.
+    untried : arms of a study that were not fitted to their end, see `study.run.rehearsal`.
     at_sites : whether the tables are at the sites of a network, and none of them was at hand.
     """
 

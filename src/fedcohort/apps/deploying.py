@@ -20,8 +20,8 @@ from fedcohort.network.kits import Kit
 from fedcohort.network.lead import Office, Status
 from fedcohort.network.study_offer import offer
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
-from fedcohort.study.deployed import Terms
-from fedcohort.study.runner import default_folder
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.run.runner import default_folder
 from fedcohort.study.study import Results
 
 #: Seconds to reach the coordinator at first.

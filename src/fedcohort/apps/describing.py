@@ -29,9 +29,10 @@ from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.data.read.sql import is_url, masked
 from fedcohort.protocol.errors import StudyError
 from fedcohort.report import table_one
-from fedcohort.study import layout, yamlfile
-from fedcohort.study.face import Cohort, fit, simulate
-from fedcohort.study.plan import check as checked_plan
+from fedcohort.study.api import Cohort, fit, simulate
+from fedcohort.study.file import yamlfile
+from fedcohort.study.file.plan import check as checked_plan
+from fedcohort.study.sites import layout
 from fedcohort.version import VERSION
 
 #: What `--out` may end with.

@@ -10,10 +10,10 @@ import numpy as np
 from fedcohort.data.check import ERROR, WARNING, Finding
 from fedcohort.data.outcome import Binary, Survival
 from fedcohort.protocol import registry
-from fedcohort.study.layout import Table
-from fedcohort.study.plan import Plan
-from fedcohort.study.rehearsal import Tried
-from fedcohort.study.warnings import filled_note, free_parameters
+from fedcohort.study.file.plan import Plan
+from fedcohort.study.run.rehearsal import Tried
+from fedcohort.study.run.warnings import filled_note, free_parameters
+from fedcohort.study.sites.layout import Table
 
 #: Fewer events for each coefficient ask for a penalty (Peduzzi et al., J Clin Epidemiol 49, 1996).
 EVENTS_EACH = 10

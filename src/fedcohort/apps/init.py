@@ -27,9 +27,9 @@ from fedcohort.data.read.dictionaries import flow
 from fedcohort.data.read.sql import database_file, is_url
 from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import DataError, StudyError
-from fedcohort.study.exclusion import REASONS, stays
-from fedcohort.study.plan import ASIDE, NETWORK, TASKS
-from fedcohort.study.site_rule import SiteRule, counts
+from fedcohort.study.file.plan import ASIDE, NETWORK, TASKS
+from fedcohort.study.sites.exclusion import REASONS, stays
+from fedcohort.study.sites.site_rule import SiteRule, counts
 
 #: Tasks that need an outcome; the others may have one, that only judges.
 PREDICTED = tuple(task for task in TASKS if task not in ASIDE)

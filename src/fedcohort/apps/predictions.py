@@ -30,7 +30,7 @@ from fedcohort.data.read.sql import is_url
 from fedcohort.data.words import rows
 from fedcohort.protocol import DataError, StudyError, registry
 from fedcohort.report.clock import said
-from fedcohort.study.face import Fit, load
+from fedcohort.study.api import Fit, load
 
 #: Survival curves are computed for so many numbers at a time.
 CURVES = 1 << 22

@@ -29,7 +29,7 @@ def check(
     """
     known = (*LOCAL, *DEPLOYED)
     if runtime not in known:
-        from fedcohort.study.yamlfile import nearest
+        from fedcohort.study.file.yamlfile import nearest
 
         raise StudyError(f"--runtime {runtime}: not known; {nearest(runtime, known)}")
     title, extra, packages = NEEDS.get(runtime, ("", "", ()))

@@ -17,10 +17,10 @@ from fedcohort.data.words import first_of
 from fedcohort.report import summary_table, words
 from fedcohort.report.comparison import Comparison, text_table
 from fedcohort.report.same_files import said
-from fedcohort.study.exclusion import SITES
-from fedcohort.study.runner import Event
+from fedcohort.study.run.runner import Event
+from fedcohort.study.run.warnings import FILLED_NAMED
+from fedcohort.study.sites.exclusion import SITES
 from fedcohort.study.study import Results
-from fedcohort.study.warnings import FILLED_NAMED
 
 
 @contextmanager

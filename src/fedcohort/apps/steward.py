@@ -36,10 +36,10 @@ from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.protocol.step import Step
 from fedcohort.report import words as plain
 from fedcohort.secure.trust import Peer
-from fedcohort.study.deployed import asking, counting, holding, judging
-from fedcohort.study.deployed.terms import Terms
-from fedcohort.study.extras import asked_of
-from fedcohort.study.step_words import step_words
+from fedcohort.study.at_site import asking, counting, holding, judging
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.results.step_words import step_words
+from fedcohort.study.run.extras import asked_of
 
 #: What a study asks besides the steps of its methods: Table 1, counts, and how models are judged.
 OWN_STEPS: tuple[Step[..., Any], ...] = (

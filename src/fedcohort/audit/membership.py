@@ -20,7 +20,7 @@ from fedcohort.audit.rebuilt import Rebuilt
 from fedcohort.audit.scores import Auc, delong, likelihood_ratios, scores
 from fedcohort.data.prepare.design import Design
 from fedcohort.protocol import DataError, FedcohortError, Fitted
-from fedcohort.study.engine import Problem, Run, fit_once
+from fedcohort.study.run.engine import Problem, Run, fit_once
 
 #: An AUC above this, with an interval above ½, is an alarm.
 CAUGHT = 0.55

@@ -14,12 +14,13 @@ from typing import Any
 
 from fedcohort.protocol import DataError, Method, registry
 from fedcohort.protocol.errors import InputError
-from fedcohort.study import plan as plans
-from fedcohort.study import saved, yamlfile
-from fedcohort.study.arms import Arm
-from fedcohort.study.layout import Laid, Table, lay_out, load, seed_of
-from fedcohort.study.pieces import JUDGED
-from fedcohort.study.plan import Plan
+from fedcohort.study.file import plan as plans
+from fedcohort.study.file import yamlfile
+from fedcohort.study.file.arms import Arm
+from fedcohort.study.file.plan import Plan
+from fedcohort.study.results import saved
+from fedcohort.study.run.pieces import JUDGED
+from fedcohort.study.sites.layout import Laid, Table, lay_out, load, seed_of
 
 
 @dataclass(frozen=True)

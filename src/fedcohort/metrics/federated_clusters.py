@@ -11,7 +11,7 @@ x (n, p), and perhaps an outcome. Of rows in clusters l = 1 … k:
 All else are counts. (1) to (4) are of values: a sum over few rows is these rows, and so is the
 difference of two. So who asks counts first, and asks for them only if no cluster has 1 … m − 1
 rows, and if no unions of clusters differ by so few from those of a model that was judged before
-(`flow`); see `study.deployed.cluster_judging`. (3) tells four numbers of a column: of four or five
+(`flow`); see `study.judge.summed.clusters`. (3) tells four numbers of a column: of four or five
 whole ones, such as ages, that is every one of them. So it is asked for where there are 2 m, of a
 column's *known* values (`known`), and no sooner.
 

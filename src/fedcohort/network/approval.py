@@ -30,14 +30,14 @@ from fedcohort.privacy.disclosure.models import ROWS_EACH, most_parameters
 from fedcohort.protocol import registry
 from fedcohort.report import words
 from fedcohort.report.kinds import kind_of
-from fedcohort.study.arms import Arm
-from fedcohort.study.deployed import asking, counting, judging
-from fedcohort.study.deployed.table import SiteTable
-from fedcohort.study.deployed.terms import Terms
-from fedcohort.study.extras import arm_of, asked_of
-from fedcohort.study.plan import Plan
-from fedcohort.study.step_words import plain_words
-from fedcohort.study.warnings import columns_of, free_parameters
+from fedcohort.study.at_site import asking, counting, judging
+from fedcohort.study.at_site.table import SiteTable
+from fedcohort.study.file.arms import Arm
+from fedcohort.study.file.plan import Plan
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.results.step_words import plain_words
+from fedcohort.study.run.extras import arm_of, asked_of
+from fedcohort.study.run.warnings import columns_of, free_parameters
 
 #: Columns, kinds of models, earlier studies, and models of a kind that the page names; it says how
 #: many more there are, and the details name them.

@@ -50,7 +50,7 @@ from fedcohort.arrays import Array
 from fedcohort.network.durable import opened
 from fedcohort.privacy.disclosure.counts import nearly_same
 from fedcohort.protocol.errors import InputError, Refused
-from fedcohort.study.deployed.table import SiteTable
+from fedcohort.study.at_site.table import SiteTable
 
 #: Bytes of a digest, and of the secret.
 DIGEST, SECRET = 16, 32

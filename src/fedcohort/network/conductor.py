@@ -27,8 +27,9 @@ from fedcohort.network.steward import WITHOUT
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.errors import DataError, FedcohortError
 from fedcohort.protocol.line import Line, Silence
-from fedcohort.study import deployed
-from fedcohort.study.runner import WORK, Event
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.run import network_runner
+from fedcohort.study.run.runner import WORK, Event
 
 #: Seconds between two rounds of asking sites that have not decided; of a study that has waited for
 #: a while, only every so many rounds.
@@ -357,8 +358,8 @@ class Conductor:
         resume = (run.out / WORK / "claim.json").is_file()
         if not resume and run.out.exists():
             shutil.rmtree(run.out)
-        deployed.run(
-            deployed.Terms.from_json(Offer.from_bytes(run.offer).terms),
+        network_runner.run(
+            Terms.from_json(Offer.from_bytes(run.offer).terms),
             sites,
             run.out,
             resume=resume,

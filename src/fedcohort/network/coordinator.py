@@ -34,7 +34,7 @@ from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.errors import FedcohortError, Refused
 from fedcohort.secure.channel import Callee, Caller
 from fedcohort.secure.trust import Peer
-from fedcohort.study.deployed import Terms
+from fedcohort.study.file.terms import Terms
 from fedcohort.version import VERSION
 
 #: Bytes of a file that one reply carries.

@@ -21,7 +21,7 @@ from fedcohort.network.steward import Desk
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import FedcohortError
-from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.file.terms import Terms
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ from fedcohort.protocol import Dp, registry
 from fedcohort.protocol.method import Method
 from fedcohort.report import words
 from fedcohort.report.kinds import kind_of
-from fedcohort.study.arms import Arm
-from fedcohort.study.deployed import asking
-from fedcohort.study.deployed.terms import Terms
-from fedcohort.study.extras import arm_of, asked_of
-from fedcohort.study.plan import Plan
-from fedcohort.study.step_words import plain_words
+from fedcohort.study.at_site import asking
+from fedcohort.study.file.arms import Arm
+from fedcohort.study.file.plan import Plan
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.results.step_words import plain_words
+from fedcohort.study.run.extras import arm_of, asked_of
 
 #: Characters in a line, and where the text beside a heading begins.
 WIDTH, MARGIN = 96, 12

@@ -54,7 +54,7 @@ from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import Left, SiteEnd
 from fedcohort.secure.context import Identity
 from fedcohort.secure.trust import Peer, Trust
-from fedcohort.study.deployed.sessions import is_few, open_session
+from fedcohort.study.at_site.sessions import is_few, open_session
 from fedcohort.version import VERSION
 
 #: What the coordinator is told of a study that a person has to decide on.

@@ -29,7 +29,7 @@ from fedcohort.report import words
 
 #: Seconds after which lines are on the disk at the latest.
 EVERY = 5.0
-#: Sessions' names, as `study.deployed.sessions` makes them.
+#: Sessions' names, as `study.at_site.sessions` makes them.
 _NAME = re.compile("[a-z0-9-]{1,64}")
 
 

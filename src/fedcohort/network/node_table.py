@@ -23,8 +23,8 @@ from fedcohort.data.variable import Variable, columns_by_view, lacking
 from fedcohort.network.cohorts import digests
 from fedcohort.network.policy import DataSource
 from fedcohort.protocol.errors import FedcohortError, Refused
-from fedcohort.study.deployed.table import SiteTable, Unfit
-from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.at_site.table import SiteTable, Unfit
+from fedcohort.study.file.terms import Terms
 
 #: What a site's own dictionary and the study's must say alike of a column.
 ALIKE = ("type", "unit", "levels", "missing", "since")

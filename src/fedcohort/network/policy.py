@@ -27,10 +27,10 @@ from fedcohort.network import decisions
 from fedcohort.privacy.disclosure.models import ACTIONS
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import InputError, Refused
-from fedcohort.study.extras import asked_of
-from fedcohort.study.plan import Plan
-from fedcohort.study.privacy import FEWEST
-from fedcohort.study.yamlfile import nearest
+from fedcohort.study.file.plan import Plan
+from fedcohort.study.file.privacy import FEWEST
+from fedcohort.study.file.yamlfile import nearest
+from fedcohort.study.run.extras import asked_of
 
 DATA = ("source", "query", "dictionary", "name")
 POLICY = (

@@ -145,7 +145,7 @@ class Watched:
 
 
 class RemoteSites:
-    """What `study.deployed.run` needs of the sites: their names, and federations over them.
+    """The sites of a study over a network: their names, and federations over them.
 
     Parameters
     ----------

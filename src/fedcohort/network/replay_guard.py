@@ -2,7 +2,7 @@
 
 Sums of the same rows over other cells, centres or grids tell by their differences what each of
 them hides. So where they are formed, and over which sites Table 1 is summed, is fixed by the first
-question (`study.deployed.pins`, `protocol.once`), however often a run begins again. An honest
+question (`study.at_site.pins`, `protocol.once`), however often a run begins again. An honest
 coordinator asks the same each time: it follows from the sums before.
 """
 

@@ -23,9 +23,9 @@ from fedcohort.network.study_offer import Offer
 from fedcohort.privacy.disclosure.models import ROWS_EACH
 from fedcohort.protocol.errors import FedcohortError, Refused
 from fedcohort.secure.trust import Peer, Trust
-from fedcohort.study.deployed.table import SiteTable
-from fedcohort.study.deployed.terms import Terms
-from fedcohort.study.warnings import too_many
+from fedcohort.study.at_site.table import SiteTable
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.run.warnings import too_many
 
 #: Studies whose tables are held in memory at once.
 HELD = 2

@@ -41,7 +41,7 @@ class Offer:
 
     Attributes
     ----------
-    terms : canonical text of the study (`study.deployed.Terms.to_json`).
+    terms : canonical text of the study (`study.file.terms.Terms.to_json`).
     hash : SHA-256 of `terms`, in hex; the same as `Terms.hash`.
     network, lead : for which network it was signed, and by whom.
     version : the lead's fedcohort.

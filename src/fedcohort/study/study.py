@@ -18,7 +18,10 @@ import pandas as pd
 
 from fedcohort.data.read.sources import MEMORY, MEMORY_BY_SITE
 from fedcohort.protocol import InputError
-from fedcohort.study import evaluate, layout, plan, runner, yamlfile
+from fedcohort.study.file import plan, yamlfile
+from fedcohort.study.judge import evaluate
+from fedcohort.study.run import runner
+from fedcohort.study.sites import layout
 
 
 @dataclass(frozen=True)

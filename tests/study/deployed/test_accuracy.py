@@ -19,7 +19,7 @@ from deployed_cases import judged
 from fedcohort.data.prepare.targets import target_of
 from fedcohort.metrics import concordance
 from fedcohort.metrics.censoring import censoring_of, leavers
-from fedcohort.study.deployed.time_scale import falling
+from fedcohort.study.judge.summed.time_scale import falling
 
 STUDIES = range(12)
 

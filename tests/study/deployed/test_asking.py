@@ -8,7 +8,10 @@ import fedcohort as fc
 from fedcohort.data import prepare
 from fedcohort.data.outcome import Binary, Continuous, Survival
 from fedcohort.protocol import VerbRefused, registry
-from fedcohort.study.deployed import SiteTable, Terms, asking, open_session
+from fedcohort.study.at_site import asking
+from fedcohort.study.at_site.sessions import open_session
+from fedcohort.study.at_site.table import SiteTable
+from fedcohort.study.file.terms import Terms
 from fedcohort.training import strategies
 
 #: Steps that a fit asks for only where the data make it: columns that nearly give others.

@@ -18,8 +18,9 @@ from fedcohort.protocol.arguments import Arguments
 from fedcohort.protocol.host import Call
 from fedcohort.report import page
 from fedcohort.report import run as report_run
-from fedcohort.study.deployed import SiteTable, Terms, open_session
-from fedcohort.study.deployed.sessions import Session
+from fedcohort.study.at_site.sessions import Session, open_session
+from fedcohort.study.at_site.table import SiteTable
+from fedcohort.study.file.terms import Terms
 from fedcohort.study.study import Study
 
 NAMES = ("s0", "s1", "s2", "s3")

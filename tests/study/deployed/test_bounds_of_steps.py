@@ -23,8 +23,8 @@ from fedcohort.protocol import Refused, Task, message, registry, summed
 from fedcohort.protocol.arguments import Arguments
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.step import Site
-from fedcohort.study.deployed import cluster_sites, counting, holding, judging, latent_sites
-from fedcohort.study.deployed.bounds import _COMMON, Bounds, scalars
+from fedcohort.study.at_site import cluster_sites, counting, holding, judging, latent_sites
+from fedcohort.study.at_site.bounds import _COMMON, Bounds, scalars
 
 NAMES = ("north", "south", "west")
 #: Steps of no method.

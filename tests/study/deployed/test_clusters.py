@@ -16,8 +16,8 @@ from cluster_studies import GRADE, SURVIVAL, Done, study
 from deployed_cases import files_of, run_local
 from fedcohort.metrics.clusters import accuracy, contingency
 from fedcohort.protocol import DataError, StudyError
-from fedcohort.study.deployed import Terms
-from fedcohort.study.layout import seed_of
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.sites.layout import seed_of
 
 
 @pytest.fixture(scope="module", params=["", SURVIVAL, GRADE], ids=["none", "survival", "classes"])

@@ -22,9 +22,11 @@ from fedcohort.protocol.arguments import Arguments
 from fedcohort.protocol.host import Call, Host
 from fedcohort.protocol.wire import encode
 from fedcohort.runtime.local import local
-from fedcohort.study.deployed import Terms, cluster_sites, open_session
-from fedcohort.study.deployed.cluster_sites import own_hidden
-from fedcohort.study.deployed.placing import Clustered
+from fedcohort.study.at_site import cluster_sites
+from fedcohort.study.at_site.cluster_sites import own_hidden
+from fedcohort.study.at_site.placing import Clustered
+from fedcohort.study.at_site.sessions import open_session
+from fedcohort.study.file.terms import Terms
 from fedcohort.training.partition import Cells, sum_near
 from fedcohort.training.points import PLAIN
 from fedcohort.training.seeding import own_centroids

@@ -12,12 +12,12 @@ from cluster_studies import study
 from deployed_cases import frames_of, run_local, tables_of
 from fedcohort.metrics import federated_clusters
 from fedcohort.runtime.local import local
-from fedcohort.study import saved
-from fedcohort.study.deployed import open_session
-from fedcohort.study.deployed.cluster_judging import Sums, judge
-from fedcohort.study.deployed.cluster_shown import shown_rows
-from fedcohort.study.deployed.judging import Said
-from fedcohort.study.deployed.placing import run_of
+from fedcohort.study.at_site.judging import Said
+from fedcohort.study.at_site.placing import run_of
+from fedcohort.study.at_site.sessions import open_session
+from fedcohort.study.judge.summed.clusters import Sums, judge
+from fedcohort.study.judge.summed.clusters_shown import shown_rows
+from fedcohort.study.results import saved
 
 
 class Overheard:

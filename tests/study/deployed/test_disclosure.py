@@ -14,7 +14,8 @@ import pytest
 
 import published
 from deployed_cases import run_local
-from fedcohort.study.deployed import SiteTable, Terms, Unfit
+from fedcohort.study.at_site.table import SiteTable, Unfit
+from fedcohort.study.file.terms import Terms
 
 STUDY = """\
 study: own

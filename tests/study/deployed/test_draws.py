@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from deployed_cases import frames_of, tables_of, terms_of
-from fedcohort.study.splits import strata, stratified
+from fedcohort.study.sites.splits import strata, stratified
 
 REPEATS = 120
 

@@ -10,9 +10,9 @@ from fedcohort.protocol.host import Call
 from fedcohort.report.run import read
 from fedcohort.report.sections.headline import caveats
 from fedcohort.report.verdict import leading
-from fedcohort.study.deployed import judging
-from fedcohort.study.deployed.sessions import Session, open_session
-from fedcohort.study.pieces import JUDGED
+from fedcohort.study.at_site import judging
+from fedcohort.study.at_site.sessions import Session, open_session
+from fedcohort.study.run.pieces import JUDGED
 
 ARMS = "[{method: cox}]"
 

@@ -10,6 +10,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from fedcohort.study.judge.pooled.latent import Latent
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fedcohort as fc
@@ -19,13 +20,15 @@ from fedcohort.protocol import Refused, StudyError, VerbRefused, registry
 from fedcohort.protocol.wire import encode
 from fedcohort.report import write
 from fedcohort.runtime.local import local
-from fedcohort.study.deployed import Terms, coding, latent_judging, open_session
-from fedcohort.study.deployed.judging import Said, Seen
-from fedcohort.study.deployed.placing import run_of
-from fedcohort.study.engine import Problem, fit_once
-from fedcohort.study.judges.latent import Latent
-from fedcohort.study.latent_rows import latent_rows
-from fedcohort.study.layout import seed_of
+from fedcohort.study.at_site import coding
+from fedcohort.study.at_site.judging import Said, Seen
+from fedcohort.study.at_site.placing import run_of
+from fedcohort.study.at_site.sessions import open_session
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.judge.shown.latent_rows import latent_rows
+from fedcohort.study.judge.summed import latent as latent_judging
+from fedcohort.study.run.engine import Problem, fit_once
+from fedcohort.study.sites.layout import seed_of
 from latent_studies import ARMS, FRAME, PPCA, VIEWS, Done, dictionary_of, shares, study
 
 NAMES = [arm["method"] for arm in ARMS]

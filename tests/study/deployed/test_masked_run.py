@@ -18,7 +18,7 @@ from deployed_cases import (
 )
 from fedcohort.network.replay_guard import OnDisk
 from fedcohort.protocol import SiteUnavailable
-from fedcohort.study.deployed import run
+from fedcohort.study.run.network_runner import run
 from loopback import Fault
 from wired import Killed, meta_of
 

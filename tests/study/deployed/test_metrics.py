@@ -17,10 +17,11 @@ from sksurv.metrics import concordance_index_censored
 from deployed_cases import frames_of, results_of, run_local, tables_of, terms_of
 from fedcohort.data.prepare.targets import target_of
 from fedcohort.protocol import registry
-from fedcohort.study import evaluate, saved
-from fedcohort.study.engine import Problem, fit_once
-from fedcohort.study.layout import seed_of
-from fedcohort.study.pieces import JUDGED
+from fedcohort.study.judge import evaluate
+from fedcohort.study.results import saved
+from fedcohort.study.run.engine import Problem, fit_once
+from fedcohort.study.run.pieces import JUDGED
+from fedcohort.study.sites.layout import seed_of
 
 CASES = {
     "gbsg2": ("survival", "[{method: cox}]"),

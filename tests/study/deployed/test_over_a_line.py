@@ -10,7 +10,8 @@ from fedcohort.runtime.limits import Limits
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd
-from fedcohort.study.deployed import open_session, run
+from fedcohort.study.at_site.sessions import open_session
+from fedcohort.study.run.network_runner import run
 from loopback import LoopbackLine
 
 

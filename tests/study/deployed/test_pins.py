@@ -14,9 +14,9 @@ from fedcohort.protocol import Refused
 from fedcohort.protocol.arguments import Arguments
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.step import Site
-from fedcohort.study.deployed.bounds import Bounds
-from fedcohort.study.deployed.judging import Judged, tell_own
-from fedcohort.study.deployed.pins import ATTEMPTS, InMemory, Pins
+from fedcohort.study.at_site.bounds import Bounds
+from fedcohort.study.at_site.judging import Judged, tell_own
+from fedcohort.study.at_site.pins import ATTEMPTS, InMemory, Pins
 
 
 def call(history: str = "", company: int = 0) -> Call:

@@ -17,10 +17,10 @@ from fedcohort.data.outcome import Continuous, Survival
 from fedcohort.metrics import brier, concordance
 from fedcohort.protocol import Dp, Refused
 from fedcohort.runtime.coordinator import Coordinator
-from fedcohort.study import evaluate
-from fedcohort.study.deployed.consent import Consent
-from fedcohort.study.deployed.judging import Seen
-from fedcohort.study.engine import Problem
+from fedcohort.study.at_site.consent import Consent
+from fedcohort.study.at_site.judging import Seen
+from fedcohort.study.judge import evaluate
+from fedcohort.study.run.engine import Problem
 
 DP = "{dp: {epsilon: 5.0, delta: 0.0001}}"
 ARM = "[{method: deepcox, strategy: exact, hidden: [], rounds: 2, name: a}]"

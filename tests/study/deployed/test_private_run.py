@@ -12,10 +12,11 @@ import pytest
 
 from deployed_cases import results_of, run_local
 from fedcohort.protocol import Refused
-from fedcohort.study import private, saved
-from fedcohort.study.deployed.sessions import open_session
-from fedcohort.study.deployed.table import SiteTable
-from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.at_site.sessions import open_session
+from fedcohort.study.at_site.table import SiteTable
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.results import saved
+from fedcohort.study.run import private
 
 STUDY = """
 study: small

@@ -8,9 +8,10 @@ import pytest
 import fedcohort as fc
 from deployed_cases import files_of, frames_of, results_of, run_local, tables_of, terms_of
 from fedcohort.protocol import SiteUnavailable
-from fedcohort.study import saved
-from fedcohort.study.layout import seed_of
-from fedcohort.study.pieces import FINAL, JUDGED
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.results import saved
+from fedcohort.study.run.pieces import FINAL, JUDGED
+from fedcohort.study.sites.layout import seed_of
 
 ARMS = "[{method: cox}, {method: deepcox, name: fedavg, rounds: 3, hidden: [4]}]"
 
@@ -52,7 +53,7 @@ def test_a_run_leaves_the_files_of_a_study_and_nothing_unfinished(whole):
 
 def test_the_study_that_a_run_wrote_gives_the_same_study(whole):
     terms, _, out = whole
-    assert fc.study.deployed.Terms.of(out / "study.yaml").hash == terms.hash
+    assert Terms.of(out / "study.yaml").hash == terms.hash
 
 
 @pytest.mark.parametrize("final", [False, True])

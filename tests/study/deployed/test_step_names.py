@@ -6,7 +6,7 @@ from fedcohort.data import describe, prepare
 from fedcohort.data.outcome import Binary, Survival
 from fedcohort.metrics import federated
 from fedcohort.protocol import registry
-from fedcohort.study.deployed import asking, counting, holding, judging
+from fedcohort.study.at_site import asking, counting, holding, judging
 
 
 def test_no_step_of_judging_shares_its_name_with_one_of_a_fit_or_a_description():

@@ -13,8 +13,11 @@ from deployed_cases import NAMES, frames_of, run_local, tables_of, terms_of
 from fedcohort.protocol import FedcohortError, VerbRefused
 from fedcohort.protocol.step import summed
 from fedcohort.protocol.views import kind_of, rebuild
-from fedcohort.study.deployed import LocalSites, SiteTable, Terms, Unfit, open_session
-from fedcohort.study.deployed.judging import Own, Said, Seen
+from fedcohort.study.at_site.judging import Own, Said, Seen
+from fedcohort.study.at_site.sessions import open_session
+from fedcohort.study.at_site.table import SiteTable, Unfit
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.sites.sites import LocalSites
 
 COX = "[{method: cox}]"
 DICTIONARY = """\

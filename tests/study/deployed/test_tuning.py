@@ -9,10 +9,10 @@ from sksurv.metrics import concordance_index_censored
 
 from deployed_cases import files_of, frames_of, results_of, run_local, tables_of, terms_of
 from fedcohort.protocol import registry
-from fedcohort.study.engine import Problem, fit_once
-from fedcohort.study.layout import seed_of
-from fedcohort.study.splits import hashed
-from fedcohort.study.tune import ROW_FOLDS
+from fedcohort.study.run.engine import Problem, fit_once
+from fedcohort.study.run.tune import ROW_FOLDS
+from fedcohort.study.sites.layout import seed_of
+from fedcohort.study.sites.splits import hashed
 
 GRID = "{by: %s, grid: {l2: [0.0, 30.0]}}"
 

@@ -17,9 +17,10 @@ from deployed_cases import frames_of, results_of, run_local
 from fedcohort import report
 from fedcohort.data.read import sources
 from fedcohort.report.comparison import Comparison
-from fedcohort.study import runner
-from fedcohort.study.deployed import SiteTable, Terms
-from fedcohort.study.layout import lay_out
+from fedcohort.study.at_site.table import SiteTable
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.run import runner
+from fedcohort.study.sites.layout import lay_out
 
 STUDY = """\
 study: twin

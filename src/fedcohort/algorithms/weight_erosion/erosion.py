@@ -39,7 +39,7 @@ Weights are told to all with the sum that they are for, and a site gives nothing
 at least a quarter of the largest. Of two sites that are left, each can work out the other's part
 from the next θ: from three up, that takes two in league. Two sums at one θ under other weights
 would separate two sites, so each θ is summed at once alone: a node refuses a second
-(`study.deployed.pins`), and a round that comes back to a θ teaches nothing. As θ settles, sums at
+(`study.at_site.pins`), and a round that comes back to a θ teaches nothing. As θ settles, sums at
 nearly one θ tell nearly the same. Only weights of sites in the sum count.
 Not looked at: sites that leave between the two calls of a round.
 """

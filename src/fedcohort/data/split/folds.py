@@ -9,7 +9,7 @@ same at all of them; it refuses one in which
   share it: their sum hides each of them.
 
 With m = 1 nothing is to be hidden. That those who are named do take part is looked at where the
-sum is masked (`study.deployed.bounds`).
+sum is masked (`study.at_site.bounds`).
 """
 
 from __future__ import annotations

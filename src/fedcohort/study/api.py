@@ -1,0 +1,564 @@
+"""What a notebook user types: simulate sites, fit a method, look at what came out.
+
+    fed = fc.simulate(df, sites="hospital", outcome=fc.Survival("time", "event"))
+    fit = fc.fit("cox", fed, ties="efron")
+    fit.summary, fit.predict(df), fit.ledger
+
+`simulate` makes a `Cohort`, `fit` and `load` give a `Fit`.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.check import Sheet, checks, with_outcome
+from fedcohort.data.check.accepted import EVERY
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Outcome
+from fedcohort.data.prepare import checked
+from fedcohort.data.read import sources
+from fedcohort.data.read.canonical import canonical
+from fedcohort.data.read.dictionaries import read_dictionary
+from fedcohort.data.read.drafting import draft
+from fedcohort.data.read.frames import as_pandas, by_column, site_names, without
+from fedcohort.protocol import (
+    DataError,
+    Dp,
+    NotSupported,
+    SettingError,
+    SiteUnavailable,
+    registry,
+)
+from fedcohort.study.file.arms import BOUNDS, PREPROCESS
+from fedcohort.study.file.plan import ASIDE
+from fedcohort.study.file.privacy import FEWEST, checked_secure
+from fedcohort.study.file.yamlfile import nearest
+from fedcohort.study.results import effects, fit_lines, saved
+from fedcohort.study.results.filled import completed, intervals
+from fedcohort.study.run.engine import Problem, Run, fit_once, told_of_noise
+from fedcohort.study.run.warnings import crowded, drowned, filled_note, free_parameters
+from fedcohort.study.sites.site_rule import Fate, told
+
+if TYPE_CHECKING:
+    from fedcohort.report.plots import Picture
+
+#: What errors call one table of several sites.
+TABLE = "the table"
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Sites in this process, as `simulate` made them.
+
+    Attributes
+    ----------
+    frames : one pandas table a site.
+    dictionary : types and levels of the columns; drafted from the tables where none was given.
+    outcome : what is predicted, or None.
+    seed : what every draw derives from.
+    drafted : whether nobody gave the dictionary.
+    """
+
+    frames: Mapping[str, pd.DataFrame]
+    dictionary: Dictionary
+    outcome: Outcome | None
+    seed: int
+    drafted: bool = False
+
+    def __repr__(self) -> str:
+        n = len(self.frames)
+        of = f", outcome {', '.join(self.outcome.columns)}" if self.outcome else ""
+        return f"<Cohort of {n} site{'s' * (n != 1)}{of}>"
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites."""
+        return tuple(sorted(self.frames))
+
+
+def simulate(
+    frames: Any,
+    *,
+    outcome: Outcome | None = None,
+    sites: str | None = None,
+    views: Mapping[str, Iterable[str]] | None = None,
+    dictionary: str | Path | Mapping[str, Any] | Dictionary | None = None,
+    seed: int = 0,
+) -> Cohort:
+    """Return sites that live in this process, from tables in memory.
+
+    Parameters
+    ----------
+    frames : a mapping from site names to pandas or Polars frames or pyarrow tables, or one of
+        these with a column that names each row's site. A site without an event may take part; one
+        of a single row is left out, with a warning.
+    outcome : what is predicted; None for that which the dictionary marks, or for methods without.
+    sites : the site column, where `frames` is one table.
+    views : columns by view (modality); a site may lack all columns of one, whose values then are
+        missing there, and some site has them.
+    dictionary : a data dictionary, as a path or a mapping; drafted from the tables otherwise.
+
+    Raises
+    ------
+    DataError : no sites, a missing column, an impossible time or event; rows are named by
+        number, never by value.
+    SettingError : the outcome is no `fc.Survival`, `fc.Binary`, `fc.Category`, `fc.Continuous` or
+        `fc.Count`.
+    """
+    _check_outcome(outcome)
+    known = _dictionary(dictionary)
+    found = _found(frames, sites, known)
+    if known is not None:
+        outcome = outcome or known.outcome()
+    described = known or draft(found, outcome, () if sites is None else (sites,))
+    if known is None:
+        found = {name: canonical(frame, described) for name, frame in found.items()}
+    described = without(described, sites).with_views(views or {})
+    about = with_outcome(described if known is not None else None, outcome)
+    found = _large_enough(found, sites)
+    sheets = _sheets(found, sites, about)
+    for text in checks.check_sheets(sheets, outcome, about, eventless=True, accepted=EVERY):
+        warnings.warn(f"{text}. Convert it if it is so.", stacklevel=2)
+    tables = found if sites is None else by_column(found[TABLE], sites, TABLE)
+    return Cohort(tables, described, outcome, seed, drafted=known is None)
+
+
+def _check_outcome(given: Any) -> None:
+    if given is None or isinstance(given, Outcome):
+        return
+    names = [given] if isinstance(given, str) else given if isinstance(given, (tuple, list)) else []
+    named = [name for name in names if isinstance(name, str)]
+    if len(named) == 2:
+        said = f"fc.Survival({named[0]!r}, {named[1]!r})"
+    else:
+        y = repr(named[0]) if len(named) == 1 else "y"
+        kinds = ", ".join(f"fc.{kind}({y})" for kind in ("Binary", "Category", "Continuous"))
+        said = f"fc.Survival(time, event), {kinds} or fc.Count({y})"
+    raise SettingError(f"outcome is a {type(given).__name__}. Give {said}.")
+
+
+def _dictionary(given: str | Path | Mapping[str, Any] | Dictionary | None) -> Dictionary | None:
+    """Return a dictionary, however it is given."""
+    if given is None or isinstance(given, Dictionary):
+        return given
+    if isinstance(given, Mapping):
+        return Dictionary.from_dict(given)
+    return read_dictionary(given)
+
+
+def _found(frames: Any, column: str | None, known: Dictionary | None) -> dict[str, pd.DataFrame]:
+    """Return pandas frames by site, or the one with a site column as `TABLE`."""
+    found = sources.in_memory(frames, known).frames
+    if isinstance(found, pd.DataFrame):
+        if column is None:
+            raise DataError("one table was given; name the column of its sites with sites=...")
+        return {TABLE: found}
+    if column is not None:
+        raise DataError("the tables are named by site already; leave out sites=...")
+    if not found:
+        raise DataError("there are no sites. Give at least one table, or a column of sites.")
+    return found
+
+
+def _large_enough(found: dict[str, pd.DataFrame], column: str | None) -> dict[str, pd.DataFrame]:
+    """Return the tables without sites of a single row, and warn of these; all if most are so."""
+    site = None if column is None else site_names(found[TABLE], column, TABLE)
+    rows = {name: len(frame) for name, frame in found.items()}
+    if site is not None:
+        names, n = np.unique(site, return_counts=True)
+        rows = dict(zip(map(str, names), n.tolist(), strict=True))
+    few = {name: Fate(None, "1 row") for name, n in rows.items() if n == 1}
+    if not few or 2 * len(few) > len(rows):  # then the column may hold patients and no sites
+        return found
+    warnings.warn(f"sites left out: {told(few)}; a site needs 2 rows.", stacklevel=3)
+    if site is None:
+        return {name: frame for name, frame in found.items() if name not in few}
+    return {TABLE: found[TABLE][~np.isin(site, list(few))].reset_index(drop=True)}
+
+
+def _sheets(
+    found: Mapping[str, pd.DataFrame], column: str | None, known: Dictionary
+) -> list[Sheet]:
+    """Return the tables as the checks see them."""
+    if column is None:
+        return [Sheet(frame, f"site {site!r}", site) for site, frame in found.items()]
+    return [Sheet.by_column(found[TABLE], TABLE, column, known.variables)]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted method.
+
+    Attributes
+    ----------
+    method : its name.
+    settings : what the user set.
+    run : the model, its preprocessing, its history and ledger; None for a loaded model.
+    sites : for ``strategy="isolated"``, each site's own fit.
+    """
+
+    method: str
+    settings: Mapping[str, Any]
+    parts: saved.Saved
+    run: Run | None = None
+    sites: Mapping[str, Fit] = field(default_factory=dict[str, "Fit"])
+
+    def __repr__(self) -> str:
+        if self.sites:
+            return f"<Fit of {self.method} at each of {len(self.sites)} sites alone>"
+        sites = 0 if self.run is None else len(self.run.ledger.bytes_up)
+        rounds = 0 if self.run is None else self.run.rounds
+        design = self.parts.design
+        names = design.features[:-1] if design.offset else design.features
+        private = self.parts.notes.get("privacy") or {}
+        return fit_lines.about(self.method, sites, rounds, names, design.offset, private)
+
+    @property
+    def model(self) -> Any:
+        """The fitted model itself, with whatever its method offers beyond the common face."""
+        return self.parts.model
+
+    @property
+    def dropped(self) -> Mapping[str, str]:
+        """Columns of the dictionary that are no covariate, each with the reason."""
+        fits = self.sites.values() or (self,)
+        return {k: why for fit in fits for k, why in fit.parts.design.dropped.items()}
+
+    @property
+    def summary(self) -> pd.DataFrame:
+        """Coefficients with standard errors, intervals and p-values, where the method has them.
+
+        Of a number ``unit`` is what they are for: one unit of the covariate, which preprocessing
+        may have scaled. Where the dictionary asks for another step, that is ``per``, and the ratio
+        for it has a name that ends in ``_per``. Of a fit with a penalty, ``shrunken`` is that
+        penalty: coefficients are drawn towards 0, and ``low`` and ``high`` are no interval of the
+        effect.
+        """
+        rows = [dict(row) for row in self._give("summary")]
+        if any("coefficient" in row for row in rows):
+            design, dictionary = self.parts.design, self.parts.dictionary
+            rows = effects.summarised(rows, design, dictionary, self.parts.notes.get("shrunken"))
+        return pd.DataFrame(rows)
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """What the method reported, a row a round."""
+        return pd.DataFrame(self._finished("history").history)
+
+    @property
+    def ledger(self) -> pd.DataFrame:
+        """What left each site: a row for every call and site."""
+        lines = self._finished("ledger").ledger.lines
+        return pd.DataFrame([json.loads(line) for line in lines])
+
+    def predict(self, table: Any) -> Array:
+        """Return the risk score, probability, value or label of each row: (n,)."""
+        return self._give("predict", self._x(table))
+
+    def predict_survival(self, table: Any, times: Any, *, warn: bool = True) -> Array:
+        """Return P(T > t) for each row and each of `times`, one or (m,): (n, m).
+
+        It is NaN behind the last time up to which the sites' sums tell survival, and where `warn`
+        a `UserWarning` names that time.
+        """
+        x, at = self._x(table), np.atleast_1d(times).astype(float)
+        found = self._give("predict_survival", x, at)
+        known = self.model.known_until(x)
+        late = at > known[:, None]
+        if warn and late.any():
+            warnings.warn(
+                f"survival is NaN behind {known[late.any(axis=1)].max():g}, the last time up to "
+                f"which the sites' sums tell it.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return np.where(late, np.nan, found)
+
+    def transform(self, table: Any) -> Array:
+        """Return latent coordinates: (n, q)."""
+        return self._give("transform", self._x(table))
+
+    def memberships(self, table: Any) -> Array:
+        """Return how far each row belongs to each cluster: (n, k), rows add to 1."""
+        return self._give("memberships", self._x(table))
+
+    def reconstruct(self, table: Any) -> pd.DataFrame:
+        """Return each row's features as they come back from the model, in the model's scale."""
+        rows = self._give("reconstruct", self._x(table))
+        return pd.DataFrame(rows, columns=list(self.parts.design.features))
+
+    def sample(self, n: int, seed: int = 0) -> pd.DataFrame:
+        """Return n synthetic rows: the table's columns, in its units; levels the likeliest ones.
+
+        Raises
+        ------
+        SettingError : n is no whole number from 1 up.
+        """
+        try:
+            fine = operator.index(n) >= 1
+        except TypeError:
+            fine = False
+        if not fine:
+            raise SettingError(f"n is {n!r}; give a whole number of rows, from 1 up.")
+        return self.parts.design.table(self._give("sample", n, np.random.default_rng(seed)))
+
+    def impute(self, table: Any) -> pd.DataFrame:
+        """Return the table with missing cells filled, in its units; those known as they are.
+
+        Columns of a view that the table lacks are added.
+        """
+        frame = self._canonical(table)
+        filled = self.parts.design.table(self._give("impute", self.parts.design.matrix(frame)))
+        whole = completed(frame, filled)
+        return whole.set_axis(table.index) if isinstance(table, pd.DataFrame) else whole
+
+    def intervals(self, table: Any, level: float = 0.95) -> pd.DataFrame:
+        """Return a row for each missing number that `impute` fills: row, column, value, low, high.
+
+        Rows are numbered from 0. Intervals are the model's, of a linear scale of its features.
+
+        Raises
+        ------
+        NotSupported : the method tells no spread; or the fit's scale is that of quantiles.
+        SettingError : the level is not between 0 and 1.
+        """
+        if not 0 < level < 1:
+            raise SettingError(f"level is {level!r}; give a number between 0 and 1.")
+        x = self._x(table)
+        return intervals(
+            self.parts.design, x, self._give("impute", x), self._give("imputed_sd", x), level
+        )
+
+    def plot(self, *others: Fit, names: Sequence[str] = (), covariate: str = "") -> Picture:
+        """Return a picture of this fit, with others laid over it: ``svg``, and ``save(path)``.
+
+        Survival curves with numbers at risk where the method has curves; a path of penalties, a
+        forest plot of pooled coefficients or the effects of sites where one fit has such a thing;
+        otherwise how fits converged, round by round.
+
+        Parameters
+        ----------
+        names : of all fits, this one first; their methods' by default.
+        covariate : the one of which a forest plot is drawn; each by default.
+
+        Raises
+        ------
+        NotSupported : the fits have nothing of this in common.
+        SettingError : there are not as many names as fits, or two are the same; or there is no such
+            covariate.
+        """
+        from fedcohort.study.results import plotting
+
+        return plotting.picture((self, *others), names, covariate)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model as safetensors and JSON; see `load`."""
+        self._own("save")
+        saved.write(Path(folder), self.parts)
+
+    def _canonical(self, table: Any) -> pd.DataFrame:
+        self._own("predictions")
+        return canonical(as_pandas(table), self.parts.dictionary)
+
+    def _x(self, table: Any) -> Array:
+        return self.parts.design.matrix(self._canonical(table))
+
+    def _own(self, what: str) -> None:
+        if self.sites:
+            raise NotSupported(
+                f"isolated sites have no common {what}; take one of fit.sites[...]: "
+                f"{', '.join(sorted(self.sites))}."
+            )
+
+    def _finished(self, what: str) -> Run:
+        self._own(what)
+        if self.run is None:
+            raise NotSupported(f"a loaded model has no {what}; it stays with the run that made it.")
+        return self.run
+
+    def _give(self, what: str, *arguments: Any) -> Any:
+        self._own(what)
+        try:
+            return getattr(self.parts.model, what)(*arguments)
+        except NotSupported as error:
+            if str(error) != what:
+                raise
+            raise registry.not_supported(what, self.method) from None
+
+
+def fit(
+    method: str,
+    fed: Cohort,
+    *,
+    seed: int | None = None,
+    quorum: float = 1.0,
+    min_cell: int = 5,
+    secure_aggregation: str | bool = "auto",
+    dp: Mapping[str, Any] | Literal[False] | None = None,
+    workers: int = 1,
+    **settings: Any,
+) -> Fit:
+    """Fit a registered method over the sites.
+
+    Parameters
+    ----------
+    method : a name of the catalogue (`fedcohort methods`).
+    seed : what every draw derives from; the cohort's by default.
+    quorum : fraction of the sites that must answer each call.
+    min_cell : smallest count that a cell of anything revealed may have.
+    secure_aggregation : how sums over three or more sites are formed: "auto" (exactly), "true"
+        (masked by the real protocol between the sites of this process), or "false" (as floats).
+    dp : differential privacy of the fit: {"epsilon": 3, "delta": 1e-5}, with "unit" "record" or
+        "site" and a "clip"; None without. Where no `seed` is given here, noise comes from the
+        system's generator. With one it follows from that, so that two runs agree: what comes out
+        must not be given away as private. The fit says which of them.
+    workers : the most sites that compute at once, on threads of this process. The fit is the same,
+        to the last bit, as with one thread.
+    settings : the method's, plus ``scale``, ``impute``, ``winsorise`` and ``pool_levels`` for the
+        preprocessing.
+        ``strategy="isolated"`` fits each site alone, ``"centralised"`` all rows as one table; both
+        at exact times, and without what else protects from a coordinator, unless set otherwise.
+
+    Raises
+    ------
+    SettingError : an unknown method or setting (the nearest known one is named); or sums that
+        shall be masked among fewer than three sites.
+    FedcohortError : whatever the method raises on purpose.
+    """
+    entry = registry.find(str(method))
+    _check_call(fed, seed, quorum, min_cell, workers)
+    noise = "system" if seed is None else "seed"
+    seed = fed.seed if seed is None else seed
+    table = dict(entry.preprocess)
+    for key, known in PREPROCESS.items():
+        if key not in settings:
+            continue
+        if entry.raw:
+            raise SettingError(f"method {method!r} reads tables as they are; leave out {key!r}.")
+        value = settings.pop(key)
+        if known and value not in known:
+            raise SettingError(f"{key} is {value!r}; {nearest(value, known)}")
+        try:
+            table[key] = checked(key, value)
+        except SettingError as error:
+            raise SettingError(f"{key} is {value!r}; {error}") from None
+    entry.check_gaps(table)
+    bound = settings.get("strategy") in BOUNDS
+    asked = _private(dp, fed, settings["strategy"] if bound else "")
+    secure = checked_secure(secure_aggregation, FEWEST if bound else len(fed.frames))
+    problem = Problem(
+        fed.frames,
+        fed.dictionary,
+        fed.outcome,
+        min_cell,
+        quorum,
+        secure="auto" if bound and secure == "true" else secure,
+        dp=asked,
+        noise=noise,
+        workers=workers,
+    )
+    if problem.kind not in entry.tasks:
+        problem = next((problem.aside_of(t) for t in ASIDE if t in entry.tasks), problem)
+    if problem.kind not in entry.tasks:
+        raise SettingError(fit_lines.serves(entry, fed.outcome))
+
+    def once(part: Problem, given: Mapping[str, Any]) -> Fit:
+        run = fit_once(part, entry, given, table, seed)
+        notes: dict[str, Any] = {**told_of_noise(entry, given, part)}
+        if penalty := effects.penalty_of(entry, given):
+            notes["shrunken"] = penalty
+        parts = saved.Saved.of(method, run.model, run.design, problem.dictionary, notes)
+        return Fit(method, dict(given), parts, run)
+
+    if not bound:
+        rows = [len(frame) for frame in fed.frames.values()]
+        if note := drowned(entry, entry.configure(settings), asked, _units(asked, rows)):
+            warnings.warn(f"{method}: {note}.", UserWarning, stacklevel=2)
+        made = once(problem, settings)
+        features = len(made.parts.design.features) - bool(made.parts.design.offset)
+        if note := crowded(free_parameters(entry.name, settings, features), rows):
+            warnings.warn(f"{method}: {note}.", UserWarning, stacklevel=2)
+        return _warned(made, fed)
+    scope = settings.pop("strategy")
+    given = {**entry.alone, **settings}
+    if scope == "centralised":
+        return _warned(once(problem.pooled(), given), fed)
+    own = {s: once(problem.on({s: frame}), given) for s, frame in sorted(fed.frames.items())}
+    if not own:
+        raise SiteUnavailable("there are no sites to fit alone.")
+    fits = Fit(method, dict(given), next(iter(own.values())).parts, None, own)
+    return _warned(fits, fed)
+
+
+def _private(dp: Mapping[str, Any] | Literal[False] | None, fed: Cohort, bound: str) -> Dp | None:
+    """Return what a private fit is asked for; None of any other.
+
+    Raises
+    ------
+    SettingError : an impossible value; a bound, which has no noise; or a dictionary that was
+        drafted from the records.
+    """
+    if dp is None or dp is False:
+        return None
+    if bound:
+        raise SettingError(
+            f"strategy {bound!r} is a bound, and bounds are fitted without noise. Leave out dp."
+        )
+    if fed.drafted:
+        raise SettingError(
+            "a private fit scales by the dictionary's ranges and levels, and this one was drafted "
+            "from the records. Give simulate(...) a dictionary."
+        )
+    return Dp.of(dp)
+
+
+def _units(dp: Dp | None, rows: Sequence[int]) -> int:
+    """Return how many of what a private fit protects there are."""
+    return len(rows) if dp is not None and dp.unit == "site" else sum(rows)
+
+
+def _warned(fit: Fit, fed: Cohort) -> Fit:
+    """Return a fit, with a warning where covariates, or clusters, that one expects are missing."""
+    said = fit_lines.left_out(fit.method, fit.dropped, fed.dictionary, drafted=fed.drafted)
+    fits = fit.sites.values() or (fit,)
+    told = [note for one in fits for note in one.parts.model.cautions()]
+    told += [filled_note(one.parts.design) for one in fits]
+    for note in (said, *(f"{fit.method}: {note}." for note in dict.fromkeys(told) if note)):
+        if note:
+            warnings.warn(note, UserWarning, stacklevel=3)
+    return fit
+
+
+def _check_call(fed: Any, seed: Any, quorum: Any, min_cell: Any, workers: Any) -> None:
+    """Raise `SettingError` for what a slip in a notebook gives `fit`."""
+    if not isinstance(fed, Cohort):
+        kind = type(fed).__name__
+        raise SettingError(f"fit needs what simulate(...) returns, not {kind}.")
+    seed = fed.seed if seed is None else seed
+    whole = (("seed", seed, 0), ("min_cell", min_cell, 1), ("workers", workers, 1))
+    for name, value, low in whole:
+        if not isinstance(value, int) or isinstance(value, bool) or value < low:
+            raise SettingError(f"{name} is {value!r}; give a whole number of at least {low}.")
+    if not isinstance(quorum, (int, float)) or isinstance(quorum, bool) or not 0 < quorum <= 1:
+        raise SettingError(f"quorum is {quorum!r}; give a fraction of the sites, above 0 up to 1.")
+
+
+def load(folder: str | Path) -> Fit:
+    """Read a model that `Fit.save` or a study wrote.
+
+    Raises
+    ------
+    DataError : a file is missing, damaged, or of another format.
+    """
+    parts = saved.read(Path(folder))
+    return Fit(parts.method, {}, parts)

@@ -1,0 +1,90 @@
+"""The lower bound at a site: its own rows fitted by itself, in its own process.
+
+The fit is `engine.fit_once` over one site, with the arm's settings. It is a pure function of rows,
+settings and seed, so that a node which was stopped fits again and finds the same.
+
+Revealed: by the fit nothing; by judging it, see `judging`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fedcohort.data.prepare.design import Design
+from fedcohort.protocol import (
+    FedcohortError,
+    Fitted,
+    NothingToLearn,
+    SettingError,
+    registry,
+)
+from fedcohort.study.at_site.judging import Rows
+from fedcohort.study.at_site.table import SiteTable
+from fedcohort.study.file.arms import Arm
+from fedcohort.study.file.plan import ASIDE, Plan
+from fedcohort.study.run.engine import Problem, fit_alone, fit_once
+from fedcohort.study.run.tune import Settings, Tuner, search
+from fedcohort.study.sites.layout import seed_of
+
+
+@dataclass
+class Alone(Rows):
+    """A site's rows, and the model that it makes of them when it is first asked for."""
+
+    site: str = ""
+    arm: Arm | None = None
+    seed: int = 0
+    plan: Plan | None = None
+    _found: list[tuple[Fitted, Design] | None] = field(
+        default_factory=list[tuple[Fitted, Design] | None]
+    )
+
+    @classmethod
+    def of(cls, table: SiteTable, repeat: int, arm: Arm, least: int) -> Alone:
+        """Return one repeat's rows of a site."""
+        terms = table.terms
+        return cls(
+            table.halves(repeat), terms.outcome, terms.dictionary, arm.method, least,
+            site=table.site, arm=arm, seed=seed_of(terms.plan, repeat), plan=terms.plan,
+        )  # fmt: skip
+
+    def own(self) -> tuple[Fitted, Design] | None:
+        """Return the site's own model; None where its rows give none."""
+        if not self._found:
+            self._found.append(self._fitted())
+        return self._found[0]
+
+    def _fitted(self) -> tuple[Fitted, Design] | None:
+        assert self.plan is not None
+        problem = Problem({self.site: self.halves.train}, self.dictionary, self.outcome, self.least)
+        if self.plan.task in ASIDE:
+            problem = problem.aside_of(self.plan.task)
+        return fit_alone(problem, self._model)
+
+    def _model(self, problem: Problem) -> tuple[Fitted, Design]:
+        arm = self.arm
+        assert arm is not None
+        settings = arm.configured(self._chosen(problem))
+        run = fit_once(problem, registry.find(arm.method), settings, arm.preprocess, self.seed)
+        return run.model, run.design
+
+    def _chosen(self, problem: Problem) -> Settings:
+        """Return the settings that the site chooses by itself, on its training rows.
+
+        Raises
+        ------
+        NothingToLearn : its rows give no model to choose by.
+        """
+        assert self.arm is not None and self.plan is not None
+        if not self.plan.is_tuned(self.arm):
+            return {}
+        with TemporaryDirectory() as work:
+            try:
+                tuner = Tuner(problem, self.arm, self.seed, Path(work), lambda done, of: None)
+                return search(tuner, self.arm, self.plan).chosen
+            except SettingError:
+                raise
+            except FedcohortError:
+                raise NothingToLearn("its rows give no model to choose settings by.") from None

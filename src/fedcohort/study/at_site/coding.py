@@ -1,0 +1,207 @@
+"""A site's side of judging latent coordinates: its blind rows, and what a model makes of them.
+
+As in `judging` the coordinator sends a view, here `Coded`: a model with its preprocessing; an empty
+text stands for the site's own model (`alone`). The view gives `Coding`, which the steps of
+`metrics.federated_latent` look at. Its columns are those of the model, then those that the
+dictionary has and the model knows nothing of, so that they are the same at all sites: a view that a
+site lacks is of entries that are not known. No column of an outcome is among them.
+
+Revealed: nothing; by the steps what they declare.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.dictionary import Variable
+from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare.encode import Encoding
+from fedcohort.protocol import DataError
+from fedcohort.protocol.views import view
+from fedcohort.study.at_site.judging import Rows, Said
+from fedcohort.study.at_site.placing import run_of
+from fedcohort.study.judge.pooled.latent import hidden_from
+from fedcohort.study.run.engine import Run
+
+
+class Strange(NamedTuple):
+    """A feature that a model knows nothing of: its view, and values (n,), NaN where missing."""
+
+    view: str
+    values: Array
+
+
+def names_of(design: Design, variables: Sequence[Variable]) -> tuple[tuple[str, str], ...]:
+    """Return name and view of each column (p,) of `Coding.x`; `variables` are what fits may see."""
+    known = {c.name for c in design.columns}
+    encoding = Encoding(tuple(v for v in variables if v.name not in known))
+    strange = [(v.name, v.view) for v in encoding.numeric]
+    strange += [(f"{v.name}={level}", v.view) for v in encoding.coded for level in v.levels[1:]]
+    return (*zip(design.features, design.views, strict=True), *strange)
+
+
+def strangers(variables: Sequence[Variable], frame: pd.DataFrame) -> Iterator[Strange]:
+    """Yield what columns would give as features: numbers, and levels but one."""
+    encoding = Encoding(tuple(variables))
+    read = encoding(frame)
+    for v, values in zip(encoding.numeric, read.numbers, strict=True):
+        yield Strange(v.view, values)
+    for v, codes in zip(encoding.coded, read.codes, strict=True):
+        for i in range(1, len(v.levels)):
+            yield Strange(v.view, np.where(codes < 0, np.nan, (codes == i).astype(float)))
+
+
+def views_there(variables: Sequence[Variable], frame: pd.DataFrame) -> dict[str, Array]:
+    """Return by view which rows have an entry of it (n,); columns without a view are one."""
+    found: dict[str, Array] = {}
+    encoding = Encoding(tuple(variables))
+    read = encoding(frame)
+    known = [~np.isnan(values) for values in read.numbers], [codes >= 0 for codes in read.codes]
+    for v, here in zip((*encoding.numeric, *encoding.coded), (*known[0], *known[1]), strict=True):
+        found[v.view] = found.get(v.view, np.zeros(len(frame), bool)) | here
+    return found
+
+
+def learnt_columns(data: Rows) -> list[Variable]:
+    """Return the columns that fits may see."""
+    taken = () if data.outcome is None else data.outcome.columns
+    return [v for v in data.dictionary.features() if v.name not in taken]
+
+
+@dataclass
+class Coding:
+    """Blind rows, as `metrics.federated_latent.Rebuilt` has them; worked out when asked.
+
+    Attributes
+    ----------
+    data : the site's rows in this repeat.
+    run : the model and its preprocessing.
+    """
+
+    data: Rows
+    run: Run
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The blind rows."""
+        return self.data.halves.blind
+
+    @cached_property
+    def _strange(self) -> list[Strange]:
+        known = {c.name for c in self.run.design.columns}
+        unknown = [v for v in learnt_columns(self.data) if v.name not in known]
+        return list(strangers(unknown, self.frame))
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """The view of each column of x (p,)."""
+        return (*self.run.design.views, *(s.view for s in self._strange))
+
+    @cached_property
+    def _given(self) -> Array:
+        """The rows as the model sees them (n, p0)."""
+        return self.run.design.matrix(self.frame)
+
+    @cached_property
+    def x(self) -> Array:
+        """Entries (n, p): those of the model, then those that it knows nothing of."""
+        design = self.run.design
+        known = self._given if design.impute == "none" else _unfilled(self.run, self.frame)
+        return np.column_stack([known, *(s.values for s in self._strange)])
+
+    @cached_property
+    def strange(self) -> Array:
+        """Which columns the model knows nothing of (p,)."""
+        return np.arange(len(self.views)) >= len(self.run.design.views)
+
+    @cached_property
+    def hidden(self) -> Array:
+        """Whether each row has the view of each column, and another one (n, p)."""
+        there = views_there(learnt_columns(self.data), self.frame)
+        return hidden_from(there, list(self.views))
+
+    @cached_property
+    def said(self) -> Array:
+        """What the model makes of the rows (n, p)."""
+        return self._wide(self.run.model.reconstruct(self._given))
+
+    @cached_property
+    def filled(self) -> Array:
+        """What the model makes of each view from the others (n, p); NaN of rows without these.
+
+        Raises
+        ------
+        NotSupported : the model fills nothing in.
+        """
+        views = np.array(self.run.design.views, object)
+        found = np.full(self._given.shape, np.nan)
+        for name in dict.fromkeys(self.run.design.views):
+            columns = np.flatnonzero(views == name)
+            rows = np.flatnonzero(self.hidden[:, columns[0]])
+            given = self._given[rows]
+            given[:, columns] = np.nan
+            found[np.ix_(rows, columns)] = self.run.model.impute(given)[:, columns]
+        return self._wide(found)
+
+    def _wide(self, said: Array) -> Array:
+        return np.column_stack([said, np.full((len(said), len(self._strange)), np.nan)])
+
+
+def _unfilled(run: Run, frame: pd.DataFrame) -> Array:
+    return replace(run.design, impute="none").matrix(frame)
+
+
+@view("coded")
+@dataclass(frozen=True)
+class Coded:
+    """The blind rows and their latent coordinates.
+
+    Attributes
+    ----------
+    model : as `Said` has it; "" for the site's own.
+    """
+
+    model: str
+
+    @property
+    def spec(self) -> str:
+        """JSON text that determines the view."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
+        return json.dumps({"model": self.model}, separators=(",", ":"))
+
+    @classmethod
+    def from_spec(cls, text: str) -> Self:
+        """Rebuild the view."""
+        parts: Mapping[str, Any] = json.loads(text)
+        return cls(str(parts["model"]))
+
+    @cached_property
+    def said(self) -> Said | None:
+        """The model that is judged; None for the site's own."""
+        return Said(self.model) if self.model else None
+
+    def __call__(self, data: Rows, /) -> Coding | Rows:
+        """Return what the model makes of the blind rows; the rows where the site has no model.
+
+        Raises
+        ------
+        DataError : the text holds no model, or one of another method than the session's.
+        """
+        if self.said is None:
+            found = data.own()
+            return data if found is None else Coding(data, run_of(*found))
+        method, model, design = self.said.restored
+        if method != data.method:
+            raise DataError("the model that was sent is of another method than the session's.")
+        return Coding(data, run_of(model, design))

@@ -1,0 +1,110 @@
+"""Rows and events of each site as they may be shown, told by the site itself.
+
+A site tells how many rows it read, left out for each reason, trains with and holds back, and how
+many of the latter two have the event. What is of few patients does not leave it:
+
+    a reason    that fits 1 … min_cell − 1 rows, and with it the rows read, whose difference tells
+    events      where events or others are few among all rows, those for training or the blind ones
+
+Rows for training and blind rows are never few: a site of so few does not take part (`table`).
+
+Revealed: `SiteCounts` of each site, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.outcome import Binary, Survival
+from fedcohort.data.prepare.targets import classes_of, levels_of
+from fedcohort.privacy.disclosure.counts import hidden
+from fedcohort.protocol.message import message
+from fedcohort.protocol.step import Site, gathered
+from fedcohort.study.at_site.table import SiteTable
+from fedcohort.study.sites.cohort import TEST, TRAINING
+from fedcohort.study.sites.counts import Shown
+from fedcohort.study.sites.exclusion import REASONS
+
+#: Stands for what a site does not tell.
+UNTOLD = -1
+
+
+@message
+class SiteCounts:
+    """``read``, ``analysed`` (); ``excluded`` by reason (2,); ``rows``, ``events`` by half (2,)."""
+
+    read: Array
+    excluded: Array
+    analysed: Array
+    rows: Array
+    events: Array
+
+
+@gathered
+def tell_counts(site: Site[SiteTable, None], *, min_cell: int) -> SiteCounts:
+    """Rows and events of the site, in the first repeat."""
+    table, stages = site.data, {stage: n for stage, _, n, _ in site.data.flow}
+    min_cell = max(min_cell, table.terms.plan.min_cell)
+    out = np.array([stages.get(f"excluded: {reason}", 0) for reason in REASONS])
+    secret = (out > 0) & (out < min_cell)
+    read = UNTOLD if secret.any() else stages["read"]
+    levels = levels_of(table.outcome, table.terms.dictionary)
+    blind, classes = table.blind(0), classes_of(table.frame, table.outcome, levels)
+    halves = [np.bincount(classes[half], minlength=2) for half in (~blind, blind)]
+    cells = [np.bincount(classes, minlength=2), *halves]
+    few = any(hidden(np.r_[0, c], min_cell).any() for c in cells)
+    named = isinstance(table.outcome, (Survival, Binary))
+    events = [UNTOLD if few or not named else int(half[1]) for half in halves]
+    rows = [int(half.sum()) for half in halves]
+    return SiteCounts(
+        np.array(read),
+        np.where(secret, UNTOLD, out),
+        np.array(stages["analysed"]),
+        np.array(rows),
+        np.array(events),
+    )
+
+
+STEPS = (tell_counts,)
+
+
+# at the coordinator -------------------------------------------------------------------
+
+
+def shown_halves(told: Mapping[str, SiteCounts]) -> tuple[Shown, Shown]:
+    """Return training and blind rows as they are shown; no events where any site hides its own.
+
+    A model gives the events of all sites together, so that one hidden number is their difference.
+    """
+    closed = frozenset(told) if any((t.events < 0).any() for t in told.values()) else frozenset()
+    found = [
+        Shown(
+            {s: int(t.rows[half]) for s, t in told.items()},
+            {s: None if s in closed else int(t.events[half]) for s, t in told.items()},
+            closed,
+        )
+        for half in (0, 1)
+    ]
+    return found[0], found[1]
+
+
+def flow_of(told: Mapping[str, SiteCounts], reasons: Sequence[str]) -> list[dict[str, object]]:
+    """Return the flow's rows as results.json has them."""
+    stages = [("read", "", {s: int(t.read) for s, t in told.items()})]
+    for reason in reasons:
+        place = REASONS.index(reason)
+        counts = {s: int(t.excluded[place]) for s, t in told.items()}
+        stages.append((f"excluded: {reason}", "data.exclude", counts))
+    stages.append(("analysed", "", {s: int(t.analysed) for s, t in told.items()}))
+    for half, stage in enumerate((TRAINING, TEST)):
+        stages.append((stage, "", {s: int(t.rows[half]) for s, t in told.items()}))
+    rows: list[dict[str, object]] = []
+    for stage, note, counts in stages:
+        whole = None if UNTOLD in counts.values() else sum(counts.values())
+        for site, n in ((None, whole), *counts.items()):
+            shown = None if n == UNTOLD else n
+            rows.append({"stage": stage, "site": site, "rows": shown, "note": note})
+    return rows

@@ -1,0 +1,105 @@
+"""How good settings are that are tried: sums that each site keeps until all its folds are judged.
+
+With centre-kfold one site at a time is judged, so that a sum over the sites of a fold would be of
+one site. Each site therefore keeps what its folds add up to, and all are asked once, at the end.
+
+Revealed: `Held`, once a candidate, only as a sum over sites; before that, that a site has kept it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.protocol.errors import ReplyRejected
+from fedcohort.protocol.message import message
+from fedcohort.protocol.step import Keep, Site, summed
+from fedcohort.study.at_site.judging import Judged, Rows
+from fedcohort.study.judge.leading import LEADING
+
+#: Stands for all rows, where a whole site is left out.
+WHOLE = -1
+
+
+@message
+class Noted:
+    """How many sites have kept what they were asked to: ()."""
+
+    done: Array
+
+
+@message
+class Held:
+    """Of r models: pairs ``right`` and in all, squared errors, rows ``lost`` (r,); y's sums ().
+
+    ``pairs`` are of rows of one site and fold; ``rows``, ``y``, ``yy`` are of the left-out rows.
+    """
+
+    right: Array
+    pairs: Array
+    squares: Array
+    lost: Array
+    rows: Array
+    y: Array
+    yy: Array
+
+
+def nothing(models: int) -> Held:
+    """Return the sums of no rows."""
+    r = np.zeros(models)
+    return Held(r, r, r, r, np.array(0.0), np.array(0.0), np.array(0.0))
+
+
+@summed
+def hold(
+    site: Site[Judged, Held | None], *, fold: int, model: int, models: int
+) -> Keep[Noted, Held]:
+    """Keep how one model does on the rows of a fold."""
+    d, held = site.data, site.state or nothing(models)
+    mine = np.ones(len(d.risk), bool) if fold == WHOLE else d.fold == fold
+    right, pairs, squares = LEADING[d.kind].sums(d.risk[mine], d.seen.at(mine))
+    at = np.arange(models) == model
+    first = float(model == 0)
+    y = d.y[mine]
+    lost = float(d.lost > 0)
+    kept = Held(
+        held.right + at * right,
+        held.pairs + at * pairs,
+        held.squares + at * squares,
+        held.lost + at * lost,
+        held.rows + first * len(y),
+        held.y + first * y.sum(),
+        held.yy + first * float(y @ y),
+    )
+    return Keep(Noted(np.array(1)), kept)
+
+
+@summed
+def tell_held(site: Site[Rows, Held | None], *, models: int) -> Held:
+    """What the site has kept of all its folds.
+
+    Raises
+    ------
+    ReplyRejected : it has kept none, or of too few rows. Zeros would leave the other sites' sums to
+        fewer of them, or to one.
+    """
+    held = site.state
+    if held is None or held.rows < site.data.least or len(held.right) != models:
+        raise ReplyRejected(
+            f"site {site.name!r} has not kept folds of {site.data.least} rows or more of "
+            f"{models} models, and is in no sum of what sites have kept."
+        )
+    return held
+
+
+STEPS = (hold, tell_held)
+
+
+def scores(kind: str, held: Held) -> list[float]:
+    """Return C-index, AUC or R² of each model; −inf where one fails."""
+    about = (float(held.rows), float(held.y), float(held.yy))
+    each = zip(held.right.tolist(), held.pairs.tolist(), held.squares.tolist(), strict=True)
+    found = [LEADING[kind].score(*parts, *about) for parts in each]
+    return [-math.inf if lost else s for s, lost in zip(found, held.lost.tolist(), strict=True)]

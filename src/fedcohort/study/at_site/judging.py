@@ -1,0 +1,331 @@
+"""A site's side of judging: what a model says of the site's own rows, and the steps that sum it.
+
+A judge's federation holds `Rows`, a repeat's two halves. The coordinator never sees them; it sends
+a view, which says which half, by which model, at which times:
+
+    Seen    the outcome alone: of training rows for the censoring, of blind rows for the times, of
+            all rows for the cells of time; in a private study of blind rows alone
+    Said    what a model says of the blind rows; the model travels as arrays, meta and design
+    Own     the same by the site's own model, which the site has fitted itself and keeps (`alone`)
+
+All give `Judged`, which has what the steps of every metric look at. Where a model says of some row
+what is no finite number, it is taken as 0 there, and `lost` counts such rows.
+
+Revealed: by the views nothing; by the steps what they declare, all of it sums over sites but for
+`tell_own`, which a site gives only where it has so many events, or rows of either class, that the
+metric is shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Binary, Outcome, Survival
+from fedcohort.data.prepare import timegrid
+from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare.targets import target_of
+from fedcohort.metrics import federated, federated_values, within_sites
+from fedcohort.privacy.disclosure.rounding import by_patients
+from fedcohort.protocol import DataError, Fitted, registry
+from fedcohort.protocol.message import message
+from fedcohort.protocol.step import Site, gathered
+from fedcohort.protocol.views import view
+from fedcohort.protocol.wire import decode, encode
+from fedcohort.study.at_site.table import Halves
+from fedcohort.study.judge.leading import LEADING, Outcomes
+from fedcohort.study.run.engine import Run
+
+#: What `Said` may take as the risk: what the model predicts, or survival at the first time.
+OF = ("risk", "survival")
+#: The most times at which a view asks for survival.
+MOST_TIMES = 1000
+#: Training and blind rows together.
+ALL = "all"
+
+
+class Judged(NamedTuple):
+    """Rows (n,) as the steps of metrics see them.
+
+    Of a ``kind`` of task: ``risk``, ``surv`` (n, m), ``time``, ``event`` of survival; ``y``, ``f``
+    of classes and values, where ``risk`` is ``f``. ``lost`` rows have no finite prediction;
+    ``least`` patients of an outcome are shown, and no fewer. ``fold`` (n,) in tuning.
+    """
+
+    risk: Array
+    surv: Array
+    time: Array
+    event: Array
+    y: Array
+    f: Array
+    lost: int
+    least: int
+    kind: str
+    fold: Array
+
+    @property
+    def seen(self) -> Outcomes:
+        """The rows' outcomes."""
+        return Outcomes(self.time, self.event if self.kind == Survival.kind else self.y)
+
+
+@dataclass
+class Rows:
+    """One site's rows in one repeat.
+
+    Attributes
+    ----------
+    halves : training and blind rows.
+    outcome, dictionary : of the study; None of clusters that nothing judges.
+    method : whose models may be sent.
+    least : the least cell that is shown.
+    fold : number of the fold that each of the blind rows (n,) is in, where settings are tried.
+    """
+
+    halves: Halves
+    outcome: Outcome | None
+    dictionary: Dictionary
+    method: str
+    least: int
+    fold: Array | None = None
+
+    def own(self) -> tuple[Fitted, Design] | None:
+        """Return the site's own model; None where its rows give none."""
+        raise DataError("this session has no model of a site alone.")
+
+    def judged(self, rows: pd.DataFrame, said: Array, surv: Array) -> Judged:
+        """Return rows with what a model says of them."""
+        sound = np.isfinite(said) & np.isfinite(surv).all(axis=1)
+        said, surv = np.where(sound, said, 0.0), np.where(sound[:, None], surv, 0.0)
+        lost, nothing = int((~sound).sum()), np.zeros(len(said))
+        seen = Outcomes.of(rows, self.outcome, self.dictionary)
+        if isinstance(self.outcome, Survival):
+            return Judged(said, surv, seen.time, seen.y, nothing, nothing, *self._of(lost))
+        return Judged(said, surv, nothing, nothing > 0, seen.y, said, *self._of(lost))
+
+    def _of(self, lost: int) -> tuple[int, int, str, Array]:
+        fold = np.zeros(0, np.int64) if self.fold is None else self.fold
+        return lost, self.least, "" if self.outcome is None else self.outcome.kind, fold
+
+
+@view("seen")
+@dataclass(frozen=True)
+class Seen:
+    """The outcome alone, of one half.
+
+    Attributes
+    ----------
+    half : "train", "blind", or "all" rows.
+    """
+
+    half: str
+
+    @property
+    def spec(self) -> str:
+        """JSON text that determines the view."""
+        return json.dumps({"half": self.half}, separators=(",", ":"))
+
+    @classmethod
+    def from_spec(cls, text: str) -> Self:
+        """Rebuild the view."""
+        parts = json.loads(text)
+        made = cls(str(parts["half"]))
+        if made.half not in (*Halves._fields, ALL):
+            raise ValueError("half")
+        return made
+
+    def __call__(self, data: Rows, /) -> Judged:
+        """Return the outcome of the rows; every risk is 0."""
+        halves = list(data.halves) if self.half == ALL else [getattr(data.halves, self.half)]
+        rows = pd.concat(halves, ignore_index=True)
+        return data.judged(rows, np.zeros(len(rows)), np.zeros((len(rows), 0)))
+
+
+@view("said")
+@dataclass(frozen=True)
+class Said:
+    """What a model says of the blind rows.
+
+    Attributes
+    ----------
+    model : base64 of its arrays, meta, method and design, as `wire` encodes them.
+    times : where survival is predicted; empty for none.
+    of : one of `OF`, what is taken as the risk.
+    """
+
+    model: str
+    times: tuple[float, ...] = ()
+    of: str = OF[0]
+
+    @classmethod
+    def by(cls, run: Run, method: str) -> Self:
+        """Return the view of a fit's model."""
+        meta = {"method": method, "meta": run.model.meta(), "design": run.design.to_json()}
+        return cls(base64.b64encode(encode(run.model.arrays(), meta)).decode())
+
+    @property
+    def spec(self) -> str:
+        """JSON text that determines the view."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
+        parts = {"model": self.model, "times": self.times, "of": self.of}
+        return json.dumps(parts, separators=(",", ":"))
+
+    @classmethod
+    def from_spec(cls, text: str) -> Self:
+        """Rebuild the view."""
+        parts = json.loads(text)
+        made = cls(str(parts["model"]), _times(parts["times"]), str(parts["of"]))
+        if made.of not in OF or (made.of == OF[1] and not made.times):
+            raise ValueError("of")
+        base64.b64decode(made.model, validate=True)
+        return made
+
+    @property
+    def design(self) -> Design:
+        """The preprocessing that came with the model.
+
+        Raises
+        ------
+        DataError : the text holds no model.
+        """
+        return self.restored[2]
+
+    @cached_property
+    def restored(self) -> tuple[str, Fitted, Design]:
+        """Method, model and design.
+
+        Raises
+        ------
+        DataError : the text holds no model.
+        """
+        try:
+            arrays, meta = decode(base64.b64decode(self.model, validate=True))
+            method = str(meta["method"])
+            model = registry.find(method).model.restore(arrays, meta["meta"])
+            return method, model, Design.from_json(str(meta["design"]))
+        except (LookupError, TypeError, ValueError, AttributeError, binascii.Error) as error:
+            kind = type(error).__name__
+            raise DataError(f"the model that was sent cannot be rebuilt ({kind}).") from None
+
+    def __call__(self, data: Rows, /) -> Judged:
+        """Return what the model says of the site's blind rows.
+
+        Raises
+        ------
+        DataError : the text holds no model, or one of another method than the session's.
+        """
+        method, model, design = self.restored
+        if method != data.method:
+            raise DataError("the model that was sent is of another method than the session's.")
+        return said_of(data, model, design, self.times, self.of)
+
+
+@view("own")
+@dataclass(frozen=True)
+class Own:
+    """What a site's own model says of its blind rows; no rows where it has none and curves count.
+
+    Attributes
+    ----------
+    times : where survival is predicted; empty for none.
+    """
+
+    times: tuple[float, ...] = ()
+
+    @property
+    def spec(self) -> str:
+        """JSON text that determines the view."""
+        return json.dumps({"times": self.times}, separators=(",", ":"))
+
+    @classmethod
+    def from_spec(cls, text: str) -> Self:
+        """Rebuild the view."""
+        return cls(_times(json.loads(text)["times"]))
+
+    def __call__(self, data: Rows, /) -> Judged:
+        """Return what the site's own model says; where there is none, all patients look alike."""
+        found = data.own()
+        if found is not None:
+            return said_of(data, *found, self.times, OF[0])
+        blind = data.halves.blind
+        if self.times:
+            blind = blind.iloc[:0]
+        alike = 0.0
+        if isinstance(data.outcome, Binary):
+            alike = 0.5
+        elif data.outcome is not None and not isinstance(data.outcome, Survival):
+            alike = float(target_of(data.halves.train, data.outcome, ()).mean())
+        return data.judged(
+            blind, np.full(len(blind), alike), np.zeros((len(blind), len(self.times)))
+        )
+
+
+def _times(given: list[Any]) -> tuple[float, ...]:
+    """Return the times of a text; more than `MOST_TIMES` would take a site's memory."""
+    if len(given) > MOST_TIMES:
+        raise ValueError("times")
+    return tuple(map(float, given))
+
+
+def said_of(data: Rows, model: Fitted, design: Design, times: tuple[float, ...], of: str) -> Judged:
+    """Return what a model says of a site's blind rows."""
+    blind = data.halves.blind
+    x = design.matrix(blind)
+    with np.errstate(over="ignore", invalid="ignore"):  # a model may predict beyond any number
+        at = np.array(times)
+        surv = model.predict_survival(x, at) if times else np.zeros((len(blind), 0))
+        said = surv[:, 0] if of == OF[1] else model.predict(x)
+    return data.judged(blind, np.asarray(said, float), np.asarray(surv, float))
+
+
+# a site by itself ---------------------------------------------------------------------
+
+
+@message
+class OwnRank:
+    """The leading metric on a site's own blind rows, its standard error, whether it is told: ().
+
+    Both are rounded to what `min_cell` patients can change (`privacy.disclosure.rounding`, eq. 3).
+    """
+
+    value: Array
+    error: Array
+    told: Array
+
+
+@gathered
+def tell_own(site: Site[Judged, None], *, min_cell: int) -> OwnRank:
+    """The leading metric on the site's own rows, where these are enough to show it."""
+    d, least = site.data, max(min_cell, site.data.least)
+    leading, seen = LEADING[d.kind], d.seen
+    found = None
+    if not d.lost and leading.may_be_shown(seen.y, least):
+        found = leading.influence(d.risk, seen)
+    if found is None or not np.isfinite([found.value, found.error]).all():
+        return OwnRank(np.array(0.0), np.array(0.0), np.array(False))
+    n = leading.count(seen.y)
+    value, error = by_patients(found.value, n, least), by_patients(found.error, n, least, up=True)
+    return OwnRank(np.array(value), np.array(error), np.array(True))
+
+
+#: What a judge may ask: no exact times of death, and no sums over risk sets of two sites, whose
+#: differences are of the few who left in between.
+STEPS: tuple[Any, ...] = (
+    *timegrid.STEPS[:-1],
+    *(s for s in federated.STEPS if s.name != federated.sum_slope.name),
+    *within_sites.STEPS,
+    *federated_values.STEPS,
+    tell_own,
+)

@@ -1,0 +1,248 @@
+"""Where sums are formed: fixed by the first question, and no finer than the study asks.
+
+`bounds` holds a step's whole numbers and texts to the study. Real numbers and arrays follow from
+the sums before, which a site does not see. But of an honest fit most stay what they were first, and
+how many there are follows from its settings:
+
+    grids of time, edges, centres, scales, origins, frames    the same in each call of a step; times
+        of risk sets in each step of a session. `MORE` has the steps that ask twice, and why
+    a preprocessing, a model that is judged                    one a session
+    all else that is asked at one model, where sums of it
+        under other weights would separate sites (`AT_ONE`)    the same, however often it begins
+    lengths    intervals of time, clusters, centroids, bins    at most those that the settings give;
+        of intervals under masks also no more than hold `min_cell` records each, by what all sites
+        of the sum signed that they have (`Call.company`)
+
+What is first is remembered beyond attempts and restarts (`Once`): of a fit that begins anew, over
+other sites say, other values are answered `ATTEMPTS` times; of a model that is judged one alone,
+since its fit's journal gives the same again. Coefficients, models that are trained, steps along a
+path are free: they are what a fit is made of.
+
+Revealed: by a refusal, the rule.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.prepare import timegrid
+from fedcohort.data.prepare.design import Design
+from fedcohort.metrics.decision import survival_edges
+from fedcohort.protocol.errors import Refused
+from fedcohort.protocol.federation import View
+from fedcohort.protocol.host import Call
+from fedcohort.protocol.once import InMemory, Once, digest_of
+from fedcohort.study.at_site.bounds import Bounds, beyond
+from fedcohort.study.at_site.coding import Coded
+from fedcohort.study.at_site.judging import Said
+from fedcohort.study.at_site.placing import Clustered
+from fedcohort.study.judge.summed.evaluation import BINS
+from fedcohort.study.judge.summed.time_scale import CELLS, TIMES
+from fedcohort.training.candidates import CANDIDATES, DRAWS, FEWEST, TRIES
+
+#: Other values that a session answers for, as it may be begun anew over other sites.
+ATTEMPTS = 3
+#: Rounds of clustering, where the settings give no more.
+ROUNDS = 300
+#: Questions by which a histogram is refined until quantiles are known, at most.
+REFINED = 8
+#: Cells a bin in the finest histogram of predictions, by which bins are found.
+FINE = 16
+
+#: Arguments that have one value in each step of a session.
+FIXED = frozenset(
+    "times sizes tied grid centre scale origin spread unit middle frame groups marks of "
+    "shared cut within n_levels axes used centroids codes numbers targets g risk_edges edges "
+    "known followed weight y_mean f_mean".split()
+)
+#: Of these, those that have one value in all steps of a session together.
+TOGETHER = frozenset({"times"})
+#: (step, argument) → how many values an honest session gives it, where that is not one.
+MORE: Mapping[tuple[str, str], int] = {
+    ("disorder", "mean"): 1,
+    ("disorder", "covariance"): 1,
+    ("disorder", "dead"): 1,
+    ("disorder", "censored"): 1,
+    ("curvature", "scale"): 2,  # first about the origin alone
+    ("sum_points", "origin"): 2,  # again about the mean where digits would be lost
+    ("sum_points", "groups"): 2,  # of levels, and of the columns
+    ("sum_points", "frame"): 2,  # without a scale, and with it
+    ("sum_spread", "origin"): 2,
+    ("sum_powers", "centre"): 2,
+    ("sum_entries", "centre"): 3,  # 0, and about the means
+    ("score_moments", "centre"): 2,  # 0, and the mean of risks
+    ("logit_moments", "centre"): 2,
+    ("vote_place", "centre"): 4,  # rounds in which sites vote where a column lies
+    ("count_labels", "edges"): 2,  # bins for pairs, and the thresholds of decision curves
+    ("sum_own_pairs", "tau"): 1,  # elsewhere τ is a smoothing, and falls
+}
+#: Of `FIXED`, those that are something else in a step, which differs from call to call.
+FREE = frozenset({("weigh_candidates", "sizes"), ("criterion", "shared")})
+#: Steps that are asked once a round, ``draw``: of one model, under one set of weights.
+DRAWN = frozenset({"tell_slope", "tell_distance", "weigh_slope"})
+#: Step → what it is asked at once alone: two of its sums there are two equations of two sites.
+AT_ONE: Mapping[str, str] = {"weigh_slope": "theta"}
+#: Steps by which sites choose among models.
+SIDES = frozenset({"tell_takes", "train_taken", "tell_side"})
+#: Steps whose edges are refined, where quantiles are looked for.
+SKETCHES = frozenset({"death_cells", "column_cells", "cell_counts", "cell_times", "count_bins"})
+
+
+@dataclass
+class Pins:
+    """Holds one session's questions to where its first ones were asked.
+
+    Attributes
+    ----------
+    bounds : of the session, with its study, kind and arm.
+    once : remembers beyond this session.
+    """
+
+    bounds: Bounds
+    once: Once = field(repr=False)
+    _held: dict[str, InMemory] = field(default_factory=dict[str, InMemory], repr=False)
+
+    def check(self, call: Call, arguments: Mapping[str, Any]) -> None:
+        """Check one call's arrays and real numbers, and its view.
+
+        Raises
+        ------
+        Refused : "beyond", and which argument is another than before, or too long.
+        """
+        if call.step.private or self.bounds.kind == "shift":
+            return  # held by the guard of a private fit; each step by `Consent` as a whole
+        if call.view is not None and (said := _model_of(call.view)) and self.bounds.kind == "judge":
+            self._one(call, "the model that is judged", said.encode(), 1, attempts=1)
+        if isinstance(call.view, Design) and self.bounds.kind in ("fit", "tune"):
+            self._one(call, "the preprocessing", call.view.spec.encode(), 1)
+        if isinstance(call.view, Said):
+            most = 1 if call.view.times else 0
+            self._size("times of predicted survival", len(call.view.times), most * TIMES)
+        step = call.step.name
+        if (at := AT_ONE.get(step)) is not None:
+            rest = {k: digest_of(v) for k, v in sorted(arguments.items()) if k != at}
+            mark = f"what is summed at one model ({digest_of(arguments[at])[:16]})"
+            self._one(call, mark, repr(rest).encode(), 1, attempts=1)
+        for name, value in arguments.items():
+            if isinstance(value, np.ndarray):
+                self._check_size(step, name, cast(Array, value), call.company)
+            most = self._most(step, name) or self._rounds(call, name)
+            if isinstance(value, (np.ndarray, float)) and most:
+                most *= 1 + max(self.bounds.strata, default=0) if "stratum" in arguments else 1
+                mark = name if name in TOGETHER else f"{name} of {step}"
+                mark += f" in round {arguments['draw'] + 1}" if step in DRAWN else ""
+                mark += f" of {arguments['q']} dimensions" if "q" in arguments else ""
+                a = np.asarray(value)
+                self._one(call, mark, repr((a.dtype.str, a.shape)).encode() + a.tobytes(), most)
+
+    def _most(self, step: str, name: str) -> int:
+        """Return how many values an argument has in an honest session; 0 where it is free."""
+        if step in DRAWN:
+            return 1
+        if step in SKETCHES and name in FIXED:
+            return REFINED
+        return MORE.get((step, name), int(name in FIXED and (step, name) not in FREE))
+
+    def _rounds(self, call: Call, name: str) -> int:
+        """Return how many paths of centroids rows are summed along; 0 of other arguments.
+
+        One a round, of each number of clusters that is tried, and where these are chosen by how
+        sites agree, also without each site.
+        """
+        if (call.step.name, name) != ("sum_near", "path") or self.most_clusters is None:
+            return 0
+        tried = self.most_clusters * (2 + len(call.among)) if self._auto else 1
+        rounds = [n for n in self.bounds.chosen("rounds") if type(n) is int]
+        return max([ROUNDS, *rounds]) * tried
+
+    def _one(
+        self, call: Call, name: str, value: bytes, most: int, attempts: int = ATTEMPTS
+    ) -> None:
+        digest = hashlib.sha256(value).hexdigest()
+        held = self._held.setdefault(call.history, InMemory())
+        if held(name, digest, most) and self.once(name, digest, most * attempts):
+            return
+        raise Refused(
+            "beyond",
+            f"the coordinator asks for more than the approved study: {name} is another than it was "
+            f"first in this session. An honest run keeps it; where sites left and the run begins "
+            f"anew, give the study another name and submit it.",
+        )
+
+    def _size(self, name: str, n: int, most: int) -> None:
+        if n > most:
+            raise beyond(f"{n} {name}, where its settings give {most} at most")
+
+    def _check_size(self, step: str, name: str, value: Array, company: int) -> None:
+        n = len(value) if value.ndim else 1
+        if name == "times" and (most := self.most_times) is not None:
+            self._size("times in a grid", n, most)
+            if company and self.bounds.kind in ("fit", "tune"):
+                cell = max(self.bounds.terms.plan.min_cell, 1)
+                most = company // cell + max(1, *self.bounds.strata)
+                if n > most:
+                    raise beyond(
+                        f"{n} times in a grid, where the sites of the sum have rows for {most} "
+                        f"intervals of {cell}"
+                    )
+        elif name == "grid":
+            self._size("times in a grid", n, CELLS + timegrid.MOST)
+        elif name == "risk_edges" and step == "count_risks":
+            self._size("edges of predictions", n, FINE * BINS + 1)
+        elif name == "risk_edges" or (name == "edges" and step not in SKETCHES | {"count_cells"}):
+            self._size("edges of predictions", n, BINS)
+            if step == "sum_groups" and not np.array_equal(value, survival_edges()):
+                raise beyond("other edges of predicted survival than those of decision curves")
+        if (k := self.most_clusters) is None:
+            return
+        if name in ("path", "before") and value.ndim >= 3:
+            self._size("centroids", value.shape[-2], k)
+        elif name in ("about", "centroids") and value.ndim == 2:
+            self._size("centroids", n, k)
+        elif name == "candidates":
+            most = max(CANDIDATES * k, FEWEST)
+            self._size("candidates for centroids", n, TRIES * most * (DRAWS + 1))
+        elif name == "thetas" and step in SIDES:
+            self._size("models among which sites choose", n, k)
+
+    @cached_property
+    def most_times(self) -> int | None:
+        """How many times a grid has at most; None where exact ones were approved."""
+        if self.bounds.kind not in ("fit", "tune"):
+            return TIMES
+        found = 0
+        for rule in self.bounds.chosen("time_grid"):
+            if rule == "exact":
+                return None
+            found = max(found, timegrid.intervals_of(rule or timegrid.MOST) or timegrid.MOST)
+        found += 1  # and one behind the time up to which survival is known
+        return found * max(1, *self.bounds.strata)
+
+    @property
+    def _auto(self) -> bool:
+        return "auto" in self.bounds.chosen("n_clusters")
+
+    @cached_property
+    def most_clusters(self) -> int | None:
+        """How many clusters the arm has at most; None where nothing says."""
+        if self.bounds.arm is None:
+            return None
+        found = [n for n in self.bounds.chosen("n_clusters") if type(n) is int]
+        if self._auto:
+            found += [max(span) for span in self.bounds.chosen("k_range") if span]
+        return max(found, default=None)
+
+
+def _model_of(view: View) -> str:
+    """Return the text of the model that a view judges; "" without one."""
+    if isinstance(view, Said):
+        return view.model
+    said = view.said if isinstance(view, (Clustered, Coded)) else None
+    return "" if said is None else said.model

@@ -1,0 +1,258 @@
+"""A site's side of judging clusters: which of its rows a model puts where, and what goes with it.
+
+As in `judging` the coordinator sends a view, here `Clustered`: a model with its preprocessing,
+which half of the rows, and perhaps the model of an earlier arm, whose clusters are set beside
+these. An empty text stands for the site's own model (`alone`). The view gives `Placed`, which the
+steps of `metrics.federated_clusters` look at, and those that compare risks, which are clusters'.
+
+The outcome, where there is one, is read here for the first time: no fit had it.
+
+Revealed: nothing; by the steps what they declare.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.outcome import Survival
+from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare.targets import classes_of, levels_of, survival_of
+from fedcohort.protocol import DataError, Fitted, NotSupported
+from fedcohort.protocol.ledger import Ledger
+from fedcohort.protocol.views import view
+from fedcohort.study.at_site.judging import Rows, Said
+from fedcohort.study.at_site.table import Halves
+from fedcohort.study.judge.pooled.clusters import again_of, labels_of
+from fedcohort.study.judge.shown.cluster_features import Levels, Number, columns
+from fedcohort.study.judge.shown.cluster_map import latent
+from fedcohort.study.run.engine import Run
+
+
+def clusters_of(model: Fitted) -> int:
+    """Return how many clusters a model has: rows of its summary are numbered by them.
+
+    Raises
+    ------
+    DataError : the model does not say.
+    """
+    try:
+        rows = model.summary()
+    except NotSupported:
+        rows = []
+    numbers = [row.get("cluster") for row in rows]
+    if not numbers or not all(type(n) is int and n >= 0 for n in numbers):
+        raise DataError("the model does not list its clusters, so nobody can count rows by them.")
+    return 1 + max(n for n in numbers if isinstance(n, int))
+
+
+@dataclass
+class Placed:
+    """Rows of one half, as `metrics.federated_clusters.Grouped` has them; worked out when asked.
+
+    Attributes
+    ----------
+    data : the site's rows in this repeat.
+    frame : those of the half.
+    run : the model and its preprocessing.
+    old : an earlier model, or None.
+    ranks : (k,) what stands for each cluster as the risk; empty for its number.
+    """
+
+    data: Rows
+    frame: pd.DataFrame
+    run: Run
+    old: Run | None
+    ranks: tuple[float, ...]
+
+    lost = 0
+
+    @cached_property
+    def x(self) -> Array:
+        """Features (n, p), as the model sees them."""
+        return self.run.design.matrix(self.frame)
+
+    @cached_property
+    def z(self) -> Array:
+        """The rows (n, d) in the model's own space, or x."""
+        return latent(self.run, self.x)
+
+    @cached_property
+    def clusters(self) -> int:
+        """How many clusters the model has."""
+        return clusters_of(self.run.model)
+
+    @cached_property
+    def labels(self) -> Array:
+        """The cluster (n,) of each row.
+
+        Raises
+        ------
+        DataError : the model has another number of clusters than it says.
+        """
+        return _labels(self.run, self.x, self.clusters)
+
+    @cached_property
+    def before(self) -> tuple[Array, int]:
+        """The cluster (n,) of each row by the earlier model, and how many it has."""
+        if self.old is None:
+            return np.zeros(len(self.frame), np.int64), 1
+        k = clusters_of(self.old.model)
+        return _labels(self.old, self.old.design.matrix(self.frame), k), k
+
+    @cached_property
+    def again(self) -> tuple[Array, Array] | None:
+        """Labels of reconstructed rows, and the error of each (n,); None without any."""
+        labels, error = again_of(self.run, self.x)
+        return None if labels is None or error is None else (labels, error)
+
+    @cached_property
+    def _columns(self) -> list[Levels | Number]:
+        return list(columns(self.run.design, self.frame))
+
+    @property
+    def codes(self) -> tuple[tuple[Array, int], ...]:
+        """Each column of levels (n,), and how many levels it has."""
+        return tuple((c.codes, len(c.features)) for c in self._columns if isinstance(c, Levels))
+
+    @property
+    def numbers(self) -> Array:
+        """Columns of numbers (n, q), NaN where missing."""
+        found = [c.values for c in self._columns if isinstance(c, Number)]
+        return np.column_stack(found) if found else np.zeros((len(self.frame), 0))
+
+    # the outcome ------------------------------------------------------------------------------
+
+    @property
+    def _levels(self) -> tuple[str, ...]:
+        return levels_of(self.data.outcome, self.data.dictionary)
+
+    @property
+    def classes(self) -> int:
+        """How many classes judge the clusters; 0 for none."""
+        return len(self._levels)
+
+    @cached_property
+    def reference(self) -> Array:
+        """The class (n,) of each row; 0 where there are none."""
+        outcome = self.data.outcome if self._levels else None
+        return classes_of(self.frame, outcome, self._levels)
+
+    @cached_property
+    def _seen(self) -> tuple[Array, Array]:
+        if not isinstance(self.data.outcome, Survival):
+            return np.zeros(len(self.frame)), np.zeros(len(self.frame), bool)
+        time, event = survival_of(self.frame, self.data.outcome)
+        return time, np.asarray(event, bool)
+
+    @property
+    def time(self) -> Array:
+        """Time under observation (n,); 0 without survival."""
+        return self._seen[0]
+
+    @property
+    def event(self) -> Array:
+        """Whether the event was seen (n,)."""
+        return self._seen[1]
+
+    @property
+    def risk(self) -> Array:
+        """What stands for the risk of each row (n,)."""
+        if not self.ranks:
+            return self.labels.astype(float)
+        return np.array(self.ranks)[self.labels]
+
+
+def _labels(run: Run, x: Array, k: int) -> Array:
+    labels = labels_of(run, x)
+    if labels.max(initial=0) >= k:
+        raise DataError("the model puts rows into clusters that it does not list.")
+    return labels
+
+
+@view("clustered")
+@dataclass(frozen=True)
+class Clustered:
+    """The clusters of one half's rows.
+
+    Attributes
+    ----------
+    model : as `Said` has it; "" for the site's own.
+    half : "train" or "blind".
+    before : the model of an earlier arm, to compare with; "" for none.
+    ranks : (k,) of each cluster, the risk of its rows; empty for the cluster's number.
+    """
+
+    model: str
+    half: str = "blind"
+    before: str = ""
+    ranks: tuple[float, ...] = ()
+
+    @property
+    def spec(self) -> str:
+        """JSON text that determines the view."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
+        parts = {
+            "model": self.model, "half": self.half, "before": self.before, "ranks": self.ranks,
+        }  # fmt: skip
+        return json.dumps(parts, separators=(",", ":"))
+
+    @classmethod
+    def from_spec(cls, text: str) -> Self:
+        """Rebuild the view."""
+        parts = json.loads(text)
+        made = cls(
+            str(parts["model"]), str(parts["half"]), str(parts["before"]),
+            tuple(map(float, parts["ranks"])),
+        )  # fmt: skip
+        if made.half not in Halves._fields or not np.isfinite(made.ranks).all():
+            raise ValueError("half")
+        return made
+
+    @cached_property
+    def said(self) -> Said | None:
+        """The model that is judged; None for the site's own."""
+        return Said(self.model) if self.model else None
+
+    @cached_property
+    def earlier(self) -> Said | None:
+        """The model to compare with."""
+        return Said(self.before) if self.before else None
+
+    def __call__(self, data: Rows, /) -> Placed | Rows:
+        """Return where the model puts the rows of the half; the rows where the site has no model.
+
+        Raises
+        ------
+        DataError : the text holds no model, or one of another method than the session's; or its
+            ranks are not one a cluster.
+        """
+        frame: pd.DataFrame = getattr(data.halves, self.half)
+        if self.said is None:
+            found = data.own()
+            if found is None:
+                return data
+            run = run_of(*found)
+        else:
+            method, model, design = self.said.restored
+            if method != data.method:
+                raise DataError("the model that was sent is of another method than the session's.")
+            run = run_of(model, design)
+        old = None if self.earlier is None else run_of(*self.earlier.restored[1:])
+        if self.ranks and len(self.ranks) != clusters_of(run.model):
+            raise DataError("the view has not as many ranks as the model has clusters.")
+        return Placed(data, frame, run, old, self.ranks)
+
+
+def run_of(model: Fitted, design: Design) -> Run:
+    """Return a model and its preprocessing in the form of a fit."""
+    return Run(model, design, [], Ledger(1))

@@ -1,0 +1,272 @@
+"""Sessions: the federations that a deployed study falls into, each named by a text.
+
+    describe            Table 1, once
+    count               rows and events of each site as they may be shown, once
+    shift               how sites differ, over the rows of Table 1, where the study asks it; once
+    feedback            what is off at each site, which keeps it to itself; likewise
+    fit-r0003-a01       arm 1 of repeat 3: its steps see the training rows
+    final-r0000-a01     arm 1 over all rows of every site, where the study ends with such a fit
+    judge-r0003-a01     its model on the blind rows; for censoring, the training rows' outcome,
+                        but in a private study
+    alone-r0003-a00     each site fits its own training rows by itself, and is judged on its own
+    tune-r0003-a01-n00007   the 8th fit that tries settings; with row-kfold without the rows of a
+                            fold, 7 modulo their number
+    score-r0003-a01-n00001  how the models of the 2nd candidate do on the training rows left out
+
+A site makes the `Host` of a session from the study and its own table alone, so nothing but the
+text need be sent; what a session may ask is what the study's settings need (`asking`), no more.
+
+Revealed: what these steps declare.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data import describe
+from fedcohort.privacy.guard import SiteGuard, Tally
+from fedcohort.protocol import Dp, Task, VerbRefused, registry
+from fedcohort.protocol.host import Host
+from fedcohort.protocol.once import InMemory, Once
+from fedcohort.study.at_site import asking, counting, holding, judging
+from fedcohort.study.at_site.alone import Alone
+from fedcohort.study.at_site.consent import Consent, most_numbers
+from fedcohort.study.at_site.table import Halves, SiteTable
+from fedcohort.study.file.arms import Arm
+from fedcohort.study.file.privacy import FEWEST
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.run import private
+from fedcohort.study.run.extras import KINDS, arm_of, asked_of
+from fedcohort.study.run.pieces import FINAL, has_final
+from fedcohort.study.run.tune import ROW_FOLDS, folds_of
+from fedcohort.study.sites.layout import seed_of
+
+#: Those in which settings are tried, on training rows alone.
+TRIED = ("tune", "score")
+#: Those that are asked once; of the latter, those that the study asks.
+ONCE = ("describe", "count", *KINDS)
+_TEXT = re.compile(r"(fit|final|judge|alone|tune|score)-r([0-9]{4})-a([0-9]{2})(?:-n([0-9]{5}))?")
+
+
+@dataclass(frozen=True)
+class Session:
+    """One federation of a study.
+
+    Attributes
+    ----------
+    kind : "describe", "count", "shift", "feedback", "fit", "final", "judge", "alone", "tune" or
+        "score".
+    repeat, arm : which split, and which of the plan's arms.
+    number : of a fit that tries settings, or of a candidate; −1 otherwise.
+    """
+
+    kind: str
+    repeat: int = 0
+    arm: int = 0
+    number: int = -1
+
+    @property
+    def text(self) -> str:
+        """The name that sites know it by; possible as a file's."""
+        if self.kind in ONCE:
+            return self.kind
+        tried = f"-n{self.number:05d}" if self.number >= 0 else ""
+        return f"{self.kind}-r{self.repeat:04d}-a{self.arm:02d}{tried}"
+
+    @classmethod
+    def parse(cls, text: str, terms: Terms) -> Session:
+        """Read a session's name.
+
+        Raises
+        ------
+        VerbRefused : the study has no such session.
+        """
+        if text in ONCE and (text not in KINDS or text in asked_of(terms.plan)):
+            return cls(text)
+        found = _TEXT.fullmatch(text)
+        if found is not None:
+            number = -1 if found[4] is None else int(found[4])
+            session = cls(found[1], int(found[2]), int(found[3]), number)
+            if _is_of(session, terms):
+                return session
+        raise VerbRefused("the study has no session of that name; a site answers its own alone.")
+
+
+def _is_of(session: Session, terms: Terms) -> bool:
+    plan = terms.plan
+    if session.repeat >= plan.repeats or session.arm >= len(plan.arms):
+        return False
+    arm = plan.arms[session.arm]
+    if (session.kind in TRIED) != (session.number >= 0):
+        return False
+    if session.kind in TRIED:
+        if not (plan.is_tuned(arm) and arm.scope == "sites"):
+            return False
+        trials = plan.tune.get("trials")
+        return session.number < most_numbers(session.kind, arm, trials)
+    if session.kind == "final":
+        return session.repeat == 0 and has_final(plan, arm)
+    return (session.kind == "alone") == (arm.scope == "isolated")
+
+
+def open_session(
+    terms: Terms,
+    table: SiteTable,
+    session: str,
+    min_cell: int,
+    spending: Callable[[str, Dp], Tally] | None = None,
+    heard: Callable[[Sequence[str]], None] | None = None,
+    once: Callable[[str], Once] | None = None,
+) -> Host:
+    """Return one site's side of a session.
+
+    Parameters
+    ----------
+    table : of the site, checked against the same terms.
+    min_cell : the site's own least cell; the study's counts where that is larger.
+    spending : (session, what a fit costs) → where a node counts what private fits spend; None in a
+        rehearsal, whose noise follows from the study's seed.
+    heard : takes what feedback finds of the site, in lines for the people there.
+    once : session → what remembers beyond it what was asked first.
+
+    Raises
+    ------
+    VerbRefused : the study has no such session.
+    SettingError : a private fit is not possible.
+    """
+    asked = Session.parse(session, terms)
+    plan, least = terms.plan, max(min_cell, terms.plan.min_cell)
+    known = InMemory() if once is None else once(asked.text)
+    if asked.kind == "describe":
+        consent = Consent(terms, asked.kind, once=known)
+        return Host(table.site, table.frame, describe.STEPS, plan.seed, consent, once=known)
+    if asked.kind == "count":
+        consent = Consent(terms, asked.kind)
+        return Host(table.site, table, counting.STEPS, plan.seed, consent)
+    if asked.kind in KINDS:
+        arm = arm_of(asked.kind)
+        consent = Consent(terms, asked.kind, arm, plan.seed, known)
+        kept = _kept(terms, arm, table.site, heard)
+        steps = asking.of_extras(asked.kind)
+        # what is hidden of Table 1 stays hidden where the same rows are compared
+        table_one = known if once is None else once("describe")
+        return Host(table.site, table.frame, steps, plan.seed, consent, kept=kept, once=table_one)
+    final = asked.kind == "final"
+    seed, arm = seed_of(plan, FINAL if final else asked.repeat), plan.arms[asked.arm]
+    consent = Consent(terms, "fit" if final else asked.kind, arm, seed, known)
+    if asked.kind == "alone":
+        mine = Alone.of(table, asked.repeat, arm, least)
+        steps = asking.of_alone(terms.outcome, plan.task)
+        return Host(table.site, mine, steps, seed, consent)
+    halves = table.halves(asked.repeat)
+    train = table.frame if final else halves.train
+    if asked.kind in ("fit", "final", "tune"):
+        if asked.kind == "tune" and arm.folds == "row-kfold":
+            fold = folds_of(train, terms.dictionary, seed)
+            train = train[fold != asked.number % ROW_FOLDS].reset_index(drop=True)
+        train = terms.aside(train)
+        guard = _guard(terms, arm, table, len(train), session, spending, seed)
+        size = _size(terms, train)
+        return Host(table.site, train, asking.of_fit(plan, arm), seed, consent, guard, size=size)
+    known = (terms.outcome, terms.dictionary, arm.method, least)
+    if asked.kind == "score":
+        fold = folds_of(train, terms.dictionary, seed)
+        rows = judging.Rows(Halves(train, train), *known, fold)
+        return Host(table.site, rows, holding.STEPS, seed, consent)
+    rows = judging.Rows(halves, *known)
+    return Host(table.site, rows, asking.of_judge(terms.outcome, plan.task), seed, consent)
+
+
+def _size(terms: Terms, train: pd.DataFrame) -> int:
+    """Return how many rows a site takes part with, in whole cells.
+
+    A sum may be asked for in as many parts as it has cells of `min_cell` (`pins`). What is said is
+    rounded up, so that no count below the least cell is told from another.
+    """
+    cell = max(terms.plan.min_cell, 1)
+    return cell * max(1, math.ceil(len(train) / cell))
+
+
+def _kept(
+    terms: Terms, arm: Arm, site: str, heard: Callable[[Sequence[str]], None] | None
+) -> Callable[[Mapping[str, Array]], None] | None:
+    """Return what puts into words what a step leaves here, for the people at the site."""
+    method, plan = registry.find(arm.method), terms.plan
+    words, config = method.for_site, method.configure(arm.configured())
+    if words is None or heard is None:
+        return None
+    task = Task(
+        kind=plan.task, features=(), seed=plan.seed, min_cell=plan.min_cell,
+        dictionary=terms.dictionary, outcome_of=terms.outcome,
+    )  # fmt: skip
+    return lambda left: heard(words(config, task, site, left))
+
+
+def _guard(
+    terms: Terms,
+    arm: Arm,
+    table: SiteTable,
+    rows: int,
+    session: str,
+    spending: Callable[[str, Dp], Tally] | None,
+    seed: int,
+) -> SiteGuard | None:
+    """Return what guards a site in a private fit; None where the study asks for none."""
+    dp = terms.plan.privacy.dp
+    if dp is None:
+        return None
+    method = registry.find(arm.method)
+    config = method.configure(arm.configured())
+    held = private.held(method, config, dp, terms.seen, terms.learnt)
+    if spending is None:
+        return private.simulated_guard(
+            table.site, rows, method, config, dp, seed,
+            patients=len(table.frame), demanded=held, scenario=terms.plan.scenarios[0].name,
+        )  # fmt: skip
+    releases = tuple(private.releases(method, config, dp))
+    return SiteGuard(
+        table.site, method.name, releases, dp, rows, None, spending(session, dp),
+        patients=len(table.frame), held=held,
+    )  # fmt: skip
+
+
+#: How `Arm.folds` says that a fold is a site.
+_SITES = "centre-kfold"
+
+
+def is_few(terms: Terms, session: str, step: str, sites: int, asked: int | None) -> bool:
+    """Return whether the study has a sum of a step over fewer than three of the network's sites.
+
+    A node does not believe the coordinator's number of sites: it knows that of its network, from
+    its own kit, and what the study does, from the approved text. So in a network of three sites or
+    more a sum is plain only in
+
+        tune    where each fold leaves a whole site out (centre-kfold) and two sites are left
+        score   where the model of such a fold is judged on the site left out; nothing is told
+
+    and is masked in every other session. Sites that stay away change nothing: a study that shall go
+    on with two of a larger network's sites says so, with `secure_aggregation: false`.
+
+    Parameters
+    ----------
+    sites : in the network.
+    asked : how many the coordinator says that it asks.
+
+    Raises
+    ------
+    VerbRefused : the study has no such session.
+    """
+    if sites < FEWEST:
+        return True
+    found = Session.parse(session, terms)
+    if found.kind not in ("tune", "score") or terms.plan.arms[found.arm].folds != _SITES:
+        return False
+    if found.kind == "score":
+        return step == holding.hold.name and asked == 1
+    return sites - 1 < FEWEST and asked == sites - 1

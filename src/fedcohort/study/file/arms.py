@@ -1,0 +1,304 @@
+"""The arms of a study: every way to fit the data, its bounds among them, checked.
+
+Settings are built once per arm and for each value to tune, so that what is wrong with them is
+found before anything is computed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from fedcohort.data.prepare import OPTIONS, checked
+from fedcohort.protocol import InputError, Method, NotSupported, registry
+from fedcohort.study.file.reader import Reader
+from fedcohort.study.file.space import space_of
+from fedcohort.study.file.yamlfile import Document, Where, nearest
+
+BOUNDS = ("isolated", "centralised")
+FOLDS = ("centre-kfold", "row-kfold")
+#: What can be set of the preprocessing, and its choices; none for a number.
+PREPROCESS = OPTIONS
+#: What a method must give to be an arm of a study of latent coordinates.
+OF_LATENT = ("transform", "reconstruct")
+#: More candidates than anyone can wait for.
+MOST_TRIALS = 10_000
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to fit the data.
+
+    Attributes
+    ----------
+    name, title : the short name, and how tables and pictures call it.
+    method : a method of the catalogue.
+    settings : what the user set of the method's settings.
+    preprocess : what is set of `PREPROCESS`.
+    scope : "sites" (a federation), "isolated" (each site alone) or "centralised" (one table).
+    grid : values to tune, by setting; empty where nothing is tuned.
+    folds : one of `FOLDS`: what tuning leaves out at a time, a site or some rows of each. A model
+        for one site is tuned by rows: no fold can do without that site.
+    """
+
+    name: str
+    title: str
+    method: str
+    settings: Mapping[str, Any]
+    preprocess: Mapping[str, Any]
+    scope: str
+    grid: Mapping[str, Any]
+    folds: str
+
+    def configured(self, chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the settings for a fit, with what tuning chose, and the bounds' own overrides."""
+        method = registry.find(self.method)
+        alone = method.alone if self.scope != "sites" else {}
+        return {**self.settings, **(chosen or {}), **alone}
+
+    @property
+    def ranks(self) -> bool:
+        """Whether its predictions can differ between patients."""
+        method = registry.find(self.method)
+        return method.ranks is None or method.ranks(method.configure(self.configured()))
+
+
+def preprocess_value(doc: Document, where: Where, key: str, value: Any) -> Any:
+    """Return what is set of the preprocessing, checked.
+
+    Raises
+    ------
+    StudyError : it is none of its choices, or not a number that it can be.
+    """
+    if PREPROCESS[key] and value not in PREPROCESS[key]:
+        hint = nearest(value, PREPROCESS[key])
+        raise doc.error(where, f"{value!r} is not possible; {hint}")
+    try:
+        return checked(key, value)
+    except InputError as error:
+        raise doc.error(where, str(error)) from None
+
+
+def tuning(reader: Reader) -> Mapping[str, Any]:
+    """Return the options of `tune`, or an empty mapping."""
+    if reader.get(("tune",)) is None:
+        return {}
+    tune = reader.mapping(("tune",), ("by", "grid", "trials", "space", "arms", "each_repeat"))
+    reader.choice(("tune", "by"), FOLDS, FOLDS[0])
+    reader.flag(("tune", "each_repeat"))
+    if ("space" in tune) != ("trials" in tune):
+        raise reader.doc.error(("tune",), "'trials' and 'space' belong together (Optuna).")
+    if not any(k in tune for k in ("grid", "space", "arms")):
+        raise reader.doc.error(("tune",), "expected a 'grid', a 'space' with 'trials', or 'arms'.")
+    if "trials" in tune:
+        reader.whole(("tune", "trials"), 1, low=1, high=MOST_TRIALS)
+        if importlib.util.find_spec("optuna") is None:
+            raise reader.doc.error(
+                ("tune", "trials"), "this needs Optuna: pip install 'fedcohort[tune]'."
+            )
+    for key in ("grid", "space", "arms"):
+        if not isinstance(tune.get(key, {}), dict):
+            inner = "arms" if key == "arms" else "settings"
+            raise reader.doc.error(("tune", key), f"expected a mapping from {inner}.")
+    return tune
+
+
+def arms_of(
+    reader: Reader, task: str, preprocess: Mapping[str, Any], tune: Mapping[str, Any]
+) -> tuple[Arm, ...]:
+    """Return the arms with the bounds around them: isolated first, centralised last.
+
+    The bounds are like the first arm whose predictions can differ between patients.
+
+    Raises
+    ------
+    StudyError : no arm, an unknown method or setting, an impossible value, two arms of one name.
+    """
+    shop = _ArmReader(reader, task, preprocess, tune)
+    arms: list[Arm] = []
+    for i in range(len(reader.listed(("arms",), "of arms, such as {method: cox}"))):
+        arm = shop.arm(i)
+        if any(a.name == arm.name for a in arms):
+            raise reader.doc.error(
+                ("arms", i), f"two arms are called {arm.name!r}; give one of them a 'name'."
+            )
+        arms.append(arm)
+    like = next((i for i, arm in enumerate(arms) if arm.ranks), 0)
+    bounds = {arm.scope: arm for arm in shop.bounds({arm.name for arm in arms}, like)}
+    lower, upper = ([bounds[b]] if b in bounds else [] for b in BOUNDS)
+    everything = (*lower, *arms, *upper)
+    own = cast("dict[str, Any]", tune.get("arms", {}))
+    reader.doc.known_only(("tune", "arms"), own, [a.name for a in everything])
+    known = {s for a in everything for s in registry.find(a.method).settings.__dataclass_fields__}
+    for table in ("grid", "space"):
+        for key in tune.get(table, {}):
+            if key not in known:
+                raise reader.doc.error(
+                    ("tune", table, key), f"no arm has this setting; {nearest(key, known)}"
+                )
+    return everything
+
+
+class _ArmReader:
+    """Reads one arm or bound at a time."""
+
+    def __init__(
+        self, reader: Reader, task: str, preprocess: Mapping[str, Any], tune: Mapping[str, Any]
+    ):
+        self._reader = reader
+        self._task = task
+        self._preprocess = preprocess
+        self._tune = tune
+
+    def arm(self, index: int) -> Arm:
+        """Return the arm at a place of the list."""
+        where: Where = ("arms", index)
+        item = self._reader.get(where)
+        if not isinstance(item, dict) or "method" not in item:
+            raise self._reader.doc.error(where, "expected a mapping with at least 'method'.")
+        given = cast("dict[str, Any]", item)
+        strategy = given.get("strategy")
+        default = strategy if isinstance(strategy, str) else str(given["method"])
+        name = self._reader.name((*where, "name"), default)
+        if name in BOUNDS and name != strategy:
+            raise self._reader.doc.error((*where, "name"), f"{name!r} is the name of a bound.")
+        title = self._reader.text((*where, "title"), name.replace("-", " ").replace("_", " "))
+        return self._arm(where, given, name, title)
+
+    def bounds(self, taken: set[str], like: int) -> Iterator[Arm]:
+        """Yield the bounds: the settings of the arm at place `like`, with their own on top."""
+        where: Where = ("bounds",)
+        doc = self._reader.doc
+        listed = self._reader.get(where)
+        if isinstance(listed, dict):
+            own = cast("dict[str, Any]", listed)
+            doc.known_only(where, own, BOUNDS)
+        else:
+            names = self._reader.names(where, BOUNDS) if listed not in (None, []) else ()
+            own = dict.fromkeys(names)
+        first = cast("dict[str, Any]", self._reader.get(("arms", like)))
+        inherited = {k: v for k, v in first.items() if k not in ("name", "title", "strategy")}
+        for name, settings in own.items():
+            here: Where = (*where, name) if isinstance(listed, dict) else where
+            if not isinstance(settings, dict | None):
+                raise doc.error(here, "expected a mapping of settings, or nothing.")
+            given = cast("dict[str, Any]", settings or {})
+            for key in ("name", "strategy"):
+                if key in given:
+                    raise doc.error((*here, key), f"a bound has no {key!r} of its own.")
+            if name in taken:
+                raise doc.error(here, f"an arm is called {name!r} as well; give it another 'name'.")
+            title = self._reader.text((*here, "title"), name) if given else name
+            yield self._arm(here, {**inherited, **given, "strategy": name}, name, title)
+
+    def _arm(self, where: Where, item: Mapping[str, Any], name: str, title: str) -> Arm:
+        """Return one arm, its settings checked against the method's."""
+        doc = self._reader.doc
+        try:
+            method = registry.find(str(item["method"]))
+        except (InputError, NotSupported) as error:
+            raise doc.error((*where, "method"), str(error)) from None
+        if self._task not in method.tasks:
+            raise doc.error(
+                (*where, "method"),
+                f"{method.name!r} serves {', '.join(method.tasks)}, not {self._task}.",
+            )
+        if self._task == "latent":
+            if lacking := [what for what in OF_LATENT if what not in method.gives]:
+                raise doc.error(
+                    (*where, "method"),
+                    f"{method.name!r} has no {lacking[0]}, by which arms are compared; use "
+                    f"fedcohort.fit({method.name!r}, …).",
+                )
+        elif "predict" not in method.gives:
+            raise doc.error(
+                (*where, "method"),
+                f"{method.name!r} predicts nothing, and arms are compared by what they predict; "
+                f"use fedcohort.fit({method.name!r}, …).",
+            )
+        if self._task == "survival" and "predict_survival" not in method.gives:
+            raise doc.error(
+                (*where, "method"),
+                f"{method.name!r} predicts no survival curve, by which arms are compared as well; "
+                f"use fedcohort.fit({method.name!r}, …).",
+            )
+        settings = {k: v for k, v in item.items() if k not in ("method", "name", "title")}
+        scope = settings.get("strategy") if settings.get("strategy") in BOUNDS else "sites"
+        if scope != "sites":
+            settings.pop("strategy")
+        table = {**method.preprocess, **self._preprocess}
+        for key in PREPROCESS:
+            value = settings.pop(key, None)
+            if value is not None:
+                table[key] = preprocess_value(doc, (*where, key), key, value)
+        try:
+            method.check_gaps(table)
+        except InputError as error:
+            at = (*where, "impute") if item.get("impute") else ("preprocess", "impute")
+            raise doc.error(at, str(error)) from None
+        own: Where = ("tune", "arms", name)
+        given = self._reader.get(own)
+        has_own = given is not None and not (isinstance(given, dict) and [*given] == ["by"])
+        by = self._tune.get("by", FOLDS[0])
+        folds = self._reader.choice((*own, "by"), FOLDS, by)
+        user = settings.get("user") if "user" in method.settings.__dataclass_fields__ else ""
+        if user and self._reader.get((*own, "by")) == FOLDS[0]:
+            raise doc.error(
+                (*own, "by"),
+                f"the arm is a model for {user!r}, and {FOLDS[0]} leaves that site out of a fold, "
+                f"which then has nobody to fit for; give {FOLDS[1]}.",
+            )
+        arm = Arm(
+            name=name,
+            title=title,
+            method=method.name,
+            settings=settings,
+            preprocess=table,
+            scope=cast(str, scope),
+            grid=self._grid(own if has_own else ("tune", "grid"), method, strict=has_own),
+            folds=folds if scope == "sites" and not user else FOLDS[1],
+        )
+        self._configure(where, method, arm.configured())
+        self._space(method)
+        return arm
+
+    def _grid(self, where: Where, method: Method, strict: bool) -> dict[str, Any]:
+        """Return the part of a grid that the method has settings for, each value checked."""
+        grid = self._reader.get(where, {})
+        if not isinstance(grid, dict):
+            raise self._reader.doc.error(where, "expected a mapping from settings to lists.")
+        known = set(method.settings.__dataclass_fields__)
+        chosen: dict[str, Any] = {}
+        for key in cast("dict[str, Any]", grid):
+            here = (*where, key)
+            if strict and key == "by":
+                continue
+            if key in known:
+                chosen[key] = self._reader.listed(here, "of values to try")
+                for value in chosen[key]:
+                    self._configure(here, method, {key: value})
+            elif strict:
+                raise self._reader.doc.error(here, f"unknown setting; {nearest(key, known)}")
+        return chosen
+
+    def _space(self, method: Method) -> None:
+        """Check the part of the space that the method has settings for."""
+        for key, spec in self._tune.get("space", {}).items():
+            here: Where = ("tune", "space", key)
+            if key not in method.settings.__dataclass_fields__:
+                continue
+            try:
+                values = space_of(key, spec).values
+            except InputError as error:
+                raise self._reader.doc.error(here, str(error)) from None
+            for value in values:
+                self._configure(here, method, {key: value})
+
+    def _configure(self, where: Where, method: Method, settings: Mapping[str, Any]) -> None:
+        """Build a method's settings once."""
+        try:
+            method.configure(settings)
+        except InputError as error:
+            raise self._reader.doc.error(where, str(error)) from None

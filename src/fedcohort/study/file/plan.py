@@ -1,0 +1,589 @@
+"""A study file, checked: what is asked, of which data, by which arms, and how it is judged.
+
+Everything that can be wrong with a study is found here, before anything is computed or written;
+each error names the file, the line, the key and what was expected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from fedcohort.data.check.accepted import EVERY, NOTHING, Accepted
+from fedcohort.data.outcome import Binary, Category, Continuous, Count, Outcome, Survival
+from fedcohort.data.read.sql import is_url, problem_of_query, problem_of_url
+from fedcohort.data.split.thirds import THIRDS, check_thirds
+from fedcohort.protocol import Dp, SettingError, StudyError, registry
+from fedcohort.runtime.absences import WAIT, Availability
+from fedcohort.study.file import clustering, governance, horizon, latent, privacy
+from fedcohort.study.file.arms import PREPROCESS, Arm, arms_of, preprocess_value, tuning
+from fedcohort.study.file.horizon import Horizon
+from fedcohort.study.file.privacy import Privacy
+from fedcohort.study.file.reader import Reader
+from fedcohort.study.file.yamlfile import Document, Where
+from fedcohort.study.run.carbon import COUNTRY
+from fedcohort.study.sites.exclusion import REASONS
+from fedcohort.study.sites.site_rule import DROP, JOIN, SiteRule
+
+#: Ways to make sites of one table, and the options that each one has.
+SPLITS: Mapping[str, tuple[str, ...]] = {
+    "iid": (), "unbalanced": ("hub",), "by-outcome": (), "by-feature": ("feature",),
+    "dirichlet": ("alpha",), "groups": ("group",), "by-group": ("group",),
+    "views": ("lacking", "group"),
+}  # fmt: skip
+OPTIONS = tuple(dict.fromkeys(option for options in SPLITS.values() for option in options))
+#: What `data.source` says of a study whose rows are at the sites of a network; its one scenario.
+NETWORK = "network"
+#: The metrics of each kind of task.
+METRICS: Mapping[str, tuple[str, ...]] = {
+    "survival": ("c_index", "uno_c", "ibs", "calibration_slope", "d_calibration_p"),
+    "classification": ("auc", "accuracy", "brier", "calibration_slope", "log_loss"),
+    "regression": (
+        "r2", "rmse", "mae", "calibration_slope", "calibration_intercept", "poisson_deviance",
+    ),
+    "clustering": clustering.METRICS,
+    "latent": latent.METRICS,
+}  # fmt: skip
+TASKS = tuple(METRICS)
+#: Tasks whose outcome, if there is one, only judges: no fit sees it.
+ASIDE = ("clustering", "latent")
+#: Tasks whose outcome may have events.
+WITH_EVENTS = ("survival", "classification")
+#: Metrics of counts alone.
+OF_COUNTS = ("poisson_deviance",)
+TOP = (
+    "study", "question", "task", "seed", "data", "preprocess", "scenarios", "arms", "bounds",
+    "evaluate", "final", "tune", "privacy", "quorum", "availability", "feedback", "shift",
+    "carbon", "governance", "units",
+)  # fmt: skip
+EVALUATE = ("test_fraction", "repeats", "draws", "metrics", "horizon", "umap")
+DATA = ("source", "query", "dictionary", "outcome", "exclude", "sites")
+#: What a natural site needs to take part.
+SITE_RULE = ("min_rows", "min_events", "small")
+AVAILABILITY = ("away", "rounds", "always", "wait")
+#: Larger numbers are slips of the keyboard.
+MOST_REPEATS, MOST_DRAWS = 1_000, 10_000
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """How the training rows are laid out over sites: a name, a rule, its options."""
+
+    name: str
+    rule: str
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked study; see `docs/study-file.md` for the meaning of each key."""
+
+    study: str
+    question: str
+    task: str
+    seed: int
+    source: str
+    query: str
+    exclude: tuple[str, ...]
+    dictionary: str | None
+    outcome: Outcome | None
+    site_column: str | None
+    n_sites: int | None
+    scenarios: tuple[Scenario, ...]
+    arms: tuple[Arm, ...]
+    test_fraction: float
+    repeats: int
+    draws: int
+    metrics: tuple[str, ...]
+    umap: bool
+    tune: Mapping[str, Any]
+    min_cell: int
+    privacy: Privacy
+    quorum: float
+    availability: Availability | None
+    base: Path
+    content: Mapping[str, Any]
+    feedback: bool = False
+    shift: bool = False
+    carbon: str = ""
+    sites: SiteRule = field(default_factory=SiteRule)
+    final: bool = False
+    horizon: Horizon | None = None
+    units: Accepted = NOTHING
+    governance: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def space(self, arm: Arm) -> dict[str, Any]:
+        """Return what Optuna may propose for an arm: the settings that its method has."""
+        known = registry.find(arm.method).settings.__dataclass_fields__
+        return {k: v for k, v in self.tune.get("space", {}).items() if k in known}
+
+    def drawn_of(self, repeat: int) -> int:
+        """Return the repeat whose draw gives a natural site's blind rows: with noise the first.
+
+        A row that is judged exactly in one repeat is so trained on with noise in none.
+        """
+        return 0 if self.privacy.dp is not None else repeat
+
+    def is_tuned(self, arm: Arm) -> bool:
+        """Return whether an arm has settings to choose."""
+        return bool(arm.grid or self.space(arm))
+
+
+def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
+    """Return the plan of a study file.
+
+    Parameters
+    ----------
+    base : the folder that relative paths in the file start from.
+    network : whether each site holds its own rows. Then the file need not say where data are, and
+        what it says of that, of splits and of scenarios is not heeded.
+
+    Raises
+    ------
+    StudyError : an unknown key (the nearest known one is named) or an impossible value.
+    """
+    reader = Reader(doc)
+    doc.known_only((), doc.content, TOP)
+    study = reader.name(("study",))
+    task = reader.choice(("task",), TASKS, "survival")
+    data = reader.mapping(("data",), DATA, required=() if network else ("source",))
+    if network:
+        source, query = NETWORK, ""
+        outcome = _outcome(reader, task, reader.text(("data", "source"), NETWORK))
+        column, n_sites, default = None, None, Scenario(NETWORK, "natural", {})
+    else:
+        source, query = _source(reader)
+        outcome = _outcome(reader, task, source)
+        column, n_sites, default = _sites(reader, data, source)
+    scenarios = (default,) if network else _scenarios(reader, default)
+    _check_thirds(reader, n_sites, scenarios)
+    if isinstance(outcome, Survival) and outcome.entry:
+        _check_entries(reader, outcome.entry)
+    preprocess = {
+        key: preprocess_value(doc, ("preprocess", key), key, value)
+        for key, value in reader.mapping(("preprocess",), tuple(PREPROCESS)).items()
+    }
+    tune = tuning(reader)
+    if task == "clustering":
+        clustering.check(doc, tune)
+    if task == "latent":
+        latent.check(doc, tune)
+    reader.mapping(("evaluate",), EVALUATE)
+    found = privacy.read(reader)
+    arms = arms_of(reader, task, preprocess, tune)
+    if found.dp is not None:
+        _check_private(reader, found.dp, arms, tune)
+    metrics = _metrics(reader, task, outcome, arms, private=found.dp is not None)
+    if network and task == "clustering":
+        metrics = clustering.over_network(metrics)
+        if not metrics:
+            raise doc.error(
+                ("evaluate", "metrics"),
+                "none of these can be computed where rows stay at their sites; ask for silhouette.",
+            )
+    return Plan(
+        study=study,
+        question=reader.text(("question",), ""),
+        task=task,
+        seed=reader.whole(("seed",), 0, low=0),
+        source=source,
+        query=query,
+        exclude=_exclude(reader, task, outcome)[0],
+        dictionary=reader.text(("data", "dictionary"), "") or None,
+        outcome=outcome,
+        site_column=column,
+        n_sites=n_sites,
+        scenarios=scenarios,
+        arms=arms,
+        test_fraction=reader.number(("evaluate", "test_fraction"), 0.25, 0.0, 1.0, open_ends=True),
+        repeats=reader.whole(("evaluate", "repeats"), 5, low=1, high=MOST_REPEATS),
+        draws=reader.whole(("evaluate", "draws"), 200, low=2, high=MOST_DRAWS),
+        metrics=metrics,
+        umap=clustering.asks_umap(reader, task, arms, network),
+        tune=tune,
+        min_cell=found.min_cell,
+        privacy=found,
+        quorum=reader.number(("quorum",), 1.0, 0.0, 1.0),
+        availability=_availability(reader, network),
+        base=base,
+        content=doc.content,
+        feedback=_extra(reader, "feedback", private=found.dp is not None),
+        shift=_extra(reader, "shift", private=found.dp is not None),
+        carbon=_carbon(reader, network=network),
+        sites=_site_rule(reader, task, outcome, found.min_cell, column, network=network),
+        horizon=horizon.read(reader, task),
+        governance=governance.read(reader),
+        final=_final(reader, task, private=found.dp is not None),
+        units=_units(reader),
+    )
+
+
+def _final(reader: Reader, task: str, *, private: bool) -> bool:
+    """Return whether arms are fitted to all rows at the end: by default where nothing forbids it.
+
+    A private fit would cost its ε once more, so that it has to be asked for.
+    """
+    if reader.get(("final",)) is None:
+        return task not in ASIDE and not private
+    asked = reader.flag(("final",))
+    if asked and task in ASIDE:
+        raise reader.doc.error(
+            ("final",),
+            f"the report of a study of {task} describes the first repeat's model, which is the one "
+            f"that is kept; leave this key out.",
+        )
+    return asked
+
+
+#: What the key `units` says of all columns.
+ACCEPTED = "accepted"
+
+
+def _units(reader: Reader) -> Accepted:
+    """Return the columns of which sites may seem to have different units."""
+    asked = reader.get(("units",))
+    if asked is None:
+        return NOTHING
+    if asked == ACCEPTED:
+        return EVERY
+    if not isinstance(asked, list):
+        raise reader.doc.error(
+            ("units",),
+            f"expected {ACCEPTED!r}, where all sites' numbers are right as they are, or a list of "
+            f"the columns of which they are.",
+        )
+    names = cast("list[Any]", asked)
+    return Accepted(tuple(reader.text(("units", i)) for i in range(len(names))))
+
+
+def _carbon(reader: Reader, *, network: bool) -> str:
+    """Return the country whose electricity the study is measured by; "" where it is not."""
+    country = reader.text(("carbon",), "")
+    if country and not COUNTRY.fullmatch(country):
+        raise reader.doc.error(
+            ("carbon",), "expected a country as its three letters of ISO 3166-1, such as CHE."
+        )
+    if country and network:
+        raise reader.doc.error(
+            ("carbon",),
+            "one computer alone would be measured, and no site's; leave this key out over a "
+            "network. The report has an estimate without it.",
+        )
+    return country
+
+
+#: What an extra analysis tells exactly.
+BESIDES = {"feedback": "findings", "shift": "differences"}
+
+
+def _extra(reader: Reader, key: str, *, private: bool) -> bool:
+    """Return whether something of `BESIDES` is asked for; refuse it where it cannot be had."""
+    asked = reader.flag((key,))
+    if asked and private:
+        raise reader.doc.error(
+            (key,),
+            f"it tells exact {BESIDES[key]}, and this study is private. Leave one of them out.",
+        )
+    return asked
+
+
+def _availability(reader: Reader, network: bool) -> Availability | None:
+    """Return how often sites are away; refuse what a network, or a full quorum, has no room for."""
+    where = ("availability",)
+    if reader.get(where) is None:
+        return None
+    found = reader.mapping(where, AVAILABILITY, required=("away",))
+    if network:
+        raise reader.doc.error(
+            where, "over a network sites are away when they are away; leave this key out."
+        )
+    if reader.number(("quorum",), 1.0, 0.0, 1.0) == 1:
+        raise reader.doc.error(where, "with sites that are away, 'quorum' must be below 1.")
+    always = reader.listed((*where, "always"), "of sites") if "always" in found else []
+    rounds = reader.number((*where, "rounds"), 1.0, 0.0, math.inf) if "rounds" in found else None
+    away = reader.number((*where, "away"), 0.0, 0.0, 1.0, open_ends=True)
+    wait = reader.whole((*where, "wait"), WAIT, 0)
+    try:
+        return Availability(away=away, rounds=rounds, always=tuple(map(str, always)), wait=wait)
+    except SettingError as error:
+        raise reader.doc.error(where, str(error)) from None
+
+
+def _check_private(reader: Reader, dp: Dp, arms: tuple[Arm, ...], tune: Mapping[str, Any]) -> None:
+    """Refuse a study of which some arm could not be fitted with differential privacy."""
+    from fedcohort.data.prepare import check_options  # it brings pandas
+    from fedcohort.study.run import private
+
+    if tune:
+        raise reader.doc.error(
+            ("tune",),
+            "a private study tunes nothing: each fit that is tried would cost its epsilon again. "
+            "Choose the settings beforehand.",
+        )
+    for arm in (a for a in arms if a.scope == "sites"):
+        method = registry.find(arm.method)
+        try:
+            private.releases(method, method.configure(arm.configured()), dp)
+            check_options(arm.preprocess, method.preprocess)
+        except SettingError as error:
+            raise reader.doc.error(("privacy", "dp"), f"arm {arm.name!r}: {error}") from None
+
+
+def _outcome(reader: Reader, task: str, source: str) -> Outcome | None:
+    """Return the outcome that fits the task.
+
+    None where the sample or the dictionary's column types know it, or there is none.
+    """
+    where: Where = ("data", "outcome")
+    if reader.get(where) is None:
+        needed = task in ("survival", "classification", "regression")
+        marked = task == "survival" and reader.get(("data", "dictionary")) is not None
+        if needed and not marked and not source.startswith("sample:"):
+            raise reader.doc.error(("data",), "the key 'outcome' is missing.")
+        return None
+    if task == "survival":
+        reader.mapping(where, ("time", "event", "entry"), required=("time", "event"))
+        entry = reader.text((*where, "entry"), "")
+        return Survival(reader.text((*where, "time")), reader.text((*where, "event")), entry)
+    if task in ASIDE and "time" in reader.mapping(where, ("time", "event", "y", "type")):
+        reader.mapping(where, ("time", "event"), required=("time", "event"))
+        return Survival(reader.text((*where, "time")), reader.text((*where, "event")))
+    reader.mapping(where, ("y", "type"), required=("y",))
+    y = reader.text((*where, "y"))
+    if task in ("classification", *ASIDE):
+        kind = reader.choice((*where, "type"), ("binary", "category"), "binary")
+        return Binary(y) if kind == "binary" else Category(y)
+    kind = reader.choice((*where, "type"), ("continuous", "count"), "continuous")
+    return Continuous(y) if kind == "continuous" else Count(y)
+
+
+def _check_entries(reader: Reader, entry: str) -> None:
+    """Refuse arms that would take patients who came late for patients from time 0."""
+    for i, item in enumerate(reader.listed(("arms",), "of arms, such as {method: cox}")):
+        name = cast("dict[str, Any]", item).get("method") if isinstance(item, dict) else None
+        if name in registry.names() and not registry.find(str(name)).entries:
+            able = [m for m in registry.names() if registry.find(m).entries]
+            raise reader.doc.error(
+                ("arms", i, "method"),
+                f"{name!r} does not heed when patients came under observation, data.outcome.entry "
+                f"({entry!r}); use {' or '.join(able)}, or leave it out if all were followed from "
+                f"time 0.",
+            )
+
+
+def _source(reader: Reader) -> tuple[str, str]:
+    """Return the source, and the query where it is a database."""
+    source, query = reader.text(("data", "source")), reader.text(("data", "query"), "")
+    if source == NETWORK:
+        raise reader.doc.error(
+            ("data", "source"),
+            "the rows of this study are at the sites of a network: run it there (--runtime flare "
+            "--network KIT), or name a table.",
+        )
+    if not is_url(source):
+        if query:
+            raise reader.doc.error(
+                ("data", "query"), "a query needs a database as 'source', such as sqlite:///a.db."
+            )
+        return source, ""
+    if (wrong := problem_of_url(source)) is not None:
+        raise reader.doc.error(("data", "source"), wrong)
+    if not query:
+        raise reader.doc.error(("data",), "the key 'query' is missing: what to ask the database.")
+    if (wrong := problem_of_query(query)) is not None:
+        raise reader.doc.error(("data", "query"), wrong)
+    return source, query
+
+
+def _exclude(
+    reader: Reader, task: str, outcome: Outcome | None
+) -> tuple[tuple[str, ...], dict[str, list[str]]]:
+    """Return which rows to leave out: reasons, in the order of `REASONS`, and sites by column."""
+    where: Where = ("data", "exclude")
+    if reader.get(where) is None:
+        return (), {}
+    timed = task == "survival" or isinstance(outcome, Survival)
+    known = REASONS if timed else REASONS[:1]
+    items = reader.listed(where, f"with some of {', '.join(known)}, or {{site column: [names]}}")
+    reasons: list[str] = []
+    sites: dict[str, list[str]] = {}
+    for i, item in enumerate(items):
+        if not isinstance(item, dict):
+            reasons.append(reader.choice((*where, i), known))
+            continue
+        for column, named in cast("dict[str, Any]", item).items():
+            here: Where = (*where, i, column)
+            each = cast("list[Any]", named) if isinstance(named, list) else [named]
+            if not each or any(isinstance(v, (dict, list)) or v is None for v in each):
+                raise reader.doc.error(here, "expected the name of a site, or a list of names.")
+            sites.setdefault(str(column), []).extend(str(v) for v in each)
+    if len(set(reasons)) < len(reasons):
+        raise reader.doc.error(where, "an item stands twice.")
+    return tuple(reason for reason in known if reason in reasons), sites
+
+
+def _site_rule(
+    reader: Reader,
+    task: str,
+    outcome: Outcome | None,
+    min_cell: int,
+    column: str | None,
+    *,
+    network: bool,
+) -> SiteRule:
+    """Return what a natural site needs to take part."""
+    where: Where = ("data", "sites")
+    natural = column is not None or network or "{site}" in reader.text(("data", "source"), "")
+    excluded: list[str] = []
+    for name, sites in _exclude(reader, task, outcome)[1].items():
+        if network or not natural or name != (column or "site"):
+            able = f"the site column, {column!r}" if column else "'site', one file a site"
+            if network or not natural:
+                able = "natural sites of a table; here there are none"
+            raise reader.doc.error(
+                ("data", "exclude"), f"{name!r} is not possible; rows are left out by {able}."
+            )
+        excluded += sites
+    if "split" in (reader.get(where) or {}):
+        return SiteRule()
+    events = isinstance(outcome, (Survival, Binary)) or (outcome is None and task in WITH_EVENTS)
+    if reader.get((*where, "min_events")) is not None and not events:
+        raise reader.doc.error((*where, "min_events"), "this outcome has no events; leave it out.")
+    least = 1 if task == "survival" and not network else 0
+    small = reader.choice((*where, "small"), (DROP, JOIN), DROP)
+    if network and small == JOIN:
+        raise reader.doc.error(
+            (*where, "small"), "over a network no rows can be joined; small sites are dropped."
+        )
+    return SiteRule(
+        min_rows=reader.whole((*where, "min_rows"), max(min_cell, 2), low=2),
+        min_events=reader.whole((*where, "min_events"), least, low=0),
+        small=small,
+        excluded=tuple(dict.fromkeys(excluded)),
+    )
+
+
+def _metrics(
+    reader: Reader, task: str, outcome: Outcome | None, arms: tuple[Arm, ...], *, private: bool
+) -> tuple[str, ...]:
+    """Return the metrics that are asked for; all of the outcome's by default."""
+    where: Where = ("evaluate", "metrics")
+    asked = reader.get(where)
+    counts = isinstance(outcome, Count)
+    known = tuple(m for m in METRICS[task] if counts or m not in OF_COUNTS)
+    if task == "clustering":
+        known = clustering.metrics_of(outcome, arms)
+    if task == "latent":
+        known = latent.metrics_of(outcome, arms, private=private)
+    if asked is None:
+        return known
+    for i, metric in enumerate(cast("list[Any]", asked) if isinstance(asked, list) else ()):
+        if metric in OF_COUNTS and task == "regression" and not counts:
+            raise reader.doc.error(
+                (*where, i), f"{metric!r} judges counts; say so: data.outcome.type: count."
+            )
+        others = [t for t, names in METRICS.items() if metric in names]
+        if others and task not in others:
+            raise reader.doc.error(
+                (*where, i),
+                f"{metric!r} is not possible in a study of {task}, it judges {others[0]}; known "
+                f"are {', '.join(known)}.",
+            )
+    return reader.names(where, known)
+
+
+def _sites(
+    reader: Reader, data: Mapping[str, Any], source: str
+) -> tuple[str | None, int | None, Scenario]:
+    """Return the natural site column, the number of simulated sites, and the default scenario."""
+    where: Where = ("data", "sites")
+    natural = Scenario("natural", "natural", {})
+    by_file = "{site}" in source
+    if "sites" not in data:
+        if by_file:
+            return None, None, natural
+        raise reader.doc.error(
+            ("data",), "the key 'sites' is missing: name a site column, or a split and n."
+        )
+    sites = reader.mapping(where, ("column", "split", "n", *OPTIONS, *SITE_RULE))
+    if by_file and "split" not in sites:
+        if "column" in sites:
+            raise reader.doc.error(
+                (*where, "column"), "the source has one file a site already; leave 'column' out."
+            )
+        reader.doc.known_only(where, sites, SITE_RULE)
+        return None, None, natural
+    if ("column" in sites) == ("split" in sites):
+        raise reader.doc.error(
+            where, "expected either 'column' (natural sites) or 'split' and 'n'."
+        )
+    if "column" in sites:
+        reader.doc.known_only(where, sites, ("column", *SITE_RULE))
+        return reader.text((*where, "column")), None, natural
+    reader.doc.known_only(where, sites, ("split", "n", *OPTIONS))
+    rule = reader.choice((*where, "split"), tuple(SPLITS))
+    if "n" not in sites:
+        raise reader.doc.error(where, "the key 'n' is missing: into how many sites?")
+    n = reader.whole((*where, "n"), 1, low=1)
+    return None, n, Scenario(rule, rule, _options(reader, where, rule, sites))
+
+
+def _scenarios(reader: Reader, default: Scenario) -> tuple[Scenario, ...]:
+    """Return the scenarios; by default the one that `data.sites` describes."""
+    if reader.get(("scenarios",)) is None:
+        return (default,)
+    known = (*SPLITS, "natural") if default.rule == "natural" else tuple(SPLITS)
+    found: list[Scenario] = []
+    for i, item in enumerate(reader.listed(("scenarios",), f"with some of {', '.join(SPLITS)}")):
+        where: Where = ("scenarios", i)
+        if isinstance(item, dict):
+            given = reader.mapping(where, ("name", "split", *OPTIONS))
+            rule = reader.choice((*where, "split"), known)
+            name = reader.name((*where, "name"), rule)
+            options = _options(reader, where, rule, given)
+        else:
+            rule = name = reader.choice(where, known)
+            options = dict(default.options) if default.rule == rule else {}
+        if any(s.name == name for s in found):
+            raise reader.doc.error(where, f"the scenario {name!r} stands twice.")
+        found.append(Scenario(name, rule, options))
+    return tuple(found)
+
+
+def _check_thirds(reader: Reader, n: int | None, scenarios: tuple[Scenario, ...]) -> None:
+    """Refuse a number of sites that a scenario cannot divide in three."""
+    for scenario in scenarios if n is not None else ():
+        if scenario.rule in THIRDS and n is not None:
+            try:
+                check_thirds(scenario.rule, n)
+            except StudyError as error:
+                raise reader.doc.error(("data", "sites", "n"), str(error)) from None
+
+
+def _options(reader: Reader, where: Where, rule: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a split's options, checked; those of another split are errors."""
+    options = {k: v for k, v in given.items() if k in OPTIONS}
+    known = SPLITS.get(rule, ())
+    found: dict[str, Any] = {}
+    for key in options:
+        here = (*where, key)
+        if key not in known:
+            has = f"its options are {', '.join(known)}" if known else "it has none"
+            raise reader.doc.error(here, f"this is no option of split {rule!r}; {has}.")
+        if key == "hub":
+            found[key] = reader.number(here, 0.4, 0.0, 1.0, open_ends=True)
+        elif key == "alpha":
+            found[key] = reader.number(here, 0.5, 0.0, 1e6)
+        elif key == "lacking":
+            names = reader.listed(here, "of two views, such as [mri, pet]")
+            found[key] = [reader.text((*here, i)) for i in range(len(names))]
+            if len(set(found[key])) != 2 or len(names) != 2:
+                raise reader.doc.error(here, "expected a list of two views, such as [mri, pet].")
+        else:
+            found[key] = reader.text(here)
+    if rule in ("groups", "by-group") and "group" not in found:
+        raise reader.doc.error(where, "the key 'group' is missing: the column of the groups.")
+    return found

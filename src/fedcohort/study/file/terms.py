@@ -1,0 +1,364 @@
+"""All that a study needs and that travels: its content and its dictionary, without any data.
+
+A deployed study is one text, canonical JSON (no spaces; keys in the order of the study's files,
+since the order of columns is that of a model's coefficients): equal studies give equal text, and
+the SHA-256 of it is what a lead signs, a steward approves and a coordinator runs. Where
+the file says that data are (`data.source`, `query`, `sites`, `dictionary`) and how sites would be
+made of one table (`scenarios`) do not travel: each site holds its own rows. The outcome always
+does, also where the file leaves it to a sample or a dictionary.
+
+Revealed: nothing of a row; of a sample, its packaged dictionary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self, cast
+
+import pandas as pd
+
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.data.prepare import check_roles, strata_levels
+from fedcohort.data.read import sources
+from fedcohort.data.read.dictionaries import read_dictionary
+from fedcohort.data.read.frames import without
+from fedcohort.protocol import DataError, InputError, StudyError, registry
+from fedcohort.study.file import plan, yamlfile
+from fedcohort.study.file.plan import ASIDE, Plan
+from fedcohort.study.judge import evaluate
+from fedcohort.study.judge.pooled.latent import OF_CLASSES
+from fedcohort.study.run import private
+from fedcohort.study.run.engine import Problem
+
+#: The form of the text; another one is refused.
+FORMAT = 1
+#: A study has no longer text than this, in bytes.
+LONGEST = 4 * 2**20
+#: Tasks whose outcome, if there is one, only judges (`plan.ASIDE`).
+CLUSTERING, LATENT = "clustering", "latent"
+#: What a site does not need, or is told of otherwise.
+AT_HOME = ("source", "query", "sites", "dictionary")
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """An arm of the file that cannot be run where rows stay at their sites, and why."""
+
+    arm: str
+    title: str
+    reason: str
+
+
+CENTRALISED = (
+    "This bound needs all rows in one place, and here every row stays at its hospital. Run the "
+    "study on a simulated copy to see it."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """A deployed study.
+
+    Attributes
+    ----------
+    content : of the study file, without what does not travel.
+    dictionary_content : the dictionary as a mapping.
+    """
+
+    content: Mapping[str, Any]
+    dictionary_content: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, path: str | Path, overrides: Iterable[str] = (), seed: int | None = None) -> Self:
+        """Read a study file and its dictionary; never the data of a path.
+
+        Parameters
+        ----------
+        overrides : ``key.path=value`` assignments that replace what the file says.
+        seed : replaces the file's.
+
+        Raises
+        ------
+        StudyError : the file is wrong, or asks for what a network cannot do.
+        DataError : the dictionary is missing or wrong, or does not have what the study names.
+        """
+        path = Path(path)
+        doc = yamlfile.read(path)
+        for assignment in overrides:
+            doc = doc.with_override(assignment)
+        if seed is not None:
+            doc = doc.with_override(f"seed={seed}")
+        checked = plan.check(doc, path.parent, network=True)
+        dictionary, known = _dictionary(doc, path.parent, checked)
+        marked = known or dictionary.outcome()
+        if checked.task in ASIDE:
+            outcome = checked.outcome
+            dictionary = _without_marked(dictionary, marked, outcome)
+        else:
+            outcome = checked.outcome or marked
+        if checked.task not in ASIDE and (outcome is None or outcome.kind != checked.task):
+            raise doc.error(
+                ("data",),
+                f"no outcome for {checked.task} is known; name the 'outcome' here, or mark it in "
+                f"the dictionary.",
+            )
+        found = cls(_travelling(doc.content, outcome), dictionary.to_dict())
+        try:
+            found.to_json()
+            found.check()
+        except InputError as error:
+            raise doc.error((), str(error)) from None
+        except ValueError:
+            raise doc.error((), "a number is not finite; give one that is.") from None
+        return found
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` gave.
+
+        Raises
+        ------
+        StudyError : the text is no deployed study, or asks for what cannot be done.
+        DataError : its dictionary is none, or lacks what the study names.
+        """
+        where = "the study that was sent"
+        if len(text.encode()) > LONGEST:
+            raise StudyError(f"{where} has more than {LONGEST} bytes, the most that is read.")
+        try:
+            found: Any = json.loads(text, parse_constant=_no_number)
+        except (ValueError, RecursionError) as error:
+            raise StudyError(f"{where} is no JSON ({type(error).__name__}).") from None
+        if not isinstance(found, dict) or sorted(found) != ["content", "dictionary", "format"]:
+            raise StudyError(f"{where} does not hold content, dictionary and format alone.")
+        parts = cast("dict[str, Any]", found)
+        if parts["format"] != FORMAT:
+            raise StudyError(f"{where} is of another format; this version reads {FORMAT}.")
+        if not (isinstance(parts["content"], dict) and isinstance(parts["dictionary"], dict)):
+            raise StudyError(f"{where}: content and dictionary are mappings.")
+        terms = cls(parts["content"], parts["dictionary"])
+        if terms.to_json() != text:
+            raise StudyError(f"{where} is not in canonical form, so its hash would not be one.")
+        terms.check()
+        return terms
+
+    def to_json(self) -> str:
+        """Return the canonical text; equal studies give equal text."""
+        parts = {
+            "content": self.content, "dictionary": self.dictionary_content, "format": FORMAT,
+        }  # fmt: skip
+        return json.dumps(parts, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the canonical text, in hexadecimal."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Terms) and self.hash == other.hash
+
+    def __hash__(self) -> int:
+        return hash(self.hash)
+
+    @cached_property
+    def asked(self) -> Plan:
+        """The study, checked, as its file has it."""
+        doc = yamlfile.Document(dict(self.content), "study")
+        return plan.check(doc, Path(), network=True)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The study, checked, with the arms and the metrics that a network can run.
+
+        Classes are told from latent coordinates by a discriminant of training rows, which would be
+        a second set of sums over these, by class, beside those of the fit: nobody asks for them.
+        """
+        arms = tuple(a for a in self.asked.arms if a.scope != "centralised")
+        metrics = self.asked.metrics
+        if self.asked.task == LATENT:
+            metrics = tuple(m for m in metrics if m not in OF_CLASSES)
+        return replace(self.asked, arms=arms, metrics=metrics)
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """What the file asks for and a network cannot run."""
+        arms = (a for a in self.asked.arms if a.scope == "centralised")
+        return tuple(LeftOut(a.name, a.title, CENTRALISED) for a in arms)
+
+    @cached_property
+    def dictionary(self) -> Dictionary:
+        """Types and levels of the columns, the same at all sites."""
+        return Dictionary.from_dict(self.dictionary_content, "the study's dictionary")
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What is predicted; of clusters, what judges them, or None; of latent coordinates, what
+        no fit sees, or None.
+        """
+        return self.plan.outcome
+
+    @property
+    def learnt(self) -> Outcome | None:
+        """The outcome that fits see: of clusters and of latent coordinates none."""
+        return None if self.plan.task in ASIDE else self.plan.outcome
+
+    @cached_property
+    def seen(self) -> Dictionary:
+        """The columns that fits may know of: without those of an outcome that only judges."""
+        if self.learnt is not None or self.outcome is None:
+            return self.dictionary
+        taken = self.outcome.columns
+        known = {k: v for k, v in self.dictionary.variables.items() if k not in taken}
+        return replace(self.dictionary, variables=known)
+
+    def aside(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return rows as fits see them: without the columns of an outcome that only judges."""
+        if self.learnt is not None or self.outcome is None:
+            return frame
+        return frame.drop(columns=list(self.outcome.columns))
+
+    @property
+    def problem(self) -> Problem:
+        """What a fit knows of the study; without tables."""
+        plan = self.plan
+        task = plan.task if plan.task in ASIDE else ""
+        return Problem(
+            {}, self.seen, self.learnt, plan.min_cell, plan.quorum, dp=plan.privacy.dp, task=task
+        )
+
+    @property
+    def whole(self) -> Problem:
+        """What is known of the tables as they are described, an outcome that only judges too."""
+        plan = self.plan
+        return Problem(
+            {}, self.dictionary, self.outcome, plan.min_cell, plan.quorum, task=plan.task
+        )
+
+    @property
+    def horizon(self) -> float | None:
+        """The time for which risks are told, in the unit of the outcome; None without.
+
+        Raises
+        ------
+        DataError : the dictionary has no such unit for the time.
+        """
+        asked = self.plan.horizon
+        return None if asked is None else asked.within(self.dictionary, self.outcome)
+
+    def check(self) -> None:
+        """Check study and dictionary, and that they go together.
+
+        Raises
+        ------
+        StudyError, DataError, SettingError : they do not, or something is not possible.
+        """
+        task = self.asked.task
+        if self.asked.outcome is None and task not in ASIDE:
+            raise StudyError("the study that was sent names no outcome.")
+        if not self.plan.metrics:
+            raise StudyError(
+                "evaluate.metrics: none of these can be computed where rows stay at their sites; "
+                "ask for reconstruction_mae."
+            )
+        evaluate.check(self.outcome, task)
+        _ = self.horizon
+        _check_outcome(self.dictionary, self.outcome)
+        self.plan.units.check(self.dictionary.variables)
+        marked = self.dictionary.outcome()
+        named = _without_marked(self.dictionary, marked, self.outcome)
+        if task in ASIDE and len(named.variables) < len(self.dictionary.variables):
+            raise DataError("the dictionary marks an outcome that the study does not name.")
+        if not self.dictionary.features(self.outcome):
+            raise DataError("the dictionary has no column to predict from beside the outcome.")
+        for arm in self.plan.arms:
+            roles = {role: str(arm.settings.get(role, "")) for role in ("offset", "weights")}
+            try:
+                check_roles(self.seen, self.learnt, **roles)
+                strata_levels(self.seen, self.learnt, str(arm.settings.get("strata", "")))
+                if self.plan.privacy.dp is not None and arm.scope == "sites":
+                    private.check_dictionary(
+                        registry.find(arm.method), arm.configured(), self.seen, self.learnt
+                    )
+            except InputError as error:
+                raise DataError(f"arm {arm.name!r}: {error}") from None
+
+
+def _no_number(_: str) -> float:
+    raise ValueError("not finite")
+
+
+def _dictionary(
+    doc: yamlfile.Document, base: Path, checked: Plan
+) -> tuple[Dictionary, Outcome | None]:
+    """Return the study's dictionary without the column of sites, and a sample's outcome."""
+    data = cast("Mapping[str, Any]", doc.content.get("data") or {})
+    source = str(data.get("source") or "")
+    sites: Any = data.get("sites")
+    column = cast("dict[str, Any]", sites).get("column") if isinstance(sites, dict) else None
+    if checked.dictionary:
+        return without(read_dictionary(base / checked.dictionary), column), None
+    if not source.startswith("sample:"):
+        raise doc.error(
+            ("data",),
+            "the key 'dictionary' is missing: sites that hold their own rows agree on the columns "
+            "beforehand.",
+        )
+    sample = sources.load(source, base)
+    assert sample.dictionary is not None
+    return without(sample.dictionary, column), sample.outcome
+
+
+def _without_marked(
+    dictionary: Dictionary, marked: Outcome | None, outcome: Outcome | None
+) -> Dictionary:
+    """Return a dictionary without an outcome that it marks and the study, of no outcome, names not.
+
+    Groups that were made from an outcome would tell of it, and seem to predict it.
+    """
+    named = () if outcome is None else outcome.columns
+    for name in () if marked is None else marked.columns:
+        dictionary = dictionary if name in named else without(dictionary, name)
+    return dictionary
+
+
+#: What of `data.sites` each site heeds for itself.
+NEEDED = ("min_rows", "min_events")
+
+
+def _travelling(content: Mapping[str, Any], outcome: Outcome | None) -> dict[str, Any]:
+    """Return the part of a study file that is sent."""
+    kept = {k: v for k, v in content.items() if k not in ("scenarios", "data") and v is not None}
+    data = cast("Mapping[str, Any]", content.get("data") or {})
+    sites: Any = data.get("sites") or {}
+    needed = {k: sites[k] for k in NEEDED if isinstance(sites, dict) and sites.get(k) is not None}
+    data = {k: v for k, v in data.items() if k not in AT_HOME and v is not None}
+    data |= {"sites": needed} if needed else {}
+    return kept | {"data": data if outcome is None else {**data, "outcome": _spoken(outcome)}}
+
+
+def _spoken(outcome: Outcome) -> dict[str, str]:
+    """Return an outcome as a study file has it."""
+    if isinstance(outcome, Survival):
+        return {k: v for k, v in asdict(outcome).items() if v}
+    return {"y": outcome.y, "type": type(outcome).__name__.lower()}
+
+
+def _check_outcome(dictionary: Dictionary, outcome: Outcome | None) -> None:
+    """Check that sites will read the classes of an outcome alike.
+
+    Raises
+    ------
+    DataError : the dictionary does not list them.
+    """
+    if isinstance(outcome, (Binary, Category)):
+        v = dictionary[outcome.y]
+        levels = ("0", "1") if v.type == "binary" and not v.levels else v.levels
+        if isinstance(outcome, Binary) and len(levels) != 2:
+            raise DataError(
+                f"the outcome {v.name!r} has {len(levels)} levels in the dictionary; list its two."
+            )

@@ -1,0 +1,302 @@
+"""What the report shows of one fit in depth, beyond its metrics, on the blind rows.
+
+over_time      cumulative/dynamic AUC and Brier score at seven to fourteen round times, between
+               which and either end of the follow-up at least `min_cell` have died, and are left
+risk_groups    Kaplan–Meier of thirds by predicted risk, numbers at risk, log-rank test
+by_centre      C-index, AUC or R² of each natural site's own rows; heterogeneity pools them
+importance     loss of the C-index, AUC or R² when a column of the table is permuted
+roc            the ROC curve, of a yes/no outcome
+residuals      what was seen less what was predicted, of a value or a count: mean, sd and quartiles,
+               each as Table 1 may show it
+
+A report leaves the coordinator: counts of fewer than `min_cell` people, and curves that follow
+single ones, are not in these rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.describe.shown_number import ShownNumber
+from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
+from fedcohort.data.prepare.targets import survival_of
+from fedcohort.metrics import over_time, permutation
+from fedcohort.metrics.brier import evaluation_times
+from fedcohort.metrics.concordance import Influence
+from fedcohort.metrics.intervals import percentile_interval
+from fedcohort.metrics.kaplan_meier import group_leavers, round_times
+from fedcohort.metrics.log_rank import log_rank
+from fedcohort.metrics.resampled import multiplicities
+from fedcohort.metrics.risk_groups import risk_groups
+from fedcohort.metrics.roc import roc_points
+from fedcohort.metrics.shown_curves import Groups, shown_groups
+from fedcohort.privacy.disclosure.counts import shown_parts
+from fedcohort.protocol import NotSupported, Row
+from fedcohort.report.clock import Clock
+from fedcohort.study.file.plan import Plan
+from fedcohort.study.judge.leading import LEADING, R2, Leading, Outcomes
+from fedcohort.study.results.rows import plain
+from fedcohort.study.run.engine import Run
+from fedcohort.study.sites.layout import Laid
+
+KEYS = (
+    "over_time", "risk_groups", "by_centre", "heterogeneity", "importance", "roc", "residuals",
+)  # fmt: skip
+#: Most times at which metrics (at least half) and numbers at risk are shown; most draws.
+TIMES, AT_RISK, DRAWS = 14, 6, 200
+#: Importance asks for about so many predictions in all, and so takes 10 to 3 permutations of each
+#: column, and where that is too much, only so many of the blind rows: the fewest and the most.
+PREDICTIONS, ROWS = 200_000, (500, 2_000)
+#: By number of groups.
+LABELS = {3: ("low risk", "middle risk", "high risk"), 2: ("low risk", "high risk")}
+
+
+@dataclass(frozen=True)
+class Blind:
+    """The blind rows, and what a fit says of them.
+
+    Attributes
+    ----------
+    test : the rows' table.
+    said : (n,), the risk, probability or value that is predicted.
+    seen : their outcomes.
+    """
+
+    leading: Leading
+    test: pd.DataFrame
+    said: Array
+    seen: Outcomes
+
+    @classmethod
+    def of(cls, run: Run, laid: Laid, outcome: Outcome) -> Blind:
+        """Return the blind rows of one fit.
+
+        Raises
+        ------
+        NotSupported : the method does not predict.
+        """
+        test = laid.test.reset_index(drop=True)
+        said = run.model.predict(run.design.matrix(test))
+        seen = Outcomes.of(test, outcome, laid.problem.dictionary)
+        return cls(LEADING[outcome.kind], test, said, seen)
+
+    @property
+    def time(self) -> Array:
+        """When each row ends (n,), of survival."""
+        return self.seen.time
+
+    @property
+    def event(self) -> Array:
+        """Which rows have the event, or are of class 1 (n,)."""
+        return self.seen.y > 0
+
+    def some(self, rows: Array) -> Blind:
+        """Return some of the rows, by their numbers (m,)."""
+        test = self.test.iloc[rows].reset_index(drop=True)
+        return Blind(self.leading, test, self.said[rows], self.seen.at(rows))
+
+    def influence(self, said: Array, rows: Array | slice = slice(None)) -> Influence:
+        """Return the leading metric of predictions (n,) on some of the rows."""
+        return self.leading.influence(said[rows], self.seen.at(rows))
+
+
+def details(
+    run: Run, laid: Laid, plan: Plan, seed: int, horizon: float | None = None
+) -> dict[str, list[dict[str, Any]]]:
+    """Return lists of rows by key of results.json, without arm, scenario and repeat.
+
+    Parameters
+    ----------
+    seed : what the bootstrap and the permutations derive from.
+    horizon : the study's, in the unit of time: a time of `over_time`, and that of the risk by which
+        patients are grouped, in place of the score.
+
+    Returns
+    -------
+    details : every key of `KEYS`; empty where task, method or data do not give it.
+    """
+    found: dict[str, list[dict[str, Any]]] = {key: [] for key in KEYS}
+    outcome = laid.problem.outcome
+    if not isinstance(outcome, (Survival, Binary, Continuous, Count)):
+        return found
+    with contextlib.suppress(NotSupported):
+        blind = Blind.of(run, laid, outcome)
+        if isinstance(outcome, Survival):
+            found["over_time"] = list(_over_time(run, laid, blind, outcome, plan, seed, horizon))
+            clock = Clock.of(_unit(laid, outcome), float(blind.time.max()))
+            found["risk_groups"] = _risk_groups(
+                blind, plan.min_cell, clock, _risk_by(run, blind, horizon)
+            )
+        elif isinstance(outcome, Binary):
+            points = roc_points(blind.said, blind.event, plan.min_cell)
+            found["roc"] = [{"points": points.tolist()}] if len(points) else []
+        else:
+            if not np.isfinite(blind.said).all():
+                return found
+            found["residuals"] = _residuals(blind, plan.min_cell)
+        found["by_centre"] = _by_centre(blind, laid.test_site, plan.min_cell)
+        found["heterogeneity"] = blind.leading.heterogeneity(found["by_centre"])
+        found["importance"] = list(_importance(run, blind, seed))
+    return found
+
+
+# along the follow-up ------------------------------------------------------------------
+
+
+def _over_time(
+    run: Run,
+    laid: Laid,
+    blind: Blind,
+    outcome: Survival,
+    plan: Plan,
+    seed: int,
+    horizon: float | None,
+) -> Iterator[Row]:
+    """Yield AUC and Brier score at common times; all arms of a repeat share times and draws."""
+    train = (blind.time, blind.event)
+    if laid.problem.dp is None:
+        train = survival_of(laid.problem.pooled().frames["pooled"], outcome)
+    span = evaluation_times(*train, blind.time, blind.event)
+    low, high = over_time.shown_span(blind.time, blind.event, plan.min_cell)
+    if not len(span) or math.isnan(low):
+        return
+    first, last = max(low, span[0]), min(high, span[-1])
+    times = round_times(first, last, TIMES)
+    if horizon is not None and first <= horizon <= last:
+        times = np.union1d(times, horizon)
+    rng = np.random.default_rng((seed, 0x64726177))
+    n = len(blind.time)
+    drawn = multiplicities(n, min(plan.draws, DRAWS), rng)
+    weights = np.concatenate([np.ones((1, n), np.int64), drawn])
+    given = (weights, *train, blind.time, blind.event)
+    tables = {"auc": over_time.auc(*given, blind.said, times)}
+    with contextlib.suppress(NotSupported):
+        surv = run.model.predict_survival(run.design.matrix(blind.test), times)
+        tables["brier"] = over_time.brier(*given, surv, times)
+    for metric, table in tables.items():
+        for t, column in zip(times, table.T, strict=True):
+            low, high = percentile_interval(column[1:])
+            head = {"metric": metric, "time": float(t)}
+            yield plain({**head, "value": column[0], "low": low, "high": high})
+
+
+def _unit(laid: Laid, outcome: Survival) -> str:
+    known = laid.problem.dictionary.variables.get(outcome.time)
+    return "" if known is None else known.unit
+
+
+def _risk_by(run: Run, blind: Blind, horizon: float | None) -> Array:
+    """Return what patients are grouped by (n,): the risk by the horizon, or else the score."""
+    if horizon is None:
+        return blind.said
+    surv = run.model.predict_survival(run.design.matrix(blind.test), np.array([horizon]))[:, 0]
+    return 1.0 - surv if np.isfinite(surv).all() else blind.said
+
+
+def _risk_groups(blind: Blind, min_cell: int, clock: Clock, said: Array) -> list[Row]:
+    """Return thirds by predicted risk, or halves; nothing if a group has too few people."""
+    for k in sorted(LABELS, reverse=True):
+        group = risk_groups(said, k)
+        names = np.unique(group)
+        n = np.bincount(group, minlength=k)[names]
+        if len(names) > 1 and n.min() >= min_cell:
+            return [_groups(blind, np.searchsorted(names, group), k, names, min_cell, clock)]
+    return []
+
+
+def _groups(blind: Blind, group: Array, k: int, names: Array, min_cell: int, clock: Clock) -> Row:
+    """Return one row for groups numbered from 0, `names` among the k that were asked for."""
+    n = np.bincount(group)
+    events = shown_parts(np.bincount(group, blind.event).astype(int), min_cell, n)
+    found = shown_groups(group, blind.time, blind.event, min_cell, AT_RISK, clock.factor)
+    if None in events or not found.events_told:
+        events = [None] * len(events)
+    shown: list[Row] = []
+    for g, name in enumerate(names):
+        curve = np.stack(found.curves[g], axis=1).tolist()
+        shown.append(
+            {"group": int(name), "label": LABELS[k][name], "n": int(n[g]), "events": events[g]}
+            | {"curve": [[v if math.isfinite(v) else None for v in point] for point in curve]}
+            | at_risk(found, g)
+        )
+    grid = np.unique(blind.time)
+    test = log_rank(group_leavers(group, len(names), blind.time, blind.event, grid))
+    numbers = {"chi2": test.chi2, "df": test.df, "p": test.p}
+    return {"groups": shown, "log_rank": plain(numbers)}
+
+
+def at_risk(found: Groups, g: int) -> Row:
+    """Return a group's numbers at risk: exact ones, and about how many at every round time."""
+    exact = zip(found.at, found.numbers[:, g], strict=True)
+    about = zip(found.times, found.about[:, g], strict=True)
+    return {
+        "at_risk": [[float(t), int(n)] for t, n in exact],
+        "about": [[float(t), round(n)] for t, n in about if math.isfinite(n)],
+    }
+
+
+# values -------------------------------------------------------------------------------
+
+
+def _residuals(blind: Blind, min_cell: int) -> list[Row]:
+    """Return what may be shown of seen less predicted; nothing of few rows."""
+    shown = ShownNumber.of(blind.seen.y - blind.said, min_cell)
+    if shown.quartiles is None:
+        return []
+    numbers = dict(zip(("q1", "median", "q3"), shown.quartiles, strict=True))
+    return [plain({"n": len(blind.said), "mean": shown.mean, "sd": shown.sd, **numbers})]
+
+
+# centres ------------------------------------------------------------------------------
+
+
+def _by_centre(blind: Blind, site: Array | None, min_cell: int) -> list[Row]:
+    """Return the metric on each natural site's own blind rows, with its interval."""
+    if site is None:
+        return []
+    masks = {str(s): np.asarray(site) == s for s in np.unique(site)}
+    n = [int(mask.sum()) for mask in masks.values()]
+    events: list[int | None] = [None] * len(n)
+    if blind.leading is not R2:
+        counted = [int(blind.event[mask].sum()) for mask in masks.values()]
+        events = shown_parts(counted, min_cell, n)
+    rows: list[Row] = []
+    for (name, mask), m, e in zip(masks.items(), shown_parts(n, min_cell), events, strict=True):
+        found = None
+        if blind.leading.may_be_shown(blind.seen.at(mask).y, min_cell):
+            influence = blind.influence(blind.said, mask)
+            found = influence.value, influence.error
+        rows.append(blind.leading.row(name, found, min_cell, n=m, events=e))
+    return rows
+
+
+# columns ------------------------------------------------------------------------------
+
+
+def _importance(run: Run, blind: Blind, seed: int) -> Iterator[Row]:
+    """Yield the loss of the leading metric for each column of the table that the model uses."""
+    rng = np.random.default_rng((seed, 0x7065726D))
+    columns = list(dict.fromkeys(c.name for c in run.design.columns))
+    allowed = PREDICTIONS // (permutation.FEWEST * max(1, len(columns)))
+    rows = np.arange(len(blind.said))
+    if len(rows) > (most := min(max(allowed, ROWS[0]), ROWS[1])):
+        rows = np.sort(rng.choice(rows, most, replace=False))
+    some = blind.some(rows)
+    swaps = permutation.permutations(len(rows), len(columns), PREDICTIONS, rng)
+    copies = some.test.iloc[np.tile(np.arange(len(rows)), len(swaps))].reset_index(drop=True)
+    whole = some.influence(some.said)
+    for name in columns:
+        table = copies.copy(deep=False)
+        table[name] = some.test[name].iloc[swaps.ravel()].reset_index(drop=True)
+        each = run.model.predict(run.design.matrix(table)).reshape(swaps.shape)
+        lost = permutation.drop(whole, [some.influence(said) for said in each])
+        head = {"metric": some.leading.metric, "feature": name}
+        yield plain({**head, "drop": lost.value, "low": lost.low, "high": lost.high})

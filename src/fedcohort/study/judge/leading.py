@@ -1,0 +1,176 @@
+"""The metric that leads each task with a prediction: C-index, AUC or R².
+
+AUC is the C-index of survival to time 1 of the cases, and beyond it of the others. Settings that
+are tried are scored by pairs of rows of one site and fold (`Leading.sums`, `Leading.score`): a
+network compares no rows of two sites, and natural sites of one process choose the same settings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Binary, Continuous, Outcome, Survival
+from fedcohort.data.prepare.targets import levels_of, survival_of, target_of
+from fedcohort.metrics import classification, concordance, regression
+from fedcohort.metrics.concordance import Influence
+from fedcohort.metrics.heterogeneity import (
+    Pooled,
+    pooled_r2,
+    pooled_share,
+    r2_interval,
+    share_interval,
+)
+from fedcohort.metrics.intervals import Interval
+from fedcohort.privacy.disclosure.counts import fewest
+from fedcohort.protocol import Row
+from fedcohort.study.results.rows import plain
+
+
+class Outcomes(NamedTuple):
+    """Outcomes of rows: ``time`` (n,) of survival; ``y`` (n,), the event, class or value."""
+
+    time: Array
+    y: Array
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, outcome: Outcome | None, dictionary: Dictionary) -> Outcomes:
+        """Return the outcomes of a table's rows; zeros where a study has none."""
+        nothing = np.zeros(len(frame))
+        if outcome is None:
+            return cls(nothing, nothing)
+        if isinstance(outcome, Survival):
+            return cls(*survival_of(frame, outcome))
+        return cls(nothing, target_of(frame, outcome, levels_of(outcome, dictionary)))
+
+    def at(self, rows: Array | slice) -> Outcomes:
+        """Return some of the rows, by their numbers or a mask."""
+        return Outcomes(self.time[rows], self.y[rows])
+
+
+@dataclass(frozen=True)
+class Leading:
+    """A leading metric.
+
+    Attributes
+    ----------
+    metric : its name. few : what rows are too few of where it is not shown.
+    chance : its value where nothing is told.
+    count : of outcomes (n,), how many there are of what `few` names.
+    value, influence : the metric of predictions (n,), and its derivative by rows.
+    sums : right pairs, pairs and squared errors among rows of one site and fold.
+    interval, pooled : of a value and its standard error; of those of several sites.
+    """
+
+    metric: str
+    few: str
+    chance: float
+    count: Callable[[Array], int]
+    value: Callable[[Array, Outcomes], float]
+    influence: Callable[[Array, Outcomes], Influence]
+    sums: Callable[[Array, Outcomes], tuple[float, float, float]]
+    interval: Callable[[float, float], Interval] = share_interval
+    pooled: Callable[[Sequence[float], Sequence[float]], Pooled] = pooled_share
+
+    def may_be_shown(self, y: Array, min_cell: int) -> bool:
+        """Whether outcomes (n,) are so many, of either class or with the event, that it is told."""
+        return self.count(y) >= fewest(min_cell)
+
+    def score_of(self, said: Array, seen: Outcomes) -> float:
+        """Return the metric, or chance where it is not defined."""
+        value = float(self.value(said, seen))
+        return self.chance if math.isnan(value) else value
+
+    def score(
+        self, right: float, pairs: float, squares: float, rows: float, y: float, yy: float
+    ) -> float:
+        """Return the metric of `sums` over sites and folds; chance where no pair tells.
+
+        Parameters
+        ----------
+        rows, y, yy : of all rows that are left out, their number, sum, and sum of squares.
+        """
+        if self.metric != "r2":
+            return right / pairs if pairs else self.chance
+        spread = yy - y**2 / max(1.0, rows)
+        return 1.0 - squares / spread if spread > 0 else self.chance
+
+    def row(
+        self, site: str, found: tuple[float, float] | None, min_cell: int, **counts: int | None
+    ) -> Row:
+        """Return a site's row of `by_centre`.
+
+        Parameters
+        ----------
+        found : value and standard error; None where the site's rows are too few.
+        """
+        value, error = found or (math.nan, math.nan)
+        low, high = (math.nan, math.nan) if found is None else self.interval(value, error)
+        numbers = plain({"value": value, "se": error, "low": low, "high": high})
+        note = f"fewer than {fewest(min_cell)} {self.few}" if found is None else None
+        return {"metric": self.metric, "site": site, **numbers, **counts, "note": note}
+
+    def heterogeneity(self, centres: Sequence[Mapping[str, Any]]) -> list[Row]:
+        """Return the random-effects mean over the centres whose value has an interval."""
+        usable = [c for c in centres if c["low"] is not None]
+        if len(usable) < 2:
+            return []
+        found = self.pooled([c["value"] for c in usable], [c["se"] for c in usable])._asdict()
+        return [plain({"metric": self.metric, "pooled": found.pop("mean"), **found})]
+
+
+def _events(y: Array) -> int:
+    return int(np.count_nonzero(y))
+
+
+def _pairs(risk: Array, seen: Outcomes) -> tuple[float, float, float]:
+    if not len(risk):
+        return 0.0, 0.0, 0.0
+    found = concordance.comparable_pairs(risk, seen.time, np.asarray(seen.y, bool))
+    return float((found.lower + 0.5 * found.tied).sum()), float(found.comparable.sum()), 0.0
+
+
+def _of_classes(said: Array, seen: Outcomes) -> Influence:
+    case = seen.y > 0
+    ranks = np.unique(said, return_inverse=True)[1]
+    return concordance.influence(ranks, np.where(case, 1.0, 2.0), case)
+
+
+def _pairs_of_classes(said: Array, seen: Outcomes) -> tuple[float, float, float]:
+    y = seen.y
+    pairs = float(y.sum() * (len(y) - y.sum()))
+    return (float(classification.auc(y, said)) * pairs if pairs else 0.0), pairs, 0.0
+
+
+def _r2(said: Array, seen: Outcomes) -> float:
+    """Return R²; −inf for predictions beyond any number."""
+    return float(regression.r2(seen.y, said)) if np.isfinite(said).all() else -math.inf
+
+
+C_INDEX = Leading(
+    "c_index", "events", 0.5, _events,
+    lambda risk, seen: concordance.harrell(risk, seen.time, seen.y),
+    lambda risk, seen: concordance.influence(risk, seen.time, seen.y),
+    _pairs,
+)  # fmt: skip
+AUC = Leading(
+    "auc", "rows of a class", 0.5, lambda y: min(_events(y), len(y) - _events(y)),
+    lambda said, seen: float(classification.auc(seen.y, said)), _of_classes, _pairs_of_classes,
+)  # fmt: skip
+R2 = Leading(
+    "r2", "rows", 0.0, len, _r2,
+    lambda said, seen: regression.influence(seen.y, said),
+    lambda said, seen: (0.0, 0.0, float(((seen.y - said) ** 2).sum())),
+    r2_interval, pooled_r2,
+)  # fmt: skip
+#: By kind of outcome.
+LEADING: Mapping[str, Leading] = {
+    Survival.kind: C_INDEX, Binary.kind: AUC, Continuous.kind: R2,
+}  # fmt: skip

@@ -1,0 +1,1 @@
+"""What a report shows of clusters and latent coordinates, from the rows of this process."""

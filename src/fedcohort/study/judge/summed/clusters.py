@@ -1,0 +1,211 @@
+"""Metrics of clusters on the blind rows of all sites, from sums over sites.
+
+    exact       calinski_harabasz, cycle_accuracy, reconstruction, accuracy, ari, nmi,
+                smallest_share; simplified_silhouette, which is another metric than the silhouette
+    by cells    c_index: pairs of one site exactly, those of two sites by intervals of time that
+                hold `min_cell` deaths; log_rank_p: counts in the same intervals
+
+The hazards that rank clusters are those of the training rows, whose outcome no fit has seen. Sums
+of values by cluster are asked for only where `Sums.are_of_many` says so: no cluster has 1 … m − 1
+rows, and no unions of clusters differ by so few from unions of those of an earlier arm's model in
+the same repeat, of which the same sums were asked; else the metrics that take them are None. What
+three models or more tell together is not looked at.
+
+Within sites, every site judges the clusters on its own blind rows, by the same metrics; the lower
+bound has only these, and the mean over sites is given of both.
+
+Revealed: what `metrics.federated_clusters`, `cluster_sites` and `time_scale` list.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.metrics import clusters, federated, federated_clusters, within_sites
+from fedcohort.metrics.censoring import Leavers
+from fedcohort.metrics.log_rank import in_intervals
+from fedcohort.numerics.centroids import least_difference
+from fedcohort.privacy.disclosure.counts import few
+from fedcohort.runtime.coordinator import Coordinator
+from fedcohort.study.at_site.cluster_sites import OWN, tell_own_groups
+from fedcohort.study.at_site.own_judging import all_there, alone, judged_alone
+from fedcohort.study.at_site.placing import Clustered
+from fedcohort.study.file.plan import Plan
+from fedcohort.study.judge.summed.evaluation import Found, across, shown
+from fedcohort.study.judge.summed.time_scale import TimeScale, time_scale_of
+
+#: Metrics of a table of clusters by classes.
+AGAINST = {
+    "accuracy": clusters.accuracy,
+    "ari": clusters.adjusted_rand,
+    "nmi": clusters.normalised_mutual_information,
+}
+
+
+@dataclass
+class Sums:
+    """What was asked of one model, for the metrics and for what the report shows.
+
+    Attributes
+    ----------
+    fed : the sites that answered.
+    model : as `Clustered` has it.
+    earlier : models that were judged before, in the same repeat.
+    least : m.
+    train, blind : (k,) rows of each cluster.
+    """
+
+    fed: Coordinator
+    model: str
+    earlier: Sequence[str]
+    least: int
+    train: Array
+    blind: Array
+    _many: dict[str, bool] = field(default_factory=dict[str, bool])
+
+    @classmethod
+    def of(cls, fed: Coordinator, model: str, earlier: Sequence[str], least: int) -> Sums:
+        """Ask how many rows each cluster has; who does not answer takes no part."""
+        step = federated_clusters.count_clusters
+        blind = fed.through(Clustered(model)).sum(step).counts
+        fed = fed.only(fed.answered)
+        train = fed.through(Clustered(model, "train")).sum(step).counts
+        return cls(fed, model, earlier, least, train, blind)
+
+    def at(self, half: str = "blind", ranks: tuple[float, ...] = ()) -> Coordinator:
+        """Return the sites, with rows placed by the model."""
+        return self.fed.through(Clustered(self.model, half, ranks=ranks))
+
+    @property
+    def has_many(self) -> bool:
+        """Whether a sum over all blind rows is of m or more."""
+        return int(self.blind.sum()) >= max(self.least, 1)
+
+    def are_of_many(self, half: str) -> bool:
+        """Return whether sums of values by cluster, and what they differ by, are of m rows."""
+        if half not in self._many:
+            counts = self.train if half == "train" else self.blind
+            self._many[half] = not few(counts, self.least).any() and self._differ(half)
+        return self._many[half]
+
+    def numbers_of_many(self) -> Array:
+        """Return of which numbers four powers of blind rows may be summed by cluster: bool (q,).
+
+        Where sums over clusters, and what they differ by from those of an earlier model, are of no
+        value that is known, or of 2 m: four sums of fewer whole numbers are these numbers.
+        """
+        step, views = federated_clusters.count_known, ("", *self.earlier)
+        asked = (self.fed.through(Clustered(self.model, "blind", before)) for before in views)
+        tables = [one.sum(step).counts.astype(float) for one in asked]
+        least = 2 * self.least if self.least > 1 else 0
+        return np.array(
+            [all(least_difference(t[j]) >= least for t in tables) for j in range(len(tables[0]))],
+            bool,
+        )
+
+    def _differ(self, half: str) -> bool:
+        if self.least <= 1:
+            return True
+        for before in self.earlier:
+            asked = self.fed.through(Clustered(self.model, half, before))
+            flow = asked.sum(federated_clusters.count_flow).counts
+            if least_difference(flow.astype(float)) < self.least:
+                return False
+        return True
+
+
+def judge(sums: Sums, plan: Plan, outcome: Outcome | None) -> tuple[Found, TimeScale | None]:
+    """Judge the clusters of one model on the blind rows of all sites that answer.
+
+    Returns
+    -------
+    found : as other tasks have it.
+    times : times of the blind rows, where survival judges.
+
+    Raises
+    ------
+    SiteUnavailable : a site left between two calls; `ReplyRejected`, one answered in another form.
+    """
+    wanted = set(plan.metrics)
+    found = _tight(sums, wanted)
+    if "smallest_share" in wanted:
+        sizes = sums.train[sums.train > 0]
+        least = int(sizes.min(initial=sizes.sum()))
+        known = len(sizes) and least >= sums.least
+        found["smallest_share"] = least / float(sizes.sum()) if known else math.nan
+    times = None
+    if isinstance(outcome, Survival):
+        times = time_scale_of(sums.fed, plan.min_cell)
+        found |= _survival(sums, times)
+    elif isinstance(outcome, (Binary, Category)):
+        table = sums.at().sum(federated_clusters.count_classes).counts
+        found |= {name: float(score(table)) for name, score in AGAINST.items()}
+    own_rows = sums.fed.through(Clustered(sums.model))
+    within, own = alone(own_rows, tell_own_groups, OWN, plan)
+    all_there(sums.fed)
+    values = {m: found.get(m, math.nan) for m in plan.metrics}
+    return Found(shown(values), shown(within), own, []), times
+
+
+def judge_alone(fed: Coordinator, plan: Plan) -> Found:
+    """Judge each site's own clusters there; the metrics are means over sites."""
+    return judged_alone(fed.through(Clustered("")), tell_own_groups, OWN, plan)
+
+
+def _tight(sums: Sums, wanted: set[str]) -> dict[str, float]:
+    """Return what clusters are by themselves."""
+    found: dict[str, float] = {}
+    asked = sums.at()
+    if wanted & {"calinski_harabasz", "simplified_silhouette"} and sums.are_of_many("blind"):
+        frame = asked.sum(federated_clusters.sum_frame)
+        origin = frame.total / max(1.0, float(frame.rows))
+        s = asked.sum(federated_clusters.sum_scatter, origin=origin)
+        scatter = clusters.Scatter(s.rows, s.total, s.squares)
+        found["calinski_harabasz"] = float(clusters.calinski_harabasz(scatter))
+        if "simplified_silhouette" in wanted and (s.rows > 0).sum() > 1:
+            near = asked.sum(
+                federated_clusters.sum_nearness,
+                centroids=origin + s.total / np.maximum(s.rows, 1.0)[:, None],
+                used=s.rows > 0,
+                cosine=not float(frame.fractions),
+            )
+            found["simplified_silhouette"] = float(near.total) / float(near.rows)
+    if wanted & {"cycle_accuracy", "reconstruction"} and sums.has_many:
+        cycle = asked.sum(federated_clusters.sum_cycle)
+        if int(cycle.rows):
+            found["cycle_accuracy"] = float(cycle.same) / float(cycle.rows)
+            found["reconstruction"] = float(cycle.error) / float(cycle.rows)
+    return found
+
+
+def _survival(sums: Sums, times: TimeScale) -> dict[str, float]:
+    """Return what clusters tell of survival."""
+    if not len(times.grid):
+        return {}
+    found = {"log_rank_p": in_intervals(leavers_of(sums, times))[1]}
+    if sums.are_of_many("train"):
+        e = sums.at("train").sum(federated_clusters.sum_exposure)
+        usual = float(e.events.sum()) / max(float(e.time.sum()), 1e-300)
+        hazard = np.divide(e.events, e.time, out=np.full(len(e.time), usual), where=e.time > 0)
+        levels, rank = np.unique(hazard, return_inverse=True)
+        asked = sums.at(ranks=tuple(map(float, rank)))
+        own = asked.sum(
+            within_sites.sum_own_pairs, known=times.followed.times, followed=times.followed.values,
+            tau=times.tau,
+        )  # fmt: skip
+        edges = np.arange(1, len(levels)) - 0.5
+        found["c_index"] = across(asked, times, own, edges)["c_index"]
+    return found
+
+
+def leavers_of(sums: Sums, times: TimeScale) -> Leavers:
+    """Return how many blind rows of each cluster end in each interval of time: (k, T+1)."""
+    edges = np.arange(1, len(sums.blind)) - 0.5
+    counts = sums.at().sum(federated.count_risk_by_time, risk_edges=edges, grid=times.grid)
+    return Leavers(counts.deaths, counts.censored)

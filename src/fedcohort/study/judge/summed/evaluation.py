@@ -1,0 +1,377 @@
+"""Metrics of a fit on the blind rows of all sites, from sums over sites.
+
+Against the metrics of the pooled blind rows, which no party sees:
+
+    exact       accuracy, brier, log_loss, calibration_slope of classes; every metric of values
+    by site     calibration_slope of survival: the Cox model is stratified by site, exactly
+    by cells    ibs, d_calibration_p: each row exactly, at times, and weighted by a censoring
+                distribution, that are found from counts in cells of time (`time_scale`)
+    by bins     c_index, uno_c, auc: pairs of one site exactly; those of two sites by bins of risk
+                and intervals of time that hold `min_cell` rows, or deaths, or more
+
+`docs/deployed-metrics.md` has the errors, measured; `EXACTNESS` says them in words. There are no
+draws of a bootstrap: the seeds of a study are public, so sums at B known weights of the rows would
+be B equations of n unknown rows. Intervals are over repeats instead.
+
+The lower bound is judged within sites, since each site has a model of its own: C-index and AUC
+compare rows of one site alone, exactly; the others are the same sums.
+
+Revealed: what `judging` lists.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.outcome import Binary, Outcome, Survival
+from fedcohort.metrics import decision, federated, federated_values, histogram, within_sites
+from fedcohort.metrics.brier import integrate
+from fedcohort.metrics.calibration import even, groups_of, solve_slope, varies, with_enough
+from fedcohort.metrics.censoring import Leavers
+from fedcohort.metrics.histogram import RiskTimeCounts
+from fedcohort.metrics.log_rank import in_intervals
+from fedcohort.metrics.roc import points_of
+from fedcohort.metrics.shown_curves import shown_counts
+from fedcohort.privacy.disclosure.counts import shown_parts
+from fedcohort.protocol import Row, SiteUnavailable
+from fedcohort.protocol.errors import ReplyRejected
+from fedcohort.runtime.coordinator import Coordinator
+from fedcohort.study.at_site.judging import Own, Said, Seen, tell_own
+from fedcohort.study.file.plan import Plan
+from fedcohort.study.file.terms import CLUSTERING, LATENT
+from fedcohort.study.judge.details import LABELS, TIMES
+from fedcohort.study.judge.pooled.base import Metrics, decision_rows, observed
+from fedcohort.study.judge.pooled.survival import CURVES, GROUPS
+from fedcohort.study.judge.summed.time_scale import TimeScale, time_scale_of
+from fedcohort.study.results.rows import plain
+
+#: Most bins of predictions, of about equally many blind rows.
+BINS = 100
+#: Cells a bin in which risks are counted, to find the bins: the fewer, the less they tell.
+FINE = 4
+
+#: By task and metric, how a metric of a deployed run is computed, in words for its readers.
+_EXACT = "exact: the same as of the pooled rows"
+_PAIRS = (
+    "pairs of patients of one hospital exactly, of two hospitals by bins of risk and intervals of "
+    "time; "
+)
+_TIMES = "every row exactly; {} times of evaluation are read off counts in fine cells of time"
+_FILLED = "exact, of columns that enough blind patients have beside another view"
+EXACTNESS: dict[str, dict[str, str]] = {
+    Survival.kind: {
+        "c_index": _PAIRS + "in studies of 170 blind rows, off by a tenth of its standard error",
+        "uno_c": _PAIRS + "in studies of 170 blind rows, off by a tenth of its standard error",
+        "calibration_slope": "exact, but not the pooled rows’: the Cox model of the risk score is "
+        "stratified by hospital, so that each has a baseline hazard of its own",
+        "ibs": _TIMES.format("the censoring distribution and the"),
+        "d_calibration_p": _TIMES.format("the"),
+    },
+    Binary.kind: {
+        "auc": "pairs of patients of one hospital exactly, of two hospitals by bins of the "
+        "predicted probability; in studies of 140 blind rows, off by a tenth of its standard error",
+    },
+    CLUSTERING: {
+        "simplified_silhouette": "exact, but no silhouette: distances to clusters’ means stand for "
+        "mean distances to their patients",
+        "c_index": _PAIRS + "clusters are not binned",
+        "log_rank_p": "events and patients at risk are counted in intervals of time that hold "
+        "several events, and not at every time",
+    },
+    LATENT: {
+        "reconstruction_mae": "exact, of columns that enough blind patients have",
+        "imputation_mae": _FILLED,
+        "imputation_rmse": _FILLED,
+    },
+}
+
+
+def exactness(outcome: Outcome | None, metrics: tuple[str, ...], task: str = "") -> dict[str, str]:
+    """Return by metric how it is computed in a deployed run."""
+    kind = task if task in EXACTNESS else "" if outcome is None else outcome.kind
+    known = EXACTNESS.get(kind, {})
+    return {m: known.get(m, _EXACT) for m in metrics}
+
+
+Centres = Mapping[str, tuple[float, float] | None]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What judging one fit gave.
+
+    Attributes
+    ----------
+    metrics : over all sites; None where one is not defined.
+    within : those of ranks, of pairs within a site alone: what the lower bound is compared with.
+    own : by site, the leading metric on its own blind rows and its standard error, where told.
+    groups : predicted against observed, as `Judge.groups` has them.
+    decision : the decision curve, as `Judge.decision` has it.
+    more : by key of results.json, what else the same sums tell (`shown_sums`).
+    """
+
+    metrics: Metrics
+    within: Metrics
+    own: Centres
+    groups: list[Row]
+    decision: list[Row] = field(default_factory=list[Row])
+    more: Mapping[str, list[Row]] = field(default_factory=dict[str, list[Row]])
+
+
+def judge(
+    fed: Coordinator,
+    plan: Plan,
+    outcome: Outcome | None,
+    said: Said | Own,
+    horizon: float | None = None,
+) -> Found:
+    """Judge one model on the blind rows of all sites that answer, or each site's own there.
+
+    Parameters
+    ----------
+    horizon : the study's, in the unit of time; None without.
+
+    Raises
+    ------
+    SiteUnavailable : a site left between two calls; `ReplyRejected`, one answered in another form.
+    """
+    blind = fed.through(Seen("blind")).sum(federated.score_moments, centre=0.0)
+    bins = max(2, min(BINS, int(blind.rows) // max(1, plan.min_cell)))
+    fed = fed.only(fed.answered)
+    within: dict[str, float] = {}
+    decided: list[Row] = []
+    more: Mapping[str, list[Row]] = {}
+    if isinstance(outcome, Survival):
+        metrics, within, groups, decided, more = _survival(fed, plan, said, bins, horizon)
+    elif isinstance(outcome, Binary):
+        metrics, within, groups, decided, more = _classes(fed, plan, said, bins)
+    else:
+        metrics, groups = federated_values.federated_regression(fed.through(said)), list[Row]()
+    told = fed.through(said).gather(tell_own, min_cell=plan.min_cell)
+    _check_all_stayed(fed)
+    for site, t in told.items():
+        if any(np.shape(part) for part in (t.value, t.error, t.told)):
+            raise ReplyRejected(
+                f"site {site!r} answered {tell_own.name} with arrays where single numbers belong. "
+                f"Check that both ends run the same version of fedcohort."
+            )
+    own = {s: (float(t.value), float(t.error)) if t.told else None for s, t in told.items()}
+    wanted = {m: metrics.get(m, math.nan) for m in plan.metrics}
+    inside = {m: within[m] for m in plan.metrics if m in within}
+    return Found(shown(wanted), shown(inside), own, groups, decided, more)
+
+
+def _check_all_stayed(fed: Coordinator) -> None:
+    """Refuse a result that lacks a site which the first call had."""
+    if late := sorted({s for call, s in fed.missing if call}):
+        raise SiteUnavailable(
+            f"{', '.join(late)} left while the blind rows were judged, and metrics are of the same "
+            f"sites throughout. Bring them back and --resume, or start again without them."
+        )
+
+
+def shown(found: Mapping[str, float]) -> Metrics:
+    """Return metrics with None for those that are not defined."""
+    return {m: float(v) if np.isfinite(v) else None for m, v in found.items()}
+
+
+#: Metrics, those within sites, groups, decision curve, and what else the same sums tell.
+Parts = tuple[
+    dict[str, float], dict[str, float], list[Row], list[Row], Mapping[str, list[Row]]
+]  # fmt: skip
+
+# classes ------------------------------------------------------------------------------
+
+
+def _classes(fed: Coordinator, plan: Plan, said: Said | Own, bins: int) -> Parts:
+    """Return the metrics of probabilities, those within sites, groups, and the decision curve."""
+    scored = fed.through(said)
+    found = federated_values.federated_labels(scored)
+    if isinstance(said, Own):
+        pairs = scored.sum(within_sites.sum_label_pairs)
+        within = {"auc": _share(pairs.right, pairs.pairs)}
+        return found | within, within, [], [], {}
+    edges = federated.federated_risk_edges(scored, bins=bins)
+    found["auc"], inside = federated_values.federated_auc(scored, edges=edges)
+    counts = scored.sum(federated_values.count_labels, edges=decision.THRESHOLDS)
+    groups = federated_values.label_groups(counts, GROUPS, plan.min_cell)
+    rows: list[Row] = [
+        {"time": None, "group": i, "predicted": float(p), "n": int(n)} | observed(o, low, high)
+        for i, (p, o, n, low, high) in enumerate(zip(*groups, strict=True))
+    ]
+    cells = np.stack([counts.ones, counts.others], axis=1)
+    decided = decision_rows(decision.of_counts(cells, plan.min_cell), None)
+    points = points_of(cells[::-1, ::-1], plan.min_cell).tolist()
+    return found, {"auc": inside}, rows, decided, {"roc": [{"points": points}] if points else []}
+
+
+# survival -----------------------------------------------------------------------------
+
+
+def _survival(
+    fed: Coordinator, plan: Plan, said: Said | Own, bins: int, horizon: float | None
+) -> Parts:
+    """Return the metrics of risks and curves, those within sites, groups, and decision curve."""
+    y = time_scale_of(fed, plan.min_cell, private=plan.privacy.dp is not None)
+    y = y if horizon is None else replace(y, horizon=horizon)
+    wanted = set(plan.metrics)
+    if not len(y.grid):
+        return {}, {}, [], [], {}
+    times = tuple(y.times.tolist()) if wanted & CURVES else ()
+    ranks = fed.through(said)
+    curves = fed.through(replace(said, times=times)) if times else None
+    scored = ranks if isinstance(said, Own) or curves is None else curves
+    within, found, counts = _ranked(scored, y, 0 if isinstance(said, Own) else bins)
+    scores = np.empty(0)
+    if "calibration_slope" in wanted:
+        found["calibration_slope"] = _slope(scored)
+    if curves is not None:
+        scores = federated.federated_brier(curves, times=y.times, followed=y.followed)
+        found["ibs"] = integrate(scores, y.times)
+        found["d_calibration_p"] = federated.federated_d_calibration(curves, times=y.times).p
+    if isinstance(said, Own):
+        return found, within, [], [], {}
+    more = shown_sums(y, counts, scores, plan.min_cell)
+    return found, within, *_at_horizon(fed, plan, said, y), more
+
+
+def _ranked(
+    ranks: Coordinator, y: TimeScale, bins: int
+) -> tuple[dict[str, float], dict[str, float], RiskTimeCounts | None]:
+    """Return Harrell's C and Uno's, of pairs within sites, and of all; the same without bins.
+
+    With bins, also the counts by risk and time that the latter are of.
+    """
+    s = ranks.sum(
+        within_sites.sum_own_pairs, known=y.followed.times, followed=y.followed.values, tau=y.tau
+    )
+    within = {"c_index": _share(s.right, s.pairs), "uno_c": _share(s.uno_right, s.uno_pairs)}
+    if not bins:
+        return within, dict(within), None
+    edges = federated.federated_risk_edges(ranks, bins=bins, fine=FINE)
+    counts = ranks.sum(federated.count_risk_by_time, risk_edges=edges, grid=y.grid)
+    return within, across(ranks, y, s, edges, counts), counts
+
+
+def across(
+    ranks: Coordinator, y: TimeScale, own: within_sites.PairSums, edges: Array,
+    counts: RiskTimeCounts | None = None,
+) -> dict[str, float]:  # fmt: skip
+    """Return Harrell's C and Uno's of all pairs: exactly those of one site, `own`.
+
+    Parameters
+    ----------
+    edges : of bins of risk, in which those of two sites are counted.
+    counts : by these and the grid, where they were asked for before.
+    """
+    asked = {"risk_edges": edges, "grid": y.grid}
+    counts = counts or ranks.sum(federated.count_risk_by_time, **asked)
+    h = ranks.sum(within_sites.sum_binned_pairs, **asked, weight=y.weight)
+    right, pairs = histogram.spread_pairs(counts, np.ones(len(y.weight)))
+    uno_right, uno_pairs = histogram.spread_pairs(counts, y.weight)
+    return {
+        "c_index": _share(own.right + right - h.right, own.pairs + pairs - h.pairs),
+        "uno_c": _share(
+            own.uno_right + uno_right - h.uno_right, own.uno_pairs + uno_pairs - h.uno_pairs
+        ),
+    }
+
+
+def shown_sums(
+    y: TimeScale, counts: RiskTimeCounts | None, scores: Array, min_cell: int
+) -> dict[str, list[Row]]:
+    """Return AUC and Brier score over time, and curves of thirds by risk, without another question.
+
+    Parameters
+    ----------
+    counts : blind rows by risk and time. scores : Brier scores at its times, or none.
+    """
+    found: dict[str, list[Row]] = {"over_time": [], "risk_groups": []}
+    if counts is None:
+        return found
+    every = counts.deaths + counts.censored
+    left = every.sum() - np.cumsum(every.sum(axis=0))[:-1]
+    fine = np.flatnonzero(left >= max(min_cell, 1))
+    values = histogram.auc(counts, y.grid, y.followed).values
+    tables = {"auc": (y.grid[fine], values[fine]), "brier": (y.times[: len(scores)], scores)}
+    for metric, (times, table) in tables.items():
+        some = np.unique(np.linspace(0, len(times) - 1, min(TIMES, len(times))).round().astype(int))
+        found["over_time"] += [
+            plain({"metric": metric, "time": float(times[k]), "value": float(table[k])})
+            | {"low": None, "high": None}
+            for k in some
+        ]
+    up_to = np.cumsum(every.sum(axis=1))
+    for k in sorted(LABELS, reverse=True):
+        ends = np.abs(up_to[:, None] - up_to[-1] * np.arange(1, k) / k).argmin(axis=0)
+        group = np.searchsorted(ends, np.arange(len(every)))
+        n = np.bincount(group, every.sum(axis=1), k).astype(int)
+        if n.min() >= max(min_cell, 1):
+            found["risk_groups"] = [_thirds(y.grid, counts, group, n, min_cell)]
+            break
+    return found
+
+
+def _thirds(grid: Array, counts: RiskTimeCounts, group: Array, n: Array, min_cell: int) -> Row:
+    k = len(n)
+    parts = [
+        Leavers(counts.deaths[group == g].sum(axis=0), counts.censored[group == g].sum(axis=0))
+        for g in range(k)
+    ]
+    whole = Leavers(
+        *(np.stack(c) for c in zip(*((p.deaths, p.censored) for p in parts), strict=True))
+    )
+    events = shown_parts([int(p.deaths.sum()) for p in parts], min_cell, n)
+    curves = (np.stack(shown_counts(grid, p, min_cell), axis=1).tolist() for p in parts)
+    rows = [
+        {"group": g, "label": LABELS[k][g], "n": int(n[g]), "events": events[g]}
+        | {"curve": [[v if math.isfinite(v) else None for v in point] for point in curve]}
+        | {"at_risk": [], "about": []}
+        for g, curve in enumerate(curves)
+    ]
+    chi2, p, df = in_intervals(whole)
+    return {"groups": rows, "log_rank": plain({"chi2": chi2, "df": df, "p": p})}
+
+
+def _slope(ranks: Coordinator) -> float:
+    """Return the calibration slope, stratified by site; nan where no slope is finite."""
+    first = ranks.sum(federated.score_moments, centre=0.0)
+    _check_all_stayed(ranks)  # the mean of fewer sites is another centre, which is pinned
+    rows = max(1.0, float(first.rows))
+    centre = float(first.total) / rows
+    spread = math.sqrt(float(ranks.sum(federated.score_moments, centre=centre).squares) / rows)
+    if not varies(spread, abs(centre)):
+        return math.nan
+
+    def score_at(b: float) -> tuple[float, float]:
+        terms = ranks.sum(within_sites.sum_own_slope, centre=centre, spread=spread, b=b)
+        return float(terms.score), float(terms.information)
+
+    return solve_slope(score_at, spread).value
+
+
+def _at_horizon(
+    fed: Coordinator, plan: Plan, said: Said, y: TimeScale
+) -> tuple[list[Row], list[Row]]:
+    """Return predicted against observed survival at the horizon by group, and decision curve."""
+    scored = fed.through(replace(said, times=(y.horizon,), of="survival"))
+    grid = np.unique(np.r_[y.grid[y.grid < y.horizon], y.horizon])
+    cells = scored.sum(federated.sum_groups, column=0, edges=decision.survival_edges(), grid=grid)
+    groups = groups_of(with_enough(even(cells, GROUPS), plan.min_cell), plan.min_cell)
+    rows: list[Row] = [
+        {"time": y.horizon, "group": i, "predicted": float(p), "n": int(n)} | observed(o, low, high)
+        for i, (p, o, n, low, high) in enumerate(zip(*groups, strict=True))
+    ]
+    if all(row["observed"] is None for row in rows):  # nobody was followed so far
+        rows = []
+    return rows, decision_rows(decision.of_sums(cells, plan.min_cell), y.horizon)
+
+
+def _share(part: Any, whole: Any) -> float:
+    return float(part) / float(whole) if float(whole) else math.nan

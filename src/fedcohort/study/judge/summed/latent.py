@@ -1,0 +1,222 @@
+"""Metrics of latent coordinates on the blind rows of all sites, from sums over sites.
+
+    exact       reconstruction_mae, imputation_mae, imputation_rmse: as `judges.latent` has them of
+                the pooled blind rows, with s_j of these
+    not at all  latent_accuracy, latent_auc: a discriminant is learnt from training rows by class
+
+Columns of which fewer than 2 m blind rows have an entry are left out of all of them, and so are,
+of imputation, those of which fewer than 2 m have another view as well; and, where a view's columns
+are filled, up to m − 1 rows that have the view alone (`federated_latent.Counted`).
+
+Of the first repeat, errors by view and column: of columns that no few values can have made, which
+fourth powers bound (`metrics.power_sums`), and where 2 a m blind rows or more have an entry, of the
+a-th arm. So sums about a column are fewer than its values, however many arms are judged (of m ≥ 5).
+
+Within sites, every site judges on its own blind rows (`latent_sites`); the lower bound has only
+these, and the mean over sites is given of both.
+
+Revealed: what `metrics.federated_latent` and `latent_sites` list.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.metrics import federated_latent as sums_of
+from fedcohort.metrics.calibration import varies
+from fedcohort.metrics.power_sums import Moments
+from fedcohort.protocol import Method, Row
+from fedcohort.runtime.coordinator import Coordinator
+from fedcohort.study.at_site.coding import Coded
+from fedcohort.study.at_site.latent_sites import OWN, tell_own_errors
+from fedcohort.study.at_site.own_judging import all_there, alone, judged_alone
+from fedcohort.study.file.plan import Plan
+from fedcohort.study.judge.shown.latent_rows import DECIMALS, of_model
+from fedcohort.study.judge.summed.evaluation import Found, shown
+from fedcohort.study.results.rows import plain
+from fedcohort.study.run.engine import Run
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns (p,) of the blind rows of all sites.
+
+    Attributes
+    ----------
+    names, views : of each.
+    counted : which are asked for, and how many of their entries count.
+    centre, unit : mean and standard deviation; 0 and 1 of those that are not asked for.
+    """
+
+    names: tuple[str, ...]
+    views: tuple[str, ...]
+    counted: sums_of.Counted
+    centre: Array
+    unit: Array
+
+    @property
+    def asked(self) -> dict[str, Array]:
+        """The arguments that say what is summed."""
+        c = self.counted
+        return {"centre": self.centre, "unit": self.unit, "asked": c.asked, "whole": c.whole}
+
+
+@dataclass(frozen=True)
+class Judge:
+    """One model, and the sites that judge it.
+
+    Attributes
+    ----------
+    fed : the sites that answered.
+    model : as `Coded` has it.
+    columns : of their blind rows.
+    least : m.
+    """
+
+    fed: Coordinator
+    model: str
+    columns: Columns
+    least: int
+
+    @classmethod
+    def of(
+        cls, fed: Coordinator, model: str, named: tuple[tuple[str, str], ...], least: int, *,
+        fills: bool,
+    ) -> Judge:  # fmt: skip
+        """Ask how many blind rows have an entry, and of those of many the mean and spread.
+
+        Parameters
+        ----------
+        named : name and view of each column (p,).
+        fills : whether the model fills views in.
+        """
+        asked = fed.through(Coded(model))
+        counts = asked.sum(sums_of.count_known_entries)
+        fed = fed.only(fed.answered)
+        asked = fed.through(Coded(model))
+        counted = sums_of.Counted.of(counts, least, fills=fills)
+        n = np.maximum(counted.entries, 1)
+        centre = np.zeros(len(named))
+        which = {"asked": counted.asked, "whole": counted.whole}
+        if counted.asked.any():
+            centre = asked.sum(sums_of.sum_entries, centre=centre, **which).total / n
+            found = asked.sum(sums_of.sum_entries, centre=centre, **which)
+            off = found.total / n
+            centre, sd = centre + off, np.sqrt(np.maximum(found.squares / n - off**2, 0.0))
+        else:
+            sd = centre
+        one = [not varies(float(s), abs(float(c))) for s, c in zip(sd, centre, strict=True)]
+        counted = counted.without(np.array(one, bool))
+        unit = np.where(counted.asked, sd, 1.0)
+        names, views = zip(*named, strict=True) if named else ((), ())
+        return cls(fed, model, Columns(names, views, counted, centre, unit), least)
+
+    @property
+    def asked(self) -> Coordinator:
+        """The sites, with blind rows as the model sees them."""
+        return self.fed.through(Coded(self.model))
+
+    def metrics(self, plan: Plan) -> Found:
+        """Return the metrics of all blind rows, and of each site's own.
+
+        Raises
+        ------
+        SiteUnavailable : a site left between two calls; `ReplyRejected`, one answered in another
+            form.
+        """
+        counted = self.columns.counted
+        found: dict[str, float] = {}
+        if counted.asked.any():
+            e = self.asked.sum(
+                sums_of.sum_rebuild_errors, **self.columns.asked, filled=counted.filled
+            )
+            if not int(e.lost):
+                found["reconstruction_mae"] = float(e.total) / int(counted.entries.sum())
+            if (n := int(counted.filled_entries.sum())) and not int(e.filled_lost):
+                found["imputation_mae"] = float(e.filled) / n
+                found["imputation_rmse"] = math.sqrt(float(e.filled_squares) / n)
+        own_rows = self.fed.through(Coded(self.model))
+        within, own = alone(own_rows, tell_own_errors, OWN, plan)
+        all_there(self.fed)
+        values = {m: found.get(m, math.nan) for m in plan.metrics}
+        return Found(shown(values), shown(within), own, [])
+
+    def shown(self, order: int) -> Array:
+        """Return of which columns an error may be shown: bool (p,).
+
+        order : a ≥ 1, which of the arms this is.
+        """
+        c = self.columns
+        entries = c.counted.entries
+        asked = c.counted.asked & (entries >= 2 * order * max(self.least, 1))
+        if not asked.any():
+            return asked
+        arguments = c.asked | {"asked": asked}
+        t = self.asked.sum(sums_of.sum_entry_tails, **arguments)
+        powers = np.stack([np.zeros(len(asked)), entries.astype(float), t.cubes, t.fourths])
+        moments = (Moments(n, p) for n, p in zip(entries, powers.T, strict=True))
+        return asked & np.array([m.may_be_shown(self.least) for m in moments], bool)
+
+    def errors(self, order: int) -> list[Row]:
+        """Return the errors of columns, and of views, that may be shown, as `latent_rows` has them.
+
+        Raises
+        ------
+        SiteUnavailable : a site left meanwhile.
+        """
+        c, told = self.columns, self.shown(order)
+        if not told.any():
+            return []
+        filled = (
+            c.counted.filled & told & (c.counted.filled_entries >= 2 * order * max(self.least, 1))
+        )
+        sums = self.asked.sum(
+            sums_of.sum_column_errors, **(c.asked | {"asked": told}), filled=filled
+        )
+        all_there(self.fed)
+        kinds = {
+            "reconstruction": (sums.total, sums.squares, c.counted.entries, told),
+            "imputation": (sums.filled, sums.filled_squares, c.counted.filled_entries, filled),
+        }
+        return [row for kind, of in kinds.items() for row in self._rows(kind, *of)]
+
+    def _rows(
+        self, kind: str, total: Array, squares: Array, entries: Array, told: Array
+    ) -> Iterator[Row]:
+        views = np.array(self.columns.views, object)
+
+        def row(view: str, feature: str | None, at: Array) -> Row:
+            n = int(entries[at].sum())
+            mae, rmse = float(total[at].sum()) / n, math.sqrt(float(squares[at].sum()) / n)
+            head: Row = {"kind": kind, "view": view, "feature": feature}
+            return plain({**head, "mae": round(mae, DECIMALS), "rmse": round(rmse, DECIMALS)})
+
+        for view in dict.fromkeys(self.columns.views):
+            if len(columns := np.flatnonzero(told & (views == view))):
+                yield row(view, None, columns)
+        for j in np.flatnonzero(told):
+            yield row(self.columns.views[j], self.columns.names[j], np.array([j]))
+
+
+def judge_alone(fed: Coordinator, plan: Plan) -> Found:
+    """Judge each site's own coordinates there; the metrics are means over sites."""
+    return judged_alone(fed.through(Coded("")), tell_own_errors, OWN, plan)
+
+
+def shown_rows(judge: Judge, method: Method, run: Run, order: int) -> dict[str, list[Row]]:
+    """Return lists of rows by key of results.json, without arm, scenario and repeat.
+
+    Parameters
+    ----------
+    order : which of the arms this is, from 1.
+
+    Raises
+    ------
+    SiteUnavailable : a site left meanwhile.
+    """
+    return of_model(method, run) | {"latent_errors": judge.errors(order)}

@@ -1,0 +1,82 @@
+"""What a notebook is told of a fit on one line: what it is, what it left out, what was missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Outcome
+from fedcohort.protocol import Method
+
+#: So many features are named.
+FEW = 6
+#: How to say what is predicted, by the kind of task.
+OUTCOMES: Mapping[str, str] = {
+    "survival": 'fc.Survival("TIME", "EVENT")',
+    "classification": 'fc.Binary("COLUMN")',
+    "regression": 'fc.Continuous("COLUMN") or fc.Count("COLUMN")',
+}
+
+
+def about(
+    method: str,
+    sites: int,
+    rounds: int,
+    features: Sequence[str],
+    offset: str = "",
+    private: Mapping[str, Any] | None = None,
+) -> str:
+    """Return what a fit is; `sites` is 0 where that is not known any more.
+
+    Parameters
+    ----------
+    private : of a private fit, `study.run.private.told`.
+    """
+    told = [f"<Fit of {method}"]
+    told += [_many(sites, "site"), _many(rounds, "round")] if sites else []
+    if features:
+        more = ", …" if len(features) > FEW else ""
+        told.append(f"{_many(len(features), 'feature')}: {', '.join(features[:FEW])}{more}")
+    told += [f"offset {offset}"] if offset else []
+    if private:
+        told.append(f"ε {private['epsilon']:g}, δ {private['delta']:g}, {private['note']}")
+    return f"{', '.join(told)}>"
+
+
+def left_out(
+    method: str, dropped: Mapping[str, str], dictionary: Dictionary, *, drafted: bool
+) -> str:
+    """Return a warning of columns that one would expect among the covariates; "" without.
+
+    A dictionary that somebody wrote says which columns are none; a drafted one may be wrong, but
+    for identifiers.
+
+    Parameters
+    ----------
+    dropped : column → why it is no covariate.
+    """
+    said: list[str] = []
+    more = ""
+    for name, why in dropped.items():
+        if dictionary[name].usable:
+            said.append(f"{name!r} ({why})")
+        elif drafted and not dictionary[name].identifier:
+            said.append(f"{name!r} ({why}, as drafted)")
+            more = " Give a dictionary to say otherwise."
+    return f"{method} leaves out {_many(len(said), 'column')}: {', '.join(said)}.{more}" * bool(
+        said
+    )
+
+
+def serves(method: Method, outcome: Outcome | None) -> str:
+    """Return what a method is for, and what to do about sites with another outcome, or none."""
+    known = [OUTCOMES[task] for task in method.tasks if task in OUTCOMES]
+    tasks = f"method {method.name!r} serves {', '.join(method.tasks)}"
+    if outcome is None and known:
+        return f"{tasks}; say what it predicts: fc.simulate(…, outcome={' or '.join(known)})."
+    return f"{tasks}, not {'latent' if outcome is None else outcome.kind}."
+
+
+def _many(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"

@@ -1,0 +1,111 @@
+"""What is told of a fitted model in results.json, and what goes with one on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.prepare.columns import LevelColumn
+from fedcohort.protocol import Method, registry
+from fedcohort.study.file.arms import Arm
+from fedcohort.study.file.plan import NETWORK, Plan
+from fedcohort.study.results.effects import coefficients, penalty_of
+from fedcohort.study.results.parameters import parameters
+from fedcohort.study.results.rows import plain
+from fedcohort.study.run.engine import Run
+from fedcohort.study.run.warnings import filled_rows
+
+if TYPE_CHECKING:
+    from fedcohort.study.run.pieces import Cell
+
+
+def notes_of(
+    plan: Plan, cell: Cell, chosen: Mapping[str, Any], horizon: float | None
+) -> dict[str, Any]:
+    """Return what goes with a model: whose it is, its rows, horizon and penalty.
+
+    Parameters
+    ----------
+    chosen : what tuning chose. horizon : of `plan`, in the unit of the outcome.
+    """
+    arm, scenario = plan.arms[cell.arm], plan.scenarios[cell.scenario]
+    # over a network the one scenario has another name, and the model is the same
+    name = scenario.rule if scenario.name == NETWORK else scenario.name
+    notes: dict[str, Any] = {"study": plan.study, "arm": arm.name, "scenario": name}
+    if penalty := penalty_of(arm.method, arm.configured(chosen)):
+        notes["shrunken"] = penalty
+    if plan.horizon is not None:
+        notes["horizon"] = {"time": horizon, "text": plan.horizon.text}
+    if cell.kind == "final":
+        return notes | {"final": True, "trained_on": "all rows"}
+    return notes | {"repeat": 0, "trained_on": f"{1 - plan.test_fraction:.0%} of the rows"}
+
+
+def left_out_of(
+    run: Run, arm: Arm, min_cell: int, horizon: float | None = None
+) -> dict[str, list[dict[str, Any]]]:
+    """Return which levels a fit pooled, which columns it dropped or filled in often.
+
+    And, where the study has a `horizon` in the unit of the outcome that the model does not reach,
+    up to when it knows survival.
+    """
+    dropped = [{"column": c, "reason": why} for c, why in run.design.dropped.items()]
+    return {
+        "pooled": pooled_levels(run, arm, min_cell),
+        "dropped": dropped,
+        "filled": filled_rows(run.design),
+        "unknown_at_horizon": _unknown_at(run, arm, horizon),
+    }
+
+
+def _unknown_at(run: Run, arm: Arm, horizon: float | None) -> list[dict[str, Any]]:
+    """Return up to when survival is known, where that is before the horizon; of each stratum."""
+    if horizon is None or "predict_survival" not in registry.find(arm.method).gives:
+        return []
+    strata = run.design.strata_levels
+    x = np.zeros((max(1, len(strata)), len(run.design.features) + bool(strata)))
+    if strata:
+        x[:, -1] = np.arange(len(strata))
+    known = run.model.known_until(x).tolist()
+    names = strata or (None,)
+    return [
+        {"known_until": float(f"{t:.6g}"), "stratum": name}
+        for t, name in zip(known, names, strict=True)
+        if t < horizon
+    ]
+
+
+def model_facts(
+    method: Method, run: Run, settings: Mapping[str, Any], dictionary: Dictionary, kept: bool
+) -> dict[str, list[dict[str, Any]]]:
+    """Return coefficients, what else a fitted model is, and the check of hazards.
+
+    Parameters
+    ----------
+    settings : of the fit, with what tuning chose.
+    kept : whether the model is written to disk as well.
+    """
+    found: dict[str, Any] = {}
+    if "summary" in method.gives:
+        found["coefficients"] = coefficients(method, run, settings, dictionary)
+    if "parameters" in method.gives:
+        found["parameters"] = parameters(run, dictionary, kept)
+    if "others" in method.gives:
+        found["others"] = [plain(row) for row in run.model.others()]
+    if "proportional_hazards" in method.gives:
+        checked = run.model.proportional_hazards()
+        found["proportional_hazards"] = [plain(row) for row in checked]
+    return found
+
+
+def pooled_levels(run: Run, arm: Arm, min_cell: int) -> list[dict[str, Any]]:
+    """Return which levels of each category became one, and below how many rows levels do."""
+    least = max(int(arm.preprocess.get("pool_levels") or 0), min_cell)
+    return [
+        {"column": c.name, "levels": list(c.pooled), "least": least}
+        for c in run.design.columns
+        if isinstance(c, LevelColumn) and c.pooled
+    ]

@@ -1,0 +1,388 @@
+"""The model card: one page that goes with a saved model, in Markdown.
+
+After Mitchell et al., "Model cards for model reporting", FAT* 2019. What the run knows stands
+there; what only a person knows is asked for in italics, so that nobody takes silence for an answer.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from fedcohort.protocol import registry
+from fedcohort.report import modelling, words
+from fedcohort.report.kinds import kind_of
+from fedcohort.report.modelling import penalty_of, scale_of, stepped
+from fedcohort.report.sections import parameters
+from fedcohort.study.file.arms import Arm
+from fedcohort.study.file.plan import Plan
+from fedcohort.study.run import private
+from fedcohort.study.run.pieces import TOLD
+from fedcohort.version import VERSION
+
+#: Metrics that are in the unit of the outcome.
+IN_UNIT = ("rmse", "mae", "calibration_intercept")
+_SHRUNKEN = (
+    "These effects are shrunken: the fit has a penalty ({}), which draws them towards none. They "
+    "serve prediction, and are no estimates of the effects; what stands around them are standard "
+    "errors of the penalised fit, no confidence intervals."
+)
+_ASK = "*To be written by the people responsible for the model.*"
+#: What pooled levels are: their names, and the rows below which a level is pooled.
+POOLED = "other levels: {} (fewer than {} rows each, or the next rarest; pooled)"
+
+
+def card(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
+    """Return the model card of an arm: what the model is, what it learnt from, how good it is.
+
+    Parameters
+    ----------
+    results : the content of results.json.
+    """
+    declared = next(d for d in results["declared"] if d["arm"] == arm.name)
+    first = plan.scenarios[0].name
+    chosen = modelling.tuned(_of_model(results, "tuning", arm, first))
+    shown = {**declared["settings"], **chosen}
+    parts = [
+        f"# {arm.title}: {plan.study}",
+        plan.question,
+        _what(plan, arm, declared, results, modelling.particulars(declared["settings"], chosen)),
+        "## Intended use\n\n" + _ASK,
+        _inputs(results, arm, first, declared["settings"]),
+        _performance(results, arm, first),
+        _centres(results, arm, first),
+        _effects(results, arm, first),
+        f"## What left the sites\n\n{declared['reveals']}",
+        _privacy(plan, arm, results),
+        _use(arm, results),
+        "## Settings\n\n" + "\n".join(f"- {k}: {words.value(v)}" for k, v in shown.items()),
+        "## Limits\n\n"
+        "The model was evaluated on rows of the same source. Before it is used for patients of "
+        "another hospital or period, evaluate it there. It is no medical device.\n\n"
+        "Groups of patients for whom it must not be used, known biases: " + _ASK,
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _outcome(results: Mapping[str, Any]) -> list[str]:
+    """Return the outcome's columns; that of entries is called so."""
+    entry = results["outcome"].get("entry")
+    columns = results["outcome"]["columns"]
+    return [f"{c} (when observation began)" if c == entry else c for c in columns]
+
+
+def _of_model(
+    results: Mapping[str, Any], key: str, arm: Arm, scenario: str
+) -> list[Mapping[str, Any]]:
+    """Return the rows of a list of results.json that are about the model that was kept."""
+    if key in TOLD and (final := _final(results, arm)):
+        return list(final[key])
+    return [
+        row
+        for row in results.get(key) or ()
+        if (row["arm"], row["scenario"], row.get("repeat", 0)) == (arm.name, scenario, 0)
+    ]
+
+
+def _final(results: Mapping[str, Any], arm: Arm) -> Mapping[str, Any] | None:
+    """Return what is told of the arm's final fit; None where there is none."""
+    done = (f for f in results.get("final") or () if f["arm"] == arm.name)
+    return next((f for f in done if f["status"] == "done"), None)
+
+
+def _rows_seen(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
+    """Return which rows the model has seen, and what that means for how it was judged."""
+    data, events = results["data"], results["data"].get("events")
+    held = f", {events} with the event" if events is not None else ""
+    if _final(results, arm):
+        seen = f"all {data['rows']} rows{held}{_but(results, arm)}"
+        own = [r for r in results["arms"] if r["arm"] == arm.name]
+        if all(r["status"] != "done" for r in own):
+            return f"{seen}. How good such a model is was not measured: no fit could be judged"
+        return (
+            f"{seen}. How good such a model is was measured beforehand, by fits to "
+            f"{100 * (1 - plan.test_fraction):.0f} % of the rows on the others: no figure "
+            f"below is of rows that the judged fit has seen"
+        )
+    share = 100 * (1 - plan.test_fraction)
+    return f"the training rows of the first repeat ({share:.0f} % of {data['rows']} rows{held})"
+
+
+def _but(results: Mapping[str, Any], arm: Arm) -> str:
+    """Return whose rows sums of the final fit lack; "" where they lack none."""
+    lacking = words.absent_from_final(results.get("missing") or (), arm.name)
+    if not lacking:
+        return ""
+    named = words.listed([_cell(site) for site in lacking])
+    return f", but that some or all of its sums lack those of {named}, away at the time"
+
+
+def _what(
+    plan: Plan,
+    arm: Arm,
+    declared: Mapping[str, Any],
+    results: Mapping[str, Any],
+    particulars: Sequence[str],
+) -> str:
+    """Return what the model is, what is particular about it, and what it was trained on."""
+    method = registry.find(arm.method)
+    data = results["data"]
+    left = data.get("sites_left_out") or ()
+    sites = (results.get("network") or {}).get("sites")
+    source = (
+        f"the rows of {', '.join(map(_cell, sites))}, at these hospitals"
+        if sites
+        else f"{data['source']}, scenario {plan.scenarios[0].name}"
+    )
+    return "\n".join(
+        [
+            f"- Method: {method.title} (`{method.name}`). Source: {method.paper}",
+            *([f"- In particular: {_cell('; '.join(particulars))}"] if particulars else []),
+            f"- Trained on: {source}, {_rows_seen(plan, arm, results)}",
+            *([f"- Sites left out: {_cell(out)}"] if (out := words.sites_left_out(left)) else []),
+            *(f"- Units accepted: {_cell(text)}" for text in data.get("units") or ()),
+            f"- Outcome: {', '.join(_outcome(results)) or 'none'}"
+            + (f" ({unit})" if (unit := results["outcome"].get("unit")) else "")
+            + _judges(results),
+            f"- Role in the study: {declared['role']}",
+            f"- Seed: {plan.seed}; fedcohort {VERSION}",
+        ]
+    )
+
+
+def _privacy(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
+    """Return what bounds what the model tells of one patient; "" of a model without noise."""
+    dp = plan.privacy.dp
+    if dp is None or arm.scope != "sites":
+        return ""
+    method = registry.find(arm.method)
+    said = private.told(method, method.configure(arm.configured()), dp, results["noise"])
+    unit = "hospital" if dp.unit == "site" else "patient"
+    warning = (
+        "\n\n**Whoever knows the seed, which stands above, can take the noise off. Do not give "
+        "this model away as private.**"
+    )
+    return (
+        f"## Privacy\n\n- ε {dp.epsilon:g}, δ {dp.delta:g} of one {unit}, for this fit\n"
+        f"- Mechanism: {said['mechanism']}\n"
+        f"- {said['note'][0].upper()}{said['note'][1:]}\n"
+        "- Not covered: Table 1 and the counts of rows and events, exact of all rows that were "
+        "analysed; metrics, exact of rows held out" + warning * (said["noise"] == "seed")
+    )
+
+
+def _inputs(
+    results: Mapping[str, Any], arm: Arm, scenario: str, settings: Mapping[str, Any]
+) -> str:
+    """Return the table of columns that the model reads, and which it leaves out."""
+    why = {r["column"]: r["reason"] for r in _of_model(results, "dropped", arm, scenario)}
+    weights = str(settings.get("weights") or "")
+    read = [f for f in results["data"]["features"] if f not in why and f != weights]
+    named = ", ".join(f"{_cell(column)} ({reason})" for column, reason in why.items())
+    more = [f"Left out: {named}."] if named else []
+    if weights:
+        more.append(f"{_cell(weights)} weighted the rows in training, and is not read.")
+    return "\n\n".join(["## Inputs", _columns(results, read, settings), *more])
+
+
+def _columns(
+    results: Mapping[str, Any], features: Sequence[str], settings: Mapping[str, Any]
+) -> str:
+    """Return the table of columns, with what the model takes two of them for."""
+    roles = {
+        str(settings.get("offset") or ""): "offset, added as it is",
+        str(settings.get("strata") or ""): "strata",
+    }
+    known = [
+        v
+        for v in (results.get("cohort") or {}).get("variables") or ()
+        if v.get("site") is None and v["name"] in features
+    ]
+    if not known:
+        return ", ".join(_role(f, roles) for f in features)
+    rows = [
+        (
+            _role(v["name"], roles),
+            v.get("type", ""),
+            v.get("unit") or "",
+            ", ".join(v.get("levels") or ()),
+        )
+        for v in known
+    ]
+    return _table(("column", "type", "unit", "levels"), rows)
+
+
+def _role(name: str, roles: Mapping[str, str]) -> str:
+    """Return a column's name, with what the model takes it for if that is no covariate."""
+    return f"{name} ({roles[name]})" if name in roles else name
+
+
+def _performance(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
+    """Return every metric with its interval."""
+    unit = results["outcome"].get("unit")
+    rows = [
+        (_in_unit(s["metric"], unit), _number(s["mean"]), _interval(s), str(s["n"]))
+        for s in results["summary"]
+        if s["arm"] == arm.name and s["scenario"] == scenario
+    ]
+    head = ("metric", "mean", "95 % interval", "repeats")
+    return f"## Evaluation on blind test rows, scenario {scenario}\n\n{_table(head, rows)}"
+
+
+def _in_unit(metric: str, unit: str | None) -> str:
+    """Return a metric's name, with the outcome's unit where it is in that."""
+    return f"{metric} ({unit})" if unit and metric in IN_UNIT else metric
+
+
+def _centres(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
+    """Return the first repeat's performance by centre, where centres are natural."""
+    mine = [
+        r
+        for r in results.get("by_centre") or ()
+        if r["arm"] == arm.name and r["scenario"] == scenario
+    ]
+    if not mine:
+        return ""
+    rows = [
+        (r["site"], r["metric"], _number(r["value"]), _interval(r), _count(r["n"])) for r in mine
+    ]
+    head = ("centre", "metric", "value", "95 % interval", "rows")
+    return f"## By centre\n\n{_table(head, rows)}"
+
+
+def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
+    """Return the coefficients of the saved model."""
+    mine = _of_model(results, "coefficients", arm, scenario)
+    if not mine:
+        return ""
+    settings = next(d for d in results["declared"] if d["arm"] == arm.name)["settings"]
+    scale = scale_of(settings, results.get("preprocess") or {})
+    mine = stepped(mine, scale, (results.get("cohort") or {}).get("variables") or ())
+    ratio = next((k for k in mine[0] if k.endswith("_ratio")), None)
+    effect, level = words.effect, _level(results, arm)
+    penalty = penalty_of(mine)
+    shrunken, around = "shrunken " * bool(penalty), f"{level} interval"
+    if penalty:
+        around = parameters.penalised_bar(level)
+    if ratio is None:
+        rows = [(_named(r), effect(r["coefficient"]), _ends(r, effect)) for r in mine]
+        head = ("covariate", f"{shrunken}coefficient", around)
+    else:
+        for_ratio = (
+            {k: _exp(r.get(k), r.get("factor", 1.0)) for k in ("low", "high")} for r in mine
+        )
+        rows = [
+            (
+                str(r["covariate"]),
+                effect(r["coefficient"]),
+                _ratio(r.get(ratio)) + (f" {r['step']}" if r.get("step") else ""),
+                _ends(ends, _ratio),
+            )
+            for r, ends in zip(mine, for_ratio, strict=True)
+        ]
+        name = ratio.replace("_", " ")
+        of = around if penalty else f"{around} of the ratio"
+        head = ("covariate", f"{shrunken}coefficient", f"{shrunken}{name}", of)
+    if any(r.get("grid_error") is not None for r in mine):
+        head = (*head, "grid error, in standard errors")
+        rows = [(*row, _number(r.get("grid_error"))) for row, r in zip(rows, mine, strict=True)]
+    pooled = [
+        f"{_cell(r['column'])}, {POOLED.format(', '.join(map(_cell, r['levels'])), r['least'])}"
+        for r in _of_model(results, "pooled", arm, scenario)
+    ]
+    rest = _parameters(results, arm, scenario, around)
+    told = [_SHRUNKEN.format(penalty)] if penalty else []
+    return "\n\n".join(["## Effects", *told, _table(head, rows), *pooled, *filter(None, rest)])
+
+
+def _named(row: Mapping[str, Any]) -> str:
+    """Return a covariate with the step that its effect is for."""
+    return f"{row['covariate']}, {row['step']}" if row.get("step") else str(row["covariate"])
+
+
+def _parameters(results: Mapping[str, Any], arm: Arm, scenario: str, around: str) -> list[str]:
+    """Return the table of what the saved model has besides covariates; its notes below it."""
+    mine = _of_model(results, "parameters", arm, scenario)
+    if not mine:
+        return []
+    rows = [
+        (
+            parameters.name(r),
+            words.effect(r["value"]),
+            words.effect(r.get("standard_error")),
+            _ends(r, words.effect),
+            words.p_value(r.get("p")),
+        )
+        for r in mine
+        if r["value"] is not None
+    ]
+    head = ("parameter", "value", "standard error", around, "p")
+    notes = [f"- {_cell(parameters.name(r))}: {_cell(r['note'])}" for r in mine if r.get("note")]
+    return [f"### {parameters.CAPTION}", _table(head, rows) if rows else "", "\n".join(notes)]
+
+
+def _level(results: Mapping[str, Any], arm: Arm) -> str:
+    """Return the coverage of the intervals of an arm's coefficients."""
+    declared = next(d for d in results["declared"] if d["arm"] == arm.name)
+    return parameters.coverage(declared["settings"])
+
+
+def _judges(results: Mapping[str, Any]) -> str:
+    """Return what an outcome that no fit has seen is for; "" of any other."""
+    task, outcome = results["task"], results["outcome"]
+    if not (judged := kind_of(task).judged) or not outcome["columns"]:
+        return ""
+    if task == "latent" and outcome["kind"] == "survival":
+        return " (left aside; no fit has seen it)"
+    return f" (judges the {judged}; no fit has seen it)"
+
+
+def _use(arm: Arm, results: Mapping[str, Any]) -> str:
+    """Return how the model is applied."""
+    what = kind_of(str(results["task"])).written
+    return (
+        f"## Use\n\n    fedcohort predict models/{arm.name} PATIENTS.csv\n\n"
+        f"checks the table against the dictionary in `model.json` and writes a {what} for each row."
+    )
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    """Return a name as a cell that no reader of Markdown takes for a table's end or for HTML."""
+    return html.escape(" ".join(text.split()), quote=False).replace("|", "\\|")
+
+
+def _exp(value: Any, factor: float) -> float | None:
+    """Return exp of a bound of a coefficient for its step, None beyond what a float holds."""
+    return None if value is None or abs(factor * value) > 700 else math.exp(factor * value)
+
+
+def _number(value: Any) -> str:
+    return words.fixed(value)
+
+
+def _ratio(value: Any) -> str:
+    """Return a ratio with three decimals, or more where it is near 0 or 1."""
+    x = words.number(value)
+    return words.ratio(x) if abs(x - 1) < 1e-3 and x != 1 else words.effect(x)
+
+
+def _ends(row: Mapping[str, Any], shown: Callable[[Any], str]) -> str:
+    """Return an interval of a coefficient or a ratio."""
+    low, high = shown(row.get("low")), shown(row.get("high"))
+    return words.MISSING if words.MISSING in (low, high) else f"{low} to {high}"
+
+
+def _count(value: int | None) -> str:
+    return "–" if value is None else str(value)
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    return _ends(row, _number)

@@ -1,0 +1,344 @@
+"""What a deployed study's files say of its data, and what they lack (`left_out`).
+
+Everything about patients comes from two sessions: Table 1 (`data.describe`) and `counting`. Where a
+site hides its own events, those of all sites are hidden, also in Table 1.
+
+Revealed: see `data.describe` and `counting`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedcohort.data import describe, prepare
+from fedcohort.data.check.between import Middle, differing
+from fedcohort.data.check.conversions import conversions_for
+from fedcohort.data.check.units import FEWEST
+from fedcohort.data.describe.summary import Summary
+from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.protocol import DataError, SiteUnavailable, registry
+from fedcohort.study.at_site import asking, counting, judging
+from fedcohort.study.at_site.sessions import Session
+from fedcohort.study.file.plan import ASIDE, Plan
+from fedcohort.study.file.terms import CLUSTERING, LATENT, Terms
+from fedcohort.study.judge.pooled.latent import OF_CLASSES
+from fedcohort.study.judge.summed import evaluation
+from fedcohort.study.results.files import About, mark_of, outcome_told, scenario_told, write_all
+from fedcohort.study.results.step_words import step_words
+from fedcohort.study.run import network_extras as extras
+from fedcohort.study.run.network_fits import COHORT, NetworkFits
+from fedcohort.study.run.pieces import tagged, write_text
+from fedcohort.study.sites.counts import Shown
+from fedcohort.study.sites.sites import Sites, noise_of
+
+#: How the lower bound is judged, for the report.
+ALONE = (
+    "Its blind rows are compared within each hospital, since every hospital has a model of its own."
+)
+
+#: The same of clusters, and what is said of those of all hospitals.
+ALONE_GROUPED = (
+    "Each hospital has clusters of its own, and judges them on its own blind rows; what stands "
+    "here is the mean over hospitals."
+)
+GROUPED = (
+    "What sets its clusters apart, and where they lie, is of blind rows, by sums over hospitals. "
+    "These, and metrics of distances, are left out where clusters have few blind rows, or differ "
+    "by few patients from those of a model that was judged before."
+)
+#: Of latent coordinates.
+ALONE_CODED = (
+    "Each hospital has latent coordinates of its own, and judges them on its own blind rows, in "
+    "standard deviations of these; what stands here is the mean over hospitals."
+)
+CODED = (
+    "Its errors are of blind rows, by sums over hospitals; columns that few of these have are left "
+    "out. Classes are not told from its coordinates: a discriminant takes training rows."
+)
+#: What to do where sites seem to have different units.
+CONVERT = (
+    "Nothing was fitted. Let the site convert it, give the study another name and submit it. Or, "
+    "if the numbers are right, say so in the study file (units: [{}]) and submit it: sites approve "
+    "it again."
+)
+#: By task, what is said of the lower bound and of the other arms.
+NOTES: Mapping[str, tuple[str, str]] = {
+    CLUSTERING: (ALONE_GROUPED, GROUPED), LATENT: (ALONE_CODED, CODED),
+}  # fmt: skip
+
+
+def meet(fits: NetworkFits, sites: Sites) -> dict[str, Any]:
+    """Ask all sites what they hold, once; every site has to answer.
+
+    Raises
+    ------
+    SiteUnavailable : a site is away.
+    DataError : a site's table does not fit the study, or seems to have other units than the others.
+    """
+    kept = fits.note(COHORT)
+    if kept is not None:
+        return kept
+    plan, terms = fits.plan, fits.terms
+    with fits.session(Session("count")) as open_:
+        told = open_.fed.gather(counting.tell_counts, min_cell=plan.min_cell)
+        _all(sites, told)
+        lines = list(open_.trail.ledger.lines)
+    variables = describe.variables_of(terms.dictionary, terms.outcome)
+    with fits.session(Session("describe")) as open_:
+        fed = open_.fed.awaiting()  # sites take part with one set of others, which is all
+        one = describe.describe(fed, variables, min_cell=plan.min_cell)
+        summaries = one.summaries
+        _all(sites, dict.fromkeys(fed.answered))
+        lines += open_.trail.ledger.lines
+    accepted = _units(terms, summaries)
+    train, test = counting.shown_halves(told)
+    told_of = () if terms.outcome is None else terms.outcome.columns
+    secret = set(told_of) if train.closed else set[str]()
+    summaries = [
+        replace(s, counts=(None,) * len(s.levels)) if s.variable.name in secret and s.site else s
+        for s in summaries
+    ]
+    flow = counting.flow_of(told, plan.exclude)
+    found: dict[str, Any] = {
+        "flow": flow,
+        "variables": [s.to_dict() for s in summaries],
+        "suppressed": sum(s.n_hidden for s in summaries) + sum(r["rows"] is None for r in flow),
+        "min_cell": plan.min_cell,
+        "note": f"All rows that are analysed, at the hospitals that hold them. {one.note}".strip(),
+        "steps": step_words((*describe.STEPS, *counting.STEPS)),
+        "agreed": None if one.agreed is None else one.agreed.to_dict(),
+        "halves": [[dict(half.rows), dict(half.events)] for half in (train, test)],
+        **({"units": accepted} if accepted else {}),
+    }
+    fits.keep(COHORT, found, tagged(lines, "", plan.scenarios[0].name, 0, {0: "describe"}))
+    for kind in ("count", "describe"):
+        fits.forget(Session(kind))
+    return found
+
+
+def _units(terms: Terms, shown: Sequence[Summary]) -> list[str]:
+    """Compare the units of sites by the quartiles that Table 1 shows of each, before any fit.
+
+    Returns
+    -------
+    accepted : what is said of columns that the study accepts.
+
+    Raises
+    ------
+    DataError : a column seems to be in another unit at a site, and the study does not accept it.
+    """
+    columns: dict[str, list[Summary]] = {}
+    for one in shown:
+        if one.site and one.site != describe.OTHERS and one.quartiles is not None:
+            columns.setdefault(one.variable.name, []).append(one)
+    accepted: list[str] = []
+    wrong: list[tuple[str, str]] = []
+    for name, sites in columns.items():
+        middles = [
+            Middle(s.site or "", s.quartiles, max((s.rows or 0) - (s.missing or 0), FEWEST))
+            for s in sites
+            if s.quartiles
+        ]
+        for one in differing(middles, conversions_for(sites[0].variable, terms.outcome)):
+            if name in terms.plan.units:
+                accepted.append(one.text(name))
+            else:
+                wrong.append((name, one.text(name)))
+    if wrong:
+        names = ", ".join(dict.fromkeys(name for name, _ in wrong))
+        raise DataError(f"{'; '.join(text for _, text in wrong)}. {CONVERT.format(names)}")
+    return accepted
+
+
+def _all(sites: Sites, told: Mapping[str, Any]) -> None:
+    """Check that nobody is missing when the cohort is counted."""
+    if missing := sorted({*sites.names} - {*told}):
+        raise SiteUnavailable(
+            f"{', '.join(missing)} did not answer when the cohort was described, which takes all "
+            f"sites. Bring them back and --resume, or start again without them."
+        )
+
+
+def _events(variables: Iterable[Mapping[str, Any]], event: str) -> int | None:
+    """Return the events of all sites as Table 1 tells them; None where it hides them."""
+    for line in variables:
+        if line["name"] == event and line["site"] is None:
+            return line["counts"].get("1")
+    return None
+
+
+def write(
+    fits: NetworkFits, sites: Sites, out: Path, seconds: float, command: str
+) -> dict[str, Any]:
+    """Write every file of a finished study but the report; return what is in results.json."""
+    plan, terms = fits.plan, fits.terms
+    met = meet(fits, sites)
+    met.pop("agreed", None)
+    train, test = (
+        Shown(rows, events, frozenset(s for s, n in events.items() if n is None))
+        for rows, events in met.pop("halves")
+    )
+    outcome = outcome_told(terms.outcome, terms.dictionary)
+    rows = sum(n for half in (train, test) for n in half.rows.values() if n is not None)
+    events = None
+    if isinstance(terms.outcome, Survival) and not train.closed:
+        events = sum(n for half in (train, test) for n in half.events.values() if n is not None)
+    elif isinstance(terms.outcome, Survival):
+        events = _events(met["variables"], terms.outcome.event)
+    scenario = scenario_told(plan.scenarios[0], train)
+    first = fits.lines(COHORT).read_text(encoding="utf-8").splitlines(keepends=True)
+    more: dict[str, Any] = {}
+    for kind, said, lines in extras.found_of(fits):
+        met["steps"] |= said.pop("steps")
+        more[kind], first = said, first + lines
+    about = About(
+        outcome=outcome,
+        data={
+            "source": plan.source,
+            "rows": rows,
+            "events": events,
+            "features": [v.name for v in terms.dictionary.features(terms.outcome)],
+            "description": terms.dictionary.description or terms.dictionary.title,
+            "licence": terms.dictionary.licence,
+            **({"units": units} if (units := met.pop("units", [])) else {}),
+        },
+        scenarios=[scenario],
+        cohort=met,
+        test_mark=mark_of(plan, rows, events, outcome, met["variables"], shown=not train.closed),
+        test=test,
+        first=first,
+        declared=_declared(fits),
+        more={
+            "network": {
+                "hash": terms.hash,
+                "sites": list(sites.names),
+                "absent": dict(sites.absent),
+            },
+            "left_out": left_out(terms),
+            "noise": None if plan.privacy.dp is None else noise_of(sites),
+            **more,
+        },
+        intervals="repeats",
+        exactness=evaluation.exactness(terms.outcome, plan.metrics, plan.task),
+    )
+    found = write_all(fits, about, out, seconds, command)
+    content = dict(plan.content)
+    content["data"] = {"source": plan.source, "dictionary": "dictionary.yaml", **content["data"]}
+    for name, text in (("study.yaml", content), ("dictionary.yaml", terms.dictionary_content)):
+        write_text(out / name, yaml.safe_dump(dict(text), sort_keys=False, allow_unicode=True))
+    return found
+
+
+def _declared(fits: NetworkFits) -> dict[str, dict[str, Any]]:
+    """Return what is said of each arm besides what a simulated study says."""
+    found: dict[str, dict[str, Any]] = {}
+    plan = fits.plan
+    outcome, alone = fits.terms.outcome, judging.STEPS
+    judging_steps = judging.STEPS
+    if plan.task in ASIDE:
+        judging_steps = asking.of_judge(outcome, plan.task)
+        alone = asking.of_alone(outcome, plan.task)
+    alone_told, told = NOTES.get(plan.task, (ALONE, ""))
+    for arm in plan.arms:
+        method = registry.find(arm.method)
+        if arm.scope == "sites":
+            steps = step_words((*prepare.STEPS, *method.steps, *judging_steps))
+            found[arm.name] = {"steps": steps}
+            if told:
+                found[arm.name]["note"] = told
+            continue
+        found[arm.name] = {
+            "steps": step_words(alone),
+            "reveals": "To train, nothing leaves a site: each hospital fits its own rows, and "
+            "keeps its model. What is told of it is how good it is on the hospital's own held-back "
+            "rows, in sums over hospitals.",
+            "note": alone_told,
+        }
+    return found
+
+
+#: By part: what the report calls it, and why it is absent.
+PARTS: dict[str, tuple[str, str]] = {
+    "importance": (
+        "Importance",
+        "A column is shuffled over the patients of all hospitals, whose rows would have to meet.",
+    ),
+    "calibration": (
+        "Calibration by group",
+        "Groups of predicted values begin and end at those of single patients. The slope and the "
+        "intercept are told (calibration_slope, calibration_intercept).",
+    ),
+    "residuals": (
+        "Residuals",
+        "Quartiles of what was seen less predicted are values of single patients. Their mean size "
+        "is told (rmse, mae).",
+    ),
+    "silhouette": (
+        "Silhouette",
+        "It compares all pairs of patients, whose rows would have to meet; simplified_silhouette "
+        "stands for it.",
+    ),
+    "agreement": (
+        "Agreement with pooled data",
+        "It compares with the groups of one table that holds all rows.",
+    ),
+    "at_risk": (
+        "Numbers at risk by cluster",
+        "Deaths and censorings are counted in intervals of time that hold several deaths, and not "
+        "at round times.",
+    ),
+    "latent_filled": (
+        "Filled in",
+        "It sets true beside imputed values of patients of all hospitals, whose rows would have to "
+        "meet.",
+    ),
+    "latent_map": (
+        "Latent space",
+        "It places the patients of all hospitals on one map, which takes their rows in one place.",
+    ),
+    "latent_accuracy": (
+        "Classes told from latent coordinates",
+        "A discriminant takes sums of training rows by class, a second set beside those of the "
+        "fit.",
+    ),
+    "draws": (
+        "Intervals over patients",
+        "The seed of a study is public, so that sums of one metric at known weights of the "
+        "patients could be solved for single patients. Intervals are over the repeats; there are "
+        "none of fewer than three.",
+    ),
+    "seconds": (
+        "Footprint of each hospital",
+        "A site does not tell how long it computed.",
+    ),
+}  # fmt: skip
+
+
+def parts_of(plan: Plan, outcome: Outcome | None) -> list[str]:
+    """Return the parts that a study in one process would have and a network does not give."""
+    if plan.task == CLUSTERING:
+        pooled = any(arm.scope == "centralised" for arm in plan.arms)
+        curves = isinstance(outcome, Survival)
+        found = ["silhouette", *["agreement"] * pooled, *["at_risk"] * curves]
+    elif plan.task == LATENT:
+        classes = any(m in OF_CLASSES for m in plan.metrics)
+        found = ["latent_filled", "latent_map", *["latent_accuracy"] * classes]
+    elif isinstance(outcome, (Survival, Binary, Category)):
+        found = ["importance"]
+    else:
+        found = ["calibration", "residuals", "importance"]
+    return [*found, "draws", "seconds"]
+
+
+def left_out(terms: Terms) -> list[dict[str, Any]]:
+    """Return what a network's results lack: arms of the study file, then parts of the results."""
+    arms = [vars(arm) for arm in terms.left_out]
+    parts = parts_of(terms.asked, terms.outcome)
+    return arms + [
+        {"part": part, "title": PARTS[part][0], "reason": PARTS[part][1]} for part in parts
+    ]

@@ -1,0 +1,158 @@
+"""Which picture a fit has, and which several fits laid over each other: `Fit.plot`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from fedcohort.data.outcome import Survival
+from fedcohort.protocol import NotSupported, SettingError, registry
+from fedcohort.report import forest, penalty_path, plots
+from fedcohort.report.penalty_path import PenaltyPath
+from fedcohort.report.plots import Picture
+from fedcohort.study.results.saved import Saved
+from fedcohort.study.run.engine import Run
+
+#: Of how many patients a number at risk is at least, where a model with curves does not tell.
+MIN_CELL = 5
+
+
+class Fit(Protocol):
+    """The members of a fit that a picture needs."""
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+        ...
+
+    @property
+    def parts(self) -> Saved:
+        """Model, design and dictionary."""
+        ...
+
+    @property
+    def run(self) -> Run | None:
+        """The run; None of a loaded model."""
+        ...
+
+    @property
+    def sites(self) -> Mapping[str, Any]:
+        """The fit of each site alone."""
+        ...
+
+    @property
+    def model(self) -> Any:
+        """The fitted model."""
+        ...
+
+
+def picture(fits: Sequence[Fit], names: Sequence[str] = (), covariate: str = "") -> Picture:
+    """Return what `Fit.plot` promises.
+
+    Parameters
+    ----------
+    names : of the fits; their methods' by default, numbered where two are the same.
+    covariate : the one of which a forest plot is drawn; each by default.
+
+    Raises
+    ------
+    NotSupported : the fits have nothing in common that can be drawn.
+    SettingError : there are not as many names as fits, or two are the same; or a covariate is named
+        that is not there, or of a fit without a forest plot.
+    """
+    named = dict(zip(_names(fits, names), fits, strict=True))
+    for name, fit in named.items():
+        if fit.sites:
+            raise NotSupported(
+                f"{name}: isolated sites have no common picture; lay those of fit.sites[...] over "
+                f"each other: {', '.join(sorted(fit.sites))}."
+            )
+    if covariate and not isinstance(fits[0].model, forest.Pools):
+        raise SettingError(
+            f"covariate is {covariate!r}, but {next(iter(named))} has no forest plot; "
+            f"'meta_analysis' has. Leave it out."
+        )
+    if all("curves" in registry.find(f.method).gives for f in fits):
+        return _survival(named)
+    return _alone(named, covariate) or _convergence(named)
+
+
+def _survival(named: Mapping[str, Fit]) -> Picture:
+    """Return the survival curves of all fits."""
+    rows = {name: f.model.curves() for name, f in named.items()}
+    if len({plots.kind_of(found) for found in rows.values()}) > 1:
+        raise NotSupported("survival and cumulative hazards are not drawn in one picture.")
+    models = {name: f.model for name, f in named.items()}
+    return plots.survival_picture(
+        rows,
+        _time(next(iter(named.values()))),
+        min_cell={name: getattr(m, "min_cell", MIN_CELL) for name, m in models.items()},
+    )
+
+
+def _alone(named: Mapping[str, Fit], covariate: str) -> Picture | None:
+    """Return the picture that is of one fit; None where there is none, or convergence is another.
+
+    Raises
+    ------
+    NotSupported : a fit has such a picture, and nothing that could be laid over others.
+    """
+    for name, fit in named.items():
+        path = _path(fit.model)
+        pools = isinstance(fit.model, forest.Pools)
+        if len(named) > 1 and (path is not None or pools):
+            what = "forest plot" if pools else "path of penalties"
+            raise NotSupported(
+                f"{name} has a {what}, which is drawn of one fit; plot() it without the others."
+            )
+        if path is not None:
+            return penalty_path.path_picture(path, fit.model.features)
+        if isinstance(fit.model, forest.Pools):
+            return forest.forest_picture(fit.model, covariate)
+        effects: Mapping[str, float] = getattr(fit.model, "site_effects", {})
+        if effects and len(named) == 1:
+            return forest.effects_picture(effects, fit.model.tau2, fit.model.level)
+    return None
+
+
+def _path(model: Any) -> PenaltyPath | None:
+    """Return a model's path of penalties, if it has one."""
+    try:
+        return getattr(model, "path_", None)
+    except NotSupported:
+        return None
+
+
+def _convergence(named: Mapping[str, Fit]) -> Picture:
+    """Return how all fits converged."""
+    history = {name: f.run.history if f.run else [] for name, f in named.items()}
+    if lacking := [name for name, rows in history.items() if not plots.can_show(rows)]:
+        able = ", ".join(registry.those_which_give("curves"))
+        over = " with the others" if len(named) > 1 else ""
+        raise NotSupported(
+            f"{lacking[0]} has neither curves nor a history that converges, so there is nothing to "
+            f"plot{over}; these methods have curves: {able}; those that go in rounds have a "
+            f"history until they are saved."
+        )
+    return plots.convergence_picture(history)
+
+
+def _names(fits: Sequence[Fit], names: Sequence[str]) -> list[str]:
+    """Return a name for each fit, no two the same."""
+    if not names:
+        methods = [f.method for f in fits]
+        twice = {m for m in methods if methods.count(m) > 1}
+        return [f"{m} ({i})" if m in twice else m for i, m in enumerate(methods, 1)]
+    if len(names) != len(fits) or len(set(names)) < len(names) or isinstance(names, str):
+        raise SettingError(
+            f"names are {list(names)!r} of {len(fits)} fits; give a different one to each, this "
+            f"fit's first."
+        )
+    return list(names)
+
+
+def _time(fit: Fit) -> str:
+    """Return the title of the axis of time, with its unit where the dictionary tells it."""
+    outcome, known = fit.parts.design.outcome, fit.parts.dictionary.variables
+    column = known.get(outcome.time) if isinstance(outcome, Survival) else None
+    return f"time ({column.unit})" if column and column.unit else "time since start"

@@ -1,0 +1,1 @@
+"""Runs a study: its fits, tuning and optional analyses, in this process or over a network."""

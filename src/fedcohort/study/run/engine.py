@@ -1,0 +1,474 @@
+"""One fit over sites in this process: preprocessing, the method's program, what it left behind.
+
+The same few lines serve a notebook's `fedcohort.fit`, every arm of a study and every candidate of
+its tuning.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.data import prepare
+from fedcohort.data.describe.agreed import Agreed
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Continuous, Count, Outcome, Survival
+from fedcohort.data.prepare.design import Design
+from fedcohort.privacy.guard import SiteGuard
+from fedcohort.protocol import (
+    DataError,
+    Federation,
+    Fitted,
+    InputError,
+    Method,
+    NotConverged,
+    NothingToLearn,
+    SettingError,
+    SingularInformation,
+    Task,
+)
+from fedcohort.protocol.host import Host
+from fedcohort.protocol.ledger import Ledger
+from fedcohort.protocol.private import Dp
+from fedcohort.protocol.totals import Known
+from fedcohort.runtime.absences import Availability
+from fedcohort.runtime.coordinator import Coordinator, Progress
+from fedcohort.runtime.journal import Journal
+from fedcohort.runtime.local import local, one_thread
+from fedcohort.runtime.reply_store import StateStore
+from fedcohort.secure.messages import FEWEST
+from fedcohort.secure.rule import ThresholdRule
+from fedcohort.study.file.privacy import check_visible, checked_secure
+from fedcohort.study.run import private
+
+Frames = Mapping[str, pd.DataFrame]
+#: What a fit gives.
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What stays the same when arms change: the sites' tables and what is known about them.
+
+    Attributes
+    ----------
+    frames : one table a site.
+    dictionary : types and levels of the columns.
+    outcome : what is predicted, or None.
+    min_cell : smallest count a cell may have.
+    quorum : fraction of sites that must answer each call.
+    runtime : "local", or "flower-sim": how the sites of this process are reached.
+    secure : how sums are formed over three or more sites; see `study.file.privacy`.
+    dp : differential privacy of each fit; None without.
+    patients : of a site, all rows that the study has there, blind ones too, where that is known.
+    scenario : which layout of the rows this is; private fits of two have noise of their own.
+    noise : "seed" where noise follows from a fit's seed, "system" where nobody can draw it again.
+    aside : an outcome that only judges: no fit sees its columns.
+    task : the kind of task, where it does not follow from the outcome.
+    workers : the most sites that compute at once, on threads; see `runtime.local`.
+    availability : how often sites are away from rounds of a fit; None: never.
+    agreed : what sites hide of Table 1 of these rows, beyond their own rules (`describe_agreed`).
+    """
+
+    frames: Frames
+    dictionary: Dictionary
+    outcome: Outcome | None
+    min_cell: int = 5
+    quorum: float = 1.0
+    runtime: str = "local"
+    secure: str = "auto"
+    dp: Dp | None = None
+    patients: Mapping[str, int] = field(default_factory=dict[str, int])
+    scenario: str = ""
+    noise: str = "seed"
+    aside: Outcome | None = None
+    task: str = ""
+    workers: int = 1
+    availability: Availability | None = None
+    agreed: Agreed | None = None
+
+    @property
+    def kind(self) -> str:
+        """The kind of task."""
+        if self.task:
+            return self.task
+        return "latent" if self.outcome is None else self.outcome.kind
+
+    @property
+    def can_teach(self) -> bool:
+        """Whether there is a row to learn from: an event of survival, or two values of another."""
+        if self.outcome is not None and not isinstance(self.outcome, Survival):
+            y = pd.concat([f[self.outcome.columns[0]] for f in self.frames.values()])
+            return y.nunique() > 1
+        if not isinstance(self.outcome, Survival):
+            return any(len(f) for f in self.frames.values())
+        events = (np.asarray(f[self.outcome.event], float) for f in self.frames.values())
+        return any((e > 0).any() for e in events)
+
+    def on(self, frames: Frames) -> Problem:
+        """Return the same problem on other tables.
+
+        One table of several is a bound, not a federation: nobody there needs a secure sum, it
+        shows what noise costs by having none, and it is always there.
+        """
+        if not len(frames) == 1 < len(self.frames):
+            law = self.availability and self.availability.among(frames)
+            return dataclasses.replace(self, frames=frames, availability=law)
+        secure = "auto" if self.secure == "true" else self.secure
+        return dataclasses.replace(self, frames=frames, secure=secure, dp=None, availability=None)
+
+    def of_clusters(self) -> Problem:
+        """Return the problem of finding groups; an outcome, if there is one, only judges them."""
+        return self.aside_of("clustering")
+
+    def aside_of(self, task: str) -> Problem:
+        """Return the problem of a task without an outcome; one that there is only judges."""
+        aside = self.outcome or self.aside
+        return dataclasses.replace(self, task=task, outcome=None, aside=aside)
+
+    def learnt(self) -> Problem:
+        """Return the problem as a fit sees it: without the columns of an outcome that only judges.
+
+        They are in no table and in no dictionary that a method could look at.
+        """
+        if self.aside is None:
+            return self
+        taken = self.aside.columns
+        frames = {s: f.drop(columns=list(taken), errors="ignore") for s, f in self.frames.items()}
+        known = {k: v for k, v in self.dictionary.variables.items() if k not in taken}
+        dictionary = dataclasses.replace(self.dictionary, variables=known)
+        return dataclasses.replace(self, frames=frames, dictionary=dictionary, aside=None)
+
+    def pooled(self) -> Problem:
+        """Return the problem of one table that holds all rows."""
+        rows = [self.frames[name] for name in sorted(self.frames)]
+        return self.on({"pooled": pd.concat(rows, ignore_index=True)})
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished fit.
+
+    Attributes
+    ----------
+    model : the fitted model.
+    design : the fitted preprocessing, that turns a table into the model's x; without columns where
+        the method is raw.
+    history : a row per `record` of the program.
+    ledger : what left each site.
+    epsilon : what the fit cost each record (or site) of its rows; None without noise.
+    worked : seconds of processor time at each site; empty where sites are in other processes.
+    """
+
+    model: Fitted
+    design: Design
+    history: list[dict[str, float]]
+    ledger: Ledger
+    epsilon: float | None = None
+    worked: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds that the program recorded."""
+        return int(max((row["round"] for row in self.history), default=-1.0)) + 1
+
+
+@dataclass
+class Trail:
+    """What left the sites during a fit, also where the fit then failed.
+
+    Attributes
+    ----------
+    ledger : every line of it.
+    n_preprocess : how many of the first lines are the preprocessing's; None until it is done.
+    missing, rejected : which calls lack which sites' replies; of those that came, why.
+    waited : rounds that went by until sites were back.
+    """
+
+    ledger: Ledger
+    n_preprocess: int | None = None
+    missing: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    rejected: dict[tuple[int, str], str] = field(default_factory=dict[tuple[int, str], str])
+
+    waited: int = 0
+
+    @property
+    def phases(self) -> dict[int, str]:
+        """Which phase begins at which line."""
+        fit = {} if self.n_preprocess is None else {self.n_preprocess: "fit"}
+        return {0: "preprocess", **fit}
+
+
+def fit_once(
+    problem: Problem,
+    method: Method,
+    settings: Mapping[str, Any],
+    table: Mapping[str, Any],
+    seed: int,
+    *,
+    journal: Path | None = None,
+    trail: Trail | None = None,
+    observer: Callable[[Progress], None] | None = None,
+) -> Run:
+    """Fit one method to one problem, with every site in this process.
+
+    Parameters
+    ----------
+    settings : the method's settings.
+    table : what is set of the preprocessing; see `prepare.OPTIONS`.
+    seed : what every draw of this fit derives from.
+    journal : the file that makes the fit resumable; what it holds is replayed.
+    trail : keeps what left the sites, for a caller who goes on after a fit that failed.
+
+    Raises
+    ------
+    SettingError : a setting that the method does not know or cannot use.
+    FedcohortError : whatever the method raises on purpose.
+    """
+    problem = problem.learnt()
+    config = method.configure(settings)
+    checked_secure(problem.secure, len(problem.frames))
+    check_visible(problem.secure, method, config)
+    method.check_sites(config, len(problem.frames))
+    _check_entry(problem.outcome, method)
+    if problem.dp is not None:
+        private.releases(method, config, problem.dp)
+        rows = {name: len(frame) for name, frame in problem.frames.items()}
+        private.check_tables(
+            method, settings, problem.dp, problem.dictionary, problem.outcome, rows,
+            problem.patients,
+        )  # fmt: skip
+    steps = (*prepare.STEPS, *method.steps)
+    hosts = [
+        Host(name, frame, steps, seed, guard=guard)
+        for (name, frame), guard in zip(
+            problem.frames.items(), _guards(problem, method, config, seed), strict=True
+        )
+    ]
+    trail = trail or Trail(Ledger(problem.min_cell))
+    if journal:
+        journal.parent.mkdir(parents=True, exist_ok=True)
+    mark = repr((method.name, config, sorted(table.items()), seed, problem.quorum, problem.secure))
+    mark += repr(problem.dp) if problem.dp else ""
+    mark += repr(problem.availability) if problem.availability else ""
+    book = Journal(journal, mark) if journal else None
+    states = journal.with_suffix(".states") if journal else None
+    try:
+        with _reached(problem, hosts, seed, trail.ledger, book, states, observer) as fed:
+            rows = {name: len(frame) for name, frame in problem.frames.items()}
+            unit = not getattr(config, "weights", "")
+            fed.expecting(Known(rows, unit=unit, some=method.gaps))
+            try:
+                run = fit_over(fed, problem, method, settings, table, seed, trail)
+                here = problem.runtime == "local"
+                worked = {host.name: host.seconds for host in hosts if here}
+                return dataclasses.replace(run, worked=worked)
+            finally:
+                trail.missing, trail.rejected = list(fed.missing), dict(fed.rejected)
+                trail.waited = fed.waited
+    finally:
+        if book:
+            book.close()
+
+
+def fit_alone(
+    problem: Problem, fit: Callable[[Problem], Made], *, needed: bool = False
+) -> Made | None:
+    """Fit one site's rows by themselves; return None where they give no model.
+
+    Errors of a model of fewer than `min_cell` values tell these values; clusters and coordinates of
+    fewer than twice as many rows are of few patients each.
+
+    Parameters
+    ----------
+    fit : fits a problem, as `fit_once` does.
+    needed : whether a setting that the site's rows are too few for is an error, as where no other
+        site has a model.
+    """
+    rows, unseen = sum(map(len, problem.frames.values())), problem.outcome is None
+    values = isinstance(problem.outcome, (Continuous, Count))
+    if rows < problem.min_cell * (2 if unseen else values):
+        return None
+    try:
+        return fit(problem)
+    except (NothingToLearn, SingularInformation, NotConverged):
+        return None
+    except InputError:  # such as more groups than a small hospital's rows can make
+        if needed or not unseen:
+            raise
+        return None
+
+
+@contextmanager
+def _reached(
+    problem: Problem,
+    hosts: Sequence[Host],
+    seed: int,
+    ledger: Ledger,
+    journal: Journal | None,
+    states: Path | None,
+    observer: Callable[[Progress], None] | None,
+) -> Generator[Coordinator]:
+    """Give the federation of a problem's sites, on the runtime that it names."""
+    law = problem.availability
+    names = [h.name for h in hosts]
+    fewest = max(FEWEST, ThresholdRule().of(len(names))) if problem.secure == "true" else 1
+    absent = None if law is None else law.of(names, problem.quorum, seed, fewest)
+    if problem.runtime == "flower-sim":
+        from fedcohort.engines.flower import flower_local
+
+        with flower_local(
+            hosts,
+            quorum=problem.quorum,
+            ledger=ledger,
+            journal=journal,
+            states=states,
+            observer=observer,
+            secure=problem.secure,
+        ) as fed:
+            yield fed
+        return
+    with one_thread() if problem.workers > 1 else nullcontext():
+        yield local(
+            hosts,
+            threads=problem.workers,
+            quorum=problem.quorum,
+            ledger=ledger,
+            journal=journal,
+            store=None if states is None else StateStore(states),
+            observer=observer,
+            absent=absent,
+            secure=problem.secure,
+        )
+
+
+def fit_over(
+    fed: Coordinator,
+    problem: Problem,
+    method: Method,
+    settings: Mapping[str, Any],
+    table: Mapping[str, Any],
+    seed: int,
+    trail: Trail | None = None,
+    *,
+    every: bool = False,
+) -> Run:
+    """Fit one method over a federation, wherever its sites are.
+
+    Parameters
+    ----------
+    problem : what is known about the sites' tables; its own tables are not looked at.
+    trail : of the federation's ledger.
+    settings, table, seed : as `fit_once`, which says what is raised as well.
+    every : whether these are all sites of a study; then a view that none of them has is a DataError
+        (where tables can be looked at, `data.check.checks` says so before).
+    """
+    config = method.configure(settings)
+    method.check_gaps(table)
+    check_visible(problem.secure, method, config)
+    method.check_sites(config, len(fed.sites))
+    _check_entry(problem.outcome, method)
+    trail = trail or Trail(fed.ledger)
+    account = None
+    if problem.dp is not None:
+        private.check_sites(problem.dp, len(fed.sites))
+        account = private.Account(private.releases(method, config, problem.dp), problem.dp)
+        fed.accounted(account)
+    design = _designed(fed, problem, method, config, table)
+    trail.n_preprocess = len(trail.ledger.lines)
+    if every and (nowhere := prepare.empty_views(design, problem.dictionary)):
+        raise DataError(
+            f"no site has a value of the view {nowhere[0]!r}. Take it out of the dictionary, or "
+            f"ask the sites for their tables' headers."
+        )
+    task = Task(
+        kind=problem.kind,
+        features=design.features,
+        views=design.views,
+        pairs=design.pairs,
+        seed=seed,
+        min_cell=problem.min_cell,
+        offset=bool(design.offset),
+        strata=design.strata_levels,
+        outcome=type(problem.outcome).__name__.lower() if problem.outcome else "",
+        origin=design.origin,
+        dictionary=problem.dictionary if method.raw else None,
+        outcome_of=problem.outcome if method.raw else None,
+        agreed=problem.agreed if method.raw else None,
+        dp=None if problem.dp is None else problem.dp.clipped(method.clips),
+        reach=None if problem.dp is None else private.reach_of(problem.dictionary, problem.outcome),
+    )
+    model = method.fit(fed if method.raw else fed.through(design), config, task)
+    return Run(model, design, fed.history, trail.ledger, private.epsilon_of(account))
+
+
+def _guards(problem: Problem, method: Method, config: Any, seed: int) -> Sequence[SiteGuard | None]:
+    """Return what guards each site in a private fit."""
+    if problem.dp is None:
+        return [None] * len(problem.frames)
+    held = private.held(method, config, problem.dp, problem.dictionary, problem.outcome)
+    return [
+        private.simulated_guard(
+            site, len(frame), method, config, problem.dp,
+            seed if problem.noise == "seed" else None,
+            patients=problem.patients.get(site, 0), demanded=held, scenario=problem.scenario,
+        )
+        for site, frame in problem.frames.items()
+    ]  # fmt: skip
+
+
+def told_of_noise(
+    method: Method, settings: Mapping[str, Any], problem: Problem
+) -> dict[str, dict[str, Any]]:
+    """Return the note on noise that goes with a fit's model; empty without noise."""
+    if problem.dp is None:
+        return {}
+    config = method.configure(settings)
+    return {"privacy": private.told(method, config, problem.dp, problem.noise)}
+
+
+def _check_entry(outcome: Outcome | None, method: Method) -> None:
+    """Refuse times of entry where the method would not heed them."""
+    entry = outcome.entry if isinstance(outcome, Survival) else ""
+    if entry and not (method.entries or method.raw):
+        raise SettingError(
+            f"the outcome has a column of entries, {entry!r}, which method {method.name!r} does "
+            f"not heed. Leave it out if all patients were followed from time 0, or use 'cox'."
+        )
+
+
+def _designed(
+    fed: Federation, problem: Problem, method: Method, config: Any, table: Mapping[str, Any]
+) -> Design:
+    """Return the fitted preprocessing, or the method's own design, which nothing is asked for.
+
+    That of a raw method is without columns.
+    """
+    if method.raw:
+        return Design(columns=(), dropped={})
+    if method.design is not None:
+        return method.design(config, problem.dictionary, problem.outcome)
+    if problem.dp is not None:
+        prepare.check_options(table, method.preprocess)
+        impute = table.get("impute", "mean")
+        return private.design(config, problem.dictionary, problem.outcome, impute)
+    return prepare.fit_design(
+        fed,
+        problem.dictionary,
+        problem.outcome,
+        scale=table.get("scale", "none"),
+        impute=table.get("impute", "median"),
+        winsorise=table.get("winsorise", 0.0),
+        pool_levels=table.get("pool_levels", 0),
+        min_cell=problem.min_cell,
+        offset=getattr(config, "offset", ""),
+        weights=getattr(config, "weights", ""),
+        strata=getattr(config, "strata", ""),
+    )

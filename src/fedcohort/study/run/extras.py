@@ -1,0 +1,185 @@
+"""Optional analyses of a study, asked once: how its sites differ (`shift`), and feedback to each.
+
+Both are methods that predict nothing, over the rows that are analysed, at the sites that Table 1
+describes. Each is made an arm, so that sites agree to its steps as to any arm's. Over a network
+each site keeps what feedback finds of it; on one computer the report has all. Where one cannot be
+had, as of two sites, the study goes on, and says why.
+
+A divergence of two tables of which one is known tells the other. So what Table 1 or the counts by
+site hide has no part in `shift`: sites that hide their rows, and, in all that is about the outcome,
+sites that hide its counts.
+
+Revealed: what the two methods reveal, once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
+
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.describe.agreed import Agreed
+from fedcohort.protocol import FedcohortError, Row, registry
+from fedcohort.protocol.ledger import Ledger
+from fedcohort.study.file.arms import FOLDS, Arm
+from fedcohort.study.file.plan import Plan
+from fedcohort.study.results.step_words import step_words
+from fedcohort.study.run.engine import Problem, Run, Trail, fit_once
+from fedcohort.study.run.pieces import tagged
+from fedcohort.study.sites.counts import Shown
+from fedcohort.study.sites.layout import Table
+
+#: What can be asked, in the order in which it is; each is a session's name and a method's.
+KINDS = ("shift", "feedback")
+#: What each is asked with over a network.
+SETTINGS: Mapping[str, Mapping[str, Any]] = {"shift": {}, "feedback": {"told": False}}
+#: What is said of each where it could not be had.
+BLANKS: Mapping[str, Mapping[str, Any]] = {
+    "shift": {"sites": [], "kinds": [], "clear": [], "compared": 0},
+    "feedback": {"sites": [], "few": [], "remarks": []},
+}
+#: So many differences are listed, the largest beyond chance first.
+MOST = 60
+#: Kinds that the outcome has a part in.
+OF_OUTCOME = ("label", "conditional", "gradient")
+
+
+def asked_of(plan: Plan) -> tuple[str, ...]:
+    """Return which of `KINDS` a study asks."""
+    return tuple(kind for kind, asked in zip(KINDS, (plan.shift, plan.feedback), strict=True)
+                 if asked)  # fmt: skip
+
+
+def arm_of(kind: str) -> Arm:
+    """Return what a network's sites are asked for one of `KINDS`, as an arm."""
+    return Arm(kind, kind, kind, SETTINGS[kind], {}, "sites", {}, FOLDS[1])
+
+
+def ask(
+    kind: str, plan: Plan, table: Table, frames: Mapping[str, pd.DataFrame],
+    scenario: str | None, shown: Shown, agreed: Agreed | None = None,
+) -> tuple[dict[str, Any], list[str]]:  # fmt: skip
+    """Ask tables of this process for one of `KINDS`.
+
+    Parameters
+    ----------
+    frames : by site, the rows that Table 1 describes.
+    scenario : whose sites they are, where they are simulated.
+    shown : what Table 1 shows of rows and events by site.
+    agreed : what sites hide of Table 1 beyond their own rules.
+
+    Returns
+    -------
+    found : `told`, a note where there is nothing, and what each step does.
+    ledger : the lines of what left the sites for it, with the study's names in front.
+    """
+    method, trail = registry.find(kind), Trail(Ledger(plan.min_cell))
+    found: dict[str, Any] = {**BLANKS[kind], "note": ""}
+    if kind == "shift":
+        hidden = sorted(s for s in frames if shown.rows.get(s) is None)
+        frames = {s: f for s, f in frames.items() if s not in hidden}
+        found["left_out"] = dict.fromkeys(hidden, "its number of rows is hidden")
+    try:
+        problem = Problem(
+            frames, table.dictionary, table.outcome, plan.min_cell, secure=plan.privacy.secure,
+            task=plan.task, agreed=agreed if kind == "shift" else None,
+        )  # fmt: skip
+        run = fit_once(problem, method, {}, {}, plan.seed, trail=trail)
+        new = told(kind, run, shown)
+        found |= new | {"left_out": found["left_out"] | new["left_out"]} if kind == "shift" else new
+    except FedcohortError as error:
+        found["note"] = str(error)
+    lines = tagged(trail.ledger.lines, "", scenario, 0, {0: kind})
+    return {**found, "steps": step_words(method.steps)}, lines
+
+
+def told(kind: str, run: Run, shown: Shown) -> dict[str, Any]:
+    """Return what is published of one of `KINDS`; of feedback that sites keep, no remarks."""
+    if kind == "shift":
+        found = told_of(run.model, registry.find(kind).model, shown)
+        return found | {"left_out": dict(cast(_Shifts, run.model).left_out)}
+    meta = run.model.meta()
+    return {"sites": meta["sites"], "few": meta["few"], "remarks": run.model.summary()}
+
+
+class _Shifts(Protocol):
+    """What is read of the method's model."""
+
+    rows: list[Row]
+    sites: tuple[str, ...]
+    kinds: tuple[str, ...]
+    left_out: Mapping[str, str]
+
+    def matrix(self, kind: str, *, expected: bool = False) -> Array: ...
+    def places(self, kind: str) -> tuple[tuple[str, ...], Array, float]: ...
+
+
+def told_of(found: Any, kind_of: Any, shown: Shown) -> dict[str, Any]:
+    """Return what is published of a model: without the outcome of sites that hide its counts.
+
+    Parameters
+    ----------
+    found, kind_of : the method's fitted model, and its class.
+    """
+    model = cast(_Shifts, found)
+    kept = [
+        r
+        for r in model.rows
+        if r["kind"] not in OF_OUTCOME or not {r["site"], r["other"]} & shown.closed
+    ]
+    # adjusted anew: a value that is left out would count in those of others
+    again = [
+        {**r, **{k: math.nan if r[k] is None else r[k] for k in ("p", "expected")}} for r in kept
+    ]
+    level = getattr(model, "level")  # noqa: B009
+    model = cast(_Shifts, kind_of.of(model.sites, again, level, model.left_out))
+    kept = model.rows
+    clear = sorted((r for r in kept if r["clear"]), key=_beyond, reverse=True)
+    return {
+        "sites": list(model.sites),
+        "kinds": [_kind(model, kind) for kind in model.kinds],
+        "clear": [_plain(r) for r in clear[:MOST]],
+        "n_clear": len(clear),
+        "parts": dict(sorted(Counter(s for r in clear for s in (r["site"], r["other"])).items())),
+        "compared": len([r for r in kept if r["p"] is not None]),
+        "outcome_hidden": sorted(shown.closed & set(model.sites)),
+    }
+
+
+def _kind(model: _Shifts, kind: str) -> dict[str, Any]:
+    names, at, share = model.places(kind)
+    return {
+        "kind": kind,
+        "matrix": _rounded(model.matrix(kind)),
+        "expected": _rounded(model.matrix(kind, expected=True)),
+        "map": {
+            "sites": list(names),
+            "x": [_digits(v) for v in at[:, 0].tolist()],
+            "y": [_digits(v) for v in at[:, 1].tolist()],
+            "share": _digits(share),
+        },
+    }
+
+
+def _beyond(r: Row) -> float:
+    return float(r["value"]) - float(r["expected"] or 0.0)
+
+
+def _plain(r: Row) -> Row:
+    numbers = {k: _digits(r[k]) for k in ("value", "expected", "p_adjusted")}
+    return {**{k: r[k] for k in ("kind", "variable", "site", "other")}, **numbers}
+
+
+def _rounded(matrix: Array) -> list[list[float | None]]:
+    return [[_digits(v) for v in row] for row in matrix.tolist()]
+
+
+def _digits(value: float | None) -> float | None:
+    """Return three digits that matter: what is told is no finer."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.3g}") + 0.0

@@ -1,0 +1,252 @@
+"""Does the pieces of a study of tables in this process: all rows can be in one place, and judge.
+
+Until a piece is complete, its journals let a killed one go on where it was.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.protocol import (
+    FedcohortError,
+    ReplyRejected,
+    SiteUnavailable,
+    registry,
+)
+from fedcohort.protocol.errors import QuorumLost
+from fedcohort.protocol.ledger import Ledger
+from fedcohort.runtime.coordinator import Progress
+from fedcohort.study.file.plan import Plan
+from fedcohort.study.judge import evaluate
+from fedcohort.study.judge.details import details
+from fedcohort.study.judge.pooled.clusters import Clusters, Grouped
+from fedcohort.study.judge.pooled.latent import Latent
+from fedcohort.study.judge.shown.clusters import cluster_rows
+from fedcohort.study.judge.shown.latent_rows import latent_rows
+from fedcohort.study.results.missing import drawn_away, stretches, waits
+from fedcohort.study.results.rows import (
+    ALL,
+    LABELS,
+    mean_draws,
+    mean_row,
+    no_model_draws,
+    no_model_row,
+    row_of,
+    spent,
+    traffic,
+)
+from fedcohort.study.run import tune
+from fedcohort.study.run.engine import Problem, Run, Trail, fit_alone, fit_once
+from fedcohort.study.run.fits import Fits, Fitted, Judged, OnProgress, Piece
+from fedcohort.study.run.pieces import Cell, tagged
+from fedcohort.study.sites.layout import Laid, Table, drawn, lay_out, seed_of
+
+
+class LocalFits(Fits):
+    """Does the pieces of a study of tables in this process.
+
+    Parameters
+    ----------
+    runtime : how the sites are reached; see `Problem`.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        table: Table,
+        work: Path,
+        models: Path,
+        debug: bool = False,
+        runtime: str = "local",
+    ):
+        asked = plan.horizon
+        horizon = None if asked is None else asked.within(table.dictionary, table.outcome)
+        super().__init__(plan, work, models, table.dictionary, horizon, noise="seed", debug=debug)
+        self._table = table
+        self._scratch = work / "scratch"
+        self.runtime = runtime
+        self.workers = 1
+        self._last: tuple[Cell, Laid] | None = None
+
+    def _why(self, piece: Piece, error: FedcohortError) -> str:
+        """Return why a piece failed.
+
+        Sites that a study's `availability` takes away are a result; those of other processes that
+        did not answer are none, and the cell goes on with the call that failed, or begins anew
+        where its program could not go on. Replies that were not fit, as of a learning rate that is
+        too high, would not be another time either.
+        """
+        if not isinstance(error, SiteUnavailable) or isinstance(error, ReplyRejected):
+            return str(error)
+        if self.runtime != "local":
+            if not isinstance(error, QuorumLost):
+                self._clear(piece)
+            raise error
+        return str(error) if self.plan.availability is None else drawn_away(error)
+
+    def _clear(self, piece: Piece) -> None:
+        shutil.rmtree(self._scratch / piece.cell.name, ignore_errors=True)
+
+    def _laid(self, cell: Cell) -> Laid:
+        if self._last is None or self._last[0] != cell:
+            laid = lay_out(self.plan, self._table, self.plan.scenarios[cell.scenario], cell.repeat)
+            problem = replace(laid.problem, runtime=self.runtime, workers=self.workers)
+            self._last = cell, replace(laid, problem=problem)
+        return self._last[1]
+
+    def _rows_by_site(self, piece: Piece) -> list[int | None]:
+        return [len(frame) for frame in self._laid(piece.cell).problem.frames.values()]
+
+    # fitting --------------------------------------------------------------------------
+
+    def _searched(self, piece: Piece) -> tune.Tuned:
+        laid = self._laid(piece.cell)
+        work = self._scratch / piece.cell.name
+        work.mkdir(parents=True, exist_ok=True)
+        tuner = tune.Tuner(
+            laid.problem, piece.arm, seed_of(self.plan, piece.cell.repeat), work, piece.on_progress,
+            natural=laid.test_site is not None,
+        )  # fmt: skip
+        try:
+            return tune.search(tuner, piece.arm, self.plan)
+        finally:
+            if piece.arm.scope == "sites":
+                piece.lines.extend(self._tagged(piece, tuner.ledger, {0: "tune"}))
+                piece.missing.extend(tuner.missing)
+                piece.waited.extend(waits(tuner.waited, "tune"))
+
+    def _whole(self, piece: Piece, chosen: Mapping[str, Any]) -> Fitted:
+        problem, scope = self._laid(piece.cell).problem, piece.arm.scope
+        return self._fitted(piece, problem.pooled() if scope == "centralised" else problem, chosen)
+
+    def _fitted(
+        self,
+        piece: Piece,
+        problem: Problem,
+        chosen: Mapping[str, Any],
+        part: int = 0,
+        parts: int = 1,
+    ) -> Fitted:
+        """Fit one of a piece's problems; keep what left the sites, also where the fit fails."""
+        arm, kind, began = piece.arm, piece.cell.kind, time.perf_counter()
+        trail, scratch = Trail(Ledger(problem.min_cell)), self._scratch / piece.cell.name
+        scratch.mkdir(parents=True, exist_ok=True)
+        try:
+            run = fit_once(
+                problem,
+                registry.find(arm.method),
+                arm.configured(chosen),
+                arm.preprocess,
+                seed_of(self.plan, piece.cell.repeat),
+                journal=scratch / f"{part:04d}.journal",
+                trail=trail,
+                observer=_observer(piece.on_progress, part, parts),
+            )
+        finally:
+            if arm.scope == "sites":
+                piece.lines.extend(self._tagged(piece, trail.ledger.lines, trail.phases))
+                piece.missing.extend(stretches(trail.missing, trail.rejected, kind))
+                piece.waited.extend(waits(trail.waited, kind))
+        return Fitted(run, time.perf_counter() - began, *traffic(run, problem, arm.scope))
+
+    def _tagged(self, piece: Piece, lines: list[str], phases: Mapping[int, str]) -> list[str]:
+        scenario = self.plan.scenarios[piece.cell.scenario].name
+        return tagged(lines, piece.arm.name, scenario, piece.cell.repeat, phases)
+
+    # judging --------------------------------------------------------------------------
+
+    @cached_property
+    def drawn(self) -> Array:
+        """How often each row of the table occurs in each draw of the bootstrap, (B, rows)."""
+        return drawn(self.plan, self._table)
+
+    def _judged(self, piece: Piece, run: Run) -> Judged:
+        """Judge a model on all blind rows, and on those of each natural site."""
+        laid, wanted = self._laid(piece.cell), self.plan.metrics
+        seed = seed_of(self.plan, piece.cell.repeat)
+        judge = evaluate.judge_of(laid.problem, laid.test, seed, self.horizon)
+        pooled = piece.arm.scope == "centralised"
+        mine = evaluate.taught(judge, laid.problem.pooled()) if pooled else judge
+        said = mine.predicted(run, wanted)
+        draws = mine.draws(said, self.drawn[:, laid.test_rows], wanted)
+        more: dict[str, Any] = {"draws": mean_draws([draws]), "calibration": judge.groups(run)}
+        if isinstance(said, Grouped):
+            more[LABELS] = {ALL: said.labels.tolist()}
+        if piece.cell.repeat == 0:
+            more["decision"] = judge.decision(run)
+            more |= details(run, laid, self.plan, seed, self.horizon)
+            if isinstance(judge, Clusters):
+                more |= cluster_rows(run, judge, laid, seed, umap=self.plan.umap)
+            if isinstance(judge, Latent):
+                more |= latent_rows(registry.find(piece.arm.method), run, judge)
+        sites = [] if laid.test_site is None else list(map(str, np.unique(laid.test_site)))
+        own = [
+            {"site": s, "metrics": _own(run, judge, laid.test_site, s)} | spent(run, s)
+            for s in sites
+        ]
+        return Judged({"metrics": mine.metrics(said, wanted)}, own, more)
+
+    def _alone(self, piece: Piece) -> dict[str, Any]:
+        """Fit each site's own rows, and judge its model on all blind rows."""
+        laid, wanted = self._laid(piece.cell), self.plan.metrics
+        chosen, weights = self.chosen(piece.cell), self.drawn[:, laid.test_rows]
+        seed = seed_of(self.plan, piece.cell.repeat)
+        judge = evaluate.judge_of(laid.problem, laid.test, seed, self.horizon)
+        rows: list[dict[str, Any]] = []
+        draws: list[dict[str, Array]] = []
+        labels: dict[str, list[int]] = {}
+        names = sorted(laid.problem.frames)
+        for i, site in enumerate(names):
+            problem = laid.problem.on({site: laid.problem.frames[site]})
+            learnt = any("note" not in row for row in rows)
+            made = fit_alone(
+                problem,
+                lambda problem, i=i: self._fitted(piece, problem, chosen, i, len(names)),
+                needed=i == len(names) - 1 and not learnt,
+            )
+            if made is None:
+                once = np.ones((1, len(laid.test)))  # it counts as chance
+                rows.append(no_model_row(site, judge.unlearnt(once, wanted), wanted))
+                draws.append(no_model_draws(len(weights), judge.unlearnt(weights, wanted), wanted))
+                continue
+            mine = evaluate.taught(judge, problem)
+            said = mine.predicted(made.run, wanted)
+            metrics = mine.metrics(said, wanted)
+            if laid.test_site is not None:
+                metrics |= _own(made.run, mine, laid.test_site, site)
+            if isinstance(said, Grouped):
+                labels[site] = said.labels.tolist()
+            rows.append(row_of(made.run, site, metrics, made.seconds, made.up, made.down))
+            draws.append(mine.draws(said, weights, wanted))
+        rows.append(mean_row(rows))
+        found = {"rows": rows, "history": [], "draws": mean_draws(draws)}
+        return found | ({LABELS: labels} if labels else {})
+
+
+def _own(run: Run, judge: evaluate.Judge, test_site: Any, site: str) -> dict[str, float | None]:
+    """Return the leading metric on one site's own test rows; None where they are too few."""
+    some, wanted = judge.on(np.asarray(test_site).astype(str) == site), (judge.leading,)
+    found = some.metrics(some.predicted(run, wanted), wanted) if some.can_rank else {}
+    return {f"{judge.leading}_own": found.get(judge.leading)}
+
+
+def _observer(on_progress: OnProgress, part: int, parts: int) -> Callable[[Progress], None]:
+    """Return what turns a run's calls into (rounds done, rounds in all)."""
+    last = [0.0]
+
+    def observe(progress: Progress) -> None:
+        now = time.monotonic()
+        if now - last[0] > 0.2 and progress.rounds:
+            last[0] = now
+            on_progress(part * progress.rounds + progress.round + 1, parts * progress.rounds)
+
+    return observe

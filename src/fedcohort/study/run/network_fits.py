@@ -1,0 +1,329 @@
+"""The pieces of a deployed study: one arm in one repeat, which is a fit and its judging.
+
+A piece is done in sessions, each with a journal; what it gave is one JSON file, written when it is
+complete. A method's own failure is a result, as in a simulated study. Sites that are away are not:
+they end the run, and it goes on from its journals when they are back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedcohort.protocol import (
+    FedcohortError,
+    JournalMismatch,
+    Refused,
+    Row,
+    SiteUnavailable,
+    registry,
+)
+from fedcohort.protocol.errors import QuorumLost
+from fedcohort.protocol.ledger import Ledger
+from fedcohort.protocol.totals import Known
+from fedcohort.runtime.coordinator import Coordinator, Progress
+from fedcohort.runtime.journal import Journal
+from fedcohort.study.at_site.coding import names_of
+from fedcohort.study.at_site.judging import Own, Said
+from fedcohort.study.at_site.sessions import Session
+from fedcohort.study.at_site.table import Unfit
+from fedcohort.study.file.terms import CLUSTERING, LATENT, Terms
+from fedcohort.study.judge.leading import LEADING
+from fedcohort.study.judge.pooled.clusters import Clusters
+from fedcohort.study.judge.pooled.latent import Latent
+from fedcohort.study.judge.summed import clusters as cluster_judging
+from fedcohort.study.judge.summed import clusters_shown as cluster_shown
+from fedcohort.study.judge.summed import evaluation
+from fedcohort.study.judge.summed import latent as latent_judging
+from fedcohort.study.judge.summed.evaluation import Found
+from fedcohort.study.results.missing import stretches
+from fedcohort.study.run import tune
+from fedcohort.study.run.engine import Run, Trail, fit_over
+from fedcohort.study.run.fits import Fits, Fitted, Judged, Piece
+from fedcohort.study.run.network_tune import NetworkTuner
+from fedcohort.study.run.pieces import Cell, tagged, write_text
+from fedcohort.study.sites.layout import seed_of
+from fedcohort.study.sites.sites import Sites, noise_of
+from fedcohort.version import VERSION
+
+#: The name of the piece that meets the sites.
+COHORT = "cohort"
+#: What ends a run, so that it can go on later, rather than fail an arm.
+ENDS = (SiteUnavailable, JournalMismatch, Refused, Unfit)
+#: Called after each call of a session with the session's name.
+OnCall = Callable[[str, Progress], None]
+
+
+@dataclass
+class Open:
+    """A session that is under way.
+
+    Attributes
+    ----------
+    fed : its federation.
+    trail : its ledger.
+    """
+
+    fed: Coordinator
+    trail: Trail
+
+
+def _together(
+    train: Mapping[str, int | None], blind: Mapping[str, int | None]
+) -> dict[str, int | None]:
+    """Return the rows of both halves by site; None where a site does not tell those of one."""
+    return {
+        site: None if n is None or (m := blind.get(site)) is None else n + m
+        for site, n in train.items()
+    }
+
+
+class NetworkFits(Fits):
+    """Does the pieces of a deployed study, in a folder that holds their results and journals.
+
+    Parameters
+    ----------
+    on_call : told of every call.
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        sites: Sites,
+        work: Path,
+        models: Path,
+        on_call: OnCall,
+        debug: bool = False,
+    ):
+        super().__init__(
+            terms.plan, work, models, terms.seen, terms.horizon,
+            noise=noise_of(sites), debug=debug,
+        )  # fmt: skip
+        self.terms = terms
+        self._sites = sites
+        self._journals = work / "journals"
+        self._on_call = on_call
+        self._opened: list[Session] = []
+
+    # sessions -------------------------------------------------------------------------
+
+    @contextmanager
+    def session(self, session: Session) -> Generator[Open]:
+        """Open a session with its journal.
+
+        Where a program itself could not go on without a site, the session begins anew when the
+        run is resumed; where a call found no quorum, or not all the sites that it waits for, it
+        goes on with that call.
+        """
+        self._journals.mkdir(parents=True, exist_ok=True)
+        path = self._journals / f"{session.text}.journal"
+        mark = f"{self.terms.hash} {session.text} {VERSION} {self._sites.names}"
+        book = Journal(path, mark)
+        trail = Trail(Ledger(self.plan.min_cell))
+        try:
+            fed = self._sites.federation(
+                session.text,
+                quorum=self.plan.quorum,
+                ledger=trail.ledger,
+                journal=book,
+                observer=lambda progress: self._on_call(session.text, progress),
+                secure=self.plan.privacy.secure,
+            )
+            fed.expecting(self._known(session))
+            yield Open(fed, trail)
+        except QuorumLost:
+            raise
+        except SiteUnavailable:
+            book.close()
+            self.forget(session)
+            raise
+        finally:
+            book.close()
+
+    def _known(self, session: Session) -> Known:
+        """Return what sites told of the rows that a session is over, when they were counted.
+
+        Of each repeat but the first a site draws about as many rows, one more or fewer.
+        """
+        halves = (self.note(COHORT) or {}).get("halves")
+        if halves is None or session.kind not in ("fit", "final", "tune", "judge"):
+            return Known()
+        rows, events = halves[session.kind == "judge"]
+        if session.kind == "final":  # over both
+            rows, events = (_together(*both) for both in zip(*halves, strict=True))
+        tried = session.kind == "tune" and self.plan.arms[session.arm].folds == "row-kfold"
+        if session.kind == "judge":  # of deaths, those of training rows are counted, too
+            events = dict[str, int | None]()
+        arm = self.plan.arms[session.arm]
+        named = {**arm.settings, **arm.grid, **self.plan.space(arm)}
+        some = tried or registry.find(arm.method).gaps
+        return Known(
+            rows, events, slack=int(session.repeat > 0), unit=not named.get("weights"), some=some
+        )
+
+    def forget(self, session: Session) -> None:
+        """Remove a session's journal, and what sites keep of it."""
+        (self._journals / f"{session.text}.journal").unlink(missing_ok=True)
+        self._sites.close(session.text)
+
+    # cells ----------------------------------------------------------------------------
+
+    def _why(self, piece: Piece, error: FedcohortError) -> str:
+        if isinstance(error, ENDS):
+            raise error
+        return str(error)
+
+    def _clear(self, piece: Piece) -> None:
+        while self._opened:
+            self.forget(self._opened.pop(0))
+
+    @contextmanager
+    def _during(
+        self, piece: Piece, session: Session, phases: Mapping[int, str] | None = None
+    ) -> Generator[Open]:
+        """Open a session of a piece; keep what left the sites in it, also where it fails."""
+        self._opened.append(session)
+        with self.session(session) as open_:
+            try:
+                yield open_
+            finally:
+                self._heed(piece, open_, phases or open_.trail.phases)
+
+    def _searched(self, piece: Piece) -> tune.Tuned:
+        cell = piece.cell
+
+        @contextmanager
+        def opens(session: Session) -> Generator[Coordinator]:
+            with self._during(piece, session, {0: "tune"}) as open_:
+                yield open_.fed
+
+        tuner = NetworkTuner(self.terms, self._sites.names, cell.arm, cell.repeat, opens)
+        return tune.search(tuner, piece.arm, self.plan)
+
+    def _rows_by_site(self, piece: Piece) -> list[int | None]:
+        """Return the first repeat's training rows of each site; None where they are not shown."""
+        met = self.note(COHORT) or {}
+        rows: dict[str, int | None] = met.get("halves", [[{}, {}]])[0][0]
+        return [rows.get(site) for site in self._sites.names]
+
+    def _whole(self, piece: Piece, chosen: Mapping[str, Any]) -> Fitted:
+        cell, arm, began = piece.cell, piece.arm, time.perf_counter()
+        final = cell.kind == "final"
+        with self._during(piece, Session(cell.kind, 0 if final else cell.repeat, cell.arm)) as o:
+            run = fit_over(
+                o.fed,
+                self.terms.problem,
+                registry.find(arm.method),
+                arm.configured(chosen),
+                arm.preprocess,
+                seed_of(self.plan, cell.repeat),
+                o.trail,
+                every=True,
+            )
+        up, down = sum(run.ledger.bytes_up.values()), run.ledger.bytes_down
+        return Fitted(run, time.perf_counter() - began, up, down)
+
+    def _judged(self, piece: Piece, run: Run) -> Judged:
+        cell, plan, terms = piece.cell, self.plan, self.terms
+        more: dict[str, Any] = {}
+        session = Session("judge", cell.repeat, cell.arm)
+        with self._during(piece, session, {0: "evaluate"}) as open_:
+            said = Said.by(run, piece.arm.method)
+            if plan.task == CLUSTERING:
+                found, more = self._grouped(open_.fed, cell, run, said)
+            elif plan.task == LATENT:
+                found, more = self._coded(open_.fed, cell, run, said)
+            else:
+                found = evaluation.judge(open_.fed, plan, terms.outcome, said, terms.horizon)
+        more["calibration"] = found.groups
+        if cell.repeat == 0:
+            more |= {"decision": found.decision, **self._centres(found), **found.more}
+        own = [{"site": s, "metrics": m} for s, m in self._own_metrics(found).items()]
+        return Judged({"metrics": dict(found.metrics), "within": dict(found.within)}, own, more)
+
+    def _grouped(
+        self, fed: Coordinator, cell: Cell, run: Run, said: Said
+    ) -> tuple[Found, dict[str, list[Row]]]:
+        """Judge clusters; of the first repeat, return what is shown of them as well."""
+        own = self._cells / f"{cell.name}.said"
+        before = [self._cells / f"{replace(cell, arm=a).name}.said" for a in range(cell.arm)]
+        earlier = [path.read_text(encoding="ascii") for path in before if path.exists()]
+        write_text(own, said.model)
+        sums = cluster_judging.Sums.of(fed, said.model, earlier, self.plan.min_cell)
+        judged, times = cluster_judging.judge(sums, self.plan, self.terms.outcome)
+        if cell.repeat:
+            return judged, {}
+        seed, terms = seed_of(self.plan, cell.repeat), self.terms
+        return judged, cluster_shown.shown_rows(
+            sums, run, terms.outcome, terms.dictionary, times, seed, umap=self.plan.umap
+        )
+
+    def _coded(
+        self, fed: Coordinator, cell: Cell, run: Run, said: Said
+    ) -> tuple[Found, dict[str, list[Row]]]:
+        """Judge latent coordinates; of the first repeat, return what is shown of them as well."""
+        plan, method = self.plan, registry.find(self.plan.arms[cell.arm].method)
+        named = names_of(run.design, self.terms.seen.features())
+        judge = latent_judging.Judge.of(
+            fed, said.model, named, plan.min_cell, fills="impute" in method.gives
+        )
+        judged = judge.metrics(plan)
+        if cell.repeat:
+            return judged, {}
+        order = sum(arm.scope == "sites" for arm in plan.arms[: cell.arm + 1])
+        return judged, latent_judging.shown_rows(judge, method, run, order)
+
+    def _alone(self, piece: Piece) -> dict[str, Any]:
+        """Let each site fit and judge a model of its own."""
+        session = Session("alone", piece.cell.repeat, piece.cell.arm)
+        with self._during(piece, session, {0: "evaluate"}) as open_:
+            if self.plan.task == CLUSTERING:
+                judged = cluster_judging.judge_alone(open_.fed, self.plan)
+            elif self.plan.task == LATENT:
+                judged = latent_judging.judge_alone(open_.fed, self.plan)
+            else:
+                judged = evaluation.judge(open_.fed, self.plan, self.terms.outcome, Own())
+        blank = {"rounds": 0, "seconds": 0.0, "bytes_up": 0, "bytes_down": 0, "epsilon": None}
+        rows = [
+            {"site": site, "metrics": metrics, **blank}
+            for site, metrics in self._own_metrics(judged).items()
+        ]
+        rows.append(
+            {"site": None, "metrics": dict(judged.metrics), "within": dict(judged.within), **blank}
+        )
+        return {"rows": rows, "history": []}
+
+    def _heed(self, piece: Piece, open_: Open, phases: Mapping[int, str]) -> None:
+        """Keep a session's ledger, and which sites were missing from which of its calls."""
+        scenario, repeat = self.plan.scenarios[0].name, piece.cell.repeat
+        piece.lines.extend(
+            tagged(open_.trail.ledger.lines, piece.arm.name, scenario, repeat, phases)
+        )
+        phase = list(phases.values())[-1]
+        piece.missing.extend(stretches(open_.fed.missing, open_.fed.rejected, phase))
+
+    # what is kept ---------------------------------------------------------------------
+
+    @property
+    def _leading(self) -> str:
+        if (leading := LEADING.get(self.plan.task)) is not None:
+            return leading.metric
+        return Clusters.leading if self.plan.task == CLUSTERING else Latent.leading
+
+    def _own_metrics(self, judged: Found) -> dict[str, dict[str, float | None]]:
+        """Return the leading metric on each site's own rows; None where the site keeps it."""
+        name = f"{self._leading}_own"
+        return {s: {name: None if v is None else v[0]} for s, v in sorted(judged.own.items())}
+
+    def _centres(self, judged: Found) -> dict[str, list[Row]]:
+        """Return the metric by centre with its interval, and what the centres say together."""
+        leading = LEADING.get(self.plan.task)
+        if leading is None:  # a site tells no error of it
+            return {"by_centre": [], "heterogeneity": []}
+        least = self.plan.min_cell
+        rows = [leading.row(site, found, least) for site, found in sorted(judged.own.items())]
+        return {"by_centre": rows, "heterogeneity": leading.heterogeneity(rows)}

@@ -1,0 +1,125 @@
+"""Choosing an arm's settings over a network, on training rows only.
+
+As `study.tune`: each fold leaves a site out (centre-kfold), or some rows of every site, drawn there
+by a hash of what they hold (row-kfold); the arm is fitted on the rest and judged on what was left
+out. Of a C-index or AUC the pairs of rows within a site and fold are summed, exactly, so that no
+pair is of two models or two hospitals; R² is that of all predictions (`holding`).
+
+The lower bound's settings are chosen by each site alone (`alone`).
+
+Revealed: what the fits reveal, and `Held`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+import numpy as np
+
+from fedcohort.protocol import (
+    FedcohortError,
+    Fitted,
+    JournalMismatch,
+    NothingToLearn,
+    Refused,
+    SettingError,
+    SiteUnavailable,
+    registry,
+)
+from fedcohort.protocol.ledger import Ledger
+from fedcohort.runtime.coordinator import Coordinator
+from fedcohort.study.at_site.holding import WHOLE, hold, scores, tell_held
+from fedcohort.study.at_site.judging import Said
+from fedcohort.study.at_site.sessions import Session
+from fedcohort.study.file.arms import Arm
+from fedcohort.study.file.privacy import FEWEST
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.run.engine import Run, Trail, fit_over
+from fedcohort.study.run.tune import ROW_FOLDS, Settings, candidate, keeps_rounds
+from fedcohort.study.sites.layout import seed_of
+
+#: Opens a session and keeps what left the sites in it.
+Opens = Callable[[Session], AbstractContextManager[Coordinator]]
+
+
+class NetworkTuner:
+    """Scores candidate settings of one arm; the searches of `study.run.tune` ask it.
+
+    Parameters
+    ----------
+    sites : names of those that take part.
+    opens : opens a session.
+    """
+
+    def __init__(self, terms: Terms, sites: tuple[str, ...], arm: int, repeat: int, opens: Opens):
+        self._terms = terms
+        self._sites = sites
+        self._place = Session("tune", repeat, arm)
+        self._arm: Arm = terms.plan.arms[arm]
+        self._method = registry.find(self._arm.method)
+        self._opens = opens
+        self._fits = 0
+        self._candidates = 0
+        #: Where `study.run.tune` has the ledger's lines; here they are kept with each session.
+        self.ledger: list[str] = []
+
+    @property
+    def keeps_rounds(self) -> bool:
+        """Whether one fit of the method gives every smaller number of rounds."""
+        return keeps_rounds(self._method)
+
+    def scores(self, settings: Settings, rounds: tuple[int, ...]) -> list[float | None]:
+        """Return the score of `settings` at each of `rounds` (once, if there are none).
+
+        A score is None where the method could not be fitted with these settings.
+        """
+        given = candidate(self._arm, settings, rounds)
+        models = max(1, len(rounds))
+        place = replace(self._place, kind="score", number=self._candidates)
+        self._candidates += 1
+        centres = self._arm.folds == "centre-kfold" and len(self._sites) > 1
+        folds = range(len(self._sites) if centres else ROW_FOLDS)
+        # The row folds are told by the fit's number, so candidates begin at a multiple of them.
+        self._fits += -self._fits % ROW_FOLDS
+        done: dict[str, None] = {}
+        with self._opens(place) as judge:
+            for fold in folds:
+                left = self._sites[fold] if centres else None
+                try:
+                    run = self._fit(left, given)
+                except (SettingError, SiteUnavailable, JournalMismatch, Refused):
+                    raise
+                except NothingToLearn:
+                    continue
+                except FedcohortError:
+                    return [None] * models
+                asked = judge if left is None else judge.only([left])
+                for i, model in enumerate(_at(run.model, rounds)):
+                    said = Said.by(replace(run, model=model), self._arm.method)
+                    number = WHOLE if centres else fold
+                    asked.through(said).sum(hold, fold=number, model=i, models=models)
+                done |= dict.fromkeys(asked.sites)
+            if not done or len(done) < min(FEWEST, len(judge.sites)):
+                return [None] * models  # what fewer sites have kept would not be hidden
+            held = judge.only(done).sum(tell_held, models=models)
+        found = scores(self._terms.plan.task, held)
+        return [float(s) if np.isfinite(s) else None for s in found]
+
+    def _fit(self, left: str | None, given: Settings) -> Run:
+        """Fit all sites' rows but those of the fold."""
+        terms, plan = self._terms, self._terms.plan
+        about = terms.problem
+        session = replace(self._place, number=self._fits)
+        self._fits += 1
+        with self._opens(session) as fed:
+            some = fed if left is None else fed.only([s for s in fed.sites if s != left])
+            seed = seed_of(plan, self._place.repeat)
+            trail = Trail(Ledger(plan.min_cell))
+            return fit_over(some, about, self._method, given, self._arm.preprocess, seed, trail)
+
+
+def _at(model: Fitted, rounds: tuple[int, ...]) -> list[Fitted]:
+    """Return the model after each number of rounds, or the model itself."""
+    return [model.at_round(r) for r in rounds] if rounds else [model]

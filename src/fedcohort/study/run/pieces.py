@@ -1,0 +1,194 @@
+"""The pieces that a study falls into, and the folder that keeps what they gave.
+
+A piece is one arm in one scenario and repeat, or one tuning: a pure function of the study and its
+name. Its outcome is one JSON file, written when it is complete, beside its lines of the ledger.
+
+A final fit is an arm fitted once more, to all rows, when it has been judged: for use, and no metric
+is of it. Its rows lie over the sites as in the first scenario, and its settings are those that
+tuning chose on the first repeat.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedcohort import version
+from fedcohort.protocol import FedcohortError, registry
+from fedcohort.study.file.arms import Arm
+from fedcohort.study.file.plan import Plan
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One piece of a study.
+
+    Attributes
+    ----------
+    kind : "tune", "fit", or "final": a fit to all rows.
+    scenario : index into the plan's scenarios. The centralised bound does not depend on it.
+    repeat : number of the split into training and test rows; of a final fit `final.FINAL`.
+    arm : index into the plan's arms.
+    """
+
+    kind: str
+    scenario: int
+    repeat: int
+    arm: int
+
+    @property
+    def name(self) -> str:
+        """A name that is unique in the study and possible as a file's."""
+        return f"{self.kind}-s{self.scenario:02d}-r{self.repeat:04d}-a{self.arm:02d}"
+
+
+def cells_of(plan: Plan) -> tuple[list[Cell], list[Cell], list[Cell]]:
+    """Return the tunings, the fits that follow them, and the final fits, in a fixed order."""
+    tunings: list[Cell] = []
+    fits: list[Cell] = []
+    each = bool(plan.tune.get("each_repeat"))
+    for repeat in range(plan.repeats):
+        for s in range(len(plan.scenarios)):
+            for a, arm in enumerate(plan.arms):
+                if arm.scope == "centralised" and s:
+                    continue
+                if plan.is_tuned(arm) and (each or not repeat):
+                    tunings.append(Cell("tune", s, repeat, a))
+                fits.append(Cell("fit", s, repeat, a))
+    finals = [Cell("final", 0, FINAL, a) for a, arm in enumerate(plan.arms) if has_final(plan, arm)]
+    return tunings, fits, finals
+
+
+def tuning_of(plan: Plan, cell: Cell) -> Cell | None:
+    """Return the tuning whose choice a fit uses."""
+    if not plan.is_tuned(plan.arms[cell.arm]):
+        return None
+    repeat = cell.repeat if plan.tune.get("each_repeat") and cell.kind != "final" else 0
+    return Cell("tune", cell.scenario, repeat, cell.arm)
+
+
+class Shelf:
+    """The finished pieces of a study, in the run's folder for unfinished business.
+
+    Parameters
+    ----------
+    work : that folder.
+    """
+
+    def __init__(self, plan: Plan, work: Path):
+        self.plan = plan
+        self._cells = work / "cells"
+
+    def result(self, cell: Cell) -> dict[str, Any] | None:
+        """Return what a cell gave, or None if it is not complete."""
+        return self.note(cell.name)
+
+    def note(self, name: str) -> dict[str, Any] | None:
+        """Return what a piece of that name gave, or None if it is not complete."""
+        path = self._cells / f"{name}.json"
+        try:
+            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        except ValueError:  # damaged on the disk: it is done again
+            return None
+
+    def ledger(self, cell: Cell) -> Path:
+        """Return where the ledger's lines of a cell are."""
+        return self.lines(cell.name)
+
+    def lines(self, name: str) -> Path:
+        """Return where the ledger's lines of a piece are."""
+        return self._cells / f"{name}.ledger"
+
+    def keep(self, name: str, found: Mapping[str, Any], lines: list[str]) -> None:
+        """Write what a piece gave, so that it is there as a whole or not at all."""
+        self._cells.mkdir(parents=True, exist_ok=True)
+        write_text(self.lines(name), "".join(lines))
+        write_text(self._cells / f"{name}.json", json.dumps(found, allow_nan=False))
+
+    def chosen(self, cell: Cell) -> Mapping[str, Any]:
+        """Return what tuning chose for a fit; nothing for an arm that is not tuned.
+
+        Raises
+        ------
+        FedcohortError : its tuning failed.
+        """
+        tuning = tuning_of(self.plan, cell)
+        if tuning is None:
+            return {}
+        found = self.result(tuning) or {}
+        if "chosen" not in found:
+            raise FedcohortError("its tuning failed; " + found.get("status", ""))
+        return found["chosen"]
+
+
+def defect(error: Exception) -> str:
+    """Return what broke and where; not the error's own words, which may be of a patient."""
+    package = Path(version.__file__).parent
+    places = [
+        f"{Path(frame.filename).relative_to(package)}, line {frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(package)
+    ]
+    return (
+        f"an unexpected {type(error).__name__} in {places[-1]}; this is a defect of fedcohort: "
+        f"please report it, and run again with --debug to see all of it."
+    )
+
+
+def tagged(
+    lines: list[str], arm: str, scenario: str | None, repeat: int, phases: Mapping[int, str]
+) -> list[str]:
+    """Put the study's names in front of a ledger's lines; `phases` begin at line numbers.
+
+    A final fit has "final" for the number of its repeat.
+    """
+    number = '"final"' if repeat == FINAL else repeat
+    head = f'{{"arm":{json.dumps(arm)},"scenario":{json.dumps(scenario)},"repeat":{number},'
+    out: list[str] = []
+    phase = ""
+    for i, line in enumerate(lines):
+        phase = phases.get(i, phase)
+        out.append(f'{head}"phase":"{phase}",{line[1:]}\n')
+    return out
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that it is there as a whole or not at all."""
+    fresh = path.with_suffix(path.suffix + ".new")
+    fresh.write_text(text, encoding="utf-8")
+    os.replace(fresh, path)
+
+
+#: The number that stands for all rows where repeats have theirs; no study has so many repeats.
+FINAL = 1_000_000
+#: What is told of the final model itself, as of that of a repeat.
+TOLD = (
+    "coefficients", "parameters", "proportional_hazards", "pooled", "dropped", "unknown_at_horizon",
+)  # fmt: skip
+#: What a fit took, and how it ended.
+SPENT = ("status", "rounds", "seconds", "bytes_up", "bytes_down", "epsilon")
+#: The folder, in that of a final model, of the first repeat's model: the one that was judged.
+JUDGED = "first-repeat"
+
+
+def has_final(plan: Plan, arm: Arm) -> bool:
+    """Return whether an arm is fitted to all rows at the end.
+
+    Of the bounds, whose models are not kept, that of all rows in one place is, where it has
+    coefficients: they stand beside those of the other arms.
+    """
+    if not plan.final or arm.scope == "isolated":
+        return False
+    return arm.scope == "sites" or "summary" in registry.find(arm.method).gives
+
+
+def row_of_final(plan: Plan, arm: Arm, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what results.json has of a final fit: what it took, and what is told of the model."""
+    row = {"arm": arm.name, "method": arm.method, "scenario": plan.scenarios[0].name}
+    row |= {key: found.get(key) for key in SPENT}
+    return row | {key: found.get(key) or [] for key in TOLD}

@@ -1,0 +1,352 @@
+"""Choosing an arm's settings on its training sites only.
+
+D6.2, section 8.2.5: centre-based K-fold. Each fold leaves one site out, the arm is fitted on the
+others, and the left-out rows are predicted; the C-index (of classes the AUC, of values R²) is
+computed once over the predictions of all folds. Where sites differ in their outcome, a site that
+is left out is unlike all that train, and its choice can be poor; row-based K-fold leaves out some
+rows of every site instead. At natural sites pairs are of rows of one site and fold, as over a
+network (`leading`). The bounds have no centres to leave out and use it: pooled data as one
+table, an isolated site on its own, averaged over sites; the upper bound is so tuned as carefully as
+any arm.
+
+`rounds` costs nothing: one fit with the largest number keeps the model at each smaller one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.read.canonical import canonical
+from fedcohort.protocol import (
+    FedcohortError,
+    Fitted,
+    Method,
+    NothingToLearn,
+    ReplyRejected,
+    SettingError,
+    SiteUnavailable,
+    registry,
+)
+from fedcohort.protocol.ledger import Ledger
+from fedcohort.study.file.arms import Arm
+from fedcohort.study.file.plan import Plan
+from fedcohort.study.file.privacy import FEWEST
+from fedcohort.study.file.space import Choice, space_of
+from fedcohort.study.judge.leading import LEADING, Outcomes
+from fedcohort.study.results.missing import stretches
+from fedcohort.study.run.engine import Problem, Run, Trail, fit_once
+from fedcohort.study.sites.splits import hashed
+
+ROW_FOLDS = 5
+
+Settings = dict[str, Any]
+#: What is fitted, and by site the rows that are left out.
+Fold = tuple[Problem, Mapping[str, pd.DataFrame]]
+Tell = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning chose, its score, and everything it tried.
+
+    Attributes
+    ----------
+    chosen : settings that replace the arm's.
+    score : C-index, AUC or R² over the predictions of all folds.
+    tried : (settings, score) in the order tried; score None where the fit failed.
+    ledger : the ledger's lines of every fit, since tuning makes data leave sites as well.
+    """
+
+    chosen: Settings
+    score: float
+    tried: list[tuple[Settings, float | None]]
+    ledger: list[str]
+
+
+def keeps_rounds(method: Method) -> bool:
+    """Return whether one fit of a method gives every smaller number of rounds."""
+    known = method.settings.__dataclass_fields__
+    return "keep_rounds" in known and "rounds" in known
+
+
+def candidate(arm: Arm, settings: Settings, rounds: tuple[int, ...]) -> Settings:
+    """Return the settings of the one fit that tries some settings at each of `rounds`."""
+    given = arm.configured(settings)
+    return given | {"rounds": max(rounds), "keep_rounds": rounds} if rounds else given
+
+
+class Tuner:
+    """Scores candidate settings of one arm on one problem.
+
+    Parameters
+    ----------
+    work : folder for journals, so that a killed tuning goes on where it was.
+    tell : called with (fits done, fits in all).
+    natural : whether sites have rows of their own, which are then compared within a site alone.
+
+    Attributes
+    ----------
+    ledger, missing : what left the sites so far, and which replies were missing.
+    waited : for how many rounds calls waited for sites so far.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        arm: Arm,
+        seed: int,
+        work: Path,
+        tell: Tell,
+        *,
+        natural: bool = False,
+    ):
+        self._arm = arm
+        self._method: Method = registry.find(arm.method)
+        self._seed = seed
+        self._work = work
+        self._tell = tell
+        self._fits = 0
+        self._natural = natural and arm.scope == "sites"
+        self._groups = list(_groups(problem, arm, seed))
+        self.ledger: list[str] = []
+        self.missing: list[dict[str, Any]] = []
+        self.waited = 0
+        if not any(self._groups):
+            raise FedcohortError("no site has the rows and events that choosing settings takes.")
+
+    @property
+    def keeps_rounds(self) -> bool:
+        """Whether one fit of the method gives every smaller number of rounds."""
+        return keeps_rounds(self._method)
+
+    def scores(self, settings: Settings, rounds: tuple[int, ...]) -> list[float | None]:
+        """Return the score of `settings` at each of `rounds` (once, if there are none).
+
+        A score is None where the method could not be fitted with these settings.
+        """
+        given = candidate(self._arm, settings, rounds)
+        totals: list[Array] = []
+        for group in self._groups:
+            try:
+                score = self._within if self._natural else self._pooled
+                totals.append(score(group, given, rounds))
+            except SettingError:
+                raise
+            except SiteUnavailable as error:
+                if group[0][0].runtime != "local" and not isinstance(error, ReplyRejected):
+                    raise  # no fault of these settings: the tuning can go on later
+                return [None] * max(1, len(rounds))
+            except FedcohortError:
+                return [None] * max(1, len(rounds))
+        mean = np.sum(totals, axis=0) / len(totals)
+        return [float(t) if np.isfinite(t) else None for t in mean]
+
+    def _pooled(self, group: list[Fold], given: Settings, rounds: tuple[int, ...]) -> Array:
+        """Return the score of each model (r,) over the predictions of all folds together."""
+        said: list[list[Array]] = []
+        held: list[pd.DataFrame] = []
+        for problem, left in group:
+            run = self._fit(problem, given)
+            rows = pd.concat(list(left.values()), ignore_index=True)
+            x = run.design.matrix(rows)
+            said.append([m.predict(x) for m in _at(run.model, rounds)])
+            held.append(rows)
+        truth = pd.concat(held, ignore_index=True)
+        models = (np.concatenate(parts) for parts in zip(*said, strict=True))
+        seen = Outcomes.of(truth, group[0][0].outcome, group[0][0].dictionary)
+        return np.array([LEADING[group[0][0].kind].score_of(risk, seen) for risk in models])
+
+    def _within(self, group: list[Fold], given: Settings, rounds: tuple[int, ...]) -> Array:
+        """Return the score of each model (r,), of pairs of one site and fold."""
+        sites, leading = {site for _, left in group for site in left}, LEADING[group[0][0].kind]
+        parts: dict[str, Array] = {}
+        about: dict[str, Array] = {}
+        lost = np.zeros(max(1, len(rounds)), bool)
+        for problem, left in group:
+            try:
+                run = self._fit(problem, given)
+            except NothingToLearn:
+                continue
+            for site, rows in left.items():
+                seen = Outcomes.of(rows, problem.outcome, problem.dictionary)
+                y = np.asarray(seen.y, float)
+                x = run.design.matrix(rows)
+                said = [np.asarray(m.predict(x), float) for m in _at(run.model, rounds)]
+                lost |= [not np.isfinite(risk).all() for risk in said]
+                found = np.array([leading.sums(np.nan_to_num(risk), seen) for risk in said])
+                parts[site] = parts.get(site, 0.0) + found
+                about[site] = about.get(site, 0.0) + np.array([len(y), y.sum(), y @ y])
+        if len(parts) < min(FEWEST, len(sites)):  # a network would not tell so few sites' sums
+            return np.full(len(lost), np.nan)
+        rows_of = [math.fsum(column) for column in np.array(list(about.values())).T]
+        sums = np.array(list(parts.values()))
+        scores = [
+            leading.score(*(math.fsum(column) for column in sums[:, i].T), *rows_of)
+            for i in range(len(lost))
+        ]
+        return np.where(lost, -np.inf, scores)
+
+    def _fit(self, problem: Problem, given: Settings) -> Run:
+        path = self._work / f"tune-{self._fits:05d}.journal"
+        self._fits += 1
+        self._tell(self._fits, 0)
+        trail = Trail(Ledger(problem.min_cell))
+        try:
+            return fit_once(
+                problem, self._method, given, self._arm.preprocess, self._seed,
+                journal=path, trail=trail,
+            )  # fmt: skip
+        finally:
+            self.ledger += trail.ledger.lines
+            self.missing += stretches(trail.missing, trail.rejected, "tune")
+            self.waited += trail.waited
+
+
+def _at(model: Fitted, rounds: tuple[int, ...]) -> Iterable[Fitted]:
+    """Return the model after each number of rounds, or the model itself."""
+    return [model.at_round(r) for r in rounds] if rounds else [model]
+
+
+def _groups(problem: Problem, arm: Arm, seed: int) -> Iterator[list[Fold]]:
+    """Yield groups of folds; predictions are pooled within a group, scores averaged over groups."""
+    if arm.folds == "centre-kfold" and len(problem.frames) > 1:
+        yield [
+            (problem.on({n: f for n, f in problem.frames.items() if n != left}), {left: rows})
+            for left, rows in sorted(problem.frames.items())
+        ]
+        return
+    if arm.scope == "isolated":
+        for name in sorted(problem.frames):
+            if made := _row_folds(problem.on({name: problem.frames[name]}), seed):
+                yield made
+        return
+    yield _row_folds(problem.pooled() if arm.scope == "centralised" else problem, seed)
+
+
+def _row_folds(problem: Problem, seed: int) -> list[Fold]:
+    """Return folds of rows, at every site at once; those with no event to learn from are left out.
+
+    They are the same for every arm, scenario and bound, so that their choices differ by what they
+    do and not by luck.
+    """
+    frames = problem.frames
+    fold = {n: folds_of(f, problem.dictionary, seed) for n, f in frames.items()}
+
+    def part(i: int) -> Fold:
+        kept = {n: f[fold[n] != i].reset_index(drop=True) for n, f in frames.items()}
+        held = {n: frames[n][fold[n] == i].reset_index(drop=True) for n in sorted(frames)}
+        left = {n: f for n, f in held.items() if len(f)}
+        return problem.on({n: f for n, f in kept.items() if len(f)}), left
+
+    made = [part(i) for i in range(ROW_FOLDS)]
+    return [(kept, held) for kept, held in made if held and kept.can_teach]
+
+
+def folds_of(frame: pd.DataFrame, dictionary: Dictionary, seed: int) -> Array:
+    """Return the fold (n,) of each row: a hash of its values, which each site can compute.
+
+    Equal rows are never on both sides. A view that a site lacks counts as missing, as it is among
+    pooled rows.
+    """
+    known = dictionary.variables
+    if any(v.view for v in known.values()):
+        others = [c for c in frame.columns if c not in known]
+        frame = canonical(frame.reindex(columns=[*known, *others]), dictionary)
+    return (hashed(frame, seed) % ROW_FOLDS).astype(np.int64)
+
+
+class Scores(Protocol):
+    """What a search asks: a `Tuner`, or that of a network."""
+
+    ledger: list[str]
+
+    @property
+    def keeps_rounds(self) -> bool:
+        """Whether one fit of the method gives every smaller number of rounds."""
+        ...
+
+    def scores(self, settings: Settings, rounds: tuple[int, ...]) -> list[float | None]:
+        """Return the score of `settings` at each of `rounds` (once, if there are none)."""
+        ...
+
+
+def search(tuner: Scores, arm: Arm, plan: Plan) -> Tuned:
+    """Try what a study asks to try for an arm: its grid, or what Optuna proposes."""
+    if arm.grid:
+        return grid_search(tuner, arm.grid)
+    return optuna_search(tuner, plan.space(arm), plan.tune["trials"], plan.seed)
+
+
+def grid_search(tuner: Scores, grid: Mapping[str, list[Any]]) -> Tuned:
+    """Try every combination of a grid; the first of equals wins."""
+    grid = dict(grid)
+    rounds = tuple(sorted(grid.pop("rounds"))) if tuner.keeps_rounds and "rounds" in grid else ()
+    names = sorted(grid)
+    tried: list[tuple[Settings, float | None]] = []
+    for values in itertools.product(*(grid[n] for n in names)):
+        settings = dict(zip(names, values, strict=True))
+        scores = tuner.scores(settings, rounds)
+        for i, score in enumerate(scores):
+            tried.append((settings | ({"rounds": rounds[i]} if rounds else {}), score))
+    return _best(tried, tuner.ledger)
+
+
+def optuna_search(tuner: Scores, space: Mapping[str, Any], trials: int, seed: int) -> Tuned:
+    """Let Optuna's seeded tree-structured Parzen estimator propose settings.
+
+    Parameters
+    ----------
+    space : by setting, what `space_of` reads.
+
+    Raises
+    ------
+    SettingError : a space of another shape, or Optuna is not installed.
+    """
+    try:
+        import optuna
+    except ImportError:
+        raise SettingError("tune.trials needs Optuna: pip install 'fedcohort[tune]'.") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    tried: list[tuple[Settings, float | None]] = []
+
+    def objective(trial: optuna.Trial) -> float:
+        settings = {name: _draw(trial, name, spec) for name, spec in sorted(space.items())}
+        (score,) = tuner.scores(settings, ())
+        tried.append((settings, score))
+        return min([-1.0, *(s for _, s in tried if s is not None)]) if score is None else score
+
+    sampler = optuna.samplers.TPESampler(seed=seed % 2**32)
+    optuna.create_study(direction="maximize", sampler=sampler).optimize(objective, n_trials=trials)
+    return _best(tried, tuner.ledger)
+
+
+def _draw(trial: Any, name: str, spec: Any) -> Any:
+    """Return one setting's value as Optuna proposes it."""
+    found = space_of(name, spec)
+    if isinstance(found, Choice):
+        return found.values[trial.suggest_categorical(name, range(len(found.values)))]
+    if isinstance(found.low, int) and isinstance(found.high, int):
+        return trial.suggest_int(name, found.low, found.high, log=found.log)
+    return trial.suggest_float(name, found.low, found.high, log=found.log)
+
+
+def _best(tried: list[tuple[Settings, float | None]], ledger: list[str]) -> Tuned:
+    """Return the best of what was tried."""
+    able = [(s, c) for s, c in tried if c is not None]
+    if not able:
+        raise FedcohortError(
+            f"none of {len(tried)} candidate settings could be fitted; widen the grid, or look at "
+            f"one of them as an arm of its own."
+        )
+    chosen, score = max(able, key=lambda pair: pair[1])
+    return Tuned(chosen, score, tried, ledger)

@@ -1,0 +1,217 @@
+"""What a study says of a fit that its rows do not bear: too many parameters, or too much noise.
+
+**Parameters.** A regression has one for each column of x; a perceptron of widths p, h₁, …, h_k, 1
+
+    Σ_i (w_i + 1) w_{i+1},   w = (p, h₁, …, h_k, 1)                                         (1)
+
+Settings of other models say it themselves, by a method ``free_parameters(features)``; curves and
+tables have none. An intercept, a baseline hazard and what a method adds for sites count for
+nothing: a site's rows bear them many times. Penalties are not looked at.
+`privacy.disclosure.models` has the rule.
+
+**Noise.** A release of multiplier z has noise of standard deviation z Δ in each number (Laplace:
+√2 z Δ), and a record moves it by Δ at most, so n records by n Δ. Of all releases of a fit, r_i of
+each kind, with samples of q_i, the records stand out by
+
+    n √(Σ r_i q_i²/z_i²)  standard deviations at most                                      (2)
+
+in the one direction in which all of them agree. Below 1 the fit is drawn from the noise. It is a
+bound: well above 1 a fit may be useless as well. (2) grows with ε, so that the least ε for n
+records is found by bisection, to one digit.
+
+Both stand in results.json, each with the name of its arm, and in the report; noise is known before
+the fit, and is logged then.
+
+Revealed: how many sites have too few rows, where a report says so; the rest is made from a study's
+text and the number of records (or sites).
+"""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from fedcohort.data.prepare.design import Design
+from fedcohort.data.variable import Variable
+from fedcohort.data.words import first_of
+from fedcohort.privacy.disclosure.models import ROWS_EACH, most_parameters
+from fedcohort.protocol import Dp, Method, Release, SettingError, registry
+from fedcohort.study.file.arms import Arm
+from fedcohort.study.run import private
+from fedcohort.study.run.engine import Run
+
+if TYPE_CHECKING:
+    from fedcohort.study.at_site.table import SiteTable
+
+
+def free_parameters(method: str, settings: dict[str, Any], features: int) -> int:
+    """Return the free parameters of a model of so many columns of x."""
+    known = registry.find(method)
+    config: Any = known.configure(settings)
+    if "curves" in known.gives or not {"predict", "transform"} & known.gives:
+        return 0
+    if hasattr(config, "free_parameters"):
+        return config.free_parameters(features)
+    hidden: Sequence[int] = getattr(config, "hidden", ())
+    if not hidden or not features:
+        return features
+    return sum((a + 1) * b for a, b in pairwise((features, *hidden, 1)))
+
+
+def columns_of(features: Iterable[Variable], frame: pd.DataFrame) -> int:
+    """Return about how many columns of x a table's features give, before any is left out."""
+    return sum(
+        max(len(v.levels or frame[v.name].dropna().unique()) - 1, 0) if v.type == "category" else 1
+        for v in features
+        if v.name in frame
+    )
+
+
+def too_many(table: SiteTable) -> Iterator[tuple[str, int]]:
+    """Yield each arm of a deployed study with more free parameters than a site's rows bear.
+
+    Only its name and about how many; of a tuned arm, with the settings that the study gives.
+    """
+    plan = table.terms.plan
+    rows = round((1 - plan.test_fraction) * len(table.frame))
+    features = columns_of(table.terms.dictionary.features(table.outcome), table.frame)
+    for arm in plan.arms:
+        n = free_parameters(arm.method, arm.configured(), features)
+        if n > most_parameters(rows):
+            yield arm.name, n
+
+
+def crowded(parameters: int, rows: Iterable[int | None]) -> str:
+    """Say at how many sites there are too few rows for a model's parameters; "" if at none.
+
+    Parameters
+    ----------
+    rows : of each site, to train on; None of one that does not show them, which is not judged.
+    """
+    known = [n for n in rows if n is not None]
+    few = sum(parameters > most_parameters(n) for n in known)
+    if not few:
+        return ""
+    return (
+        f"{parameters} free parameters, and fewer than {ROWS_EACH} rows for each at {few} of "
+        f"{len(known)} sites: the model may hold single rows"
+    )
+
+
+#: What ε may be, to one digit: 1, 2, … 9 of each power of ten.
+DIGITS = tuple(float(f"{d}e{power}") for power in range(-12, 4) for d in range(1, 10))
+
+
+def needed(releases: Sequence[Release]) -> float:
+    """Return n for which eq. (2) is 1: records, or sites."""
+    spread = {"gaussian": 1.0, "laplace": math.sqrt(2.0)}
+    told = sum(r.count * (r.sampling / (spread[r.mechanism] * r.noise)) ** 2 for r in releases)
+    return 1.0 / math.sqrt(told)
+
+
+def drowned(method: Method, config: Any, dp: Dp | None, units: int) -> str:
+    """Say that a fit can hold nothing but noise, and from which ε on it can; "" where it can.
+
+    Parameters
+    ----------
+    config : the settings of the fit.
+    dp : what it was asked for; None without noise.
+    units : records that it learns from, or sites where these are protected.
+    """
+    if dp is None or units >= needed(private.releases(method, config, dp)):
+        return ""
+    what = "sites" if dp.unit == "site" else "records"
+    said = (
+        f"epsilon {dp.epsilon:g} takes more noise than all {what} together outweigh: the result "
+        f"can hold nothing of them"
+    )
+    least = next(_enough(method, config, dp, units), None)
+    return said if least is None else f"{said}; the least epsilon for so many is {least:g}"
+
+
+def _enough(method: Method, config: Any, dp: Dp, units: int) -> Iterator[float]:
+    """Yield the least ε of one digit for which so many units are enough, if there is one."""
+
+    def enough(epsilon: float) -> bool:
+        try:
+            listed = private.releases(method, config, replace(dp, epsilon=epsilon))
+        except SettingError:  # too little for any noise that can be drawn
+            return False
+        return units >= needed(listed)
+
+    larger = [e for e in DIGITS if dp.epsilon < e <= 1000.0]
+    yield from larger[bisect.bisect_left(larger, True, key=enough) :][:1]
+
+
+#: So many columns that were filled in are named.
+FILLED_NAMED = 5
+
+_log = logging.getLogger(__name__)
+
+
+def told_if_crowded(
+    run: Run, arm: Arm, chosen: Mapping[str, Any], rows: Iterable[int | None]
+) -> list[dict[str, str]]:
+    """Return notes where a model has too many free parameters for some sites' rows, and its own.
+
+    Parameters
+    ----------
+    rows : of each site, to train on; None of one that does not show them.
+    """
+    if arm.scope != "sites":
+        return []
+    features = len(run.design.features) - bool(run.design.offset)
+    note = crowded(free_parameters(arm.method, arm.configured(chosen), features), rows)
+    return [{"note": told} for told in (note, *run.model.cautions()) if told]
+
+
+def filled_note(design: Design) -> str:
+    """Say which columns were filled in in many rows; "" where none was.
+
+    An interval takes filled-in values for measured ones.
+    """
+    if not design.filled:
+        return ""
+    most = sorted(design.filled, key=lambda name: -design.filled[name])
+    listed = first_of([f"{name!r} ({design.filled[name]:.0%})" for name in most], FILLED_NAMED)
+    return (
+        f"missing values are filled in (impute: {design.impute}) in many rows of {listed}, so that "
+        f"intervals are too narrow and effects may be biased; leave the column out, or try impute: "
+        f"{'indicator' if design.impute == 'iterative' else 'iterative'}"
+    )
+
+
+def filled_rows(design: Design) -> list[dict[str, Any]]:
+    """Return a row for each column that was filled in in many rows, with how."""
+    return [
+        {"column": name, "share": share, "impute": design.impute}
+        for name, share in design.filled.items()
+    ]
+
+
+def told_if_drowned(
+    arm: Arm, chosen: Mapping[str, Any], dp: Dp | None, rows: Iterable[int | None]
+) -> list[dict[str, str]]:
+    """Return a note where a fit's noise is more than its records outweigh, and log it.
+
+    Parameters
+    ----------
+    dp : what the fit is asked for; None without noise.
+    rows : as `told_if_crowded`; where one is not shown, nothing is said.
+    """
+    every = list(rows)
+    if dp is None or arm.scope != "sites" or None in every:
+        return []
+    units = len(every) if dp.unit == "site" else sum(n or 0 for n in every)
+    method = registry.find(arm.method)
+    note = drowned(method, method.configure(arm.configured(chosen)), dp, units)
+    if note:
+        _log.warning("arm %s: %s", arm.name, note)
+    return [{"note": note}] if note else []

@@ -1,0 +1,122 @@
+"""The cohort's flow: from the rows that were read to those that are analysed.
+
+A study file may leave rows out that no method can use: ``data.exclude`` lists the reasons, which
+are applied in the order of `REASONS`; a row counts under the first that fits. Without it such
+rows are errors. Of the rows that are left, those of sites that do not take part (`site_rule`) are
+left out next. The counts here are exact: whoever shows them suppresses small ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.prepare.encode import column_of
+from fedcohort.protocol import DataError
+from fedcohort.study.sites.site_rule import NAMED, Fate, moved
+
+#: Why `data.exclude` may leave a row out, in order.
+REASONS = ("missing outcome", "time not above 0")
+
+#: The stages of sites that do not take part.
+LEFT_OUT, SMALL = "sites left out", "small sites"
+#: What the flow notes of small sites.
+SITES = "data.sites"
+
+#: A stage of the flow: its name, a site (None: all of them), how many rows, a note.
+Stage = tuple[str, str | None, int, str]
+
+
+def exclude(
+    frame: pd.DataFrame,
+    site: Array | None,
+    outcome: Outcome | None,
+    reasons: Sequence[str],
+    where: str,
+    fates: Mapping[str, Fate] | None = None,
+) -> tuple[pd.DataFrame, Array | None, tuple[Stage, ...]]:
+    """Leave rows out.
+
+    Parameters
+    ----------
+    frame : canonical; one row a patient (n,).
+    site : each row's natural site (n,), or None.
+    reasons : some of `REASONS`, in that order.
+    where : what the table is called in errors.
+    fates : sites that do not take part by themselves.
+
+    Returns
+    -------
+    frame, site : of the rows that stay, numbered from 0.
+    flow : stages "read", "excluded: <reason>" for each reason, and for `LEFT_OUT` and `SMALL` where
+        there are such sites, "analysed". Sites that are joined are counted as the one that they
+        became; one that is left out is in no stage that it has no row in.
+
+    Raises
+    ------
+    DataError : the table lacks an outcome's column; no row stays, or none of a site.
+    """
+    known = dict(fates or {})
+    takes_part = np.ones(len(frame), bool)
+    if site is not None:
+        takes_part, site = moved(site, known)
+    left = np.ones(len(frame), bool)
+    flow = [*_counted("read", left, site, "")]
+    for reason in reasons if outcome is not None else ():
+        out = left & _fits(frame, outcome, reason)
+        left &= ~out
+        flow += _counted(f"excluded: {reason}", out, site, "data.exclude")
+    gone = {s: LEFT_OUT if f.why == NAMED else SMALL for s, f in known.items() if f.to is None}
+    for stage, note in ((LEFT_OUT, "data.exclude"), (SMALL, SITES)):
+        if site is not None and stage in gone.values():
+            out = left & np.isin(site, [s for s, of in gone.items() if of == stage])
+            flow += (
+                f
+                for f in _counted(f"excluded: {stage}", out, site, note)
+                if f[1] not in gone or f[2]
+            )
+    left &= takes_part
+    analysed = [f for f in _counted("analysed", left, site, "") if f[1] not in gone]
+    for _, name, n, _ in analysed:
+        if not n:
+            which = "no row" if name is None else f"no row of site {name!r}"
+            raise DataError(
+                f"{where}: {which} is left after data.exclude ({', '.join(reasons)}). Check the "
+                f"outcome's columns."
+            )
+    flow += analysed
+    if left.all():
+        return frame.reset_index(drop=True), site, tuple(flow)
+    kept = frame[left].reset_index(drop=True)
+    return kept, None if site is None else site[left], tuple(flow)
+
+
+def stays(frame: pd.DataFrame, outcome: Outcome | None, reasons: Sequence[str]) -> Array:
+    """Return which rows (n,) of one table stay; all, where it lacks a column of the outcome."""
+    kept = np.ones(len(frame), bool)
+    if outcome is None or not all(list(frame.columns).count(c) == 1 for c in outcome.columns):
+        return kept
+    for reason in reasons:
+        kept &= ~_fits(frame, outcome, reason)
+    return kept
+
+
+def _fits(frame: pd.DataFrame, outcome: Outcome | None, reason: str) -> Array:
+    """Return for which rows (n,) a reason holds."""
+    if reason == "missing outcome":
+        columns = outcome.columns if outcome is not None else ()
+        return np.any([column_of(frame, c).isna().to_numpy() for c in columns], axis=0)
+    assert isinstance(outcome, Survival)
+    time = pd.to_numeric(column_of(frame, outcome.time), errors="coerce")
+    return time.to_numpy(np.float64) <= 0
+
+
+def _counted(stage: str, rows: Array, site: Array | None, note: str) -> Iterable[Stage]:
+    """Return how many of `rows` (n,) there are over all sites, and at each."""
+    yield stage, None, int(rows.sum()), note
+    for name in np.unique(site) if site is not None else ():
+        yield stage, str(name), int(rows[site == name].sum()), note

@@ -1,0 +1,63 @@
+"""Whether a study's arms can be fitted over as many sites as there are.
+
+A method declares what its settings need (`Method.over`). An arm is looked at with every setting
+that it will be fitted with: its own; or, where it is tuned, each that tuning tries, of a space the
+values that are listed and the ends of its ranges. Tuning by centre-kfold fits over one site less.
+
+Revealed: nothing; this is made from a study's text and the number of sites.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fedcohort.protocol import Method, SettingError, registry
+from fedcohort.study.file.arms import FOLDS, Arm
+from fedcohort.study.file.plan import Plan
+from fedcohort.study.file.space import space_of
+
+
+def check_sites(plan: Plan, sites: int) -> None:
+    """Refuse a study with an arm that so many sites are too few for.
+
+    Raises
+    ------
+    SettingError : the first such arm, with the setting, the sites there are, and those needed.
+    """
+    for arm in (a for a in plan.arms if a.scope == "sites"):
+        method = registry.find(arm.method)
+        if method.over is None:
+            continue
+        try:
+            for settings in _tried(plan, arm):
+                _check(method, arm.configured(settings), sites)
+        except SettingError as error:
+            raise SettingError(f"arm {arm.name!r}: {error}") from None
+        if not (plan.is_tuned(arm) and arm.folds == FOLDS[0] and sites > 1):
+            continue
+        try:
+            for settings in _tried(plan, arm):
+                _check(method, arm.configured(settings), sites - 1)
+        except SettingError as error:
+            raise SettingError(
+                f"arm {arm.name!r}, tuned by {FOLDS[0]}, which leaves one of {sites} sites out: "
+                f"{error}"
+            ) from None
+
+
+def _check(method: Method, given: Mapping[str, Any], sites: int) -> None:
+    """Look at one fit; settings that do not go together are refused where they are tried."""
+    try:
+        config = method.configure(given)
+    except SettingError:
+        return
+    method.check_sites(config, sites)
+
+
+def _tried(plan: Plan, arm: Arm) -> Iterator[dict[str, Any]]:
+    """Yield what an arm's fits replace of its settings."""
+    values = arm.grid or {k: space_of(k, v).values for k, v in plan.space(arm).items()}
+    for chosen in itertools.product(*values.values()):
+        yield dict(zip(values, chosen, strict=True))

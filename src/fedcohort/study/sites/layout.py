@@ -1,0 +1,393 @@
+"""From a study's table to the sites and the blind test rows of one repeat and scenario.
+
+Rows of natural sites are ordered and drawn as a network does it (`splits`), so that both fit the
+same models; those of sites that a split makes are drawn from one table.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.check import checks, with_outcome
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
+from fedcohort.data.prepare import check_roles, strata_levels
+from fedcohort.data.read import sources
+from fedcohort.data.read.frames import site_names, without
+from fedcohort.data.split.partition import partition
+from fedcohort.data.variable import columns_by_view
+from fedcohort.metrics import resampled
+from fedcohort.privacy.disclosure.counts import fewest
+from fedcohort.protocol import DataError, InputError, SettingError, registry
+from fedcohort.study.file import horizon
+from fedcohort.study.file.plan import ASIDE, Plan, Scenario
+from fedcohort.study.file.privacy import check_visible, checked_secure
+from fedcohort.study.file.reader import LONGEST_NAME
+from fedcohort.study.run import private
+from fedcohort.study.run.engine import Problem
+from fedcohort.study.run.pieces import FINAL
+from fedcohort.study.sites.exclusion import Stage, exclude
+from fedcohort.study.sites.few_sites import check_sites
+from fedcohort.study.sites.load import opened
+from fedcohort.study.sites.site_rule import Fate
+from fedcohort.study.sites.splits import digest, own_blind, own_order, strata, stratified
+
+
+@dataclass(frozen=True)
+class Table:
+    """A study's data in one process.
+
+    Attributes
+    ----------
+    frame : all rows, without the site column; those of natural sites in the study's order, with
+        the columns of the dictionary and the outcome.
+    site : each row's natural site, or None where sites are made by a split.
+    dictionary, outcome : what is known about the columns.
+    n_sites : into how many sites a split divides the rows.
+    description, licence : of the source, for the report.
+    flow : from rows read to rows analysed, over all sites and at each natural one.
+    fates : natural sites that do not take part by themselves.
+    units : what is said of sites whose units seem to differ, and are accepted.
+    digests : of the rows of each natural site, a part in the draw of its blind rows.
+    lacks : columns that the table of a natural site does not have.
+    """
+
+    frame: pd.DataFrame
+    site: Array | None
+    dictionary: Dictionary
+    outcome: Outcome | None
+    n_sites: int
+    description: str
+    licence: str
+    flow: tuple[Stage, ...] = ()
+    fates: Mapping[str, Fate] = field(default_factory=dict[str, Fate])
+    units: tuple[str, ...] = ()
+    digests: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    lacks: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+
+    def of_site(self, site: str) -> pd.DataFrame:
+        """Return the rows of a natural site, as it has them."""
+        assert self.site is not None
+        rows = self.frame[self.site == site].reset_index(drop=True)
+        return rows.drop(columns=list(self.lacks.get(site, ())))
+
+    @property
+    def mark(self) -> int:
+        """A checksum of all rows, so that a resumed run notices other data."""
+        hashed = pd.util.hash_pandas_object(self.frame, index=False).to_numpy()
+        mark = zlib.crc32(hashed.tobytes())
+        sites = "" if self.site is None else "\n".join(map(str, self.site))
+        return zlib.crc32(sites.encode(), mark)
+
+
+def load(plan: Plan, data: Any = None) -> Table:
+    """Read and check a study's data.
+
+    Parameters
+    ----------
+    data : stands in for the source: a frame in memory, or a mapping from site names to frames.
+
+    Raises
+    ------
+    DataError : no such file or column, an impossible time or event, a site without events.
+    """
+    found = opened(plan, data)
+    if plan.privacy.dp is not None and found.drafted:
+        raise DataError(
+            f"{plan.source}: a private fit scales by a dictionary's ranges and levels, and there "
+            f"is none. Name one as data.dictionary; 'fedcohort init' drafts it, and "
+            f"'usual: [low, high]' of each number is for you to fill in."
+        )
+    source, dictionary, outcome = found.source, found.dictionary, found.outcome
+    known = with_outcome(dictionary, outcome)
+    aside = plan.task in ASIDE
+    plan.units.check(known.variables)
+    units = checks.check_sheets(
+        found.sheets, outcome, known, natural=found.natural, eventless=aside, accepted=plan.units
+    )
+    if aside:
+        dictionary = _without_marked(dictionary, found.marked, outcome)
+    frame, site = _rows(plan, source)
+    frame, site, flow = exclude(frame, site, outcome, plan.exclude, plan.source, found.fates)
+    if not dictionary.features(outcome):
+        raise DataError(
+            f"{plan.source}: no column is left to predict from; identifiers, dates, free text and "
+            f"the outcome cannot be used."
+        )
+    _check_roles(plan, dictionary, outcome)
+    natural = _natural(plan, site)
+    n_sites = plan.n_sites or natural
+    _enough(plan, frame, None if aside else outcome, n_sites)
+    if plan.horizon is not None and isinstance(outcome, Survival):
+        times = np.asarray(frame[outcome.time], float)
+        asked = plan.horizon.within(dictionary, outcome)
+        horizon.check(asked, plan.horizon.text, times, plan.min_cell, plan.source)
+    table = Table(
+        frame, site, dictionary, outcome, n_sites, source.description, source.licence, flow,
+        found.fates, tuple(units),
+    )  # fmt: skip
+    return table if site is None else _by_site(plan, table, source, found.fates)
+
+
+def _by_site(plan: Plan, table: Table, source: sources.Source, fates: Mapping[str, Fate]) -> Table:
+    """Return a table of natural sites with each one's rows in the study's order, site by site."""
+    site = table.site
+    assert site is not None
+    known = with_outcome(table.dictionary, table.outcome).variables
+    names = [str(s) for s in np.unique(site)]
+    had = {s: set(table.frame.columns) for s in names}
+    if isinstance(source.frames, dict):
+        became = {s: fate.to for s, fate in fates.items()}
+        had = {
+            s: set().union(*(f.columns for t, f in source.frames.items() if became.get(t, t) == s))
+            for s in names
+        }
+    frame = table.frame[[c for c in known if c in table.frame.columns]]
+    table = replace(
+        table, frame=frame, lacks={s: frozenset({*frame.columns} - had[s]) for s in names}
+    )
+    order: list[Array] = []
+    digests: dict[str, bytes] = {}
+    for name in names:
+        own = table.of_site(name)
+        at = own_order(own, plan.seed)
+        order.append(np.flatnonzero(site == name)[at])
+        digests[name] = digest(own.iloc[at], plan.seed)
+    rows = np.concatenate(order)
+    ordered = table.frame.iloc[rows].reset_index(drop=True)
+    return replace(table, frame=ordered, site=site[rows], digests=digests)
+
+
+def _without_marked(
+    dictionary: Dictionary, marked: tuple[str, ...], outcome: Outcome | None
+) -> Dictionary:
+    """Return a dictionary without the columns of an outcome that the study did not name.
+
+    Groups that were made from an outcome would tell of it, and seem to predict it.
+    """
+    named = () if outcome is None else outcome.columns
+    for name in marked:
+        dictionary = dictionary if name in named else without(dictionary, name)
+    return dictionary
+
+
+def _check_roles(plan: Plan, dictionary: Dictionary, outcome: Outcome | None) -> None:
+    """Check the columns that arms name as settings.
+
+    Raises
+    ------
+    DataError : an arm's offset or weights is no column of numbers, or its strata none of levels.
+    """
+    for arm in plan.arms:
+        roles = {role: str(arm.settings.get(role, "")) for role in ("offset", "weights")}
+        try:
+            check_roles(dictionary, outcome, **roles)
+            strata_levels(dictionary, outcome, str(arm.settings.get("strata", "")))
+        except SettingError as error:
+            raise DataError(f"arm {arm.name!r}: {error}") from None
+
+
+def _rows(plan: Plan, source: sources.Source) -> tuple[pd.DataFrame, Array | None]:
+    """Return all rows in one table without its site column, and each row's natural site."""
+    frames = source.frames
+    if isinstance(frames, dict):
+        names = np.array(sorted(frames), object)
+        site = np.repeat(names, [len(frames[s]) for s in names])
+        return pd.concat([frames[s] for s in names], ignore_index=True), site
+    if plan.site_column is None:
+        return frames, None
+    site = site_names(frames, plan.site_column, plan.source)
+    return frames.drop(columns=[plan.site_column]), site
+
+
+def _natural(plan: Plan, site: Array | None) -> int:
+    """Return the number of natural sites, each of which has a name and rows to train on."""
+    if site is None:
+        return 0
+    names, rows = np.unique(site, return_counts=True)
+    for name, n in zip(names, rows, strict=True):
+        if not (0 < len(name) <= LONGEST_NAME and str(name).isprintable()):
+            raise DataError(
+                f"{plan.source}: a site's name must be text of 1 to {LONGEST_NAME} printable "
+                f"characters; look at the site's column or files."
+            )
+        if n * (1 - plan.test_fraction) < 1:
+            raise DataError(
+                f"{plan.source}: site {str(name)!r} may be left without rows to train on, after "
+                f"{plan.test_fraction:.0%} of {n} were set aside; raise data.sites.min_rows."
+            )
+    return len(names)
+
+
+def _enough(plan: Plan, frame: pd.DataFrame, outcome: Outcome | None, n_sites: int) -> None:
+    """Check that there are rows for training at every site, and for the test with events.
+
+    Raises
+    ------
+    DataError : too few rows, or events, or of one of two classes, or values that are all equal.
+    """
+    n, aside = len(frame), f"{plan.test_fraction:.0%}"
+    if n * (1 - plan.test_fraction) < 2 * n_sites:
+        raise DataError(
+            f"{plan.source}: {n} rows are too few for {n_sites} sites after {aside} were set aside "
+            f"for the test; use fewer sites."
+        )
+    if isinstance(outcome, Survival):
+        events = int((np.asarray(frame[outcome.event], float) > 0).sum())
+        if min(plan.test_fraction, 1 - plan.test_fraction) * events < 1:
+            raise DataError(
+                f"{plan.source}: {events} events are too few to have one among the training rows "
+                f"and one among the test rows, when {aside} are set aside."
+            )
+    if isinstance(outcome, Binary):
+        counts = frame[outcome.y].value_counts()
+        if len(counts) < 2:
+            raise DataError(
+                f"{plan.source}: column {outcome.y!r} has one level in all {n} rows, and a class "
+                f"to predict has two. Check how it is coded, or name another 'outcome'."
+            )
+        if min(plan.test_fraction, 1 - plan.test_fraction) * counts.min() < 1:
+            raise DataError(
+                f"{plan.source}: {counts.min()} rows of one level of {outcome.y!r} are too few to "
+                f"have one among the training rows and one among the test rows, when {aside} are "
+                f"set aside."
+            )
+    if isinstance(outcome, (Continuous, Count)):
+        if frame[outcome.y].nunique() < 2:
+            raise DataError(
+                f"{plan.source}: column {outcome.y!r} has one value in all {n} rows, so there is "
+                f"nothing to predict. Name another 'outcome'."
+            )
+        if n * plan.test_fraction < (least := fewest(plan.min_cell)):
+            raise DataError(
+                f"{plan.source}: {aside} of {n} rows are fewer than {least}, too few to judge "
+                f"predictions by; set more aside (evaluate.test_fraction)."
+            )
+
+
+def seed_of(plan: Plan, repeat: int) -> int:
+    """Return the seed that all draws of one repeat derive from."""
+    return int(np.random.SeedSequence((plan.seed, repeat)).generate_state(1)[0])
+
+
+@dataclass(frozen=True)
+class Laid:
+    """One repeat of one scenario: the sites' training tables, and the blind test rows.
+
+    Attributes
+    ----------
+    test_rows : where the test rows stand in the study's table.
+    test_site : each test row's natural site, or None.
+    """
+
+    problem: Problem
+    test: pd.DataFrame
+    test_rows: Array
+    test_site: Array | None
+
+
+def test_rows(plan: Plan, table: Table, repeat: int) -> Array:
+    """Return which rows of the table (n,) are the blind ones of one repeat; none of `FINAL`."""
+    if repeat == FINAL:
+        return np.zeros(len(table.frame), bool)
+    by = None if plan.task in ASIDE else table.outcome  # no part of a fit depends on it
+    if table.site is None:
+        rng = np.random.default_rng((plan.seed, repeat, 0x7465))
+        return stratified(strata(table.frame, by), plan.test_fraction, rng)
+    mask = np.zeros(len(table.frame), bool)
+    for name, rows in table.digests.items():
+        mask[table.site == name] = own_blind(
+            table.of_site(name),
+            by,
+            site=name,
+            digest=rows,
+            seed=plan.seed,
+            repeat=plan.drawn_of(repeat),
+            fraction=plan.test_fraction,
+        )
+    return mask
+
+
+def drawn(plan: Plan, table: Table) -> Array:
+    """Return how often each row of the table occurs in each draw of the bootstrap, (B, rows).
+
+    The draws are the same for every arm, scenario and repeat, so that differences are paired.
+    """
+    rng = np.random.default_rng((plan.seed, 0x626F6F74))
+    return resampled.multiplicities(len(table.frame), plan.draws, rng)
+
+
+def _views(table: Table) -> dict[str, list[str]]:
+    """Return the columns of each view, in order, but for the outcome's, which every site has."""
+    taken = () if table.outcome is None else table.outcome.columns
+    known = table.dictionary.variables.values()
+    return columns_by_view(v for v in known if v.name not in taken)
+
+
+def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
+    """Divide the rows of one repeat: test rows first, the training rows over the sites."""
+    mask = test_rows(plan, table, repeat)
+    train = table.frame[~mask].reset_index(drop=True)
+    if scenario.rule == "natural":
+        assert table.site is not None
+        site = table.site[~mask]
+        frames = {
+            str(s): train[site == s].reset_index(drop=True).drop(columns=list(table.lacks[str(s)]))
+            for s in np.unique(site)
+        }
+        patients = {str(s): int((table.site == s).sum()) for s in np.unique(site)}
+    else:
+        patients = {}  # the blind rows are no site's
+        frames = partition(
+            train,
+            scenario.rule,
+            table.n_sites,
+            seed_of(plan, repeat),
+            table.outcome,
+            views=_views(table),
+            **scenario.options,
+        )
+    if any(arm.scope == "sites" for arm in plan.arms):
+        checked_secure(plan.privacy.secure, len(frames))
+    check_sites(plan, len(frames))
+    for arm in (arm for arm in plan.arms if arm.scope == "sites"):
+        method = registry.find(arm.method)
+        check_visible(plan.privacy.secure, method, method.configure(arm.configured()))
+        if plan.privacy.dp is not None:
+            rows = {name: len(frame) for name, frame in frames.items()}
+            try:
+                private.check_tables(
+                    method, arm.configured(), plan.privacy.dp, table.dictionary, table.outcome,
+                    rows, patients,
+                )  # fmt: skip
+            except InputError as error:
+                raise DataError(f"arm {arm.name!r}: {error}") from None
+    if plan.availability is not None:
+        plan.availability.of(list(frames), plan.quorum, plan.seed)
+    problem = Problem(
+        frames,
+        table.dictionary,
+        table.outcome,
+        plan.min_cell,
+        plan.quorum,
+        secure=plan.privacy.secure,
+        dp=plan.privacy.dp,
+        patients=patients,
+        scenario=scenario.name,
+        availability=plan.availability,
+    )
+    problem = problem.aside_of(plan.task) if plan.task in ASIDE else problem
+    natural = scenario.rule == "natural" and table.site is not None
+    return Laid(
+        problem,
+        table.frame[mask].reset_index(drop=True),
+        np.flatnonzero(mask),
+        table.site[mask] if natural and table.site is not None else None,
+    )

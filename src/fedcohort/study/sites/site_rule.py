@@ -1,0 +1,164 @@
+"""Which natural sites take part in a study: those of rows and events enough, and not left out.
+
+`data.exclude` may leave sites out by name. Of the others, a site with fewer rows than
+`data.sites.min_rows`, or fewer events than `data.sites.min_events`, is left out (`small: drop`), or
+put together with the other such sites as one site, `JOINED` (`small: join`). Where these are too
+small even together, they are left out. Rows count after the rows that `data.exclude` leaves out.
+
+Over a network each site looks at its own rows (`at_site.table`), and nothing can be joined there.
+
+Revealed: names of sites, and which limit each is below; no count.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.outcome import Binary, Outcome, Survival
+from fedcohort.data.prepare.encode import column_of
+from fedcohort.protocol import DataError
+from fedcohort.report import words
+
+#: What can become of sites that are too small.
+DROP, JOIN = "drop", "join"
+#: What sites are called that take part together; Table 1 has a column of another name for sites
+#: that it shows together (`describe.OTHERS`), and this one may well have the most rows of all.
+JOINED = "small hospitals"
+#: Why a site is left out that `data.exclude` names.
+NAMED = "a name in data.exclude"
+
+
+@dataclass(frozen=True)
+class SiteRule:
+    """What a site needs to take part.
+
+    Attributes
+    ----------
+    min_rows, min_events : rows analysed, and events; of a yes/no outcome, rows of the rarer class.
+    small : `DROP` or `JOIN`.
+    excluded : sites that `data.exclude` names.
+    """
+
+    min_rows: int = 2
+    min_events: int = 0
+    small: str = DROP
+    excluded: tuple[str, ...] = ()
+
+    def why(self, rows: int, events: int | None) -> str:
+        """Return which limit a site with so many rows and events is below; "" if none.
+
+        events : None where the outcome has none.
+        """
+        if rows < self.min_rows:
+            return f"fewer than {self.min_rows} rows"
+        if events is None or events >= self.min_events:
+            return ""
+        return "no event" if self.min_events == 1 else f"fewer than {self.min_events} events"
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What becomes of a site that does not take part by itself: its new name, or None, and why."""
+
+    to: str | None
+    why: str
+
+
+def events_of(frame: pd.DataFrame, outcome: Outcome | None) -> Array | None:
+    """Return 1 for each row of a table with the event, or of the last class, 0 for others (n,).
+
+    NaN stands where the outcome is neither; None where it has no events.
+    """
+    if isinstance(outcome, Survival):
+        event = pd.to_numeric(column_of(frame, outcome.event), errors="coerce").to_numpy(float)
+        return np.where(np.isin(event, (0.0, 1.0)), event, np.nan)
+    if isinstance(outcome, Binary):
+        column = column_of(frame, outcome.y)
+        classes = sorted(column.dropna().astype(str).unique())
+        known = (column.astype(str) == classes[-1]) * 1.0 if classes else column * np.nan
+        return np.where(column.isna(), np.nan, known)
+    return None
+
+
+def _reasons(found: Mapping[str, Fate]) -> str:
+    """Return how many sites there are of each reason: names may be patients' and no sites'."""
+    n = Counter(f.why for f in found.values())
+    return ", ".join(f"{k} {'has' if k == 1 else 'have'} {why}" for why, k in n.items())
+
+
+def counts(frame: pd.DataFrame, outcome: Outcome | None) -> tuple[int, int | None]:
+    """Return how many rows a table has, and how many events; None where these are not known."""
+    return _counts(np.ones(len(frame), bool), events_of(frame, outcome), outcome)
+
+
+def fates(
+    rule: SiteRule, site: Array, event: Array | None, stays: Array, outcome: Outcome | None
+) -> dict[str, Fate]:
+    """Return the sites that do not take part by themselves, by name.
+
+    Parameters
+    ----------
+    site : each row's natural site (n,).
+    event : (n,), see `events_of`.
+    stays : (n,) the rows that `data.exclude` leaves.
+
+    Raises
+    ------
+    DataError : `data.exclude` names a site that there is not, or no site is left.
+    """
+    names = [str(s) for s in np.unique(site)]
+    if event is not None and not (event[stays] > 0).any():
+        event = None  # the checks say so: it is no site's fault
+    if unknown := [s for s in rule.excluded if s not in names]:
+        raise DataError(
+            f"data.exclude names the site {unknown[0]!r}, which has no row. Check how it is "
+            f"written; sites are {', '.join(map(repr, names[:6]))}{', …' * (len(names) > 6)}."
+        )
+    found = {s: Fate(None, NAMED) for s in rule.excluded}
+    for name in (s for s in names if s not in found):
+        if why := rule.why(*_counts(stays & (site == name), event, outcome)):
+            found[name] = Fate(None, why)
+    few = [s for s, f in found.items() if f.why != NAMED]
+    if rule.small == JOIN and few:
+        one = stays & np.isin(site, [*few, JOINED])
+        why = rule.why(*_counts(one, event, outcome))
+        for name in few:
+            found[name] = Fate(None if why else JOINED, found[name].why)
+    if all(s in found and found[s].to is None for s in names):
+        raise DataError(
+            f"no site is left of {len(names)}: {_reasons(found)}. Lower data.sites.min_rows or "
+            f"min_events, or name the column of the sites."
+        )
+    return found
+
+
+def _counts(rows: Array, event: Array | None, outcome: Outcome | None) -> tuple[int, int | None]:
+    """Return how many `rows` (n,) there are, and how many events; None where one is not known."""
+    n = int(rows.sum())
+    if event is None or np.isnan(event[rows]).any():
+        return n, None
+    events = int(event[rows].sum())
+    return n, min(events, n - events) if isinstance(outcome, Binary) else events
+
+
+def moved(site: Array, found: Mapping[str, Fate]) -> tuple[Array, Array]:
+    """Return which rows (n,) stay, and each row's site (n,) after sites were joined."""
+    out = np.isin(site, [s for s, f in found.items() if f.to is None])
+    names = {s: f.to for s, f in found.items() if f.to is not None}
+    return ~out, np.array([names.get(s, s) for s in site], object)
+
+
+def told(found: Mapping[str, Fate]) -> str:
+    """Return the sites that do not take part by themselves, by reason, in words; "" for none."""
+    return words.sites_left_out(listed(found))
+
+
+def listed(found: Mapping[str, Fate]) -> list[dict[str, str | None]]:
+    """Return a row for each such site, as results.json has them: site, why, to."""
+    return [{"site": s, "why": f.why, "to": f.to} for s, f in found.items()]
