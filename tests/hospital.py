@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fedcohort.network.kits import Kit, Network
-from fedcohort.network.node import Node
+from fedcohort.network.kits.make import Kit, Network
+from fedcohort.network.node.node import Node
 from fedcohort.network.study_offer import Offer, offer
 from fedcohort.protocol import registry
 from fedcohort.protocol.arguments import Parcel

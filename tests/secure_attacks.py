@@ -12,18 +12,9 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedcohort.protocol.errors import Refused
-from fedcohort.secure import (
-    Context,
-    Gathering,
-    Layout,
-    Member,
-    ThresholdRule,
-    digest,
-    encode,
-    keystream,
-    shares,
-)
-from fedcohort.secure.messages import Asked, Ballot, Roll, Survivors, slot_text
+from fedcohort.secure import Context, Gathering, Layout, Member, ThresholdRule, digest, encode
+from fedcohort.secure.arithmetic import keystream, shares
+from fedcohort.secure.exchange.messages import Asked, Ballot, Roll, Survivors, slot_text
 from secure_cases import IDENTITIES, a_context, prepared, some_members
 
 

@@ -18,10 +18,10 @@ from fedcohort.secure import (
     digest,
     encode,
     error,
-    exchange,
     prepare,
 )
-from fedcohort.secure.exchange import STAGES
+from fedcohort.secure.exchange import rehearse as exchange
+from fedcohort.secure.exchange.rehearse import STAGES
 
 IDENTITIES = [Identity.new() for _ in range(8)]
 

@@ -16,9 +16,9 @@ from sklearn.metrics import adjusted_mutual_info_score, calinski_harabasz_score
 
 from fedcohort.arrays import Array
 from fedcohort.metrics import clusters
-from fedcohort.metrics.concordance import harrell
-from fedcohort.metrics.kaplan_meier import group_leavers
-from fedcohort.metrics.log_rank import log_rank
+from fedcohort.metrics.survival.concordance import harrell
+from fedcohort.metrics.survival.kaplan_meier import group_leavers
+from fedcohort.metrics.survival.log_rank import log_rank
 from fedcohort.protocol import Federation, registry
 
 sys.path.append(str(Path(__file__).parents[1] / "d62_survival"))

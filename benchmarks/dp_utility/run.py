@@ -33,7 +33,7 @@ from sklearn.metrics import roc_auc_score
 
 import fedcohort as fc
 from fedcohort.data.split.partition import partition
-from fedcohort.metrics.concordance import harrell
+from fedcohort.metrics.survival.concordance import harrell
 
 sys.path.append(str(Path(__file__).parents[1] / "d62_survival"))
 import tables

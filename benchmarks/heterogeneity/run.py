@@ -31,10 +31,11 @@ from fedcohort.models.network import Mlp, initial
 from fedcohort.protocol import Method, Task
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
-from fedcohort.training import heterogeneity, strategies
-from fedcohort.training.plan import Plan
-from fedcohort.training.schedule import Schedule
-from fedcohort.training.server import Server, fedavg
+from fedcohort.training import heterogeneity
+from fedcohort.training.networks import strategies
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Schedule
+from fedcohort.training.networks.server import Server, fedavg
 
 P = 5
 #: Models: loss, hidden units.

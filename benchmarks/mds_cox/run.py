@@ -16,7 +16,7 @@ import numpy as np
 
 import fedcohort as fc
 from fedcohort.data.split.partition import partition
-from fedcohort.metrics.concordance import harrell
+from fedcohort.metrics.survival.concordance import harrell
 
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "d62_survival")]
 import tables

@@ -24,7 +24,7 @@ from pathlib import Path
 import psutil
 
 from fedcohort.engines.flare import Hub, Spoke
-from fedcohort.network.kits import Kit, Network
+from fedcohort.network.kits.make import Kit, Network
 
 CALLS = {64: 300, 2**20: 60, 8 * 2**20: 15}
 WARM_UP = 3

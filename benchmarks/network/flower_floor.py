@@ -24,7 +24,7 @@ from pathlib import Path
 import psutil
 
 from fedcohort.engines import flower
-from fedcohort.network.kits import Kit, Network
+from fedcohort.network.kits.make import Kit, Network
 
 CALLS = {64: 100, 2**20: 30, 8 * 2**20: 10}
 WARM_UP = 3

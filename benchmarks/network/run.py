@@ -35,7 +35,7 @@ import yaml
 from echo import echo, remember
 
 from fedcohort.network import engines
-from fedcohort.network.kits import Kit
+from fedcohort.network.kits.make import Kit
 from fedcohort.runtime.remote import remote
 from fedcohort.secure.channel import Caller
 from fedcohort.secure.trust import Trust

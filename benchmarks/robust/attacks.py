@@ -24,7 +24,7 @@ from fedcohort.protocol.wire import decode
 from fedcohort.runtime.calls import Request, reply_bytes
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.local import LocalTransport
-from fedcohort.runtime.reply_store import Answers
+from fedcohort.runtime.site.reply_store import Answers
 from loopback import LoopbackLine
 
 #: What no honest site can say: to be rejected by name.
@@ -192,7 +192,7 @@ def federation(
         fed = Coordinator(transport, quorum=0.5, secure="false")
         return fed, lambda: transport.told if lies else 0
     from fedcohort.runtime.remote import remote
-    from fedcohort.runtime.site_end import SiteEnd
+    from fedcohort.runtime.site.site_end import SiteEnd
 
     told: list[int] = []
     ends: dict[str, Callable[[bytes], bytes]] = {}

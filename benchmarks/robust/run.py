@@ -23,9 +23,9 @@ from attacks import federation, sample, sites_of, some
 from scipy import stats
 
 from fedcohort.algorithms.deepcox import METHOD
-from fedcohort.metrics.concordance import harrell
+from fedcohort.metrics.survival.concordance import harrell
 from fedcohort.protocol import FedcohortError, Task, updates
-from fedcohort.training import strategies
+from fedcohort.training.networks import strategies
 
 ATTACKS = ("none", "label flip", "sign flip", "scaled x10", "scaled x1000", "constant", "nan")
 CENTRES: dict[str, dict[str, Any]] = {

@@ -34,11 +34,11 @@ sys.path.append(str(Path(__file__).parents[1] / "robust"))
 from attacks import IMPOSSIBLE, KINDS, LARGE, PLAUSIBLE, federation, sample, sites_of, some
 
 from fedcohort.algorithms.deepcox import METHOD
-from fedcohort.metrics.concordance import harrell
+from fedcohort.metrics.survival.concordance import harrell
 from fedcohort.models.network import initial, network
 from fedcohort.protocol import FedcohortError, Task
-from fedcohort.training import strategies
-from fedcohort.training.server import RULES
+from fedcohort.training.networks import strategies
+from fedcohort.training.networks.server import RULES
 
 ITEM = "bad updates: 14 kinds × every strategy"
 TARGET = "all rejected with the site named; the round completes"
@@ -74,7 +74,7 @@ def fit(case: str, fed: Any, test: Any = TEST) -> float:
     adagrad = case == "fedadagrad"
     config = METHOD.configure({**given, "strategy": "fedadam"} if adagrad else given)
     names = tuple(f"x{i}" for i in range(TABLE.x.shape[1]))
-    if adagrad:  # a rule of `training.server` that DeepCox does not offer
+    if adagrad:  # a rule of `training.networks.server` that DeepCox does not offer
         plan = config.plan(len(names))
         theta = initial(plan.network, 0)
         course = strategies.averaging(

@@ -31,7 +31,7 @@ from sheet import forget_peak, main, megabytes
 
 import toys
 from fedcohort.network import requests
-from fedcohort.network.kits import Kit
+from fedcohort.network.kits.make import Kit
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.arguments import Arguments, Parcel
 from fedcohort.protocol.errors import FedcohortError, Refused
@@ -47,13 +47,13 @@ from fedcohort.runtime.masked.calls import (
     read_said,
     said_bytes,
 )
-from fedcohort.runtime.reply_store import Answers
-from fedcohort.runtime.site_end import SiteEnd
-from fedcohort.secure import messages
+from fedcohort.runtime.site.reply_store import Answers
+from fedcohort.runtime.site.site_end import SiteEnd
+from fedcohort.secure.arithmetic.layout import Layout
 from fedcohort.secure.channel import seal
 from fedcohort.secure.channel.callee import Callee
 from fedcohort.secure.channel.caller import Caller
-from fedcohort.secure.layout import Layout
+from fedcohort.secure.exchange import messages
 from fedcohort.secure.trust import Trust
 from fedcohort.study.file.terms import Terms
 from hospital import Hospital, request

@@ -36,9 +36,9 @@ from sheet import main
 import fedcohort as fc
 from described import Attack, cohort, random_sites
 from fedcohort.audit.linkage import Published, linkage, thin_intervals
-from fedcohort.metrics.kaplan_meier import round_times
-from fedcohort.metrics.shown_curves import shown_at_risk, shown_curve
-from fedcohort.network.cohorts import Cohorts, digests
+from fedcohort.metrics.survival.kaplan_meier import round_times
+from fedcohort.metrics.survival.shown_curves import shown_at_risk, shown_curve
+from fedcohort.network.node.cohorts import Cohorts, digests
 from fedcohort.privacy.disclosure.models import LEAF, may_split
 from fedcohort.protocol import Refused
 from overheard import listen, recovered

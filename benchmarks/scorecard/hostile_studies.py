@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 import numpy as np
 from sheet import forget_peak, main, megabytes
 
-from fedcohort.network.kits import Kit, Network
+from fedcohort.network.kits.make import Kit, Network
 from fedcohort.network.study_offer import offer
 from fedcohort.protocol.wire import decode, encode
 from hospital import Hospital

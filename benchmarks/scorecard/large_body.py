@@ -38,7 +38,7 @@ from sheet import forget_peak, main, megabytes
 
 from fedcohort.engines import tls
 from fedcohort.engines.flower.gate import KEY_HEADER, PEOPLE, PULL, public_key
-from fedcohort.network.kits import Kit
+from fedcohort.network.kits.make import Kit
 from fedcohort.secure.certificates import Certificate
 from network.parties import Parties
 

@@ -30,15 +30,15 @@ from sheet import forget_peak, main, megabytes
 
 from fedcohort.arrays import Array
 from fedcohort.network import engines
-from fedcohort.network.kits import Kit, Network
+from fedcohort.network.kits.make import Kit, Network
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, Summed, summed
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.masked.end import ANY, Keys, SumRule
 from fedcohort.runtime.remote import remote
-from fedcohort.runtime.reply_store import Answers
-from fedcohort.runtime.site_end import SiteEnd
+from fedcohort.runtime.site.reply_store import Answers
+from fedcohort.runtime.site.site_end import SiteEnd
 from fedcohort.secure.channel import Caller
 from fedcohort.secure.context import Identity
 from fedcohort.secure.trust import Trust

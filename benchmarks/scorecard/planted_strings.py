@@ -40,8 +40,8 @@ import pandas as pd
 import yaml
 from sheet import main
 
-from fedcohort.network.lead import fetch, open_folder, submit
-from fedcohort.network.node import Node
+from fedcohort.network.coordinator.lead import fetch, open_folder, submit
+from fedcohort.network.node.node import Node
 from hospital import Hospital
 from network.hall import Hall
 from network.parties import SAMPLES, SITES, shares

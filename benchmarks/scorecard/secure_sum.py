@@ -18,7 +18,7 @@ from sheet import main
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-from fedcohort.secure.exchange import STAGES
+from fedcohort.secure.exchange.rehearse import STAGES
 from secure_cases import outcome
 
 ITEM = "secure sum, property-based: n 3 to 7, dropouts at 5 stages"

@@ -41,7 +41,7 @@ from fedcohort.secure import (
     prepare,
     zeros,
 )
-from fedcohort.secure.messages import FEWEST
+from fedcohort.secure.exchange.messages import FEWEST
 
 SLOTS = 4
 

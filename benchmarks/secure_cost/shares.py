@@ -20,8 +20,8 @@ from typing import Any
 from Crypto.Protocol.SecretSharing import Shamir
 
 from fedcohort.protocol.private import threshold
-from fedcohort.secure import shares
-from fedcohort.secure.keystream import SEED
+from fedcohort.secure.arithmetic import shares
+from fedcohort.secure.arithmetic.keystream import SEED
 
 SLOTS, TIMES = 16, 5
 

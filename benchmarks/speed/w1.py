@@ -4,8 +4,8 @@
 
 plain   modules, autograd through the loss, `torch.optim.Adam`, state dictionaries averaged
 flat    the arithmetic of `fedcohort.training`, as one loop over sites without anything else
-local   `fedcohort.training.strategies.averaging` on the local runtime, ledger and journal on,
-        sums exact (`secure_aggregation: auto`)
+local   `fedcohort.training.networks.strategies.averaging` on the local runtime, ledger and journal
+        on, sums exact (`secure_aggregation: auto`)
 floats  the same with sums of floats (`secure_aggregation: false`)
 """
 
@@ -27,11 +27,11 @@ from fedcohort.models.network import Mlp, initial, network
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
-from fedcohort.training.optimisers import Adam
-from fedcohort.training.plan import Plan
-from fedcohort.training.schedule import Schedule
-from fedcohort.training.server import Server, fedavg
-from fedcohort.training.strategies import STEPS, averaging
+from fedcohort.training.networks.optimisers import Adam
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Schedule
+from fedcohort.training.networks.server import Server, fedavg
+from fedcohort.training.networks.strategies import STEPS, averaging
 
 SITES, ROWS, FEATURES, EPOCHS, RATE, ROUNDS = 8, 190, 70, 5, 0.01, 100
 NET = Mlp(inputs=FEATURES, hidden=(8, 4), activation="tanh", intercept=False)

@@ -6,8 +6,8 @@ FedAvg, float32. The autoencoder is untied: 2.6 million parameters, whose matrix
 
 plain    modules, `torch.optim.SGD`, state dictionaries averaged
 flat     the arithmetic of `fedcohort.training`, as one loop over sites without anything else
-local    `fedcohort.training.strategies.averaging` on the local runtime, ledger and journal on,
-         sums exact (`secure_aggregation: auto`)
+local    `fedcohort.training.networks.strategies.averaging` on the local runtime, ledger and journal
+         on, sums exact (`secure_aggregation: auto`)
 threads  the same with two sites that compute at once, on threads
 """
 
@@ -32,11 +32,11 @@ from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import entropy
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local, one_thread
-from fedcohort.training.optimisers import Momentum
-from fedcohort.training.plan import Plan
-from fedcohort.training.schedule import Schedule
-from fedcohort.training.server import Server, fedavg
-from fedcohort.training.strategies import STEPS, averaging
+from fedcohort.training.networks.optimisers import Momentum
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Schedule
+from fedcohort.training.networks.server import Server, fedavg
+from fedcohort.training.networks.strategies import STEPS, averaging
 
 SITES, ROWS, COLUMNS, BATCH, RATE, ROUNDS = 10, 204, 54, 64, 0.01, 20
 NET = Autoencoder(inputs=COLUMNS, tied=False, output="linear")
@@ -60,7 +60,7 @@ def tables(seed: int = 0) -> dict[str, FeatureTable]:
 
 
 def dealt(site: str, call: int) -> list[Array]:
-    """Return the rows of each batch of a visit, as `fedcohort.training.local` draws them."""
+    """Return the rows of each batch of a visit, as `training.networks.local` draws them."""
     rng = np.random.default_rng(entropy(0, site, call))
     return [np.sort(p) for p in np.array_split(rng.permutation(ROWS), -(-ROWS // BATCH))]
 

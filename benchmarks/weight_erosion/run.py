@@ -42,13 +42,13 @@ from loop import FOLDS, L2, Judged, erode, fold_of, judged, optimum
 from fedcohort.algorithms.weight_erosion import erosion
 from fedcohort.arrays import Array
 from fedcohort.data.tables import LabelledTable, SurvivalTable
-from fedcohort.metrics.concordance import harrell
+from fedcohort.metrics.survival.concordance import harrell
 from fedcohort.models.network import Mlp
 from fedcohort.protocol import FedcohortError, Task, registry
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
+from fedcohort.training.networks.plan import Plan
 from fedcohort.training.personal import PARTED
-from fedcohort.training.plan import Plan
 
 sys.path.append(str(Path(__file__).parents[1]))
 from book import Book

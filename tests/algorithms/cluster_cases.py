@@ -8,7 +8,7 @@ from fedcohort.data.tables import FeatureTable
 from fedcohort.protocol import Task, registry
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
-from fedcohort.training import candidates, how_many, lloyd, seeding
+from fedcohort.training.clusters import candidates, how_many, lloyd, seeding
 
 STEPS = (*lloyd.STEPS, *seeding.STEPS, *candidates.STEPS, *how_many.STEPS)
 

@@ -18,7 +18,7 @@ from algorithms.autoencoder_cases import (
 from fedcohort.algorithms.autoencoders import program
 from fedcohort.algorithms.autoencoders.steps import Entries
 from fedcohort.protocol import DataError, SettingError
-from fedcohort.training.strategies import averaging
+from fedcohort.training.networks.strategies import averaging
 
 X = holes(factors(40)[0])
 PARTS = split(X, 2)

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from algorithms.cox_cases import fit, public, split
-from fedcohort.metrics.concordance import harrell, uno
+from fedcohort.metrics.survival.concordance import harrell, uno
 
 SITES = [1, 2, 5, 8]
 #: Six printed decimals.

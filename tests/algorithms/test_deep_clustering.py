@@ -19,8 +19,8 @@ from fedcohort.algorithms.deep_clustering.steps import look_at_columns
 from fedcohort.models.network import initial
 from fedcohort.numerics.centroids import nearest
 from fedcohort.protocol import DataError, SiteUnavailable
-from fedcohort.training.lloyd import lloyd
-from fedcohort.training.points import placed
+from fedcohort.training.clusters.lloyd import lloyd
+from fedcohort.training.clusters.points import placed
 
 X, GROUP = groups()
 PARTS = split(X, np.arange(len(X)) % 3)

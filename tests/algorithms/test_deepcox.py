@@ -16,7 +16,7 @@ from fedcohort.protocol.host import Host
 from fedcohort.runtime.absences import Availability
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
-from fedcohort.training.local import train
+from fedcohort.training.networks.local import train
 from fedcohort.training.rows import rows_of
 
 STRATEGIES = ("fedavg", "fedprox", "fedadam", "fedyogi", "sequential", "ensemble", "exact")

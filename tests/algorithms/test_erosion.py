@@ -27,7 +27,7 @@ from fedcohort.protocol import Refused, ReplyRejected, SettingError, VerbRefused
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import entropy
 from fedcohort.runtime.local import local
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks.plan import Plan
 
 SEED, ROUNDS, RATE, L2, BATCH = 5, 12, 0.8, 0.01, 16
 PLAN = Plan(

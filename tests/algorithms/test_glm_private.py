@@ -16,7 +16,7 @@ import fedcohort as fc
 from fedcohort.algorithms.glm import private
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import InputError, NotSupported, Site
-from fedcohort.training import private_products
+from fedcohort.training.linear import private_products
 
 ROUNDING = 1 + 1e-9
 BETA = np.array([1.5, -1.0, 0.5, 0.0])

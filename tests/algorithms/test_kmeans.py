@@ -22,8 +22,8 @@ from fedcohort.algorithms.kmeans.program import first_levels, groups_of, modes_o
 from fedcohort.data.tables import FeatureTable
 from fedcohort.protocol import DataError, SettingError, Task, registry
 from fedcohort.protocol.host import Host
-from fedcohort.training.lloyd import lloyd
-from fedcohort.training.points import Space
+from fedcohort.training.clusters.lloyd import lloyd
+from fedcohort.training.clusters.points import Space
 
 
 def test_on_iris_the_clusters_are_scikit_learns():

@@ -18,11 +18,11 @@ from fedcohort.models.objectives import Reconstruction
 from fedcohort.models.stacking import lower, pairs
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
-from fedcohort.training import strategies
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks import strategies
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Schedule
+from fedcohort.training.networks.server import Server, fedavg
 from fedcohort.training.robust import Aggregation
-from fedcohort.training.schedule import Schedule
-from fedcohort.training.server import Server, fedavg
 
 DIGITS = load_digits().data[:150] / 16.0
 NET = Autoencoder(inputs=64, widths=(20, 12, 4), tied=False, output="linear")

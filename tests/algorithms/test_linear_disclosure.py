@@ -29,7 +29,7 @@ from fedcohort.protocol import NothingToLearn, Refused, SettingError, SiteUnavai
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import Site
 from fedcohort.runtime.local import local
-from fedcohort.training.cross_products import products, telling
+from fedcohort.training.linear.cross_products import products, telling
 
 
 def ones(n, k, seed=0):

@@ -18,8 +18,8 @@ from fedcohort.algorithms.linear import private
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import DataError, InputError, NotSupported, Site
 from fedcohort.study.study import Study
-from fedcohort.training import private_products
-from fedcohort.training.private_products import Told, unpacked
+from fedcohort.training.linear import private_products
+from fedcohort.training.linear.private_products import Told, unpacked
 
 ROUNDING = 1 + 1e-9
 METHODS = ["ridge", "lasso", "elastic_net"]

@@ -23,7 +23,7 @@ from fedcohort.algorithms.multiview_ppca.private import (
 )
 from fedcohort.data.read.simulated_views import multiview
 from fedcohort.privacy.statistics import crossed
-from fedcohort.training.private_products import unpacked
+from fedcohort.training.linear.private_products import unpacked
 
 OF = np.repeat([0, 1, 2], [4, 2, 3])
 values = st.floats(-1e6, 1e6) | st.just(float("nan"))

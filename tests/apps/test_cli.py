@@ -277,7 +277,8 @@ def test_help_starts_fast_and_loads_no_numeric_library(tmp_path):
 def test_a_lead_s_a_node_s_and_a_study_s_process_load_what_they_use_alone(tmp_path):
     code = (
         "import sys\n"
-        "import fedcohort.apps.deploying, fedcohort.network.coordinator, fedcohort.network.node\n"
+        "import fedcohort.apps.deploying, fedcohort.network.coordinator.coordinator\n"
+        "import fedcohort.network.node.node\n"
         "import fedcohort.study.run.runner\n"
         "slow = {'sklearn', 'scipy.stats', 'scipy.optimize', 'scipy.sparse', 'torch', 'altair'}\n"
         "print(slow & set(sys.modules))"

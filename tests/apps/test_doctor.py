@@ -12,9 +12,10 @@ import pytest
 
 from fedcohort.apps import doctor
 from fedcohort.apps.cli import app
-from fedcohort.network import engines, rollback, service
-from fedcohort.network.kits import Network
-from fedcohort.network.rollback import Rollback
+from fedcohort.network import engines, service
+from fedcohort.network.kits.make import Network
+from fedcohort.network.node import rollback
+from fedcohort.network.node.rollback import Rollback
 from fedcohort.network.service import Note
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.secure import certificates
@@ -141,7 +142,9 @@ def test_two_years_ahead_is_a_wrong_clock_or_an_old_certificate_by_the_coordinat
 
 def test_a_clock_three_hours_ahead_is_told_with_its_bound(hall, monkeypatch):
     real = time.time
-    monkeypatch.setattr("fedcohort.network.coordinator.time.time", lambda: real() - 3 * 3600)
+    monkeypatch.setattr(
+        "fedcohort.network.coordinator.coordinator.time.time", lambda: real() - 3 * 3600
+    )
     good, text = of_north(hall)
     assert not good
     assert "WRONG  clock" in text

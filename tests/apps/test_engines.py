@@ -111,7 +111,7 @@ def test_a_runtime_whose_engine_is_not_installed_is_one_line(folder, runtime, go
 
 @pytest.mark.parametrize(("engine", "gone"), [("flare", "nvflare"), ("flower", "flwr")])
 def test_kits_of_one_engine_meet_one_line_with_the_other(tmp_path, engine, gone):
-    from fedcohort.network.kits import Network
+    from fedcohort.network.kits.make import Network
 
     network = Network.new(tmp_path / "net", sites=("a",), engine=engine)
     (tmp_path / "study.yaml").write_text(json.dumps(STUDY))

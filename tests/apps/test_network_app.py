@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from fedcohort.network.kits import Kit
+from fedcohort.network.kits.make import Kit
 from in_process import command
 
 

@@ -12,8 +12,8 @@ import time
 import pytest
 
 from fedcohort.apps.cli import app
-from fedcohort.network import decisions
-from fedcohort.network.kits import Kit
+from fedcohort.network.kits.make import Kit
+from fedcohort.network.steward import decisions
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from hospital import STUDY, Hospital
 
@@ -88,7 +88,7 @@ def test_only_this_sites_steward_decides(hospital, capsys):
 
 
 def test_a_steward_of_another_network_decides_nothing(hospital, capsys, tmp_path):
-    from fedcohort.network.kits import Network
+    from fedcohort.network.kits.make import Network
 
     Network.new(tmp_path / "elsewhere", sites=["north"])
     foreign = tmp_path / "elsewhere" / "people" / "steward-north"
@@ -118,7 +118,7 @@ def test_the_budget_is_told_honestly(hospital, capsys):
     ):
         assert line in text
     assert "spends its epsilon and delta for each fit" in text
-    from fedcohort.network.budget import Budget
+    from fedcohort.network.node.budget import Budget
 
     config = hospital.node.config
     store = Budget(hospital.state / "budget.sqlite", config.data.name, config.policy.budget)
@@ -204,8 +204,8 @@ def test_a_running_node_heeds_a_decision_within_a_second(hospital):
 def test_an_expired_certificate_of_a_steward_decides_nothing(hospital):
     from datetime import timedelta
 
-    from fedcohort.network import signatures
-    from fedcohort.network import steward as desks
+    from fedcohort.network.steward import desk as desks
+    from fedcohort.network.steward import signatures
     from fedcohort.secure.certificates import now
     from fedcohort.secure.trust import Trust
 
@@ -304,7 +304,7 @@ def a_year_and_a_half_later(monkeypatch):
     """Let it be a day on which no certificate of the network is good."""
     from datetime import timedelta
 
-    from fedcohort.network import kit
+    from fedcohort.network.kits import kit
     from fedcohort.secure.certificates import now
 
     later = lambda: now() + timedelta(days=500)  # noqa: E731

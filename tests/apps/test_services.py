@@ -21,8 +21,8 @@ from fedcohort.apps import node_service, serving
 from fedcohort.apps.node_service import Watch
 from fedcohort.apps.serving import Aloud
 from fedcohort.network import service
-from fedcohort.network.kits import Kit, Network
-from fedcohort.network.lead import Away
+from fedcohort.network.coordinator.lead import Away
+from fedcohort.network.kits.make import Kit, Network
 from fedcohort.network.service import Service
 from fedcohort.protocol.errors import InputError, Refused
 from network.wires import free_port

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcohort.audit.linkage import deaths, exact_curve, linkage, published, thin_intervals
-from fedcohort.metrics.kaplan_meier import round_times
-from fedcohort.metrics.shown_curves import shown_at_risk, shown_curve
+from fedcohort.metrics.survival.kaplan_meier import round_times
+from fedcohort.metrics.survival.shown_curves import shown_at_risk, shown_curve
 from fedcohort.protocol.errors import DataError
 
 

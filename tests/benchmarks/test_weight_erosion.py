@@ -19,7 +19,7 @@ from fedcohort.data.tables import LabelledTable
 from fedcohort.models.network import Mlp
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks.plan import Plan
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "weight_erosion"
 SPEC = importlib.util.spec_from_file_location("erosion_loop", FOLDER / "loop.py")

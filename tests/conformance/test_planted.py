@@ -19,8 +19,8 @@ from fedcohort.data import exact, isolation
 from fedcohort.protocol import FedcohortError, registry
 from fedcohort.runtime.absences import Availability
 from fedcohort.runtime.coordinator import Coordinator
-from fedcohort.training import cross_products
 from fedcohort.training.disclosure import FINE, Hidden
+from fedcohort.training.linear import cross_products
 
 #: Every method with its defaults, and by ADMM; one without `data.exact` on one kind of task, as
 #: what it tells does not depend on that.

@@ -7,7 +7,7 @@ import threading
 import time
 
 from fedcohort.engines.flower import Spoke
-from fedcohort.network.kits import Kit
+from fedcohort.network.kits.make import Kit
 
 
 def main(kit: str, slow: bool) -> None:

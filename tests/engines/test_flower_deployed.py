@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("flwr")
 
 from fedcohort.engines.flower import Hub, Spoke
-from fedcohort.network.kits import Kit, Network
+from fedcohort.network.kits.make import Kit, Network
 from fedcohort.protocol.line import Silence
 from network.wires import free_port, until
 

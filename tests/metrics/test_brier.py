@@ -9,8 +9,8 @@ import pytest
 from numpy.testing import assert_allclose
 from sksurv.metrics import brier_score, integrated_brier_score
 
-from fedcohort.metrics.brier import brier, evaluation_times, integrate, integrated_brier
-from fedcohort.metrics.censoring import censoring_of
+from fedcohort.metrics.survival.brier import brier, evaluation_times, integrate, integrated_brier
+from fedcohort.metrics.survival.censoring import censoring_of
 from fedcohort.protocol.errors import DataError
 
 

@@ -8,7 +8,7 @@ from lifelines import KaplanMeierFitter
 from numpy.testing import assert_allclose
 from sksurv.nonparametric import CensoringDistributionEstimator
 
-from fedcohort.metrics.censoring import (
+from fedcohort.metrics.survival.censoring import (
     Curve,
     Leavers,
     censoring,

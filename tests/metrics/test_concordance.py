@@ -14,15 +14,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import roc_auc_score
 from sksurv.metrics import concordance_index_censored, concordance_index_ipcw
 
-from fedcohort.metrics.concordance import (
+from fedcohort.metrics.resampled import harrell as resampled_harrell
+from fedcohort.metrics.resampled import multiplicities
+from fedcohort.metrics.survival.concordance import (
     comparable_pairs,
     count_at_least,
     harrell,
     influence,
     uno,
 )
-from fedcohort.metrics.resampled import harrell as resampled_harrell
-from fedcohort.metrics.resampled import multiplicities
 from fedcohort.protocol.errors import DataError
 
 records = st.lists(

@@ -13,9 +13,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcohort.data.tables import SurvivalTable
-from fedcohort.metrics import federated as f
-from fedcohort.metrics import over_time
-from fedcohort.metrics.brier import brier
 from fedcohort.metrics.calibration import (
     calibration_groups,
     calibration_slope,
@@ -24,9 +21,12 @@ from fedcohort.metrics.calibration import (
     groups_of,
     own_survival,
 )
-from fedcohort.metrics.censoring import censoring, censoring_of, survival, survival_of
-from fedcohort.metrics.concordance import harrell, uno
-from fedcohort.metrics.histogram import auc, concordance, uno_weights
+from fedcohort.metrics.sums import predictions as f
+from fedcohort.metrics.sums.histogram import auc, concordance, uno_weights
+from fedcohort.metrics.survival import over_time
+from fedcohort.metrics.survival.brier import brier
+from fedcohort.metrics.survival.censoring import censoring, censoring_of, survival, survival_of
+from fedcohort.metrics.survival.concordance import harrell, uno
 from fedcohort.protocol.errors import DataError
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.arrays import Array
-from fedcohort.metrics import classification, regression, within_sites
-from fedcohort.metrics import federated_values as f
+from fedcohort.metrics import classification, regression
 from fedcohort.metrics.calibration import calibration_slope, solve_slope
-from fedcohort.metrics.concordance import harrell
+from fedcohort.metrics.sums import values as f
+from fedcohort.metrics.sums import within_sites
+from fedcohort.metrics.survival.concordance import harrell
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
 

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sksurv.metrics import cumulative_dynamic_auc
 
-from fedcohort.metrics.censoring import censoring_of
-from fedcohort.metrics.concordance import harrell, uno
-from fedcohort.metrics.histogram import (
+from fedcohort.metrics.sums.histogram import (
     auc,
     concordance,
     risk_time_counts,
     spread_pairs,
     uno_weights,
 )
+from fedcohort.metrics.survival.censoring import censoring_of
+from fedcohort.metrics.survival.concordance import harrell, uno
 
 
 def edges_between(values):

@@ -12,8 +12,8 @@ from lifelines import KaplanMeierFitter
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 
-from fedcohort.metrics.censoring import Leavers, leavers
-from fedcohort.metrics.kaplan_meier import (
+from fedcohort.metrics.survival.censoring import Leavers, leavers
+from fedcohort.metrics.survival.kaplan_meier import (
     followed,
     group_leavers,
     kaplan_meier,
@@ -21,7 +21,7 @@ from fedcohort.metrics.kaplan_meier import (
     round_time,
     round_times,
 )
-from fedcohort.metrics.shown_curves import shown_at_risk, shown_curve, shown_groups
+from fedcohort.metrics.survival.shown_curves import shown_at_risk, shown_curve, shown_groups
 
 # Remission in weeks under 6-MP: Freireich et al., Blood 21, 1963; + is censored.
 WEEKS = "6 6 6 6+ 7 9+ 10 10+ 11+ 13 16 17+ 19+ 20+ 22 23 25+ 32+ 32+ 34+ 35+".split()

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from lifelines.statistics import multivariate_logrank_test
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedcohort.metrics.censoring import Leavers
-from fedcohort.metrics.kaplan_meier import group_leavers
-from fedcohort.metrics.log_rank import log_rank
+from fedcohort.metrics.survival.censoring import Leavers
+from fedcohort.metrics.survival.kaplan_meier import group_leavers
+from fedcohort.metrics.survival.log_rank import log_rank
 
 # Remission in weeks: Freireich et al., Blood 21, 1963; + is censored.
 MP = "6 6 6 6+ 7 9+ 10 10+ 11+ 13 16 17+ 19+ 20+ 22 23 25+ 32+ 32+ 34+ 35+".split()

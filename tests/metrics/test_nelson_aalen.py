@@ -5,7 +5,7 @@ import pytest
 from lifelines import NelsonAalenFitter
 from numpy.testing import assert_allclose
 
-from fedcohort.metrics.kaplan_meier import nelson_aalen
+from fedcohort.metrics.survival.kaplan_meier import nelson_aalen
 
 
 def test_hazard_and_interval_are_lifelines():

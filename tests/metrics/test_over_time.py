@@ -10,9 +10,9 @@ from numpy.testing import assert_allclose
 from sklearn.metrics import roc_auc_score
 from sksurv.metrics import cumulative_dynamic_auc
 
-from fedcohort.metrics import over_time
-from fedcohort.metrics.brier import brier, evaluation_times
 from fedcohort.metrics.resampled import multiplicities
+from fedcohort.metrics.survival import over_time
+from fedcohort.metrics.survival.brier import brier, evaluation_times
 
 
 def auc_of(train_time, train_event, time, event, risk, times):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedcohort.metrics.concordance import harrell, influence
 from fedcohort.metrics.permutation import drop, permutations
+from fedcohort.metrics.survival.concordance import harrell, influence
 
 
 def cohort(n, rng):

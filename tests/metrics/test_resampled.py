@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedcohort.metrics import brier, calibration, concordance, resampled
-from fedcohort.metrics.censoring import censoring_of
+from fedcohort.metrics import calibration, resampled
 from fedcohort.metrics.intervals import percentile_interval, summarise
+from fedcohort.metrics.survival import brier, concordance
+from fedcohort.metrics.survival.censoring import censoring_of
 from fedcohort.protocol.errors import DataError
 
 TIMES, TAU = np.linspace(0.1, 1.0, 8), 1.1

@@ -20,11 +20,11 @@ from typing import Any
 
 import yaml
 
-from fedcohort.network.coordinator import Coordinator
-from fedcohort.network.kits import Kit, Network
-from fedcohort.network.lead import Office, Status
-from fedcohort.network.node import Node
-from fedcohort.network.policy import Config
+from fedcohort.network.coordinator.coordinator import Coordinator
+from fedcohort.network.coordinator.lead import Office, Status
+from fedcohort.network.kits.make import Kit, Network
+from fedcohort.network.node.node import Node
+from fedcohort.network.node.policy import Config
 from fedcohort.network.study_offer import Offer, offer
 from fedcohort.protocol.line import Answering, Silence
 from fedcohort.secure.channel import Callee

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fedcohort.network.kits import Kit, Network
+from fedcohort.network.kits.make import Kit, Network
 from fedcohort.protocol.line import Silence
 from fedcohort.secure.certificates import Certificate, Key, Role, authority, issue
 from fedcohort.secure.channel import Callee, Caller

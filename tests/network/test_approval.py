@@ -7,12 +7,14 @@ from decimal import Decimal
 
 import pytest
 
-from fedcohort.network import approval, cohorts, decisions, messages
-from fedcohort.network.approval import Facts
-from fedcohort.network.budget import Account, Amount
-from fedcohort.network.earlier import Earlier
-from fedcohort.network.policy import Allowance
-from fedcohort.network.steward import WAITING, Entry
+from fedcohort.network.node import cohorts
+from fedcohort.network.node.budget import Account, Amount
+from fedcohort.network.node.policy import Allowance
+from fedcohort.network.steward import approval, decisions
+from fedcohort.network.steward import details as messages
+from fedcohort.network.steward.approval import Facts
+from fedcohort.network.steward.desk import WAITING, Entry
+from fedcohort.network.steward.earlier import Earlier
 from fedcohort.protocol import registry
 from fedcohort.study.at_site import asking
 from fedcohort.study.at_site.table import SiteTable
@@ -265,7 +267,7 @@ def test_the_page_says_which_earlier_studies_had_these_columns_and_rows_and_what
 
 
 def approval_earlier(hospital, study, columns, marks=()):
-    from fedcohort.network.earlier import earlier
+    from fedcohort.network.steward.earlier import earlier
 
     desk = hospital.node.desk
     return earlier(desk, hospital.state, "patients", study, columns, marks)

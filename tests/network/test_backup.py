@@ -10,14 +10,16 @@ import pytest
 
 from fedcohort.apps.cli import app
 from fedcohort.apps.node_service import Watch
-from fedcohort.network import lead, requests, rollback, runs
-from fedcohort.network.budget import Budget
-from fedcohort.network.lead import Office
-from fedcohort.network.node import Node
-from fedcohort.network.parties import Parties, trouble
-from fedcohort.network.policy import Config
-from fedcohort.network.rollback import Rollback
-from fedcohort.network.runs import Run, Standing
+from fedcohort.network import requests
+from fedcohort.network.coordinator import lead, runs
+from fedcohort.network.coordinator.lead import Office
+from fedcohort.network.coordinator.runs import Run, Standing
+from fedcohort.network.kits.parties import Parties, trouble
+from fedcohort.network.node import rollback
+from fedcohort.network.node.budget import Budget
+from fedcohort.network.node.node import Node
+from fedcohort.network.node.policy import Config
+from fedcohort.network.node.rollback import Rollback
 from fedcohort.protocol.errors import InputError, Refused
 from network.hall import Hall, Spoke
 from network.parties import Parties as Network
@@ -167,7 +169,7 @@ def test_the_coordinator_remembers_the_highest_count_over_restarts(tmp_path):
 
 
 def test_a_study_waits_for_the_first_greeting(hall, monkeypatch):
-    monkeypatch.setattr("fedcohort.network.node.GREETING", 0.05)
+    monkeypatch.setattr("fedcohort.network.node.node.GREETING", 0.05)
     hall.begin("north")
     node: Node = hall.nodes["north"]
     node.greeted = threading.Event()

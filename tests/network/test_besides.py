@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 
 from fedcohort.apps import steward
-from fedcohort.network import lead, replay_guard
-from fedcohort.network.replay_guard import OnDisk
+from fedcohort.network.coordinator import lead
+from fedcohort.network.node import replay_guard
+from fedcohort.network.node.replay_guard import OnDisk
 from fedcohort.protocol.wire import decode
 from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.run.network_runner import run

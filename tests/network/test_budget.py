@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcohort.network import budget as module
-from fedcohort.network.budget import Budget
-from fedcohort.network.policy import Allowance
+from fedcohort.network.node import budget as module
+from fedcohort.network.node.budget import Budget
+from fedcohort.network.node.policy import Allowance
 from fedcohort.protocol.errors import Refused
 
 THREE = Allowance(Decimal(3), Decimal("1e-5"))
@@ -213,8 +213,8 @@ CHILD = """
 import sys
 from decimal import Decimal
 from pathlib import Path
-from fedcohort.network.budget import Budget
-from fedcohort.network.policy import Allowance
+from fedcohort.network.node.budget import Budget
+from fedcohort.network.node.policy import Allowance
 from fedcohort.protocol.errors import Refused
 budget = Budget(Path(sys.argv[1]), "patients", Allowance(Decimal(1000), Decimal(1)))
 for i in range(100000):

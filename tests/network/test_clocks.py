@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import fedcohort
 from fedcohort.network import clocks
 from fedcohort.network.clocks import Offset
-from fedcohort.network.parties import Parties, in_words
+from fedcohort.network.kits.parties import Parties, in_words
 
 
 @given(

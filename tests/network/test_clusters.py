@@ -8,8 +8,8 @@ import sys
 import pytest
 import yaml
 
-from fedcohort.network import lead
-from fedcohort.network.messages import in_words
+from fedcohort.network.coordinator import lead
+from fedcohort.network.steward.details import in_words
 from network.hall import Hall
 from network.reference import differing, in_process, plain
 

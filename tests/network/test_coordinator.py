@@ -10,10 +10,11 @@ import time
 import pytest
 
 from command_line import without_times
-from fedcohort.network import conductor, lead, node, runs
-from fedcohort.network.lead import Status
-from fedcohort.network.signatures import signer
-from fedcohort.network.steward import APPROVED, said_of
+from fedcohort.network.coordinator import conductor, lead, runs
+from fedcohort.network.coordinator.lead import Status
+from fedcohort.network.node import node
+from fedcohort.network.steward.desk import APPROVED, said_of
+from fedcohort.network.steward.signatures import signer
 from fedcohort.protocol import FedcohortError
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.runtime.journal import Journal
@@ -238,7 +239,7 @@ def test_a_study_waits_for_the_steward_and_then_runs(tmp_path):
 
 
 def approve(hall, site, run, decision="approved", reason=""):
-    from fedcohort.network import signatures
+    from fedcohort.network.steward import signatures
 
     kit = hall.kit(f"steward-{site}")
     found = hall.nodes[site].desk

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.network.lead import Status
+from fedcohort.network.coordinator.lead import Status
 from fedcohort.protocol import FedcohortError, Refused, per_site
 from fedcohort.runtime import coordinator
 from network.hall import Hall

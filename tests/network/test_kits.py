@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from fedcohort.network.kits import Kit, Network
+from fedcohort.network.kits.make import Kit, Network
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.secure.certificates import Certificate
 from network.identities import DAY, later

@@ -10,8 +10,8 @@ import json
 import pandas as pd
 import pytest
 
-from fedcohort.network import lead
-from fedcohort.network.messages import in_words
+from fedcohort.network.coordinator import lead
+from fedcohort.network.steward.details import in_words
 from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.run.network_runner import run
 from fedcohort.study.sites.sites import LocalSites

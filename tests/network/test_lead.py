@@ -15,10 +15,11 @@ from rich.console import Console
 from command_line import without_times
 from fedcohort.apps import deploying, following
 from fedcohort.apps.deploying import Detached
-from fedcohort.network import engines, lead, requests
-from fedcohort.network.conductor import Under
-from fedcohort.network.lead import Away, Office, Status
-from fedcohort.network.runs import Run
+from fedcohort.network import engines, requests
+from fedcohort.network.coordinator import lead
+from fedcohort.network.coordinator.conductor import Under
+from fedcohort.network.coordinator.lead import Away, Office, Status
+from fedcohort.network.coordinator.runs import Run
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused, StudyError
 from fedcohort.protocol.line import Silence
 from fedcohort.study.run.runner import Event
@@ -345,7 +346,7 @@ META = {
 
 def test_the_pace_is_that_of_the_fits_since_the_run_was_taken_up(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("fedcohort.network.conductor.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("fedcohort.network.coordinator.conductor.time.monotonic", lambda: now[0])
     under = Under(Run(Path(), "ab", "s", "lead", 1.0, {}))
     assert under.left is None
     under.at(Event(4, 10, "cox", None))  # four were done before

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fedcohort.network.budget import Budget
-from fedcohort.network.lead import Status
+from fedcohort.network.coordinator.lead import Status
+from fedcohort.network.node.budget import Budget
 from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.wire import decode
 from fedcohort.study.at_site.sessions import is_few

@@ -7,8 +7,8 @@ import pytest
 from fedcohort.algorithms.cox import METHOD as COX
 from fedcohort.apps.steward import OWN_STEPS
 from fedcohort.data import prepare
-from fedcohort.network import messages
-from fedcohort.network.messages import _noise as words_of_noise
+from fedcohort.network.steward import details as messages
+from fedcohort.network.steward.details import _noise as words_of_noise
 from fedcohort.protocol import Dp, registry
 from fedcohort.study.at_site import asking
 from fedcohort.study.file.plan import Plan

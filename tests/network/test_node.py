@@ -11,12 +11,13 @@ import pytest
 import fedcohort
 from fedcohort.algorithms.cox import METHOD as COX
 from fedcohort.data import prepare
-from fedcohort.network import decisions, requests, signatures
-from fedcohort.network import steward as desks
-from fedcohort.network.budget import Budget
-from fedcohort.network.kits import Kit
-from fedcohort.network.runs import Standing
-from fedcohort.network.steward import MOST_UNFIT
+from fedcohort.network import requests
+from fedcohort.network.coordinator.runs import Standing
+from fedcohort.network.kits.make import Kit
+from fedcohort.network.node.budget import Budget
+from fedcohort.network.steward import decisions, signatures
+from fedcohort.network.steward import desk as desks
+from fedcohort.network.steward.desk import MOST_UNFIT
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.wire import decode, encode
@@ -416,7 +417,7 @@ def test_an_incompatible_version_is_refused_by_name(hospital):
 
 
 def test_a_study_of_another_network_is_refused(hospital, tmp_path):
-    from fedcohort.network.kits import Network
+    from fedcohort.network.kits.make import Network
 
     Network.new(tmp_path / "elsewhere", sites=["x"])
     foreign = Kit.read(tmp_path / "elsewhere" / "people" / "lead")
@@ -467,7 +468,7 @@ def test_a_request_of_unknown_kind_is_refused(hospital):
 
 
 def test_an_oversized_request_is_refused_before_it_is_read(hospital, monkeypatch):
-    from fedcohort.network import node
+    from fedcohort.network.node import node
 
     monkeypatch.setattr(node, "LARGEST", 1000)
     body = encode({"0": np.zeros(1000)}, {"kind": "call", "run": "0" * 64})
@@ -633,7 +634,7 @@ def test_columns_that_the_study_does_not_name_never_reach_a_step(hospital):
 
 
 def test_nothing_is_opened_before_a_study_is_approved(hospital, monkeypatch):
-    from fedcohort.network import studies
+    from fedcohort.network.node import studies
 
     def never(*_):
         raise AssertionError("the table was opened")

@@ -21,8 +21,8 @@ import pytest
 pytest.importorskip("nvflare")
 
 from fedcohort.network import engines
-from fedcohort.network.kits import Kit
-from fedcohort.network.lead import Office
+from fedcohort.network.coordinator.lead import Office
+from fedcohort.network.kits.make import Kit
 from fedcohort.protocol.errors import Refused
 from network.parties import Parties
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 
-from fedcohort.network.lead import Status
+from fedcohort.network.coordinator.lead import Status
 from network.hall import Hall
 
 #: Steps that a site answers for counts and Table 1, before any fit.

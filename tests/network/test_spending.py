@@ -15,17 +15,17 @@ import pytest
 from fedcohort.algorithms.deepcox import METHOD as DEEPCOX
 from fedcohort.data.prepare import bounded_design
 from fedcohort.models.network import initial
-from fedcohort.network.budget import Budget, Spending
-from fedcohort.network.policy import Allowance
+from fedcohort.network.node.budget import Budget, Spending
+from fedcohort.network.node.policy import Allowance
 from fedcohort.privacy.guard import SiteGuard
 from fedcohort.protocol import Dp, Refused, Release, SiteFailed
 from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.views import mark_of
 from fedcohort.protocol.wire import decode
 from fedcohort.runtime.calls import Seen
-from fedcohort.runtime.reply_store import Answers
+from fedcohort.runtime.site.reply_store import Answers
 from fedcohort.study.run import private
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks.plan import Plan
 from hospital import DICTIONARY, STUDY, Hospital, request
 
 ROUNDS = 3

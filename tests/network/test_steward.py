@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from fedcohort.network import steward as desks
-from fedcohort.network.steward import APPROVED, REFUSED, WAITING, Desk, Noted
+from fedcohort.network.steward import desk as desks
+from fedcohort.network.steward.desk import APPROVED, REFUSED, WAITING, Desk, Noted
 from fedcohort.protocol.errors import InputError, Refused
 
 ONE, TWO, THREE = ("ab" * 32, "ab" * 4 + "cd" * 28, "12" * 32)
@@ -43,7 +43,7 @@ def test_a_desk_in_another_process_sees_a_decision_at_once(tmp_path):
     assert node.decision(ONE) is None
     for n, decision in enumerate([APPROVED, REFUSED, APPROVED]):
         code = (
-            "import sys; from pathlib import Path; from fedcohort.network.steward import Desk;"
+            "import sys; from pathlib import Path; from fedcohort.network.steward.desk import Desk;"
             "Desk(Path(sys.argv[1]), 'net', 'north', None).decide(sys.argv[2], sys.argv[3], 'x')"
         )
         subprocess.run(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from fedcohort.protocol.errors import Refused
 from fedcohort.runtime.exact import SMALL, ExactTotal
 from fedcohort.runtime.masked.local import _encoded
-from fedcohort.secure.layout import WIDE_FIELD, Layout
-from fedcohort.secure.ring import add, decode, encode, zeros
+from fedcohort.secure.arithmetic.layout import WIDE_FIELD, Layout
+from fedcohort.secure.arithmetic.ring import add, decode, encode, zeros
 
 TINY_TO_HUGE = st.floats(-(2.0**230), 2.0**230)
 MODEST = st.floats(-1e6, 1e6)

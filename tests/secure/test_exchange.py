@@ -10,19 +10,9 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from fedcohort.protocol.errors import QuorumLost, Refused
-from fedcohort.secure import (
-    Gathering,
-    InMemory,
-    Layout,
-    add,
-    decode,
-    digest,
-    encode,
-    exchange,
-    zeros,
-)
-from fedcohort.secure.exchange import STAGES
-from fedcohort.secure.messages import (
+from fedcohort.secure import Gathering, InMemory, Layout, add, decode, digest, encode, zeros
+from fedcohort.secure.exchange import rehearse as exchange
+from fedcohort.secure.exchange.messages import (
     Advert,
     Answer,
     Asked,
@@ -34,7 +24,8 @@ from fedcohort.secure.messages import (
     Signed,
     Survivors,
 )
-from fedcohort.secure.rule import terms
+from fedcohort.secure.exchange.rehearse import STAGES
+from fedcohort.secure.exchange.rule import terms
 from secure_attacks import masked, signed
 from secure_cases import a_context, outcome, prepared, replies, right_sum, some_members
 

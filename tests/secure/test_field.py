@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.protocol.errors import Refused
-from fedcohort.secure import shares
+from fedcohort.secure.arithmetic import shares
 
 ELEMENTS = st.integers(1, 2**128 - 1)
 SECRETS = st.lists(st.binary(min_size=16, max_size=16), min_size=1, max_size=5)

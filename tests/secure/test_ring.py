@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fedcohort.protocol.errors import Refused
 from fedcohort.secure import Layout, add, decode, encode, error, zeros
-from fedcohort.secure.layout import WIDE_FIELD
-from fedcohort.secure.ring import CHUNK, collect, subtract
+from fedcohort.secure.arithmetic.layout import WIDE_FIELD
+from fedcohort.secure.arithmetic.ring import CHUNK, collect, subtract
 
 #: By kind: words, fraction bits, and the numbers of a field that is of it.
 KINDS = {"fine": (3, 96, WIDE_FIELD + 1), "wide": (6, 128, 1)}

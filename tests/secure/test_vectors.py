@@ -9,7 +9,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
 from fedcohort.protocol.errors import Refused
-from fedcohort.secure import Identity, keystream, shares, verify
+from fedcohort.secure import Identity, verify
+from fedcohort.secure.arithmetic import keystream, shares
 
 
 def test_a_mask_is_the_chacha20_keystream_of_rfc_8439():

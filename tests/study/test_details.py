@@ -15,9 +15,9 @@ from sklearn.metrics import roc_auc_score
 
 from fedcohort.data.outcome import Binary, Category, Survival
 from fedcohort.data.read.drafting import draft
-from fedcohort.metrics import over_time
-from fedcohort.metrics.concordance import harrell
 from fedcohort.metrics.heterogeneity import pooled_share
+from fedcohort.metrics.survival import over_time
+from fedcohort.metrics.survival.concordance import harrell
 from fedcohort.privacy.disclosure.counts import FEWEST_EVENTS
 from fedcohort.protocol import NotSupported, registry
 from fedcohort.study.judge.details import KEYS, PREDICTIONS, details

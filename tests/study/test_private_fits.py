@@ -18,7 +18,7 @@ from fedcohort.algorithms.deepcox.private import INTERVALS, record_hazards
 from fedcohort.algorithms.glm import private
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.prepare import bounded_design
-from fedcohort.metrics.concordance import harrell
+from fedcohort.metrics.survival.concordance import harrell
 from fedcohort.privacy import accounting
 from fedcohort.protocol import DataError, Dp, FedcohortError, InputError, NotSupported, Release
 from fedcohort.protocol.private import threshold

@@ -14,7 +14,7 @@ from dp_accounting import pld
 
 import fedcohort as fc
 from fedcohort.algorithms.deepcox import METHOD as DEEPCOX
-from fedcohort.metrics.concordance import harrell
+from fedcohort.metrics.survival.concordance import harrell
 from fedcohort.protocol import Dp, Release
 from fedcohort.study.run import private
 from fedcohort.study.study import Study

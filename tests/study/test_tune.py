@@ -12,7 +12,7 @@ import pytest
 from fedcohort.data.outcome import Survival
 from fedcohort.data.read import sources
 from fedcohort.data.read.drafting import draft
-from fedcohort.metrics.concordance import harrell
+from fedcohort.metrics.survival.concordance import harrell
 from fedcohort.protocol import SettingError, registry
 from fedcohort.study.file.plan import Arm
 from fedcohort.study.run import tune

@@ -12,9 +12,9 @@ from algorithms.cluster_cases import blobs, federation, fit, scattered
 from fedcohort.metrics.clusters import contingency
 from fedcohort.numerics.centroids import least_difference
 from fedcohort.protocol import SiteUnavailable, registry
-from fedcohort.training import seeding
-from fedcohort.training.partition import Cells, count, count_since, labels
-from fedcohort.training.points import PLAIN, Space
+from fedcohort.training.clusters import seeding
+from fedcohort.training.clusters.partition import Cells, count, count_since, labels
+from fedcohort.training.clusters.points import PLAIN, Space
 
 STEPS = registry.find("kmeans").steps
 #: Seeds of tables in which rounds would come back but for few rows.

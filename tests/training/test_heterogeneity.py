@@ -19,12 +19,13 @@ from fedcohort.protocol import VerbRefused
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import entropy
 from fedcohort.runtime.local import local
-from fedcohort.training import heterogeneity, strategies
+from fedcohort.training import heterogeneity
 from fedcohort.training.heterogeneity import Watch, watch_here
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks import strategies
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Schedule
+from fedcohort.training.networks.server import Server, fedavg
 from fedcohort.training.rows import known_rows
-from fedcohort.training.schedule import Schedule
-from fedcohort.training.server import Server, fedavg
 from mixing import mixing_of
 
 SEED, PARTS, ROWS = 4, 4, {"a": 40, "b": 67, "c": 52}

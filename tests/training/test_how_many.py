@@ -14,8 +14,8 @@ from algorithms.cluster_cases import STEPS, federation, fit, scattered
 from fedcohort.data.tables import FeatureTable
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
-from fedcohort.training.how_many import multiply_sums
-from fedcohort.training.points import PLAIN
+from fedcohort.training.clusters.how_many import multiply_sums
+from fedcohort.training.clusters.points import PLAIN
 
 
 def multiplied(x, least, seed=0):

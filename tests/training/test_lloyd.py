@@ -20,10 +20,10 @@ from fedcohort.models.autoencoder import Autoencoder
 from fedcohort.models.network import initial, network
 from fedcohort.numerics.centroids import AGGREGATIONS
 from fedcohort.protocol import DataError, SettingError, SiteUnavailable
-from fedcohort.training import partition, seeding
-from fedcohort.training.candidates import from_candidates
-from fedcohort.training.lloyd import lloyd, unscaled
-from fedcohort.training.points import Space
+from fedcohort.training.clusters import partition, seeding
+from fedcohort.training.clusters.candidates import from_candidates
+from fedcohort.training.clusters.lloyd import lloyd, unscaled
+from fedcohort.training.clusters.points import Space
 
 
 def rng():
@@ -284,7 +284,7 @@ def test_the_ledger_names_sums_alone():
 
 def test_the_plain_space_needs_no_torch():
     code = (
-        "import sys, fedcohort.training.lloyd, fedcohort.training.seeding, "
+        "import sys, fedcohort.training.clusters.lloyd, fedcohort.training.clusters.seeding, "
         "fedcohort.algorithms.kmeans; assert 'torch' not in sys.modules"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -12,8 +12,8 @@ from torch import nn
 from fedcohort.data import tables as remembered_module
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.network import Mlp, initial
-from fedcohort.training.local import evaluate, train
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks.local import evaluate, train
+from fedcohort.training.networks.plan import Plan
 from fedcohort.training.rows import chosen, rows_of
 
 NET = Mlp(inputs=4, hidden=(5, 3), activation="tanh", intercept=False).spec

@@ -21,14 +21,14 @@ from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.local import local
 from fedcohort.training import rows as rows_module
-from fedcohort.training import strategies
-from fedcohort.training.local import evaluate, train
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks import strategies
+from fedcohort.training.networks.local import evaluate, train
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Schedule
+from fedcohort.training.networks.server import Server, fedavg
+from fedcohort.training.networks.strategies import Update, Visit, Visits, train_here, visit
 from fedcohort.training.robust import Aggregation
 from fedcohort.training.rows import rows_of
-from fedcohort.training.schedule import Schedule
-from fedcohort.training.server import Server, fedavg
-from fedcohort.training.strategies import Update, Visit, Visits, train_here, visit
 
 DIGITS = load_digits().data[:200] / 16.0
 NET = Autoencoder(inputs=64, widths=(20, 5), output="sigmoid").spec

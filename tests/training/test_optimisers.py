@@ -7,7 +7,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from fedcohort.training.optimisers import OPTIMISERS
+from fedcohort.training.networks.optimisers import OPTIMISERS
 
 THEIRS = {
     "adam": torch.optim.Adam,

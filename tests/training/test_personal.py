@@ -25,12 +25,12 @@ from fedcohort.protocol import (
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
 from fedcohort.training import personal
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Schedule
+from fedcohort.training.networks.server import Server, fedavg
+from fedcohort.training.networks.strategies import train_here
 from fedcohort.training.personal import Way, clusters, last_layer, of_columns, personalise, steps
 from fedcohort.training.personal.steps import Alone, Told
-from fedcohort.training.plan import Plan
-from fedcohort.training.schedule import Schedule
-from fedcohort.training.server import Server, fedavg
-from fedcohort.training.strategies import train_here
 
 SEED, ROUNDS, EPOCHS, RATE, L2 = 5, 6, 3, 0.4, 0.01
 PLAN = Plan(

@@ -17,7 +17,7 @@ from fedcohort.models.losses import LOSSES, PartialLikelihood
 from fedcohort.models.network import Mlp, initial, network
 from fedcohort.protocol import Site
 from fedcohort.training import private
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks.plan import Plan
 from fedcohort.training.rows import Rows, tensor
 
 ROUNDING = 1 + 1e-9

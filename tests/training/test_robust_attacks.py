@@ -18,8 +18,8 @@ from fedcohort.protocol.host import Host
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.local import LocalTransport
 from fedcohort.study.file.privacy import check_visible
-from fedcohort.training.optimisers import OPTIMISERS
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks.optimisers import OPTIMISERS
+from fedcohort.training.networks.plan import Plan
 from fedcohort.training.update_bounds import reach
 
 P, LIAR = 4, "s2"

@@ -5,7 +5,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from fedcohort.training.schedule import Schedule, follow, next_rate
+from fedcohort.training.networks.schedule import Schedule, follow, next_rate
 
 
 def run(losses, held_out=None, **settings):

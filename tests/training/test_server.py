@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from fedcohort.training.server import RULES, Server
+from fedcohort.training.networks.server import RULES, Server
 
 CONSTANTS = {"rate": 0.1, "beta1": 0.9, "beta2": 0.99, "tau": 0.01}
 

@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans
 
 from algorithms.cluster_cases import federation, scattered
-from fedcohort.training.lloyd import lloyd
-from fedcohort.training.swaps import swapped, swaps
+from fedcohort.training.clusters.lloyd import lloyd
+from fedcohort.training.networks.swaps import swapped, swaps
 
 
 def inertia(parts):

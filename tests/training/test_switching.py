@@ -16,12 +16,13 @@ from fedcohort.models.network import Mlp, initial
 from fedcohort.protocol import SettingError, Task
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
-from fedcohort.training import heterogeneity, personal, strategies
+from fedcohort.training import heterogeneity, personal
+from fedcohort.training.networks import strategies
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Schedule
+from fedcohort.training.networks.server import Server, fedavg
+from fedcohort.training.networks.switching import personalise_once_apart
 from fedcohort.training.personal import Way, last_layer, personalise
-from fedcohort.training.plan import Plan
-from fedcohort.training.schedule import Schedule
-from fedcohort.training.server import Server, fedavg
-from fedcohort.training.switching import personalise_once_apart
 
 SEED, ROUNDS = 2, 12
 NET = Mlp(inputs=3, hidden=(4,), intercept=False).spec

@@ -16,11 +16,11 @@ from fedcohort.models.objectives import Reconstruction
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.local import LocalTransport
-from fedcohort.training.optimisers import OPTIMISERS
-from fedcohort.training.plan import Plan
-from fedcohort.training.schedule import Schedule
-from fedcohort.training.server import Server, fedavg
-from fedcohort.training.strategies import STEPS, averaging
+from fedcohort.training.networks.optimisers import OPTIMISERS
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Schedule
+from fedcohort.training.networks.server import Server, fedavg
+from fedcohort.training.networks.strategies import STEPS, averaging
 from fedcohort.training.update_bounds import pace
 
 #: Rows by site: as 2,766 patients of ten hospitals fall by a skewed Gaussian.

@@ -5,7 +5,7 @@ from typing import Any
 
 from fedcohort.data import exact
 from fedcohort.protocol import Method, Task
-from fedcohort.training import cross_products
+from fedcohort.training.linear import cross_products
 from huber.model import HuberModel
 from huber.program import fit, weighted
 from huber.settings import HuberSettings

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcohort.arrays import Array
-from fedcohort.training.linear_model import LinearFit
+from fedcohort.training.linear.linear_model import LinearFit
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

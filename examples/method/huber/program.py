@@ -29,7 +29,7 @@ from fedcohort.protocol import (
     message,
     summed,
 )
-from fedcohort.training.cross_products import inverted, moments
+from fedcohort.training.linear.cross_products import inverted, moments
 from huber.model import HuberModel
 from huber.settings import HuberSettings
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fedcohort.network.kits import Kit
+    from fedcohort.network.kits.make import Kit
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -39,7 +39,7 @@ def start(
     """Serve a network, in the foreground, until Ctrl-C or SIGTERM."""
     from fedcohort.apps import serving
     from fedcohort.network import engines
-    from fedcohort.network.coordinator import Coordinator
+    from fedcohort.network.coordinator.coordinator import Coordinator
     from fedcohort.network.service import Service, leave
 
     found = serving.kit(kit, "coordinator")
@@ -75,7 +75,7 @@ def _where(kit: Kit, listen: str | None) -> str:
 def status(kit: KitFolder, debug: Debug = False) -> None:
     """Say whether it runs, who is connected, and what it does."""
     from fedcohort.apps import serving
-    from fedcohort.network.parties import in_words
+    from fedcohort.network.kits.parties import in_words
     from fedcohort.network.service import read
 
     found = serving.kit(kit, "coordinator", check=False)
@@ -110,7 +110,7 @@ def stop(kit: KitFolder, debug: Debug = False) -> None:
 def runs(kit: KitFolder, debug: Debug = False) -> None:
     """List the studies that it was given, the latest last."""
     from fedcohort.apps import serving
-    from fedcohort.network.runs import all_of, said
+    from fedcohort.network.coordinator.runs import all_of, said
 
     found = all_of(serving.kit(kit, "coordinator", check=False).folder)
     if not found:

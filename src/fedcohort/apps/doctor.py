@@ -21,14 +21,17 @@ from typing import Any
 
 from fedcohort.apps.network_app import SOON
 from fedcohort.engines import tls
-from fedcohort.network import clocks, engines, parties, rollback, runs
-from fedcohort.network.budget import Budget
+from fedcohort.network import clocks, engines
 from fedcohort.network.clocks import Offset
-from fedcohort.network.kits import Kit
-from fedcohort.network.lead import Office
-from fedcohort.network.policy import Config
+from fedcohort.network.coordinator import runs
+from fedcohort.network.coordinator.lead import Office
+from fedcohort.network.kits import parties
+from fedcohort.network.kits.make import Kit
+from fedcohort.network.node import rollback
+from fedcohort.network.node.budget import Budget
+from fedcohort.network.node.policy import Config
 from fedcohort.network.service import Note, read, unwritable
-from fedcohort.network.steward import noted_config
+from fedcohort.network.steward.desk import noted_config
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.report import words
 from fedcohort.secure.certificates import Certificate, now

@@ -17,8 +17,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from fedcohort.network.lead import LOSS, Status
-from fedcohort.network.runs import lapse_of
+from fedcohort.network.coordinator.lead import LOSS, Status
+from fedcohort.network.coordinator.runs import lapse_of
 
 #: Seconds between two lines about rounds, where there is no terminal.
 EVERY = 10.0

@@ -23,11 +23,11 @@ from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 
 if TYPE_CHECKING:
     from fedcohort.network.clocks import Offset
+    from fedcohort.network.coordinator.lead import Office
     from fedcohort.network.engines import Spoke
-    from fedcohort.network.kits import Kit
-    from fedcohort.network.lead import Office
-    from fedcohort.network.policy import Config
-    from fedcohort.network.rollback import Rollback
+    from fedcohort.network.kits.make import Kit
+    from fedcohort.network.node.policy import Config
+    from fedcohort.network.node.rollback import Rollback
 
 KitFolder = Annotated[Path, typer.Argument(metavar="KIT", help="The site's kit.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
@@ -59,9 +59,9 @@ def start(
     """Serve a site, in the foreground, until Ctrl-C or SIGTERM."""
     from fedcohort.apps import serving
     from fedcohort.network import engines
-    from fedcohort.network.lead import Office
-    from fedcohort.network.node import Node
-    from fedcohort.network.policy import Config
+    from fedcohort.network.coordinator.lead import Office
+    from fedcohort.network.node.node import Node
+    from fedcohort.network.node.policy import Config
     from fedcohort.network.service import Service, leave, within
 
     found = serving.kit(kit, "site")
@@ -255,7 +255,8 @@ class Watch:
 
     def _greet(self) -> Mapping[str, Any]:
         """Greet the coordinator; say how this node is, and see how far the clocks are apart."""
-        from fedcohort.network import clocks, rollback
+        from fedcohort.network import clocks
+        from fedcohort.network.node import rollback
 
         found: list[Mapping[str, Any]] = []
 
@@ -379,7 +380,7 @@ def restored(
 ) -> None:
     """Let a node go on whose state was restored from an older backup."""
     from fedcohort.apps import serving
-    from fedcohort.network import rollback
+    from fedcohort.network.node import rollback
 
     found = serving.kit(kit, "site", check=False)
     state = found.folder / "state"
@@ -399,9 +400,9 @@ def _book(state: Path, epsilon: float, delta: float) -> None:
     InputError : the node never started, so that its node.toml is not known.
     Refused : the site has no budget, or less is left.
     """
-    from fedcohort.network.budget import Budget
-    from fedcohort.network.policy import Config
-    from fedcohort.network.steward import noted_config
+    from fedcohort.network.node.budget import Budget
+    from fedcohort.network.node.policy import Config
+    from fedcohort.network.steward.desk import noted_config
 
     path = noted_config(state)
     if path is None:

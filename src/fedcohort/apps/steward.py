@@ -12,24 +12,17 @@ from typing import Any
 
 from fedcohort.apps import outfile
 from fedcohort.data import describe, prepare
-from fedcohort.network import (
-    approval,
-    cohorts,
-    decisions,
-    findings,
-    messages,
-    node_ledger,
-    paper,
-    record,
-    signatures,
-)
-from fedcohort.network import steward as desks
-from fedcohort.network.budget import Account, Amount, Budget
-from fedcohort.network.earlier import earlier
-from fedcohort.network.kits import Kit
-from fedcohort.network.node_table import open_table
-from fedcohort.network.policy import Asked, Config
-from fedcohort.network.steward import Desk, Entry, short
+from fedcohort.network.kits.make import Kit
+from fedcohort.network.node import cohorts
+from fedcohort.network.node import ledger as node_ledger
+from fedcohort.network.node.budget import Account, Amount, Budget
+from fedcohort.network.node.policy import Asked, Config
+from fedcohort.network.node.table import open_table
+from fedcohort.network.steward import approval, decisions, findings, paper, record, signatures
+from fedcohort.network.steward import desk as desks
+from fedcohort.network.steward import details as messages
+from fedcohort.network.steward.desk import Desk, Entry, short
+from fedcohort.network.steward.earlier import earlier
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused

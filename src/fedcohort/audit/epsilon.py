@@ -33,7 +33,7 @@ from fedcohort.models.network import Mlp
 from fedcohort.privacy.guard import SiteGuard
 from fedcohort.protocol import DataError
 from fedcohort.protocol.private import Dp, Release
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks.plan import Plan
 from fedcohort.training.private import (
     clipped_sum,
     leave_privately,

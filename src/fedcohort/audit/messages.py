@@ -30,8 +30,8 @@ from fedcohort.privacy.mechanisms import perturb
 from fedcohort.privacy.noise import Source
 from fedcohort.protocol.private import Release
 from fedcohort.protocol.step import Site
-from fedcohort.training.local import train
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks.local import train
+from fedcohort.training.networks.plan import Plan
 from fedcohort.training.private import move_privately, pull_privately
 from fedcohort.training.rows import rows_of
 

@@ -44,8 +44,8 @@ from fedcohort.protocol.errors import NothingToLearn
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
 
-#: Deviations, exponents and weights are cut to these, so that an exact sum (`secure.ring`) can hold
-#: their powers over a thousand million records.
+#: Deviations, exponents and weights are cut to these, so that an exact sum
+#: (`secure.arithmetic.ring`) can hold their powers over a thousand million records.
 FARTHEST, STEEPEST, HEAVIEST = 1e16, 75.0, 1e33
 #: How far an exact sum of fourth powers over a thousand sites may be off; a column, or weights,
 #: whose own are not well above it could hide a record, and are refused.

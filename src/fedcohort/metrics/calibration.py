@@ -30,8 +30,8 @@ import numpy as np
 from scipy.special import chdtrc, ndtri
 
 from fedcohort.arrays import Array
-from fedcohort.metrics.censoring import Leavers, at_risk, product_limit
-from fedcohort.metrics.kaplan_meier import life_table_risk
+from fedcohort.metrics.survival.censoring import Leavers, at_risk, product_limit
+from fedcohort.metrics.survival.kaplan_meier import life_table_risk
 from fedcohort.numerics.survival import count_at, dies_on_grid, risk_set_sums, slots
 from fedcohort.privacy.disclosure.steps import even_ends, joined, merged, step_sums
 from fedcohort.protocol.message import message

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from fedcohort.arrays import Array
-from fedcohort.metrics.concordance import Influence
+from fedcohort.metrics.survival.concordance import Influence
 
 #: Most and fewest permutations of a column.
 MOST, FEWEST = 10, 3

@@ -38,7 +38,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from fedcohort.arrays import Array
-from fedcohort.metrics.concordance import Influence
+from fedcohort.metrics.survival.concordance import Influence
 
 #: Values whose spread is below this share of their size are equal but for rounding.
 EQUAL = 1e-12

@@ -24,10 +24,10 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.metrics import calibration
-from fedcohort.metrics.brier import brier_terms
 from fedcohort.metrics.calibration import bin_shares, pearson
-from fedcohort.metrics.censoring import censoring_of
-from fedcohort.metrics.concordance import TIED, by_time, checked_risk, death_weights
+from fedcohort.metrics.survival.brier import brier_terms
+from fedcohort.metrics.survival.censoring import censoring_of
+from fedcohort.metrics.survival.concordance import TIED, by_time, checked_risk, death_weights
 from fedcohort.numerics.survival import count_at, risk_set_sums, slots
 
 #: Entries of a block's table; besides, only tables of the size of `weights` are held.

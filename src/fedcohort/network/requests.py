@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.network.runs import Standing
+from fedcohort.network.coordinator.runs import Standing
 from fedcohort.protocol import errors
 from fedcohort.protocol.errors import FedcohortError, Refused
 from fedcohort.protocol.line import Silence

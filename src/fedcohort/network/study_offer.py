@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from fedcohort import version as here
-from fedcohort.network.kit import Kit
-from fedcohort.network.steward import is_hash
+from fedcohort.network.kits.kit import Kit
+from fedcohort.network.steward.desk import is_hash
 from fedcohort.protocol.errors import Refused
 from fedcohort.secure.certificates import Certificate, is_name
 from fedcohort.secure.channel import VERSION, compatible, read_json

@@ -42,7 +42,8 @@ def message(cls: type[T] | None = None, /, *, parameters: Sequence[str] = ()) ->
     Parameters
     ----------
     parameters : fields of a model's parameters, or of their slopes: millions of numbers, of which
-        an exact sum needs to know no more than multiples of 2^-28 below 2^35 (`secure.ring`).
+        an exact sum needs to know no more than multiples of 2^-28 below 2^35
+        (`secure.arithmetic.ring`).
     """
 
     def declare(kind: type[T]) -> type[T]:

@@ -3,9 +3,9 @@
 A runtime supplies a `Transport`, which carries one call to a set of sites; everything that must
 be the same on all runtimes is here, once.
 
-A sum over three or more sites is exact (`secure.ring`), so that it is the same bits in any order,
-on any runtime, masked or not. Over fewer, which hide nobody, and where a study switches it off, it
-is one of floats.
+A sum over three or more sites is exact (`secure.arithmetic.ring`), so that it is the same bits in
+any order, on any runtime, masked or not. Over fewer, which hide nobody, and where a study switches
+it off, it is one of floats.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fedcohort.protocol.totals import Known, check_total
 from fedcohort.runtime.journal import Entry, Journal
 from fedcohort.runtime.transport import Transport, Waiting
 from fedcohort.runtime.validation import Replies
-from fedcohort.secure.messages import FEWEST
+from fedcohort.secure.exchange.messages import FEWEST
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,9 +1,9 @@
 """Replies that the coordinator sees, added exactly: the same bits as their masked sum.
 
-Each number is rounded to a whole number of units as `secure.ring` says, and those are added, so
-that neither the order of the sites nor the runtime changes a bit. Small replies are kept until all
-have come and are encoded at once, since a call's time goes into the number of array operations;
-large ones are added one by one, so that memory does not grow with the number of sites.
+Each number is rounded to a whole number of units as `secure.arithmetic.ring` says, and those are
+added, so that neither the order of the sites nor the runtime changes a bit. Small replies are kept
+until all have come and are encoded at once, since a call's time goes into the number of array
+operations; large ones are added one by one, so that memory does not grow with the number of sites.
 
 Nothing more is revealed than by the replies.
 """
@@ -16,8 +16,8 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import Refused
-from fedcohort.secure import ring
-from fedcohort.secure.layout import Layout
+from fedcohort.secure.arithmetic import ring
+from fedcohort.secure.arithmetic.layout import Layout
 
 #: Replies of at most this many numbers are encoded together.
 SMALL = 4096

@@ -19,14 +19,14 @@ stage in one call:
 Without masks the same bits: `add` the vectors, and `decode`.
 """
 
+from fedcohort.secure.arithmetic.layout import Layout
+from fedcohort.secure.arithmetic.ring import add, decode, encode, error, zeros
 from fedcohort.secure.context import Context, Identity, digest, verify
-from fedcohort.secure.exchange import exchange, prepare
-from fedcohort.secure.gathering import Gathering
-from fedcohort.secure.layout import Layout
-from fedcohort.secure.member import Member
-from fedcohort.secure.ring import add, decode, encode, error, zeros
-from fedcohort.secure.rule import InMemory, Settled, ThresholdRule
-from fedcohort.secure.summing import Summing
+from fedcohort.secure.exchange.gathering import Gathering
+from fedcohort.secure.exchange.member import Member
+from fedcohort.secure.exchange.rehearse import exchange, prepare
+from fedcohort.secure.exchange.rule import InMemory, Settled, ThresholdRule
+from fedcohort.secure.exchange.summing import Summing
 
 __all__ = [
     "Context",

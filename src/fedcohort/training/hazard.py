@@ -27,7 +27,7 @@ from fedcohort.models.network import network
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Federation, NotConverged, Site, message, summed
 from fedcohort.protocol.updates import count_fault
-from fedcohort.training.plan import Plan, holds_out
+from fedcohort.training.networks.plan import Plan, holds_out
 from fedcohort.training.rows import chosen, rows_of
 
 #: What leaves a site for a baseline hazard, in plain words.

@@ -1,8 +1,8 @@
 """R live during a training: whether sites differ is seen round by round, from sums alone.
 
-`metrics.trajectories` has the statistic. Here is what a site's trajectory is made of. A site deals
-its rows at random into K parts of nearly equal size, and in round t computes on part t alone, at
-the model θ_t with which the round begins,
+`metrics.trajectories` has the statistic. Here is what a site's trajectory is made of. A
+site deals its rows at random into K parts of nearly equal size, and in round t computes on part t
+alone, at the model θ_t with which the round begins,
 
     "loss"      x_jt = L(θ_t), the averaged loss                                          (1)
     "gradient"  x_jt = ∇L(θ_t), or of a long one a sketch: parameters are dealt into
@@ -48,7 +48,7 @@ from fedcohort.models.objectives import Objective
 from fedcohort.protocol import Federation, Keep, Site, Step, message, summed
 from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.protocol.updates import count_fault
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks.plan import Plan
 from fedcohort.training.rows import Rows, known_rows
 
 #: What trajectories may be of; "none" watches nothing.

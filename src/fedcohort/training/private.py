@@ -55,9 +55,9 @@ from fedcohort.arrays import Array
 from fedcohort.models.losses import Loss
 from fedcohort.models.network import network
 from fedcohort.protocol import Noised, Private, Site, gathered, message, summed
-from fedcohort.training.local import penalise, train
-from fedcohort.training.optimisers import OPTIMISERS
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks.local import penalise, train
+from fedcohort.training.networks.optimisers import OPTIMISERS
+from fedcohort.training.networks.plan import Plan
 from fedcohort.training.rows import Rows, rows_of
 
 #: Rows whose gradients are in memory at once.

@@ -24,8 +24,8 @@ without rows has no vote; a site whose reply was rejected (`protocol.updates`) h
 is one of the f. What they withstand: of (1), fewer than half of the sites; of (2), up to b;
 of (3) to (5), up to f; (6) bounds what each can do, by (n_k/n) M a round, and n_k is what it says.
 
-Revealed: each site's model in every round (`training.strategies.visit`), which a sum hides. So they
-cannot go with masked sums.
+Revealed: each site's model in every round (`training.networks.strategies.visit`), which a sum
+hides. So they cannot go with masked sums.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from fedcohort.data.tables import remembered
 from fedcohort.models.losses import Loss
 from fedcohort.models.network import FlatNet
 from fedcohort.models.objectives import Objective, loss_of
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks.plan import Plan
 
 #: Rows that an objective is computed of at a time: activations are held for so many.
 BLOCK = 8192

@@ -49,8 +49,8 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.training.optimisers import Adam, Momentum, Yogi
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks.optimisers import Adam, Momentum, Yogi
+from fedcohort.training.networks.plan import Plan
 
 #: What is said of a reply that has an effect and no rows.
 WEIGHTLESS = "a model that was trained on no rows. A site without rows leaves the model as it is."

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcohort.network.kits import Kit, Network
+from fedcohort.network.kits.make import Kit, Network
 from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.line import Silence
 from fedcohort.secure.channel import Caller, Refusal, Single, seal

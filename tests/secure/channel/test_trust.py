@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
-from fedcohort.network.kits import Kit, Network
+from fedcohort.network.kits.make import Kit, Network
 from fedcohort.protocol.errors import Refused
 from fedcohort.secure.certificates import Certificate, Key
 from fedcohort.secure.trust import CODES, Trust

@@ -17,8 +17,8 @@ from sksurv.util import Surv
 
 from deployed_cases import judged
 from fedcohort.data.prepare.targets import target_of
-from fedcohort.metrics import concordance
-from fedcohort.metrics.censoring import censoring_of, leavers
+from fedcohort.metrics.survival import concordance
+from fedcohort.metrics.survival.censoring import censoring_of, leavers
 from fedcohort.study.judge.summed.time_scale import falling
 
 STUDIES = range(12)

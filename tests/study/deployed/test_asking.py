@@ -12,7 +12,7 @@ from fedcohort.study.at_site import asking
 from fedcohort.study.at_site.sessions import open_session
 from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.file.terms import Terms
-from fedcohort.training import strategies
+from fedcohort.training.networks import strategies
 
 #: Steps that a fit asks for only where the data make it: columns that nearly give others.
 BY_DATA = {"differences"}

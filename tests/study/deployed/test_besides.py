@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from deployed_cases import results_of, run_local
-from fedcohort.network import messages
-from fedcohort.network.policy import Asked, Policy
+from fedcohort.network.node.policy import Asked, Policy
+from fedcohort.network.steward import details as messages
 from fedcohort.protocol import Refused, SiteUnavailable, VerbRefused
 from fedcohort.protocol.arguments import Arguments
 from fedcohort.protocol.host import Call

@@ -18,7 +18,8 @@ from fedcohort.algorithms.cox import own_steps
 from fedcohort.algorithms.linear.steps import fold_products
 from fedcohort.arrays import Array
 from fedcohort.data import describe, prepare
-from fedcohort.metrics import federated_clusters, federated_latent
+from fedcohort.metrics.sums import clusters as federated_clusters
+from fedcohort.metrics.sums import latent as federated_latent
 from fedcohort.protocol import Refused, Task, message, registry, summed
 from fedcohort.protocol.arguments import Arguments
 from fedcohort.protocol.host import Call

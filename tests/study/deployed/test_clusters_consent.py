@@ -14,8 +14,8 @@ from hypothesis.extra.numpy import arrays
 from deployed_cases import NAMES, frames_of, tables_of
 from fedcohort.data.prepare import STEPS as PREPROCESS
 from fedcohort.data.prepare import fit_design
-from fedcohort.metrics import federated_clusters as sums_of
-from fedcohort.metrics.power_sums import Moments
+from fedcohort.metrics.sums import clusters as sums_of
+from fedcohort.metrics.sums.power_sums import Moments
 from fedcohort.privacy.disclosure.numbers import SHARE
 from fedcohort.protocol import Refused, VerbRefused, registry
 from fedcohort.protocol.arguments import Arguments
@@ -27,9 +27,9 @@ from fedcohort.study.at_site.cluster_sites import own_hidden
 from fedcohort.study.at_site.placing import Clustered
 from fedcohort.study.at_site.sessions import open_session
 from fedcohort.study.file.terms import Terms
-from fedcohort.training.partition import Cells, sum_near
-from fedcohort.training.points import PLAIN
-from fedcohort.training.seeding import own_centroids
+from fedcohort.training.clusters.partition import Cells, sum_near
+from fedcohort.training.clusters.points import PLAIN
+from fedcohort.training.clusters.seeding import own_centroids
 
 MORE = "the coordinator asks for more than the approved study"
 

@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 
 from cluster_studies import study
 from deployed_cases import frames_of, run_local, tables_of
-from fedcohort.metrics import federated_clusters
+from fedcohort.metrics.sums import clusters as federated_clusters
 from fedcohort.runtime.local import local
 from fedcohort.study.at_site.judging import Said
 from fedcohort.study.at_site.placing import run_of

@@ -7,19 +7,19 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from fedcohort.study.judge.pooled.latent import Latent
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose, assert_array_equal
 
 from deployed_cases import run_local, tables_of
-from fedcohort.metrics import federated_latent as sums_of
+from fedcohort.metrics.sums import latent as sums_of
 from fedcohort.protocol import registry
 from fedcohort.runtime.local import local
 from fedcohort.study.at_site import coding
 from fedcohort.study.at_site.judging import Said
 from fedcohort.study.at_site.sessions import open_session
+from fedcohort.study.judge.pooled.latent import Latent
 from fedcohort.study.judge.summed import latent as latent_judging
 from fedcohort.study.run.engine import Problem, fit_once
 from latent_studies import PPCA, VIEWS, shares, study

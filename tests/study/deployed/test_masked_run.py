@@ -16,7 +16,7 @@ from deployed_cases import (
     tables_of,
     terms_of,
 )
-from fedcohort.network.replay_guard import OnDisk
+from fedcohort.network.node.replay_guard import OnDisk
 from fedcohort.protocol import SiteUnavailable
 from fedcohort.study.run.network_runner import run
 from loopback import Fault

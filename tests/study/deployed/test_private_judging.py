@@ -14,7 +14,7 @@ import pytest
 from deployed_cases import frames_of, run_local, tables_of, terms_of
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Continuous, Survival
-from fedcohort.metrics import brier, concordance
+from fedcohort.metrics.survival import brier, concordance
 from fedcohort.protocol import Dp, Refused
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.study.at_site.consent import Consent

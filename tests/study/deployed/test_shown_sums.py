@@ -9,9 +9,9 @@ from sksurv.util import Surv
 
 from deployed_cases import judged
 from fedcohort.data.prepare.targets import target_of
-from fedcohort.metrics.censoring import leavers
-from fedcohort.metrics.kaplan_meier import group_leavers, kaplan_meier
-from fedcohort.metrics.log_rank import log_rank
+from fedcohort.metrics.survival.censoring import leavers
+from fedcohort.metrics.survival.kaplan_meier import group_leavers, kaplan_meier
+from fedcohort.metrics.survival.log_rank import log_rank
 from fedcohort.privacy.disclosure.counts import few
 
 LEAST = 5

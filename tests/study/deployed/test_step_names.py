@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedcohort.data import describe, prepare
 from fedcohort.data.outcome import Binary, Survival
-from fedcohort.metrics import federated
+from fedcohort.metrics.sums import predictions as federated
 from fedcohort.protocol import registry
 from fedcohort.study.at_site import asking, counting, holding, judging
 

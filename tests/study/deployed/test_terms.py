@@ -234,7 +234,7 @@ def test_a_session_that_the_study_does_not_have_is_refused(tmp_path, session):
 
 
 def test_a_session_knows_no_steps_but_its_own(tmp_path):
-    from fedcohort.metrics.federated import count_leavers
+    from fedcohort.metrics.sums.predictions import count_leavers
     from fedcohort.protocol.ledger import Ledger
 
     terms = terms_of(tmp_path, "gbsg2", COX)

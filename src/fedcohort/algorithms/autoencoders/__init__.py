@@ -17,12 +17,12 @@ from fedcohort.algorithms.autoencoders.steps import (
 )
 from fedcohort.protocol import Method, Step, Task
 from fedcohort.training import heterogeneity, personal
-from fedcohort.training.strategies import Visits
+from fedcohort.training.networks.strategies import Visits
 
 #: Why no fit calls `data.exact`.
 _UNGUARDED = (
-    "Models weighted by rows, no sums of covariates (`training.strategies`); what a network may "
-    "remember of few rows is not looked at."
+    "Models weighted by rows, no sums of covariates (`training.networks.strategies`); what a "
+    "network may remember of few rows is not looked at."
 )
 
 ONCE = "once, how many rows and entries of each column are known, as sums over sites"

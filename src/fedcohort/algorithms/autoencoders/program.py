@@ -36,9 +36,9 @@ from fedcohort.arrays import Array
 from fedcohort.models.network import initial
 from fedcohort.protocol import DataError, Federation, Task
 from fedcohort.training.heterogeneity import watching
-from fedcohort.training.server import RULES
-from fedcohort.training.strategies import Visits, averaging
-from fedcohort.training.switching import personalise_as_set
+from fedcohort.training.networks.server import RULES
+from fedcohort.training.networks.strategies import Visits, averaging
+from fedcohort.training.networks.switching import personalise_as_set
 
 
 def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:

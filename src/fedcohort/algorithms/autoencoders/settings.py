@@ -13,12 +13,12 @@ from fedcohort.models.mcvae import COMBINATIONS, Mcvae
 from fedcohort.models.objectives import Elbo
 from fedcohort.models.vae import Vae
 from fedcohort.protocol import check_settings, setting
-from fedcohort.training.optimisers import OPTIMISERS
+from fedcohort.training.networks.optimisers import OPTIMISERS
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Schedule
+from fedcohort.training.networks.server import Server
 from fedcohort.training.personal.settings import MaybeOwnSettings
-from fedcohort.training.plan import Plan
 from fedcohort.training.robust import AGGREGATIONS, Aggregation
-from fedcohort.training.schedule import Schedule
-from fedcohort.training.server import Server
 
 STRATEGIES = ("fedavg", "fedprox", "fedadam", "fedyogi")
 WHOLE, RATE = "a whole number above 0", "from 0 to below 1"

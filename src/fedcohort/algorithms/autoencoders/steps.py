@@ -18,10 +18,10 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol import Site, gathered, message, summed
 from fedcohort.protocol.updates import count_fault
-from fedcohort.training.local import evaluate
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks.local import evaluate
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.strategies import Update, Visit
 from fedcohort.training.rows import known_rows
-from fedcohort.training.strategies import Update, Visit
 
 
 @message

@@ -27,17 +27,10 @@ from fedcohort.algorithms.deep_clustering.steps import (
 )
 from fedcohort.models.stacking import lower, objectives, pairs
 from fedcohort.protocol import Method, SettingError, Step, Task
-from fedcohort.training import (
-    candidates,
-    heterogeneity,
-    how_many,
-    lloyd,
-    personal,
-    points,
-    seeding,
-)
+from fedcohort.training import heterogeneity, personal
+from fedcohort.training.clusters import candidates, how_many, lloyd, points, seeding
+from fedcohort.training.clusters.points import Space
 from fedcohort.training.personal.steps import count_learners
-from fedcohort.training.points import Space
 
 SUMS = (
     "as sums over sites: once, totals of the columns; each round, models weighted by rows, and how "
@@ -181,7 +174,7 @@ METHOD = Method(
     reveals_with=reveals_with,
     unguarded=(
         "Models weighted by rows, no sums of covariates; clusters of min_cell rows or more, whose "
-        "sums of two rounds do not differ in fewer (`training.lloyd`)."
+        "sums of two rounds do not differ in fewer (`training.clusters.lloyd`)."
     ),
     settings=DeepClusteringSettings,
     fit=fit,

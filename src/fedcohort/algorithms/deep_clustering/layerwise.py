@@ -22,12 +22,12 @@ from fedcohort.models.network import initial, network
 from fedcohort.models.objectives import Reconstruction, loss_of
 from fedcohort.models.stacking import lower, objectives, pairs, stack
 from fedcohort.protocol import Federation, Site, gathered, summed
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Schedule
+from fedcohort.training.networks.server import Rule, Server
+from fedcohort.training.networks.strategies import PLAIN, Update, Visit, Visits, averaging
 from fedcohort.training.robust import MEAN, Aggregation
 from fedcohort.training.rows import Rows, tensor
-from fedcohort.training.schedule import Schedule
-from fedcohort.training.server import Rule, Server
-from fedcohort.training.strategies import PLAIN, Update, Visit, Visits, averaging
 
 
 def _rows(site: Site[Any, None], plan: Plan, below: str, weights: Array) -> Rows:

@@ -16,11 +16,11 @@ import numpy as np
 from fedcohort.algorithms.deep_clustering.steps import aimed, assigned
 from fedcohort.arrays import Array
 from fedcohort.protocol import Keep, Site, gathered, message, summed
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.strategies import Update
 from fedcohort.training.personal import Own, Told, Way
 from fedcohort.training.personal.steps import told_of_own, trained_with_own
 from fedcohort.training.personal.visits import RowsAt
-from fedcohort.training.plan import Plan
-from fedcohort.training.strategies import Update
 
 
 @message

@@ -29,10 +29,11 @@ monitor phase 1 is watched (`training.heterogeneity`), and clusters are own only
 
 Revealed: with `personal` what `own_steps` and `training.personal` say, with a monitor what
 `training.heterogeneity` does; else what `steps` says; `Placed` twice; `Near` and `Sums` of latent
-points (`training.partition`) once at the end, and with ``centroids: lloyd`` in the rounds of
-k-means, with `Flows`, after `Moments`, once, and `Weighed` candidates (`training.candidates`); all
-as sums over all sites; with other centroids `OwnCentroids` of each site, once (`training.seeding`).
-With ``n_clusters: auto`` what `training.how_many` says, and with ``pretrain: layerwise`` what
+points (`training.clusters.partition`) once at the end, and with ``centroids: lloyd`` in the rounds
+of k-means, with `Flows`, after `Moments`, once, and `Weighed` candidates
+(`training.clusters.candidates`); all as sums over all sites; with other centroids `OwnCentroids` of
+each site, once (`training.clusters.seeding`). With ``n_clusters: auto`` what
+`training.clusters.how_many` says, and with ``pretrain: layerwise`` what
 `algorithms.deep_clustering.layerwise` says.
 """
 
@@ -66,16 +67,16 @@ from fedcohort.arrays import Array
 from fedcohort.models.network import initial
 from fedcohort.protocol import DataError, Federation, Row, SettingError, Task, check_all_answered
 from fedcohort.training import personal
-from fedcohort.training.candidates import from_candidates
+from fedcohort.training.clusters.candidates import from_candidates
+from fedcohort.training.clusters.how_many import by_consensus, by_gap
+from fedcohort.training.clusters.lloyd import Found, lloyd, unscaled
+from fedcohort.training.clusters.partition import Cells, sum_near
+from fedcohort.training.clusters.points import Space, placed
+from fedcohort.training.clusters.seeding import Cloud, cloud, from_sites, standard
 from fedcohort.training.heterogeneity import watching
-from fedcohort.training.how_many import by_consensus, by_gap
-from fedcohort.training.lloyd import Found, lloyd, unscaled
-from fedcohort.training.partition import Cells, sum_near
+from fedcohort.training.networks.server import RULES
+from fedcohort.training.networks.strategies import Visits, averaging
 from fedcohort.training.personal import OwnSteps, Way
-from fedcohort.training.points import Space, placed
-from fedcohort.training.seeding import Cloud, cloud, from_sites, standard
-from fedcohort.training.server import RULES
-from fedcohort.training.strategies import Visits, averaging
 
 
 def fit(fed: Federation, config: DeepClusteringSettings, task: Task) -> DeepClusters:

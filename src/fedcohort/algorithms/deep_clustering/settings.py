@@ -14,14 +14,14 @@ from fedcohort.models.objectives import Reconstruction
 from fedcohort.models.reconstruction import NOISES, Noise
 from fedcohort.numerics.centroids import AGGREGATIONS as CENTROIDS
 from fedcohort.protocol import SettingError, check_settings, setting
-from fedcohort.training.optimisers import OPTIMISERS
+from fedcohort.training.clusters.points import SCALES
+from fedcohort.training.networks.optimisers import OPTIMISERS
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Schedule
+from fedcohort.training.networks.server import Server
 from fedcohort.training.personal import PARTED, Way
 from fedcohort.training.personal.settings import PERSONAL, UserSettings
-from fedcohort.training.plan import Plan
-from fedcohort.training.points import SCALES
 from fedcohort.training.robust import AGGREGATIONS, Aggregation
-from fedcohort.training.schedule import Schedule
-from fedcohort.training.server import Server
 
 STRATEGIES = ("fedavg", "fedprox", "fedadam", "fedyogi")
 #: Ways in which clusters can be one site's own; and why others are none.

@@ -21,11 +21,11 @@ from fedcohort.models.network import network
 from fedcohort.models.objectives import KlObjective, Reconstruction
 from fedcohort.protocol import Keep, Site, gathered, message, summed
 from fedcohort.protocol.updates import count_fault
-from fedcohort.training.local import evaluate
-from fedcohort.training.plan import Plan
-from fedcohort.training.points import Kept
+from fedcohort.training.clusters.points import Kept
+from fedcohort.training.networks.local import evaluate
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.strategies import Update, Visit
 from fedcohort.training.rows import BLOCK, Rows, rows_of
-from fedcohort.training.strategies import Update, Visit
 
 #: Part of a site's rows by which memberships may fail to add up to them, in float32.
 SLACK = 1e-3

@@ -77,7 +77,7 @@ METHOD = Method(
     reveals_with=reveals_with,
     unguarded=(
         "Models, or gradients of a network, weighted by rows, no sums of covariates "
-        "(`training.local`); what a network may remember of few rows is not looked at."
+        "(`training.networks.local`); what a network may remember of few rows is not looked at."
     ),
     settings=DeepCoxSettings,
     fit=fit,

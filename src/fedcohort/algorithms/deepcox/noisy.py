@@ -23,9 +23,11 @@ import torch
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.protocol import Federation
-from fedcohort.training.local import penalise
-from fedcohort.training.optimisers import OPTIMISERS
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks.local import penalise
+from fedcohort.training.networks.optimisers import OPTIMISERS
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Course, Schedule
+from fedcohort.training.networks.server import Rule, Server
 from fedcohort.training.private import (
     Draws,
     LaterMean,
@@ -35,8 +37,6 @@ from fedcohort.training.private import (
     pull_privately,
     train_privately,
 )
-from fedcohort.training.schedule import Course, Schedule
-from fedcohort.training.server import Rule, Server
 
 
 def noisy_descent(

@@ -55,10 +55,10 @@ from fedcohort.protocol import (
     summed,
 )
 from fedcohort.training import private
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Course, Schedule
+from fedcohort.training.networks.server import RULES
 from fedcohort.training.rows import tensor
-from fedcohort.training.schedule import Course, Schedule
-from fedcohort.training.server import RULES
 
 #: Parts of the follow-up with a hazard each, steps of the curve in each, and B of eq. (1).
 INTERVALS, STEPS_IN, BOUND = 6, 8, 2.0

@@ -22,10 +22,11 @@ where single replies are seen, ‖∇‖/√(n_k + 10) is compared between sites
 honest spread that this rests on is in docs/robustness.md. What a site can still say is a gradient
 of an honest length in a wrong direction, or a longer one with more rows in all its replies.
 
-Revealed, beside what `data.prepare.timegrid` and the strategy reveal (see `training.strategies`):
-`Deaths`, at most once for each of the rows trained on, held out, and all; `RiskSums` and `Pull`
-every round of "exact"; `RiskSums` of the rows held out every round where a patience is set, once
-for the baseline hazard, and once for each kept round. All only as sums over all sites.
+Revealed, beside what `data.prepare.timegrid` and the strategy reveal (see
+`training.networks.strategies`): `Deaths`, at most once for each of the rows trained on, held out,
+and all; `RiskSums` and `Pull` every round of "exact"; `RiskSums` of the rows held out every round
+where a patience is set, once for the baseline hazard, and once for each kept round. All only as
+sums over all sites.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from fedcohort.protocol import (
     message,
     summed,
 )
-from fedcohort.training import hazard, heterogeneity, personal, strategies
+from fedcohort.training import hazard, heterogeneity, personal
 from fedcohort.training.hazard import (
     LARGEST,
     ONE,
@@ -68,13 +69,14 @@ from fedcohort.training.hazard import (
     seed_of,
     sum_risks,
 )
-from fedcohort.training.local import penalise
-from fedcohort.training.optimisers import OPTIMISERS
-from fedcohort.training.plan import Plan, holds_out
+from fedcohort.training.networks import strategies
+from fedcohort.training.networks.local import penalise
+from fedcohort.training.networks.optimisers import OPTIMISERS
+from fedcohort.training.networks.plan import Plan, holds_out
+from fedcohort.training.networks.schedule import Course, HeldOut, Schedule, follow
+from fedcohort.training.networks.server import RULES
+from fedcohort.training.networks.switching import personalise_as_set
 from fedcohort.training.rows import rows_of
-from fedcohort.training.schedule import Course, HeldOut, Schedule, follow
-from fedcohort.training.server import RULES
-from fedcohort.training.switching import personalise_as_set
 from fedcohort.training.update_bounds import length
 
 

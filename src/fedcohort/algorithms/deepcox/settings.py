@@ -9,13 +9,13 @@ from fedcohort.arrays import Array
 from fedcohort.data.prepare.timegrid import check_rule
 from fedcohort.models.network import ACTIVATIONS, Mlp
 from fedcohort.protocol import SettingError, setting
-from fedcohort.training.optimisers import OPTIMISERS
+from fedcohort.training.networks.optimisers import OPTIMISERS
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Schedule
+from fedcohort.training.networks.server import RULES, Server
 from fedcohort.training.personal import PARTED
 from fedcohort.training.personal.settings import MaybeOwnSettings
-from fedcohort.training.plan import Plan
 from fedcohort.training.robust import AGGREGATIONS, Aggregation
-from fedcohort.training.schedule import Schedule
-from fedcohort.training.server import RULES, Server
 
 STRATEGIES = (
     "fedavg", "fedprox", "fedadam", "fedyogi", "sequential", "ensemble", "exact",

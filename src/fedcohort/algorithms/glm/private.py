@@ -4,9 +4,9 @@ Records z = (1, x) are weighted by w = min(1, C/‖z‖), which are prior weight
 the model is right, the maximum stays where it is. By family:
 
     gaussian     once, the noisy cross-products of w (1, x, y), eq. (1) of
-                 `training.private_products`, and least squares on them with a ridge that holds the
-                 smallest eigenvalue above what the noise can give (AdaSSP: Wang, "Revisiting
-                 differentially private linear regression", UAI 2018)
+                 `training.linear.private_products`, and least squares on them with a ridge that
+                 holds the smallest eigenvalue above what the noise can give (AdaSSP: Wang,
+                 "Revisiting differentially private linear regression", UAI 2018)
     binomial,    T rounds, each with a noisy sum of clipped scores
     poisson          U(γ) = Σ u · min(1, C/‖u‖),  u = w (y − h(zᵀγ)) z                      (1)
                  by which the coordinator steps (FedAdam's rule); the result is the mean of the
@@ -45,8 +45,8 @@ from fedcohort.protocol import (
     message,
     summed,
 )
-from fedcohort.training.private_products import ask, demanded, lifted, products_privately
-from fedcohort.training.server import Server, fedadam
+from fedcohort.training.linear.private_products import ask, demanded, lifted, products_privately
+from fedcohort.training.networks.server import Server, fedadam
 
 #: Learning rate and constants of FedAdam's rule, on covariates within [−1, 1].
 RATE, BETA1, BETA2, TAU = 0.1, 0.5, 0.9, 1e-6

@@ -7,8 +7,8 @@ from fedcohort.algorithms.hdp.model import TopicModel
 from fedcohort.algorithms.hdp.program import HdpSettings, fit
 from fedcohort.algorithms.hdp.topics import STEPS
 from fedcohort.protocol import Method, Task
-from fedcohort.training.points import PLAIN
-from fedcohort.training.seeding import sum_points
+from fedcohort.training.clusters.points import PLAIN
+from fedcohort.training.clusters.seeding import sum_points
 
 
 def bounds(config: HdpSettings, task: Task) -> Mapping[str, Collection[Any]]:

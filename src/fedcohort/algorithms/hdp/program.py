@@ -31,7 +31,7 @@ from fedcohort.protocol import (
     check_settings,
     setting,
 )
-from fedcohort.training.seeding import cloud
+from fedcohort.training.clusters.seeding import cloud
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,13 +9,13 @@ from fedcohort.algorithms.kmeans.model import Clusters
 from fedcohort.algorithms.kmeans.program import fit_means, fit_modes
 from fedcohort.algorithms.kmeans.settings import MeansSettings, ModesSettings
 from fedcohort.protocol import Method, SettingError, Step, Task
-from fedcohort.training import candidates, how_many, lloyd, seeding
-from fedcohort.training.points import PLAIN
+from fedcohort.training.clusters import candidates, how_many, lloyd, seeding
+from fedcohort.training.clusters.points import PLAIN
 
 #: Why no fit calls `data.exact`.
 _UNGUARDED = (
     "Sums over clusters of min_cell rows or more, and no two rounds' of which they differ in fewer "
-    "(`training.lloyd`)."
+    "(`training.clusters.lloyd`)."
 )
 
 STEPS = (*seeding.STEPS, *candidates.STEPS, *lloyd.STEPS)

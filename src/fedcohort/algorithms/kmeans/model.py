@@ -11,7 +11,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.numerics.centroids import dropped_note, nearest
 from fedcohort.protocol import Fitted, Row
-from fedcohort.training.points import Space
+from fedcohort.training.clusters.points import Space
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,9 @@
 """k-means and k-modes over sites: the clusters of the pooled table, from counts and sums.
 
-k-means: Lloyd, 1982, by `training.lloyd`; the number of clusters by `training.how_many`. k-modes:
-Huang, Data Mining and Knowledge Discovery 2, 1998, with the modes made anew after each pass over
-all rows: the distance of a row to a mode is the number of columns in which they differ, and
+k-means: Lloyd, 1982, by `training.clusters.lloyd`; the number of clusters by
+`training.clusters.how_many`. k-modes: Huang, Data Mining and Knowledge Discovery 2, 1998, with the
+modes made anew after each pass over all rows: the distance of a row to a mode is the number of
+columns in which they differ, and
 
     mode of cluster j in column a = the level that most of its rows have                    (1)
 
@@ -35,12 +36,12 @@ from fedcohort.protocol import (
     Task,
     check_all_answered,
 )
-from fedcohort.training.candidates import from_candidates
-from fedcohort.training.how_many import by_consensus, by_gap
-from fedcohort.training.lloyd import Found, lloyd
-from fedcohort.training.partition import Cells, count
-from fedcohort.training.points import PLAIN, Space
-from fedcohort.training.seeding import Cloud, cloud, from_sites
+from fedcohort.training.clusters.candidates import from_candidates
+from fedcohort.training.clusters.how_many import by_consensus, by_gap
+from fedcohort.training.clusters.lloyd import Found, lloyd
+from fedcohort.training.clusters.partition import Cells, count
+from fedcohort.training.clusters.points import PLAIN, Space
+from fedcohort.training.clusters.seeding import Cloud, cloud, from_sites
 
 #: Shares of levels that differ by less than this are a tie.
 EVEN = 1e-9
@@ -56,7 +57,8 @@ def fit_means(fed: Federation, config: MeansSettings, task: Task) -> Clusters:
     DataError : no features, or fewer rows than `min_cell`.
     SettingError : more clusters than rows allow, or than sites' own centroids.
     SiteUnavailable : a site left after the first call and before the first round's sums, or between
-        fits with ``n_clusters: auto``. One that leaves later ends the rounds (`training.lloyd`).
+        fits with ``n_clusters: auto``. One that leaves later ends the rounds
+        (`training.clusters.lloyd`).
     """
     _check_features(task)
     least = _least(fed, task)

@@ -7,7 +7,7 @@ from fedcohort.algorithms.lda.program import LdaModel, fit
 from fedcohort.algorithms.lda.settings import LdaSettings
 from fedcohort.data.exact import isolation
 from fedcohort.protocol import Method, Task
-from fedcohort.training import cross_products
+from fedcohort.training.linear import cross_products
 
 
 def bounds(config: LdaSettings, task: Task) -> Mapping[str, Collection[Any]]:

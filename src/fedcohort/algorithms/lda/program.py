@@ -7,7 +7,7 @@ the pooled within-class covariance Σ = Σᵢ (xᵢ − μ)(xᵢ − μ)ᵀ/n, e
     β = Σ⁻¹ (μ₁ − μ₀),   b₀ = ln(π₁/π₀) − ½ (μ₁ + μ₀)ᵀ β,   P(y = 1 | x) = 1/(1 + e^(−b₀−xᵀβ))  (1)
 
 and with a shrinkage s, (1 − s) Σ + s tr(Σ)/p I in the place of Σ. The cross-products S, s_xy, t of
-`training.cross_products` about the pooled means give all of these, as the outcome is 0 or 1:
+`training.linear.cross_products` about the pooled means give all of these, as the outcome is 0 or 1:
 
     μ₁ − μ₀ = s_xy/t,   n Σ = S − s_xy s_xyᵀ/t                                              (2)
 
@@ -26,8 +26,8 @@ from fedcohort.algorithms.lda.settings import LdaSettings
 from fedcohort.arrays import Array
 from fedcohort.data.exact import exact_sums
 from fedcohort.protocol import Federation, NothingToLearn, SingularInformation, Task
-from fedcohort.training.cross_products import Moments, inverted, moments
-from fedcohort.training.linear_model import LinearFit
+from fedcohort.training.linear.cross_products import Moments, inverted, moments
+from fedcohort.training.linear.linear_model import LinearFit
 
 #: The share of the outcome's variance that must be left, as of rounding.
 LEFT = 1e-10

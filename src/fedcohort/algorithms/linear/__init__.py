@@ -16,7 +16,7 @@ from fedcohort.algorithms.linear.steps import STEPS as PRODUCTS
 from fedcohort.algorithms.linear.steps import differences, fold_products, isolation, products
 from fedcohort.protocol import Method, PrivateFits, Step, Task
 from fedcohort.training import admm
-from fedcohort.training.private_products import products_privately
+from fedcohort.training.linear.private_products import products_privately
 
 _ONCE = (
     "Only sums over all sites, once: the number of records, totals and cross-products of the "

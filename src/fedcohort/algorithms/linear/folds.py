@@ -27,7 +27,7 @@ from fedcohort.algorithms.linear.steps import fold_products
 from fedcohort.arrays import Array
 from fedcohort.data.split.folds import BY_ROW, HIDDEN
 from fedcohort.protocol import NothingToLearn, Task, check_all_answered
-from fedcohort.training.cross_products import (
+from fedcohort.training.linear.cross_products import (
     Moments,
     Pool,
     Products,

@@ -32,7 +32,7 @@ from fedcohort.algorithms.linear.settings import PathSettings
 from fedcohort.arrays import Array
 from fedcohort.numerics.descent import TOL, descend
 from fedcohort.protocol import Dp, Federation, NotConverged, Task
-from fedcohort.training.cross_products import Moments, collect
+from fedcohort.training.linear.cross_products import Moments, collect
 
 #: A mean square below this share of the outcome's is rounding error.
 EXACT = 1e-10
@@ -43,7 +43,7 @@ def fit(fed: Federation, config: PathSettings, task: Task) -> LinearModel:
 
     Raises
     ------
-    DataError : as `training.cross_products.collect`, or folds would hold too few rows.
+    DataError : as `training.linear.cross_products.collect`, or folds would hold too few rows.
     NotConverged : coordinate descent did not end; the penalty is too small for the covariates.
     """
     penalty, ratio = config.asked

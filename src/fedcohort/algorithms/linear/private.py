@@ -1,8 +1,8 @@
 """Linear methods with differential privacy: one noisy sum, and arithmetic on it.
 
-Asked for are the cross-products of `training.private_products`, once, with the sensitivity that is
-proved there. Everything else follows from them, so that it costs no more ε: weighted means and the
-sums of squares about them,
+Asked for are the cross-products of `training.linear.private_products`, once, with the sensitivity
+that is proved there. Everything else follows from them, so that it costs no more ε: weighted means
+and the sums of squares about them,
 
     S, s, t of Σ w² (x, y)(x, y)ᵀ,  less the means,  times n/Σ w²                          (1)
 
@@ -31,8 +31,8 @@ import numpy as np
 
 from fedcohort.algorithms.linear.settings import PathSettings, RidgeSettings
 from fedcohort.protocol import Dp, Federation, Release, SettingError, Task
-from fedcohort.training.cross_products import Moments
-from fedcohort.training.private_products import Told, ask, demanded, products_privately
+from fedcohort.training.linear.cross_products import Moments
+from fedcohort.training.linear.private_products import Told, ask, demanded, products_privately
 
 #: C, where the study says none.
 CLIPS = {"record": 1.5}
@@ -91,7 +91,7 @@ def collect(
 
     Raises
     ------
-    DataError : as `training.private_products.ask`.
+    DataError : as `training.linear.private_products.ask`.
     """
     return read(ask(fed, task, releases(config, dp)[0], dp.norm))
 

@@ -1,6 +1,7 @@
 """Ridge and ordinary least squares over sites, exactly those of the pooled table, in one round.
 
-D6.2, eq. 3.4, with the intercept unpenalised. With S, s of `training.cross_products` and n rows,
+D6.2, eq. 3.4, with the intercept unpenalised. With S, s of `training.linear.cross_products` and n
+rows,
 
     (1/n) Σ (y − b₀ − xᵀβ)² + λ/2 ‖β‖²    has    β = A⁻¹ s,   A = S + nλ/2 I                 (1)
 
@@ -26,7 +27,7 @@ from fedcohort.algorithms.linear.model import LinearModel
 from fedcohort.algorithms.linear.settings import RidgeSettings
 from fedcohort.arrays import Array
 from fedcohort.protocol import Dp, Federation, SingularInformation, Task
-from fedcohort.training.cross_products import Moments, collect, inverted
+from fedcohort.training.linear.cross_products import Moments, collect, inverted
 
 
 def fit(fed: Federation, config: RidgeSettings, task: Task) -> LinearModel:
@@ -34,7 +35,7 @@ def fit(fed: Federation, config: RidgeSettings, task: Task) -> LinearModel:
 
     Raises
     ------
-    DataError : as `training.cross_products.collect`.
+    DataError : as `training.linear.cross_products.collect`.
     SingularInformation : without a penalty, some covariates are collinear or constant (they are
         named), or there are too few records.
     """

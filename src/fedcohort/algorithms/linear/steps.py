@@ -1,7 +1,7 @@
 """Site steps of the linear methods. All are sums: no site's own numbers are ever seen.
 
-The sums of `training.cross_products`, over all rows of a site or over those of each fold. A row's
-fold is its site's, or a hash of the row's own values and of the seed: it depends neither on
+The sums of `training.linear.cross_products`, over all rows of a site or over those of each fold. A
+row's fold is its site's, or a hash of the row's own values and of the seed: it depends neither on
 the order of the rows nor on the site that holds them. All sites are told how all are dealt, and
 look at their own rows in each fold (`data.split.folds`).
 """
@@ -18,7 +18,7 @@ from fedcohort.data.isolation import isolation
 from fedcohort.data.split.folds import BY_ROW, check_rows, own_fold
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import SettingError, Site, summed
-from fedcohort.training.cross_products import Products, joined, products, products_of
+from fedcohort.training.linear.cross_products import Products, joined, products, products_of
 
 #: Steps and multipliers of splitmix64 (Steele, Lea, Flood, OOPSLA 2014).
 STEP, FIRST, SECOND = (

@@ -61,7 +61,7 @@ from fedcohort.protocol import (
     message,
     summed,
 )
-from fedcohort.training.private_products import Products, unpacked
+from fedcohort.training.linear.private_products import Products, unpacked
 
 #: C, where the study says none. Columns are within [−1, 1], and most of them near 0.
 CLIPS = {"record": 1.5}

@@ -30,9 +30,9 @@ from fedcohort.models.predictor import KINDS, LINKS, start_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Federation, SettingError, Step, Task
 from fedcohort.training import hazard, heterogeneity, personal
-from fedcohort.training.server import fedavg
-from fedcohort.training.strategies import train_here
-from fedcohort.training.switching import personalise_as_set
+from fedcohort.training.networks.server import fedavg
+from fedcohort.training.networks.strategies import train_here
+from fedcohort.training.networks.switching import personalise_as_set
 
 
 def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:

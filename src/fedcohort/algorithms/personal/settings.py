@@ -9,12 +9,12 @@ from fedcohort.arrays import Array
 from fedcohort.models.layers import ACTIVATIONS
 from fedcohort.models.predictor import MODELS, model_of, rate_of, spec_of
 from fedcohort.protocol import SettingError, Task, check_settings, setting
-from fedcohort.training.optimisers import OPTIMISERS
+from fedcohort.training.networks.optimisers import OPTIMISERS
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Schedule
+from fedcohort.training.networks.server import Server
 from fedcohort.training.personal import PARTED, WAYS, Way, last_layer, of_columns
 from fedcohort.training.personal.settings import OwnSettings
-from fedcohort.training.plan import Plan
-from fedcohort.training.schedule import Schedule
-from fedcohort.training.server import Server
 
 
 @dataclass(frozen=True, kw_only=True)

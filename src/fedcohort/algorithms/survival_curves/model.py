@@ -11,7 +11,7 @@ import numpy as np
 
 from fedcohort.algorithms.survival_curves.groups import group_of
 from fedcohort.arrays import Array
-from fedcohort.metrics.kaplan_meier import first_below
+from fedcohort.metrics.survival.kaplan_meier import first_below
 from fedcohort.protocol import Fitted, Row
 
 #: What a curve may be of.

@@ -1,7 +1,8 @@
 """Kaplan–Meier, Nelson–Aalen and the log-rank test, over sites.
 
-Equations stand in `metrics.kaplan_meier`, `metrics.nelson_aalen` and `metrics.log_rank`; what is
-put in the place of exact times, and how far it can be off, in `risk`. The course of a fit:
+Equations stand in `metrics.survival.kaplan_meier`, `metrics.nelson_aalen` and
+`metrics.survival.log_rank`; what is put in the place of exact times, and how far it can be off, in
+`risk`. The course of a fit:
 
     1  records and deaths of each group;
     2  the common grid of times, from the deaths of all groups (`data.prepare.timegrid`);
@@ -54,8 +55,8 @@ from fedcohort.algorithms.survival_curves.steps import (
 )
 from fedcohort.arrays import Array
 from fedcohort.data.prepare.timegrid import intervals_of, time_grid
-from fedcohort.metrics.kaplan_meier import nelson_aalen, survival_curve
-from fedcohort.metrics.log_rank import log_rank_of, weights
+from fedcohort.metrics.survival.kaplan_meier import nelson_aalen, survival_curve
+from fedcohort.metrics.survival.log_rank import log_rank_of, weights
 from fedcohort.privacy.disclosure.counts import few, hidden_groups
 from fedcohort.protocol import DataError, Federation, NothingToLearn, SiteUnavailable, Task
 

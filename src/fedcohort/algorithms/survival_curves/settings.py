@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedcohort.data.prepare.timegrid import check_rule
-from fedcohort.metrics.kaplan_meier import SCALES
-from fedcohort.metrics.log_rank import WEIGHTINGS
+from fedcohort.metrics.survival.kaplan_meier import SCALES
+from fedcohort.metrics.survival.log_rank import WEIGHTINGS
 from fedcohort.protocol import check_settings, setting
 
 _GRID = "times at which curves may step: 'protected', 'exact', or a number of intervals at most"

@@ -12,7 +12,7 @@ from scipy.special import expit
 from fedcohort.arrays import Array
 from fedcohort.numerics.parameters import PREDICTOR
 from fedcohort.protocol import Row
-from fedcohort.training.linear_model import LinearFit
+from fedcohort.training.linear.linear_model import LinearFit
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -67,7 +67,7 @@ from fedcohort.protocol import (
     summed,
 )
 from fedcohort.protocol.step import mark_of
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks.plan import Plan
 from fedcohort.training.update_bounds import length
 
 #: What a distance is measured by: eqs. (1) and (4).

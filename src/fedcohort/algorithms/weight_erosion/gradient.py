@@ -21,8 +21,8 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.protocol import Site
-from fedcohort.training.local import penalise, train
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks.local import penalise, train
+from fedcohort.training.networks.plan import Plan
 from fedcohort.training.rows import Rows, rows_of
 
 #: What a site computes in a round; see the header.

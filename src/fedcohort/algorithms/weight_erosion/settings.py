@@ -9,7 +9,7 @@ from fedcohort.algorithms.weight_erosion.gradient import VISITS
 from fedcohort.models.layers import ACTIVATIONS
 from fedcohort.models.predictor import MODELS, model_of, rate_of, spec_of
 from fedcohort.protocol import Task, check_settings, setting
-from fedcohort.training.plan import Plan
+from fedcohort.training.networks.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)

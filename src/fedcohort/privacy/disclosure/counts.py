@@ -147,6 +147,6 @@ def nearly_same(apart: int, m: int) -> bool:
     """Return whether results over both of two sets of patients may not be told, |A Δ B| = `apart`.
 
     By subtraction they give a signed sum over A Δ B, which is of nobody or of m patients or more.
-    `network.cohorts` keeps the sets.
+    `network.node.cohorts` keeps the sets.
     """
     return 0 < apart < m

@@ -6,9 +6,9 @@
     part      "words" (W,);    meta {"kind": "part", "history", "call", "masked", "settled"}
 
 A call that is masked is a request as any other, whose `masked` holds {"asked", "post", "floats",
-"held"}: what `secure.messages` calls so; the fields that sites shall widen to real numbers, since
+"held"}: what `exchange.messages` of `secure` calls so; the fields that sites widen to real numbers, since
 another site tells real ones; and of a step that reads a state the members that are asked with one.
-Each `body` is a message of `secure.messages` too; of "keys", it is {"epoch", "slots"}.
+Each `body` is a message of `secure.exchange.messages` too; of "keys", it is {"epoch", "slots"}.
 
 `settled` of a part names the sites for which this call was revealed before; null if it was not. It
 can be revealed again for just those.
@@ -29,8 +29,8 @@ from fedcohort.protocol.host import Call
 from fedcohort.protocol.wire import Malformed, decode, encode
 from fedcohort.runtime.calls import NAME, NO_VIEW, odd, refusal_of
 from fedcohort.secure.context import digest
-from fedcohort.secure.messages import Asked, Masked, Post
-from fedcohort.secure.strict import SLOTS
+from fedcohort.secure.exchange.messages import Asked, Masked, Post
+from fedcohort.secure.exchange.strict import SLOTS
 
 #: The kinds of a stage, in their order.
 STAGES = ("keys", "shares", "sign", "unmask")

@@ -35,14 +35,14 @@ from fedcohort.runtime.masked.calls import (
     question_of,
     said_bytes,
 )
-from fedcohort.runtime.reply_store import Answers
-from fedcohort.secure import ring
+from fedcohort.runtime.site.reply_store import Answers
+from fedcohort.secure.arithmetic import ring
+from fedcohort.secure.arithmetic.layout import Layout
 from fedcohort.secure.context import Context, Identity, digest
-from fedcohort.secure.layout import Layout
-from fedcohort.secure.member import Member
-from fedcohort.secure.messages import FEWEST, Ballot, Roll, Survivors
-from fedcohort.secure.rule import ThresholdRule
-from fedcohort.secure.strict import MEMBERS
+from fedcohort.secure.exchange.member import Member
+from fedcohort.secure.exchange.messages import FEWEST, Ballot, Roll, Survivors
+from fedcohort.secure.exchange.rule import ThresholdRule
+from fedcohort.secure.exchange.strict import MEMBERS
 
 #: Whether a site answers a sum that is not masked: always; where it knows that fewer than three
 #: sites are asked, who cannot hide one another; never.
@@ -72,7 +72,7 @@ class SumRule:
     is_few : of "few", whether a request is for one over fewer than three sites, by what the site
         itself knows of its network and of the study.
     weights : whether it takes part in sums whose replies the coordinator gives public weights: one
-        site can be given a hundred times the weight of the others (`secure.roll`).
+        site can be given a hundred times the weight of the others (`secure.exchange.roll`).
     least : the fewest sites of a masked sum, by the site's own policy; 3 at least.
     rehearsed : whether plain sums stand for masked ones, in a simulation, where there is nobody to
         hide from: a site of a private fit adds its share of the noise alone, as if they were.
@@ -172,7 +172,7 @@ class MaskedEnd:
     ----------
     key : run, session and history, to which its keys and signatures are bound.
     answers : where it is noted what was revealed.
-    size : gives what the site takes part with (`secure.messages.Advert`).
+    size : gives what the site takes part with (`secure.exchange.messages.Advert`).
     """
 
     def __init__(

@@ -20,13 +20,13 @@ from fedcohort.protocol.message import parameters_of
 from fedcohort.protocol.updates import form, strangers
 from fedcohort.runtime.journal import Entry
 from fedcohort.runtime.masked.calls import question_of, slots_of
-from fedcohort.secure import ring
+from fedcohort.secure.arithmetic import ring
+from fedcohort.secure.arithmetic.layout import Layout
 from fedcohort.secure.context import Context, Identity
-from fedcohort.secure.exchange import exchange, prepare
-from fedcohort.secure.gathering import Gathering
-from fedcohort.secure.layout import Layout
-from fedcohort.secure.member import Member
-from fedcohort.secure.messages import FEWEST
+from fedcohort.secure.exchange.gathering import Gathering
+from fedcohort.secure.exchange.member import Member
+from fedcohort.secure.exchange.messages import FEWEST
+from fedcohort.secure.exchange.rehearse import exchange, prepare
 
 
 class LocalMasks:

@@ -50,12 +50,12 @@ from fedcohort.runtime.masked.calls import (
     read_said,
     slots_of,
 )
-from fedcohort.secure import ring
+from fedcohort.secure.arithmetic import ring
+from fedcohort.secure.arithmetic.layout import Layout
 from fedcohort.secure.context import Context
-from fedcohort.secure.gathering import Gathering
-from fedcohort.secure.layout import Layout
-from fedcohort.secure.messages import Advert, Answer, Sealed, Signed
-from fedcohort.secure.summing import Summing
+from fedcohort.secure.exchange.gathering import Gathering
+from fedcohort.secure.exchange.messages import Advert, Answer, Sealed, Signed
+from fedcohort.secure.exchange.summing import Summing
 
 T = TypeVar("T")
 

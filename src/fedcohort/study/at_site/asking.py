@@ -3,7 +3,7 @@
 A method declares which of its steps a fit with given settings can ask for (`Method.asks`); the
 preprocessing and the judging are narrowed by what is imputed and cut, and by what is predicted. A
 site's sessions agree to these steps alone (`sessions`), and the data steward is shown the same
-ones (`network.messages`), so that what was read and what can be asked are one list.
+ones (`network.steward.details`), so that what was read and what can be asked are one list.
 
 Revealed: nothing; this is made from a study's text alone.
 """
@@ -18,13 +18,11 @@ from fedcohort.data import describe, prepare
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
 from fedcohort.data.prepare import timegrid
 from fedcohort.data.tables import SurvivalTable
-from fedcohort.metrics import (
-    federated,
-    federated_clusters,
-    federated_latent,
-    federated_values,
-    within_sites,
-)
+from fedcohort.metrics.sums import clusters as federated_clusters
+from fedcohort.metrics.sums import latent as federated_latent
+from fedcohort.metrics.sums import predictions as federated
+from fedcohort.metrics.sums import values as federated_values
+from fedcohort.metrics.sums import within_sites
 from fedcohort.protocol import registry
 from fedcohort.protocol.step import Step
 from fedcohort.study.at_site import cluster_sites, counting, holding, judging, latent_sites

@@ -18,7 +18,8 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Outcome, Survival
-from fedcohort.metrics import clusters, federated_clusters
+from fedcohort.metrics import clusters
+from fedcohort.metrics.sums import clusters as federated_clusters
 from fedcohort.privacy.disclosure.counts import can_rank, few, fewest, hidden
 from fedcohort.privacy.disclosure.rounding import by_patients
 from fedcohort.protocol.message import message

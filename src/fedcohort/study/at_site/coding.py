@@ -2,7 +2,7 @@
 
 As in `judging` the coordinator sends a view, here `Coded`: a model with its preprocessing; an empty
 text stands for the site's own model (`alone`). The view gives `Coding`, which the steps of
-`metrics.federated_latent` look at. Its columns are those of the model, then those that the
+`metrics.sums.latent` look at. Its columns are those of the model, then those that the
 dictionary has and the model knows nothing of, so that they are the same at all sites: a view that a
 site lacks is of entries that are not known. No column of an outcome is among them.
 
@@ -78,7 +78,7 @@ def learnt_columns(data: Rows) -> list[Variable]:
 
 @dataclass
 class Coding:
-    """Blind rows, as `metrics.federated_latent.Rebuilt` has them; worked out when asked.
+    """Blind rows, as `metrics.sums.latent.Rebuilt` has them; worked out when asked.
 
     Attributes
     ----------

@@ -34,7 +34,9 @@ from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.data.prepare import timegrid
 from fedcohort.data.prepare.design import Design
 from fedcohort.data.prepare.targets import target_of
-from fedcohort.metrics import federated, federated_values, within_sites
+from fedcohort.metrics.sums import predictions as federated
+from fedcohort.metrics.sums import values as federated_values
+from fedcohort.metrics.sums import within_sites
 from fedcohort.privacy.disclosure.rounding import by_patients
 from fedcohort.protocol import DataError, Fitted, registry
 from fedcohort.protocol.message import message

@@ -45,7 +45,7 @@ from fedcohort.study.at_site.judging import Said
 from fedcohort.study.at_site.placing import Clustered
 from fedcohort.study.judge.summed.evaluation import BINS
 from fedcohort.study.judge.summed.time_scale import CELLS, TIMES
-from fedcohort.training.candidates import CANDIDATES, DRAWS, FEWEST, TRIES
+from fedcohort.training.clusters.candidates import CANDIDATES, DRAWS, FEWEST, TRIES
 
 #: Other values that a session answers for, as it may be begun anew over other sites.
 ATTEMPTS = 3

@@ -3,7 +3,7 @@
 As in `judging` the coordinator sends a view, here `Clustered`: a model with its preprocessing,
 which half of the rows, and perhaps the model of an earlier arm, whose clusters are set beside
 these. An empty text stands for the site's own model (`alone`). The view gives `Placed`, which the
-steps of `metrics.federated_clusters` look at, and those that compare risks, which are clusters'.
+steps of `metrics.sums.clusters` look at, and those that compare risks, which are clusters'.
 
 The outcome, where there is one, is read here for the first time: no fit had it.
 
@@ -54,7 +54,7 @@ def clusters_of(model: Fitted) -> int:
 
 @dataclass
 class Placed:
-    """Rows of one half, as `metrics.federated_clusters.Grouped` has them; worked out when asked.
+    """Rows of one half, as `metrics.sums.clusters.Grouped` has them; worked out when asked.
 
     Attributes
     ----------

@@ -28,16 +28,17 @@ from fedcohort.arrays import Array
 from fedcohort.data.describe.shown_number import ShownNumber
 from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
 from fedcohort.data.prepare.targets import survival_of
-from fedcohort.metrics import over_time, permutation
-from fedcohort.metrics.brier import evaluation_times
-from fedcohort.metrics.concordance import Influence
+from fedcohort.metrics import permutation
 from fedcohort.metrics.intervals import percentile_interval
-from fedcohort.metrics.kaplan_meier import group_leavers, round_times
-from fedcohort.metrics.log_rank import log_rank
 from fedcohort.metrics.resampled import multiplicities
-from fedcohort.metrics.risk_groups import risk_groups
 from fedcohort.metrics.roc import roc_points
-from fedcohort.metrics.shown_curves import Groups, shown_groups
+from fedcohort.metrics.survival import over_time
+from fedcohort.metrics.survival.brier import evaluation_times
+from fedcohort.metrics.survival.concordance import Influence
+from fedcohort.metrics.survival.kaplan_meier import group_leavers, round_times
+from fedcohort.metrics.survival.log_rank import log_rank
+from fedcohort.metrics.survival.risk_groups import risk_groups
+from fedcohort.metrics.survival.shown_curves import Groups, shown_groups
 from fedcohort.privacy.disclosure.counts import shown_parts
 from fedcohort.protocol import NotSupported, Row
 from fedcohort.report.clock import Clock

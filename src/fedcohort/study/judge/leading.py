@@ -19,8 +19,7 @@ from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Continuous, Outcome, Survival
 from fedcohort.data.prepare.targets import levels_of, survival_of, target_of
-from fedcohort.metrics import classification, concordance, regression
-from fedcohort.metrics.concordance import Influence
+from fedcohort.metrics import classification, regression
 from fedcohort.metrics.heterogeneity import (
     Pooled,
     pooled_r2,
@@ -29,6 +28,8 @@ from fedcohort.metrics.heterogeneity import (
     share_interval,
 )
 from fedcohort.metrics.intervals import Interval
+from fedcohort.metrics.survival import concordance
+from fedcohort.metrics.survival.concordance import Influence
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import Row
 from fedcohort.study.results.rows import plain

@@ -1,7 +1,7 @@
 """A model for one site, the user's, from all sites' rows or its own, of any torch plan.
 
 With w the common model, F the user's loss and η the learning rate, after R rounds of FedAvg or
-another server rule (`training.strategies`) the user's model is by
+another server rule (`training.networks.strategies`) the user's model is by
 
     local      v, from the start on the user's rows alone: R visits                      (1)
     global     w
@@ -59,6 +59,10 @@ from fedcohort.protocol import (
     Step,
 )
 from fedcohort.protocol.step import Gathered, Summed
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Enough, Schedule
+from fedcohort.training.networks.server import Rule, Server
+from fedcohort.training.networks.strategies import PLAIN, Update, Visits, averaging
 from fedcohort.training.personal import clusters
 from fedcohort.training.personal import steps as own_steps
 from fedcohort.training.personal.clusters import LEAST, Clustered, train_clusters
@@ -82,10 +86,6 @@ from fedcohort.training.personal.ways import (
     nothing,
     of_columns,
 )  # fmt: skip
-from fedcohort.training.plan import Plan
-from fedcohort.training.schedule import Enough, Schedule
-from fedcohort.training.server import Rule, Server
-from fedcohort.training.strategies import PLAIN, Update, Visits, averaging
 from fedcohort.training.update_bounds import length
 
 __all__ = [

@@ -39,13 +39,13 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol import Federation, Refused, Site, gathered, message, summed
 from fedcohort.protocol.updates import count_fault
-from fedcohort.training.local import evaluate
+from fedcohort.training.networks.local import evaluate
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Schedule, follow
+from fedcohort.training.networks.server import Rule, Server
+from fedcohort.training.networks.strategies import PLAIN, Update, Visits
 from fedcohort.training.personal.ways import Way, nothing
-from fedcohort.training.plan import Plan
 from fedcohort.training.rows import Rows, known_rows
-from fedcohort.training.schedule import Schedule, follow
-from fedcohort.training.server import Rule, Server
-from fedcohort.training.strategies import PLAIN, Update, Visits
 from fedcohort.training.update_bounds import length
 
 #: T, and ‖ε z‖ beside how far the common rounds came, eq. (2).

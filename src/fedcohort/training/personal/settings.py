@@ -9,12 +9,12 @@ from typing import Any
 
 from fedcohort.protocol import SettingError, Step, check_settings, setting
 from fedcohort.training import heterogeneity
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.server import RULES
+from fedcohort.training.networks.strategies import PLAIN, Visits
 from fedcohort.training.personal import asks
 from fedcohort.training.personal.clusters import LEAST
 from fedcohort.training.personal.ways import PARTED, WAYS, Way, last_layer
-from fedcohort.training.plan import Plan
-from fedcohort.training.server import RULES
-from fedcohort.training.strategies import PLAIN, Visits
 
 #: Ways that go on from a common model.
 SWITCHED = ("finetune", "fedper", "fedrep", "ditto", "apfl")

@@ -10,7 +10,9 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.protocol import Keep, Refused, Site, gathered, message, summed
-from fedcohort.training.local import evaluate, train
+from fedcohort.training.networks.local import evaluate, train
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.strategies import Update
 from fedcohort.training.personal.visits import (
     Own,
     RowsAt,
@@ -21,9 +23,7 @@ from fedcohort.training.personal.visits import (
     with_own_part,
 )
 from fedcohort.training.personal.ways import BESIDE, PARTED, Way
-from fedcohort.training.plan import Plan
 from fedcohort.training.rows import Rows, known_rows
-from fedcohort.training.strategies import Update
 from fedcohort.training.update_bounds import misfit
 
 

@@ -18,10 +18,10 @@ from torch import Tensor
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.protocol import Site, message
-from fedcohort.training.local import evaluate, penalise, steps, train
-from fedcohort.training.optimisers import OPTIMISERS
+from fedcohort.training.networks.local import evaluate, penalise, steps, train
+from fedcohort.training.networks.optimisers import OPTIMISERS
+from fedcohort.training.networks.plan import Plan
 from fedcohort.training.personal.ways import AFTER, BESIDE, PARTED, TAG, Way
-from fedcohort.training.plan import Plan
 from fedcohort.training.rows import Rows
 
 #: θ (P,) → the rows that a visit from it trains on: others only where they make their own aims.

@@ -27,9 +27,10 @@ from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.prepare.targets import classes_of, levels_of, survival_of
-from fedcohort.metrics import clusters, concordance, resampled
-from fedcohort.metrics.kaplan_meier import group_leavers
-from fedcohort.metrics.log_rank import log_rank
+from fedcohort.metrics import clusters, resampled
+from fedcohort.metrics.survival import concordance
+from fedcohort.metrics.survival.kaplan_meier import group_leavers
+from fedcohort.metrics.survival.log_rank import log_rank
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import DataError, NotSupported, Row
 from fedcohort.study.judge.pooled.base import Metrics, constant

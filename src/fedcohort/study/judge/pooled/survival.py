@@ -11,8 +11,9 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Survival
-from fedcohort.metrics import brier, calibration, concordance, decision, resampled
-from fedcohort.metrics.kaplan_meier import round_time
+from fedcohort.metrics import calibration, decision, resampled
+from fedcohort.metrics.survival import brier, concordance
+from fedcohort.metrics.survival.kaplan_meier import round_time
 from fedcohort.protocol import Row
 from fedcohort.study.judge.leading import C_INDEX
 from fedcohort.study.judge.pooled.base import Metrics, constant, decision_rows, observed

@@ -11,7 +11,7 @@ cluster_confusion  the blind rows' clusters by the classes that judge them
 A report leaves the coordinator, and sizes of clusters are known there, so of the tables of clusters
 by sites, or by classes, whole rows and columns are hidden (`disclosure.groups`): no cell of 1 to
 m − 1 patients is shown, nor follows from what is, with m the `min_cell`. Curves and numbers at risk
-are those that `metrics.kaplan_meier` shows. A cluster is the number that `predict` gives.
+are those that `metrics.survival.kaplan_meier` shows. A cluster is the number that `predict` gives.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.prepare.targets import levels_of
 from fedcohort.metrics.clusters import contingency
-from fedcohort.metrics.kaplan_meier import group_leavers
-from fedcohort.metrics.log_rank import log_rank
-from fedcohort.metrics.shown_curves import shown_groups
+from fedcohort.metrics.survival.kaplan_meier import group_leavers
+from fedcohort.metrics.survival.log_rank import log_rank
+from fedcohort.metrics.survival.shown_curves import shown_groups
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.protocol import Row

@@ -14,7 +14,7 @@ three models or more tell together is not looked at.
 Within sites, every site judges the clusters on its own blind rows, by the same metrics; the lower
 bound has only these, and the mean over sites is given of both.
 
-Revealed: what `metrics.federated_clusters`, `cluster_sites` and `time_scale` list.
+Revealed: what `metrics.sums.clusters`, `cluster_sites` and `time_scale` list.
 """
 
 from __future__ import annotations
@@ -27,9 +27,12 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
-from fedcohort.metrics import clusters, federated, federated_clusters, within_sites
-from fedcohort.metrics.censoring import Leavers
-from fedcohort.metrics.log_rank import in_intervals
+from fedcohort.metrics import clusters
+from fedcohort.metrics.sums import clusters as federated_clusters
+from fedcohort.metrics.sums import predictions as federated
+from fedcohort.metrics.sums import within_sites
+from fedcohort.metrics.survival.censoring import Leavers
+from fedcohort.metrics.survival.log_rank import in_intervals
 from fedcohort.numerics.centroids import least_difference
 from fedcohort.privacy.disclosure.counts import few
 from fedcohort.runtime.coordinator import Coordinator

@@ -10,8 +10,9 @@ cluster_confusion        blind rows by cluster and class
 
 Features and places are of blind rows, which no fit has summed: a fit's last sums are of clusters
 that may differ from the model's by few training rows, and so would sums over these
-(`training.lloyd`). They are there only where `Sums.are_of_many` blind rows, and shown by the rules
-of one process; that no few values make a mean follows from fourth powers (`metrics.power_sums`).
+(`training.clusters.lloyd`). They are there only where `Sums.are_of_many` blind rows, and shown by
+the rules of one process; that no few values make a mean follows from fourth powers
+(`metrics.sums.power_sums`).
 
 Revealed: what `cluster_judging` does, and `Frame`, `LevelTable`, `Known`, `Powers`, `Spread`,
 `Places`; of each site what `cluster_sites` says.
@@ -28,11 +29,11 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
 from fedcohort.data.prepare.columns import NumberColumn
 from fedcohort.data.prepare.targets import levels_of
-from fedcohort.metrics import federated_clusters as sums_of
-from fedcohort.metrics.censoring import Leavers
-from fedcohort.metrics.log_rank import in_intervals
-from fedcohort.metrics.power_sums import Moments
-from fedcohort.metrics.shown_curves import shown_counts
+from fedcohort.metrics.sums import clusters as sums_of
+from fedcohort.metrics.sums.power_sums import Moments
+from fedcohort.metrics.survival.censoring import Leavers
+from fedcohort.metrics.survival.log_rank import in_intervals
+from fedcohort.metrics.survival.shown_curves import shown_counts
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.privacy.disclosure.rounding import rounded, step

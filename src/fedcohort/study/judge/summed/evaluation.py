@@ -30,14 +30,17 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Binary, Outcome, Survival
-from fedcohort.metrics import decision, federated, federated_values, histogram, within_sites
-from fedcohort.metrics.brier import integrate
+from fedcohort.metrics import decision
 from fedcohort.metrics.calibration import even, groups_of, solve_slope, varies, with_enough
-from fedcohort.metrics.censoring import Leavers
-from fedcohort.metrics.histogram import RiskTimeCounts
-from fedcohort.metrics.log_rank import in_intervals
 from fedcohort.metrics.roc import points_of
-from fedcohort.metrics.shown_curves import shown_counts
+from fedcohort.metrics.sums import histogram, within_sites
+from fedcohort.metrics.sums import predictions as federated
+from fedcohort.metrics.sums import values as federated_values
+from fedcohort.metrics.sums.histogram import RiskTimeCounts
+from fedcohort.metrics.survival.brier import integrate
+from fedcohort.metrics.survival.censoring import Leavers
+from fedcohort.metrics.survival.log_rank import in_intervals
+from fedcohort.metrics.survival.shown_curves import shown_counts
 from fedcohort.privacy.disclosure.counts import shown_parts
 from fedcohort.protocol import Row, SiteUnavailable
 from fedcohort.protocol.errors import ReplyRejected

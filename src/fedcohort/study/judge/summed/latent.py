@@ -9,13 +9,14 @@ of imputation, those of which fewer than 2 m have another view as well; and, whe
 are filled, up to m − 1 rows that have the view alone (`federated_latent.Counted`).
 
 Of the first repeat, errors by view and column: of columns that no few values can have made, which
-fourth powers bound (`metrics.power_sums`), and where 2 a m blind rows or more have an entry, of the
-a-th arm. So sums about a column are fewer than its values, however many arms are judged (of m ≥ 5).
+fourth powers bound (`metrics.sums.power_sums`), and where 2 a m blind rows or more have an entry,
+of the a-th arm. So sums about a column are fewer than its values, however many arms are judged (of
+m ≥ 5).
 
 Within sites, every site judges on its own blind rows (`latent_sites`); the lower bound has only
 these, and the mean over sites is given of both.
 
-Revealed: what `metrics.federated_latent` and `latent_sites` list.
+Revealed: what `metrics.sums.latent` and `latent_sites` list.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.metrics import federated_latent as sums_of
 from fedcohort.metrics.calibration import varies
-from fedcohort.metrics.power_sums import Moments
+from fedcohort.metrics.sums import latent as sums_of
+from fedcohort.metrics.sums.power_sums import Moments
 from fedcohort.protocol import Method, Row
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.study.at_site.coding import Coded

@@ -22,10 +22,10 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.prepare.timegrid import time_grid
-from fedcohort.metrics import federated
-from fedcohort.metrics.brier import LEAST_FOLLOWED
-from fedcohort.metrics.censoring import Curve, Leavers, at_risk
-from fedcohort.metrics.kaplan_meier import round_time
+from fedcohort.metrics.sums import predictions as federated
+from fedcohort.metrics.survival.brier import LEAST_FOLLOWED
+from fedcohort.metrics.survival.censoring import Curve, Leavers, at_risk
+from fedcohort.metrics.survival.kaplan_meier import round_time
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.study.at_site.judging import ALL, Seen
 

@@ -1,0 +1,1 @@
+"""Metrics and curves of survival, of the rows in one place."""

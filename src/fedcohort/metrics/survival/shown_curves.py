@@ -1,0 +1,245 @@
+"""Survival curves and numbers at risk that may leave a network: they follow no single patients.
+
+A curve's values at double precision give back the counts that they are of. So `shown_curve` is a
+life table (`kaplan_meier`, eq. 5) in cells that hold no event or m, the `at_least`, or more; those
+too few for a cell of their own join the last. It goes on to the last round time at which m are
+still followed, if no event or m lie beyond that time; else to the last round time beyond which m
+lie. With m = 1 its points lie on Kaplan–Meier's. Of several groups (`shown_groups`), few events may
+lie beyond a curve's end, where of all groups together none or m do: then the groups' numbers of
+events are not to be shown.
+
+Numbers at risk (`shown_at_risk`) are given for all groups at a time or for none: at each time
+shown, every group has nobody left or m, and nobody left it since the last time shown or m did, nor
+since or until any n_k of its curve. That holds of all groups together first, so that the times at
+which several groupings of the same records are shown tell no more. At other times a number is told
+about: on a straight line between two n_k of the curve, or the last one and m at its end, and so
+from nothing but what the curve tells.
+
+Revealed: nothing; `shown_counts` takes `Leavers`, only as sums over sites.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.metrics.survival.censoring import Leavers, at_risk, leavers
+from fedcohort.metrics.survival.kaplan_meier import (
+    Survival,
+    followed,
+    kaplan_meier,
+    life_table,
+    round_times,
+)
+from fedcohort.privacy.disclosure.counts import few
+from fedcohort.privacy.disclosure.steps import apart, late, merged
+
+#: A shown curve has at most so many points.
+POINTS = 100
+
+
+def shown_curve(time: Array, event: Array, at_least: int) -> Survival:
+    """Return the curve of records (n,) as it may be shown; the rule is the header's.
+
+    Returns
+    -------
+    curve : from (0, 1) on; that point alone where the events are fewer than `at_least`.
+    """
+    return _shown(np.asarray(time, float), np.asarray(event, bool), at_least).curve
+
+
+def shown_counts(grid: Array, counts: Leavers, at_least: int) -> Survival:
+    """Return the curve that may be shown of records that are counted on a grid (T,).
+
+    Parameters
+    ----------
+    counts : (T+1,), of all sites together.
+
+    Returns
+    -------
+    curve : as `shown_curve`; its points are some of the grid's.
+    """
+    start = Survival(*(np.array([v]) for v in (0.0, 1.0, 1.0, 1.0)))
+    n = int(counts.deaths.sum() + counts.censored.sum())
+    last = int((at_risk(counts)[1:] >= max(at_least, 1)).sum())  # so many times have m behind them
+    deaths, censored = (np.r_[c[:last], c[last:].sum()] for c in (counts.deaths, counts.censored))
+    if n < at_least or not last:
+        return start
+    cuts, stop = _cuts(Leavers(deaths, censored), at_least)
+    died, gone = (np.diff(np.cumsum(c)[cuts], prepend=0) for c in (deaths, censored))
+    curve = _from(start, life_table(grid[cuts], died, gone, n, at_least), np.arange(len(cuts)))
+    return _flat(curve, grid, cuts, stop)
+
+
+class Groups(NamedTuple):
+    """Curves of g groups of records with their numbers at risk, as they may be shown.
+
+    ``curves`` (g,); ``at`` (s,) and ``numbers`` (s, g), exact; ``times`` (t,), round ones up to the
+    end of the longest curve, and ``about`` (t, g), nan after a curve's end; ``events_told`` says
+    whether the groups' numbers of events may be shown beside the curves.
+    """
+
+    curves: list[Survival]
+    at: Array
+    numbers: Array
+    times: Array
+    about: Array
+    events_told: bool
+
+
+def shown_groups(
+    group: Array, time: Array, event: Array, at_least: int, most: int, factor: float = 1.0
+) -> Groups:
+    """Return the curves of groups as they may be shown together; the rule is the header's.
+
+    Parameters
+    ----------
+    group : (n,) integers from 0.
+    time, event : (n,).
+    most : how many times numbers at risk are given at; they are round times `factor`.
+    """
+    event = np.asarray(event, bool)
+    masks = [group == g for g in range(int(group.max()) + 1)]
+    parts = [(time[m], event[m]) for m in masks]
+    shown = [_shown(t, e, at_least, beyond="any") for t, e in parts]
+
+    def beyond() -> Array:  # how many events of each group lie beyond its curve
+        return np.array([
+            int((t[e] > s.curve.times[-1]).sum()) for (t, e), s in zip(parts, shown, strict=True)
+        ])  # fmt: skip
+
+    if few(beyond().sum(), at_least):  # one curve ends earlier, so that more lie beyond
+        closed = [_shown(t, e, at_least, beyond="many") for t, e in parts]
+        lost = [a.curve.times[-1] - b.curve.times[-1] for a, b in zip(shown, closed, strict=True)]
+        many = [int(e.sum()) >= at_least for _, e in parts]
+        if any(many):
+            g = int(np.argmin(np.where(many, lost, math.inf)))
+            shown[g] = closed[g]
+    last = max(float(s.curve.times[-1]) for s in shown)
+    times = round_times(0.0, last * factor, most) / factor
+    at, numbers = _at_risk(masks, time, times, at_least, [s.left for s in shown])
+    about = np.stack([_about(s, times, at_least) for s in shown], axis=1)
+    told = not few(beyond(), at_least).any()
+    return Groups([s.curve for s in shown], at, numbers, times, about, told)
+
+
+def _about(shown: _Shown, times: Array, at_least: int) -> Array:
+    """Return about how many records are followed at each of `times` (t,); nan after the curve."""
+    ends, left = shown.curve.times, shown.left
+    if len(left) < len(ends):  # the curve goes on, flat, to a time at which m are followed
+        left = np.r_[left, min(at_least, left[-1])]
+    return np.interp(times, ends, left[: len(ends)], right=math.nan)
+
+
+def shown_at_risk(
+    group: Array, time: Array, at: Array, at_least: int, event: Array | None = None
+) -> tuple[Array, Array]:
+    """Return the numbers at risk as they may be shown; the rule is the header's.
+
+    Parameters
+    ----------
+    group : (n,) integers from 0.
+    time : (n,).
+    at : times (m,), increasing.
+    event : (n,), where each group's `shown_curve` is shown as well.
+
+    Returns
+    -------
+    times, numbers : those of `at` that may be shown (s,), and each group's (s, groups).
+    """
+    masks = [group == g for g in range(int(group.max()) + 1)]
+    told = [] if event is None else [_shown(time[m], event[m], at_least).left for m in masks]
+    return _at_risk(masks, time, at, at_least, told)
+
+
+def _at_risk(
+    masks: Sequence[Array], time: Array, at: Array, at_least: int, told: Sequence[Array]
+) -> tuple[Array, Array]:
+    """Return what `shown_at_risk` does; ``told`` are the numbers of each group's curve, if any."""
+    numbers = np.stack([followed(time[mask], at) for mask in masks], axis=1)
+    if told:
+        between = [np.abs(n[:, None] - left) for n, left in zip(numbers.T, told, strict=True)]
+        fine = ~few(np.concatenate(between, axis=1), at_least).any(axis=1)
+        at, numbers = at[fine], numbers[fine]
+    usual = apart(numbers.sum(axis=1, keepdims=True), at_least)
+    kept = usual[apart(numbers[usual], at_least)]
+    return at[kept], numbers[kept]
+
+
+class _Shown(NamedTuple):
+    """A shown curve, and how many are ``left`` (k,) before and after each of its cells."""
+
+    curve: Survival
+    left: Array
+
+
+def _shown(time: Array, event: Array, at_least: int, *, beyond: str = "safe") -> _Shown:
+    """Return a curve; how many events lie beyond its end, says `_cuts`."""
+    start = Survival(*(np.array([v]) for v in (0.0, 1.0, 1.0, 1.0)))
+    nothing = _Shown(start, np.array([len(time)]))
+    if len(time) < at_least:
+        return nothing
+    end = float(np.sort(time)[len(time) - max(at_least, 1)])
+    grid = round_times(0.0, end, POINTS + 1)[1:]
+    if not len(grid):
+        return nothing
+    counts = leavers(time, event, grid)
+    cuts, stop = _cuts(counts, at_least, beyond)
+    if at_least <= 1:
+        every = np.unique(np.r_[time, grid])
+        full = kaplan_meier(every, leavers(time, event, every))
+        steps = np.unique(np.r_[cuts, len(grid) - 1]).astype(np.int64)
+        at = np.searchsorted(every, grid[steps])
+        left = followed(time, np.r_[0.0, np.nextafter(grid[steps], math.inf)])
+        return _Shown(_from(start, full, at), left)
+    deaths, censored = (
+        np.diff(np.cumsum(c)[cuts], prepend=0) for c in (counts.deaths, counts.censored)
+    )
+    table = life_table(grid[cuts], deaths, censored, len(time), at_least)
+    gone = np.cumsum(deaths + late(censored, at_least, len(time) - deaths.sum()))
+    curve = _flat(_from(start, table, np.arange(len(cuts))), grid, cuts, stop)
+    return _Shown(curve, len(time) - np.r_[0, gone])
+
+
+def _flat(curve: Survival, grid: Array, cuts: Array, stop: int) -> Survival:
+    """Return a curve that goes on to a cell's end, up to which nobody dies."""
+    if stop <= (cuts[-1] if len(cuts) else -1):
+        return curve
+    return Survival(np.r_[curve.times, grid[stop]], *(np.r_[v, v[-1]] for v in curve[1:]))
+
+
+def _cuts(counts: Leavers, at_least: int, beyond: str = "safe") -> tuple[Array, int]:
+    """Return the last cells (k,) of those of a curve, and the cell at whose end the curve ends.
+
+    Between the two nobody dies, and after them `at_least` or none are left that did not die. There
+    is no such cell, −1, where a curve would be of few events.
+
+    Parameters
+    ----------
+    counts : (T+1,), of which the last cell lies beyond the curve.
+    beyond : how many events there are after the curve's end: "safe" for none or `at_least`, "many"
+        for `at_least` where there are so many at all, "any".
+    """
+    deaths = counts.deaths[:-1]
+    stop = len(deaths) - 1
+    left = counts.deaths[-1]
+    if (beyond == "many" and left < at_least) or (beyond == "safe" and few(left, at_least)):
+        enough = np.flatnonzero(counts.deaths.sum() - np.cumsum(deaths) >= at_least)
+        stop = int(enough[-1]) if len(enough) else -1
+    ends = merged(deaths[: stop + 1], at_least)
+    alive = counts.deaths.sum() + counts.censored.sum() - np.cumsum(deaths)
+    while len(ends) and few(alive[ends[-1]], at_least):
+        ends = ends[:-1]
+        stop = int(ends[-1]) if len(ends) else -1
+    if not len(ends) and deaths[: stop + 1].sum():
+        stop = -1
+    return ends, stop
+
+
+def _from(start: Survival, curve: Survival, at: Array) -> Survival:
+    """Return a curve at some of its points, behind its start."""
+    return Survival(*(np.r_[a, b[at]] for a, b in zip(start, curve, strict=True)))

@@ -1,0 +1,1 @@
+"""The parties of a network: their kits, and how each knows the others."""

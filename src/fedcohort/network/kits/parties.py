@@ -1,0 +1,170 @@
+"""How the sites of a network are, as each tells the coordinator when it greets it.
+
+A node greets the coordinator when it connects and every so often from then on. It tells how far
+its clock is ahead of the coordinator's (`clocks`), by the answer to its last greeting, and whether
+it can write its state. The version is that of its hello, which its key has signed; of a version
+that does not fit it is known too. What a node tells is shown to people, and decides nothing here.
+It also tells its count, and hears the highest that it ever told: see `rollback`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedcohort.network import clocks, requests
+from fedcohort.network.clocks import Offset
+from fedcohort.network.node.rollback import MOST
+from fedcohort.secure.channel import compatible, upgrade
+from fedcohort.version import VERSION
+
+_RESTORED = "It was restored from a backup; its IT has to run 'fedcohort node restored'"
+#: Characters of what a node tells that are shown.
+LONGEST = 200
+
+
+@dataclass(frozen=True)
+class _Heard:
+    """What a node told last, and when."""
+
+    at: float
+    offset: Offset | None
+    fault: str
+
+
+class Parties:
+    """What the coordinator knows of the sites beside their studies.
+
+    Parameters
+    ----------
+    versions : by name, as `Callee` keeps them.
+    say : prints a line of something wrong.
+    path : keeps the highest count that each site told (`rollback`), over restarts.
+    """
+
+    def __init__(self, versions: Mapping[str, str], say: Callable[[str], None], path: Path):
+        self._versions, self._say, self._path = versions, say, path
+        self._highest = _read(path)
+        self._older: set[str] = set()
+        self._lock = threading.Lock()
+        self._heard: dict[str, _Heard] = {}
+        self._wrong: dict[str, str] = {}
+
+    def heard(self, site: str, meta: Mapping[str, Any]) -> int | None:
+        """Note what a site's greeting tells; say once what is wrong there.
+
+        Returns
+        -------
+        highest : the highest count that the site ever told; None if it never told one.
+        """
+        self._note_health(site, meta)
+        count = meta.get("count")
+        with self._lock:
+            highest = self._highest.get(site)
+            if type(count) is not int or not 0 <= count <= MOST:
+                return highest
+            if highest is None or count > highest:
+                self._highest[site] = count
+                self._save()
+        older = highest is not None and count < highest
+        if older and site not in self._older:
+            self._say(f"{site}: its state is older than what it told before. {_RESTORED}")
+        (self._older.add if older else self._older.discard)(site)
+        return highest
+
+    def _save(self) -> None:
+        fresh = self._path.with_name(f".{self._path.name}.new")
+        with contextlib.suppress(OSError):  # a full disk must not end a service
+            fresh.write_text(json.dumps(self._highest), encoding="utf-8")
+            os.replace(fresh, self._path)
+
+    def _note_health(self, site: str, meta: Mapping[str, Any]) -> None:
+        fault = requests.printable(meta.get("fault"))[:LONGEST]
+        known = self._heard[site] = _Heard(time.time(), clocks.told(meta.get("offset")), fault)
+        wrong = "; ".join(_wrong(known.offset, known.fault))
+        kind = f"{known.offset is not None and known.offset.wrong} {bool(known.fault)}"
+        if wrong and self._wrong.get(site) != kind:
+            self._say(f"{site}: {wrong}. IT of {site} has to mend it")
+        self._wrong[site] = kind if wrong else ""
+
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """Return what is known of each site, for the service's note."""
+        return {
+            name: {
+                "version": self._versions.get(name, ""),
+                "at": None if (known := self._heard.get(name)) is None else round(known.at),
+                "offset": None
+                if known is None or known.offset is None
+                else [round(known.offset.seconds, 3), round(known.offset.bound, 3)],
+                "fault": "" if known is None else known.fault,
+                "older": name in self._older,
+            }
+            for name in sorted({*self._heard, *self._versions})
+        }
+
+
+def _read(path: Path) -> dict[str, int]:
+    """Return the counts of an earlier process; none where the file cannot be read."""
+    try:
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
+        return {str(k): v for k, v in found.items() if type(v) is int and 0 <= v <= MOST}
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return {}
+
+
+def _wrong(offset: Offset | None, fault: str) -> list[str]:
+    """Say what is wrong with a site's clock and disk."""
+    found = []
+    if offset is not None and offset.wrong:
+        found.append(f"its clock is {offset.words} the coordinator's")
+    if fault:
+        found.append(f"it cannot write its state ({fault})")
+    return found
+
+
+def trouble(name: str, known: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong at a site, as far as the coordinator knows, each with who has to act.
+
+    Parameters
+    ----------
+    known : an entry of `Parties.facts`.
+    """
+    found: list[str] = []
+    here, version = VERSION, str(known.get("version") or "")
+    if version and not compatible(version, here):
+        found.append(
+            f"REFUSED, as the coordinator runs {here} and the first two numbers must agree: "
+            f"{upgrade(here, 'the coordinator', version, name)}"
+        )
+    offset = clocks.told(known.get("offset"))
+    if offset is not None and offset.wrong:
+        found.append(f"CLOCK {offset.words} the coordinator's: IT of {name} has to compare it")
+    if fault := str(known.get("fault") or ""):
+        found.append(f"CANNOT WRITE its state ({fault}): IT of {name} has to make room")
+    if known.get("older") is True:
+        found.append(f"STATE IS OLDER than what it told: IT of {name} runs fedcohort node restored")
+    return found
+
+
+def in_words(name: str, known: Mapping[str, Any], connected: bool) -> str:
+    """Return one line of a site for the coordinator's IT: version, clock, and who has to act.
+
+    Parameters
+    ----------
+    known : an entry of `Parties.facts`.
+    """
+    version, offset = str(known.get("version") or ""), clocks.told(known.get("offset"))
+    said = ["connected" if connected else "not connected"]
+    said.append(f"fedcohort {version}" if version else "version not known")
+    if offset is None:
+        said.append("clock not known")
+    elif not offset.wrong:
+        said.append(f"clock within {clocks.spell(abs(offset.seconds) + offset.bound)}")
+    return f"{name}: {', '.join([*said, *trouble(name, known)])}"

@@ -1,0 +1,495 @@
+"""A site's node, without its engine: what the coordinator asks, and what the site does about it.
+
+    offer   a study as its lead signed it: checked against the policy, laid on the steward's desk,
+            and, once it is approved, the table is opened and held against its dictionary
+    keys, shares, sign, unmask    the stages of a masked sum (`runtime.masked.calls`), as calls
+    call    one step of an approved study: policy, decision and run are checked again each time,
+            then `runtime.site.site_end` decodes it strictly, runs it, stores it and answers
+    close   a session is over, or (without one) the whole run: its calls are refused from then on;
+            with how the run ended, which the desk then shows
+    end     how a run ended that can be resumed, as after a failure: shown, and nothing is closed
+    ping    whether the site is there, and of which version
+
+A refusal is one line, made of names and rules; the coordinator gets it, the site's log and ledger
+keep it, and nothing is computed. Whatever else goes wrong is told by its kind and a number under
+which the site's log has it. The decisions of the steward are read from the desk's files at each
+call, so that they count at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedcohort.network.kits.make import Kit
+from fedcohort.network.node import log as node_log
+from fedcohort.network.node.budget import Budget, Spending
+from fedcohort.network.node.cohorts import Cohorts
+from fedcohort.network.node.ledger import NodeLedger
+from fedcohort.network.node.policy import Config
+from fedcohort.network.node.replay_guard import OnDisk
+from fedcohort.network.node.rollback import Rollback
+from fedcohort.network.node.studies import Studies, Study, by_steward, lapsed
+from fedcohort.network.requests import PASSING
+from fedcohort.network.service import unwritable
+from fedcohort.network.steward import decisions, findings, signatures
+from fedcohort.network.steward import desk as desks
+from fedcohort.network.steward.desk import Noted, said_of, short
+from fedcohort.network.study_offer import Offer
+from fedcohort.protocol import Dp
+from fedcohort.protocol.errors import Refused
+from fedcohort.protocol.host import Host
+from fedcohort.protocol.line import LARGEST
+from fedcohort.protocol.wire import Malformed, decode, encode, head
+from fedcohort.runtime.calls import NO_VIEW, Request, refusal_bytes
+from fedcohort.runtime.masked.calls import STAGES
+from fedcohort.runtime.masked.end import ANY, FEW, NEVER, Keys, SumRule
+from fedcohort.runtime.site.limits import Limits
+from fedcohort.runtime.site.refusals import disk, error_location
+from fedcohort.runtime.site.reply_store import Answers
+from fedcohort.runtime.site.site_end import Left, SiteEnd
+from fedcohort.secure.context import Identity
+from fedcohort.secure.trust import Peer, Trust
+from fedcohort.study.at_site.sessions import is_few, open_session
+from fedcohort.version import VERSION
+
+#: What the coordinator is told of a study that a person has to decide on.
+WAITS = "waiting for the data steward"
+#: Seconds for which a study waits for the greeting.
+GREETING = 10.0
+#: Studies that ended, of which the node's operator is told.
+LATEST = 20
+
+
+class Node:
+    """One site's node.
+
+    Parameters
+    ----------
+    kit : the site's.
+    config : what the site allows, and where its table is: a node.toml, or what was read of it. A
+        change of the file counts from the node's next start on.
+    trust : whom it believes; the kit's own by default.
+    state : the folder for what it keeps; `state` in the kit by default.
+
+    Attributes
+    ----------
+    rollback : knows whether its state was restored from an older one.
+    greeted : set once the coordinator has said what it has seen of this node; studies wait for it.
+        None where nobody greets.
+    """
+
+    def __init__(
+        self, kit: Kit, config: Config | Path, trust: Trust | None = None, state: Path | None = None
+    ):
+        self.kit = kit
+        self.config = Config.read(config) if isinstance(config, Path) else config
+        self.state = state or kit.folder / "state"
+        self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.state.chmod(0o700)
+        self._trust = trust or kit.trust()
+        self.log = node_log.opened(self.state / "log.txt")
+        policy = self.config.policy
+        if isinstance(config, Path):
+            desks.note_config(self.state, config)
+        self.desk = signatures.desk(kit, policy, self.state, self._trust)
+        self._ledger = NodeLedger(self.state / "ledger.jsonl")
+        self.rollback = Rollback(self.state, self._ledger.length)
+        self.greeted: threading.Event | None = None
+        self._cohorts = Cohorts(
+            self.state, self.config.data.name, policy.min_cell, policy.differencing
+        )
+        self._studies = Studies(
+            kit.name, self.config, self._trust, self.desk, self._cohorts, self.log
+        )
+        answers = self.state / "answers.sqlite"
+        answers.touch(mode=0o600)
+        self._answers = Answers(answers, alone=True)
+        self._end = SiteEnd(
+            kit.name,
+            self._open_session,
+            self._answers,
+            limits=Limits(max_numbers=policy.max_parameters, min_cell=policy.min_cell),
+            note=self._left,
+            log=lambda line: self.log.warning("failed %s", line),
+            sums=self._sum_rule,
+        )
+        self._runs: dict[str, Noted] = {}
+        self._fresh: set[str] = set()
+        self._begun: dict[str, tuple[int, str]] = {}
+        self._ended: set[str] = set()
+        self._lock, self._reading = threading.Lock(), threading.RLock()
+        self._faults = itertools.count(1)
+        self.last_refusal = ""
+        self.log.info("started version %s", VERSION)
+
+    def close(self) -> None:
+        """Put everything on disk and close all files."""
+        self.log.info("stopped")
+        self._ledger.close()
+        with contextlib.suppress(Exception):
+            self._answers.close()
+        node_log.closed(self.log)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the node says of itself to its own operator."""
+        entries = self.desk.entries()
+        ended = [e for e in entries if e.ended is not None][:LATEST]
+        return {
+            "waiting": [f"{e.name} ({short(e.study)})" for e in entries if e.waits],
+            "running": [f"{e.name} ({short(e.study)})" for e in entries if e.running],
+            "ended": {f"{e.name} ({short(e.study)})": said_of(e.ended) for e in ended},
+            "error": self.last_refusal,
+        }
+
+    def handle(self, peer: Peer, body: bytes) -> bytes:
+        """Answer one request of a verified peer; never raises."""
+        run = ""
+        try:
+            if peer.role != "coordinator":
+                raise Refused("role", f"{peer.name} is no coordinator; only one may ask a site.")
+            if len(body) > LARGEST:
+                raise Refused("size", f"a request is larger than {LARGEST} bytes, the most.")
+            meta = head(body)
+            kind, named = meta.get("kind"), meta.get("run")
+            run = str(named) if desks.is_hash(named) else ""
+            if kind != "ping":
+                self._check_disk()
+            if kind not in ("ping", "close", "end"):
+                self._check_restored()
+            if kind == "call" or kind in STAGES:
+                return self._call(run, body)
+            if kind == "offer":
+                return self._offered(*decode(body))
+            if kind == "close":
+                return self._close(run, meta)
+            if kind == "end":
+                return self._end_of(run, meta)
+            if kind == "ping":
+                return encode({}, {"kind": "pong", "version": VERSION})
+            raise Refused("kind", "a request is none of offer, call, close, end and ping.")
+        except Refused as error:
+            return self._refuse(run, error)
+        except Malformed:
+            return self._refuse(run, Refused("malformed", "a request is no record of arrays."))
+        except OSError as error:
+            self.log.error("disk %s study=%s", error_location(error), short(run))
+            return self._refuse(run, _unkept(error.strerror or type(error).__name__))
+        except Exception as error:
+            number, name = next(self._faults), type(error).__name__
+            self.log.error("fault %d %s study=%s", number, error_location(error), short(run))
+            text = f"the node failed ({name}); its own log has it as fault {number}."
+            return refusal_bytes("SiteFailed", self._named(text))
+
+    def _check_disk(self) -> None:
+        """See that what must be kept of an answer can be, before a row is looked at.
+
+        Raises
+        ------
+        Refused : "disk".
+        """
+        if why := unwritable(self.state):
+            raise _unkept(why)
+
+    def _check_restored(self) -> None:
+        """See that this state is not one from before what this node has told.
+
+        Raises
+        ------
+        Refused : "older", as well where the coordinator has not yet said what it has seen.
+        """
+        if self.greeted is not None and not self.greeted.wait(GREETING):
+            raise Refused("older", "its greeting was not answered yet; it is asked again.")
+        self.rollback.check()
+
+    # offers -------------------------------------------------------------------------------
+
+    def _offered(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> bytes:
+        """Say where this site stands with a study."""
+        text = meta.get("offer")
+        if (set(arrays) == {"offer"}) == isinstance(text, str):
+            raise Refused("malformed", "an offer is one text, called 'offer'.")
+        blob = text.encode() if isinstance(text, str) else arrays["offer"].tobytes()
+        study = self._studies.verified(Offer.from_bytes(blob))
+        run = study.offer.hash
+        try:
+            return _standing(*self._standing(study, blob))
+        except Refused as error:
+            text = self._named(str(error))
+            self._note_refusal(run, error)
+            return _standing("refused", text, error.code)
+
+    def _standing(self, study: Study, blob: bytes) -> tuple[str, str, str]:
+        """Return state, reason and code; an approved study is opened, so that calls may come."""
+        run, plan = study.offer.hash, study.terms.plan
+        self.config.policy.check(study.asked, study.lead.name)
+        lead = study.lead
+        if self.desk.put(run, blob, plan.study, lead.name, lead.organisation):
+            self.log.info("offered %s %s, of %s", short(run), plan.study, lead.name)
+        if (other := self.desk.entry(run).lead) != lead.name:
+            raise Refused(
+                "lead", f"the same study was offered by {other!r} before; give yours another name."
+            )
+        self.desk.reopen(run)
+        made, why = self._decision(run, lead.name, offered=True)
+        if made is None or why:
+            return desks.WAITING, f"{WAITS}: {why}" if why else WAITS, "unapproved"
+        if made.decision == desks.REFUSED:
+            raise by_steward(made.reason)
+        with self._reading:
+            study.table = None
+            self._studies.table(run, study)
+            open_, table, mark = self._run_of(run)
+            if table not in (None, study.mark):
+                self._end.close(run)  # the table is another: what was remembered of it is no use
+            mark = mark if open_ and mark else secrets.token_hex(8)
+            self._note_run(run, Noted(True, study.mark, mark))
+            self._fresh.add(run)
+            self._ended.discard(run)
+        if not open_:
+            self.log.info("approved %s %s, of %s", short(run), plan.study, lead.name)
+        return desks.APPROVED, "", ""
+
+    def _decision(
+        self, run: str, lead: str, *, offered: bool = False
+    ) -> tuple[desks.Decision | None, str]:
+        """Return the decision on a study, and why its approval counts no longer, if so.
+
+        Where the policy decides, it does so when a study is offered, and again when an approval of
+        its own has ended.
+        """
+        made = self.desk.decision(run)
+        why = self._lapse(run, made)
+        own = made is not None and made.by == desks.POLICY and not made.signature
+        decides = self.config.policy.approval == "automatic"
+        due = offered if made is None else own and bool(why)
+        if decides and due and not self.desk.tries(lead):
+            policy = self.config.policy
+            with self._reading:
+                if (meanwhile := self.desk.decision(run)) != made:
+                    return meanwhile, self._lapse(run, meanwhile)
+                made = self.desk.decide(
+                    run, desks.APPROVED, desks.POLICY,
+                    until=decisions.until(policy.approval_days), runs=policy.approval_runs,
+                )  # fmt: skip
+            why = ""
+        return made, why
+
+    def _lapse(self, run: str, made: desks.Decision | None) -> str:
+        """Say why an approval counts no longer; the runs are looked up once a run and decision."""
+        if made is None or made.decision != desks.APPROVED:
+            return ""
+        if self._begun.get(run) == (made.number, self._run_of(run).mark):
+            return made.ended
+        return self.desk.lapse(run, made)
+
+    # calls --------------------------------------------------------------------------------
+
+    def _call(self, run: str, body: bytes) -> bytes:
+        """Answer one call of an approved study."""
+        made, why = self._decision(run, self._lead(run)) if run else (None, "")
+        if why:
+            raise lapsed(run, why)
+        study = self._studies.approved(run)
+        self.config.policy.check(study.asked, study.lead.name)
+        noted = self._run_of(run)
+        if not noted.open:
+            raise Refused("closed", "the run of this study is over here; offer the study again.")
+        if made is not None and self._begun.get(run) != (made.number, noted.mark):
+            with self._reading:
+                if not self.desk.begin(run, made):
+                    raise lapsed(run, self.desk.lapse(run, made))
+                self._begun[run] = (made.number, noted.mark)
+        if run in self._ended:  # it goes on
+            self.desk.reopen(run)
+            self._ended.discard(run)
+        self._fresh.discard(run)
+        reply = self._end.handle(body)
+        said = head(reply)
+        if said.get("kind") == "error" and said.get("code") != NO_VIEW:
+            # that a call with noise failed may tell of the noise: it counts as an answered one
+            session = "" if study.terms.plan.privacy.dp is None else head(body).get("session")
+            with contextlib.suppress(OSError):
+                self._ledger.told(
+                    run, "error", str(said.get("code")), str(said.get("text")),
+                    session=session if isinstance(session, str) else "",
+                )  # fmt: skip
+        return reply
+
+    def _lead(self, run: str) -> str:
+        """Return whose a study is, as far as this node holds it."""
+        known = self._studies.held.get(run)
+        return "" if known is None else known.lead.name
+
+    def _run_of(self, run: str) -> Noted:
+        """Return what is noted of a run."""
+        with self._lock:
+            if run not in self._runs:
+                self._runs[run] = self.desk.run(run)
+                if self.desk.ended(run) is not None:
+                    self._ended.add(run)
+            return self._runs[run]
+
+    def _note_run(self, run: str, noted: Noted) -> None:
+        with self._lock:
+            self.desk.note_run(run, noted)
+            self._runs[run] = noted
+
+    def _open_session(self, run: str, session: str) -> Host:
+        """Return the host of a session, for `SiteEnd`.
+
+        Raises
+        ------
+        Refused : the study may not run, or the table is no longer the one that the run began with.
+        VerbRefused : the study has no such session.
+        """
+        study = self._studies.approved(run)
+        with self._reading:
+            try:
+                table = self._studies.table(run, study)
+                if self._run_of(run).table != study.mark:
+                    raise Refused(
+                        "changed",
+                        "the site's table changed since this run began; submit the study anew.",
+                    )
+                self._studies.note_cohort(run, study, table)
+            except Refused as error:
+                raise Refused(error.code, self._named(str(error))) from None
+            return open_session(
+                study.terms, table, session, self.config.policy.min_cell,
+                lambda name, dp: self._spending(run, name, dp),
+                lambda lines: self._heard(run, study.terms.plan.study, lines),
+                lambda name: OnDisk(self.state, run, study.mark, name),
+            )  # fmt: skip
+
+    def _heard(self, run: str, name: str, lines: Sequence[str]) -> None:
+        """Write down what feedback finds of this site's table, for the people here alone."""
+        with disk():
+            path = findings.write(self.state, run, name, lines)
+        self.log.info("feedback %s %s is in %s", short(run), name, path.relative_to(self.state))
+
+    def _spending(self, run: str, session: str, dp: Dp) -> Spending:
+        """Return where a private session counts what it spends of the data set's budget."""
+        path = self.state / "budget.sqlite"
+        budget = Budget(path, self.config.data.name, self.config.policy.budget)
+        return Spending(path, budget, run, session, dp, lambda: self._check_calls(run, session))
+
+    def _sum_rule(self, run: str) -> SumRule:
+        """Return how this site answers sums of a study: by its policy and the approved text."""
+        terms = self._studies.approved(run).terms
+        plain = {"true": NEVER, "false": ANY}.get(terms.plan.privacy.secure, FEW)
+        if self.config.policy.secure_sum == "required":
+            plain = NEVER
+
+        def known_few(request: Request) -> bool:
+            sites = len(self._keys().pinned)
+            return is_few(terms, request.session, request.step, sites, request.asked)
+
+        least = self.config.policy.secure_sum_sites
+        return SumRule(plain, self._keys, known_few, least=least, weights=False)
+
+    def _keys(self) -> Keys:
+        """Return what masked sums need of the kit, as it lies there now."""
+        found = self.kit.membership()
+        return Keys(Identity.from_bytes(found.secret), found.pinned)
+
+    def _left(self, left: Left) -> None:
+        """Write a reply into the site's own ledger, before it leaves.
+
+        Raises
+        ------
+        Refused : as many have left in this session as the site allows; this one does not.
+        """
+        self._check_calls(left.run, left.session)
+        self._ledger.left(
+            left.run, left.session, left.call, left.step, left.verb, left.fields, masked=left.masked
+        )
+
+    def _check_calls(self, run: str, session: str) -> None:
+        """Refuse another call of a session that has had as many as this site allows."""
+        most = self.config.policy.max_calls
+        if self._ledger.count(run, session) >= most:
+            raise Refused(
+                "calls",
+                self._named(
+                    f"{most} replies have left in session {session} of this study, or failed where "
+                    f"it is private, and no more may (max_calls in node.toml)."
+                ),
+            )
+
+    def _close(self, run: str, meta: Mapping[str, Any]) -> bytes:
+        """Forget a session, or end a run; one without a call yet only where it is surely `over`.
+
+        What protects patients stays: decisions and runs counted, budget, ledger, cohorts, pins.
+        """
+        if not desks.is_hash(run):
+            raise Refused("run", "a request names no study by its whole hash.")
+        session, over = meta.get("session"), meta.get("over") is True
+        with self._reading:
+            name = session if isinstance(session, str) else None
+            self._end.close(run, name)
+            if name is None and self._run_of(run).open and (over or run not in self._fresh):
+                self._studies.forget(run)
+                self._note_run(run, Noted())
+                self.log.info("closed %s", short(run))
+            if name is None and "end" in meta:
+                self._note_end(run, meta["end"], meta.get("reason"))
+            self._ledger.sync()
+        return encode({}, {"kind": "closed"})
+
+    def _end_of(self, run: str, meta: Mapping[str, Any]) -> bytes:
+        """Note how a run ended that can be resumed."""
+        if not desks.is_hash(run):
+            raise Refused("run", "a request names no study by its whole hash.")
+        with self._reading:
+            self._note_end(run, meta.get("end"), meta.get("reason"))
+        return encode({}, {"kind": "closed"})
+
+    def _note_end(self, run: str, how: object, reason: object) -> None:
+        """Let the desk show how a study ended."""
+        if self.desk.note_end(run, str(how), str(reason or "")):
+            self._run_of(run)
+            self._ended.add(run)
+            self.log.info("ended %s %s", short(run), how)
+
+    # refusals -----------------------------------------------------------------------------
+
+    def _named(self, text: str) -> str:
+        """Return a text that names this site."""
+        return f"site {self.kit.name!r}: {text}"
+
+    def _refuse(self, run: str, error: Refused) -> bytes:
+        """Return a refusal, and write it down."""
+        self._note_refusal(run, error)
+        return refusal_bytes("Refused", self._named(str(error)), error.code)
+
+    def _note_refusal(self, run: str, error: Refused) -> None:
+        text, before = str(error), self.last_refusal
+        self.last_refusal = f"{short(run)}: {text}" if run else text
+        if error.code in PASSING:  # asked again and again until people have acted: said once
+            if self.last_refusal != before:
+                self.log.warning("cannot %s study=%s %s", error.code, short(run) or "-", text)
+            return
+        self.log.warning("refused %s study=%s %s", error.code, short(run) or "-", text)
+        with contextlib.suppress(OSError):
+            self._ledger.told(run, "refused", error.code, text)
+
+
+def _unkept(why: str) -> Refused:
+    """Return the refusal of a node whose state cannot be written; `why` is the system's text."""
+    return Refused(
+        "disk",
+        f"it cannot write its folder 'state' ({why}), and answers nothing that it cannot note "
+        f"down. Its IT has to make room there, or give the node's user the right to write; a run "
+        f"that failed then goes on with --resume.",
+    )
+
+
+def _standing(state: str, reason: str, code: str) -> bytes:
+    """Return the answer to an offer."""
+    return encode({}, {"kind": "standing", "state": state, "reason": reason, "code": code})

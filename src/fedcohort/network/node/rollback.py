@@ -1,0 +1,116 @@
+"""Whether a node's state is older than what the node has told: it was restored from a backup.
+
+What must not be undone stands in a node's state: the ε that was spent, which sums were revealed,
+whom earlier studies were over, which runs began under an approval. A state from a backup has
+forgotten what came after it. The node's ledger grows by a line with each of these, and by nothing
+else, so its length is a counter that only a restored state turns back. The node tells it (`count`)
+when it greets the coordinator, once all of it is on the disk, and is told the highest that the
+coordinator has seen of it (`seen`). Where that is more, the node answers no study until people have
+looked at it: `fedcohort node restored`.
+
+A coordinator that lies can stop a node in this way, as it can by not calling it; it can undo
+nothing. One that forgot, or was restored as well, sees no difference: then nobody does.
+
+    older.json      what the coordinator has seen, while that is more; removed by `accept`
+    restored.json   "base", which counts as lines that are lost, and what people said of each time
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from fedcohort.network.node.durable import write
+from fedcohort.network.steward.decisions import now
+from fedcohort.protocol.errors import InputError, Refused
+
+#: No ledger is longer than this, in bytes.
+MOST = 1 << 50
+
+
+class Rollback:
+    """The counter of one node.
+
+    Parameters
+    ----------
+    state : the node's folder.
+    length : bytes of its ledger that are on the disk.
+    """
+
+    def __init__(self, state: Path, length: Callable[[], int]):
+        self._state, self._length = state, length
+
+    def count(self) -> int:
+        """Return what the coordinator is told."""
+        return self._length() + base(self._state)
+
+    def seen(self, highest: object) -> bool:
+        """Take what the coordinator has seen; return whether people have to look at this state."""
+        known = pending(self._state) is not None
+        if known or type(highest) is not int or not 0 <= highest <= MOST:
+            return known
+        if (mine := self.count()) >= highest:
+            return False
+        told = {"seen": highest, "count": mine, "at": now()}
+        write(self._state / "older.json", json.dumps(told).encode())
+        return True
+
+    def check(self) -> None:
+        """See that nobody has to look at this state first.
+
+        Raises
+        ------
+        Refused : "older".
+        """
+        if pending(self._state) is not None:
+            raise Refused("older", OLDER)
+
+
+OLDER = (
+    "its state is older than what it has told already: it was restored from a backup, and may have "
+    "forgotten privacy budget and answers. It takes part again once IT and data steward of the "
+    "site have run 'fedcohort node restored KIT' there."
+)
+
+
+def base(state: Path) -> int:
+    """Return how many bytes count as lines that are lost."""
+    found = _read(state / "restored.json").get("base")
+    return found if type(found) is int and found > 0 else 0
+
+
+def pending(state: Path) -> tuple[int, int] | None:
+    """Return what the coordinator has seen and what is here, where someone has to look at it."""
+    found = _read(state / "older.json")
+    seen, count = found.get("seen"), found.get("count")
+    return (seen, count) if type(seen) is int and type(count) is int else None
+
+
+def accept(state: Path, reason: str) -> int:
+    """Go on with this state; return how many bytes of the ledger are lost.
+
+    Raises
+    ------
+    InputError : nothing is pending.
+    """
+    found = pending(state)
+    if found is None:
+        raise InputError(f"{state}: the coordinator has seen nothing that this state lacks.")
+    lost = found[0] - found[1]
+    said = _read(state / "restored.json").get("said")
+    known = cast("list[Any]", said) if isinstance(said, list) else []
+    told = {"at": now(), "lost": lost, "reason": " ".join(reason.split())}
+    content = {"base": base(state) + lost, "said": [*known, told]}
+    write(state / "restored.json", json.dumps(content).encode())
+    (state / "older.json").unlink()
+    return lost
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}

@@ -1,0 +1,1 @@
+"""A site's end of a call: bytes of a request to bytes of its answer."""

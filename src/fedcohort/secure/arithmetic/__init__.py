@@ -1,0 +1,1 @@
+"""The arithmetic of masked sums: whole numbers, masks, and shares of secrets."""

@@ -1,0 +1,1 @@
+"""k-means over sites: where it starts, its rounds, and how many clusters there are."""

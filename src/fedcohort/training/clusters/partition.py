@@ -1,0 +1,217 @@
+"""Clusters of all sites' rows as sites are told of them: a path of centroids; counts, and sums.
+
+A cluster is told by the centroids of a few rounds, a path (t, k, d), and the moves that were
+allowed between them, so that sites have no memory of it: a row is of the cluster of the nearest
+centroid of the first round, and goes to that of the nearest of the next one if that move may be.
+
+Revealed: `Near`, `Flows` or `Sums`, as a sum over all sites. Who asks sees to it that no sum, and
+no difference of sums, is over few rows (`training.clusters.lloyd`). So counts come without W: less
+that of the rounds before, it would be a single row's distances wherever one row alone moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.numerics.centroids import nearest
+from fedcohort.protocol import Federation, Site, check_all_answered, message, summed
+from fedcohort.training.clusters.points import Kept, Space, points_at
+
+
+@message
+class Near:
+    """Rows (), those of each cluster, counts (k,), and by cluster before and now, flow (b, k)."""
+
+    rows: Array
+    counts: Array
+    flow: Array
+
+
+@message
+class Flows:
+    """Rows by cluster of each of r partitions before, and now, flow (r, b, k)."""
+
+    flow: Array
+
+
+@message
+class Sums:
+    """Of each cluster its rows, counts (k,), Σ (z − μ), drift (k, d), and Σ (z − μ)², squares."""
+
+    counts: Array
+    drift: Array
+    squares: Array
+
+
+def labels(z: Array, path: Array, moves: Array) -> Array:
+    """Return the cluster of each point z (n, d): (n,).
+
+    Parameters
+    ----------
+    path : (t, k, d) centroids of t rounds.
+    moves : (t − 1, k, k), whether rows of one cluster may move to another at each later round.
+    """
+    label = nearest(z, path[0])
+    for at, may in zip(path[1:], moves, strict=True):
+        new = nearest(z, at)
+        label = np.where(may[label, new], new, label)
+    return label
+
+
+@summed
+def count_near(
+    site: Site[Any, Kept | None],
+    *,
+    path: Array,
+    moves: Array,
+    before: Array,
+    moves_before: Array,
+    space: str,
+    theta: Array,
+    frame: Array,
+    groups: Array,
+) -> Near:
+    """Count the rows of each cluster, and of each that was before."""
+    z = points_at(site, space, theta, frame, groups)
+    label = labels(z, path, moves)
+    k, b = path.shape[1], before.shape[1] if len(before) else 0
+    flow = np.zeros((b, k), np.int64)
+    if b:
+        np.add.at(flow, (labels(z, before, moves_before), label), 1)
+    counts = np.bincount(label, minlength=k).astype(np.int64)
+    return Near(np.array(len(z)), counts, flow)
+
+
+@summed
+def count_flows(
+    site: Site[Any, Kept | None],
+    *,
+    path: Array,
+    moves: Array,
+    before: Array,
+    moves_before: Array,
+    space: str,
+    theta: Array,
+    frame: Array,
+    groups: Array,
+) -> Flows:
+    """Count the rows of each cluster by those of each of several partitions before.
+
+    Parameters
+    ----------
+    before, moves_before : (r, t, b, d) and (r, t − 1, b, b), a path and its moves each.
+    """
+    z = points_at(site, space, theta, frame, groups)
+    label = labels(z, path, moves)
+    flow = np.zeros((len(before), before.shape[2], path.shape[1]), np.int64)
+    for own, then, may in zip(flow, before, moves_before, strict=True):
+        np.add.at(own, (labels(z, then, may), label), 1)
+    return Flows(flow)
+
+
+@summed
+def sum_near(
+    site: Site[Any, Kept | None],
+    *,
+    path: Array,
+    moves: Array,
+    about: Array,
+    unscaled: bool,
+    space: str,
+    theta: Array,
+    frame: Array,
+    groups: Array,
+) -> Sums:
+    """Sum the points of each cluster, and their squares, about others (k, d).
+
+    unscaled : sum the points as they are before the space's scale, which still says what is near.
+    """
+    z = points_at(site, space, theta, frame, groups)
+    label = labels(z, path, moves)
+    if unscaled:
+        plain = replace(Space.of(space, theta, frame, groups), scale="none", frame=np.zeros((0, 0)))
+        z = points_at(site, **plain.given)
+    drift, squares = np.zeros(about.shape), np.zeros(about.shape)
+    for j, at in enumerate(about):
+        own = z[label == j] - at
+        drift[j], squares[j] = own.sum(axis=0), (own**2).sum(axis=0)
+    counts = np.bincount(label, minlength=len(about)).astype(np.int64)
+    return Sums(counts, drift, squares)
+
+
+STEPS = (count_near, count_flows, sum_near)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A partition of all rows: a path of centroids and the moves allowed, see `labels`."""
+
+    path: Array
+    moves: Array
+
+    @property
+    def clusters(self) -> int:
+        """How many clusters there are, k."""
+        return self.path.shape[1]
+
+    @classmethod
+    def around(cls, centroids: Array) -> Cells:
+        """Return that of the rows nearest to each centroid (k, d)."""
+        k = len(centroids)
+        return cls(centroids[None], np.zeros((0, k, k), np.bool_))
+
+    def then(self, centroids: Array, may: Array) -> Cells:
+        """Return the partition after moves (k, k) to the nearest of centroids (k, d)."""
+        return Cells(
+            np.concatenate([self.path, centroids[None]]), np.concatenate([self.moves, may[None]])
+        )
+
+    def padded(self, rounds: int, clusters: int) -> Cells:
+        """Return the same partition by a path of so many rounds and clusters, or more than it has.
+
+        The first round comes several times, and more clusters are in the place of the first, which
+        has the rows of a tie.
+        """
+        early, more = rounds - len(self.path), clusters - self.clusters
+        path = np.concatenate([np.repeat(self.path[:1], early, axis=0), self.path])
+        path = np.concatenate([path, np.repeat(path[:, :1], more, axis=1)], axis=1)
+        return Cells(path, np.pad(self.moves, ((early, 0), (0, more), (0, more))))
+
+
+def count_since(fed: Federation, now: Cells, before: Sequence[Cells], space: Space) -> Array:
+    """Ask for the rows of each cluster by those of each partition before (r, b, k).
+
+    Raises
+    ------
+    SiteUnavailable : a site is away.
+    """
+    long, wide = (max(n) for n in zip(*((len(c.path), c.clusters) for c in before), strict=True))
+    cells = [c.padded(long, wide) for c in before]
+    told = fed.sum(
+        count_flows, path=now.path, moves=now.moves, before=np.stack([c.path for c in cells]),
+        moves_before=np.stack([c.moves for c in cells]), **space.given,
+    )  # fmt: skip
+    check_all_answered(fed)
+    return told.flow
+
+
+def count(fed: Federation, now: Cells, before: Cells | None, space: Space) -> Near:
+    """Ask for the rows of each cluster.
+
+    Raises
+    ------
+    SiteUnavailable : a site is away.
+    """
+    then = now if before is None else before
+    t = 0 if before is None else len(then.path)
+    near = fed.sum(
+        count_near, path=now.path, moves=now.moves, before=then.path[:t],
+        moves_before=then.moves[:t], **space.given,
+    )  # fmt: skip
+    check_all_answered(fed)
+    return near

@@ -1,0 +1,1 @@
+"""Training of networks over sites: strategies, local training, schedules, optimisers."""

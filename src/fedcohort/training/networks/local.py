@@ -1,0 +1,132 @@
+"""A site's local training: a pure function of (parameter vector, rows, entropy).
+
+Nothing is remembered from one visit to the next: the optimiser starts afresh, and whatever is
+drawn (mini-batches, dropout, noise) is drawn from the entropy given. So sites can be trained in any
+order, in any process, or stacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import repeat
+
+import numpy as np
+import torch
+
+from fedcohort.arrays import Array
+from fedcohort.models.network import FlatNet, network
+from fedcohort.training.networks.optimisers import OPTIMISERS
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.rows import Rows
+
+
+def train(
+    theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...]
+) -> tuple[Array, float]:
+    """Train for `plan.epochs` epochs.
+
+    Parameters
+    ----------
+    theta : θ₀ (P,).
+    rows : the site's own; without any, or without a death for a Cox loss, nothing is learned.
+    rate : learning rate.
+    entropy : what mini-batches, dropout and noise are drawn from.
+
+    Returns
+    -------
+    theta : θ (P,), float64.
+    loss : averaged loss with its penalty on all rows, at θ₀. Of an objective in several parts: the
+        mean over the first epoch's parts, each at the vector that its step began with, in training
+        (with noise and dropout), which costs no pass of its own.
+    """
+    if not rows.informative:
+        return theta.astype(np.float64), 0.0
+    net, loss = _trained(theta, rows, plan, rate, entropy)
+    return net.read(), loss
+
+
+def train_times_rows(
+    theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...]
+) -> tuple[Array, float]:
+    """Return n θ (P,) of n rows, and the loss, of the θ that `train` returns.
+
+    Its memory is the network's own, and the next visit to a site in this thread writes over it.
+    """
+    if not rows.informative:
+        return theta.astype(np.float64) * len(rows.x), 0.0
+    net, loss = _trained(theta, rows, plan, rate, entropy)
+    return net.times(len(rows.x)), loss
+
+
+def _trained(
+    theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...]
+) -> tuple[FlatNet, float]:
+    """Train on rows that can teach something; return the network as that left it, and the loss."""
+    net = network(plan.network, plan.dtype, plan.device)
+    net.load(theta)
+    start = net.theta.clone() if plan.mu else None
+    optimiser = OPTIMISERS[plan.optimiser](net.theta)
+    parts = plan.parts(len(rows.x))
+    running = parts > 1 and rows.additive
+    loss = evaluate(theta, rows, plan) if parts > 1 and not running else None
+    seen: list[float] = []
+    for part, seed in steps(net, rows, plan, entropy):
+        value = part.pull(net, seed) + penalise(net, plan)
+        if running and len(seen) < min(parts, len(rows.x)):
+            seen.append(value * len(part.x) / len(rows.x))
+        if start is not None:
+            net.grad.add_(net.theta - start, alpha=plan.mu)
+        optimiser.step(net.theta, net.grad, rate)
+        loss = value if loss is None else loss
+    return net, sum(seen) if running else loss or 0.0
+
+
+def evaluate(theta: Array, rows: Rows, plan: Plan) -> float:
+    """Return the averaged loss of θ (P,) on all rows, with its penalty."""
+    net = network(plan.network, plan.dtype, plan.device)
+    net.load(theta)
+    return rows.value(net) + penalise(net, plan)
+
+
+def penalise(net: FlatNet, plan: Plan) -> float:
+    """Return λ₁‖W‖₁ + ½λ₂‖W‖² of the first layer's weights W, and add its slope to `net.grad`.
+
+    The slope of |w| at 0 is taken as 0.
+    """
+    if not (plan.l1 or plan.l2):
+        return 0.0
+    value = 0.0
+    weights, grad = net.theta[net.first], net.grad[net.first]
+    if plan.l2:
+        grad.add_(weights, alpha=plan.l2)
+        value += 0.5 * plan.l2 * float(weights @ weights)
+    if plan.l1:
+        grad.add_(weights.sign(), alpha=plan.l1)
+        value += plan.l1 * float(torch.abs(weights).sum())
+    return value
+
+
+def steps(
+    net: FlatNet, rows: Rows, plan: Plan, entropy: tuple[int, ...]
+) -> Iterable[tuple[Rows, int]]:
+    """Return the rows of each step of a visit, in its order, and its seed for dropout and noise."""
+    batches = plan.parts(len(rows.x))
+    if batches == 1 and not (net.draws or rows.draws):
+        return repeat((rows, 0), plan.epochs)
+    rng = np.random.default_rng(entropy)
+    return (
+        (part, int(rng.integers(2**31)))
+        for _ in range(plan.epochs)
+        for part in _dealt(rows, batches, rng)
+    )
+
+
+def _dealt(rows: Rows, batches: int, rng: np.random.Generator) -> Iterator[Rows]:
+    """Yield all rows at once, or dealt at random into parts of nearly equal size."""
+    if batches == 1:
+        yield rows
+        return
+    for part in np.array_split(rng.permutation(len(rows.x)), batches):
+        batch = rows.take(np.sort(part))
+        if batch.informative:
+            yield batch
