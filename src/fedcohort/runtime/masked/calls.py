@@ -6,9 +6,9 @@
     part      "words" (W,);    meta {"kind": "part", "history", "call", "masked", "settled"}
 
 A call that is masked is a request as any other, whose `masked` holds {"asked", "post", "floats",
-"held"}: what `exchange.messages` of `secure` calls so; the fields that sites widen to real numbers, since
-another site tells real ones; and of a step that reads a state the members that are asked with one.
-Each `body` is a message of `secure.exchange.messages` too; of "keys", it is {"epoch", "slots"}.
+"held"}: what `secure.exchange.messages` calls so; the fields that sites widen to real numbers,
+since another site tells real ones; and of a step that reads a state the members that are asked with
+one. Each `body` is a message of these too; of "keys", it is {"epoch", "slots"}.
 
 `settled` of a part names the sites for which this call was revealed before; null if it was not. It
 can be revealed again for just those.

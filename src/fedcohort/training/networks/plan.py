@@ -29,7 +29,6 @@ class Plan:
     batch_size : most rows of a part; where it is above 0, `batches` counts for nothing.
     optimiser : its name in `training.networks.optimisers.OPTIMISERS`; it starts anew in each visit.
     l1, l2 : λ₁ ≥ 0 and λ₂ ≥ 0, added to the averaged loss as λ₁‖W‖₁ + ½λ₂‖W‖², where W are the
-
         weights of the first layer.
     mu : μ ≥ 0 of FedProx: ½μ‖θ − θ₀‖² is added, with θ₀ the vector that the visit began with.
     validation_fraction : part of the rows held out to decide when to stop; 0 for none.
