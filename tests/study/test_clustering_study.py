@@ -280,7 +280,7 @@ def test_a_site_alone_is_judged_by_its_own_hazards():
     given, test = problem(Survival("time", "cens"))
     alone = given.on({"s0": given.frames["s0"]})
     run = fitted(alone)
-    judge = evaluate.taught(evaluate.judge_of(given, test), alone)
+    judge = evaluate.judge_of(given, test).taught(alone)
     assert isinstance(judge, Clusters)
     found = judge.metrics(judge.predicted(run, ("c_index",)), ("c_index",))
     train, labels = given.frames["s0"], run.model.predict(run.design.matrix(test))
