@@ -46,6 +46,7 @@ from fedcohort.runtime.site.reply_store import StateStore
 from fedcohort.secure.exchange.messages import FEWEST
 from fedcohort.secure.exchange.rule import ThresholdRule
 from fedcohort.study.file.privacy import check_visible, checked_secure
+from fedcohort.study.kinds import Kind
 from fedcohort.study.run import private
 
 Frames = Mapping[str, pd.DataFrame]
@@ -124,9 +125,9 @@ class Problem:
         secure = "auto" if self.secure == "true" else self.secure
         return dataclasses.replace(self, frames=frames, secure=secure, dp=None, availability=None)
 
-    def of_clusters(self) -> Problem:
-        """Return the problem of finding groups; an outcome, if there is one, only judges them."""
-        return self.aside_of("clustering")
+    def of(self, kind: Kind) -> Problem:
+        """Return the problem of a kind of task; where its outcome only judges, without one."""
+        return self.aside_of(kind.name) if kind.aside else self
 
     def aside_of(self, task: str) -> Problem:
         """Return the problem of a task without an outcome; one that there is only judges."""
