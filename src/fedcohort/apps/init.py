@@ -27,7 +27,8 @@ from fedcohort.data.read.dictionaries import flow
 from fedcohort.data.read.sql import database_file, is_url
 from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import DataError, StudyError
-from fedcohort.study.file.plan import ASIDE, NETWORK, TASKS
+from fedcohort.study.file.plan import NETWORK
+from fedcohort.study.kinds import ASIDE, TASKS
 from fedcohort.study.sites.exclusion import REASONS, stays
 from fedcohort.study.sites.site_rule import SiteRule, counts
 
