@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.outcome import Binary, Survival
-from fedcohort.data.prepare.targets import classes_of, levels_of
+from fedcohort.data.outcome import Binary, Survival, classes_of, levels_of
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered

@@ -27,7 +27,6 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.describe.shown_number import ShownNumber
 from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
-from fedcohort.data.prepare.targets import survival_of
 from fedcohort.metrics import permutation
 from fedcohort.metrics.intervals import percentile_interval
 from fedcohort.metrics.resampled import multiplicities
@@ -164,7 +163,7 @@ def _over_time(
     """Yield AUC and Brier score at common times; all arms of a repeat share times and draws."""
     train = (blind.time, blind.event)
     if laid.problem.dp is None:
-        train = survival_of(laid.problem.pooled().frames["pooled"], outcome)
+        train = outcome.arrays(laid.problem.pooled().frames["pooled"])
     span = evaluation_times(*train, blind.time, blind.event)
     low, high = over_time.shown_span(blind.time, blind.event, plan.min_cell)
     if not len(span) or math.isnan(low):

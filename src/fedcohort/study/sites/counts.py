@@ -36,10 +36,9 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.dictionary import sorted_levels
-from fedcohort.data.outcome import Binary, Survival
-from fedcohort.data.prepare.encode import column_of
-from fedcohort.data.prepare.targets import classes_of, levels_of
+from fedcohort.data.encode import column_of
+from fedcohort.data.outcome import Binary, Survival, classes_of, levels_of
+from fedcohort.data.words import sorted_levels
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.study.file.plan import Plan, Scenario
 from fedcohort.study.sites.layout import Table, lay_out, test_rows
