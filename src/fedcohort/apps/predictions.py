@@ -278,9 +278,7 @@ def _time(time: float, unit: str) -> str:
 def _unit(fit: Fit) -> str:
     """Return the unit of the model's times; "" where its dictionary has none."""
     outcome, dictionary = fit.parts.design.outcome, fit.parts.dictionary
-    if not isinstance(outcome, Survival) or outcome.time not in dictionary:
-        return ""
-    return dictionary[outcome.time].unit
+    return "" if outcome is None else outcome.time_unit(dictionary)
 
 
 def _risk_by(fit: Fit, frame: pd.DataFrame) -> dict[str, Array]:

@@ -155,7 +155,7 @@ class Bounds:
             seed=self.seed,
             min_cell=plan.min_cell,
             offset=bool(getattr(config, "offset", "")),
-            outcome=type(outcome).__name__.lower() if outcome else "",
+            outcome=outcome.type if outcome else "",
             dictionary=known if method.raw else None,
             outcome_of=outcome if method.raw else None,
             dp=None if dp is None else dp.clipped(method.clips),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedcohort.data.outcome import Binary, Category, Outcome
+from fedcohort.data.outcome import Binary, Outcome
 from fedcohort.protocol import registry
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.yamlfile import Document
@@ -47,6 +47,6 @@ def metrics_of(outcome: Outcome | None, arms: tuple[Arm, ...], *, private: bool)
     gives = {what for arm in arms for what in registry.find(arm.method).gives}
     apart = set() if "impute" in gives else set(OF_IMPUTERS)
     told = not private
-    apart |= set() if told and isinstance(outcome, (Binary, Category)) else {"latent_accuracy"}
+    apart |= set() if told and outcome is not None and outcome.has_classes else {"latent_accuracy"}
     apart |= set() if told and isinstance(outcome, Binary) else {"latent_auc"}
     return tuple(m for m in METRICS if m not in apart)

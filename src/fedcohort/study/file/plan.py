@@ -449,7 +449,7 @@ def _site_rule(
         excluded += sites
     if "split" in (reader.get(where) or {}):
         return SiteRule()
-    events = isinstance(outcome, (Survival, Binary)) or (outcome is None and task in WITH_EVENTS)
+    events = outcome.has_events if outcome is not None else task in WITH_EVENTS
     if reader.get((*where, "min_events")) is not None and not events:
         raise reader.doc.error((*where, "min_events"), "this outcome has no events; leave it out.")
     least = 1 if task == "survival" and not network else 0

@@ -131,7 +131,7 @@ def details(
         blind = Blind.of(run, laid, outcome)
         if isinstance(outcome, Survival):
             found["over_time"] = list(_over_time(run, laid, blind, outcome, plan, seed, horizon))
-            clock = Clock.of(_unit(laid, outcome), float(blind.time.max()))
+            clock = Clock.of(outcome.time_unit(laid.problem.dictionary), float(blind.time.max()))
             found["risk_groups"] = _risk_groups(
                 blind, plan.min_cell, clock, _risk_by(run, blind, horizon)
             )
@@ -186,11 +186,6 @@ def _over_time(
             low, high = percentile_interval(column[1:])
             head = {"metric": metric, "time": float(t)}
             yield plain({**head, "value": column[0], "low": low, "high": high})
-
-
-def _unit(laid: Laid, outcome: Survival) -> str:
-    known = laid.problem.dictionary.variables.get(outcome.time)
-    return "" if known is None else known.unit
 
 
 def _risk_by(run: Run, blind: Blind, horizon: float | None) -> Array:

@@ -49,7 +49,7 @@ def check(outcome: Outcome | None, task: str = "") -> None:
             )
         return
     if not isinstance(outcome, (Survival, Binary, Continuous, Count)):
-        kind = "no outcome" if outcome is None else f"a {type(outcome).__name__.lower()} outcome"
+        kind = "no outcome" if outcome is None else f"a {outcome.type} outcome"
         raise SettingError(
             f"this version cannot evaluate a study with {kind}; give a survival, binary, "
             "continuous or count one."
