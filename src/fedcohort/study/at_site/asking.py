@@ -15,7 +15,7 @@ import typing
 from typing import Any
 
 from fedcohort.data import describe, prepare
-from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.data.prepare import timegrid
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.metrics.sums import clusters as federated_clusters
@@ -100,7 +100,7 @@ def of_clusters(outcome: Outcome | None, *, alone: bool = False) -> Steps:
     if alone:
         return (tell_own_groups,)
     found: Steps = (*federated_clusters.STEPS, *cluster_sites.STEPS)
-    if not isinstance(outcome, (Binary, Category)):
+    if outcome is None or not outcome.has_classes:
         found = tuple(s for s in found if s is not federated_clusters.count_classes)
     if not isinstance(outcome, Survival):
         return tuple(s for s in found if s is not federated_clusters.sum_exposure)
