@@ -315,10 +315,8 @@ def _guessed(task: str, tables: list[pd.DataFrame], data: str) -> Outcome | None
 
 def columns_of(outcome: Outcome) -> dict[str, str]:
     """Return the outcome as a study file has it."""
-    if isinstance(outcome, Survival):
-        return {"time": outcome.time, "event": outcome.event}
-    kind = {"type": "category"} if isinstance(outcome, Category) else {}
-    return {"y": outcome.columns[0], **kind}
+    told = outcome.to_dict()
+    return told if told.get("type") in (None, "category") else {"y": outcome.label}
 
 
 def about_outcome(task: str, outcome: Outcome, dictionary: Dictionary, *, sure: bool) -> str:

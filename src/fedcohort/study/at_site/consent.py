@@ -34,10 +34,10 @@ from typing import Any
 import numpy as np
 
 from fedcohort.data.describe import variables_of
+from fedcohort.data.encode import Encoding
 from fedcohort.data.prepare import bounded_design, strata_levels
 from fedcohort.data.prepare.columns import Column, LevelColumn, NumberColumn
 from fedcohort.data.prepare.design import Design
-from fedcohort.data.prepare.encode import Encoding
 from fedcohort.data.prepare.iterative import IncompleteView
 from fedcohort.data.variable import Variable
 from fedcohort.protocol import Refused, registry

@@ -53,8 +53,7 @@ class Horizon:
         """
         if not isinstance(outcome, Survival) or not self.unit:
             return self.value
-        known = dictionary.variables.get(outcome.time)
-        unit = "" if known is None else known.unit
+        unit = outcome.time_unit(dictionary)
         if unit not in IN_A_YEAR:
             there = f"the unit {unit!r}" if unit else "no unit"
             raise DataError(

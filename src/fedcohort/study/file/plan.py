@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fedcohort.data.check.accepted import EVERY, NOTHING, Accepted
-from fedcohort.data.outcome import Binary, Outcome, Survival
+from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.read.sql import is_url, problem_of_query, problem_of_url
 from fedcohort.data.split.thirds import THIRDS, check_thirds
 from fedcohort.protocol import Dp, SettingError, StudyError, registry
@@ -429,7 +429,7 @@ def _site_rule(
         excluded += sites
     if "split" in (reader.get(where) or {}):
         return SiteRule()
-    events = isinstance(outcome, (Survival, Binary)) or (outcome is None and kind.events)
+    events = outcome.has_events if outcome is not None else kind.events
     if reader.get((*where, "min_events")) is not None and not events:
         raise reader.doc.error((*where, "min_events"), "this outcome has no events; leave it out.")
     least = 1 if kind.timed and not network else 0

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, cast
@@ -23,7 +23,7 @@ from typing import Any, Self, cast
 import pandas as pd
 
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.data.outcome import Binary, Outcome
 from fedcohort.data.prepare import check_roles, strata_levels
 from fedcohort.data.read import sources
 from fedcohort.data.read.dictionaries import read_dictionary
@@ -319,9 +319,7 @@ def _travelling(content: Mapping[str, Any], outcome: Outcome | None) -> dict[str
 
 def _spoken(outcome: Outcome) -> dict[str, str]:
     """Return an outcome as a study file has it."""
-    if isinstance(outcome, Survival):
-        return {k: v for k, v in asdict(outcome).items() if v}
-    return {"y": outcome.y, "type": type(outcome).__name__.lower()}
+    return outcome.to_dict()
 
 
 def _check_outcome(dictionary: Dictionary, outcome: Outcome | None) -> None:
@@ -331,8 +329,8 @@ def _check_outcome(dictionary: Dictionary, outcome: Outcome | None) -> None:
     ------
     DataError : the dictionary does not list them.
     """
-    if isinstance(outcome, (Binary, Category)):
-        v = dictionary[outcome.y]
+    if outcome is not None and outcome.has_classes:
+        v = dictionary[outcome.label]
         levels = ("0", "1") if v.type == "binary" and not v.levels else v.levels
         if isinstance(outcome, Binary) and len(levels) != 2:
             raise DataError(

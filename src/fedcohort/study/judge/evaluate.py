@@ -22,7 +22,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.prepare import timegrid
 from fedcohort.metrics.sums import clusters as sums_of_clusters
 from fedcohort.metrics.sums import latent as sums_of_latent
@@ -187,7 +187,7 @@ def _coded(m: Model) -> Found:
 
 def _of_clusters(outcome: Outcome | None) -> Steps:
     found: Steps = (*sums_of_clusters.STEPS, *cluster_sites.STEPS)
-    if not isinstance(outcome, (Binary, Category)):
+    if outcome is None or not outcome.has_classes:
         found = tuple(s for s in found if s is not sums_of_clusters.count_classes)
     if not isinstance(outcome, Survival):
         return tuple(s for s in found if s is not sums_of_clusters.sum_exposure)

@@ -17,7 +17,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.check import checks, with_outcome
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
+from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.data.prepare import check_roles, strata_levels
 from fedcohort.data.read import sources
 from fedcohort.data.read.frames import site_names, without
@@ -240,7 +240,7 @@ def _enough(plan: Plan, frame: pd.DataFrame, outcome: Outcome | None, n_sites: i
             f"for the test; use fewer sites."
         )
     if isinstance(outcome, Survival):
-        events = int((np.asarray(frame[outcome.event], float) > 0).sum())
+        events = outcome.fewest(frame)
         if min(plan.test_fraction, 1 - plan.test_fraction) * events < 1:
             raise DataError(
                 f"{plan.source}: {events} events are too few to have one among the training rows "
@@ -259,11 +259,11 @@ def _enough(plan: Plan, frame: pd.DataFrame, outcome: Outcome | None, n_sites: i
                 f"have one among the training rows and one among the test rows, when {aside} are "
                 f"set aside."
             )
-    if isinstance(outcome, (Continuous, Count)):
-        if frame[outcome.y].nunique() < 2:
+    if outcome is not None and outcome.is_number:
+        if not outcome.can_teach([frame]):
             raise DataError(
-                f"{plan.source}: column {outcome.y!r} has one value in all {n} rows, so there is "
-                f"nothing to predict. Name another 'outcome'."
+                f"{plan.source}: column {outcome.label!r} has one value in all {n} rows, so there "
+                f"is nothing to predict. Name another 'outcome'."
             )
         if n * plan.test_fraction < (least := fewest(plan.min_cell)):
             raise DataError(
