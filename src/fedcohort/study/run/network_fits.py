@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fedcohort.data.describe.agreed import Agreed
 from fedcohort.protocol import (
     FedcohortError,
     JournalMismatch,
@@ -36,11 +37,12 @@ from fedcohort.study.judge.evaluate import JUDGING, Model
 from fedcohort.study.judge.leading import LEADING
 from fedcohort.study.judge.summed.evaluation import Found
 from fedcohort.study.results.missing import stretches
-from fedcohort.study.run import tune
+from fedcohort.study.run import extras, tune
 from fedcohort.study.run.engine import Run, Trail, fit_over
 from fedcohort.study.run.fits import Fits, Fitted, Judged, Piece
 from fedcohort.study.run.network_tune import NetworkTuner
 from fedcohort.study.run.pieces import Cell, tagged, write_text
+from fedcohort.study.sites.counts import Shown
 from fedcohort.study.sites.layout import seed_of
 from fedcohort.study.sites.sites import Sites, noise_of
 from fedcohort.version import VERSION
@@ -165,6 +167,31 @@ class NetworkFits(Fits):
         """Remove a session's journal, and what sites keep of it."""
         (self._journals / f"{session.text}.journal").unlink(missing_ok=True)
         self._sites.close(session.text)
+
+    def ask(self, kind: str) -> None:
+        """Ask the sites for one of `extras.KINDS`, and keep what it came to.
+
+        Raises
+        ------
+        SiteUnavailable, JournalMismatch, Refused, Unfit : the run cannot go on now.
+        """
+        plan, arm, met = self.plan, extras.arm_of(kind), self.note(COHORT) or {}
+        method, given = registry.find(arm.method), arm.configured()
+        hidden = met.get("agreed")
+        agreed = None if hidden is None else Agreed.from_dict(hidden)
+        problem = replace(self.terms.whole, agreed=agreed)
+        rows, events = met["halves"][0]
+        counted = self.terms.outcome is not None and not self.terms.outcome.is_number
+        closed = frozenset(s for s, n in events.items() if counted and n is None)
+        with self.session(Session(kind)) as o:
+            found = extras.ask(
+                kind, partial(fit_over, o.fed, problem, method, given, {}, plan.seed, o.trail),
+                o.trail, Shown(rows, events, closed), method.asked(method.configure(given)),
+                plan.scenarios[0].name, sites=self._sites.names, ends=ENDS, left_out={},
+                **extras.KEPT[kind],
+            )  # fmt: skip
+        self.keep(kind, *found)
+        self.forget(Session(kind))
 
     # cells ----------------------------------------------------------------------------
 

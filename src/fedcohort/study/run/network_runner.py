@@ -24,8 +24,7 @@ from fedcohort.study.file.terms import Terms
 from fedcohort.study.judge.shown import cluster_umap
 from fedcohort.study.results import network as results
 from fedcohort.study.run import arithmetic, runner
-from fedcohort.study.run import network_extras as extras
-from fedcohort.study.run.extras import asked_of
+from fedcohort.study.run.extras import LABELS, asked_of
 from fedcohort.study.run.network_fits import NetworkFits
 from fedcohort.study.run.pieces import cells_of
 from fedcohort.study.run.runner import WORK
@@ -103,7 +102,7 @@ def run(
         fits = NetworkFits(terms, sites, out / WORK, out / "models", on_call, debug)
         results.meet(fits, sites)
         told(Event(1, total, "cohort", None))
-        pieces = [(extras.LABELS[k], fits.note(k), partial(extras.ask, fits, sites, k))
+        pieces = [(LABELS[k], fits.note(k), partial(fits.ask, k))
                   for k in asked]  # fmt: skip
         pieces += [(runner.label(plan, c), fits.result(c), partial(fits.do, c)) for c in cells]
         for done, (name, found, do) in enumerate(pieces, 1):
