@@ -232,7 +232,7 @@ def fit_once(
     config = method.configure(settings)
     checked_secure(problem.secure, len(problem.frames))
     check_visible(problem.secure, method, config)
-    method.check_sites(config, len(problem.frames))
+    config.check_sites(len(problem.frames))
     _check_entry(problem.outcome, method)
     if problem.dp is not None:
         private.releases(method, config, problem.dp)
@@ -369,7 +369,7 @@ def fit_over(
     config = method.configure(settings)
     method.check_gaps(table)
     check_visible(problem.secure, method, config)
-    method.check_sites(config, len(fed.sites))
+    config.check_sites(len(fed.sites))
     _check_entry(problem.outcome, method)
     trail = trail or Trail(fed.ledger)
     account = None
