@@ -27,7 +27,8 @@ from fedcohort.data.read.dictionaries import flow
 from fedcohort.data.read.sql import database_file, is_url
 from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import DataError, StudyError
-from fedcohort.study.file.plan import NETWORK, TASKS
+from fedcohort.study.file.plan import NETWORK
+from fedcohort.study.kinds import TASKS
 from fedcohort.study.sites.exclusion import REASONS, stays
 from fedcohort.study.sites.site_rule import SiteRule, counts
 
@@ -50,7 +51,7 @@ guessed; where a line says "check", they may well be wrong. What also helps:
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _TaskDraft:
     """What the draft of one kind of task says.
 
     Attributes
@@ -91,8 +92,8 @@ def _value(tables: list[pd.DataFrame]) -> Outcome | None:
 
 
 _GROUPS = "  # check: how many groups; n_clusters: auto chooses"
-KINDS: Mapping[str, _Kind] = {
-    "survival": _Kind(
+DRAFTS: Mapping[str, _TaskDraft] = {
+    "survival": _TaskDraft(
         "How long do patients live after the diagnosis?",
         (
             "{method: cox{own}}{why}",
@@ -103,7 +104,7 @@ KINDS: Mapping[str, _Kind] = {
         ends=(Variable("time", "time", unit="days"), Variable("event", "event")),
         horizon="  # horizon: 2 years, for risks",
     ),
-    "classification": _Kind(
+    "classification": _TaskDraft(
         "Who has the disease, by what is known at admission?",
         ("{method: logistic{own}}{why}",),
         look=_class,
@@ -111,7 +112,7 @@ KINDS: Mapping[str, _Kind] = {
         outcome=Binary,
         ends=(Variable("y", "category", ("no", "yes")),),
     ),
-    "regression": _Kind(
+    "regression": _TaskDraft(
         "What will {} be, by what is known of a patient before?",
         (
             "{method: ridge{own}}{why}",
@@ -125,7 +126,7 @@ KINDS: Mapping[str, _Kind] = {
         ridge="penalty",
         few="rows",
     ),
-    "clustering": _Kind(
+    "clustering": _TaskDraft(
         "Which groups of patients are there?",
         (
             "{method: kmeans, n_clusters: 3}" + _GROUPS,
@@ -133,7 +134,7 @@ KINDS: Mapping[str, _Kind] = {
         ),
         levels=("{method: kmodes, n_clusters: 3}" + _GROUPS,),
     ),
-    "latent": _Kind(
+    "latent": _TaskDraft(
         "Which few numbers say what the measurements of a patient have in common?",
         (
             "{method: multiview_ppca, q: 2}  # check: how many latent numbers; q: auto chooses",
@@ -275,7 +276,7 @@ def _draft(
     column = sites or (None if by_file else drafting.site_column(tables[0]))
     if column:
         check_column(tables[0], column, data)
-    predicted = KINDS[task].outcome is not None
+    predicted = DRAFTS[task].outcome is not None
     fits = source.outcome is not None and source.outcome.kind == task
     about = source.outcome if fits or not predicted else None
     found = _named(task, outcome, tables, data) or about or _guessed(task, tables, data)
@@ -346,7 +347,7 @@ def asked_columns(task: str, outcome: str) -> tuple[list[str], bool]:
     StudyError : too many for the task, or too few.
     """
     names = [name.strip() for name in outcome.split(",")]
-    wanted = KINDS[task].outcome
+    wanted = DRAFTS[task].outcome
     timed = wanted is Survival or (wanted is None and len(names) == 2)
     if len(names) != (2 if timed else 1):
         columns = "time,event" if timed else "y, one column"
@@ -365,14 +366,14 @@ def _named(task: str, outcome: str | None, tables: list[pd.DataFrame], data: str
         return Survival(*names)
     cells = pd.concat([t[names[0]] for t in tables if names[0] in t.columns])
     n = cells.nunique()
-    if KINDS[task].outcome is Continuous:
+    if DRAFTS[task].outcome is Continuous:
         if cells.dtype.kind not in "iuf" or n < 2:
             raise DataError(
                 f"{data}: column {names[0]!r} does not hold two numbers or more; a value to "
                 f"predict is a number."
             )
         return Continuous(names[0])
-    if n > 2 and KINDS[task].outcome is None:
+    if n > 2 and DRAFTS[task].outcome is None:
         return Category(names[0])
     if n != 2:
         raise DataError(f"{data}: column {names[0]!r} has {n} values; a class to predict has two.")
@@ -381,7 +382,7 @@ def _named(task: str, outcome: str | None, tables: list[pd.DataFrame], data: str
 
 def _guessed(task: str, tables: list[pd.DataFrame], data: str) -> Outcome | None:
     """Return the outcome that the columns' names and cells suggest; None where none is needed."""
-    kind = KINDS[task]
+    kind = DRAFTS[task]
     found = kind.look(tables)
     if found is None and kind.outcome is not None:
         raise StudyError(f"{data}: {kind.lacking}")
@@ -397,7 +398,7 @@ def columns_of(outcome: Outcome) -> dict[str, str]:
 def about_outcome(task: str, outcome: Outcome, dictionary: Dictionary, *, sure: bool) -> str:
     """Return the comment behind the outcome."""
     guessed = [] if sure else ["guessed from names"]
-    if KINDS[task].outcome is None:
+    if DRAFTS[task].outcome is None:
         return f"{'check: guessed from names; ' * (not sure)}it only judges, no fit sees it"
     if isinstance(outcome, Binary) and (levels := dictionary[outcome.y].levels):
         guessed.append(f"{levels[-1]!r} counts as 1, the class to predict")
@@ -448,7 +449,7 @@ def _template(task: str) -> Draft:
         Variable("grade", "category", ("low", "high")),
         Variable("smoker", "binary", missing=("-9",)),
     ]
-    ends = KINDS[task].ends
+    ends = DRAFTS[task].ends
     told = {("time" if len(ends) == 2 else "y"): v.name for v in ends[:1]}
     told |= {v.type: v.name for v in ends[1:]}
     dictionary = Dictionary({v.name: v for v in (centre, *plain, *ends)})
@@ -460,7 +461,7 @@ def _template(task: str) -> Draft:
 
 def _study(task: str, draft: Draft) -> str:
     """Return the text of the study file."""
-    kind = KINDS[task]
+    kind = DRAFTS[task]
     ridge, (own, why) = f"{kind.ridge}: 0.01, scale: standard", kind.plain
     if draft.penalised:
         own, why = f", {ridge}", f"  # ridge: {draft.penalised}; effects are shrunken"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedcohort.apps.init import (
-    KINDS,
+    DRAFTS,
     Draft,
     about_outcome,
     asked_columns,
@@ -73,7 +73,7 @@ def _merged(task: str, drafts: str, outcome: str | None) -> tuple[Draft, tuple[s
     names = list(dict.fromkeys(name for d in known.values() for name in d.variables))
     about = _outcome_of_drafts(task, outcome, list(known.values()), names)
     merged = merging.merge(known, about)
-    judges = outcome and KINDS[task].outcome is None
+    judges = outcome and DRAFTS[task].outcome is None
     if judges and isinstance(about, Binary) and not _two(merged.dictionary, about):
         about = Category(about.y)
     made = Draft(
@@ -98,7 +98,7 @@ def _outcome_of_drafts(
     task: str, outcome: str | None, drafts: Sequence[Dictionary], names: Sequence[str]
 ) -> Outcome | None:
     """Return the outcome that the user names, or that drafts mark; None where none is needed."""
-    wanted = KINDS[task].outcome
+    wanted = DRAFTS[task].outcome
     if outcome is None:
         pair = merging.marked(drafts)
         if wanted is Survival and pair is None:

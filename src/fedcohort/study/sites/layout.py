@@ -27,7 +27,7 @@ from fedcohort.metrics import resampled
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import DataError, InputError, SettingError, registry
 from fedcohort.study.file import horizon
-from fedcohort.study.file.plan import ASIDE, Plan, Scenario
+from fedcohort.study.file.plan import Plan, Scenario
 from fedcohort.study.file.privacy import check_visible, checked_secure
 from fedcohort.study.file.reader import LONGEST_NAME
 from fedcohort.study.run import private
@@ -107,7 +107,7 @@ def load(plan: Plan, data: Any = None) -> Table:
         )
     source, dictionary, outcome = found.source, found.dictionary, found.outcome
     known = with_outcome(dictionary, outcome)
-    aside = plan.task in ASIDE
+    aside = plan.kind.aside
     plan.units.check(known.variables)
     units = checks.check_sheets(
         found.sheets, outcome, known, natural=found.natural, eventless=aside, accepted=plan.units
@@ -297,7 +297,7 @@ def test_rows(plan: Plan, table: Table, repeat: int) -> Array:
     """Return which rows of the table (n,) are the blind ones of one repeat; none of `FINAL`."""
     if repeat == FINAL:
         return np.zeros(len(table.frame), bool)
-    by = None if plan.task in ASIDE else table.outcome  # no part of a fit depends on it
+    by = None if plan.kind.aside else table.outcome  # no part of a fit depends on it
     if table.site is None:
         rng = np.random.default_rng((plan.seed, repeat, 0x7465))
         return stratified(strata(table.frame, by), plan.test_fraction, rng)
@@ -383,7 +383,7 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
         scenario=scenario.name,
         availability=plan.availability,
     )
-    problem = problem.aside_of(plan.task) if plan.task in ASIDE else problem
+    problem = problem.aside_of(plan.task) if plan.kind.aside else problem
     natural = scenario.rule == "natural" and table.site is not None
     return Laid(
         problem,
