@@ -35,7 +35,7 @@ from fedcohort.runtime.masked.calls import (
     question_of,
     said_bytes,
 )
-from fedcohort.runtime.site.reply_store import Answers
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.secure.arithmetic import ring
 from fedcohort.secure.arithmetic.layout import Layout
 from fedcohort.secure.context import Context, Identity, digest
