@@ -39,7 +39,7 @@ from fedcohort.runtime.masked import ANY, NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site import SiteEnd
-from fedcohort.secure.context import Identity
+from fedcohort.secure import Identity
 
 #: Flower's code for a ClientApp that raised.
 _RAISED = 8

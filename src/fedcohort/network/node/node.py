@@ -50,7 +50,7 @@ from fedcohort.runtime.calls import NO_VIEW, Request, refusal_bytes
 from fedcohort.runtime.masked import ANY, FEW, NEVER, STAGES, Keys, SumRule
 from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site import Left, Limits, SiteEnd, disk, error_location
-from fedcohort.secure.context import Identity
+from fedcohort.secure import Identity
 from fedcohort.secure.trust import Peer, Trust
 from fedcohort.study.at_site.sessions import is_few, open_session
 from fedcohort.version import VERSION

@@ -42,8 +42,7 @@ from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local, one_thread
 from fedcohort.runtime.reply_store import StateStore
-from fedcohort.secure.exchange.messages import FEWEST
-from fedcohort.secure.exchange.rule import ThresholdRule
+from fedcohort.secure import FEWEST, ThresholdRule
 from fedcohort.study.file.privacy import check_visible, checked_secure
 from fedcohort.study.run import private
 
