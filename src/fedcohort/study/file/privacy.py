@@ -24,7 +24,7 @@ from typing import Any
 from fedcohort.protocol.errors import SettingError
 from fedcohort.protocol.method import Method
 from fedcohort.protocol.private import MOST, Dp
-from fedcohort.secure.exchange.messages import FEWEST
+from fedcohort.secure import FEWEST
 from fedcohort.study.file.reader import Reader, spelled
 from fedcohort.study.file.yamlfile import Where, nearest
 

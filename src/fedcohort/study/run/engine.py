@@ -41,9 +41,8 @@ from fedcohort.runtime.absences import Availability
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local, one_thread
-from fedcohort.runtime.site.reply_store import StateStore
-from fedcohort.secure.exchange.messages import FEWEST
-from fedcohort.secure.exchange.rule import ThresholdRule
+from fedcohort.runtime.reply_store import StateStore
+from fedcohort.secure import FEWEST, ThresholdRule
 from fedcohort.study.file.privacy import check_visible, checked_secure
 from fedcohort.study.kinds import Kind
 from fedcohort.study.run import private
