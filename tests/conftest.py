@@ -40,9 +40,6 @@ SHORT = ("metrics", "models", "numerics", "privacy", "protocol", "secure")
 #: What `make test` leaves out, by file.
 SLOW = slow_list.by_file(slow_list.read())
 
-#: Set by `make test-pages`: tests of studies that read a page, with its drawings.
-PAGES_ALONE = "FEDCOHORT_TEST_PAGES"
-
 #: Of each test that was collected, whether it is slow.
 COLLECTED = pytest.StashKey[dict[str, bool]]()
 
@@ -68,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if any(line.has(test) for line in SLOW.get(test.partition("::")[0], ())):
             item.add_marker("slow")
         collected[test] = item.get_closest_marker("slow") is not None
-    if PAGES_ALONE in os.environ:
+    if slow_list.PAGES_DRAWN in os.environ:
         items[:] = [i for i in items if slow_list.reads_a_page(slow_list.test_of(i.nodeid))]
     items.sort(key=lambda item: item.path.parent.name in SHORT)
 
@@ -76,7 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session", autouse=True)
 def _pages(pytestconfig: pytest.Config) -> Iterator[None]:
     """In `make test` write no page for a test that reads none, and draw only where tests look."""
-    if pytestconfig.option.markexpr != "not slow" or PAGES_ALONE in os.environ:
+    if pytestconfig.option.markexpr != "not slow" or slow_list.PAGES_DRAWN in os.environ:
         yield
         return
     from fedcohort import report
@@ -84,15 +81,9 @@ def _pages(pytestconfig: pytest.Config) -> Iterator[None]:
     write = report.write
 
     def as_read(dir: Path, out: Path | None = None) -> Path:
-        test = slow_list.test_of(os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0])
-        if not slow_list.reads_a_page(test):
+        if not slow_list.reads_a_page(slow_list.current_test()):
             return out or Path(dir) / "report.html"
-        with pytest.MonkeyPatch.context() as patch:
-            if test.startswith("study/"):
-                from fedcohort.report.charts import render
-
-                blank = render.Drawing(render.Markup(""), 1.0, 1.0)
-                patch.setattr(render, "draw", lambda chart: blank)
+        with slow_list.drawn_where_looked_at():
             return write(dir, out)
 
     with pytest.MonkeyPatch.context() as patch:
