@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from fedcohort.study.judge.pooled.clusters import Clusters
 from lifelines.statistics import multivariate_logrank_test
 from lifelines.utils import concordance_index
 from numpy.testing import assert_allclose, assert_array_equal
@@ -23,6 +22,7 @@ from fedcohort.data.read import sources
 from fedcohort.protocol import NotSupported, StudyError, registry
 from fedcohort.study.judge import evaluate
 from fedcohort.study.judge.pooled import clusters as judging
+from fedcohort.study.judge.pooled.clusters import Clusters
 from fedcohort.study.judge.shown.clusters import KEYS
 from fedcohort.study.run.engine import Problem, Run, fit_once
 from grouping import METHOD, registered

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fedcohort.study.judge.pooled.latent import Latent
 from numpy.testing import assert_allclose
 from sklearn.metrics import roc_auc_score
 
@@ -21,6 +20,7 @@ from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import Dp, Fitted, registry
 from fedcohort.study.file.latent import METRICS
 from fedcohort.study.judge import evaluate
+from fedcohort.study.judge.pooled.latent import Latent
 from fedcohort.study.judge.shown.latent_rows import latent_rows
 from fedcohort.study.run.engine import Problem, Run, fit_once
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from fedcohort.study.judge.pooled.regression import grouped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as reference
@@ -30,6 +29,7 @@ from fedcohort.report.verdict import HELPED, answer, judge
 from fedcohort.study.file import plan, yamlfile
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.judge.leading import R2, Outcomes
+from fedcohort.study.judge.pooled.regression import grouped
 from fedcohort.study.run import tune
 from fedcohort.study.run.engine import Problem, fit_once
 from fedcohort.study.run.pieces import JUDGED

@@ -10,7 +10,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from fedcohort.study.judge.pooled.latent import Latent
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fedcohort as fc
@@ -25,6 +24,7 @@ from fedcohort.study.at_site.judging import Said, Seen
 from fedcohort.study.at_site.placing import run_of
 from fedcohort.study.at_site.sessions import open_session
 from fedcohort.study.file.terms import Terms
+from fedcohort.study.judge.pooled.latent import Latent
 from fedcohort.study.judge.shown.latent_rows import latent_rows
 from fedcohort.study.judge.summed import latent as latent_judging
 from fedcohort.study.run.engine import Problem, fit_once
