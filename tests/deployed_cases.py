@@ -15,8 +15,8 @@ from fedcohort.protocol import registry
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.masked.end import NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site.limits import Limits
-from fedcohort.runtime.site.reply_store import Answers
 from fedcohort.runtime.site.site_end import SiteEnd
 from fedcohort.secure.context import Identity
 from fedcohort.study.at_site.judging import Said

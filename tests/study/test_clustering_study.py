@@ -89,7 +89,7 @@ def test_sums_over_sites_find_the_pooled_groups_and_say_so(done):
 
 def test_the_report_is_written_and_every_list_has_its_arms(done):
     outcome, results = done
-    assert (results.folder / "report.html").stat().st_size > 10_000
+    assert results.report().stat().st_size > 10_000
     empty = {"cluster_confusion", "cluster_curves", "cluster_log_rank"}
     empty -= {GRADE: {"cluster_confusion"}, SURVIVAL: empty - {"cluster_confusion"}}.get(
         outcome, set()

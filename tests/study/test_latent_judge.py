@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Category
 from fedcohort.data.read.simulated_views import dictionary_of, multiview
-from fedcohort.data.split.partition import partition
+from fedcohort.data.split import partition
 from fedcohort.metrics.latent import discriminant
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import Dp, Fitted, registry

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from fedcohort.audit.found import Found
+    from fedcohort.audit.findings import Findings
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -30,8 +30,8 @@ Data = Annotated[
         "--data-dir", help="Where the study's relative paths start; by default its own folder."
     ),
 ]
-Seed = Annotated[int, typer.Option(help="What the attack draws from.", min=0)]
-Strict = Annotated[bool, typer.Option("--strict", help="Leave with 1 if an attack succeeds.")]
+Seed = Annotated[int, typer.Option(help="Seed of the attack's random draws.", min=0)]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if an attack succeeds.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
@@ -108,7 +108,7 @@ def epsilon(
     run: Run,
     arm: Arm = None,
     canaries: Annotated[int, typer.Option(help="Records put in.", min=10, max=20_000)] = 1000,
-    guesses: Annotated[int, typer.Option(help="How many are guessed; even.", min=2)] = 100,
+    guesses: Annotated[int, typer.Option(help="Number of guesses; even.", min=2)] = 100,
     seed: Seed = 0,
     data_dir: Data = None,
     json: Json = None,
@@ -137,7 +137,11 @@ def linkage(
     run: Run,
     arm: Arm = None,
     least: Annotated[
-        int | None, typer.Option(help="So many patients hide one; the study's min_cell.", min=2)
+        int | None,
+        typer.Option(
+            help="Smallest group that hides one patient; default: the study's min_cell.",
+            min=2,
+        ),
     ] = None,
     data_dir: Data = None,
     json: Json = None,
@@ -172,10 +176,10 @@ def _check(run: Path, json: Path | None, force: bool) -> None:
         outfile.check(json, [run], force=force, option="--json")
 
 
-def _tell(run: Path, found: Found, json: Path | None, strict: bool) -> None:
+def _tell(run: Path, found: Findings, json: Path | None, strict: bool) -> None:
     """Keep the findings, show them, and leave with 1 where they are an alarm and that is asked."""
     from fedcohort.apps import outfile
-    from fedcohort.audit.found import keep
+    from fedcohort.audit.findings import keep
 
     kept = keep(run, found)
     if json is not None:
@@ -187,7 +191,7 @@ def _tell(run: Path, found: Found, json: Path | None, strict: bool) -> None:
         raise typer.Exit(1)
 
 
-def _show(found: Found) -> None:
+def _show(found: Findings) -> None:
     """Print a table and the verdict."""
     from rich.console import Console
     from rich.markup import escape

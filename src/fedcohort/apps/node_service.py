@@ -269,7 +269,7 @@ class Watch:
             found.append(meta)
             return meta.get("clock")
 
-        self._offset = clocks.asked(ask)
+        self._offset = clocks.measured(ask)
         if self._rollback is not None:
             older = self._rollback.seen(found[0].get("seen"))
             if older and not self._older:
@@ -304,7 +304,7 @@ class Watch:
             return
         self._wrong = self._offset.wrong
         self._say(
-            f"this computer's clock is {self._offset.words} the coordinator's. {SET_CLOCK}"
+            f"this computer's clock is {self._offset.text} the coordinator's. {SET_CLOCK}"
             if self._wrong
             else "this computer's clock agrees with the coordinator's again"
         )
@@ -373,9 +373,9 @@ def restored(
     kit: KitFolder,
     reason: Annotated[str, typer.Option("--reason", help="What happened, for the record.")],
     epsilon: Annotated[
-        float, typer.Option(min=0.0, help="Book as spent: what studies since the backup spent.")
+        float, typer.Option(min=0.0, help="ε spent since the backup, to book as spent.")
     ] = 0.0,
-    delta: Annotated[float, typer.Option(min=0.0, help="The same of delta.")] = 0.0,
+    delta: Annotated[float, typer.Option(min=0.0, help="δ spent since the backup.")] = 0.0,
     debug: Debug = False,
 ) -> None:
     """Let a node go on whose state was restored from an older backup."""
@@ -402,7 +402,7 @@ def _book(state: Path, epsilon: float, delta: float) -> None:
     """
     from fedcohort.network.node.budget import Budget
     from fedcohort.network.node.policy import Config
-    from fedcohort.network.steward.desk import noted_config
+    from fedcohort.network.steward.study_store import noted_config
 
     path = noted_config(state)
     if path is None:

@@ -41,9 +41,8 @@ from fedcohort.runtime.absences import Availability
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local, one_thread
-from fedcohort.runtime.site.reply_store import StateStore
-from fedcohort.secure.exchange.messages import FEWEST
-from fedcohort.secure.exchange.rule import ThresholdRule
+from fedcohort.runtime.reply_store import StateStore
+from fedcohort.secure import FEWEST, ThresholdRule
 from fedcohort.study.file.privacy import check_visible, checked_secure
 from fedcohort.study.kinds import Kind
 from fedcohort.study.run import private
@@ -232,7 +231,7 @@ def fit_once(
     config = method.configure(settings)
     checked_secure(problem.secure, len(problem.frames))
     check_visible(problem.secure, method, config)
-    method.check_sites(config, len(problem.frames))
+    config.check_sites(len(problem.frames))
     _check_entry(problem.outcome, method)
     if problem.dp is not None:
         private.releases(method, config, problem.dp)
@@ -369,7 +368,7 @@ def fit_over(
     config = method.configure(settings)
     method.check_gaps(table)
     check_visible(problem.secure, method, config)
-    method.check_sites(config, len(fed.sites))
+    config.check_sites(len(fed.sites))
     _check_entry(problem.outcome, method)
     trail = trail or Trail(fed.ledger)
     account = None

@@ -21,7 +21,7 @@ from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.data.prepare import check_roles, strata_levels
 from fedcohort.data.read import sources
 from fedcohort.data.read.frames import site_names, without
-from fedcohort.data.split.partition import partition
+from fedcohort.data.split import partition
 from fedcohort.data.variable import columns_by_view
 from fedcohort.metrics import resampled
 from fedcohort.privacy.disclosure.counts import fewest
