@@ -36,12 +36,11 @@ from fedcohort.study.file.terms import Terms
 from fedcohort.study.judge.evaluate import JUDGING, Model
 from fedcohort.study.judge.leading import LEADING
 from fedcohort.study.judge.summed.evaluation import Found
-from fedcohort.study.results.missing import stretches
 from fedcohort.study.run import extras, tune
 from fedcohort.study.run.engine import Run, Trail, fit_over
 from fedcohort.study.run.fits import Fits, Fitted, Judged, Piece
 from fedcohort.study.run.network_tune import NetworkTuner
-from fedcohort.study.run.pieces import Cell, tagged, write_text
+from fedcohort.study.run.pieces import Cell, write_text
 from fedcohort.study.sites.counts import Shown
 from fedcohort.study.sites.layout import seed_of
 from fedcohort.study.sites.sites import Sites, noise_of
@@ -214,7 +213,9 @@ class NetworkFits(Fits):
             try:
                 yield open_
             finally:
-                self._heed(piece, open_, phases or open_.trail.phases)
+                trail, phases = open_.trail, phases or open_.trail.phases
+                trail.note(open_.fed)
+                self._heed(piece, trail, phases, list(phases.values())[-1])
 
     def _searched(self, piece: Piece) -> tune.Tuned:
         cell = piece.cell
@@ -283,15 +284,6 @@ class NetworkFits(Fits):
             {"site": None, "metrics": dict(judged.metrics), "within": dict(judged.within), **blank}
         )
         return {"rows": rows, "history": []}
-
-    def _heed(self, piece: Piece, open_: Open, phases: Mapping[int, str]) -> None:
-        """Keep a session's ledger, and which sites were missing from which of its calls."""
-        scenario, repeat = self.plan.scenarios[0].name, piece.cell.repeat
-        piece.lines.extend(
-            tagged(open_.trail.ledger.lines, piece.arm.name, scenario, repeat, phases)
-        )
-        phase = list(phases.values())[-1]
-        piece.missing.extend(stretches(open_.fed.missing, open_.fed.rejected, phase))
 
     # what is kept ---------------------------------------------------------------------
 
