@@ -12,10 +12,10 @@ Revealed: nothing; by the steps what they declare.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -28,15 +28,8 @@ from fedcohort.protocol import DataError
 from fedcohort.protocol.views import view
 from fedcohort.study.at_site.judging import Rows, Said
 from fedcohort.study.at_site.placing import run_of
-from fedcohort.study.judge.pooled.latent import hidden_from
+from fedcohort.study.judge.pooled.latent import Feature, features_of, filled_in, hidden_from
 from fedcohort.study.run.engine import Run
-
-
-class Strange(NamedTuple):
-    """A feature that a model knows nothing of: its view, and values (n,), NaN where missing."""
-
-    view: str
-    values: Array
 
 
 def names_of(design: Design, variables: Sequence[Variable]) -> tuple[tuple[str, str], ...]:
@@ -46,17 +39,6 @@ def names_of(design: Design, variables: Sequence[Variable]) -> tuple[tuple[str, 
     strange = [(v.name, v.view) for v in encoding.numeric]
     strange += [(f"{v.name}={level}", v.view) for v in encoding.coded for level in v.levels[1:]]
     return (*zip(design.features, design.views, strict=True), *strange)
-
-
-def strangers(variables: Sequence[Variable], frame: pd.DataFrame) -> Iterator[Strange]:
-    """Yield what columns would give as features: numbers, and levels but one."""
-    encoding = Encoding(tuple(variables))
-    read = encoding(frame)
-    for v, values in zip(encoding.numeric, read.numbers, strict=True):
-        yield Strange(v.view, values)
-    for v, codes in zip(encoding.coded, read.codes, strict=True):
-        for i in range(1, len(v.levels)):
-            yield Strange(v.view, np.where(codes < 0, np.nan, (codes == i).astype(float)))
 
 
 def views_there(variables: Sequence[Variable], frame: pd.DataFrame) -> dict[str, Array]:
@@ -95,10 +77,10 @@ class Coding:
         return self.data.halves.blind
 
     @cached_property
-    def _strange(self) -> list[Strange]:
+    def _strange(self) -> list[Feature]:
         known = {c.name for c in self.run.design.columns}
         unknown = [v for v in learnt_columns(self.data) if v.name not in known]
-        return list(strangers(unknown, self.frame))
+        return list(features_of(unknown, self.frame))
 
     @property
     def views(self) -> tuple[str, ...]:
@@ -141,15 +123,8 @@ class Coding:
         ------
         NotSupported : the model fills nothing in.
         """
-        views = np.array(self.run.design.views, object)
-        found = np.full(self._given.shape, np.nan)
-        for name in dict.fromkeys(self.run.design.views):
-            columns = np.flatnonzero(views == name)
-            rows = np.flatnonzero(self.hidden[:, columns[0]])
-            given = self._given[rows]
-            given[:, columns] = np.nan
-            found[np.ix_(rows, columns)] = self.run.model.impute(given)[:, columns]
-        return self._wide(found)
+        asked = self.hidden[:, : len(self.run.design.views)]
+        return self._wide(filled_in(self.run, self._given, asked))
 
     def _wide(self, said: Array) -> Array:
         return np.column_stack([said, np.full((len(said), len(self._strange)), np.nan)])

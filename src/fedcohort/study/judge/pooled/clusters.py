@@ -191,9 +191,9 @@ class Clusters:
             found["reconstruction"] = weights @ said.error / np.maximum(weights.sum(axis=1), 1)
         if "c_index" in wanted and (seen := self.survival) is not None and said.rank is not None:
             found["c_index"] = resampled.harrell(weights, said.rank, *seen)
-        if _AGAINST.keys() & set(wanted) and (classes := self.reference) is not None:
+        if AGAINST.keys() & set(wanted) and (classes := self.reference) is not None:
             table = clusters.contingency(said.labels, classes, weights)
-            found |= {name: score(table) for name, score in _AGAINST.items() if name in wanted}
+            found |= {name: score(table) for name, score in AGAINST.items() if name in wanted}
         nothing = np.full(len(weights), np.nan)
         return {m: found.get(m, nothing) for m in wanted if m not in UNDRAWN}
 
@@ -218,7 +218,7 @@ class Clusters:
 
 
 #: Metrics of a table of clusters by classes.
-_AGAINST = {
+AGAINST = {
     "accuracy": clusters.accuracy,
     "ari": clusters.adjusted_rand,
     "nmi": clusters.normalised_mutual_information,

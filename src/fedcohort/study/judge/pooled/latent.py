@@ -20,7 +20,7 @@ with training rows of one class, the most frequent class is said of everybody. N
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, Self
 
@@ -32,6 +32,7 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Binary, Category, levels_of
 from fedcohort.data.prepare.columns import NumberColumn
+from fedcohort.data.variable import Variable
 from fedcohort.metrics import classification
 from fedcohort.metrics.latent import commonest, discriminant, distance, over_entries, units
 from fedcohort.privacy.disclosure.counts import fewest, hidden
@@ -241,23 +242,13 @@ class Latent:
 
         (n, p) each; None where nothing imputes, or of one view.
         """
-        there, design = self._there(), run.design
-        if there is None:
+        if (there := self._there()) is None:
             return None
-        views = np.array(design.views, object)
-        got, asked = np.full(x.shape, np.nan), np.zeros(x.shape, bool)
-        for view in dict.fromkeys(design.views):
-            columns = np.flatnonzero(views == view)
-            rows = np.flatnonzero(hidden_from(there, [view])[:, 0])
-            given = x[rows]
-            given[:, columns] = np.nan
-            cells = np.ix_(rows, columns)
-            try:
-                got[cells] = run.model.impute(given)[:, columns]
-            except NotSupported:
-                return None
-            asked[cells] = True
-        return got, asked
+        asked = hidden_from(there, list(run.design.views))
+        try:
+            return filled_in(run, x, asked), asked
+        except NotSupported:
+            return None
 
     def filled(self, run: Run) -> Iterator[Filled]:
         """Yield the columns of numbers of hidden views, with what a fit fills in for them.
@@ -299,16 +290,8 @@ class Latent:
         return found
 
     def _features(self, frame: pd.DataFrame, apart: set[str] | frozenset[str]) -> Iterator[Feature]:
-        """Yield what columns but some ones would give as features: numbers, and levels but one."""
-        variables = [v for v in self.dictionary.features() if v.name not in apart]
-        encoding = Encoding(tuple(variables))
-        read = encoding(frame)
-        for v, values in zip(encoding.numeric, read.numbers, strict=True):
-            yield Feature(v.name, v.name, v.view, values)
-        for v, codes in zip(encoding.coded, read.codes, strict=True):
-            for i, level in enumerate(v.levels[1:], 1):
-                hot = np.where(codes < 0, np.nan, (codes == i).astype(float))
-                yield Feature(f"{v.name}={level}", v.name, v.view, hot)
+        """Yield what columns but some ones would give as features."""
+        return features_of([v for v in self.dictionary.features() if v.name not in apart], frame)
 
     # classes --------------------------------------------------------------------------
 
@@ -331,6 +314,39 @@ class Latent:
         y, truth = self._class_of(self.train), self._class_of(self.test)
         said, score = discriminant(learnt, y, z)
         return said == truth, score if isinstance(self.outcome, Binary) else None
+
+
+def features_of(variables: Sequence[Variable], frame: pd.DataFrame) -> Iterator[Feature]:
+    """Yield what columns give as features: numbers, and levels but one."""
+    encoding = Encoding(tuple(variables))
+    read = encoding(frame)
+    for v, values in zip(encoding.numeric, read.numbers, strict=True):
+        yield Feature(v.name, v.name, v.view, values)
+    for v, codes in zip(encoding.coded, read.codes, strict=True):
+        for i, level in enumerate(v.levels[1:], 1):
+            hot = np.where(codes < 0, np.nan, (codes == i).astype(float))
+            yield Feature(f"{v.name}={level}", v.name, v.view, hot)
+
+
+def filled_in(run: Run, x: Array, asked: Array) -> Array:
+    """Return what a model makes of each view from the others (n, p); NaN where it is not asked.
+
+    Parameters
+    ----------
+    asked : whether a row has the view of a column, and another one (n, p); see `hidden_from`.
+
+    Raises
+    ------
+    NotSupported : the model fills nothing in.
+    """
+    views, found = np.array(run.design.views, object), np.full(x.shape, np.nan)
+    for view in dict.fromkeys(run.design.views):
+        columns = np.flatnonzero(views == view)
+        rows = np.flatnonzero(asked[:, columns[0]])
+        given = x[rows]
+        given[:, columns] = np.nan
+        found[np.ix_(rows, columns)] = run.model.impute(given)[:, columns]
+    return found
 
 
 def hidden_from(there: Mapping[str, Array], views: list[str]) -> Array:

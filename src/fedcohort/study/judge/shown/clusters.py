@@ -17,6 +17,7 @@ are those that `metrics.survival.kaplan_meier` shows. A cluster is the number th
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -71,11 +72,7 @@ def cluster_rows(
     shown = ~hidden(sizes, m)
     cells = _shown_cells(labels, site, k, m, laid)
     found: dict[str, list[Row]] = {key: [] for key in KEYS}
-    found["clusters"] = [
-        {"cluster": c, "n": int(n) if s else None, "share": n / len(labels) if s else None}
-        | {"label": f"cluster {c}"}
-        for c, (n, s) in enumerate(zip(sizes.tolist(), shown.tolist(), strict=True))
-    ]
+    found["clusters"] = size_rows(sizes, shown)
     found["cluster_sites"] = [
         {"site": name, "cluster": c}
         | {"n": int(((labels == c) & (site == name)).sum()) if cells[c, j] else None}
@@ -94,8 +91,32 @@ def cluster_rows(
     if (seen := judge.survival) is not None:
         found["cluster_curves"] = _curves(blind, *seen, m)
         found["cluster_log_rank"] = _log_rank(blind, *seen)
-    found["cluster_confusion"] = _confusion(judge, blind, k)
+    if (classes := judge.reference) is not None:
+        levels = levels_of(judge.outcome, judge.dictionary)
+        table = contingency(blind, classes)
+        table = np.pad(table, ((0, k - len(table)), (0, len(levels) - table.shape[1])))
+        found["cluster_confusion"] = confusion_rows(table, levels, m)
     return found
+
+
+def size_rows(sizes: Array, shown: Array) -> list[Row]:
+    """Return rows and share of each cluster (k,), where these may be shown (k,)."""
+    return [
+        {"cluster": c, "n": int(n) if s else None}
+        | {"share": float(n / sizes.sum()) if s else None, "label": f"cluster {c}"}
+        for c, (n, s) in enumerate(zip(sizes, shown, strict=True))
+    ]
+
+
+def confusion_rows(table: Array, levels: Sequence[str], min_cell: int) -> list[Row]:
+    """Return the blind rows of each cluster and class (k, levels)."""
+    clusters, classes = hidden_levels(table, min_cell)
+    return [
+        {"cluster": c, "reference": name}
+        | {"n": None if clusters[c] or classes[j] else int(table[c, j])}
+        for c in range(len(table))
+        for j, name in enumerate(levels)
+    ]
 
 
 def _shown_cells(labels: Array, site: Array, k: int, min_cell: int, laid: Laid) -> Array:
@@ -149,20 +170,3 @@ def _log_rank(labels: Array, time: Array, event: Array) -> list[Row]:
     names, group = np.unique(labels, return_inverse=True)
     test = log_rank(group_leavers(group, len(names), time, event, np.unique(time)))
     return [plain({"chi2": test.chi2, "df": test.df, "p": test.p, "n": len(labels)})]
-
-
-def _confusion(judge: Clusters, labels: Array, k: int) -> list[Row]:
-    """Return the blind rows of each cluster and class."""
-    reference = judge.reference
-    if reference is None:
-        return []
-    classes = levels_of(judge.outcome, judge.dictionary)
-    table = contingency(labels, reference)
-    table = np.pad(table, ((0, k - len(table)), (0, len(classes) - table.shape[1])))
-    levels, groups = hidden_levels(table, judge.min_cell)
-    return [
-        {"cluster": c, "reference": name}
-        | {"n": None if levels[c] or groups[j] else int(table[c, j])}
-        for c in range(k)
-        for j, name in enumerate(classes)
-    ]

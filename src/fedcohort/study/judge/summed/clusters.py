@@ -40,15 +40,9 @@ from fedcohort.study.at_site.cluster_sites import OWN, tell_own_groups
 from fedcohort.study.at_site.own_judging import all_there, alone, judged_alone
 from fedcohort.study.at_site.placing import Clustered
 from fedcohort.study.file.plan import Plan
+from fedcohort.study.judge.pooled.clusters import AGAINST
 from fedcohort.study.judge.summed.evaluation import Found, across, shown
 from fedcohort.study.judge.summed.time_scale import TimeScale, time_scale_of
-
-#: Metrics of a table of clusters by classes.
-AGAINST = {
-    "accuracy": clusters.accuracy,
-    "ari": clusters.adjusted_rand,
-    "nmi": clusters.normalised_mutual_information,
-}
 
 
 @dataclass

@@ -34,7 +34,6 @@ from fedcohort.metrics.survival.censoring import Leavers
 from fedcohort.metrics.survival.log_rank import in_intervals
 from fedcohort.metrics.survival.published_curves import published_counts
 from fedcohort.privacy.disclosure.counts import hidden
-from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.privacy.disclosure.rounding import rounded, step
 from fedcohort.protocol import Row
 from fedcohort.study.at_site.cluster_sites import PLACE, tell_hidden, tell_places, tell_sizes
@@ -42,7 +41,7 @@ from fedcohort.study.at_site.own_judging import all_there
 from fedcohort.study.judge.shown import cluster_umap
 from fedcohort.study.judge.shown.cluster_features import ODDS, Told, adjusted, apart, level_rows
 from fedcohort.study.judge.shown.cluster_map import explained, image_rows, main_axes, placed
-from fedcohort.study.judge.shown.clusters import KEYS
+from fedcohort.study.judge.shown.clusters import KEYS, confusion_rows, size_rows
 from fedcohort.study.judge.summed.clusters import Sums, leavers_of
 from fedcohort.study.judge.summed.time_scale import TimeScale
 from fedcohort.study.results.rows import plain
@@ -62,11 +61,7 @@ def shown_rows(
     m, train, blind = sums.least, sums.train, sums.blind
     told = ~hidden(train, m) & (train > 0)
     found: dict[str, list[Row]] = {key: [] for key in KEYS}
-    found["clusters"] = [
-        {"cluster": c, "n": int(n) if s else None, "share": float(n / train.sum()) if s else None}
-        | {"label": f"cluster {c}"}
-        for c, (n, s) in enumerate(zip(train, told | (train == 0), strict=True))
-    ]
+    found["clusters"] = size_rows(train, told | (train == 0))
     found["cluster_sites"] = _sites(sums)
     told &= ~hidden(blind, m) & (blind > 0)
     fits = sums.has_many and not int(sums.at().sum(sums_of.sum_frame).outside)
@@ -82,7 +77,8 @@ def shown_rows(
         chi2, p, df = in_intervals(counts)
         found["cluster_log_rank"] = [plain({"chi2": chi2, "df": df, "p": p, "n": int(blind.sum())})]
     if levels := levels_of(outcome, dictionary):
-        found["cluster_confusion"] = _confusion(sums, levels)
+        table = sums.at().sum(sums_of.count_classes).counts
+        found["cluster_confusion"] = confusion_rows(table, levels, m)
     all_there(sums.fed)
     return found
 
@@ -202,15 +198,3 @@ def _curves(counts: Leavers, grid: Array, least: int) -> list[Row]:
             for t, s, low, high in zip(*curve, strict=True)
         ]
     return rows
-
-
-def _confusion(sums: Sums, levels: tuple[str, ...]) -> list[Row]:
-    """Return the blind rows of each cluster and class."""
-    table = sums.at().sum(sums_of.count_classes).counts
-    clusters, classes = hidden_levels(table, sums.least)
-    return [
-        {"cluster": c, "reference": name}
-        | {"n": None if clusters[c] or classes[j] else int(table[c, j])}
-        for c in range(len(table))
-        for j, name in enumerate(levels)
-    ]
