@@ -30,8 +30,9 @@ from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.errors import DataError, FedcohortError
 from fedcohort.protocol.line import Line, Silence
 from fedcohort.study.file.terms import Terms
-from fedcohort.study.run import network_runner
-from fedcohort.study.run.runner import WORK, Event
+from fedcohort.study.run import runner
+from fedcohort.study.run.folder import WORK
+from fedcohort.study.run.runner import Event
 
 #: Seconds between two rounds of asking sites that have not decided; of a study that has waited for
 #: a while, only every so many rounds.
@@ -359,7 +360,7 @@ class Conductor:
         resume = (run.out / WORK / "claim.json").is_file()
         if not resume and run.out.exists():
             shutil.rmtree(run.out)
-        network_runner.run(
+        runner.run_over(
             Terms.from_json(Offer.from_bytes(run.offer).terms),
             sites,
             run.out,
