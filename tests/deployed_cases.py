@@ -105,7 +105,7 @@ def judged(
         observer=None,
     )  # fmt: skip
     model = Said.by(run, arm.method)
-    found = evaluation.judge(fed, terms.plan, terms.outcome, model)
+    found = evaluation.judge(fed, terms.plan, model)
     blind = pd.concat([h.blind.assign(site=s) for s, h in halves.items()], ignore_index=True)
     return found, run, pd.concat(train.values(), ignore_index=True), blind, terms
 

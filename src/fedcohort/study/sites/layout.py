@@ -383,10 +383,9 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
         scenario=scenario.name,
         availability=plan.availability,
     )
-    problem = problem.aside_of(plan.task) if plan.kind.aside else problem
     natural = scenario.rule == "natural" and table.site is not None
     return Laid(
-        problem,
+        problem.of(plan.kind),
         table.frame[mask].reset_index(drop=True),
         np.flatnonzero(mask),
         table.site[mask] if natural and table.site is not None else None,
