@@ -25,12 +25,12 @@ from fedcohort.network import clocks, engines
 from fedcohort.network.clocks import Offset
 from fedcohort.network.coordinator import runs
 from fedcohort.network.coordinator.lead import Office
-from fedcohort.network.kits import Kit, in_words, trouble
+from fedcohort.network.kits import Kit, as_line, trouble
 from fedcohort.network.node import rollback
 from fedcohort.network.node.budget import Budget
 from fedcohort.network.node.policy import Config
 from fedcohort.network.service import Note, read, unwritable
-from fedcohort.network.steward.desk import noted_config
+from fedcohort.network.steward.study_store import noted_config
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.report import words
 from fedcohort.secure.certificates import Certificate, now
@@ -235,7 +235,7 @@ class Doctor:
         else:
             why = str(note.facts.get("error") or "it is not connected yet")
             yield self._not_reached(why)
-        yield from self._clock(clocks.told(note.facts.get("offset")))
+        yield from self._clock(clocks.received(note.facts.get("offset")))
 
     def _not_reached(self, why: str) -> Finding:
         host, port = tls.host_port(self.kit.address)
@@ -292,7 +292,7 @@ class Doctor:
         try:
             spoke.start()
             ask()  # the connection and the handshake are not part of the measured time
-            offset = clocks.asked(ask)
+            offset = clocks.measured(ask)
         except Refused as error:
             yield self._turned_away(error)
             return
@@ -310,7 +310,7 @@ class Doctor:
         if offset is None:
             yield Finding(NOTE, "clock", "not compared: the coordinator has not told its time")
         elif offset.wrong:
-            text = f"{offset.words} the coordinator's (±{clocks.spell(offset.bound)})"
+            text = f"{offset.text} the coordinator's (±{clocks.spell(offset.bound)})"
             yield Finding(WRONG, "clock", text, self._it,
                           "compare it with the time of day, and let it follow a time server (time"
                           "datectl); if it is right, the coordinator's IT sets theirs")  # fmt: skip
@@ -448,7 +448,7 @@ class Doctor:
         for name in self.kit.sites:
             here = name in note.facts.get("connected", [])
             about = known.get(name, {})
-            text = in_words(name, about, here).partition(": ")[2]
+            text = as_line(name, about, here).partition(": ")[2]
             if trouble(name, about):
                 yield Finding(WRONG, name, text, f"IT of {name}", "fedcohort doctor KIT there")
             elif here:

@@ -3,7 +3,7 @@
 from fedcohort.network.kits.kit import Kit
 from fedcohort.network.kits.make import ADDRESS, COORDINATOR, Network
 from fedcohort.network.kits.members import pinned
-from fedcohort.network.kits.parties import Parties, in_words, trouble
+from fedcohort.network.kits.parties import Parties, as_line, trouble
 
 __all__ = [
     "ADDRESS",
@@ -11,7 +11,7 @@ __all__ = [
     "Kit",
     "Network",
     "Parties",
-    "in_words",
+    "as_line",
     "pinned",
     "trouble",
 ]
