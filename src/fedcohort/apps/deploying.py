@@ -18,7 +18,7 @@ from fedcohort.apps.following import following
 from fedcohort.network import engines
 from fedcohort.network.coordinator import lead
 from fedcohort.network.coordinator.lead import Office, Status
-from fedcohort.network.kits.make import Kit
+from fedcohort.network.kits import Kit
 from fedcohort.network.study_offer import offer
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.study.file.terms import Terms

@@ -16,9 +16,7 @@ from typing import Any
 import yaml
 
 from fedcohort.data import describe, prepare
-from fedcohort.data.check.between import Middle, differing
-from fedcohort.data.check.conversions import conversions_for
-from fedcohort.data.check.units import FEWEST
+from fedcohort.data.check import FEWEST, Middle, conversions_for, differing
 from fedcohort.data.describe.summary import Summary
 from fedcohort.data.outcome import Survival
 from fedcohort.protocol import DataError, SiteUnavailable, registry
