@@ -18,9 +18,9 @@ from fedcohort.secure import (
     digest,
     encode,
     error,
+    masked_sum,
     prepare,
 )
-from fedcohort.secure.exchange import rehearse as exchange
 from fedcohort.secure.exchange.rehearse import STAGES
 
 IDENTITIES = [Identity.new() for _ in range(8)]
@@ -85,7 +85,7 @@ def outcome(n: int, seed: int, away: Mapping[str, str]) -> str:
     )
     try:
         epoch = prepare(members, Gathering(context, 0, 1), absent)
-        total, summing = exchange(members, epoch, vectors, layout, digest(seed), absent=absent)
+        total, summing = masked_sum(members, epoch, vectors, layout, digest(seed), absent=absent)
     except QuorumLost:
         return "wrong" if enough else "abort"
     survivors = summing.survivors().survivors

@@ -27,7 +27,7 @@ from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import LocalTransport, local
 from fedcohort.runtime.masked.end import FEW, Keys, SumRule
 from fedcohort.runtime.remote import remote
-from fedcohort.runtime.site.reply_store import Answers, StateStore
+from fedcohort.runtime.reply_store import Answers, StateStore
 from fedcohort.runtime.site.site_end import SiteEnd
 from fedcohort.secure.context import Identity
 from fedcohort.study.run import private

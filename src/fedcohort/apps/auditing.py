@@ -30,8 +30,8 @@ Data = Annotated[
         "--data-dir", help="Where the study's relative paths start; by default its own folder."
     ),
 ]
-Seed = Annotated[int, typer.Option(help="What the attack draws from.", min=0)]
-Strict = Annotated[bool, typer.Option("--strict", help="Leave with 1 if an attack succeeds.")]
+Seed = Annotated[int, typer.Option(help="Seed of the attack's random draws.", min=0)]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if an attack succeeds.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
@@ -108,7 +108,7 @@ def epsilon(
     run: Run,
     arm: Arm = None,
     canaries: Annotated[int, typer.Option(help="Records put in.", min=10, max=20_000)] = 1000,
-    guesses: Annotated[int, typer.Option(help="How many are guessed; even.", min=2)] = 100,
+    guesses: Annotated[int, typer.Option(help="Number of guesses; even.", min=2)] = 100,
     seed: Seed = 0,
     data_dir: Data = None,
     json: Json = None,
@@ -137,7 +137,12 @@ def linkage(
     run: Run,
     arm: Arm = None,
     least: Annotated[
-        int | None, typer.Option(help="So many patients hide one; the study's min_cell.", min=2)
+        int | None,
+        typer.Option(
+            help="Smallest number of patients among whom one is hidden; default: the "
+            "study's min_cell.",
+            min=2,
+        ),
     ] = None,
     data_dir: Data = None,
     json: Json = None,

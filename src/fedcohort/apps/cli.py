@@ -75,7 +75,7 @@ def run(
     study: Annotated[Path, typer.Argument(help="The study file (YAML).")],
     out: Annotated[Path | None, typer.Option(help="Folder for the results.")] = None,
     runtime: Annotated[
-        str, typer.Option(help="Where sites live: local, flare, flower, or flower-sim.")
+        str, typer.Option(help="Runtime: local, flare, flower, or flower-sim.")
     ] = "local",
     network: Annotated[
         Path | None, typer.Option(metavar="KIT", help="A lead's kit, for flare and flower.")
@@ -94,7 +94,7 @@ def run(
         list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Override a key.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Override the study's seed.", min=0)] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a stopped run.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume a stopped run.")] = False,
     workers: Annotated[
         int | None, typer.Option(help="Processes; by default one per core.", min=1)
     ] = None,
@@ -264,7 +264,7 @@ def predict(
     ] = None,
     query: Annotated[str, typer.Option(help="What to ask a database: one SELECT.")] = "",
     skip: Annotated[
-        bool, typer.Option("--skip", help="Leave rows that cannot be taken empty.")
+        bool, typer.Option("--skip", help="Leave rows with errors empty and predict the others.")
     ] = False,
     id_: Annotated[
         str | None, typer.Option("--id", help="A column to repeat, to join the tables by.")

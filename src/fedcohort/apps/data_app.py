@@ -29,7 +29,7 @@ def check_data(
     query: Annotated[str, typer.Option(help="What to ask a database: one SELECT.")] = "",
     json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
     out: Annotated[Path | None, typer.Option(help="File to write; the screen by default.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Let warnings fail too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")] = False,
     force: Force = False,
     debug: Debug = False,
 ) -> None:

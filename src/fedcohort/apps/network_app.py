@@ -35,7 +35,7 @@ def new(
             help="Where sites reach the coordinator; 127.0.0.1:8102 by default.",
         ),
     ] = None,
-    engine: Annotated[str, typer.Option(help="What carries messages: flare or flower.")] = "flare",
+    engine: Annotated[str, typer.Option(help="Engine: flare or flower.")] = "flare",
     leads: Annotated[str, typer.Option(help="Names of those who submit studies.")] = "lead",
     days: Days = None,
     debug: Debug = False,
@@ -104,7 +104,9 @@ def renew(name: Folder, party: Party, days: Days = None, debug: Debug = False) -
 def revoke(
     name: Folder,
     party: Party,
-    old: Annotated[bool, typer.Option("--old", help="All but the party's newest.")] = False,
+    old: Annotated[
+        bool, typer.Option("--old", help="Revoke all certificates except the newest.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Take back a party's certificates, in all kits of this folder."""

@@ -44,7 +44,7 @@ def studies(
         bool, typer.Option("--check", help="Also see whether this site's table fits the study.")
     ] = False,
     details: Annotated[
-        bool, typer.Option("--details", help="Below the page, all that is asked and what leaves.")
+        bool, typer.Option("--details", help="Also list every step and every reply.")
     ] = False,
     debug: Debug = False,
 ) -> None:

@@ -373,9 +373,9 @@ def restored(
     kit: KitFolder,
     reason: Annotated[str, typer.Option("--reason", help="What happened, for the record.")],
     epsilon: Annotated[
-        float, typer.Option(min=0.0, help="Book as spent: what studies since the backup spent.")
+        float, typer.Option(min=0.0, help="ε spent since the backup, to book as spent.")
     ] = 0.0,
-    delta: Annotated[float, typer.Option(min=0.0, help="The same of delta.")] = 0.0,
+    delta: Annotated[float, typer.Option(min=0.0, help="δ spent since the backup.")] = 0.0,
     debug: Debug = False,
 ) -> None:
     """Let a node go on whose state was restored from an older backup."""

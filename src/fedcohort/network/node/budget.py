@@ -18,7 +18,7 @@ same file, so that neither a restart of the node nor a second copy of it gives a
 list. The order is: count, look at rows, draw noise, note, keep, answer. A call that fails on the
 way has spent what one that is answered does, as whether it fails may tell of the noise or of a row.
 
-A history is one attempt at a session (`runtime.site.reply_store`). A call that is asked again in
+A history is one attempt at a session (`runtime.reply_store`). A call that is asked again in
 its history is answered from the store, without new noise. Another history draws anew: it is another
 part of the study, which spends the whole amount again, or is refused.
 

@@ -47,13 +47,10 @@ from fedcohort.protocol.host import Host
 from fedcohort.protocol.line import LARGEST
 from fedcohort.protocol.wire import Malformed, decode, encode, head
 from fedcohort.runtime.calls import NO_VIEW, Request, refusal_bytes
-from fedcohort.runtime.masked.calls import STAGES
-from fedcohort.runtime.masked.end import ANY, FEW, NEVER, Keys, SumRule
-from fedcohort.runtime.site.limits import Limits
-from fedcohort.runtime.site.refusals import disk, error_location
-from fedcohort.runtime.site.reply_store import Answers
-from fedcohort.runtime.site.site_end import Left, SiteEnd
-from fedcohort.secure.context import Identity
+from fedcohort.runtime.masked import ANY, FEW, NEVER, STAGES, Keys, SumRule
+from fedcohort.runtime.reply_store import Answers
+from fedcohort.runtime.site import Left, Limits, SiteEnd, disk, error_location
+from fedcohort.secure import Identity
 from fedcohort.secure.trust import Peer, Trust
 from fedcohort.study.at_site.sessions import is_few, open_session
 from fedcohort.version import VERSION
