@@ -23,15 +23,16 @@ from hypothesis import HealthCheck, settings  # noqa: E402
 
 import slow_list  # noqa: E402
 
-settings.register_profile(
-    "fedcohort",
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.load_profile("fedcohort")
+for _name, _examples in (("make test", 10), ("whole", 25)):
+    settings.register_profile(
+        _name,
+        max_examples=_examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+settings.load_profile("whole")
 
 #: Folders whose files take seconds. They come last, so that no process waits long for another.
 SHORT = ("metrics", "models", "numerics", "privacy", "protocol", "secure")
@@ -42,6 +43,12 @@ SLOW = slow_list.by_file(slow_list.read())
 
 #: Of each test that was collected, whether it is slow.
 COLLECTED = pytest.StashKey[dict[str, bool]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer examples in `make test`, where a test does not say how many."""
+    if config.option.markexpr == "not slow":
+        settings.load_profile("make test")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -62,7 +62,8 @@ PAGES_DRAWN = "FEDCOHORT_TEST_PAGES"
 #: Tests of pages that look at no drawing. In `make test` none is made for them: it takes nine
 #: tenths of a page's time. What looks at one, or says what is nowhere in a page, is in `LOOKED_AT`.
 UNDRAWN = (
-    "study/*",
+    "study/*", "audit/*", "network/*", "apps/test_check_fits.py", "test_examples.py",
+    "docs/test_tutorial.py::test_the_guide*",
     *(f"report/test_{name}.py" for name in (
         "clusters", "coefficients", "comparison", "folded", "latents", "mixing", "others",
         "protection", "steps",
