@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcohort.metrics.trajectories import Mixing, Told, Trajectories
+from fedcohort.metrics.trajectories import Contribution, Mixing, Trajectories
 
 
 def mixing_of(
@@ -23,6 +23,8 @@ def mixing_of(
     found = Trajectories()
     for t in range(x.shape[1]):
         total = x[:, : t + 1].sum(axis=1)
-        parts = [Told.of(*one) for one in zip(x[:, t], total, w.tolist(), strict=True)]
-        found.add(Told(*(np.sum([vars(p)[k] for p in parts], axis=0) for k in vars(parts[0]))))
+        parts = [Contribution.of(*one) for one in zip(x[:, t], total, w.tolist(), strict=True)]
+        found.add(
+            Contribution(*(np.sum([vars(p)[k] for p in parts], axis=0) for k in vars(parts[0])))
+        )
     return found.mixing(level)

@@ -37,7 +37,7 @@ import fedcohort as fc
 from described import Attack, cohort, random_sites
 from fedcohort.audit.linkage import Published, linkage, thin_intervals
 from fedcohort.metrics.survival.kaplan_meier import round_times
-from fedcohort.metrics.survival.shown_curves import shown_at_risk, shown_curve
+from fedcohort.metrics.survival.published_curves import published_at_risk, published_curve
 from fedcohort.network.node.cohorts import Cohorts, digests
 from fedcohort.privacy.disclosure.models import LEAF, may_split
 from fedcohort.protocol import Refused
@@ -176,11 +176,13 @@ def kaplan_meier() -> tuple[int, int]:
             curves, thin = curves + 1, thin + len(thin_intervals(one, 5))
         time, event = table["time"].to_numpy(), table["event"].to_numpy(bool)
         group = (table["a"] > table["a"].median()).to_numpy(int)
-        at, left = shown_at_risk(group, time, round_times(0.0, float(time.max()), 8), 5, event)
+        at, left = published_at_risk(group, time, round_times(0.0, float(time.max()), 8), 5, event)
         shown = [
             {
                 "label": str(g),
-                "curve": np.stack(shown_curve(time[group == g], event[group == g], 5), 1).tolist(),
+                "curve": np.stack(
+                    published_curve(time[group == g], event[group == g], 5), 1
+                ).tolist(),
                 "at_risk": np.c_[at, left[:, g]].tolist(),
             }
             for g in (0, 1)

@@ -22,7 +22,7 @@ from fedcohort.algorithms.multiview_ppca.private import (
     sets,
 )
 from fedcohort.data.read.simulated_views import multiview
-from fedcohort.privacy.statistics import crossed
+from fedcohort.privacy.statistics import cross_products
 from fedcohort.training.linear.private_products import unpacked
 
 OF = np.repeat([0, 1, 2], [4, 2, 3])
@@ -34,7 +34,7 @@ values = st.floats(-1e6, 1e6) | st.just(float("nan"))
 def test_a_row_changes_the_sum_by_no_more_than_its_stated_sensitivity(row, clip):
     x = np.array([row])
     # the sum over a table with the row less that without it is the row's own part
-    for found in (products(x, OF, clip), crossed(marked(x, OF), clip)):
+    for found in (products(x, OF, clip), cross_products(marked(x, OF), clip)):
         assert np.linalg.norm(found.value) <= found.l2 * (1 + 1e-12)
         assert np.abs(found.value).sum() <= found.l1 * (1 + 1e-12)
         assert found.l2 == clip**2
@@ -117,7 +117,7 @@ def test_views_that_some_groups_lack_are_filled_in_as_without_noise():
 
 def test_without_noise_or_cuts_the_moments_are_those_of_the_table():
     x = np.random.default_rng(0).normal(size=(50, 9)) @ np.diag(np.linspace(0.05, 0.3, 9))
-    told = moments(unpacked(crossed(marked(x, OF), 100.0).value), OF, 0.0)
+    told = moments(unpacked(cross_products(marked(x, OF), 100.0).value), OF, 0.0)
     assert told.rows == 50
     assert_allclose(told.mean, x.mean(axis=0))
     covariance = np.cov(x.T, bias=True)
@@ -131,7 +131,7 @@ def test_of_two_views_the_rows_that_have_both_tell_their_covariance():
     x[:, 4:6] += x[:, :2]
     x[:30, 4:6] = np.nan
     x[25:50, 6:] = np.nan
-    told = moments(unpacked(crossed(marked(x, OF), 100.0).value), OF, 0.0)
+    told = moments(unpacked(cross_products(marked(x, OF), 100.0).value), OF, 0.0)
     together = told.factor.T @ told.factor / told.rows
     columns = [np.flatnonzero(view == OF) for view in range(3)]
     for a, b in ((0, 1), (0, 2), (1, 2)):

@@ -121,8 +121,8 @@ def test_the_budget_is_told_honestly(hospital, capsys):
     from fedcohort.network.node.budget import Budget
 
     config = hospital.node.config
-    store = Budget(hospital.state / "budget.sqlite", config.data.name, config.policy.budget)
-    store.reserve("ab" * 32, "fit", 0.5, 1e-6)
+    budget = Budget(hospital.state / "budget.sqlite", config.data.name, config.policy.budget)
+    budget.reserve("ab" * 32, "fit", 0.5, 1e-6)
     text = run(hospital, capsys, "budget")
     assert "left      ε 2.5, δ 0.000009" in text
     assert "study abababababab:" in text
@@ -204,17 +204,18 @@ def test_a_running_node_heeds_a_decision_within_a_second(hospital):
 def test_an_expired_certificate_of_a_steward_decides_nothing(hospital):
     from datetime import timedelta
 
-    from fedcohort.network.steward import desk as desks
-    from fedcohort.network.steward import signatures
+    from fedcohort.network.steward import signatures, study_store
     from fedcohort.secure.certificates import now
     from fedcohort.secure.trust import Trust
 
     made, _ = offered(hospital)
     later = Trust(hospital.kit.root, clock=lambda: now() + timedelta(days=500))
-    desk = signatures.desk(hospital.kit, hospital.node.config.policy, hospital.state, later)
+    store = signatures.open_store(hospital.kit, hospital.node.config.policy, hospital.state, later)
     kit = Kit.read(hospital.steward)
     with pytest.raises(InputError):
-        desk.decide(made.hash, desks.APPROVED, kit.name, sign=signatures.signer(kit, "north"))
+        store.decide(
+            made.hash, study_store.APPROVED, kit.name, sign=signatures.signer(kit, "north")
+        )
 
 
 # until when, how often, and what has ended ---------------------------------------------------

@@ -271,7 +271,7 @@ class Engine:
         raise AssertionError
 
 
-class Desk:
+class StudyStore:
     """A coordinator that answers a hello as a test says."""
 
     def __init__(self):
@@ -295,9 +295,9 @@ def watch(net, monkeypatch):
     for name in ("TRY", "PROBE"):
         monkeypatch.setattr(f"fedcohort.apps.node_service.{name}", 0.0)
     said = []
-    engine, desk = Engine(), Desk()
-    found = Watch(Kit.read(net.kit("north")), engine, desk, lambda: desk.preflight(), said.append)
-    return found, engine, desk, said
+    engine, store = Engine(), StudyStore()
+    found = Watch(Kit.read(net.kit("north")), engine, store, lambda: store.preflight(), said.append)
+    return found, engine, store, said
 
 
 def test_a_node_says_once_that_it_waits_then_that_it_is_connected_then_that_it_lost(watch):
@@ -331,9 +331,9 @@ def test_a_node_that_lost_the_coordinator_has_that_as_its_last_error(watch):
 
 
 def test_a_node_that_never_reached_the_coordinator_notes_why(watch):
-    found, _, desk, _ = watch
+    found, _, store, _ = watch
     answers = iter(["nothing listens there", None])
-    desk.preflight = lambda: next(answers)
+    store.preflight = lambda: next(answers)
     noted = []
     found.begin(lambda: False, lambda: noted.append(found.facts()))
     assert [(n["connected"], "nothing listens there" in n["error"]) for n in noted] == [
@@ -345,14 +345,14 @@ def test_a_coordinator_that_does_not_answer_any_more_is_an_error_though_the_line
     watch, monkeypatch
 ):
     monkeypatch.setattr(node_service, "PULSE", 0.0)
-    found, engine, desk, _ = watch
+    found, engine, store, _ = watch
     engine.connected = True
     found.look()
     assert found.facts()["connected"] is True
-    desk.error = Away("no answer within 10 s.")
+    store.error = Away("no answer within 10 s.")
     beat(found)
     assert (found.facts()["connected"], found.facts()["error"]) == (False, "no answer within 10 s")
-    desk.error = None
+    store.error = None
     beat(found)
     assert found.facts()["connected"] is True
 
@@ -368,8 +368,8 @@ def beat(found):
 )
 def test_a_clock_that_is_off_is_told_once_with_who_has_to_act(watch, monkeypatch, ahead, said):
     monkeypatch.setattr(node_service, "PULSE", 0.0)
-    found, engine, desk, lines = watch
-    engine.connected, desk.ahead = True, ahead
+    found, engine, store, lines = watch
+    engine.connected, store.ahead = True, ahead
     found.look()
     for _ in range(3):
         beat(found)
@@ -377,9 +377,9 @@ def test_a_clock_that_is_off_is_told_once_with_who_has_to_act(watch, monkeypatch
     assert len(told) == 1
     assert f"this computer's clock is {said} the coordinator's" in told[0]
     assert "IT of this computer" in told[0]
-    assert desk.told[0]["offset"] is None
-    assert abs(desk.told[-1]["offset"][0] - ahead) < 1
-    desk.ahead = 0.0
+    assert store.told[0]["offset"] is None
+    assert abs(store.told[-1]["offset"][0] - ahead) < 1
+    store.ahead = 0.0
     beat(found)
     found.look()
     assert "agrees with the coordinator's again" in lines[-1]
@@ -465,26 +465,26 @@ def test_on_a_full_disk_a_service_lives_says_so_and_has_its_folder_for_temporary
     "code", ["untrusted", "expired", "revoked", "unknown site", "version", "name", "role"]
 )
 def test_a_node_ends_where_another_try_cannot_help(watch, code):
-    found, engine, desk, _ = watch
-    engine.connected, desk.error = True, Refused(code, "why")
+    found, engine, store, _ = watch
+    engine.connected, store.error = True, Refused(code, "why")
     with pytest.raises(Refused, match="why"):
         found.look()
 
 
 @pytest.mark.parametrize("error", [Refused("busy", "busy"), Away("gone")])
 def test_a_node_tries_again_where_it_can_help(watch, error):
-    found, engine, desk, _ = watch
-    engine.connected, desk.error = True, error
+    found, engine, store, _ = watch
+    engine.connected, store.error = True, error
     found.look()
-    desk.error = None
+    store.error = None
     found.look()
     assert found.facts()["connected"] is True
 
 
 def test_a_node_starts_its_engine_only_when_the_coordinator_can_be_reached(watch):
-    found, engine, desk, said = watch
+    found, engine, store, said = watch
     answers = iter(["no route", "no route", None])
-    desk.preflight = lambda: next(answers)
+    store.preflight = lambda: next(answers)
     found.begin(lambda: False)
     assert engine.started == 1
     assert len(said) == 1
@@ -492,18 +492,18 @@ def test_a_node_starts_its_engine_only_when_the_coordinator_can_be_reached(watch
 
 
 def test_a_node_that_is_refused_before_it_connects_never_starts_its_engine(watch):
-    found, engine, desk, _ = watch
-    desk.preflight = refused("expired")
+    found, engine, store, _ = watch
+    store.preflight = refused("expired")
     with pytest.raises(Refused, match="expired"):
         found.begin(lambda: False)
     assert engine.started == 0
 
 
 def test_a_node_that_is_refused_while_it_is_cut_off_ends(watch):
-    found, _, desk, _ = watch
-    desk.preflight = refused("taken")  # its own new connection
+    found, _, store, _ = watch
+    store.preflight = refused("taken")  # its own new connection
     found.look()
-    desk.preflight = refused("revoked")
+    store.preflight = refused("revoked")
     with pytest.raises(Refused, match="revoked"):
         found.look()
 

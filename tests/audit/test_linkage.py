@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedcohort.audit.linkage import deaths, exact_curve, linkage, published, thin_intervals
 from fedcohort.metrics.survival.kaplan_meier import round_times
-from fedcohort.metrics.survival.shown_curves import shown_at_risk, shown_curve
+from fedcohort.metrics.survival.published_curves import published_at_risk, published_curve
 from fedcohort.protocol.errors import DataError
 
 
@@ -25,10 +25,10 @@ def results(groups, least=5):
     number = np.repeat(np.arange(len(groups)), [len(t) for t, _ in groups])
     every = np.concatenate([t for t, _ in groups])
     at = round_times(0.0, float(every.max()), 8)
-    at, left = shown_at_risk(number, every, at, least)
+    at, left = published_at_risk(number, every, at, least)
     rows = []
     for g, (time, event) in enumerate(groups):
-        curve = np.stack(shown_curve(time, event, least), axis=1).tolist()
+        curve = np.stack(published_curve(time, event, least), axis=1).tolist()
         shown = [[float(t), int(m)] for t, m in zip(at, left[:, g], strict=True)]
         rows.append({"label": f"group {g}", "curve": curve, "at_risk": shown})
     return {"risk_groups": [{"arm": "cox", "scenario": "iid", "repeat": 0, "groups": rows}]}

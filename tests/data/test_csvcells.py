@@ -15,7 +15,7 @@ import fedcohort as fc
 import in_process
 from fedcohort.apps import describing
 from fedcohort.data.read.csvcells import as_given, harmless
-from fedcohort.report import courses
+from fedcohort.report import history
 
 RUN = ("=", "+", "-", "@", "\t", "\r")
 
@@ -90,7 +90,7 @@ def test_the_files_of_a_run_hold_no_formula_and_are_read_as_they_were_given(tmp_
     assert text.splitlines()[1] == "'=a,'@s,0,'-cmd,m,-0.5"
     head = ("arm", "scenario", "repeat", "site", "round", "name", "value")
     results._csv(tmp_path / "history.csv", head, [("=a", "@s", 0, "-cmd", 1, "+n", -0.5)])
-    (line,) = courses.lines(tmp_path / "history.csv")
+    (line,) = history.lines(tmp_path / "history.csv")
     assert line[:3] == ("=a", "@s", "0")
     assert (line.site, line.name, line.value) == ("-cmd", "+n", -0.5)
 

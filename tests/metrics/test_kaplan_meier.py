@@ -21,7 +21,11 @@ from fedcohort.metrics.survival.kaplan_meier import (
     round_time,
     round_times,
 )
-from fedcohort.metrics.survival.shown_curves import shown_at_risk, shown_curve, shown_groups
+from fedcohort.metrics.survival.published_curves import (
+    published_at_risk,
+    published_curve,
+    published_groups,
+)
 
 # Remission in weeks under 6-MP: Freireich et al., Blood 21, 1963; + is censored.
 WEEKS = "6 6 6 6+ 7 9+ 10 10+ 11+ 13 16 17+ 19+ 20+ 22 23 25+ 32+ 32+ 34+ 35+".split()
@@ -110,7 +114,7 @@ def test_no_step_of_a_shown_curve_is_of_few_events_and_it_is_the_curve_of_its_ce
 ):
     rng = np.random.default_rng(seed)
     time, event = np.round(rng.exponential(9, n), digits) + 10.0**-digits, rng.random(n) < rate
-    got = shown_curve(time, event, least)
+    got = published_curve(time, event, least)
     assert (got.times[0], got.survival[0]) == (0, 1)
     steps = np.histogram(time[event], np.r_[-1, got.times + 1e-9])[0][1:]
     assert set(steps[steps < least]) <= {0}
@@ -129,7 +133,7 @@ def test_a_shown_curve_is_near_that_of_all_records():
     rng = np.random.default_rng(4)
     died, left = rng.exponential(900, 400), rng.uniform(200, 2500, 400)
     time, event = np.ceil(np.minimum(died, left)), died <= left
-    got = shown_curve(time, event, 5)
+    got = published_curve(time, event, 5)
     fitted = KaplanMeierFitter().fit(time, event)
     assert len(got.times) > 20
     assert_allclose(got.survival, fitted.predict(got.times), atol=0.02)
@@ -158,15 +162,15 @@ def test_where_few_were_censored_does_not_show():
     for _ in range(10):
         moved = time.copy()
         moved[80:84] = rng.uniform(1, 79, 4)
-        curves.add(np.stack(shown_curve(moved, event, 5)).tobytes())
+        curves.add(np.stack(published_curve(moved, event, 5)).tobytes())
     assert len(curves) == 1
 
 
 def test_events_too_few_for_a_last_step_join_the_step_before():
     time, event = np.arange(1.0, 41.0), np.arange(40) % 4 == 0  # deaths at 1, 5, …, 37
-    every = shown_curve(time, event, 1)
+    every = published_curve(time, event, 1)
     assert_array_equal(np.diff(every.survival) < 0, [True] * 10 + [False])
-    steps = shown_curve(time, event, 4)  # deaths 1–13; 17–37, of which 33 and 37 would be two
+    steps = published_curve(time, event, 4)  # deaths 1–13; 17–37, of which 33 and 37 would be two
     assert_array_equal(steps.times, [0, 13, 37])
     # of 13, 9 are censored; then 18, which wait since else 3 would be left
     assert_allclose(steps.survival[1:], np.cumprod([1 - 4 / (40 - 4.5), 1 - 6 / 27]))
@@ -175,13 +179,13 @@ def test_events_too_few_for_a_last_step_join_the_step_before():
 
 def test_fewer_events_than_a_cell_leave_the_start_alone():
     time, event = np.arange(1.0, 31.0), np.arange(30) < 4
-    assert_array_equal(np.stack(shown_curve(time, event, 5)), [[0], [1], [1], [1]])
-    assert_array_equal(shown_curve(time, event, 4).survival[1:], 26 / 30)
-    assert len(shown_curve(time[:3], event[:3], 4).times) == 1
+    assert_array_equal(np.stack(published_curve(time, event, 5)), [[0], [1], [1], [1]])
+    assert_array_equal(published_curve(time, event, 4).survival[1:], 26 / 30)
+    assert len(published_curve(time[:3], event[:3], 4).times) == 1
 
 
 def test_without_events_the_curve_is_flat_as_far_as_enough_are_followed():
-    got = shown_curve(np.arange(1.0, 31.0), np.zeros(30, bool), 5)
+    got = published_curve(np.arange(1.0, 31.0), np.zeros(30, bool), 5)
     assert_array_equal(got.times, [0, 26])
     assert_array_equal(got.survival, 1)
 
@@ -232,7 +236,7 @@ def test_numbers_at_risk_of_any_two_groupings_tell_of_no_few(seed, n, least, day
     for groups in (3, 2, 3):
         group = np.arange(n) % groups
         rng.shuffle(group)
-        times, numbers = shown_at_risk(group, time, at, least)
+        times, numbers = published_at_risk(group, time, at, least)
         for t, row in zip(times, numbers, strict=True):
             assert [(time[group == g] >= t).sum() for g in range(groups)] == row.tolist()
             totals[t] = row.sum()
@@ -246,7 +250,7 @@ def test_numbers_at_risk_of_any_two_groupings_tell_of_no_few(seed, n, least, day
 def test_numbers_at_risk_by_hand():
     time = np.r_[np.repeat([10.0, 20.0, 30.0], [5, 3, 12]), np.repeat([20.0, 40.0], [10, 10])]
     group = np.repeat([0, 1], 20)
-    times, numbers = shown_at_risk(group, time, np.array([0.0, 15.0, 25.0, 35.0]), 5)
+    times, numbers = published_at_risk(group, time, np.array([0.0, 15.0, 25.0, 35.0]), 5)
     # at 25, 3 have left the first group since 15; at 35 those and 12 more
     assert times.tolist() == [0, 15, 35]
     assert numbers.tolist() == [[20, 20], [15, 20], [0, 10]]
@@ -268,7 +272,7 @@ def test_few_events_beyond_curves_of_groups_are_many_of_all_groups_and_told_of_n
     rng = np.random.default_rng(seed)
     group = np.arange(n) % groups
     time, event = rng.exponential(9 * (1 + group)), rng.random(n) < rate
-    found = shown_groups(group, time, event, least, 6)
+    found = published_groups(group, time, event, least, 6)
     beyond = [(time[event & (group == g)] > c.times[-1]).sum() for g, c in enumerate(found.curves)]
     assert sum(beyond) == 0 or sum(beyond) >= min(least, event.sum())
     assert found.events_told == all(b == 0 or b >= least for b in beyond)
@@ -286,7 +290,7 @@ def test_a_curve_goes_on_while_enough_patients_of_its_group_are_followed():
     late = np.sort(time[group == 0])[-2:]  # two who die when fewer than five are followed
     event[np.isin(time, late)] = True
     event[(group == 1) & (time > np.sort(time[group == 1])[-4])] = True
-    found = shown_groups(group, time, event, 5, 6)
+    found = published_groups(group, time, event, 5, 6)
     for g, curve in enumerate(found.curves):
         assert (time[group == g] >= curve.times[-1]).sum() >= 5
         assert (time[group == g] >= curve.times[-1] + 1.01).sum() < 5  # a cell is 1 wide
@@ -299,7 +303,7 @@ def test_numbers_at_risk_are_told_about_under_the_whole_axis_and_near_the_true_o
     group = np.arange(n) % 3
     died, left = rng.exponential(20 * (1 + group)), rng.uniform(5, 90, n)
     time, event = np.minimum(died, left), died <= left
-    found = shown_groups(group, time, event, 5, 6)
+    found = published_groups(group, time, event, 5, 6)
     last = [c.times[-1] for c in found.curves]
     assert found.times[0] == 0
     assert found.times[-1] > 0.8 * max(last)

@@ -91,7 +91,7 @@ def test_without_cases_controls_or_patients_there_is_no_answer():
 def test_at_every_time_of_the_shown_span_enough_have_died_and_enough_are_followed(seed, n, least):
     rng = np.random.default_rng(seed)
     time, event = rng.integers(1, 30, n).astype(float), rng.random(n) < 0.6
-    low, high = over_time.shown_span(time, event, least)
+    low, high = over_time.published_span(time, event, least)
     for t in np.arange(0, 31, 0.5):
         enough = (event & (time <= t)).sum() >= least and (time > t).sum() >= least
         assert enough == (low <= t <= high)

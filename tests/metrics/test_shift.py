@@ -34,14 +34,16 @@ def test_alike_is_0_and_disjoint_is_1(a, times):
 def test_neither_the_order_of_sites_nor_of_cells_counts(k, seed):
     rng = np.random.default_rng(seed)
     table = rng.integers(0, 60, (2, k)) + 1
-    found = shift.apart(table)
-    assert_allclose(shift.apart(table[::-1])[:3], found[:3], rtol=1e-9)
-    assert_allclose(shift.apart(table[:, rng.permutation(k)])[:3], found[:3], rtol=1e-9)
+    found = shift.divergence(table)
+    assert_allclose(shift.divergence(table[::-1])[:3], found[:3], rtol=1e-9)
+    assert_allclose(shift.divergence(table[:, rng.permutation(k)])[:3], found[:3], rtol=1e-9)
 
 
 def test_the_test_is_pearsons():
     table = np.array([[30, 52, 18, 61], [41, 33, 25, 20]])
-    assert shift.apart(table).p == pytest.approx(chi2_contingency(table, correction=False).pvalue)
+    assert shift.divergence(table).p == pytest.approx(
+        chi2_contingency(table, correction=False).pvalue
+    )
 
 
 def test_cells_of_few_expected_rows_are_joined():
@@ -64,7 +66,7 @@ def test_p_values_are_uniform_where_nothing_differs():
     rng = np.random.default_rng(5)
     share = np.array([0.02, 0.08, 0.3, 0.6])
     pairs = zip(rng.multinomial(80, share, 1000), rng.multinomial(300, share, 1000), strict=True)
-    p = np.array([shift.apart(np.stack(pair)).p for pair in pairs])
+    p = np.array([shift.divergence(np.stack(pair)).p for pair in pairs])
     assert 0.03 < (p < 0.05).mean() < 0.07
 
 
@@ -79,11 +81,11 @@ def test_conditional_shift_is_of_the_groups_within_cells():
     # groups by cells: the cells differ, the groups within them do not
     one = np.array([[80, 20], [10, 10]])
     two = np.array([[8, 2], [100, 100]])
-    assert shift.apart_within(np.stack([one, two])).js == pytest.approx(0, abs=1e-12)
-    assert shift.apart(np.stack([one.sum(axis=1), two.sum(axis=1)])).js > 0.3
+    assert shift.divergence_within(np.stack([one, two])).js == pytest.approx(0, abs=1e-12)
+    assert shift.divergence(np.stack([one.sum(axis=1), two.sum(axis=1)])).js > 0.3
     # and the other way round; expected by hand from SciPy's parts
     two = np.array([[40, 60], [15, 5]])
-    found = shift.apart_within(np.stack([one, two]))
+    found = shift.divergence_within(np.stack([one, two]))
     shares = (one.sum(axis=1) / one.sum() + two.sum(axis=1) / two.sum()) / 2
     js = [jensenshannon(x, y, base=2) ** 2 for x, y in zip(one, two, strict=True)]
     assert found.js == pytest.approx(shares @ js)
@@ -92,8 +94,8 @@ def test_conditional_shift_is_of_the_groups_within_cells():
 
 
 def test_a_site_without_rows_is_not_compared():
-    assert math.isnan(shift.apart(np.array([[0, 0], [3, 4]])).js)
-    assert math.isnan(shift.apart_within(np.array([[[0, 0]], [[3, 4]]])).js)
+    assert math.isnan(shift.divergence(np.array([[0, 0], [3, 4]])).js)
+    assert math.isnan(shift.divergence_within(np.array([[[0, 0]], [[3, 4]]])).js)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import f
 
 from fedcohort.metrics.trajectories import (
-    Told,
+    Contribution,
     Trajectories,
     freedom,
     level_of_look,
@@ -112,10 +112,14 @@ def test_degrees_of_freedom_are_between_1_and_the_number_of_coordinates():
 
 def test_other_sites_than_before_are_no_part_of_the_trajectories():
     known = Trajectories()
-    told = Told.of(np.ones(1), np.ones(1), 3.0)
+    told = Contribution.of(np.ones(1), np.ones(1), 3.0)
     assert known.add(told)
-    assert not known.add(Told(told.sites + 1, told.weight, told.first, told.products, told.past))
-    assert not known.add(Told(told.sites, told.weight + 1, told.first, told.products, told.past))
+    assert not known.add(
+        Contribution(told.sites + 1, told.weight, told.first, told.products, told.past)
+    )
+    assert not known.add(
+        Contribution(told.sites, told.weight + 1, told.first, told.products, told.past)
+    )
     assert len(known.means) == 1
 
 

@@ -13,8 +13,8 @@ from fedcohort.network.node.policy import Allowance
 from fedcohort.network.steward import approval, decisions
 from fedcohort.network.steward import details as messages
 from fedcohort.network.steward.approval import Facts
-from fedcohort.network.steward.desk import WAITING, Entry
 from fedcohort.network.steward.earlier import Earlier
+from fedcohort.network.steward.study_store import WAITING, Entry
 from fedcohort.protocol import registry
 from fedcohort.study.at_site import asking
 from fedcohort.study.at_site.table import SiteTable
@@ -230,7 +230,7 @@ def test_no_word_of_a_study_moves_the_cursor_of_whoever_reads_it(hospital):
     said = rows(hospital, study, dictionary)
     assert said["Question"] == "Does?[2J the?? marker tell who relapses?"
     assert "Net?[9A" in said["Risks"]
-    for line in (*said.values(), *messages.in_words(terms)):
+    for line in (*said.values(), *messages.as_lines(terms)):
         assert line.isprintable(), line
 
 
@@ -269,8 +269,8 @@ def test_the_page_says_which_earlier_studies_had_these_columns_and_rows_and_what
 def approval_earlier(hospital, study, columns, marks=()):
     from fedcohort.network.steward.earlier import earlier
 
-    desk = hospital.node.desk
-    return earlier(desk, hospital.state, "patients", study, columns, marks)
+    store = hospital.node.store
+    return earlier(store, hospital.state, "patients", study, columns, marks)
 
 
 def test_the_patients_of_two_studies_are_counted_by_the_cohort_ledger(tmp_path):
@@ -307,7 +307,7 @@ def test_no_word_of_a_study_stands_where_a_heading_does(hospital, width, letter)
     terms = hospital.terms(study)
     assert fake in terms.plan.question
     page = approval.page(facts(hospital, study))
-    lines = [*approval.in_lines(page, width), *messages.in_words(terms, width=width)]
+    lines = [*approval.in_lines(page, width), *messages.as_lines(terms, width=width)]
     for line in lines:
         places = sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in line)
         assert places <= width, line

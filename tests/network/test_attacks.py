@@ -391,7 +391,7 @@ def test_a_lead_cannot_fill_the_coordinator_and_keeps_nobody_else_out(hall):
 
 def test_a_desk_keeps_so_many_studies_and_then_takes_no_more(hospital, monkeypatch):
     """Also where the policy approves each of them at once."""
-    monkeypatch.setattr("fedcohort.network.steward.desk.MOST_KEPT", 3)
+    monkeypatch.setattr("fedcohort.network.steward.study_store.MOST_KEPT", 3)
     told = [
         hospital.offered(hospital.signed(hospital.terms(STUDY + f"seed: {i}\n"))) for i in range(5)
     ]

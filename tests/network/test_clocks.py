@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import fedcohort
 from fedcohort.network import clocks
 from fedcohort.network.clocks import Offset
-from fedcohort.network.kits.parties import Parties, in_words
+from fedcohort.network.kits.parties import Parties, as_line
 
 
 @given(
@@ -26,7 +26,7 @@ def test_the_true_offset_lies_within_the_bound_however_unequal_the_ways_are(ahea
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clocks.time, "monotonic", lambda: passed[0])
-        found = clocks.asked(ask, wall=lambda: true + passed[0] + ahead)
+        found = clocks.measured(ask, wall=lambda: true + passed[0] + ahead)
     assert found is not None
     assert found.bound == pytest.approx((there + back) / 2)
     assert abs(found.seconds - ahead) <= found.bound + 1e-6
@@ -34,12 +34,12 @@ def test_the_true_offset_lies_within_the_bound_however_unequal_the_ways_are(ahea
 
 @pytest.mark.parametrize("answer", [None, "now", True, float("nan"), float("inf"), 1e300, [1.0]])
 def test_what_is_no_clock_gives_no_offset(answer):
-    assert clocks.asked(lambda: answer) is None
+    assert clocks.measured(lambda: answer) is None
 
 
 @pytest.mark.parametrize("value", [None, 3.0, [1.0], [1, 2, 3], ["a", 1.0], [1.0, -1.0], {}])
 def test_an_offset_that_a_peer_makes_up_is_none(value):
-    assert clocks.told(value) is None
+    assert clocks.received(value) is None
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_the_coordinator_says_once_that_a_sites_clock_or_disk_is_wrong(tmp_path)
     ("version", "who"), [("0.0.9", "north"), ("0.2.0", "the coordinator"), ("12.0", "the coord")]
 )
 def test_of_two_versions_that_do_not_fit_the_older_ones_it_is_named(version, who):
-    line = in_words("north", {"version": version}, connected=False)
+    line = as_line("north", {"version": version}, connected=False)
     assert f"REFUSED, as the coordinator runs {fedcohort.__version__}" in line
     assert f"IT of {who}" in line
     assert line.endswith("has to upgrade")
@@ -85,7 +85,7 @@ def test_of_two_versions_that_do_not_fit_the_older_ones_it_is_named(version, who
 
 def test_a_site_that_is_well_is_one_short_line():
     known = {"version": fedcohort.__version__, "offset": [0.002, 0.003], "fault": ""}
-    assert in_words("north", known, connected=True) == (
+    assert as_line("north", known, connected=True) == (
         f"north: connected, fedcohort {fedcohort.__version__}, clock within 0.005 s"
     )
 
@@ -100,6 +100,6 @@ def test_text_of_a_site_is_made_safe_to_show(tmp_path):
 
 @pytest.mark.parametrize("odd", [10**400, -(10**400), 1e30, float("inf"), float("nan"), True, "1"])
 def test_what_no_clock_can_say_is_no_time(odd):
-    assert clocks.asked(lambda: odd) is None
-    assert clocks.told([odd, 0.1]) is None
-    assert clocks.told([0.1, odd]) is None
+    assert clocks.measured(lambda: odd) is None
+    assert clocks.received([odd, 0.1]) is None
+    assert clocks.received([0.1, odd]) is None

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from fedcohort.network.coordinator import lead
-from fedcohort.network.steward.details import in_words
+from fedcohort.network.steward.details import as_lines
 from network.hall import Hall
 from network.reference import differing, in_process, plain
 
@@ -109,7 +109,7 @@ def test_a_site_without_the_package_of_a_method_refuses_the_study_before_anythin
 
 
 def test_a_steward_reads_that_groups_are_sought_and_what_judges_them(hall):
-    text = " ".join(" ".join(in_words(hall.terms(**CLUSTERS))).split())
+    text = " ".join(" ".join(as_lines(hall.terms(**CLUSTERS))).split())
     assert "sought groups of patients who are alike; nothing is predicted." in text
     assert "Groups are judged by the time until an event: 'time'" in text
     assert "8 columns to group by" in text
@@ -130,7 +130,7 @@ def test_a_steward_reads_that_groups_are_sought_and_what_judges_them(hall):
 def test_a_steward_reads_which_replies_of_other_methods_are_seen_for_the_site_alone(
     hall, kind, seen
 ):
-    text = " ".join(" ".join(in_words(hall.terms(**study(hall, kind)))).split())
+    text = " ".join(" ".join(as_lines(hall.terms(**study(hall, kind)))).split())
     own, sums = text.partition("SHOWN FOR YOUR SITE ALONE:")[2].split("Shown as a sum over all")
     assert all(name in own for name in seen)
     assert "sum points (rows, drift, squares and fractions)" in sums

@@ -13,8 +13,8 @@ from command_line import without_times
 from fedcohort.network.coordinator import conductor, lead, runs
 from fedcohort.network.coordinator.lead import Status
 from fedcohort.network.node import node
-from fedcohort.network.steward.desk import APPROVED, said_of
 from fedcohort.network.steward.signatures import signer
+from fedcohort.network.steward.study_store import APPROVED, said_of
 from fedcohort.protocol import FedcohortError
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.runtime.journal import Journal
@@ -102,7 +102,7 @@ def ends(hall, run, *names):
     """Return how the sites' desks say that a study ended, once each of them says so."""
     limit = time.monotonic() + 20
     while True:
-        found = [hall.nodes[name].desk.entry(run) for name in names]
+        found = [hall.nodes[name].store.entry(run) for name in names]
         if all(e.ended for e in found):
             return [(e.ended.how, e.ended.reason, e.running, e.waits) for e in found]
         assert time.monotonic() < limit, found
@@ -143,14 +143,14 @@ def test_a_desk_that_could_not_note_the_end_of_a_study_is_told_again(tmp_path, m
         answers = hall.up.pop("west")
         office = hall.office()
         first = submit(hall, office)
-        while not hall.nodes["south"].desk.entries():
+        while not hall.nodes["south"].store.entries():
             time.sleep(0.02)
         full.set()
         hall.up["west"] = answers
         hall.until(office, first, "refused")
         assert ends(hall, first.run, "north")[0][0] == "refused"
         time.sleep(0.3)
-        assert hall.nodes["south"].desk.entry(first.run).ended is None
+        assert hall.nodes["south"].store.entry(first.run).ended is None
         full.clear()
         assert ends(hall, first.run, "south")[0][0] == "refused"
 
@@ -181,7 +181,7 @@ def test_a_site_that_a_study_goes_on_without_is_told_so(tmp_path):
         late = submit(hall, office, wait=0.5, **TWO)
         assert ends(hall, late.run, "south") == [("without", "", False, False)]
         hall.until(office, late, "done")
-        entry = hall.nodes["south"].desk.entry(late.run)
+        entry = hall.nodes["south"].store.entry(late.run)
         assert (said_of(entry.ended), entry.waits) == ("it went on without this site", False)
         assert [e[0] for e in ends(hall, late.run, "north", "west")] == ["done", "done"]
         hall.end("south")
@@ -193,18 +193,18 @@ def test_the_same_study_submitted_again_asks_the_steward_again(tmp_path):
     with Hall(tmp_path / "hall", approval={"south": "steward"}) as hall:
         hall.start()
         office = hall.office()
-        desk = hall.nodes["south"].desk
+        store = hall.nodes["south"].store
 
         first = submit(hall, office)
-        while not desk.entries():
+        while not store.entries():
             time.sleep(0.02)
         kit = hall.kit("steward-south")
-        desk.decide(first.run, APPROVED, kit.name, sign=signer(kit, "south"))
+        store.decide(first.run, APPROVED, kit.name, sign=signer(kit, "south"))
         hall.until(office, first, "done")
         again = submit(hall, office)
         assert again.run == first.run
         limit = time.monotonic() + 20
-        while not (entry := desk.entry(first.run)).waits:
+        while not (entry := store.entry(first.run)).waits:
             assert time.monotonic() < limit, entry
             time.sleep(0.02)
         assert entry.lapsed.endswith("was for 1 run, which was made")
@@ -242,7 +242,7 @@ def approve(hall, site, run, decision="approved", reason=""):
     from fedcohort.network.steward import signatures
 
     kit = hall.kit(f"steward-{site}")
-    found = hall.nodes[site].desk
+    found = hall.nodes[site].store
     found.decide(run, decision, kit.name, reason, sign=signatures.signer(kit, site))
 
 

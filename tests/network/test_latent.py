@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from fedcohort.network.coordinator import lead
-from fedcohort.network.steward.details import in_words
+from fedcohort.network.steward.details import as_lines
 from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.run.network_runner import run
 from fedcohort.study.sites.sites import LocalSites
@@ -65,7 +65,7 @@ def test_a_network_gives_the_files_of_one_process_where_a_hospital_lacks_a_view(
 
 
 def test_a_steward_reads_what_the_coordinates_are_for_and_how_they_are_judged(hall):
-    text = " ".join(" ".join(in_words(hall.terms(**STUDY))).split())
+    text = " ".join(" ".join(as_lines(hall.terms(**STUDY))).split())
     assert "a few numbers (latent coordinates) that stand for all columns of a patient" in text
     assert "'time' and 'cens' are left aside: no model sees them" in text
     assert "8 columns to describe a patient by" in text

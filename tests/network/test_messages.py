@@ -25,7 +25,7 @@ def hospital(tmp_path_factory):
 
 def told(hospital, study=STUDY, dictionary=DICTIONARY, **options):
     terms = hospital.terms(study, dictionary)
-    lines = messages.in_words(terms, **options)
+    lines = messages.as_lines(terms, **options)
     assert max(map(len, lines)) <= messages.WIDTH
     return re.sub(r"\s+", " ", " ".join(lines))
 

@@ -15,9 +15,8 @@ from fedcohort.network import requests
 from fedcohort.network.coordinator.runs import Standing
 from fedcohort.network.kits.make import Kit
 from fedcohort.network.node.budget import Budget
-from fedcohort.network.steward import decisions, signatures
-from fedcohort.network.steward import desk as desks
-from fedcohort.network.steward.desk import MOST_UNFIT
+from fedcohort.network.steward import decisions, signatures, study_store
+from fedcohort.network.steward.study_store import MOST_UNFIT
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.wire import decode, encode
@@ -44,8 +43,8 @@ def setting(made: Hospital, **policy) -> Hospital:
 def decide(made: Hospital, run: str, decision: str, reason: str = "", **good) -> None:
     """Let the site's steward decide, as the command does."""
     kit = Kit.read(made.steward)
-    desk = signatures.desk(made.kit, made.node.config.policy, made.state)
-    desk.decide(run, decision, kit.name, reason, signatures.signer(kit, "north"), **good)
+    store = signatures.open_store(made.kit, made.node.config.policy, made.state)
+    store.decide(run, decision, kit.name, reason, signatures.signer(kit, "north"), **good)
 
 
 def refused(made: Hospital, told: dict, code: str, *said: str) -> str:
@@ -125,7 +124,7 @@ def test_a_study_waits_for_the_steward_and_no_call_is_answered_before(hospital):
     assert told["state"] == "waiting"
     assert told["reason"] == "waiting for the data steward"
     refused(hospital, hospital.call(made.hash), "unapproved", made.hash[:12], "is not approved")
-    decide(hospital, made.hash, desks.APPROVED)
+    decide(hospital, made.hash, study_store.APPROVED)
     assert hospital.offered(made)["state"] == "approved"
     assert hospital.call(made.hash)["kind"] == "reply"
 
@@ -134,7 +133,7 @@ def test_the_reason_of_a_refusal_reaches_the_lead(hospital):
     setting(hospital, approval="steward")
     made = hospital.signed()
     hospital.offered(made)
-    decide(hospital, made.hash, desks.REFUSED, "We have no ethics vote for the marker.")
+    decide(hospital, made.hash, study_store.REFUSED, "We have no ethics vote for the marker.")
     text = refused(hospital, hospital.offered(made), "refused")
     assert text.endswith("refused the study: We have no ethics vote for the marker.")
     refused(hospital, hospital.call(made.hash), "refused", "no ethics vote")
@@ -144,10 +143,10 @@ def test_an_approval_that_is_taken_back_ends_a_run_at_its_next_call(hospital):
     setting(hospital, approval="steward")
     made = hospital.signed()
     hospital.offered(made)
-    decide(hospital, made.hash, desks.APPROVED)
+    decide(hospital, made.hash, study_store.APPROVED)
     hospital.offered(made)
     assert hospital.call(made.hash)["kind"] == "reply"
-    decide(hospital, made.hash, desks.REFUSED, "Stop.")
+    decide(hospital, made.hash, study_store.REFUSED, "Stop.")
     told = hospital.call(made.hash, call=1)
     assert told["kind"] == "error"
     assert told["reason"] == "refused"
@@ -157,14 +156,16 @@ def test_an_approval_without_the_stewards_signature_counts_for_nothing(hospital)
     setting(hospital, approval="steward")
     made = hospital.signed()
     hospital.offered(made)
-    forged = dataclasses.asdict(desks.Decision(1, "approved", "", "steward-north", desks.now()))
+    forged = dataclasses.asdict(
+        study_store.Decision(1, "approved", "", "steward-north", study_store.now())
+    )
     other = Kit.read(hospital.folder / "net" / "people" / "steward-south")
-    text = desks.Decision(**forged).signed("net", "north", made.hash)
+    text = study_store.Decision(**forged).signed("net", "north", made.hash)
     signed = forged | {
         "signature": other.private_key().sign(text).hex(),
         "certificate": other.certificate.read_text(),
     }
-    honest = desks.Decision(2, "approved", "", "steward-south", desks.now())
+    honest = study_store.Decision(2, "approved", "", "steward-south", study_store.now())
     text = honest.signed("net", "north", made.hash)
     own = dataclasses.asdict(honest) | {
         "signature": other.private_key().sign(text).hex(),
@@ -180,10 +181,10 @@ def test_an_old_approval_does_not_come_back_after_a_refusal(hospital):
     setting(hospital, approval="steward")
     made = hospital.signed()
     hospital.offered(made)
-    decide(hospital, made.hash, desks.APPROVED)
+    decide(hospital, made.hash, study_store.APPROVED)
     path = hospital.state / "desk" / made.hash / "decisions.jsonl"
     approval = path.read_text()
-    decide(hospital, made.hash, desks.REFUSED, "No.")
+    decide(hospital, made.hash, study_store.REFUSED, "No.")
     path.write_text(path.read_text() + approval)
     refused(hospital, hospital.offered(made), "refused", "No.")
 
@@ -193,10 +194,10 @@ def test_an_approval_of_one_study_is_none_of_another(hospital):
     one, other = hospital.signed(), hospital.signed(hospital.terms(STUDY + "seed: 1\n"))
     for made in (one, other):
         hospital.offered(made)
-    decide(hospital, one.hash, desks.APPROVED)
-    desk = hospital.state / "desk"
-    text = (desk / one.hash / "decisions.jsonl").read_text()
-    (desk / other.hash / "decisions.jsonl").write_text(text)
+    decide(hospital, one.hash, study_store.APPROVED)
+    store = hospital.state / "desk"
+    text = (store / one.hash / "decisions.jsonl").read_text()
+    (store / other.hash / "decisions.jsonl").write_text(text)
     assert hospital.offered(other)["state"] == "waiting"
 
 
@@ -214,7 +215,7 @@ def test_the_same_study_does_not_run_again_without_asking(hospital):
     setting(hospital, approval="steward")
     made = hospital.signed()
     hospital.offered(made)
-    decide(hospital, made.hash, desks.APPROVED)
+    decide(hospital, made.hash, study_store.APPROVED)
     for _ in range(2):  # offered twice, and not called: no run
         assert hospital.offered(made)["state"] == "approved"
         close(hospital, made.hash, over=True, end="refused", reason="site 'south': no")
@@ -232,7 +233,7 @@ def test_the_same_study_does_not_run_again_without_asking(hospital):
     assert "was for 1 run, which was made. The study" in text and "--resume goes on" in text
     hospital.restart()
     assert hospital.offered(made)["state"] == "waiting"
-    decide(hospital, made.hash, desks.APPROVED, runs=2)
+    decide(hospital, made.hash, study_store.APPROVED, runs=2)
     for _ in range(2):
         assert hospital.offered(made)["state"] == "approved"
         assert hospital.call(made.hash)["kind"] == "reply"
@@ -244,7 +245,7 @@ def test_an_approval_ends_with_its_last_day_also_in_the_middle_of_a_run(hospital
     setting(hospital, approval="steward")
     made = hospital.signed()
     hospital.offered(made)
-    decide(hospital, made.hash, desks.APPROVED, until="2030-03-31", runs=5)
+    decide(hospital, made.hash, study_store.APPROVED, until="2030-03-31", runs=5)
     on(monkeypatch, "2030-03-31")
     assert hospital.offered(made)["state"] == "approved"
     assert hospital.call(made.hash)["kind"] == "reply"
@@ -255,25 +256,25 @@ def test_an_approval_ends_with_its_last_day_also_in_the_middle_of_a_run(hospital
     assert "\n" not in told["text"]
     assert "ended on 2030-03-31" in hospital.offered(made)["reason"]
     assert hospital.node.facts()["waiting"] == [f"small ({made.hash[:12]})"]
-    decide(hospital, made.hash, desks.APPROVED, until="2030-05-01")
+    decide(hospital, made.hash, study_store.APPROVED, until="2030-05-01")
     assert hospital.call(made.hash, call=1)["kind"] == "reply", "the run goes on"
 
 
 def test_a_policys_approval_ends_too_and_the_policy_decides_anew(hospital, monkeypatch):
     setting(hospital, approval_days=30, approval_runs=1)
     run = hospital.approved()
-    made = hospital.node.desk.decision(run)
+    made = hospital.node.store.decision(run)
     assert (made.by, made.until, made.runs) == ("policy", decisions.until(30), 1)
     assert hospital.call(run)["kind"] == "reply"
     close(hospital, run, over=True, end="done")
     assert hospital.approved() == run
-    assert hospital.node.desk.decision(run).number == 2
+    assert hospital.node.store.decision(run).number == 2
     assert hospital.call(run)["kind"] == "reply"
     on(monkeypatch, "2090-01-01")
     assert hospital.call(run, call=1)["kind"] == "reply"
-    assert hospital.node.desk.decision(run).number == 3
-    decide_by_hand = hospital.node.desk.decide
-    decide_by_hand(run, desks.APPROVED, "anna", until="2090-01-01")
+    assert hospital.node.store.decision(run).number == 3
+    decide_by_hand = hospital.node.store.decide
+    decide_by_hand(run, study_store.APPROVED, "anna", until="2090-01-01")
     on(monkeypatch, "2090-01-02")
     assert "ended on 2090-01-01" in hospital.offered(hospital.signed())["reason"], "of a person"
 
@@ -286,7 +287,7 @@ def test_an_approval_in_the_form_before_this_one_has_to_be_made_anew(hospital):
     path = hospital.state / "desk" / made.hash / "decisions.jsonl"
 
     def former(decision, number, **more):
-        old = desks.Decision(number, decision, "", kit.name, "2026-01-01T00:00:00Z")
+        old = study_store.Decision(number, decision, "", kit.name, "2026-01-01T00:00:00Z")
         signature, certificate = signatures.signer(kit, "north")(
             old.signed("net", "north", made.hash)
         )
@@ -314,11 +315,13 @@ def test_no_message_of_a_coordinator_makes_a_node_forget_what_protects_patients(
     setting(hospital, approval="steward", privacy_budget={"epsilon": 3.0, "delta": 1e-5})
     made = hospital.signed()
     hospital.offered(made)
-    decide(hospital, made.hash, desks.APPROVED)
+    decide(hospital, made.hash, study_store.APPROVED)
     hospital.offered(made)
     hospital.call(made.hash)
-    store = Budget(hospital.state / "budget.sqlite", "patients", hospital.node.config.policy.budget)
-    store.reserve(made.hash, "fit", 0.5, 1e-6)
+    budget = Budget(
+        hospital.state / "budget.sqlite", "patients", hospital.node.config.policy.budget
+    )
+    budget.reserve(made.hash, "fit", 0.5, 1e-6)
     kept = ("decided.sqlite", "cohorts.sqlite", "budget.sqlite")
     before = {name: (hospital.state / name).read_bytes() for name in kept}
     ledger = (hospital.state / "ledger.jsonl").read_bytes()
@@ -335,7 +338,7 @@ def test_no_message_of_a_coordinator_makes_a_node_forget_what_protects_patients(
     assert (hospital.state / "ledger.jsonl").read_bytes().startswith(ledger)
     assert (hospital.state / "desk" / made.hash / "decisions.jsonl").read_bytes() == decided
     assert sorted(p.name for p in (hospital.state / "pinned").rglob("*")) == pinned
-    assert len(hospital.node.desk.entry(made.hash).ended.reason) <= desks.LONGEST_REASON
+    assert len(hospital.node.store.entry(made.hash).ended.reason) <= study_store.LONGEST_REASON
     assert "was for 1 run" in hospital.offered(made)["reason"], "and the run stays counted"
     other = "ab" * 32
     close(hospital, other, over=True, end="done")
@@ -599,10 +602,10 @@ def test_data_that_do_not_fit_are_named_by_column_and_rule(hospital):
     assert "column 'marker' breaks the rule" in text
     assert "999" not in text
     assert "IV" not in text
-    assert hospital.node.desk.entry(made.hash).unfit
+    assert hospital.node.store.entry(made.hash).unfit
     patients().to_csv(hospital.table, index=False)
     assert hospital.offered(made)["state"] == "approved"
-    assert not hospital.node.desk.entry(made.hash).unfit
+    assert not hospital.node.store.entry(made.hash).unfit
 
 
 @pytest.mark.parametrize(
@@ -650,7 +653,7 @@ def test_whatever_goes_wrong_is_answered_by_kind_and_number(hospital, monkeypatc
     def fails(*_):
         raise RuntimeError("Jane Doe, 1971")
 
-    monkeypatch.setattr(hospital.node.desk, "decision", fails)
+    monkeypatch.setattr(hospital.node.store, "decision", fails)
     told = hospital.call("ab" * 32)
     assert told["code"] == "SiteFailed"
     assert "RuntimeError" in told["text"]
@@ -660,7 +663,7 @@ def test_whatever_goes_wrong_is_answered_by_kind_and_number(hospital, monkeypatc
 
 
 def test_too_many_waiting_studies_are_refused(hospital, monkeypatch):
-    monkeypatch.setattr(desks, "MOST_WAITING", 2)
+    monkeypatch.setattr(study_store, "MOST_WAITING", 2)
     setting(hospital, approval="steward")
     for seed in (1, 2):
         hospital.offered(hospital.signed(hospital.terms(STUDY + f"seed: {seed}\n")))
@@ -694,7 +697,7 @@ def test_a_run_that_is_closed_while_a_call_looks_whether_it_is_open_stays_closed
     made.call(run)
     made.restart()
     asked, go_on = threading.Event(), threading.Event()
-    read = made.node.desk.run
+    read = made.node.store.run
 
     def slowly(study):
         found = read(study)
@@ -703,7 +706,7 @@ def test_a_run_that_is_closed_while_a_call_looks_whether_it_is_open_stays_closed
             go_on.wait(5)
         return found
 
-    made.node.desk.run = slowly
+    made.node.store.run = slowly
     call = threading.Thread(target=made.call, args=(run,))
     call.start()
     assert asked.wait(5)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from fedcohort.network.node import ledger as node_ledger
-from fedcohort.network.node.ledger import NodeLedger, in_words, read
+from fedcohort.network.node.ledger import NodeLedger, as_lines, read
 from hospital import Hospital
 
 RUN = "ab" * 32
@@ -19,7 +19,7 @@ FIELDS = {"total": {"shape": [3, 2], "dtype": "float64", "bytes": 48}}
 def test_lines_are_read_back_by_run(tmp_path):
     made = NodeLedger(tmp_path / "ledger.jsonl")
     made.left(RUN, "count", 0, "totals", "sum", FIELDS)
-    made.told("cd" * 32, "refused", "method", "no")
+    made.note("cd" * 32, "refused", "method", "no")
     made.close()
     assert [x["run"] for x in read(tmp_path / "ledger.jsonl")] == [RUN, "cd" * 32]
     (line,) = read(tmp_path / "ledger.jsonl", RUN)
@@ -86,16 +86,16 @@ def test_words_say_how_often_how_much_and_who_saw_it():
     sent = {"at": "t0", "run": RUN, "session": "s", "step": "totals", "verb": "sum"}
     lines = [{**sent, "call": i, "fields": FIELDS, "masked": True} for i in range(3)]
     lines.append({"at": "t1", "run": RUN, "told": "refused", "code": "method", "text": "not cox"})
-    text = "\n".join(in_words(lines, {RUN: "small"}, {"totals": "Sum covariates."}))
+    text = "\n".join(as_lines(lines, {RUN: "small"}, {"totals": "Sum covariates."}))
     assert "small, t0 to t1: 3 replies of numbers, 144 bytes." in text
     head = "totals: 3 times, 6 numbers each (total); told as a sum over sites"
     assert f"{head}, masked: Sum covariates" in text
     wide = {**lines[0], "fields": {"total": {"shape": [7]}}}
-    assert "4 times, about 6 numbers each" in "\n".join(in_words([*lines[:3], wide], {}, {}))
+    assert "4 times, about 6 numbers each" in "\n".join(as_lines([*lines[:3], wide], {}, {}))
     lines[0]["masked"] = False
-    assert f"{head}, 1 of them NOT MASKED" in "\n".join(in_words(lines, {}, {}))
+    assert f"{head}, 1 of them NOT MASKED" in "\n".join(as_lines(lines, {}, {}))
     assert "in words, 1 time: not cox" in text
-    assert in_words([], {}, {}) == ["Nothing has left this site."]
+    assert as_lines([], {}, {}) == ["Nothing has left this site."]
 
 
 def test_damaged_lines_are_left_out(tmp_path):

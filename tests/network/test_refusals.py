@@ -284,7 +284,9 @@ def what_a_coordinator_may_not_ask(scene: Scene, kit: Kit, line: Any) -> None:
     sent, blob = caller.sealed("south", requests.ask("ping"))
     first, second = (dict(line.exchange({"south": blob}, 10))["south"] for _ in range(2))
     assert b"pong" in caller.opened("south", sent, first)
-    scene.tell("replayed message", coordinator=caller.told("south", second, late=False).text)
+    scene.tell(
+        "replayed message", coordinator=caller.unsealed_refusal("south", second, late=False).text
+    )
 
     other = Caller(kit, kit.trust(), line, version="99.1.0")
     scene.tell("incompatible version", coordinator=asked(other, "south", b""))

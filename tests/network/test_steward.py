@@ -7,15 +7,15 @@ import sys
 
 import pytest
 
-from fedcohort.network.steward import desk as desks
-from fedcohort.network.steward.desk import APPROVED, REFUSED, WAITING, Desk, Noted
+from fedcohort.network.steward import study_store
+from fedcohort.network.steward.study_store import APPROVED, REFUSED, WAITING, Noted, StudyStore
 from fedcohort.protocol.errors import InputError, Refused
 
 ONE, TWO, THREE = ("ab" * 32, "ab" * 4 + "cd" * 28, "12" * 32)
 
 
-def desk(folder, verify=None):
-    return Desk(folder / "desk", "net", "north", verify)
+def store(folder, verify=None):
+    return StudyStore(folder / "desk", "net", "north", verify)
 
 
 def put(made, study=ONE, name="small"):
@@ -23,7 +23,7 @@ def put(made, study=ONE, name="small"):
 
 
 def test_a_study_waits_until_it_is_decided_and_decisions_follow_each_other(tmp_path):
-    made = desk(tmp_path)
+    made = store(tmp_path)
     assert put(made)
     assert not put(made), "the same study is no new one"
     assert made.entry(ONE).state == WAITING
@@ -38,13 +38,15 @@ def test_a_study_waits_until_it_is_decided_and_decisions_follow_each_other(tmp_p
 
 def test_a_desk_in_another_process_sees_a_decision_at_once(tmp_path):
     """A running node has its own view of the files; a decision counts at its very next look."""
-    node = desk(tmp_path)
+    node = store(tmp_path)
     put(node)
     assert node.decision(ONE) is None
     for n, decision in enumerate([APPROVED, REFUSED, APPROVED]):
         code = (
-            "import sys; from pathlib import Path; from fedcohort.network.steward.desk import Desk;"
-            "Desk(Path(sys.argv[1]), 'net', 'north', None).decide(sys.argv[2], sys.argv[3], 'x')"
+            "import sys; from pathlib import Path;"
+            "from fedcohort.network.steward.study_store import StudyStore;"
+            "StudyStore(Path(sys.argv[1]), 'net', 'north', None)"
+            ".decide(sys.argv[2], sys.argv[3], 'x')"
         )
         subprocess.run(
             [sys.executable, "-c", code, str(tmp_path / "desk"), ONE, decision],
@@ -55,7 +57,7 @@ def test_a_desk_in_another_process_sees_a_decision_at_once(tmp_path):
 
 
 def test_short_hashes_name_a_study_when_they_are_unique(tmp_path):
-    made = desk(tmp_path)
+    made = store(tmp_path)
     for study in (ONE, TWO, THREE):
         put(made, study)
     assert made.find("1212") == THREE
@@ -71,7 +73,7 @@ def test_short_hashes_name_a_study_when_they_are_unique(tmp_path):
 
 
 def test_only_a_whole_hash_names_a_folder(tmp_path):
-    made = desk(tmp_path)
+    made = store(tmp_path)
     for text in ("../../etc", "ab", ONE + "/..", ""):
         with pytest.raises(Refused):
             put(made, text)
@@ -81,16 +83,16 @@ def test_only_a_whole_hash_names_a_folder(tmp_path):
 
 
 def test_those_that_wait_stand_first_then_the_latest(tmp_path, monkeypatch):
-    made = desk(tmp_path)
+    made = store(tmp_path)
     for i, study in enumerate((ONE, TWO, THREE)):
-        monkeypatch.setattr(desks, "now", lambda i=i: f"2026-01-0{i + 1}T00:00:00Z")
+        monkeypatch.setattr(study_store, "now", lambda i=i: f"2026-01-0{i + 1}T00:00:00Z")
         put(made, study)
     made.decide(THREE, APPROVED, "anna")
     assert [e.study for e in made.entries()] == [TWO, ONE, THREE]
 
 
 def test_a_line_that_was_cut_off_hides_no_decision(tmp_path):
-    made = desk(tmp_path)
+    made = store(tmp_path)
     put(made)
     made.decide(ONE, APPROVED, "anna")
     path = tmp_path / "desk" / ONE / "decisions.jsonl"
@@ -115,7 +117,7 @@ def test_a_line_that_was_cut_off_hides_no_decision(tmp_path):
     ],
 )  # fmt: skip
 def test_what_is_no_decision_decides_nothing(tmp_path, line):
-    made = desk(tmp_path)
+    made = store(tmp_path)
     put(made)
     (tmp_path / "desk" / ONE / "decisions.jsonl").write_text(line + "\n")
     assert made.decision(ONE) is None
@@ -129,7 +131,7 @@ def test_a_signature_is_asked_over_all_that_a_decision_says(tmp_path):
         seen.append(json.loads(text))
         return signature == b"s" and certificate == b"c" and by == "anna"
 
-    made = desk(tmp_path, verify)
+    made = store(tmp_path, verify)
     put(made)
     with pytest.raises(InputError, match="takes decisions that a steward of its own signs"):
         made.decide(ONE, APPROVED, "anna")
@@ -146,7 +148,7 @@ def test_a_signature_is_asked_over_all_that_a_decision_says(tmp_path):
 
 
 def test_a_reason_is_one_line_of_some_length(tmp_path):
-    made = desk(tmp_path)
+    made = store(tmp_path)
     put(made)
     with pytest.raises(InputError, match="at most 500 characters"):
         made.decide(ONE, REFUSED, "anna", "x" * 501)
@@ -157,7 +159,7 @@ def test_a_reason_is_one_line_of_some_length(tmp_path):
 
 
 def test_a_run_is_noted_and_a_damaged_note_reads_as_closed(tmp_path):
-    made = desk(tmp_path)
+    made = store(tmp_path)
     put(made)
     assert made.run(ONE) == Noted()
     made.note_run(ONE, Noted(open=True, table="d1", mark="m"))
@@ -167,7 +169,7 @@ def test_a_run_is_noted_and_a_damaged_note_reads_as_closed(tmp_path):
 
 
 def signing(tmp_path):
-    made = desk(tmp_path, lambda text, signature, certificate, by: signature == text[-30:])
+    made = store(tmp_path, lambda text, signature, certificate, by: signature == text[-30:])
     return made, lambda text: (text[-30:], b"c")
 
 
@@ -205,9 +207,9 @@ def test_a_decision_seen_by_the_node_alone_counts_as_seen(tmp_path):
 def test_a_line_without_a_signature_that_counts_raises_no_number(tmp_path):
     made, sign = signing(tmp_path)
     put(made)
-    desk(tmp_path).decide(ONE, REFUSED, "otto")
-    desk(tmp_path).decide(ONE, REFUSED, "otto")
-    desk(tmp_path).entry(ONE)
+    store(tmp_path).decide(ONE, REFUSED, "otto")
+    store(tmp_path).decide(ONE, REFUSED, "otto")
+    store(tmp_path).entry(ONE)
     assert made.entry(ONE).state == WAITING
     assert made.decide(ONE, APPROVED, "anna", sign=sign).number == 1
     (tmp_path / "decided.sqlite").write_bytes(b"no data base" * 100)
@@ -219,18 +221,18 @@ def test_a_line_without_a_signature_that_counts_raises_no_number(tmp_path):
 @pytest.mark.parametrize("last", [APPROVED, REFUSED])
 def test_of_two_decisions_at_the_same_moment_a_refusal_counts(tmp_path, monkeypatch, last):
     """Two people read the same last number, and write their lines one after the other."""
-    made, other = desk(tmp_path), desk(tmp_path)
+    made, other = store(tmp_path), store(tmp_path)
     put(made)
     made.decide(ONE, APPROVED, "anna")
     first = {APPROVED: REFUSED, REFUSED: APPROVED}[last]
-    written = desks._append
+    written = study_store._append
 
     def both(path, line):
-        monkeypatch.setattr(desks, "_append", written)
+        monkeypatch.setattr(study_store, "_append", written)
         other.decide(ONE, first, "otto")
         written(path, line)
 
-    monkeypatch.setattr(desks, "_append", both)
+    monkeypatch.setattr(study_store, "_append", both)
     if last == REFUSED:
         assert made.decide(ONE, last, "anna").number == 2
     else:
@@ -238,4 +240,4 @@ def test_of_two_decisions_at_the_same_moment_a_refusal_counts(tmp_path, monkeypa
             made.decide(ONE, last, "anna")
     assert made.decision(ONE).decision == REFUSED
     assert made.decide(ONE, APPROVED, "anna").number == 3
-    assert desk(tmp_path).decision(ONE).decision == APPROVED
+    assert store(tmp_path).decision(ONE).decision == APPROVED

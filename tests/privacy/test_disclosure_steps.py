@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from fedcohort.privacy.disclosure.counts import can_rank, few, shown_parts
+from fedcohort.privacy.disclosure.counts import can_rank, few, published_parts
 from fedcohort.privacy.disclosure.steps import joined, merged, step_sums
 
 
@@ -31,12 +31,12 @@ def test_counts_of_one_to_four_are_few():
     ],
 )
 def test_parts_by_hand(counts, of, want):
-    assert shown_parts(counts, 5, of) == want
+    assert published_parts(counts, 5, of) == want
 
 
 @given(counts=st.lists(st.integers(0, 30), min_size=2, max_size=8))
 def test_no_hidden_count_is_the_total_less_the_others(counts):
-    parts = shown_parts(counts, 5)
+    parts = published_parts(counts, 5)
     hidden = [c for c, p in zip(counts, parts, strict=True) if p is None]
     assert all(p == c for c, p in zip(counts, parts, strict=True) if p is not None)
     assert len(set(hidden)) != 1 or len(hidden) == len(counts)
@@ -62,7 +62,7 @@ def test_whoever_knows_the_rule_and_the_total_of_equal_groups_cannot_tell_a_hidd
     for size, groups, of in ((20, 3, True), (9, 4, False)):
         seen = defaultdict(list)
         for counts in product(range(size + 1), repeat=groups):
-            parts = shown_parts(counts, 5, [size] * groups if of else None)
+            parts = published_parts(counts, 5, [size] * groups if of else None)
             seen[sum(counts), tuple(parts)].append(counts)
         for (total, parts), possible in seen.items():
             assert all(

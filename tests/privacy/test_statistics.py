@@ -25,7 +25,7 @@ MADE = {
         np.nan_to_num(table[:, 0], posinf=9, neginf=-9).clip(-9, 9).astype(int), 5
     ),
     "moments": lambda table: statistics.moments(table, LOWER, UPPER),
-    "crossed": lambda table: statistics.crossed(table, 1.7),
+    "crossed": lambda table: statistics.cross_products(table, 1.7),
 }
 
 
@@ -74,7 +74,9 @@ def test_sums_are_those_of_the_records_within_their_bounds():
     expected = [200, *u.sum(axis=0), *(u**2).sum(axis=0)]
     assert_allclose(statistics.moments(table, LOWER, UPPER).value, expected, rtol=1e-12)
     squares = table.T @ table * np.where(np.eye(3), 1, math.sqrt(2))
-    assert_allclose(statistics.crossed(table, 1e4).value, squares[np.triu_indices(3)], rtol=1e-12)
+    assert_allclose(
+        statistics.cross_products(table, 1e4).value, squares[np.triu_indices(3)], rtol=1e-12
+    )
     codes = np.array([0, 1, 1, 4, -1, 5])
     assert_array_equal(statistics.histogram(codes, 5).value, [1, 2, 0, 0, 1])
 
@@ -98,8 +100,8 @@ def test_shortening_keeps_directions_and_short_rows():
         (lambda: statistics.moments(np.zeros((2, 2)), LOWER, UPPER), "bounds of 3 columns"),
         (lambda: statistics.moments(np.zeros((2, 3)), LOWER, UPPER[:2]), "shapes (3,) and (2,)"),
         (lambda: statistics.moments(np.zeros((2, 3)), LOWER, UPPER * np.inf), "must be finite"),
-        (lambda: statistics.crossed(np.zeros((2, 3)), 0.0), "norm 0"),
-        (lambda: statistics.crossed(np.zeros(3), 1.0), "a matrix is needed"),
+        (lambda: statistics.cross_products(np.zeros((2, 3)), 0.0), "norm 0"),
+        (lambda: statistics.cross_products(np.zeros(3), 1.0), "a matrix is needed"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -12,7 +12,7 @@ import pytest
 
 from fedcohort.report.page import SECTIONS, render
 from fedcohort.report.run import Run, read
-from fedcohort.report.sections import calibration, discrimination, hospitals, left, model
+from fedcohort.report.sections import calibration, discrimination, hospitals, model, replies
 from fedcohort.report.verdict import leading
 from report import depth, synthetic
 
@@ -110,7 +110,7 @@ def test_of_many_covariates_those_in_doubt_stand_open(run):
 
 
 def test_every_kind_of_reply_is_one_click_away(run):
-    made = left.left(run)
+    made = replies.left(run)
     assert next(c.text for c in tree(made).iter("caption")) == "What one hospital sends"
     folded = [d.find("summary").text for d in tree(made).iter("details")]
     assert folded[0] == "Every kind of reply"

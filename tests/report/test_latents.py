@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from fedcohort.report import courses, write
+from fedcohort.report import history, write
 from fedcohort.report.run import read
 from fedcohort.report.sections import (
     bounds,
@@ -334,7 +334,7 @@ def test_the_course_of_the_spreads_is_that_of_the_q_taken(tmp_path):
 
 def test_the_training_curve_is_that_of_the_q_taken_and_not_a_mean_over_all_tried(tmp_path):
     run = read(latents.make(tmp_path))
-    found = training.read(run.folder / "history.csv", courses.taken(run))
+    found = training.read(run.folder / "history.csv", history.final_values(run))
     assert [m for _, m, _ in found["mv", "iid", "log_likelihood"]] == [
         -1000 + 100 * latents.TAKEN + r for r in range(5)
     ]

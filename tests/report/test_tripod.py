@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcohort.report.counted import HIDDEN, count_in, holes
+from fedcohort.report.hidden_counts import HIDDEN, count_in, holes
 from fedcohort.report.page import SECTIONS
 from fedcohort.report.run import Run, read
 from fedcohort.report.sections import settings as section

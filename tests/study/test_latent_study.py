@@ -15,7 +15,7 @@ from fedcohort.apps.predictions import predict
 from fedcohort.data.outcome import Binary, Continuous, Survival
 from fedcohort.data.read import sources
 from fedcohort.protocol import StudyError
-from fedcohort.report import known
+from fedcohort.report import metric_texts
 from fedcohort.study.judge.shown.latent_rows import KEYS
 from fedcohort.study.kinds import LATENT
 
@@ -97,7 +97,9 @@ def test_the_report_and_the_card_say_what_judges(done):
     card = (done.folder / "models" / "vae" / "card.md").read_text()
     assert "group (judges the latent coordinates; no fit has seen it)" in card
     assert "point of the latent space" in card
-    assert all(known.metric(m).plain for m in (*tuple(LATENT.metrics), "reconstruction_mae_own"))
+    assert all(
+        metric_texts.metric(m).plain for m in (*tuple(LATENT.metrics), "reconstruction_mae_own")
+    )
 
 
 def test_a_saved_model_gives_latent_points_of_a_table_without_a_view(done, tmp_path):

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from scipy.special import expit
 
 from fedcohort.data.tables import FeatureTable, LabelledTable, SurvivalTable
-from fedcohort.metrics.trajectories import Told
+from fedcohort.metrics.trajectories import Contribution
 from fedcohort.models.network import Mlp, initial
 from fedcohort.models.objectives import Elbo
 from fedcohort.models.vae import Vae
@@ -268,8 +268,8 @@ def test_the_only_site_that_is_large_enough_is_not_asked_for_its_gradient():
     ids=str,
 )  # fmt: skip
 def test_a_part_in_a_trajectory_that_cannot_be_is_refused(change, said):
-    fine = Told.of(np.ones(2), np.ones(2), 10.0)
-    assert fine.fault({}) == Told.nothing(2).fault({}) == ""
+    fine = Contribution.of(np.ones(2), np.ones(2), 10.0)
+    assert fine.fault({}) == Contribution.nothing(2).fault({}) == ""
     assert said in replace(fine, **change).fault({})
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from fedcohort.audit.found import Found
+    from fedcohort.audit.findings import Findings
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -139,8 +139,7 @@ def linkage(
     least: Annotated[
         int | None,
         typer.Option(
-            help="Smallest number of patients among whom one is hidden; default: the "
-            "study's min_cell.",
+            help="Smallest group that hides one patient; default: the study's min_cell.",
             min=2,
         ),
     ] = None,
@@ -177,10 +176,10 @@ def _check(run: Path, json: Path | None, force: bool) -> None:
         outfile.check(json, [run], force=force, option="--json")
 
 
-def _tell(run: Path, found: Found, json: Path | None, strict: bool) -> None:
+def _tell(run: Path, found: Findings, json: Path | None, strict: bool) -> None:
     """Keep the findings, show them, and leave with 1 where they are an alarm and that is asked."""
     from fedcohort.apps import outfile
-    from fedcohort.audit.found import keep
+    from fedcohort.audit.findings import keep
 
     kept = keep(run, found)
     if json is not None:
@@ -192,7 +191,7 @@ def _tell(run: Path, found: Found, json: Path | None, strict: bool) -> None:
         raise typer.Exit(1)
 
 
-def _show(found: Found) -> None:
+def _show(found: Findings) -> None:
     """Print a table and the verdict."""
     from rich.console import Console
     from rich.markup import escape

@@ -75,7 +75,7 @@ def _where(kit: Kit, listen: str | None) -> str:
 def status(kit: KitFolder, debug: Debug = False) -> None:
     """Say whether it runs, who is connected, and what it does."""
     from fedcohort.apps import serving
-    from fedcohort.network.kits.parties import in_words
+    from fedcohort.network.kits.parties import as_line
     from fedcohort.network.service import read
 
     found = serving.kit(kit, "coordinator", check=False)
@@ -90,7 +90,7 @@ def status(kit: KitFolder, debug: Debug = False) -> None:
         typer.echo(f"not connected: {', '.join(away)}")
     for name, known in facts.get("parties", {}).items():
         if name in facts.get("sites", []):
-            typer.echo(f"  {in_words(name, known, name in here)}")
+            typer.echo(f"  {as_line(name, known, name in here)}")
     typer.echo(f"study: {facts.get('study') or 'none under way'}")
     if facts.get("open"):
         typer.echo(f"open: {', '.join(facts['open'])}")

@@ -31,7 +31,7 @@ from fedcohort.network.node import rollback
 from fedcohort.network.node.budget import Budget
 from fedcohort.network.node.policy import Config
 from fedcohort.network.service import Note, read, unwritable
-from fedcohort.network.steward.desk import noted_config
+from fedcohort.network.steward.study_store import noted_config
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.report import words
 from fedcohort.secure.certificates import Certificate, now
@@ -236,7 +236,7 @@ class Doctor:
         else:
             why = str(note.facts.get("error") or "it is not connected yet")
             yield self._not_reached(why)
-        yield from self._clock(clocks.told(note.facts.get("offset")))
+        yield from self._clock(clocks.received(note.facts.get("offset")))
 
     def _not_reached(self, why: str) -> Finding:
         host, port = tls.host_port(self.kit.address)
@@ -293,7 +293,7 @@ class Doctor:
         try:
             spoke.start()
             ask()  # the connection and the handshake are not part of the measured time
-            offset = clocks.asked(ask)
+            offset = clocks.measured(ask)
         except Refused as error:
             yield self._turned_away(error)
             return
@@ -311,7 +311,7 @@ class Doctor:
         if offset is None:
             yield Finding(NOTE, "clock", "not compared: the coordinator has not told its time")
         elif offset.wrong:
-            text = f"{offset.words} the coordinator's (±{clocks.spell(offset.bound)})"
+            text = f"{offset.text} the coordinator's (±{clocks.spell(offset.bound)})"
             yield Finding(WRONG, "clock", text, self._it,
                           "compare it with the time of day, and let it follow a time server (time"
                           "datectl); if it is right, the coordinator's IT sets theirs")  # fmt: skip
@@ -449,7 +449,7 @@ class Doctor:
         for name in self.kit.sites:
             here = name in note.facts.get("connected", [])
             about = known.get(name, {})
-            text = parties.in_words(name, about, here).partition(": ")[2]
+            text = parties.as_line(name, about, here).partition(": ")[2]
             if parties.trouble(name, about):
                 yield Finding(WRONG, name, text, f"IT of {name}", "fedcohort doctor KIT there")
             elif here:

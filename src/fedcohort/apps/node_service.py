@@ -269,7 +269,7 @@ class Watch:
             found.append(meta)
             return meta.get("clock")
 
-        self._offset = clocks.asked(ask)
+        self._offset = clocks.measured(ask)
         if self._rollback is not None:
             older = self._rollback.seen(found[0].get("seen"))
             if older and not self._older:
@@ -304,7 +304,7 @@ class Watch:
             return
         self._wrong = self._offset.wrong
         self._say(
-            f"this computer's clock is {self._offset.words} the coordinator's. {SET_CLOCK}"
+            f"this computer's clock is {self._offset.text} the coordinator's. {SET_CLOCK}"
             if self._wrong
             else "this computer's clock agrees with the coordinator's again"
         )
@@ -402,7 +402,7 @@ def _book(state: Path, epsilon: float, delta: float) -> None:
     """
     from fedcohort.network.node.budget import Budget
     from fedcohort.network.node.policy import Config
-    from fedcohort.network.steward.desk import noted_config
+    from fedcohort.network.steward.study_store import noted_config
 
     path = noted_config(state)
     if path is None:

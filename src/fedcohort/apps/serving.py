@@ -135,9 +135,9 @@ def running(found: Kit, note: Note | None) -> None:
 
 def health(found: Kit, note: Note) -> None:
     """Say what is wrong with a running service: its clock, its disk, its last error."""
-    offset = clocks.told(note.facts.get("offset"))
+    offset = clocks.received(note.facts.get("offset"))
     if offset is not None:
-        word = offset.words if offset.wrong else "agrees with"
+        word = offset.text if offset.wrong else "agrees with"
         typer.echo(f"clock: {word} the coordinator's (±{clocks.spell(offset.bound)})")
     error, state = note.facts.get("error") or "none", found.folder / "state"
     if note.age > LATE and (why := unwritable(state)):

@@ -18,11 +18,18 @@ from fedcohort.network.node import ledger as node_ledger
 from fedcohort.network.node.budget import Account, Amount, Budget
 from fedcohort.network.node.policy import Asked, Config
 from fedcohort.network.node.table import open_table
-from fedcohort.network.steward import approval, decisions, findings, paper, record, signatures
-from fedcohort.network.steward import desk as desks
+from fedcohort.network.steward import (
+    approval,
+    decisions,
+    findings,
+    paper,
+    record,
+    signatures,
+    study_store,
+)
 from fedcohort.network.steward import details as messages
-from fedcohort.network.steward.desk import Desk, Entry, short
 from fedcohort.network.steward.earlier import earlier
+from fedcohort.network.steward.study_store import Entry, StudyStore, short
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
@@ -54,11 +61,11 @@ def studies(
         yield from messages.summary(())
         return
     found = _config(kit, config)
-    desk = signatures.desk(kit, found.policy, kit.folder / "state")
+    store = signatures.open_store(kit, found.policy, kit.folder / "state")
     if text is None:
-        yield from _list(desk)
+        yield from _list(store)
         return
-    facts = _facts(kit, found, desk, desk.find(text), check=check)
+    facts = _facts(kit, found, store, store.find(text), check=check)
     name, study = facts.terms.plan.study, facts.entry.study
     yield f"Study {name} at {kit.name}"
     yield f"{study}"
@@ -79,7 +86,7 @@ def studies(
         return
     yield ""
     yield "Details"
-    yield from messages.in_words(facts.terms, found.policy.min_cell, width)
+    yield from messages.as_lines(facts.terms, found.policy.min_cell, width)
 
 
 def export(
@@ -95,19 +102,21 @@ def export(
     kit = _site(node)
     found = _config(kit, config)
     state = kit.folder / "state"
-    desk, today = (signatures.desk(kit, found.policy, state, then=then) for then in (True, False))
+    store, today = (
+        signatures.open_store(kit, found.policy, state, then=then) for then in (True, False)
+    )
     signed = found.policy.approval == "steward"
     if text is None:
-        made, left_out = record.records(desk, today)
+        made, left_out = record.records(store, today)
         account = Budget(state / "budget.sqlite", found.data.name, found.policy.budget).account()
-        page = paper.of_desk(
+        page = paper.of_site(
             kit.network, kit.name, today.entries(), made, left_out,
             list(_account(account)), signed=signed,
         )  # fmt: skip
         out = out or Path(f"desk-{kit.name}.html")
     else:
-        study = desk.find(text)
-        made, left_out = record.records(desk, today, study)
+        study = store.find(text)
+        made, left_out = record.records(store, today, study)
         facts = _facts(kit, found, today, study, check=check, decided=bool(made))
         rows = messages.in_rows(facts.terms, found.policy.min_cell)
         page = paper.of_study(kit.network, facts, made, left_out, rows, signed=signed)
@@ -131,7 +140,7 @@ def approve(
     ------
     InputError : nobody may decide so, the study has ended, or `until` is no day from today on.
     """
-    return _decide(node, config, text, steward, desks.APPROVED, "", until, runs)
+    return _decide(node, config, text, steward, study_store.APPROVED, "", until, runs)
 
 
 def refuse(node: Path, config: Path | None, text: str, steward: Path | None, reason: str) -> str:
@@ -143,7 +152,7 @@ def refuse(node: Path, config: Path | None, text: str, steward: Path | None, rea
     """
     if not reason.strip():
         raise InputError("--reason: say in a few words why; the study's lead reads it.")
-    return _decide(node, config, text, steward, desks.REFUSED, reason)
+    return _decide(node, config, text, steward, study_store.REFUSED, reason)
 
 
 def history(node: Path, config: Path | None, text: str | None) -> Iterator[str]:
@@ -155,11 +164,11 @@ def history(node: Path, config: Path | None, text: str | None) -> Iterator[str]:
     kit = _site(node)
     policy = _config(kit, config).policy
     state = kit.folder / "state"
-    desk, today = (signatures.desk(kit, policy, state, then=then) for then in (True, False))
-    wanted = None if text is None else desk.find(text)
+    store, today = (signatures.open_store(kit, policy, state, then=then) for then in (True, False))
+    wanted = None if text is None else store.find(text)
     yield f"Decisions at {kit.name}" + (" on all studies" if wanted is None else "")
     for line in record.lines(
-        *record.records(desk, today, wanted), signed=policy.approval == "steward"
+        *record.records(store, today, wanted), signed=policy.approval == "steward"
     ):
         yield from _folded(line)
 
@@ -184,20 +193,20 @@ def ledger(node: Path, text: str | None) -> list[str]:
     """Return in plain words what left the site."""
     kit = _site(node)
     state = kit.folder / "state"
-    desk = Desk(state / "desk", kit.network, kit.name, None)
-    run = desk.find(text) if text is not None else None
+    store = StudyStore(state / "desk", kit.network, kit.name, None)
+    run = store.find(text) if text is not None else None
     lines = list(node_ledger.read(state / "ledger.jsonl", run))
     names: dict[str, str] = {"": "Requests that name no study"}
     steps: list[Step[..., Any]] = [*prepare.STEPS, *OWN_STEPS]
     for study in dict.fromkeys(str(line["run"]) for line in lines):
-        if not desks.is_hash(study):
+        if not study_store.is_hash(study):
             continue
-        entry = desk.entry(study)
+        entry = store.entry(study)
         names[study] = f"{entry.name} ({short(study)}), of {entry.lead}" if entry.name else study
-        steps += _steps(desk, study)
+        steps += _steps(store, study)
     return [
         part
-        for line in node_ledger.in_words(lines, names, step_words(steps))
+        for line in node_ledger.as_lines(lines, names, step_words(steps))
         for part in _folded(line)
     ]
 
@@ -224,7 +233,7 @@ def _config(kit: Kit, config: Path | None) -> Config:
     ------
     InputError : there is none, or it is wrong.
     """
-    path = config or desks.noted_config(kit.folder / "state")
+    path = config or study_store.noted_config(kit.folder / "state")
     if path is None:
         raise InputError(f"{kit.folder}: no node ran here yet; name its node.toml with --config.")
     return Config.read(path)
@@ -242,52 +251,52 @@ def _decide(
 ) -> str:
     kit = _site(node)
     policy = _config(kit, config).policy
-    desk = signatures.desk(kit, policy, kit.folder / "state")
-    study = desk.find(text)
+    store = signatures.open_store(kit, policy, kit.folder / "state")
+    study = store.find(text)
     good: dict[str, Any] = {}
-    if decision == desks.APPROVED:
+    if decision == study_store.APPROVED:
         good["until"] = decisions.day(until) if until else decisions.until(policy.approval_days)
         good["runs"] = policy.approval_runs if runs is None else runs
-        _check_open(desk, study)
+        _check_open(store, study)
     if steward is None:
         if policy.approval == "steward":
             raise InputError(
                 f"decisions at {kit.name} are signed by its data steward; give the kit of "
                 f"{signatures.name_of(kit.name)!r}: --kit STEWARD_KIT."
             )
-        made = desk.decide(study, decision, getpass.getuser(), reason, **good)
+        made = store.decide(study, decision, getpass.getuser(), reason, **good)
     else:
         own = Kit.read(steward)
         sign = signatures.signer(own, kit.name)
-        made = desk.decide(study, decision, own.name, reason, sign, **good)
-    name = f"{desk.entry(study).name} ({short(study)})"
+        made = store.decide(study, decision, own.name, reason, sign, **good)
+    name = f"{store.entry(study).name} ({short(study)})"
     terms = ""
-    if made.decision == desks.APPROVED:
+    if made.decision == study_store.APPROVED:
         terms = f", until {made.until}, for {plain.of(made.runs, 'run')}"
     return f"{name} is {made.decision} by {made.by}{terms}."
 
 
-def _check_open(desk: Desk, study: str) -> None:
+def _check_open(store: StudyStore, study: str) -> None:
     """Refuse to approve what has ended, unless its lead can resume it and needs a new approval.
 
     Raises
     ------
     InputError : there is nothing to decide.
     """
-    entry = desk.entry(study)
+    entry = store.entry(study)
     if entry.ended is None:
         return
     made = entry.decision
-    approved = made is not None and made.decision == desks.APPROVED
+    approved = made is not None and made.decision == study_store.APPROVED
     what = "If its lead submits it again, it waits here again; approve it then."
-    if approved and entry.ended.how == desks.FAILED:
+    if approved and entry.ended.how == study_store.FAILED:
         assert made is not None
-        if desk.lapse(study, made):
+        if store.lapse(study, made):
             return
         what = f"Its lead can resume it: the approval by {made.by} counts until {made.until}."
     raise InputError(
-        f"{entry.name} ({short(study)}) ended: {desks.said_of(entry.ended)}. There is nothing to "
-        f"approve. {what}"
+        f"{entry.name} ({short(study)}) ended: {study_store.said_of(entry.ended)}. There is "
+        f"nothing to approve. {what}"
     )
 
 
@@ -297,7 +306,7 @@ def _at(node: Path, config: Path | None) -> str:
     return "".join(f" {option} {shlex.quote(str(p))}" for option, p in told.items() if p)
 
 
-def _list(desk: Desk) -> list[str]:
+def _list(store: StudyStore) -> list[str]:
     rows = [
         {
             "study": short(e.study),
@@ -306,13 +315,13 @@ def _list(desk: Desk) -> list[str]:
             "came": e.first[:16].replace("T", " "),
             "state": record.state(e),
         }
-        for e in desk.entries()
+        for e in store.entries()
     ]
     return messages.summary(rows)
 
 
 def _facts(
-    kit: Kit, config: Config, desk: Desk, study: str, *, check: bool, decided: bool = False
+    kit: Kit, config: Config, store: StudyStore, study: str, *, check: bool, decided: bool = False
 ) -> approval.Facts:
     """Return what the page on a study is made of; the table is read for a `check` alone.
 
@@ -321,8 +330,8 @@ def _facts(
     decided : whether a decision was made on it, also one that counts no longer.
     """
     state, data = kit.folder / "state", config.data
-    entry = desk.entry(study)
-    offer = Offer.from_bytes(desk.offer(study))
+    entry = store.entry(study)
+    offer = Offer.from_bytes(store.offer(study))
     lead, as_of = _lead(offer, kit, entry, decided=decided or entry.decision is not None)
     terms = Terms.from_json(offer.terms)
     table, fit = None, "; ".join(entry.unfit)
@@ -338,7 +347,7 @@ def _facts(
     return approval.Facts(
         terms, lead.name, lead.organisation, kit.name, config.policy, data.name,
         Budget(state / "budget.sqlite", data.name, config.policy.budget).account(), entry,
-        earlier(desk, state, data.name, study, asked.columns, marks), table, fit, check, as_of,
+        earlier(store, state, data.name, study, asked.columns, marks), table, fit, check, as_of,
     )  # fmt: skip
 
 
@@ -375,10 +384,10 @@ def _account(account: Account) -> Iterator[str]:
         yield "  " + line("spent", spent)
 
 
-def _steps(desk: Desk, study: str) -> list[Step[..., Any]]:
+def _steps(store: StudyStore, study: str) -> list[Step[..., Any]]:
     """Return the steps of a study's methods, as far as its text can be read."""
     try:
-        plan = Terms.from_json(Offer.from_bytes(desk.offer(study)).terms).plan
+        plan = Terms.from_json(Offer.from_bytes(store.offer(study)).terms).plan
         fits = [s for arm in plan.arms for s in registry.find(arm.method).steps]
         return [*fits, *(s for kind in asked_of(plan) for s in asking.of_extras(kind))]
     except (FedcohortError, OSError):

@@ -27,7 +27,7 @@ import torch
 
 from fedcohort.arrays import Array
 from fedcohort.audit.canaries import Game, play
-from fedcohort.audit.found import Found
+from fedcohort.audit.findings import Findings
 from fedcohort.audit.rebuilt import Rebuilt
 from fedcohort.models.network import Mlp
 from fedcohort.privacy.guard import SiteGuard
@@ -144,7 +144,7 @@ def bound(
     canaries: int = 1000,
     guesses: int = 100,
     seed: int = 0,
-) -> Found:
+) -> Findings:
     """Audit the releases of one arm of a run.
 
     Raises
@@ -182,7 +182,7 @@ def bound(
         f"δ = {dp.delta:g}. "
         + ("The claim is refuted." if alarm else "This audit does not refute the claim.")
     )
-    return Found(
+    return Findings(
         "epsilon",
         chosen.name,
         "Does a run give away more than its ε says?",

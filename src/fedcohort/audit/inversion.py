@@ -29,7 +29,7 @@ from scipy.spatial.distance import cdist
 
 from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
 from fedcohort.arrays import Array
-from fedcohort.audit.found import Found
+from fedcohort.audit.findings import Findings
 from fedcohort.audit.gradients import Attacked, fitted, quotients
 from fedcohort.audit.messages import OPEN, Sender
 from fedcohort.audit.rebuilt import Rebuilt
@@ -133,7 +133,7 @@ def invert(
     hidden: tuple[int, ...] | None = None,
     activation: str | None = None,
     seed: int = 0,
-) -> Found:
+) -> Findings:
     """Audit one arm of a run.
 
     Parameters
@@ -281,7 +281,7 @@ def _judged(
     records: int,
     attempts: int,
     sites: int,
-) -> Found:
+) -> Findings:
     """Return the findings, with what they mean for the protection that the study had."""
     had = protection_of(run, config, sites)
     own = next(x for x in lines if x["protection"] == had)
@@ -294,7 +294,7 @@ def _judged(
     )
     for line in lines:
         line["study had"] = line is own
-    return Found(
+    return Findings(
         "inversion",
         arm,
         "Can the coordinator read a site's records out of its first update?",

@@ -32,7 +32,7 @@ import numpy as np
 from scipy.stats import beta
 
 from fedcohort.arrays import Array
-from fedcohort.audit.found import Found
+from fedcohort.audit.findings import Findings
 from fedcohort.protocol.errors import DataError
 
 #: Level of the interval of a share.
@@ -79,7 +79,7 @@ def linkage(
     *,
     arm: str = "",
     least: int = 5,
-) -> Found:
+) -> Findings:
     """Look for patients who are singled out by what a run publishes.
 
     Parameters
@@ -119,7 +119,7 @@ def linkage(
             }
             | _share(_singled_out(found, time, event), len(time))
         )
-    return Found("linkage", arm, _QUESTION, lines, _verdict(curves, thin, least), bool(thin),
+    return Findings("linkage", arm, _QUESTION, lines, _verdict(curves, thin, least), bool(thin),
                  settings)  # fmt: skip
 
 

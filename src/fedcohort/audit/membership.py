@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.audit.found import Found
+from fedcohort.audit.findings import Findings
 from fedcohort.audit.rebuilt import Rebuilt
 from fedcohort.audit.scores import Auc, delong, likelihood_ratios, scores
 from fedcohort.data.prepare.design import Design
@@ -28,7 +28,7 @@ CAUGHT = 0.55
 LEAST = 20
 
 
-def infer(run: Rebuilt, *, arm: str | None = None, shadows: int = 16, seed: int = 0) -> Found:
+def infer(run: Rebuilt, *, arm: str | None = None, shadows: int = 16, seed: int = 0) -> Findings:
     """Audit one arm of a run.
 
     Parameters
@@ -66,7 +66,7 @@ def infer(run: Rebuilt, *, arm: str | None = None, shadows: int = 16, seed: int 
         f"{worst['auc']:.3f} ({worst['low']:.3f} to {worst['high']:.3f}); 0.5 is guessing. "
         + ("It tells members from others." if alarm else "It hardly tells members from others.")
     )
-    return Found(
+    return Findings(
         "membership",
         chosen.name,
         "Can somebody with the final model tell who it was trained on?",

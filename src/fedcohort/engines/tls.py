@@ -1,10 +1,10 @@
-"""TLS between the parties of a network, the same under every engine: who may connect, and why not.
+"""TLS between the parties of a network, the same under every engine.
 
-TLS 1.3 (RFC 8446) with certificates both ways, both of the network's own authority and of no
-other: the operating system's list of authorities is not read.
+TLS 1.3 (RFC 8446) with certificates both ways, of the network's own authority alone; the operating
+system's authorities are not read.
 
-Revealed: certificates (names, organisation, role), and what TLS shows to a network: addresses,
-times and lengths. Nothing that a peer wrote stands in a text of this module.
+Revealed: certificates (names, organisation, role), and addresses, times and lengths to a network.
+No text of this module holds anything that a peer wrote.
 """
 
 from __future__ import annotations
@@ -139,12 +139,12 @@ def host_port(address: str) -> tuple[str, int]:
 def context(kit: Credentials, *, server: bool, dates: bool = True) -> ssl.SSLContext:
     """Return the rules of a TLS connection: 1.3, both certificates of the network's authority.
 
-    The coordinator's name is left to who connects: it counts wherever it is reached.
+    The connecting side checks the coordinator's name, at whatever address.
 
     Parameters
     ----------
-    dates : whether a certificate must be good by this computer's clock; False in order to find out
-        whether the clock is wrong, and for nothing else.
+    dates : certificates must be valid by this computer's clock; False only to find out whether the
+        clock is wrong.
 
     Raises
     ------
@@ -200,12 +200,12 @@ def listener(address: str, host: str | None = None) -> socket.socket:
 
 
 def flaw(error: ssl.SSLCertVerificationError) -> tuple[str, str]:
-    """Return code and words for what is wrong with a certificate that was shown here."""
+    """Return code and words for a fault of a certificate shown here."""
     return _VERIFY.get(error.verify_code, _UNKNOWN)
 
 
 def alert(error: ssl.SSLError) -> tuple[str, str] | None:
-    """Return code and words for what the other side says of ours; None: it said nothing of it."""
+    """Return code and words for the other side's verdict on our certificate; None: it gave none."""
     said = error.reason or ""
     if "ALERT" not in said:
         return None
@@ -239,5 +239,5 @@ def no_connection(error: ssl.SSLError, kit: Credentials) -> Refused | SiteUnavai
 
 
 def reason(error: OSError) -> str:
-    """Return what the operating system says: a fixed text for a number, nothing of ours."""
+    """Return the operating system's text for an error number; nothing of ours."""
     return (error.strerror or type(error).__name__).lower()

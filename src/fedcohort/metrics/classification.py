@@ -80,7 +80,7 @@ def calibration_slope(y: Array, p: Array, weights: Array | None = None) -> Array
     on = _overlap(y > 0.5, f, table)
     if on.any():
         spread = float(f.std())
-        found[on] = _slopes(y, (f - f.mean()) / spread, table[on]) / spread
+        found[on] = _slope(y, (f - f.mean()) / spread, table[on]) / spread
     return found.reshape(w.shape[:-1])
 
 
@@ -98,7 +98,7 @@ def _overlap(y: Array, f: Array, w: Array) -> Array:
     return (low1 < high0) & (low0 < high1)
 
 
-def _slopes(y: Array, f: Array, w: Array) -> Array:
+def _slope(y: Array, f: Array, w: Array) -> Array:
     """Return the slope (B,) on standardised f (n,) by Newton's method, for weights w (B, n)."""
     share = _mean(y, w)
     theta = np.stack([logit(share), np.zeros(len(w))], axis=1)

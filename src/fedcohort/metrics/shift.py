@@ -34,7 +34,7 @@ from fedcohort.arrays import Array
 ENOUGH = 5.0
 
 
-class Apart(NamedTuple):
+class Divergence(NamedTuple):
     """How two sites differ in one table.
 
     Attributes
@@ -50,7 +50,7 @@ class Apart(NamedTuple):
     cells: int
 
 
-NONE = Apart(math.nan, math.nan, math.nan, 0)
+NONE = Divergence(math.nan, math.nan, math.nan, 0)
 
 
 def js_bits(a: ArrayLike, b: ArrayLike) -> float:
@@ -99,7 +99,7 @@ def together(a: Array, b: Array, hidden: Array, n: int, m: int) -> Array:
     return np.column_stack([shown, np.array([n, m]) - shown.sum(axis=1)])
 
 
-def apart(table: Array) -> Apart:
+def divergence(table: Array) -> Divergence:
     """Return eqs. (1) to (3) of the counts of two sites (2, k); `NONE` where one has none."""
     table = np.asarray(table, float)
     table = table[:, table.sum(axis=0) > 0]
@@ -110,10 +110,10 @@ def apart(table: Array) -> Apart:
     x2, df = chi_square(fit)
     p = float(chdtrc(df, x2)) if df else math.nan
     k = table.shape[1]
-    return Apart(js_bits(*table), by_chance(k, n, m), p, k)
+    return Divergence(js_bits(*table), by_chance(k, n, m), p, k)
 
 
-def apart_within(tables: Array) -> Apart:
+def divergence_within(tables: Array) -> Divergence:
     """Return eqs. (1) to (3) of two sites' tables (2, k, g), conditional on the cell.
 
     Cells in which either site has no rows are left out.
@@ -125,13 +125,13 @@ def apart_within(tables: Array) -> Apart:
         return NONE
     rows = tables[:, both].transpose(1, 0, 2)
     shares = (sizes[:, both] / sizes[:, both].sum(axis=1, keepdims=True)).mean(axis=0)
-    found = [apart(row) for row in rows]
+    found = [divergence(row) for row in rows]
     tested = [chi_square(joined(row)) for row in rows]
     df = sum(d for _, d in tested)
     p = float(chdtrc(df, sum(x for x, _ in tested))) if df else math.nan
     js = float(shares @ [one.js for one in found])
     chance = float(shares @ [one.expected for one in found])
-    return Apart(js, chance, p, int(both.sum()))
+    return Divergence(js, chance, p, int(both.sum()))
 
 
 def holm(p: ArrayLike) -> Array:

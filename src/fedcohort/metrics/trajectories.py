@@ -44,7 +44,7 @@ from fedcohort.protocol.message import message
 
 
 @message
-class Told:
+class Contribution:
     """A site's part in one round: ``sites`` () 1, or 0 where it takes no part, and w ().
 
     ``first`` (q,) w x; ``products`` (q, q) w x xᵀ; ``past`` (q, q) w s sᵀ, s the sum of its points
@@ -69,7 +69,7 @@ class Told:
         return ""
 
     @classmethod
-    def of(cls, point: Array, total: Array, weight: float) -> Told:
+    def of(cls, point: Array, total: Array, weight: float) -> Contribution:
         """Return the part of a site at x (q,), with s (q,) and w."""
         return cls(
             np.array(1.0),
@@ -80,7 +80,7 @@ class Told:
         )
 
     @classmethod
-    def nothing(cls, q: int) -> Told:
+    def nothing(cls, q: int) -> Contribution:
         """Return the part of a site that takes none."""
         none = np.zeros((q, q))
         return cls(np.array(0.0), np.array(0.0), np.zeros(q), none, none)
@@ -127,7 +127,7 @@ class Trajectories:
     products: Array | float = 0.0
     past: Array | float = 0.0
 
-    def add(self, told: Told) -> bool:
+    def add(self, told: Contribution) -> bool:
         """Add a round; return False, and add nothing, where other sites took part than before."""
         sites, weight = float(told.sites), float(told.weight)
         if self.means and not (sites == self.sites and math.isclose(weight, self.weight)):

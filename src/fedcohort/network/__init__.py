@@ -1,10 +1,9 @@
-"""Real networks of hospitals: who is who, what a site allows, and the services at both ends.
+"""Networks of hospitals: kits, each site's policy, and the services of node and coordinator.
 
-A party has a *kit*: its certificate, its key, and where the coordinator is. A study goes to the
-sites as signed text, never as code; each site's policy or data steward accepts or refuses it; then
-the coordinator's calls reach the site's rows through `runtime.site.site_end`, sealed from end to
-end, so that no engine in between has to be trusted. Engines (NVIDIA FLARE, Flower) carry bytes, and
-live in `fedcohort.engines`.
+A party has a *kit*: its certificate, its key and the coordinator's address. A study reaches the
+sites as signed text, never as code; each site's policy or data steward accepts or refuses it.
+Calls to a site are sealed end to end (`runtime.site.site_end`): engines (`fedcohort.engines`) carry
+bytes and need no trust.
 """
 
 from importlib.util import find_spec

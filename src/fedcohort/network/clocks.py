@@ -1,12 +1,11 @@
-"""How far two parties' clocks are apart, by one question and its answer.
+"""Clock offset between two parties, from one question and its answer (Cristian, 1989).
 
-Who asks notes its clock w when it sends, and with a clock that nobody sets the time d until the
-answer, which holds the other's clock t. The other wrote t between w and w + d, so that
+The asker reads its clock w on sending and measures the time d until the answer with a monotonic
+clock. The answer holds the other's clock t, read between w and w + d:
 
-    offset = w + d/2 − t,   wrong by at most d/2
+    offset = w + d/2 − t,   error at most d/2
 
-(Cristian, 1989). A positive offset says that the asker's clock is ahead. It is nobody's verdict on
-which of the two is right.
+A positive offset: the asker's clock is ahead. Neither clock is taken for the right one.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ class Offset:
 
     @property
     def wrong(self) -> bool:
-        """Whether the two are farther apart than is allowed, whatever the way took."""
+        """Whether the offset exceeds the limit whatever the error of measurement."""
         return abs(self.seconds) - self.bound > ALLOWED
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """Say it: "3 h 0 min ahead of"."""
         return f"{spell(abs(self.seconds))} {'ahead of' if self.seconds > 0 else 'behind'}"
 
 
-def asked(ask: Callable[[], object], wall: Callable[[], float] = time.time) -> Offset | None:
-    """Ask for another party's clock; return how far this one is ahead of it.
+def measured(ask: Callable[[], object], wall: Callable[[], float] = time.time) -> Offset | None:
+    """Return how far this clock is ahead of another party's.
 
     Parameters
     ----------
@@ -60,7 +59,7 @@ def number(value: object) -> float | None:
     return float(value) if abs(value) <= _MOST else None  # no NaN either, nor a huge integer
 
 
-def told(values: Any) -> Offset | None:
+def received(values: Any) -> Offset | None:
     """Return the offset that a peer tells as [seconds, bound]; None for anything else."""
     if not isinstance(values, list) or len(values) != 2:  # pyright: ignore[reportUnknownArgumentType]
         return None

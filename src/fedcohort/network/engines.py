@@ -1,7 +1,6 @@
-"""The engine of a kit, by its name: what carries a network's bytes.
+"""The engine of a kit, by name: the transport of a network's bytes.
 
-No engine is imported before a kit asks for it, and none is needed by those who run studies on one
-computer.
+An engine is imported only when a kit asks for it. Studies on one computer need none.
 """
 
 from __future__ import annotations
@@ -72,9 +71,8 @@ def hub(kit: Kit, on_request: Answering, listen: str | None = None) -> Hub:
 
     Parameters
     ----------
-    on_request : answers what sites and people ask the coordinator.
-    listen : host or address of this computer to listen on, where the kit's address is another's,
-        such as that of a router in front of it.
+    on_request : answers requests of sites and people.
+    listen : local host or address to listen on, if it is not the kit's (as behind a router).
     """
     return _adapter(kit.engine).Hub(kit, on_request, log, listen=listen)
 
@@ -94,23 +92,23 @@ def spoke(kit: Kit, answer: Callable[[Peer, bytes], bytes] | None = None) -> Spo
 
 
 def preflight(kit: Kit, timeout: float = 5.0, *, dates: bool = True) -> str | None:
-    """Try once to reach the coordinator; return why that may succeed later, or None.
+    """Try to reach the coordinator once; return why a later try may succeed, None if this one did.
 
     Parameters
     ----------
-    dates : whether the coordinator's certificate must be good by this computer's clock; see
+    dates : check the dates of the coordinator's certificate by this clock; see
         `engines.tls.context`.
 
     Raises
     ------
-    Refused : it will not succeed later: a certificate is expired, or of another network.
+    Refused : a later try fails too: the certificate is expired, or of another network.
     """
     try_ = getattr(_adapter(kit.engine), "preflight", None)
     return None if try_ is None else try_(kit, timeout, dates=dates)
 
 
 def check_installed(engine: str) -> None:
-    """See that an engine can be used here.
+    """Check that an engine can be used here.
 
     Raises
     ------

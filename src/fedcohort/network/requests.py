@@ -1,8 +1,7 @@
-"""What a lead, a site and the coordinator say to each other besides calls, as bytes.
+"""Messages between lead, site and coordinator other than calls, as bytes.
 
-A message is a record of `protocol.wire`: named arrays and a `meta` whose `kind` says what it is.
-An error crosses as its class and its text; only errors of this package do, which are made of
-names and rules.
+A message is a record of `protocol.wire`: named arrays and a `meta` with a `kind`. Only errors of
+this package are sent, as class and text; they hold names and rules.
 """
 
 from __future__ import annotations
@@ -120,10 +119,11 @@ def answer(body: bytes) -> Body:
 
 
 def standing(body: bytes | Silence) -> Standing | None:
-    """Return where a site stands with a study, from its answer to an offer; None if silent.
+    """Return a site's state, from its answer to an offer; None if it is silent.
 
-    A channel that is refused, a disk that is full or a state that was restored decides nothing: the
-    reason is shown, and the site is asked again.
+    A refused channel, a full disk or a restored state decides nothing: the reason is shown and the
+    site
+    is asked again.
     """
     if isinstance(body, Refusal) and body.code not in OF_CHANNEL:
         return Standing("refused", printable(body.text))
@@ -140,7 +140,7 @@ def standing(body: bytes | Silence) -> Standing | None:
 
 
 def passes(body: bytes) -> bool:
-    """Return whether an answer is that of a site whose people have to act before it can answer."""
+    """Return whether an answer says that people at the site must act before it can answer."""
     return head(body).get("reason") in PASSING
 
 

@@ -1,9 +1,9 @@
-"""A long-lived process of a kit: one at a time, findable, and ended by its own id alone.
+"""A long-running process of a kit: one per kit, listed, and ended by its own process id.
 
-A coordinator or a node runs in the foreground as an ordinary user. While it runs it holds a lock
-on `KIT/state/lock` and keeps a note of itself in `KIT/state/service.json`: its process id, when
-that process began (a number that is used again belongs to a process that began at another time),
-and what it would say of itself. `status` reads the note, `stop` sends SIGTERM to that very process.
+A coordinator or node runs in the foreground as an ordinary user. It holds the lock
+`KIT/state/lock` and writes `KIT/state/service.json`: process id, start time of the process (which
+tells it from a later process with the same id) and its facts. `status` reads the note; `stop` sends
+SIGTERM to that process.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ def _boot() -> str:
 
 @dataclass(frozen=True)
 class Note:
-    """What a service says of itself.
+    """A service's note about itself.
 
     Attributes
     ----------
-    pid, began : its process, and when that began.
+    pid, began : process id and start time.
     since : Unix time at which the service was ready.
-    facts : what else it tells: who is connected, the study under way, the last error.
-    age : seconds since the note was written, by its process: a file server's clock may differ.
+    facts : connected parties, current study, last error.
+    age : seconds since the process wrote the note; a file server's clock may differ.
     """
 
     pid: int
@@ -255,10 +255,9 @@ class Service:
 
 
 def _remember_temporary() -> None:
-    """Choose the folder of temporary files while one can be written.
+    """Choose the folder of temporary files now.
 
-    PyTorch asks for it in the middle of loading a part of itself, and what a failure there leaves
-    half loaded fails in other ways for as long as the process lives.
+    PyTorch asks for it while it loads one of its parts; a failure then leaves a half-loaded module.
 
     Raises
     ------

@@ -1,13 +1,12 @@
-"""A signed study: what a lead asks the sites to do, and the proof of who asked.
+"""A signed study: what a lead asks of the sites, with proof of the lead.
 
-An offer is canonical JSON (keys sorted, no spaces) of seven texts: the study's `terms` as they are,
-their SHA-256 (`hash`, by which a steward approves them), the network, the lead, the lead's
-fedcohort version, the lead's certificate, and the signature (ECDSA P-256, SHA-256, in hex) over a
-purpose and the canonical JSON of the other six. It is data: nothing of it is ever executed.
+An offer is canonical JSON (sorted keys, no spaces) of seven texts: the study's `terms`, their
+SHA-256 (`hash`, which a steward approves), the network, the lead, the lead's fedcohort version, the
+lead's certificate, and the signature (ECDSA P-256, SHA-256, hex) over a purpose and the canonical
+JSON of the other six. Nothing of it is executed.
 
-Refused: "malformed" or "oversized" bytes; "edited", where a text is not the one that was
-signed; "network"; "version", where the first two numbers differ; and a lead's certificate, with the
-codes of `secure.trust`.
+Refused: "malformed" or "oversized" bytes; "edited" (a text is not the signed one); "network";
+"version" (the first two numbers differ); the lead's certificate, with a code of `secure.trust`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any, cast
 
 from fedcohort import version as here
 from fedcohort.network.kits.kit import Kit
-from fedcohort.network.steward.desk import is_hash
+from fedcohort.network.steward.study_store import is_hash
 from fedcohort.protocol.errors import Refused
 from fedcohort.secure.certificates import Certificate, is_name
 from fedcohort.secure.channel import VERSION, compatible, read_json
@@ -42,8 +41,8 @@ class Offer:
     Attributes
     ----------
     terms : canonical text of the study (`study.file.terms.Terms.to_json`).
-    hash : SHA-256 of `terms`, in hex; the same as `Terms.hash`.
-    network, lead : for which network it was signed, and by whom.
+    hash : SHA-256 of `terms`, in hex (`Terms.hash`).
+    network, lead : the network it was signed for, and the signer.
     version : the lead's fedcohort.
     certificate : the lead's, in PEM form.
     signature : in hex.
@@ -59,11 +58,11 @@ class Offer:
 
     @classmethod
     def from_bytes(cls, blob: bytes) -> Offer:
-        """Read an offer. Who made it is not proven before `verify`.
+        """Read an offer; `verify` checks who made it.
 
         Raises
         ------
-        Refused : "malformed", "oversized", or "edited" where `hash` is not that of `terms`.
+        Refused : "malformed", "oversized", or "edited" (`hash` is not that of `terms`).
         """
         if len(blob) > LONGEST:
             raise Refused("oversized", f"an offer of {len(blob)} bytes; {LONGEST} are allowed.")

@@ -55,7 +55,7 @@ def nearest(x: Array, centroids: Array) -> Array:
     return found
 
 
-def apart(x: Array, centroids: Array) -> Array:
+def squared_distances(x: Array, centroids: Array) -> Array:
     """Return the squared distance of each row of x (n, d) to each centroid (k, d): (n, k)."""
     return np.stack([((x - c) ** 2).sum(axis=1) for c in centroids], axis=1)
 
@@ -126,7 +126,7 @@ def weighted_kmeans(
             before, at = at, np.where(mass[:, None] > 0, means, at)
             if np.array_equal(at, before):
                 break
-        value = float(weights @ apart(points, at).min(axis=1))
+        value = float(weights @ squared_distances(points, at).min(axis=1))
         if value < least:
             best, least = at, value
     return best, least
@@ -157,7 +157,7 @@ def max_min(centroids: Array, sizes: Array, k: int, rng: np.random.Generator) ->
     _enough(len(centroids), k)
     chosen = [int(rng.integers(len(centroids)))]
     while len(chosen) < k:
-        far = apart(centroids, centroids[chosen]).min(axis=1)
+        far = squared_distances(centroids, centroids[chosen]).min(axis=1)
         far[chosen] = -1.0
         chosen.append(int(far.argmax()))
     return centroids[chosen]

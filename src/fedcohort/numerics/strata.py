@@ -25,7 +25,7 @@ def starts(sizes: Array) -> Array:
     return np.cumsum(sizes) - sizes
 
 
-def apart(values: Array, sizes: Array) -> list[Array]:
+def by_stratum(values: Array, sizes: Array) -> list[Array]:
     """Return each stratum's values, from those of all in a row."""
     return np.split(values, np.cumsum(sizes)[:-1])
 
@@ -34,7 +34,7 @@ def running(values: Array, sizes: Array | None) -> Array:
     """Return cumulative sums within each stratum; of one where there are no sizes (K,)."""
     if sizes is None or len(sizes) == 1:
         return np.cumsum(values, axis=0)
-    return np.concatenate([np.cumsum(v, axis=0) for v in apart(values, sizes)])
+    return np.concatenate([np.cumsum(v, axis=0) for v in by_stratum(values, sizes)])
 
 
 class Laid(NamedTuple):
@@ -83,7 +83,7 @@ def laid(
     n = len(time)
     enter = None if entry is None else np.zeros(n, np.int64)
     slot, dies = np.full(n, -1), np.zeros(n, bool)
-    for k, own in enumerate(apart(times, sizes)):
+    for k, own in enumerate(by_stratum(times, sizes)):
         at = rows_of(stratum, k)
         since = None if entry is None else entry[at]
         first, slot[at], dies[at] = spans(time[at], event[at], own, since, together=together)

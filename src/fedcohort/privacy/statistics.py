@@ -72,7 +72,7 @@ def moments(values: Array, lower: Array, upper: Array) -> Statistic:
     return Statistic(value, 1.0 + 2 * middle.size, math.sqrt(1 + 2 * middle.size))
 
 
-def crossed(rows: Array, norm: float) -> Statistic:
+def cross_products(rows: Array, norm: float) -> Statistic:
     """Return the upper triangle of Σ aaᵀ over rows a cut to a norm, eq. (1).
 
     What is off the diagonal is multiplied by √2, so that the L2 norm of a row's part is that of aaᵀ

@@ -57,11 +57,11 @@ def leading(run: Run) -> Arm | None:
             sign * mean(own) if own else -math.inf,
         )
 
-    arms = [a for a in run.together if any(told(run, a, c) for c in run.scenarios)]
+    arms = [a for a in run.together if any(gave_groups(run, a, c) for c in run.scenarios)]
     return max(arms, key=rank, default=None)
 
 
-def told(run: Run, arm: Arm, scenario: str) -> bool:
+def gave_groups(run: Run, arm: Arm, scenario: str) -> bool:
     """Return whether an arm gave groups in a setting; of a single one, most metrics say nothing."""
     known = any(run.summary(arm.name, scenario, m) is not None for m in run.metrics)
     return known or groups(run, arm, scenario) > 0
@@ -78,7 +78,7 @@ def groups(run: Run, arm: Arm, scenario: str) -> int:
 
 def answer(run: Run, arm: Arm) -> str:
     """Return the headline: how many groups, whether pooled data give them, whether they differ."""
-    shown = [c for c in run.scenarios if told(run, arm, c)]
+    shown = [c for c in run.scenarios if gave_groups(run, arm, c)]
     said = [_found(run, arm, shown), _same(run, arm, shown)]
     if run.mapping("outcome").get("kind") == "survival":
         said.append(_survival(run, arm, shown))
@@ -187,7 +187,7 @@ def span(values: Sequence[float], digits: int) -> str:
 
 def sentence(run: Run, arm: Arm, scenario: str) -> str:
     """Return what was found in one setting, with its numbers."""
-    if not told(run, arm, scenario):
+    if not gave_groups(run, arm, scenario):
         why = "; ".join(r.rstrip(".") for r in run.failures(arm.name, scenario))
         return f"failed: {why}." if why else "no value."
     known = run.known()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from fedcohort.report import courses, words
+from fedcohort.report import history, words
 from fedcohort.report.cluster_verdict import span
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.share import Mean
@@ -159,7 +159,7 @@ def heads(arms: Sequence[Arm]) -> list[Arm]:
     return [a for a in arms if choose.get(family(a), a) is a]
 
 
-def apart(run: Run, arms: Sequence[Arm]) -> list[Arm]:
+def without_alike(run: Run, arms: Sequence[Arm]) -> list[Arm]:
     """Return arms without those that a head of their family stands for, of a study of latents."""
     return heads(arms) if run.task == "latent" else list(arms)
 
@@ -167,5 +167,5 @@ def apart(run: Run, arms: Sequence[Arm]) -> list[Arm]:
 def dimensions_of(run: Run, arm: Arm, scenario: str) -> int | None:
     """Return how many dimensions an arm had; of one that chose, those of the first repeat."""
     q = number(arm.settings.get("q"))
-    q = courses.taken(run).get((arm.name, scenario), q) if q != q else q
+    q = history.final_values(run).get((arm.name, scenario), q) if q != q else q
     return int(q) if q == q else None

@@ -67,7 +67,7 @@ def leading(run: Run) -> Arm | None:
         return len(found), mean(real) if real else -math.inf, level
 
     arms = [a for a in run.together if any(run.summary(a.name, c) for c in run.scenarios)]
-    return max(latent_verdict.apart(run, arms), key=rank, default=None)
+    return max(latent_verdict.without_alike(run, arms), key=rank, default=None)
 
 
 def answer(run: Run) -> str:

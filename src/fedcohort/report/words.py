@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedcohort.report.known import METRICS as METRICS
-from fedcohort.report.known import Metric as Metric
-from fedcohort.report.known import metric as metric
+from fedcohort.report.metric_texts import METRICS as METRICS
+from fedcohort.report.metric_texts import Metric as Metric
+from fedcohort.report.metric_texts import metric as metric
 
 MISSING = "–"
 #: Why a site of a network is not among those compared, if it does not lack patients.

@@ -1,1 +1,1 @@
-"""Runtimes: what carries a coordinator's calls to its sites. None knows an algorithm."""
+"""Runtimes: transports of a coordinator's calls to its sites. None knows an algorithm."""

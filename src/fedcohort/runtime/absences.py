@@ -1,17 +1,16 @@
-"""Sites that are away for some rounds, and return: drawn, for studies of how much it costs.
+"""Simulated absences of sites, for studies of their cost.
 
-Each site is a chain of two states, with the round as its clock. In the long run it is away for a
-share a of rounds, and for L rounds at a time on average:
+Each site is a two-state chain over rounds. In the long run it is away for a share a of the rounds,
+for L rounds at a time on average:
 
     P(returns) = 1/L        P(leaves) = a / ((1 − a) L)                                     (1)
 
-With L = 1/(1 − a) rounds are independent of each other. All sites are there for what a fit does
-before its first round, and in the first round; who is away misses every call of a round. Where
-fewer than the quorum, or than a masked sum needs, would be there, some of those away are, by lot.
-A call that waits for its sites (`Federation.awaiting`) lets rounds go by until they are back, and
-so does one of some sites alone, such as a model's user, until their quorum is.
+With L = 1/(1 − a) rounds are independent. All sites are present before and in the first round; an
+absent site misses every call of a round. If fewer than the quorum, or than a masked sum needs,
+would be present, absent sites drawn by lot are present. A call that waits
+(`Federation.awaiting`), or a call of some sites alone, lets rounds pass until its quorum is back.
 
-Nothing is revealed; it is a model of sites in this process.
+Revealed: nothing; it is a model of sites in this process.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ WAIT = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Availability:
-    """How often sites are away.
+    """Frequency of absences.
 
     Attributes
     ----------
     away : a of eq. (1), from 0 to below 1.
-    rounds : L of eq. (1), at least 1 and a/(1 − a); None: each round is drawn by itself.
+    rounds : L of eq. (1), at least 1 and a/(1 − a); None: independent rounds.
     always : sites that are never away.
-    wait : the most rounds that a call waits until its sites are back.
+    wait : largest number of rounds that a call waits for its sites.
     """
 
     away: float
@@ -69,21 +68,21 @@ class Availability:
 
     @property
     def least_length(self) -> float:
-        """The least L that there is: a site leaves at the end of each stay of one round."""
+        """The smallest possible L: a site leaves after each stay of one round."""
         return max(1.0, self.away / (1.0 - self.away))
 
     def among(self, sites: Collection[str]) -> Availability:
-        """Return the same of some of the sites, such as all but one that tuning leaves out."""
+        """Return the same law for some of the sites, such as all but one that tuning leaves out."""
         return replace(self, always=tuple(s for s in self.always if s in sites))
 
     def of(self, sites: Sequence[str], quorum: float, seed: int, fewest: int = 1) -> Absences:
-        """Return when each of some sites is away in a fit.
+        """Return the absences of some sites in one fit.
 
-        fewest : sites that must be there whatever the quorum, as a masked sum needs.
+        fewest : sites that must be present whatever the quorum, as a masked sum needs.
 
         Raises
         ------
-        SettingError : no such site as one that is always there.
+        SettingError : a site that is always present is unknown.
         """
         if unknown := sorted({*self.always} - {*sites}):
             raise SettingError(
@@ -95,12 +94,12 @@ class Availability:
 
 @dataclass
 class Absences:
-    """Which sites are away in which rounds of one fit; the same in each process that asks.
+    """Absent sites by round of one fit; every process draws the same.
 
     Attributes
     ----------
-    law : how often. sites : all of them.
-    least : sites that are there in every round.
+    law : their frequency. sites : all of them.
+    least : number of sites present in every round.
     seed : of the fit.
     """
 
@@ -122,9 +121,9 @@ class Absences:
         return site in self.away(call.round + call.waited)
 
     def wait(self, call: Call, to: Collection[str]) -> int:
-        """Return after how many rounds as many of some sites are there as a call awaits.
+        """Return the number of rounds until enough of some sites are present for a call.
 
-        It is the most that is waited where they are not.
+        If they are not back in time, it is the largest wait.
         """
         now = call.round + call.waited
         for more in range(self.law.wait):

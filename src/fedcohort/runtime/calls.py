@@ -1,4 +1,4 @@
-"""A call and its answer as bytes: the same on every engine, and read as strictly at both ends.
+"""A call and its answer as bytes: the same on every engine, read strictly at both ends.
 
     request   arrays of the arguments;  meta {"kind": "call", "run", "session", "history", "call",
               "base", "step", "verb", "view": {"kind", "mark"[, "spec"]} or null, "tree", "round"
@@ -6,12 +6,11 @@
     reply     arrays of the reply;      meta {"kind": "reply", "history", "call"}
     refusal   no array;                 meta {"kind": "error", "code", "text"[, "reason"]}
 
-`run` and `session` name one federation of one study; `history` is drawn anew wherever a run starts
-from the beginning, so that nothing of an earlier attempt is taken for this one's. `base` is the
-last call whose state counts at this site, or null. A reply names the history and the call that it
-is for, and is taken for no other. A sum tells how many sites are `asked`; `masked` says how the
-reply joins a masked sum, and has a reply of its own form (`masked.calls`). Of a refusal,
-`code` is the name of an error class.
+`run` and `session` name one federation of one study. `history` is drawn anew when a run starts from
+the beginning, which separates it from earlier attempts. `base` is the last call whose state counts
+at this site, or null. A reply names its history and call. Of a sum, `asked` is the number of sites,
+and `masked` tells how the reply joins a masked sum, whose reply has its own form (`masked.calls`).
+A refusal's `code` is the name of an error class.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _KEYS = {
 
 @dataclass(frozen=True)
 class Seen:
-    """The view of a request: its kind, its mark, and its text where that is sent."""
+    """The view of a request: its kind, its mark, and its text if sent."""
 
     kind: str
     mark: str
@@ -101,7 +100,7 @@ class Request:
 
         Raises
         ------
-        Malformed : anything but a request.
+        Malformed : not a request.
         """
         arrays, meta = decode(body, most, own=False)
         if set(meta) - {"asked", "masked"} != _KEYS or meta["kind"] != "call":
@@ -129,9 +128,9 @@ class Request:
         )  # fmt: skip
 
     def digest(self) -> bytes:
-        """Return 16 bytes by which a repeated request is known.
+        """Return 16 bytes that identify a repeated request.
 
-        Two requests have the same where a site's answer must be the same.
+        Equal digests: the site's answer must be the same.
         """
         mark = None if self.view is None else self.view.mark
         shapes = [(a.dtype.str, a.shape) for a in self.parcel.arrays]
@@ -181,14 +180,14 @@ def refusal_bytes(code: str, text: str, reason: str | None = None) -> bytes:
 def read_reply(
     body: bytes, site: str, history: str, call: Call, most: int
 ) -> dict[str, Array] | None:
-    """Return the arrays that a site answered to a call; None: it lacks the view's text.
+    """Return a site's answer to a call; None: it lacks the view's text.
 
-    Whether they are fit to be used is for `protocol.updates` to say.
+    `protocol.updates` checks whether the arrays are usable.
 
     Raises
     ------
-    ReplyRejected : bytes that are no answer to this call.
-    FedcohortError : the site refused; of the class that the refusal names.
+    ReplyRejected : bytes that do not answer this call.
+    FedcohortError : the site's refusal, in the class that it names.
     """
     try:
         arrays, meta = decode(body, most)
@@ -209,7 +208,7 @@ def read_reply(
 
 
 def refusal_of(meta: dict[str, Any], arrays: Mapping[str, Array]) -> FedcohortError | str | None:
-    """Return the error that a refusal names, `NO_VIEW`, or None for what is no refusal."""
+    """Return a refusal's error, or `NO_VIEW`; None for bytes that are no refusal."""
     code, text, reason = (meta.get(k) for k in ("code", "text", "reason"))
     short = type(code) is str and type(text) is str and len(code) <= NAME and len(text) <= TEXT
     if arrays or not short or not {"kind", "code", "text"} <= set(meta) <= {
@@ -256,11 +255,11 @@ class Requests:
             self.mark = _mark_of(self._kind, self._spec)
 
     def to(self, site: str, *, told: bool, part: Mapping[str, Any] | None = None) -> bytes:
-        """Return the request to one site, which was told the view's text or not.
+        """Return the request to one site, with or without the view's text.
 
         Parameters
         ----------
-        part : how its reply joins a masked sum; such requests differ from site to site.
+        part : how its reply joins a masked sum; these requests differ by site.
 
         Raises
         ------

@@ -1,11 +1,10 @@
 """The coordinator's half of every runtime: verbs, views, quorum, ledger, journal, history.
 
-A runtime supplies a `Transport`, which carries one call to a set of sites; everything that must
-be the same on all runtimes is here, once.
+A runtime supplies a `Transport`, which carries one call to a set of sites.
 
-A sum over three or more sites is exact (`secure.arithmetic.ring`), so that it is the same bits in
-any order, on any runtime, masked or not. Over fewer, which hide nobody, and where a study switches
-it off, it is one of floats.
+A sum over three or more sites is exact (`secure.arithmetic.ring`): the same bits in any order, on
+any runtime, masked or not. A sum over fewer sites (which hides nobody), or with exact sums switched
+off, is one of floats.
 """
 
 from __future__ import annotations
@@ -47,13 +46,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Progress:
-    """What an observer of a run is told after each call.
+    """A call's outcome, for an observer of the run.
 
     Attributes
     ----------
-    missing : the sites that were asked and whose replies are not in the result.
-    up, down : bytes that the sites sent, and were sent, as the ledger counts them.
-    rejected : of the missing, those whose reply came and is not fit to be used, and why.
+    missing : sites that were asked and whose replies are not in the result.
+    up, down : bytes from and to the sites, as in the ledger.
+    rejected : of the missing, sites whose reply is unusable, and why.
     """
 
     call: int
@@ -71,20 +70,20 @@ class Progress:
 
 @dataclass
 class _Run:
-    """What all views of one run share.
+    """State shared by all views of one run.
 
     Attributes
     ----------
     known : what sites told of themselves before.
-    call, round, rounds : where the run is.
-    live : whether a site has been asked; until then, results come from the journal.
-    answered, refused : the sites in the latest result; those whose reply was not fit for it.
+    call, round, rounds : position of the run.
+    live : a site has been asked; until then, results come from the journal.
+    answered, refused : sites in the latest result; sites whose reply was unusable.
     kept : by site, the last call that left a state there.
-    waited : rounds that went by until sites were back.
-    failed : calls that ended as sites were away, for the journal if the program goes on after them.
-    missing : call and site, of each reply that a result lacks.
-    rejected : of those, why the reply that came was not fit to be used.
-    seen : by site, the spec of the view that was last sent to it.
+    waited : rounds spent waiting for sites.
+    failed : calls that ended because sites were away, for the journal if the program goes on.
+    missing : call and site of each reply that a result lacks.
+    rejected : of those, why a received reply was unusable.
+    seen : by site, the spec of the view last sent to it.
     """
 
     transport: Transport
@@ -115,11 +114,11 @@ class Coordinator:
     Parameters
     ----------
     transport : carries the calls.
-    quorum : fraction of the sites asked that must answer each call.
-    ledger : where each call is noted; a new one by default.
-    journal : where each result is kept for replay, if the run shall be resumable.
+    quorum : share of the asked sites that must answer each call.
+    ledger : records each call; a new one by default.
+    journal : keeps each result for replay, if the run is resumable.
     observer : called after each call, for progress displays.
-    secure : "false" for sums of floats; "true" refuses a sum that is not masked; "auto".
+    secure : "false": sums of floats; "true": refuse a sum that is not masked; "auto".
 
     Raises
     ------
@@ -165,17 +164,17 @@ class Coordinator:
 
     @property
     def missing(self) -> list[tuple[int, str]]:
-        """The number of each call whose result lacks a site that was asked, and that site."""
+        """Call and site of each reply that a result lacks."""
         return self._run.missing
 
     @property
     def rejected(self) -> Mapping[tuple[int, str], str]:
-        """Of `missing`, those whose reply came and was not fit to be used, and why."""
+        """Of `missing`, received replies that were unusable, and why."""
         return self._run.rejected
 
     @property
     def waited(self) -> int:
-        """How many rounds went by until sites were back; see `awaiting`."""
+        """Number of rounds spent waiting for sites; see `awaiting`."""
         return self._run.waited
 
     @property
@@ -233,14 +232,14 @@ class Coordinator:
         return other
 
     def accounted(self, account: Callable[[str], Spent | None]) -> None:
-        """Let the ledger say what each reply costs: `account` is told each call's step, in order.
+        """Record each reply's cost in the ledger: `account` gets each call's step, in order.
 
-        It is what the sites work out too, from the same approved study.
+        The sites compute the same from the approved study.
         """
         self._run.account = account
 
     def expecting(self, known: Known) -> None:
-        """Hold the counts in all sums to what sites told of themselves (`protocol.totals`)."""
+        """Check the counts in all sums against those that sites told (`protocol.totals`)."""
         self._run.known = known
 
     def rounds(self, n: int, *, first: int = 0) -> Iterator[int]:
@@ -353,7 +352,7 @@ class Coordinator:
         return entry
 
     def _miss(self, call: Call, away: Collection[str], began: float) -> None:
-        """Note a call that told nothing, as these sites are away: the program may go on."""
+        """Note a call that revealed nothing because these sites are away: the program may go on."""
         self._run.missing += [(call.number, s) for s in away]
         self._tell(call, [s for s in self._sites if s not in away], began)
 
@@ -395,7 +394,7 @@ class Coordinator:
         return Entry(tuple(present), replies, odd)
 
     def _check_whole(self, came: Collection[str], odd: Collection[str]) -> None:
-        """Refuse a result without a site, but those whose reply was not fit for it.
+        """Refuse a result that lacks a site, unless its reply was unusable.
 
         Raises
         ------
@@ -426,12 +425,12 @@ class Coordinator:
 
     @property
     def hides(self) -> bool:
-        """See `Federation`; in a simulation also where nobody masks, as nobody would look."""
+        """See `Federation`; true in a simulation without masks too, where nobody looks."""
         return self._exact
 
     @property
     def _exact(self) -> bool:
-        """Whether a sum is exact, by the number of sites that are asked alone."""
+        """Whether a sum is exact, by the number of asked sites alone."""
         return self._run.secure != "false" and len(self._sites) >= FEWEST
 
     def _masked(self, call: Call) -> bool:
@@ -439,7 +438,7 @@ class Coordinator:
 
         Raises
         ------
-        Refused : it must be, and there are too few sites, or this runtime cannot.
+        Refused : it must be, but there are too few sites or this runtime cannot.
         """
         masks = self._run.transport.masks
         if self._run.secure == "true" and not (self._exact and masks):
@@ -487,7 +486,7 @@ class Coordinator:
         return up, down
 
     def _mark(self, call: Call, weights: Mapping[str, float]) -> int:
-        """Return a checksum of everything that determines a call's result, besides the data."""
+        """Return a checksum of all that determines a call's result besides the data."""
         view = "" if call.view is None else call.view.spec
         text = f"{call.step.name} {call.verb} {self._sites} {sorted(weights.items())} {view}"
         text += self._run.secure
@@ -495,7 +494,7 @@ class Coordinator:
 
 
 def check_alike(step: Step[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Refuse what sites of a network would refuse: a sum of answers to different questions.
+    """Refuse, as sites of a network do, a sum of answers to different questions.
 
     Raises
     ------

@@ -1,11 +1,10 @@
-"""Replies that the coordinator sees, added exactly: the same bits as their masked sum.
+"""Exact sums of replies that the coordinator sees: the same bits as their masked sum.
 
-Each number is rounded to a whole number of units as `secure.arithmetic.ring` says, and those are
-added, so that neither the order of the sites nor the runtime changes a bit. Small replies are kept
-until all have come and are encoded at once, since a call's time goes into the number of array
-operations; large ones are added one by one, so that memory does not grow with the number of sites.
+Numbers are rounded to whole units (`secure.arithmetic.ring`) and added, so neither the order of the
+sites nor the runtime changes a bit. Small replies are encoded together once all have come (a call's
+time is its number of array operations); large ones are added one by one, to bound memory.
 
-Nothing more is revealed than by the replies.
+Revealed: nothing beyond the replies.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ class ExactTotal:
 
     Parameters
     ----------
-    n : how many sites were asked: a number may take 1/n of the range.
-    weighted : whether replies are multiplied by weights, under which integers become floats.
+    n : number of asked sites; a number may take 1/n of the range.
+    weighted : replies are multiplied by weights, which turns integers into floats.
     coarse : fields that hold parameters of a model.
     """
 
@@ -67,9 +66,10 @@ class ExactTotal:
         return ring.decode(self._total, self._layout)
 
     def _widened(self, words: Array, layout: Layout, n: int) -> Array:
-        """Bring the sum so far into one layout with a vector, and return that in it.
+        """Convert the sum so far into a layout with a vector; return the vector in it.
 
-        What is whole at one site and real at another is real; no number changes (`ring.convert`).
+        A field that is whole at one site and real at another is real; no number changes
+        (`ring.convert`).
         """
         assert self._layout is not None
         assert self._total is not None
@@ -99,7 +99,7 @@ class ExactTotal:
     def _together(
         self, few: list[tuple[str, Mapping[str, Array], float]]
     ) -> dict[str, Array] | None:
-        """Return the sum of small replies; None where one must be looked at by itself."""
+        """Return the sum of small replies; None if one must be checked by itself."""
         first = few[0][1]
         layout = Layout.of(first, weighted=self._weighted, coarse=self._coarse)
         for _, arrays, _ in few:
@@ -134,8 +134,9 @@ class ExactTotal:
 def _sum(x: Array, kind: str, n: int) -> Array | None:
     """Return the exact sum of numbers (k, m) → (m,), the very floats of `ring.decode`.
 
-    None: a number is beyond its range. Halves of words of |x| are added with x's sign, and then
-    what they carry, in as few words as hold the sum.
+    None: a number is beyond its range. Half words of |x| are added with x's sign, then their
+    carries,
+    in as few words as hold the sum.
     """
     rest = np.abs(x)
     form = ring.fewest(float(rest.max()), kind, n)

@@ -1,8 +1,8 @@
-"""Ctrl-C, which a terminal sends to every process of a group: the parent ends, workers are ended.
+"""Ctrl-C, which a terminal sends to every process: the parent ends, and ends its workers.
 
-Python raises `KeyboardInterrupt` wherever the main thread is. Inside a callback (of a weak
-reference, a finaliser, ctypes, a fork) the interpreter prints and drops it, and the program goes on
-as if nobody had asked it to end. `kept` raises it again.
+Python raises `KeyboardInterrupt` at any place in the main thread. In a callback (weak reference,
+finaliser, ctypes, fork) the interpreter prints and drops it, and the program goes on. `kept` raises
+it again.
 """
 
 from __future__ import annotations
@@ -52,10 +52,9 @@ class _Watch:
 
 @contextmanager
 def kept() -> Generator[None]:
-    """See that no interrupt of the main thread is lost within this block.
+    """Lose no interrupt of the main thread within this block.
 
-    A process that was started to ignore interrupts, as a shell starts jobs in the background,
-    ignores them.
+    A process that was started to ignore interrupts (a shell's background job) ignores them.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -80,7 +79,7 @@ def kept() -> Generator[None]:
 
 @contextmanager
 def later() -> Generator[None]:
-    """Let interrupts wait, and those of processes that are started meanwhile; see `ignored`."""
+    """Delay interrupts, also those of processes started meanwhile; see `ignored`."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -92,7 +91,7 @@ def later() -> Generator[None]:
 
 
 def ignored() -> None:
-    """Ignore interrupts in this process, a worker: whoever started it ends it."""
+    """Ignore interrupts in this worker process; its parent ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -1,12 +1,12 @@
-"""The coordinator's journal: every result that it got, in order, for replay.
+"""The coordinator's journal: every result, in order, for replay.
 
-To resume a run, the program starts again from the beginning and is fed the journal until it
-ends; from there on, sites are asked. So nothing in a program knows about checkpoints, and a run
-that was killed at any moment ends with the same arrays as one that was not.
+A resumed run starts the program again from the beginning and feeds it the journal to its end; then
+sites are asked. So programs know nothing of checkpoints, and a run killed at any moment ends with
+the same arrays as an uninterrupted one.
 
-A record is appended after each call. A kill can cut the last records, or one of them in two, whose
-checksum then fails: they are dropped, and their calls are asked again. A call that failed leaves no
-record; where a program went on after one, the gap in the numbers makes it fail again.
+A record is appended after each call. Records that a kill has cut fail their checksum and are
+dropped; their calls are asked again. A failed call leaves no record; if a program went on after it,
+the gap in the numbers makes it fail again.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Entry:
 
     Attributes
     ----------
-    sites : those whose replies are in it.
+    sites : whose replies are in it.
     replies : for `sum`, the total alone; for `gather`, one reply for each of `sites`.
-    rejected : by site, why its reply is not fit to be used.
-    masked : whether it is a sum of replies that nobody saw.
+    rejected : by site, why its reply is unusable.
+    masked : a sum of replies that nobody saw.
     """
 
     sites: tuple[str, ...]
@@ -55,13 +55,14 @@ class Journal:
 
     Parameters
     ----------
-    path : the file; what it holds already is replayed.
-    run : text that determines the run besides its program (study, seed, version, a checksum of
-        the data); a journal made under another text is refused.
+    path : the file; existing results are replayed.
+    run : text that determines the run besides its program (study, seed, version, checksum of the
+        data);
+        a journal of another text is refused.
 
     Raises
     ------
-    JournalMismatch : the file is of another run, or no journal; it is left as it was.
+    JournalMismatch : the file is of another run, or no journal; it stays unchanged.
     """
 
     def __init__(self, path: Path, run: str = ""):

@@ -1,4 +1,4 @@
-"""Run every site in this process: the reference that every other runtime must equal."""
+"""Runtime with every site in this process: the reference for every other runtime."""
 
 from __future__ import annotations
 
@@ -36,23 +36,24 @@ _Reply = dict[str, Array] | SiteUnavailable
 
 
 class LocalTransport:
-    """Calls the hosts one after the other, or several at once where a step takes long.
+    """Calls the hosts one after the other, or several at once if a step takes long.
 
-    The number of threads changes no bit of a result: replies are taken in the order of the sites,
-    and a site's state and its random numbers are its own.
-
-    The latest answer with a state of each site is remembered, and is given again when its call
-    is repeated: a retried call is never applied twice. So is the one before it: what an answer
-    that does not count left at its site is undone.
+    The number of threads changes no bit: replies are taken in the order of the sites, and each site
+    has
+    its own state and random numbers. The latest two answers with a state of each site are kept: a
+    repeated call gets the first again and is never applied twice; the second undoes an answer that
+    does
+    not count.
 
     Parameters
     ----------
     hosts : the sites.
-    store : where stateful answers are kept for resuming; None keeps them in memory alone.
-    absent : (call number, site) → whether the site does not answer, or when sites are away; for
-        studies of dropouts.
-    masks : whether sums are formed by the real protocol between these sites.
-    threads : the most sites that compute at once.
+    store : keeps stateful answers for resuming; None: in memory alone.
+    absent : (call number, site) → whether the site does not answer, or drawn absences; for studies
+        of
+        dropouts.
+    masks : form sums by the real protocol between these sites.
+    threads : largest number of sites that compute at once.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class LocalTransport:
         self._took[call.step.name] = slowest
 
     def wait(self, call: Call, to: Sequence[str]) -> int:
-        """See `Waiting`; only absences that were drawn end by waiting."""
+        """See `Waiting`; only drawn absences end by waiting."""
         return self._absent.wait(call, to) if isinstance(self._absent, Absences) else 0
 
     def host(self, site: str) -> Host:
@@ -115,9 +116,9 @@ class LocalTransport:
         return self._hosts[site]
 
     def _at_once(self, call: Call, to: Sequence[str]) -> Iterator[tuple[str, _Reply]]:
-        """Yield each site's reply in the order of `to`; as many sites compute as there are threads.
+        """Yield each site's reply in the order of `to`, with one thread per computing site.
 
-        At most `threads` replies wait to be read, so that memory does not grow with the sites.
+        At most `threads` replies wait to be read, which bounds memory.
         """
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads, "site", _one_thread_here)
@@ -165,7 +166,7 @@ class LocalTransport:
         return answer.reply
 
     def _undo(self, host: Host, due: int | None) -> None:
-        """Put a site into the state of call `due`, the last that counts; the latest does not."""
+        """Restore a site's state of call `due`, the last that counts, if the latest does not."""
         number, _ = self._latest.pop(host.name)
         base = self._base.pop(host.name, None)
         if due is not None and (base is None or base[0] != due):
@@ -219,7 +220,7 @@ def local(
 ) -> Coordinator:
     """Return a federation of sites in this process; see `Coordinator` and `LocalTransport`.
 
-    With `secure` "true" sums are masked; with "auto" they are exact: there is nobody to hide from.
+    With `secure` "true" sums are masked; with "auto" they are exact: nobody can look.
     """
     transport = LocalTransport(hosts, store, absent, masks=secure == "true", threads=threads)
     return Coordinator(
@@ -229,9 +230,9 @@ def local(
 
 @contextmanager
 def one_thread() -> Generator[None]:
-    """Compute on one thread, PyTorch too, whose oneMKL no other library knows of.
+    """Compute on one thread, including PyTorch's oneMKL, which no other library controls.
 
-    Matrix products on several threads round otherwise than on one.
+    Matrix products on several threads round differently.
     """
     torch: Any = sys.modules.get("torch")
     before = None if torch is None else torch.get_num_threads()

@@ -1,12 +1,12 @@
 """Sites on other machines: the coordinator's calls over any `Line`.
 
-All sites of a call are asked at once. A site that is silent is asked again until the call's time
-is over: a node that was restarted in time answers, from its store if it had answered before. Then
-it is missing for this call, and the quorum decides. Replies are taken in the order of the sites,
-whatever the order in which they come, so that sums are bit-equal to those of the local runtime.
+All sites of a call are asked at once. A silent site is asked again until the call's time is over: a
+node restarted in time answers, from its store if it answered before. Otherwise it is missing for
+this call, and the quorum decides. Replies are taken in the order of the sites, so sums are
+bit-equal to the local runtime's.
 
-Each request says which call's state counts at its site (`base`, see `calls`), so that a site whose
-reply came too late is in the next call as if it had never been asked.
+Each request names the call whose state counts at its site (`base`, see `calls`): a site whose reply
+came too late continues as if it had not been asked.
 """
 
 from __future__ import annotations
@@ -49,11 +49,10 @@ class RemoteTransport:
     line : to the sites.
     run, session : names of the study and of this federation in it.
     history : drawn anew for each run from the beginning; see `calls`.
-    timeout : seconds until a site that is silent counts as missing for a call.
-    cap : the most bytes of a request or a reply.
+    timeout : seconds after which a silent site counts as missing for a call.
+    cap : largest request or reply, in bytes.
     patience : seconds until a silent site is asked again, doubled each time.
-    masks : the sites' public signing keys, by which sums are masked (`masked.remote`); None: they
-        are not.
+    masks : the sites' public signing keys, for masked sums (`masked.remote`); None: no masks.
     """
 
     def __init__(
@@ -94,12 +93,12 @@ class RemoteTransport:
         return self._sums.total(call, to, weights)
 
     def held(self, call: Call, members: Sequence[str]) -> tuple[str, ...]:
-        """Return which members a call that reads a state is asked with one, by name; else ()."""
+        """Return the members that have a state, for a call that reads one; else ()."""
         reads = call.step.state is not None
         return tuple(sorted(s for s in members if s in self._kept)) if reads else ()
 
     def resume(self, call: Call, kept: Mapping[str, int]) -> None:
-        """See `Transport`; each request names the state that it builds on, and the site checks."""
+        """See `Transport`; each request names its base state, which the site checks."""
         self._kept = kept
 
     def ask(
@@ -117,7 +116,7 @@ class RemoteTransport:
                 yield first, found
 
     def _outcomes(self, call: Call, to: Sequence[str]) -> Iterator[tuple[str, Outcome]]:
-        """Yield what comes of asking each site for its own reply, as it comes."""
+        """Yield the outcome of each site's own request, as it comes."""
         requests = self.requests(call, len(to))
         return self.exchanged(
             {site: requests.to(site, told=self.tell(site, requests.mark)) for site in to},
@@ -137,13 +136,13 @@ class RemoteTransport:
         what: str,
         whole: Callable[[str], bytes] | None = None,
     ) -> Iterator[tuple[str, T | FedcohortError]]:
-        """Ask sites until each has answered or the time of a call is over; yield what comes of it.
+        """Ask sites until each has answered or the call's time is over; yield the outcomes.
 
         Parameters
         ----------
         due : by site, its request.
-        read : (site, reply) → what it says; None: the site lacks the text of the view.
-        what : is asked, for the line that says who did not answer.
+        read : (site, reply) → its content; None: the site lacks the text of the view.
+        what : name of the request, for the line about silent sites.
         whole : site → its request with that text.
         """
         end = time.monotonic() + self._timeout
@@ -187,7 +186,7 @@ class RemoteTransport:
             due, patience = again, 2 * patience
 
     def tell(self, site: str, mark: str) -> bool:
-        """Return whether a site was told the view of that mark, and note that it is now."""
+        """Return whether a site has the view of that mark, and note that it has it now."""
         told = self._told.setdefault(site, set())
         known = not mark or mark in told
         told.add(mark)
@@ -201,7 +200,7 @@ class RemoteTransport:
 def _read(
     site: str, reply: bytes, read: Callable[[str, bytes], T | None]
 ) -> T | FedcohortError | None:
-    """Return what a reply says, or the error that it says; None: it lacks the view's text."""
+    """Return a reply's content or its error; None: it lacks the view's text."""
     try:
         return read(site, reply)
     except ReplyRejected as error:
@@ -231,7 +230,7 @@ def remote(
 
     Parameters
     ----------
-    masks : the sites' public signing keys, by which sums are masked; None: they are not.
+    masks : the sites' public signing keys, for masked sums; None: no masks.
     """
     history = secrets.token_hex(16) if journal is None else journal.history()
     transport = RemoteTransport(

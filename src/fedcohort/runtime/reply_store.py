@@ -1,21 +1,20 @@
-"""What a node keeps between calls, on disk: the digest of a request that changed a state, the reply
-and the state, together.
+"""A node's store between calls: digest of a request that changed a state, its reply and the state.
 
-One SQLite file a node; each save is one transaction that is on the disk before the reply leaves, so
-that a kill or a power cut leaves the answer whole or not at all. Of one history (see `calls`) it
-keeps what may still be asked for:
+One SQLite file per node. Each save is one transaction, on disk before the reply leaves: a kill or
+power cut leaves an answer whole or absent. Of one history (see `calls`) it keeps what may still be
+asked for:
 
 * the state of `base`, the last call that the coordinator counts at this site;
-* what was answered since, which the coordinator may ask again, or may never count.
+* later answers, which the coordinator may ask again or may never count.
 
-A call of number m says that every earlier one but its base is decided and not counted: those are
-forgotten when m is kept. So a request that comes late, or twice, can undo nothing: it forgets only
-what is older than itself, and the base of any later call is at least as new.
+A call of number m implies that every earlier one but its base does not count: those are deleted
+when m is kept. A late or repeated request undoes nothing: it deletes only what is older than
+itself, and the base of any later call is at least as new.
 
-Beside it stands which masked sums were revealed, and among which sites: a line a call, that is on
-the disk before a share leaves, and stays until the session is over.
+It also records which masked sums were revealed, and among which sites: one line per call, on disk
+before a share leaves, until the session is over.
 
-Sites of one process keep theirs in a `StateStore`: one file a site, replaced atomically.
+Sites of one process use a `StateStore`: one file per site, replaced atomically.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ CREATE TABLE IF NOT EXISTS revealed (
 
 @dataclass(frozen=True)
 class Kept:
-    """One call that changed a site's state: what was asked, what was replied, what is remembered.
+    """One call that changed a site's state.
 
     Attributes
     ----------
@@ -75,8 +74,9 @@ class Answers:
 
     Parameters
     ----------
-    alone : no other connection is open to the file. Its index is then in no mapped file, for which
-        a full disk would kill the process.
+    alone : no other connection uses the file. Its index is then in no memory-mapped file, where a
+        full
+        disk would kill the process.
 
     Raises
     ------
@@ -155,7 +155,7 @@ class Answers:
                 raise
 
     def revealed(self, run: str, session: str, question: str) -> tuple[str, tuple[str, ...]] | None:
-        """Return on which terms a masked sum was revealed first, and the sites in it."""
+        """Return the terms of a masked sum's first revelation, and its sites."""
         rows = self._all(
             "SELECT terms, sites FROM revealed WHERE run = ? AND session = ? AND question = ?",
             (run, session, question),

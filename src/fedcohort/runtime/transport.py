@@ -1,6 +1,6 @@
-"""What carries the coordinator's calls to the sites: what a runtime supplies.
+"""Transport of the coordinator's calls to the sites: the interface that a runtime supplies.
 
-Nothing is revealed here; what each call tells is said where it is made (`coordinator`).
+Revealed: nothing here; see `coordinator` for each call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fedcohort.runtime.journal import Entry
 
 
 class Transport(Protocol):
-    """What carries one call to the sites."""
+    """Carries one call to the sites."""
 
     @property
     def sites(self) -> Sequence[str]:
@@ -34,29 +34,30 @@ class Transport(Protocol):
         ...
 
     def total(self, call: Call, to: Sequence[str], weights: Mapping[str, float]) -> Entry:
-        """Return the sum of masked replies, and the sites that are in it in the order of `to`.
+        """Return the sum of masked replies, and the sites in it in the order of `to`.
 
-        Where fewer than `call.least` would be in it, nothing is unmasked, and there is no sum.
+        With fewer than `call.least` sites nothing is unmasked, and there is no sum.
 
         Parameters
         ----------
-        weights : by site; 1 where there is none.
+        weights : by site; 1 if absent.
 
         Raises
         ------
-        QuorumLost : too few sites took part for a sum that hides each of them; nothing is known.
+        QuorumLost : too few sites for a sum that hides each of them; nothing is revealed.
         Refused : "secure": a site refuses to mask, or to reveal the sum.
         """
         ...
 
     def resume(self, call: Call, kept: Mapping[str, int]) -> None:
-        """Put every site into the state that it had before `call`, the first that is asked.
+        """Put every site into its state before `call`, the first that is asked.
 
         Parameters
         ----------
-        call : number 0 in a new run, where all sites begin without a state.
-        kept : by site, the number of the last call that left a state there and counts; from now
-            on the caller keeps it up to date.
+        call : number 0 in a new run, where no site has a state.
+        kept : by site, the number of the last call that left a state that counts; the caller keeps
+            it up to
+            date.
 
         Raises
         ------
@@ -70,5 +71,5 @@ class Waiting(Protocol):
     """A transport that knows for how long sites stay away."""
 
     def wait(self, call: Call, to: Sequence[str]) -> int:
-        """Let rounds go by until as many of `to` are there as `call` awaits; return how many."""
+        """Let rounds pass until enough of `to` are present for `call`; return how many passed."""
         ...

@@ -1,9 +1,8 @@
-"""The replies of one call that the coordinator sees: checked one by one, then added or listed.
+"""Checks of the replies of one call, which are then added or listed.
 
-What `protocol.updates` finds unfit is left out with its reason, and the site counts as missing for
-that call. A sum is formed for each form of reply (shapes and types), so that memory does not grow
-with the number of sites, and that of most sites is taken; only replies that say how far they move
-a model are kept until all have come.
+An unusable reply (`protocol.updates`) is left out with its reason; its site counts as missing for
+the call. Sums are formed per form of reply (shapes and types), which bounds memory, and the form of
+most sites counts. Only updates of a model are kept until all have come.
 """
 
 from __future__ import annotations
@@ -19,20 +18,21 @@ from fedcohort.runtime.exact import ExactTotal
 
 
 class Replies:
-    """What came of one call so far.
+    """The replies of one call so far.
 
     Parameters
     ----------
-    weights : by site, of a sum; 1 where there is none.
-    exact : over how many sites a sum is exact (`exact`); 0 for one of floats.
-    compare : whether updates are compared between sites (`updates.too_far`); an exact sum is the
-        same with masks as without, so that they are not compared there.
+    weights : by site, of a sum; 1 if absent.
+    exact : number of sites of an exact sum (`exact`); 0 for one of floats.
+    compare : compare updates between sites (`updates.too_far`); not for exact sums, which must
+        equal
+        masked ones.
 
     Attributes
     ----------
-    present : the sites whose replies count, in the order in which they came.
+    present : sites whose replies count, in order of arrival.
     missing : the others that were heard of.
-    rejected : by site, why its reply does not count, where one came.
+    rejected : by site, why its reply does not count.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Replies:
 
         Raises
         ------
-        ReplyRejected : the forms of the replies differ, and none is that of most sites.
+        ReplyRejected : the forms of the replies differ, and none has a majority.
         """
         call = self._call
         if self._sums:

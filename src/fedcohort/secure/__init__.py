@@ -1,8 +1,7 @@
-"""Sums over sites that tell the total and nothing else.
+"""Sums over sites that reveal the total alone.
 
-A site has a `Member`, the coordinator a `Gathering` for each epoch and a `Summing` for each call;
-what passes between them are the messages of `messages`. Among three sites in one process, every
-stage in one call:
+A site has a `Member`; the coordinator has a `Gathering` for each epoch and a `Summing` for each
+call; `messages` pass between them. Three sites in one process, every stage in one call:
 
     names = ("north", "south", "west")
     identities = {name: Identity.new() for name in names}
@@ -16,7 +15,7 @@ stage in one call:
     total, _ = masked_sum(members, epoch, vectors, layout, digest("step", "arguments"))
     decode(total, layout)                                       # {"x_sum": array([4.5, -6.0])}
 
-Without masks the same bits: `add` the vectors, and `decode`.
+Without masks the bits are the same: `add` the vectors, and `decode`.
 """
 
 from fedcohort.secure.arithmetic import ring

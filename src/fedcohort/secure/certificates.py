@@ -1,10 +1,9 @@
-"""Certificates of a network: one authority, one certificate a party, X.509 v3 (RFC 5280).
+"""Certificates of a network: one authority, one certificate per party, X.509 v3 (RFC 5280).
 
-Keys are on P-256, signatures ECDSA with SHA-256. The authority's certificate has the network's
-name; a party's has its own name as CN, its organisation as O and its role as `unstructuredName`,
-which is how NVIDIA FLARE lays them out, so that the same file serves an engine's TLS and our own
-channel. The coordinator's also names the hosts at which it is reached. A certificate is good from a
-day before it was made, so that clocks that differ by minutes or hours do no harm.
+Keys on P-256, signatures ECDSA with SHA-256. The authority's certificate has the network's name; a
+party's has its name as CN, its organisation as O and its role as `unstructuredName` (NVIDIA FLARE's
+layout, so that one file serves an engine's TLS and our channel). The coordinator's also names its
+hosts. A certificate is valid from one day before it was made, to tolerate wrong clocks.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class Certificate:
 
         Raises
         ------
-        Refused : "untrusted", where it is none.
+        Refused : "untrusted", if it is none.
         """
         raw = _load(text)
         try:
@@ -104,7 +103,7 @@ class Certificate:
         )
 
     def issued(self, text: str | bytes) -> bool:
-        """Return whether this authority's key signed a certificate, and not another authority's."""
+        """Return whether this authority's key signed a certificate."""
         root, raw = _load(self.text), _load(text)
         try:
             raw.verify_directly_issued_by(root)
@@ -284,7 +283,7 @@ def _load(text: str | bytes) -> x509.Certificate:
 
 
 def _attribute(name: x509.Name, oid: x509.ObjectIdentifier) -> str:
-    """Return the single attribute of this kind; an empty text where there is none, or several."""
+    """Return the only attribute of this kind; "" if there is none, or several."""
     found = name.get_attributes_for_oid(oid)
     return str(found[0].value) if len(found) == 1 else ""
 

@@ -1,8 +1,8 @@
-"""What the keys, masks and signatures of masked sums are bound to: a context, and identities.
+"""The context that binds keys, masks and signatures of masked sums; sites' identities.
 
-A digest is SHA-256 of the one JSON text of its parts, so that all sites and the coordinator find
-the same. A site's identity is an Ed25519 key (RFC 8032), whose public half all sites pin: it is in
-every kit, under the network's signature. The private half leaves no site.
+A digest is SHA-256 of the canonical JSON of its parts, equal at all sites and the coordinator. A
+site's identity is an Ed25519 key (RFC 8032). Every kit holds its public half, under the network's
+signature; the private half never leaves the site.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def canonical(value: Any) -> bytes:
 
 @dataclass(frozen=True)
 class Context:
-    """Where keys and masks belong; nothing made under one context is of use under another.
+    """The scope of keys and masks, which are useless in any other.
 
     Attributes
     ----------
     run, session, history : of the calls, as in their requests.
-    roster : the public identity keys of all sites of the study, by name; pinned.
+    roster : pinned public identity keys of all sites of the study, by name.
     """
 
     run: str

@@ -1,13 +1,13 @@
-"""Whom a party believes: the network's own authority, and nobody else.
+"""A party's trust: the network's own authority alone.
 
-A certificate is accepted if the authority's key signed it, the date lies in it, it is not among
-those taken back, and it has the role (and the name) that is asked for. Each refusal has one code:
+A certificate is accepted if the authority's key signed it, the date lies in it, it is not revoked,
+and it has the required role (and name). Codes of refusals:
 
     untrusted       not signed by this network's authority; of another network; or no certificate
     not yet valid   the date lies before it (this computer's clock may be wrong)
-    expired         the date lies behind it
+    expired         the date lies after it
     revoked         its fingerprint is in the party's list `revoked`
-    role, name      it is another's than the one that may speak here
+    role, name      of another party than the one that may speak here
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Peer:
 
 
 class Trust:
-    """What one network's authority vouches for.
+    """Certificates that one network's authority vouches for.
 
     Parameters
     ----------
-    root : the authority's certificate, as PEM text or the file of it.
-    revoked : fingerprints (SHA-256, hex) of certificates that are good no longer.
-    clock : what tells the time.
+    root : the authority's certificate, as PEM text or its file.
+    revoked : fingerprints (SHA-256, hex) of revoked certificates.
+    clock : returns the time.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.metrics.trajectories import Mixing, Told, Trajectories, level_of_look
+from fedcohort.metrics.trajectories import Contribution, Mixing, Trajectories, level_of_look
 from fedcohort.models.network import network
 from fedcohort.models.objectives import Objective
 from fedcohort.protocol import Federation, Keep, Site, Step, message, summed
@@ -141,7 +141,7 @@ def _dealt(
 def watch_here(
     site: Site[Any, Way | None], *, theta: Array, plan: str, watch: str, parts: int, lap: int,
     turn: int, min_cell: int, columns: Array,
-) -> Keep[Told, Way]:  # fmt: skip
+) -> Keep[Contribution, Way]:  # fmt: skip
     """Tell where the site's trajectory is, on the rows of this round's part.
 
     columns : whether the weights of each covariate are part of a gradient (p,); (0,) where all are.
@@ -164,13 +164,13 @@ def watch_here(
         return _nothing(q, turn)
     point = point_of(theta, rows.take(dealt[turn]), p, watch, columns, site.entropy)
     total = before + point
-    told = Told.of(point, total, len(rows.x) / parts)
+    told = Contribution.of(point, total, len(rows.x) / parts)
     return Keep(told, Way(np.array(lap), np.array(turn + 1), total))
 
 
-def _nothing(q: int, turn: int) -> Keep[Told, Way]:
+def _nothing(q: int, turn: int) -> Keep[Contribution, Way]:
     """Return the reply, and the state, of a site whose own rows are too few for a lap."""
-    return Keep(Told.nothing(q), Way(np.array(AWAY), np.array(turn + 1), np.zeros(q)))
+    return Keep(Contribution.nothing(q), Way(np.array(AWAY), np.array(turn + 1), np.zeros(q)))
 
 
 def parts_of(rows: Rows, parts: int, entropy: tuple[int, ...]) -> list[Array]:
@@ -309,7 +309,7 @@ class Watch:
                 self._known.add(self._told(theta))
                 return
 
-    def _told(self, theta: Array) -> Told:
+    def _told(self, theta: Array) -> Contribution:
         return self._fed.sum(
             watch_here, theta=self._plan.sent(theta), plan=self._plan.text, watch=self._watch,
             parts=self._parts, lap=self._lap, turn=len(self._known.means),

@@ -258,7 +258,7 @@ def test_the_outcome_that_is_compared_is_the_studys(tmp_path, step, change):
 
 def test_a_steward_reads_what_is_asked_and_may_refuse_it_by_name(tmp_path):
     terms, _ = deployed(tmp_path, shift=True, feedback=True)
-    text = " ".join(" ".join(messages.in_words(terms)).split())
+    text = " ".join(" ".join(messages.as_lines(terms)).split())
     assert "How different sites are" in text
     assert "(feedback). What leaves: Of all sites together, as sums" in text
     assert "What a site finds of itself it keeps" in text

@@ -19,7 +19,7 @@ from fedcohort.arrays import Array
 from fedcohort.data.split import BY_ROW, check_rows, own_fold
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.numerics.coxph import at_risk, pooled
-from fedcohort.numerics.strata import apart, rows_of, starts
+from fedcohort.numerics.strata import by_stratum, rows_of, starts
 from fedcohort.protocol import message, summed
 
 
@@ -121,8 +121,8 @@ def own_hazard(
 
 def _intervals(own: Array, own_sizes: Array | None, times: Array, sizes: Array) -> Array:
     """Return in which interval of the grid's each of a site's own times is, by stratum."""
-    at = [own] if own_sizes is None else apart(own, own_sizes)
-    grids = zip(at, apart(times, sizes), starts(sizes), strict=False)
+    at = [own] if own_sizes is None else by_stratum(own, own_sizes)
+    grids = zip(at, by_stratum(times, sizes), starts(sizes), strict=False)
     return np.concatenate(
         [first + np.minimum(np.searchsorted(grid, t), len(grid) - 1) for t, grid, first in grids]
     )

@@ -71,7 +71,7 @@ from fedcohort.arrays import Array
 from fedcohort.data.exact import Exact, check_covariates, exact_sums
 from fedcohort.data.prepare.timegrid import Intervals, intervals, no_events
 from fedcohort.numerics.collinearity import scale_of
-from fedcohort.numerics.strata import apart
+from fedcohort.numerics.strata import by_stratum
 from fedcohort.privacy.disclosure.rounding import origins
 from fedcohort.protocol import (
     Federation,
@@ -158,11 +158,11 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
         top, here, path = follow(begun, ground, config, choose)
         trend = partial(each.trend, here)
         if ground.late and not exact:
-            hazard = apart(each.hazard(top.gamma), ground.sizes)
+            hazard = by_stratum(each.hazard(top.gamma), ground.sizes)
         else:
             s0 = SharedBaseline(fed, ground, "breslow").at(top.gamma).s0
             hazard = _breslow(grid, ground, s0)
-    died = apart(ground.deaths, ground.sizes)
+    died = by_stratum(ground.deaths, ground.sizes)
     baselines = tuple(
         g.baseline(steps, dead, task.min_cell)
         for g, steps, dead in zip(grid, hazard, died, strict=True)
@@ -238,7 +238,7 @@ def survey(
     scale = scale_of(spread, mean)[:p]
     centre = origins(mean, spread, int(total.rows), min_cell)
     x_dead = died.x_dead + died.weight.sum() * (mean - centre)
-    censored, enter = (apart(v, sizes + 1) for v in (died.censored, died.enter))
+    censored, enter = (by_stratum(v, sizes + 1) for v in (died.censored, died.enter))
     left = [leaving(*v) for v in zip(censored, enter, strict=True)]
     return Ground(
         times=times,
@@ -260,7 +260,7 @@ def survey(
 
 def _breslow(grid: Sequence[Intervals], ground: Ground, s0: Array) -> list[Array]:
     """Return the hazard of each interval of each stratum, from S₀ (T,)."""
-    parts = (apart(v, ground.sizes) for v in (ground.weight, ground.leaving, s0))
+    parts = (by_stratum(v, ground.sizes) for v in (ground.weight, ground.leaving, s0))
     return [g.hazard(*each) for g, *each in zip(grid, *parts, strict=True)]
 
 

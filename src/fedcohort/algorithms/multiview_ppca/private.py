@@ -48,7 +48,7 @@ from fedcohort.algorithms.multiview_ppca.maths.moments import Pattern
 from fedcohort.algorithms.multiview_ppca.settings import Settings
 from fedcohort.arrays import Array
 from fedcohort.data.tables import FeatureTable
-from fedcohort.privacy.statistics import Statistic, crossed
+from fedcohort.privacy.statistics import Statistic, cross_products
 from fedcohort.protocol import (
     Dp,
     Federation,
@@ -100,12 +100,12 @@ def products(x: Array, of: Array, clip: float) -> Statistic:
     """Return what a site's rows x (n, p) add up to, eq. (1) or (2), before there is noise."""
     kinds = sets(of)
     if not kinds:
-        return crossed(marked(x, of), clip)
+        return cross_products(marked(x, of), clip)
     which = _has(x, of) @ (1 << np.arange(int(of.max()) + 1))
     parts: list[Statistic] = []
     for code, columns in enumerate(kinds, 1):
         rows = x[which == code][:, columns]
-        parts.append(crossed(np.column_stack([np.ones(len(rows)), rows]), clip))
+        parts.append(cross_products(np.column_stack([np.ones(len(rows)), rows]), clip))
     # a row is in one part, so all together change by what one of them does at most
     value = np.concatenate([part.value for part in parts])
     return Statistic(value, max(part.l1 for part in parts), max(part.l2 for part in parts))

@@ -50,7 +50,7 @@ from fedcohort.data.describe.shown_number import HIDDEN
 from fedcohort.data.describe.summary import Summary, over_all
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome, Survival
-from fedcohort.metrics.shift import NONE, Apart, apart, apart_within, together
+from fedcohort.metrics.shift import NONE, Divergence, divergence, divergence_within, together
 from fedcohort.protocol import DataError, Federation, Refused, Row, Task
 from fedcohort.training import disclosure
 
@@ -230,11 +230,11 @@ def _tables(
     return [r for r in out if not math.isnan(r["value"])]
 
 
-def _apart(a: Array, b: Array, rows: tuple[int, int]) -> Apart:
+def _apart(a: Array, b: Array, rows: tuple[int, int]) -> Divergence:
     """Return how two sites' cells (k,) differ, of so many rows in all."""
     if min(rows) <= 0:
         return NONE
-    return apart(together(a, b, (a == HIDDEN) | (b == HIDDEN), *rows))
+    return divergence(together(a, b, (a == HIDDEN) | (b == HIDDEN), *rows))
 
 
 class _Crossed(NamedTuple):
@@ -244,7 +244,7 @@ class _Crossed(NamedTuple):
     groups: Array | None
 
 
-def _within(one: _Crossed, two: _Crossed) -> Apart:
+def _within(one: _Crossed, two: _Crossed) -> Divergence:
     """Return how groups differ within cells: those that both show, and the others as one cell."""
     pair = (one, two)
     shown = np.all([(p.table != HIDDEN).all(axis=1) for p in pair], axis=0)
@@ -256,7 +256,7 @@ def _within(one: _Crossed, two: _Crossed) -> Apart:
                 for p, t in zip(pair, tables, strict=True)]  # fmt: skip
         tables = [t if r is None or rest[0] is None or rest[1] is None else np.vstack([t, r])
                   for t, r in zip(tables, rest, strict=True)]  # fmt: skip
-    return apart_within(np.stack(tables))
+    return divergence_within(np.stack(tables))
 
 
 def _groups(one: SiteCells, own: Array, label: int, cut: float, number: bool) -> Array | None:
@@ -275,7 +275,7 @@ def _groups(one: SiteCells, own: Array, label: int, cut: float, number: bool) ->
     return np.array([told[:below].sum(), told[below:].sum()])
 
 
-def _row(kind: str, variable: str, one: str, two: str, found: Apart) -> Row:
+def _row(kind: str, variable: str, one: str, two: str, found: Divergence) -> Row:
     return {
         "kind": kind,
         "variable": variable,
@@ -365,6 +365,6 @@ def _cosines(pulls: Mapping[str, tuple[int, Pull]]) -> list[Row]:
         v = float(spread[both].sum())
         g = max(0.0, float((common[both] ** 2 - spread[both] / total[both]).sum()))
         least = math.sqrt((g + v / n[i]) * (g + v / n[j]))
-        found = Apart(float(a @ b) / size, g / least if least > 0 else math.nan, math.nan, 0)
+        found = Divergence(float(a @ b) / size, g / least if least > 0 else math.nan, math.nan, 0)
         out.append(_row("gradient", "", one, two, found))
     return out

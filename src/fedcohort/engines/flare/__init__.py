@@ -1,22 +1,19 @@
-"""A network's engine on NVIDIA FLARE: bytes between the coordinator and its sites and people.
+"""NVIDIA FLARE as an engine: bytes between the coordinator and its sites and people.
 
 FLARE 2.9 has three layers: jobs, cells, and the communication interface underneath (F3:
-`Communicator`), which names endpoints, checks their names against certificates, frames messages
-and keeps connections. This adapter uses F3 alone. Jobs cost 70 ms and a process of 200 MB at each
-site, and end when one site's process dies; cells forward what one site addresses to another,
-decode a payload as its sender asks (FOBS), and exist once by name in a process. What travels here
-is, as F3's headers and payload:
+`Communicator`), which names endpoints, checks their names against certificates, frames messages and
+keeps connections. This adapter uses F3 alone. Jobs cost 70 ms and a 200 MB process at each site and
+end when one site's process dies; cells forward messages between sites, decode a payload as its
+sender asks (FOBS), and exist once by name in a process. F3's headers and payload are:
 
     {"kind": "ask",   "id": 16 random bytes}                    request
     {"kind": "reply", "id": the same, "code": "" | "failed" | "large" | "none"}    reply
 
-A reply counts only if it comes from the endpoint that was asked. Nothing is forwarded; everything
-else that arrives is dropped. Parties connect outwards to the coordinator, over TLS with
-certificates both ways (`engines.tls`, `handshake`, `driver`); a lost connection is made again
-within two seconds. Whoever waits for an answer over a connection that is lost is told at once.
+A reply counts only from the endpoint that was asked. Nothing is forwarded; everything else is
+dropped. Parties connect outwards to the coordinator, over mutual TLS (`engines.tls`, `handshake`,
+`driver`), and reconnect within two seconds. A lost connection ends all waits on it at once.
 
-Revealed: to the engine, names, addresses, times and lengths; the bytes are sealed by the layer
-above.
+Revealed to the engine: names, addresses, times and lengths; the layer above seals the bytes.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
 """A connection of FLARE's communication interface (F3, nvflare 2.9), on the TLS of `tls`.
 
-FLARE's frames: 16 bytes (length, length of headers, type, …), msgpack headers, payload. This looks
-at each before FLARE does:
+FLARE's frames: 16 bytes (length, length of headers, type, …), msgpack headers, payload. Checks on
+each before FLARE reads it:
 
-* types that this side does not expect, frames before FLARE's handshake and a second handshake end
-  the connection; so do sizes above the cap, before memory is taken, which grows only as bytes
-  arrive;
-* the name in FLARE's handshake must be the one in the certificate (FLARE checks that again);
-* requests that are not answered yet are counted: what a peer sends above `UNANSWERED` of them, or
-  above twice the cap in bytes, is read past and dropped;
-* after `QUIET` seconds without a byte the peer is asked for a sign of life, after `DEAD` seconds
-  the connection is closed, which covers cut networks, stopped processes and computers that sleep.
+* unexpected types, frames before FLARE's handshake, a second handshake, and sizes above the cap end
+  the connection, before memory is taken; memory grows only as bytes arrive;
+* the name in FLARE's handshake must be the certificate's (FLARE checks that again);
+* unanswered requests are counted: those above `UNANSWERED`, or above twice the cap in bytes, are
+  read and dropped;
+* after `QUIET` seconds without a byte the peer is asked for a sign of life; after `DEAD` seconds
+  the connection is closed (cut networks, stopped processes, sleeping computers).
 """
 
 from __future__ import annotations

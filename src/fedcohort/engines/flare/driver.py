@@ -1,10 +1,10 @@
-"""A driver for FLARE's communication interface (F3, nvflare 2.9): lets peers in, or connects.
+"""A driver for FLARE's communication interface (F3, nvflare 2.9): accepts peers, or connects.
 
-One connection a site: a newer one is let in only if the older one gives no sign of life within
-`PROOF` seconds. So a node that crashed is replaced by its successor at once, and a node that is
-started twice by mistake is told so, while the first goes on.
+One connection per site: a newer one is accepted only if the older gives no sign of life within
+`PROOF` seconds. So a crashed node is replaced at once, and a node started twice is told so while
+the first goes on.
 
-Revealed: nothing by this module; names and addresses of peers stay in the log.
+Revealed: nothing; names and addresses of peers stay in the log.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""One party's end on FLARE's communication interface: asks endpoints, and answers what it is asked.
+"""One party's end on FLARE's communication interface: asks endpoints, and answers requests.
 
-The messages are those of `flare`, and all that is not one of them is dropped.
-
-Revealed: to the engine, names, addresses, times and lengths; the bytes are sealed by the layer
-above.
+The messages are those of `flare`; all others are dropped. Revealed: as by `flare`.
 """
 
 from __future__ import annotations
@@ -67,10 +64,9 @@ _quiet.propagate = False
 
 
 class Inline:
-    """In the place of FLARE's pool of 100 threads: handles a frame in the thread that read it.
+    """Replaces FLARE's pool of 100 threads: handles a frame in the thread that read it.
 
-    What takes long is handed on by the receiver; so frames keep their order, and a peer that sends
-    faster than it is served waits.
+    The receiver hands on long work. Frames keep their order, and a peer that sends too fast waits.
     """
 
     def submit(self, function: Callable[..., object], *arguments: Any) -> None:

@@ -1,12 +1,12 @@
-"""How a party connects to the coordinator over FLARE: TLS handshakes, and one line of greeting.
+"""Connection of a party to the coordinator over FLARE: TLS handshakes, and one line of greeting.
 
-A site accepts one name alone at the other end, the coordinator's. FLARE 2.9's own TCP driver
-shakes hands in the thread that accepts connections, so that one client that connects and stays
-silent keeps all others out; here each handshake has its own thread and `HANDSHAKE` seconds in all.
+A site accepts one name at the other end, the coordinator's. FLARE 2.9's own TCP driver shakes hands
+in the accepting thread, so one silent client blocks all others; here each handshake has its own
+thread and `HANDSHAKE` seconds in all.
 
-The coordinator speaks first, one line: `fedcohort/1 welcome`, or why not. With TLS 1.3 a client's
-handshake ends before the server has seen its certificate, so this line, or the alert in its place,
-is what tells a site whether it was accepted.
+The coordinator speaks first, one line: `fedcohort/1 welcome`, or why not. In TLS 1.3 a client's
+handshake ends before the server has seen its certificate, so this line, or an alert instead of it,
+tells a site whether it was accepted.
 
 Revealed: as by `tls`, and whether a site is expected.
 """
@@ -144,7 +144,7 @@ def _read_greeting(sock: ssl.SSLSocket, kit: Credentials) -> None:
 
 
 def preflight(kit: Credentials, timeout: float = 5.0, *, dates: bool = True) -> str | None:
-    """Connect to the coordinator once; return why that may succeed later, or None.
+    """Connect to the coordinator once; return why a later try may succeed, None if this one did.
 
     Parameters
     ----------
@@ -152,8 +152,9 @@ def preflight(kit: Credentials, timeout: float = 5.0, *, dates: bool = True) -> 
 
     Raises
     ------
-    Refused : it will not succeed later: "untrusted", "expired", "not yet valid", "name", "role",
-        "revoked", "taken", "version" or "not TLS".
+    Refused : a later try fails too: "untrusted", "expired", "not yet valid", "name", "role",
+        "revoked",
+        "taken", "version" or "not TLS".
     """
     try:
         dial(kit, tls.context(kit, server=False, dates=dates), timeout).close()

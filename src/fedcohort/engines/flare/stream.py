@@ -15,8 +15,8 @@ import threading
 class Stream:
     """Bytes over TLS, both ways at once.
 
-    OpenSSL allows one call at a time on a connection, and a reader that waits would keep writers
-    out: so the socket does not block, calls take turns, and waiting is done between turns.
+    OpenSSL allows one call at a time on a connection, and a waiting reader would block writers: the
+    socket does not block, calls take turns, and waits fall between turns.
     """
 
     def __init__(self, sock: ssl.SSLSocket):

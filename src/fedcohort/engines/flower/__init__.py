@@ -2,19 +2,19 @@
 
 This adapter uses Flower's messages, nodes and SuperLink state, and none of its programs. On
 loopback, with three sites and TLS, a call through `flower-superlink`, `flower-supernode` and their
-executors takes 4 to 9 s, because each of them sleeps between looks and starts a process for each
-message; the same messages through `Hub` and `Spoke` take tens of milliseconds, in one process a
-party. See `benchmarks/network/flower_floor.py`.
+executors takes 4 to 9 s, because each sleeps between looks and starts a process for each message;
+through `Hub` and `Spoke` it takes tens of milliseconds, in one process per party. See
+`benchmarks/network/flower_floor.py`.
 
     line        Line over a Grid; ClientApp over an Answering; nothing else crosses
     grid        Grid over a SuperLink's state in this process
     gate, hub   the coordinator's TLS port
     spoke       a node; people
-    http        their way to the coordinator, and what is said when they are not let in
+    http        their connection to the coordinator, and its error messages
     local       sites in one process, which `--runtime flower-sim` uses
 
-The extra `fedcohort[flower]` pins flwr's minor version: these classes are Flower's inside. A site
-loads none of the coordinator's part, which is half of the memory.
+The extra `fedcohort[flower]` pins flwr's minor version: these classes are Flower's internals. A
+site loads none of the coordinator's part, which is half of the memory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The gate before Flower's node interface: what paths there are, how long a body is, who is there.
+"""The gate before Flower's node interface: allowed paths, body sizes and peers.
 
-It knows a node by its TLS certificate: one of a site of this network, not taken back, whose key is
-the one that Flower then asks to have signed the time. So a kit for Flower holds nothing that other
-kits do not, a renewed certificate is a renewed node, and one that was taken back opens nothing.
+A node is known by its TLS certificate: of a site of this network, not revoked, with the key that
+Flower then requires to have signed the time. So a kit for Flower holds nothing that other kits do
+not, a renewed certificate is a renewed node, and a revoked one opens nothing.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ _FORM = {b"content-type": b"application/octet-stream"}
 
 @dataclass
 class Presence:
-    """What is known of a node.
+    """State of a node.
 
     Attributes
     ----------
-    heard : when a request of it passed last; minus infinity if it is not there.
-    begun : how often it was activated.
-    active : whether it is; what it still asks after it left does not bring it back.
+    heard : time of its last accepted request; minus infinity if it is not there.
+    begun : number of its activations.
+    active : whether it is activated; requests after it left do not bring it back.
     waiting : set when there is a message for it.
-    held : how many of its requests for messages are being held.
+    held : number of its held requests for messages.
     """
 
     heard: float = float("-inf")
@@ -78,17 +78,17 @@ class Presence:
 
 
 class Gate:
-    """An ASGI application that lets through what nodes and people may ask, and no more.
+    """An ASGI application that lets through the requests of nodes and people, and no more.
 
     Parameters
     ----------
     inner : Flower's node interface.
     sites : all sites of the network.
-    revoked : fingerprints of certificates that are good no longer.
-    people : answers what is posted to `/people`.
+    revoked : fingerprints of revoked certificates.
+    people : answers posts to `/people`.
     admit : makes Flower ready to activate a site's node with a public key.
     wake : called when something came from a node.
-    cap : the longest body, in bytes.
+    cap : longest body, in bytes.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
-"""Flower's `Grid` over a SuperLink's state in the same process, and the `Line` that stands on it.
+"""Flower's `Grid` over a SuperLink's state in the same process, and the `Line` on top of it.
 
-Flower's own grid for a deployment speaks HTTP to the SuperLink, and the one for simulations moves
-whole messages without taking them apart; here messages are taken apart into Flower's objects
-(SHA-256 of content as name), which nodes fetch and bring one by one, exactly as through HTTP.
+Flower's deployment grid speaks HTTP to the SuperLink; its simulation grid moves whole messages.
+Here messages are taken apart into Flower's objects (SHA-256 of content as name), which nodes fetch
+and bring one by one, exactly as through HTTP.
 
-A grid needs a run of Flower's, which stands for the coordinator's life, not for a study: it is
-claimed and activated as Flower's ServerApp process would, and begun anew if Flower has ended it (a
-laptop that slept for a minute). No study, no code and no setting is in it.
+A grid needs a Flower run, which here lasts as long as the coordinator, not a study. It is claimed
+and activated as Flower's ServerApp process would, and begun again if Flower has ended it (a laptop
+that slept for a minute). It holds no study, code or setting.
 """
 
 from __future__ import annotations
@@ -177,12 +177,12 @@ class StateGrid(Grid):
 
 
 class HubLine(FlowerLine):
-    """A line that is woken when something comes, and that knows when a node began anew.
+    """A line that wakes when something comes, and that knows when a node began again.
 
     Parameters
     ----------
     sites : all sites of the network.
-    nodes : Flower's numbers of those that were ever here; grows.
+    nodes : Flower's numbers of all nodes so far; grows.
     connected : names of the sites that were heard just now.
     begun : how often a site's node has been activated.
     tell : called when there is a message for a site.

@@ -1,8 +1,8 @@
-"""A party's way to the coordinator over Flower: HTTPS, what is said where it fails, a first try.
+"""HTTPS connection to the coordinator over Flower, its error messages, and a first request.
 
-TLS 1.3 lets a client finish before the server has looked at its certificate, and Python's server
-then closes without a word; what was wrong stands in the coordinator's log (`flower.hub`), and each
-party checks its own kit when it reads it.
+TLS 1.3 lets a client finish before the server has checked its certificate, and Python's server then
+closes without a message. The reason is in the coordinator's log (`flower.hub`); each party checks
+its own kit when it reads it.
 
 Revealed: as by `tls`; nothing that a peer wrote is repeated.
 """
@@ -22,9 +22,9 @@ OK, UNAUTHORIZED, FORBIDDEN, TOO_LONG = 200, 401, 403, 413
 
 
 def client(kit: Credentials, timeout: float, *, dates: bool = True) -> httpx.Client:
-    """Return a client for the coordinator, whose requests say whom they want (`named`).
+    """Return a client for the coordinator, whose requests name the coordinator (`named`).
 
-    A coordinator on this computer is reached without the proxy that the environment may name.
+    A coordinator on this computer is reached without the environment's proxy.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def named(kit: Credentials) -> dict[str, str]:
 
 
 def preflight(kit: Credentials, timeout: float = 5.0, *, dates: bool = True) -> str | None:
-    """Try once to reach the coordinator; return why that may succeed later, or None.
+    """Try to reach the coordinator once; return why a later try may succeed, None if this one did.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def preflight(kit: Credentials, timeout: float = 5.0, *, dates: bool = True) -> 
 
     Raises
     ------
-    Refused : it will not succeed later: a certificate is expired, or of another network.
+    Refused : a later try fails too: a certificate is expired, or of another network.
     """
     try:
         with client(kit, timeout, dates=dates) as http:

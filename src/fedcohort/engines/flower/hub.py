@@ -1,23 +1,22 @@
-"""Flower's SuperLink inside the coordinator: its node interface on one TLS port, and nothing else.
+"""Flower's SuperLink inside the coordinator: its node interface alone, on one TLS port.
 
 The SuperLink as shipped serves three interfaces on one port: with the authority's certificate alone
-one may submit code there, list nodes and take over a run. Here the coordinator serves the Fleet
-interface of the same package (its router, its state, its node authentication) from its own
-process, behind
+one may submit code, list nodes and take over a run. Here the coordinator's own process serves the
+Fleet interface of the same package (router, state, node authentication), behind
 
-* mutual TLS 1.3: a peer without a certificate of the network's authority is not heard at all;
+* mutual TLS 1.3: only peers with a certificate of the network's authority;
 * a gate: eight calls for nodes, each with a limit on its body, and `/people`, where a lead's or a
-  steward's command gives its bytes to `on_request`. There is no other path: no Control interface,
-  no Runtime interface, no FAB;
+  steward's command posts its bytes to `on_request`. No other path: no Control interface, no
+  Runtime interface, no FAB;
 * Flower's own check that a node's key, which must be its certificate's, signed the time
   (−5 to +305 s).
 
-A node's request for messages is held until there is one, which any Flower node understands, so a
-call waits for nobody's sleep and a node that dies is seen at once. State is in memory: a
-coordinator that began anew has new node numbers, and nodes activate again. A node that comes back
-within Flower's patience, which Flower alone would refuse (code 305), is let in.
+A node's request for messages is held until there is one, as any Flower node accepts: no call waits
+for a sleep, and a dead node is noticed at once. State is in memory: a restarted coordinator has new
+node numbers, and nodes activate again. A node that returns within Flower's patience, which Flower
+alone would refuse (code 305), is let in.
 
-Revealed to this process: what it would see anyway. Bodies are sealed above this layer.
+Revealed to this process: nothing new; bodies are sealed above this layer.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from fedcohort.engines import tls
 from fedcohort.engines.flower.gate import PEER, App, Gate
 from fedcohort.engines.flower.grid import HubLine, StateGrid
-from fedcohort.engines.flower.line import quiet
+from fedcohort.engines.flower.line import silence_log
 from fedcohort.engines.tls import Credentials, Peer
 from fedcohort.protocol.errors import InputError
 from fedcohort.protocol.line import CARRIED, Answering, Line
@@ -106,7 +105,7 @@ class Hub:
         listen: str | None = None,
         cap: int = CARRIED,
     ):
-        quiet()
+        silence_log()
         self._kit, self._log = kit, log or logging.getLogger(__name__)
         self._listen = listen
         factory = LinkStateFactory(

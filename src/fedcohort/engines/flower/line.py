@@ -2,15 +2,15 @@
 
 Beutel et al., "Flower: A Friendly Federated Learning Framework", arXiv:2007.14390; the message API
 of flwr 1.41 (`flwr.app`, `flwr.serverapp`, `flwr.clientapp`). A request is one Flower message of
-type `query.call` whose only record holds the request's bytes; so is its reply:
+type `query.call` with one record; so is its reply:
 
     Message(RecordDict({"fedcohort": ConfigRecord({"body": bytes})}), node, "query.call")
 
-Replies are polled for by this module: `Grid.send_and_receive` sleeps three seconds between looks. A
-ClientApp hands the bytes to an `Answering` and catches whatever it raises, because Flower carries
-an exception's text, with the cell values in it, to the coordinator.
+This module polls for replies: `Grid.send_and_receive` sleeps three seconds between looks. A
+ClientApp hands the bytes to an `Answering` and catches every exception, because Flower would carry
+its text, with cell values, to the coordinator.
 
-Revealed: nothing by this module; lengths and times of messages are seen by Flower's SuperLink.
+Revealed: nothing by this module; Flower's SuperLink sees lengths and times of messages.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ LOOKS = (0.005, 0.25)
 BROKEN = 2
 
 
-def quiet() -> None:
-    """Keep Flower's own log, which goes to the console, to what went wrong."""
+def silence_log() -> None:
+    """Limit Flower's console log to critical errors."""
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
 
 
@@ -62,7 +62,7 @@ def unpack(content: RecordDict) -> bytes:
 
 
 def client_app(open_site: Callable[[Context], Answering]) -> ClientApp:
-    """Return a site's end on Flower: one handler, which gives every request to an `Answering`.
+    """Return a site's end on Flower: one handler, which passes every request to an `Answering`.
 
     Parameters
     ----------
@@ -81,11 +81,11 @@ def client_app(open_site: Callable[[Context], Answering]) -> ClientApp:
 
 
 class FlowerLine:
-    """A coordinator's end of Flower: sends each site its bytes and looks for replies itself.
+    """A coordinator's end of Flower: sends each site its bytes and polls for replies.
 
     Parameters
     ----------
-    grid : where messages go; a ServerApp's, a hub's, or one in this process.
+    grid : of a ServerApp, a hub, or this process.
     nodes : Flower's number of each site.
     """
 

@@ -2,13 +2,13 @@
 
 `fedcohort run --runtime flower-sim` fits over these sites. Each call is a Flower message that is
 taken apart into Flower's objects (SHA-256 of content as name), serialised, parsed and put together
-again at either end, exactly as on Flower's wire; what is left out is the wire. Flower's own
-simulation runs nodes on Ray, in processes of this computer: 8 to 10 s before the first answer,
-700 MB for 8 nodes, 90 ms a call (a few here), and a package of its own.
+at either end, exactly as on Flower's wire. Flower's own simulation runs nodes on Ray, in processes
+of this computer: 8 to 10 s before the first answer, 700 MB for 8 nodes, 90 ms a call (a few here),
+and a package of its own.
 
-A site that breaks is heard of as on a network: by code, step and kind, without the error's text.
+A failing site is reported as on a network: code, step and kind, without the error's text.
 
-Revealed: nothing more than on any runtime; all of it stays in this process.
+Revealed: nothing beyond any runtime; all of it stays in this process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedcohort.engines.flower.line import FlowerLine, client_app, quiet
+from fedcohort.engines.flower.line import FlowerLine, client_app, silence_log
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.line import Answering
@@ -132,7 +132,7 @@ def line(
     sites : name → answerer.
     made : makes the grid.
     """
-    quiet()
+    silence_log()
     # Flower keeps a message's sender in a global
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
     nodes = {site: 100 + i for i, site in enumerate(sites)}

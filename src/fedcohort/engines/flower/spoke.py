@@ -1,16 +1,16 @@
 """A site's or a person's end of Flower: one process, one outgoing TLS connection.
 
-A site is a Flower node without Flower's SuperNode: it speaks the same Fleet interface with Flower's
-own client (activate, heartbeat, pull messages and their parts, push replies), but asks for the next
-message at once instead of sleeping three seconds, starts no process for a message, and neither asks
-for a run's FAB nor unpacks one: what runs is the installed fedcohort. After any fault it
-activates again, for ever, with pauses of up to five seconds.
+A site is a Flower node without Flower's SuperNode. It speaks the Fleet interface with Flower's own
+client (activate, heartbeat, pull messages and their parts, push replies), asks for the next message
+at once instead of sleeping three seconds, starts no process for a message, and neither asks for a
+run's FAB nor unpacks one: the installed fedcohort runs. After a fault it activates again, with
+pauses of up to five seconds.
 
-Nodes sign the time; Flower accepts −5 to +305 s. A node whose clock is further off takes the
-coordinator's from the answer that refuses it.
+Nodes sign the time; Flower accepts −5 to +305 s. A node with a clock further off takes the
+coordinator's time from the answer that refuses it.
 
 People (leads, stewards) post their bytes to the coordinator's `/people`, over the same mutual TLS:
-open-source Flower has no users of its own.
+open-source Flower has no users.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from fedcohort.engines.flower.http import OK, UNAUTHORIZED, client, named, status_text, why
-from fedcohort.engines.flower.line import client_app, quiet
+from fedcohort.engines.flower.line import client_app, silence_log
 from fedcohort.engines.tls import Credentials
 from fedcohort.protocol.errors import InputError
 from fedcohort.protocol.line import Answering, Silence
@@ -77,11 +77,11 @@ class Signed:
 
     Parameters
     ----------
-    kit : the site's, whose certificate's key its node has.
+    kit : the site's; its certificate's key is the node's.
 
     Raises
     ------
-    InputError : the kit holds no key of the kind that Flower's nodes have.
+    InputError : the kit has no key of the kind that Flower's nodes use.
     """
 
     def __init__(self, kit: Credentials):
@@ -218,7 +218,7 @@ class Spoke:
     def __init__(
         self, kit: Credentials, on_request: Answering | None, log: logging.Logger | None = None
     ):
-        quiet()
+        silence_log()
         self._kit, self._log = kit, log or logging.getLogger(__name__)
         self._app = None if on_request is None else client_app(lambda _: on_request)
         self._signed = None if on_request is None else Signed(kit)

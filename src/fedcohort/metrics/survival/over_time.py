@@ -74,7 +74,7 @@ def brier(
     return _ratio(weights @ terms, weights.sum(axis=1, dtype=float, keepdims=True))
 
 
-def shown_span(time: Array, event: Array, at_least: int) -> tuple[float, float]:
+def published_span(time: Array, event: Array, at_least: int) -> tuple[float, float]:
     """Return from when to when `at_least` records or more died and as many are still followed.
 
     Parameters

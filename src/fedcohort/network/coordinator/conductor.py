@@ -1,9 +1,9 @@
-"""What a coordinator does with the studies it was given: ask the sites, then run them in turn.
+"""The coordinator's work on submitted studies: ask the sites, then run studies in turn.
 
-Two threads. One puts every study that waits to the sites that have not decided, again and again,
-until `runs.Run.decide` says how it goes on. The other takes what is queued, one study after the
-other, and runs it over the sealed line. What must be known after a kill is on disk before it is
-acted on; a study that was under way goes on from its journals at the next start.
+Two threads. One offers every waiting study to the sites that have not decided, until
+`runs.Run.decide` decides. The other runs queued studies one after the other over the sealed line.
+State needed after a kill is on disk before it is acted on; an interrupted study resumes from its
+journals at the next start.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedcohort.network.coordinator import runs
 from fedcohort.network.coordinator.remote_sites import Halt, RemoteSites, Traffic, Watched
 from fedcohort.network.coordinator.runs import Run
 from fedcohort.network.kits import members
-from fedcohort.network.steward.desk import WITHOUT
+from fedcohort.network.steward.study_store import WITHOUT
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.errors import DataError, FedcohortError
 from fedcohort.protocol.line import Line, Silence
@@ -45,11 +45,11 @@ Say = Callable[[str], None]
 
 @dataclass
 class Under:
-    """The run under way: its traffic, the piece that the study is at, and whether it shall end.
+    """The run in progress: its traffic, its current piece, and whether it must end.
 
     Attributes
     ----------
-    first : when this process heard first of it, and how many fits were done then.
+    first : time and number of finished fits when this process took it up.
     """
 
     run: Run
@@ -90,10 +90,10 @@ class Conductor:
 
     Attributes
     ----------
-    guard : held while the studies or one of their records are changed.
+    guard : lock on the studies and their records.
     runs : all studies, by hash.
-    under : the one under way.
-    last_error : when, and the latest line that told of something wrong; empty for none.
+    under : the one in progress.
+    last_error : time and text of the latest problem; empty if none.
     """
 
     def __init__(self, folder: Path, line: Line, say: Say):
@@ -162,9 +162,9 @@ class Conductor:
         self._kick.set()
 
     def take_up(self, run: Run) -> None:
-        """Go on with a run that ended before it was done; one that was cancelled begins anew.
+        """Resume a run that ended early; a cancelled one begins anew.
 
-        The sites have closed a cancelled run, and keep none of its states.
+        The sites have closed a cancelled run and keep none of its states.
         """
         with self.guard:
             run.submitted, run.ended, run.told = time.time(), None, []
@@ -204,9 +204,9 @@ class Conductor:
             if self._halt.is_set():
                 return
             self._see_who_is_here()
-            for run in [r for r in list(self.runs.values()) if r.untold]:
+            for run in [r for r in list(self.runs.values()) if r.uninformed]:
                 with self.guard:
-                    untold, end = run.untold, (run.state, run.reason)
+                    untold, end = run.uninformed, (run.state, run.reason)
                     went_on = run.open or run.state == "done"
                 lacking = [n for n in untold if went_on and n in run.absent]
                 for how, who in (((WITHOUT, ""), lacking), (end, {*untold} - {*lacking})):
@@ -268,10 +268,9 @@ class Conductor:
             pass
 
     def _tell_end(self, run: Run, state: str, reason: str, sites: Iterable[str]) -> None:
-        """Tell the sites that are there how a study ended; the others once they are back.
+        """Tell the sites that are connected how a study ended; the others when they are back.
 
-        A study that was refused or did not come about elsewhere lies on their desks too, and so
-        does one that goes on without them.
+        Sites that wait for a decision hear it too, also if the study goes on without them.
         """
         now = time.monotonic()
         here = [n for n in sites if n in self._line.connected and n not in run.told]

@@ -1,19 +1,17 @@
 """The coordinator: takes studies from leads, asks the sites, runs one study at a time.
 
-A lead's requests, each over a sealed channel with a verified peer (`secure.channel.Callee`):
+A lead's requests, over a sealed channel with a verified peer (`secure.channel.Callee`):
 
-    submit   the signed offer, with how long to wait and whether to take an earlier run up again
-    status   where a study is: what each site says, the round, who answered, seconds, bytes
+    submit   the signed offer, the time to wait, and whether to resume an earlier run
+    status   state of a study: each site, the round, who answered, seconds, bytes
     fetch    a piece of a finished file, with a checksum; only for the lead who submitted
     cancel   end a study; only for the lead who submitted
-    hello    this version and clock. A site says that it is there, and how it is; one that this kit
-             does not list is told so
+    hello    version and clock. A site tells its state; one that this kit does not list is told so
 
-An offer is verified again here, and by every site for itself. What then becomes of it is
-`conductor`'s.
+The coordinator verifies an offer again, as every site does. `conductor` runs it.
 
-Revealed to a lead: the states and reasons that sites give, counts of calls and bytes, results of
-the lead's own studies. Nothing of another lead's study.
+Revealed to a lead: sites' states and reasons, counts of calls and bytes, results of the lead's own
+studies; nothing of another lead's.
 """
 
 from __future__ import annotations
@@ -278,7 +276,7 @@ class Coordinator:
             if self._studies.under is not None and self._studies.under.run is run:
                 under = self._studies.under
                 told |= {"piece": under.piece, "done": under.done, "total": under.total}
-                told["traffic"] = under.traffic.told()
+                told["traffic"] = under.traffic.progress()
                 told["left"] = None if under.left is None else round(under.left)
                 for name, site in told["sites"].items():
                     site["seconds"] = under.traffic.seconds.get(name)

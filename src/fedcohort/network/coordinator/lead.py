@@ -1,9 +1,9 @@
 """A lead's side: submit a study, follow it, fetch its results, end it.
 
-The study runs at the coordinator, not here: the lead's process may end, and the same command with
-`resume` follows the run again and fetches what it gave. Every request may be repeated: a submission
-carries a ticket, so that a second one after a lost reply is the same one. While the coordinator
-cannot be reached, `follow` says so and tries again for `LOSS` seconds.
+The study runs at the coordinator: the lead's process may end, and the same command with `resume`
+follows the run and fetches its results. Every request may be repeated; a ticket identifies a
+submission that is sent again. If the coordinator cannot be reached, `follow` says so and retries
+for `LOSS` seconds.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ class Away(FedcohortError):
 
 @dataclass(frozen=True)
 class Status:
-    """Where a run is, as the coordinator tells it.
+    """State of a run, as the coordinator tells it.
 
     Attributes
     ----------
     run, study, state, reason, absent, seconds : see `runs.Run`.
     sites : by name, "state", "reason", "connected", and while it runs "seconds" and "silent".
-    ahead : how many studies stand before it.
-    piece, done, total : the fit under way, and how many are done and asked for.
+    ahead : number of studies queued before it.
+    piece, done, total : the current fit; finished fits; all fits.
     traffic : calls, bytes and the round; see `remote_sites.Traffic`.
-    final : whether a run that failed would fail again for the same reason if it were resumed.
-    left : seconds that the run may still take, at its pace so far; None where nobody knows.
-    away : seconds for which the coordinator has not answered; the rest is as it was before.
+    final : a resumed run would fail again for the same reason.
+    left : estimated seconds left at its pace so far; None if unknown.
+    away : seconds without an answer of the coordinator; the rest is then as before.
     """
 
     run: str
@@ -94,7 +94,7 @@ class Status:
         """
         try:
             sites = {
-                requests.printable(n): {k: _shown(v) for k, v in dict(s).items()}
+                requests.printable(n): {k: _page_text(v) for k, v in dict(s).items()}
                 for n, s in dict(meta["sites"]).items()
             }
             return cls(
@@ -103,13 +103,15 @@ class Status:
                 state=requests.printable(meta["state"]),
                 reason=requests.printable(meta["reason"]),
                 sites=sites,
-                absent={requests.printable(n): _shown(t) for n, t in dict(meta["absent"]).items()},
+                absent={
+                    requests.printable(n): _page_text(t) for n, t in dict(meta["absent"]).items()
+                },
                 seconds=float(meta["seconds"]),
                 ahead=int(meta["ahead"]),
                 piece=requests.printable(meta.get("piece")),
                 done=int(meta.get("done", 0)),
                 total=int(meta.get("total", 0)),
-                traffic={str(k): _shown(v) for k, v in dict(meta.get("traffic", {})).items()},
+                traffic={str(k): _page_text(v) for k, v in dict(meta.get("traffic", {})).items()},
                 final=meta.get("final") is True,
                 left=None if meta.get("left") is None else float(meta["left"]),
             )
@@ -117,12 +119,12 @@ class Status:
             raise Refused("malformed", "the coordinator's answer cannot be read.") from None
 
 
-def _shown(value: object) -> Any:
+def _page_text(value: object) -> Any:
     return requests.printable(value) if isinstance(value, str) else value
 
 
 class Office:
-    """The coordinator, as a lead or a site asks it: sealed, with its certificate verified."""
+    """The coordinator, as a lead or site asks it: sealed, with its certificate verified."""
 
     def __init__(self, kit: Kit, spoke: Spoke):
         self.kit = kit
@@ -192,13 +194,13 @@ def submit(
     command: str = "",
     loss: float = PATIENCE,
 ) -> Status:
-    """Hand a signed study in; return where it stands.
+    """Submit a signed study; return its status.
 
     Parameters
     ----------
-    wait : seconds that approvals may take; None for as long as it takes.
+    wait : seconds to wait for approvals; None: no limit.
     timeout : seconds that a call may take.
-    resume : take an earlier run of the same study up again.
+    resume : resume an earlier run of the same study.
 
     Raises
     ------
@@ -297,12 +299,12 @@ def release_folder(out: Path) -> None:
 
 
 def fetch(office: Office, run: str, out: Path) -> None:
-    """Bring the files of a finished run into a folder; each is checked before any is moved there.
+    """Bring the files of a finished run into a folder; all are checked before any is moved there.
 
     Raises
     ------
-    Refused : the coordinator offers files that no run has, or other bytes than it announced.
-    FedcohortError : the coordinator is away, or the disk is full; what came stays for `resume`.
+    Refused : the coordinator offers files that no run has, or other bytes than announced.
+    FedcohortError : the coordinator is away, or the disk is full; `resume` uses what came.
     """
     _, meta = office.insist("fetch", run=run)
     files = _listed(meta)

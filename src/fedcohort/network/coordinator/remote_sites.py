@@ -1,8 +1,8 @@
-"""The sites of a deployed study, as the coordinator reaches them over its sealed line.
+"""The sites of a deployed study, reached over the coordinator's sealed line.
 
-Every federation of the study is a `runtime.remote` coordinator over one line, which narrows the
-network to those sites that take part, notes who answered how fast and how many bytes passed, and
-ends at once, in the middle of a call, when the study is cancelled or the coordinator is stopped.
+Every federation of a study is a `runtime.remote` coordinator over one line. The line narrows the
+network to the participating sites, notes reply times and bytes, and ends at once, even during a
+call, when the study is cancelled or the coordinator stops.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ LOOK = 0.05
 
 
 class Halt(BaseException):
-    """A run shall end now. No `Exception`, so that no arm takes it for a failure of its own."""
+    """A run must end now. Not an `Exception`, so that no arm takes it for its own failure."""
 
 
 @dataclass
 class Traffic:
-    """What passed between the coordinator and the sites during a run; for displays.
+    """Traffic between coordinator and sites during a run, for displays.
 
     Attributes
     ----------
-    calls : exchanges that were begun.
-    up, down : bytes from and to each site, as they pass the engine before its own framing.
-    seconds : how long each site's latest reply took.
+    calls : exchanges begun.
+    up, down : bytes from and to each site, before the engine's own framing.
+    seconds : duration of each site's latest reply.
     silent : by site, why it did not answer the latest exchange.
-    session, round, rounds, step : where the program is.
+    session, round, rounds, step : position of the program.
     answered, asked : of the latest call.
     """
 
@@ -55,7 +55,7 @@ class Traffic:
     answered: int = 0
     asked: int = 0
 
-    def told(self) -> dict[str, Any]:
+    def progress(self) -> dict[str, Any]:
         """Return where the run is, for a message."""
         return {
             "calls": self.calls, "up": sum(self.up.values()), "down": sum(self.down.values()),
@@ -65,13 +65,13 @@ class Traffic:
 
 
 class Watched:
-    """A line to some of the sites of another, that is counted and can be ended.
+    """A counted, stoppable line to some sites of another line.
 
     Parameters
     ----------
     line : to all sites.
-    names : the sites that take part.
-    halted : whether the run shall end; asked often.
+    names : the participating sites.
+    halted : whether the run must end; asked often.
     """
 
     def __init__(
@@ -149,11 +149,11 @@ class RemoteSites:
 
     Parameters
     ----------
-    line : to the sites that take part.
+    line : to the participating sites.
     run : the study's hash.
-    timeout : seconds that a call may take before a silent site counts as missing.
-    absent : by name, why a site of the network takes no part; the results tell it.
-    pinned : gives the public signing keys of the network's sites.
+    timeout : seconds after which a silent site counts as missing.
+    absent : by name, why a site of the network takes no part; part of the results.
+    pinned : returns the public signing keys of the network's sites.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""What a coordinator knows of one study it was given, in memory and on disk.
+"""The coordinator's record of one study, in memory and on disk.
 
-A study's folder `KIT/runs/<hash>/` holds `offer.bin` (what the lead signed), `run.json` (this
-record, replaced as a whole at each change of state) and `out/` (what the study writes). A record
-that a kill left as "running" is taken up again when the coordinator starts.
+`KIT/runs/<hash>/` holds `offer.bin` (as the lead signed it), `run.json` (this record, replaced at
+each change of state) and `out/` (the study's files). A record left as "running" by a kill is
+resumed when the coordinator starts.
 
     waiting → queued → running → done
          ↘ refused        ↘      ↘ failed, cancelled
@@ -47,18 +47,17 @@ class Run:
 
     Attributes
     ----------
-    hash, study, lead : what it is, its name, and who submitted it.
+    hash, study, lead : its hash, its name, its submitter.
     quorum : share of the sites that is needed.
-    submitted, started, ended : Unix times; it started when its first fit did, also where it was
-        interrupted and taken up since.
-    wait : seconds that approvals may take; None for as long as it takes.
+    submitted, started, ended : Unix times; it started with its first fit, also if resumed since.
+    wait : seconds to wait for approvals; None: no limit.
     timeout : seconds that a call may take.
-    state, reason : see the module; the reason why it ended as it did.
-    final : of a failed one, whether it would fail again for the same reason if it were resumed.
-    sites : by name, where each stands.
-    absent : by name, why a site takes no part although the study was offered to it.
-    command : what the lead typed, for the results.
-    ticket : of the submission, so that one that is repeated is the same one.
+    state, reason : see the module; why it ended.
+    final : a failed run would fail again for the same reason if resumed.
+    sites : state of each, by name.
+    absent : by name, why an invited site takes no part.
+    command : the lead's command line, for the results.
+    ticket : of the submission, to recognise a repeated one.
     told : sites that know how it ended, or that it goes on without them.
     """
 
@@ -82,8 +81,8 @@ class Run:
     told: list[str] = field(default_factory=list[str])
 
     @property
-    def untold(self) -> tuple[str, ...]:
-        """The sites that have to learn that it ended, or that it goes on without them."""
+    def uninformed(self) -> tuple[str, ...]:
+        """The sites that do not know yet that it ended, or goes on without them."""
         if self.state == "waiting":
             return ()
         return tuple(n for n in (self.absent if self.open else self.sites) if n not in self.told)
@@ -142,10 +141,11 @@ class Run:
             self.save()
 
     def decide(self, now: float) -> None:
-        """Go on, wait on, or end, by where the sites stand.
+        """Go on, wait or end, by the sites' states.
 
-        A refusal ends the study unless those that are left are enough. After `wait` seconds it
-        goes on with those that approved, if they are enough.
+        A refusal ends the study unless enough sites are left. After `wait` seconds it goes on with
+        the
+        approving sites, if they are enough.
         """
         approved = [n for n, s in self.sites.items() if s.state == "approved"]
         refused = [n for n, s in self.sites.items() if s.state == "refused"]

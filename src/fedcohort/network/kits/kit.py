@@ -34,14 +34,14 @@ class Kit:
 
     Attributes
     ----------
-    folder : where it lies.
-    name, role, organisation : who it is, as its certificate says.
+    folder : its folder.
+    name, role, organisation : as in its certificate.
     network : the network's name.
-    engine : what carries bytes in it.
+    engine : transport of the network.
     address : the coordinator's host and port, as parties reach it.
-    coordinator : the coordinator's name, in its certificate too.
-    sites : all sites when the kit was written, sorted; it is the coordinator's list that counts.
-    revoked : fingerprints of certificates that are good no longer.
+    coordinator : the coordinator's name, as in its certificate.
+    sites : all sites when the kit was written, sorted; the coordinator's list counts.
+    revoked : fingerprints of revoked certificates.
     root, certificate, key : files in PEM form.
     """
 

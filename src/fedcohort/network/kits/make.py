@@ -1,19 +1,20 @@
-"""A network's folder, and the kits in it: what each party needs in order to be itself.
+"""A network's folder and the kits in it.
 
 ```
 NAME/
   authority/            stays with whoever made the network: key.pem signs every certificate
     members.json        the sites' public keys, signed
-    network.toml  root.pem  key.pem  issued/<party>.pem (all that it was given, oldest first)
+    network.toml  root.pem  key.pem  issued/<party>.pem (all its certificates, oldest first)
   coordinator/          a kit
   sites/<site>/         a kit for each hospital
   people/<person>/      a kit for each study lead, and for each site's data steward
 ```
-A kit is a plain folder: `kit.toml` (who, role, engine, where the coordinator is), `root.pem` (whom
-to believe), `cert.pem`, `key.pem`, `members.json` (the sites' signing keys; see `members`) and
-`README.txt`; a site's has `identity.pem`, its own signing key, as well. It is the same for every
-engine. Folders have mode 0700 and keys 0600; a key that others can read is refused. Nothing in a
-kit but `key.pem` and `identity.pem` is secret.
+A kit is a folder, the same for every engine: `kit.toml` (name, role, engine, coordinator's
+address), `root.pem` (the authority), `cert.pem`, `key.pem`, `members.json` (the sites' signing
+keys;
+see `members`) and `README.txt`; a site's also has `identity.pem`, its own signing key. Folders have
+mode 0700 and keys 0600; a key that others can read is refused. Secret are `key.pem` and
+`identity.pem` alone.
 """
 
 from __future__ import annotations
@@ -196,11 +197,13 @@ class Network:
         return self._issue(person, "lead", self.name, at)
 
     def renew(self, party: str, *, at: datetime | None = None, days: int | None = None) -> Path:
-        """Give a party a new key and a new certificate, in its kit in this folder.
+        """Give a party a new key and certificate, in its kit in this folder.
 
-        The old certificate stays good until it ends; see `revoke`. A site keeps its signing key,
-        which all other kits list, unless its certificate was taken back or its kit lies elsewhere:
-        then all sites need their kits' new members.json.
+        The old certificate stays valid until it ends; see `revoke`. A site keeps its signing key,
+        which all
+        kits list, unless its certificate was revoked or its kit lies elsewhere: then all sites need
+        the new
+        members.json.
 
         Raises
         ------
@@ -212,7 +215,7 @@ class Network:
         return made
 
     def revoke(self, party: str, *, older: bool = False) -> list[str]:
-        """Take back a party's certificates (`older`: all but the newest); return what was added.
+        """Revoke a party's certificates (`older`: all but the newest); return what was added.
 
         Raises
         ------
@@ -379,7 +382,7 @@ def _check_days(days: int) -> None:
 
 
 def _toml(values: dict[str, Any]) -> str:
-    """Write flat values as TOML; a JSON text, number or list of texts is one in TOML as well."""
+    """Write flat values as TOML (a JSON text, number or list of texts is valid TOML)."""
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
 
 

@@ -1,18 +1,17 @@
-"""The sites of a network as they know one another: signing keys, pinned in every kit.
+"""The sites of a network and their signing keys, pinned in every kit.
 
-A masked sum is safe only if each site knows by itself who the other sites are: with certificates
-alone, an authority that is dishonest, or broken into, could invent two sites and put one hospital
-between them. So every site has an Ed25519 key beside its certificate (`identity.pem`, secret), and
-every kit has the list of all sites' public keys (`members.json`), signed by the network's authority
-when the kit was made:
+A masked sum is safe only if each site knows the other sites by itself: with certificates alone, a
+dishonest or compromised authority could invent two sites and put one hospital between them. So
+every site has an Ed25519 key (`identity.pem`, secret), and every kit lists all sites' public keys
+(`members.json`), signed by the network's authority when the kit was made:
 
     {"network", "sites": {name: 64 hexadecimal digits}, "signature"}
 
-The signature (ECDSA P-256, SHA-256, in hex) is over a purpose and the canonical JSON of the other
-two. A node reads the list from its own kit alone, never from the coordinator.
+The signature (ECDSA P-256, SHA-256, hex) is over a purpose and the canonical JSON of the other two.
+A node reads the list from its own kit, never from the coordinator.
 
-Refused: "secure", in one line, where a kit is older than masked sums, where the list was changed,
-or where the site's own key is not the one that is listed.
+Refused: "secure", if a kit is older than masked sums, the list was changed, or the site's own key
+is not the listed one.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ _SIGNATURE = re.compile(r"[0-9a-f]{128,160}")
 
 @dataclass(frozen=True)
 class Membership:
-    """What a site needs in order to take part in masked sums.
+    """A site's keys for masked sums.
 
     Attributes
     ----------
     name : the site's.
     secret : its Ed25519 private key, 32 bytes.
-    pinned : public keys of all sites of the network, 32 bytes each, by name; its own as well.
+    pinned : public keys of all sites of the network, its own included, 32 bytes each, by name.
     """
 
     name: str

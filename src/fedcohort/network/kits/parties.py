@@ -1,10 +1,10 @@
-"""How the sites of a network are, as each tells the coordinator when it greets it.
+"""The state of a network's sites, as each tells the coordinator in its greeting.
 
-A node greets the coordinator when it connects and every so often from then on. It tells how far
-its clock is ahead of the coordinator's (`clocks`), by the answer to its last greeting, and whether
-it can write its state. The version is that of its hello, which its key has signed; of a version
-that does not fit it is known too. What a node tells is shown to people, and decides nothing here.
-It also tells its count, and hears the highest that it ever told: see `rollback`.
+A node greets when it connects and regularly from then on. It tells its clock's offset (`clocks`, by
+the answer to its last greeting), whether it can write its state, and its count (`rollback`; it
+hears
+the highest ever told). The version is that of its signed hello, known also if it does not fit. All
+this is shown to people and decides nothing here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LONGEST = 200
 
 
 @dataclass(frozen=True)
-class _Heard:
+class _Contact:
     """What a node told last, and when."""
 
     at: float
@@ -40,13 +40,13 @@ class _Heard:
 
 
 class Parties:
-    """What the coordinator knows of the sites beside their studies.
+    """State of the sites, apart from studies.
 
     Parameters
     ----------
     versions : by name, as `Callee` keeps them.
-    say : prints a line of something wrong.
-    path : keeps the highest count that each site told (`rollback`), over restarts.
+    say : prints a line about a problem.
+    path : keeps each site's highest count (`rollback`) over restarts.
     """
 
     def __init__(self, versions: Mapping[str, str], say: Callable[[str], None], path: Path):
@@ -54,11 +54,11 @@ class Parties:
         self._highest = _read(path)
         self._older: set[str] = set()
         self._lock = threading.Lock()
-        self._heard: dict[str, _Heard] = {}
+        self._heard: dict[str, _Contact] = {}
         self._wrong: dict[str, str] = {}
 
     def heard(self, site: str, meta: Mapping[str, Any]) -> int | None:
-        """Note what a site's greeting tells; say once what is wrong there.
+        """Note a site's greeting; report a new problem once.
 
         Returns
         -------
@@ -87,7 +87,9 @@ class Parties:
 
     def _note_health(self, site: str, meta: Mapping[str, Any]) -> None:
         fault = requests.printable(meta.get("fault"))[:LONGEST]
-        known = self._heard[site] = _Heard(time.time(), clocks.told(meta.get("offset")), fault)
+        known = self._heard[site] = _Contact(
+            time.time(), clocks.received(meta.get("offset")), fault
+        )
         wrong = "; ".join(_wrong(known.offset, known.fault))
         kind = f"{known.offset is not None and known.offset.wrong} {bool(known.fault)}"
         if wrong and self._wrong.get(site) != kind:
@@ -123,14 +125,14 @@ def _wrong(offset: Offset | None, fault: str) -> list[str]:
     """Say what is wrong with a site's clock and disk."""
     found = []
     if offset is not None and offset.wrong:
-        found.append(f"its clock is {offset.words} the coordinator's")
+        found.append(f"its clock is {offset.text} the coordinator's")
     if fault:
         found.append(f"it cannot write its state ({fault})")
     return found
 
 
 def trouble(name: str, known: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong at a site, as far as the coordinator knows, each with who has to act.
+    """Return the known problems of a site, each with who has to act.
 
     Parameters
     ----------
@@ -143,9 +145,9 @@ def trouble(name: str, known: Mapping[str, Any]) -> list[str]:
             f"REFUSED, as the coordinator runs {here} and the first two numbers must agree: "
             f"{upgrade(here, 'the coordinator', version, name)}"
         )
-    offset = clocks.told(known.get("offset"))
+    offset = clocks.received(known.get("offset"))
     if offset is not None and offset.wrong:
-        found.append(f"CLOCK {offset.words} the coordinator's: IT of {name} has to compare it")
+        found.append(f"CLOCK {offset.text} the coordinator's: IT of {name} has to compare it")
     if fault := str(known.get("fault") or ""):
         found.append(f"CANNOT WRITE its state ({fault}): IT of {name} has to make room")
     if known.get("older") is True:
@@ -153,14 +155,14 @@ def trouble(name: str, known: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def in_words(name: str, known: Mapping[str, Any], connected: bool) -> str:
+def as_line(name: str, known: Mapping[str, Any], connected: bool) -> str:
     """Return one line of a site for the coordinator's IT: version, clock, and who has to act.
 
     Parameters
     ----------
     known : an entry of `Parties.facts`.
     """
-    version, offset = str(known.get("version") or ""), clocks.told(known.get("offset"))
+    version, offset = str(known.get("version") or ""), clocks.received(known.get("offset"))
     said = ["connected" if connected else "not connected"]
     said.append(f"fedcohort {version}" if version else "version not known")
     if offset is None:

@@ -1,29 +1,25 @@
-"""The privacy budget of a site's data set: what its studies may spend, reserved before it is spent.
+"""The privacy budget of a site's data set, reserved before it is spent.
 
-Sequential composition: what several differentially private studies of one table reveal together is
-at most (Σ ε, Σ δ) (Dwork & Roth, 2014, theorem 3.16). So a data set has one allowance, and
+Sequential composition: several differentially private studies of one table reveal together at most
+(Σ ε, Σ δ) (Dwork & Roth, 2014, theorem 3.16). A data set has one allowance:
 
     reserve → (noise is added, something leaves) → commit
             → (nothing left)                     → release
 
 An amount counts from `reserve` on, which is on disk (SQLite, synchronous=EXTRA) before it returns;
-a crash leaves it counted. Amounts are whole numbers of 10⁻⁹ ε and 10⁻¹⁸ δ, rounded up, and the
-allowance is rounded down: the sum never passes it by rounding. Everything is kept by study.
+a crash leaves it counted. Amounts are whole numbers of 10⁻⁹ ε and 10⁻¹⁸ δ, rounded up; the
+allowance is rounded down.
 
-One session of a private study (`Spending`):
+One session of a private study (`Spending`): the whole (ε, δ) of a fit is reserved and spent at its
+first private call, before a row is read. Every call and all noisy answers of its reply are counted
+in the same file, so neither a restart nor a second copy of the node gives a fit more than its list.
+Order: count, read rows, draw noise, note, keep, answer. A failed call spends like an answered one,
+because a failure may depend on the noise or a row.
 
-The whole (ε, δ) of a fit is reserved and spent at its first private call, before a row is looked
-at. Each call is counted then too, with all the noisy answers that its reply may be made of, in the
-same file, so that neither a restart of the node nor a second copy of it gives a fit more than its
-list. The order is: count, look at rows, draw noise, note, keep, answer. A call that fails on the
-way has spent what one that is answered does, as whether it fails may tell of the noise or of a row.
-
-A history is one attempt at a session (`runtime.reply_store`). A call that is asked again in
-its history is answered from the store, without new noise. Another history draws anew: it is another
-part of the study, which spends the whole amount again, or is refused.
-
-A reply that was counted and not kept, as after a failure or a power cut between the two, is lost:
-the fit then ends one reply short, and has to be started again.
+A history is one attempt at a session (`runtime.reply_store`). A repeated call of a history is
+answered from the store without new noise. Another history draws new noise: it spends the whole
+amount again, or is refused. A reply that was counted but not kept (failure between the two) is
+lost; the fit then fails and must be started again.
 """
 
 from __future__ import annotations
@@ -83,25 +79,26 @@ class Account:
 
 
 class Budget:
-    """The budget of one data set, in a file that several processes may use at once.
+    """The budget of one data set, in a file for several processes.
 
     Parameters
     ----------
-    allowed : None where the site has set no budget; then nothing can be reserved.
+    allowed : None if the site has set no budget; then nothing can be reserved.
     """
 
     def __init__(self, path: Path, dataset: str, allowed: Allowance | None):
         self._path, self._dataset, self._allowed = path, dataset, allowed
 
     def reserve(self, study: str, part: str, epsilon: float, delta: float) -> None:
-        """Take an amount out of what is left, before anything is revealed for it.
+        """Reserve an amount of what is left.
 
         Asking again for the same part of a study with the same amount changes nothing.
 
         Raises
         ------
-        Refused : the site has no budget, the amount is impossible, more than what is left, or
-            another than this part reserved before.
+        Refused : the site has no budget; the amount is impossible or more than what is left; or
+            this part
+            reserved another amount before.
         """
         if self._allowed is None:
             raise Refused("budget", NO_BUDGET)
@@ -140,7 +137,7 @@ class Budget:
         self._move(study, part, SPENT)
 
     def release(self, study: str, part: str) -> None:
-        """Give back what was reserved and for which nothing left the site.
+        """Give back a reserved amount for which nothing left the site.
 
         Raises
         ------

@@ -1,35 +1,30 @@
-"""The cohort ledger of a site: whom each study's results were over, so that none is a difference.
+"""The cohort ledger of a site: the patients of each study, so that no two sets differ by a few.
 
-Sums over two sets of patients that differ in a few give, subtracted, the sums over those few. A
-lead chooses sets: by the columns that a row must know, by the codes that count as missing, by
-the seed, the share and the number of repeats of the blind rows. So a node notes, per data set and
-study,
+Subtracting the sums over two sets of patients that differ in a few gives the sums over those few. A
+lead chooses sets by required columns, codes of missing values, seed, share and number of repeats of
+the blind rows. So a node notes, per data set and study,
 
-    analysed      the rows that the study is over
+    analysed      the rows of the study
     train, blind  those of each repeat
 
-before the first reply leaves, and refuses a study of which a set A and a set B of another, earlier
-one are not the same but nearly:
+before the first reply leaves. It refuses a study with a set A if an earlier study has a set B with
 
-    1 ≤ |A Δ B| < m,   m the site's `min_cell`, or the study's where it is larger             (1)
+    1 ≤ |A Δ B| < m,   m the larger `min_cell` of site and study                              (1)
 
-A patient is known by an HMAC-SHA256 of the cells that the site's own dictionary calls identifiers,
-or else of all cells of the row at the source, whatever a study reads of it, under a secret of the
-node in a file of its own; rows that are alike are told apart by their order. What is kept are these
-digests, numbered, and the sets as bits: no cell, and without the secret nobody can confirm a guess
-at one. It is on the disk (SQLite, synchronous=EXTRA) before anything leaves. Without
-the secret a ledger knows nobody: where studies are noted and it is gone, the node does not start.
+A patient is an HMAC-SHA256, under a secret of the node in its own file, of the cells that the
+site's dictionary calls identifiers, or else of all cells of the source row; equal rows are told
+apart by their order. The ledger keeps these digests, numbered, and sets as bits: no cell, and
+without the secret no guess can be confirmed. It is on disk (SQLite, synchronous=EXTRA) before
+anything leaves. If studies are noted and the secret is gone, the node does not start.
 
-Allowed are the same set again, and sets that differ by m patients or more. Not compared are the
-different sets of one study: no one beside the site knows which rows its seed draws. The same set of
-it over a later export is compared, and both are kept. What (1) does not stop: unions
-and differences of three sets or more; and rows that change. With identifiers a corrected cell goes
-unseen. Without, a corrected row is another one: a new export that differs in few rows is refused
-until it differs in m, and two exports whose columns differ share no row, and nothing is seen of
-them. In a simulation nothing
-is noted: its arms and scenarios are over the same patients, whom one computer holds.
+Allowed: the same set again, and sets that differ by m patients or more. Not compared: different
+sets of one study, as only the site knows which rows its seed draws. A study's set over a later
+export is compared, and both are kept. Not prevented: unions and differences of three or more sets,
+and changed rows. With identifiers a corrected cell is not noticed. Without, a corrected row is a
+new patient: a new export that differs in 1 to m − 1 rows is refused, and exports with other columns
+share no row, so (1) cannot find them. Simulations note nothing: one computer holds all patients.
 
-Revealed: in a refusal, the rule and the earlier study's name; so that 1 to m − 1 patients differ.
+Revealed by a refusal: the rule, the earlier study's name, and so that 1 to m − 1 patients differ.
 """
 
 from __future__ import annotations
@@ -64,7 +59,7 @@ _TABLES = (
 
 
 def digests(frame: pd.DataFrame, key: bytes) -> list[bytes]:
-    """Return a keyed digest of each row (n,) of a source, whatever the order of its columns."""
+    """Return a keyed digest of each row (n,) of a source, independent of the order of columns."""
     order = sorted(range(frame.shape[1]), key=lambda i: (str(frame.columns[i]), i))
     columns = [_texts(frame.iloc[:, i]) for i in order]
     names = "\x1f".join(str(frame.columns[i]) for i in order)
@@ -91,9 +86,9 @@ def _texts(column: pd.Series) -> list[str]:
 
 
 def seen(folder: Path, dataset: str, marks: Sequence[bytes] = ()) -> dict[str, tuple[int, int]]:
-    """Return by study how many patients it was over, and how many of them are those of `marks`.
+    """Return by study its number of patients, and how many of them are in `marks`.
 
-    For people at the site; of a study over several exports, all its patients.
+    For people at the site. A study over several exports counts all its patients.
 
     Raises
     ------
@@ -140,17 +135,17 @@ def parts(table: SiteTable) -> dict[str, Array]:
 
 
 class Cohorts:
-    """The cohort ledger of one data set, in a file that several processes may use at once.
+    """The cohort ledger of one data set, in a file for several processes.
 
     Parameters
     ----------
-    folder : the node's state; made files are readable by its owner alone.
+    folder : the node's state; files are readable by their owner alone.
     least : m of eq. (1), from 1; with 1 nothing is refused.
-    rule : "refuse", or "allow": then sets are noted, and nothing is refused.
+    rule : "refuse", or "allow": sets are noted, nothing is refused.
 
     Raises
     ------
-    InputError : the secret cannot be read, or it is gone and studies are noted.
+    InputError : the secret cannot be read, or is gone and studies are noted.
     """
 
     def __init__(self, folder: Path, dataset: str, least: int, rule: str = "refuse"):
@@ -159,7 +154,7 @@ class Cohorts:
         self.key = _secret(folder / "cohorts.key", new=not self._notes())
 
     def check(self, study: str, marks: Sequence[bytes], sets: Mapping[str, Array], least: int = 1):
-        """Hold a study's sets against those of other studies; nothing is noted.
+        """Check a study's sets against those of other studies; note nothing.
 
         Parameters
         ----------
@@ -303,7 +298,7 @@ def _differ(a: Array, b: Array) -> int:
 
 
 def known_key(folder: Path) -> bytes:
-    """Return the secret with which a node knows patients again; b"" where it made none so far."""
+    """Return the node's secret for its cohort ledger; b"" if it has made none yet."""
     path = folder / "cohorts.key"
     return _secret(path, new=False) if path.is_file() else b""
 

@@ -1,7 +1,4 @@
-"""Small files and databases of a node, each of whose changes is on the disk when it returns.
-
-Revealed: nothing; the files stay at the node.
-"""
+"""Small files and databases of a node; each change is on disk when the call returns."""
 
 from __future__ import annotations
 
@@ -14,11 +11,11 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def opened(path: Path, *tables: str) -> Generator[sqlite3.Connection]:
-    """Yield a connection that is closed afterwards, to a file that only its owner can read.
+    """Yield a connection, closed afterwards, to a file that only its owner can read.
 
     Parameters
     ----------
-    tables : statements that make what is not there yet.
+    tables : statements that create missing tables.
     """
     if not path.exists():
         path.touch(mode=0o600)
@@ -34,7 +31,7 @@ def opened(path: Path, *tables: str) -> Generator[sqlite3.Connection]:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, for its owner alone."""
+    """Write a file for its owner alone, whole or not at all."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "wb") as file:

@@ -1,13 +1,13 @@
-"""The site's own ledger: one line for every reply that left it, written before it leaves.
+"""The site's own ledger: one line per reply, written before the reply leaves.
 
     {"at", "run", "session", "call", "step", "verb", "fields": {name: {"shape", "dtype", "bytes"}},
      "masked"}
     {"at", "run", "told": "refused", "code", "text"}      an answer in words; of a private study's
                                                           call with its session, and "call": null
 
-Lines are appended and never changed. Each goes to the operating system at once, so that the
-death of the node loses none, and to the disk when a study ends and at least every few seconds, so
-that a power cut loses little. They hold names, shapes and sizes, never a number that was sent.
+Lines are only appended. The operating system gets each at once (the node's death loses none); the
+disk gets them when a study ends and at least every few seconds (a power cut loses few). They hold
+names, shapes and sizes, never a number that was sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from fedcohort.network.steward.desk import now
+from fedcohort.network.steward.study_store import now
 from fedcohort.report import words
 
 #: Seconds after which lines are on the disk at the latest.
@@ -60,7 +60,7 @@ class NodeLedger:
 
         Parameters
         ----------
-        masked : whether it left so that only the sum over sites can be read.
+        masked : only the sum over sites can be read.
         """
         counts = self._counts_of(run)
         self._write(
@@ -70,9 +70,8 @@ class NodeLedger:
         counts[session] += 1
 
     def count(self, run: str, session: str) -> int:
-        """Return how many replies have left in one session of a study, in all its attempts.
-
-        An error that was `told` of a session counts as one.
+        """Return the number of replies of one session, in all its attempts; an error noted with it
+        counts.
         """
         return self._counts_of(run)[session]
 
@@ -82,8 +81,10 @@ class NodeLedger:
                 self._counts[run] = Counter(_sessions(self._path, run))
             return self._counts[run]
 
-    def told(self, run: str, what: str, code: str, text: str, *, session: str = "") -> None:
-        """Note an answer in words, such as a refusal; of a session, as one of its replies."""
+    def note(self, run: str, what: str, code: str, text: str, *, session: str = "") -> None:
+        """Note an answer in words, such as a refusal; with a session it counts as one of its
+        replies.
+        """
         if not _NAME.fullmatch(session):
             self._write({"run": run, "told": what, "code": code, "text": text})
             return
@@ -100,7 +101,7 @@ class NodeLedger:
             self._sync()
 
     def length(self) -> int:
-        """Return how many bytes are on the disk: they only become more."""
+        """Return the bytes on disk, which only grow."""
         with self._lock:
             self._sync()
             return os.fstat(self._handle).st_size
@@ -198,15 +199,15 @@ class _Step:
     fields: dict[str, None] = field(default_factory=dict[str, None])
 
 
-def in_words(
+def as_lines(
     lines: Iterable[Mapping[str, Any]], names: Mapping[str, str], does: Mapping[str, str]
 ) -> list[str]:
-    """Return, study by study, what left this site, in plain words.
+    """Return in plain words, study by study, what left this site.
 
     Parameters
     ----------
-    names : of studies, by hash; one that is unknown is called by its hash.
-    does : what each step does, by its name.
+    names : of studies, by hash; an unknown one is called by its hash.
+    does : purpose of each step, by name.
     """
     runs: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for line in lines:

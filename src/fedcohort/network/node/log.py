@@ -1,10 +1,10 @@
-"""A node's log: one line an event, with time, level, code and study, and never a value.
+"""A node's log: one line per event with time, level, code and study, and never a value.
 
     2026-01-31T12:00:00Z info approved 1a2b3c4d5e6f gbsg2-rfs, of lead
 
-A trace of an error shows cells (pandas quotes what it cannot read), so a record's trace, and line
-breaks within a message, are not written; what an error said in its own words is not passed on to
-the log either. The file is changed for a new one before it grows large, and old ones are dropped.
+Traces, messages' line breaks and the texts of foreign errors are not written: they can show cells
+(pandas quotes what it cannot read). The file is rotated before it grows large; old ones are
+deleted.
 """
 
 from __future__ import annotations

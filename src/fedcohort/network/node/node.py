@@ -1,19 +1,18 @@
-"""A site's node, without its engine: what the coordinator asks, and what the site does about it.
+"""A site's node, without its engine: the coordinator's requests and the site's answers.
 
-    offer   a study as its lead signed it: checked against the policy, laid on the steward's desk,
-            and, once it is approved, the table is opened and held against its dictionary
+    offer   a study as its lead signed it: checked against the policy, stored for the steward; once
+            approved, the table is opened and checked against its dictionary
     keys, shares, sign, unmask    the stages of a masked sum (`runtime.masked.calls`), as calls
-    call    one step of an approved study: policy, decision and run are checked again each time,
-            then `runtime.site.site_end` decodes it strictly, runs it, stores it and answers
-    close   a session is over, or (without one) the whole run: its calls are refused from then on;
-            with how the run ended, which the desk then shows
-    end     how a run ended that can be resumed, as after a failure: shown, and nothing is closed
-    ping    whether the site is there, and of which version
+    call    one step of an approved study: policy, decision and run are checked again, then
+            `runtime.site.site_end` decodes, runs, stores and answers it
+    close   a session, or (without one) the whole run, is over: its calls are refused from now on;
+            with the end of the run, for the steward
+    end     how a run ended that can be resumed, as after a failure: shown, nothing is closed
+    ping    whether the site is there, and its version
 
-A refusal is one line, made of names and rules; the coordinator gets it, the site's log and ledger
-keep it, and nothing is computed. Whatever else goes wrong is told by its kind and a number under
-which the site's log has it. The decisions of the steward are read from the desk's files at each
-call, so that they count at once.
+A refusal is one line of names and rules for the coordinator, the site's log and its ledger; nothing
+is computed. Any other error is reported by its kind and a number that the site's log has. Decisions
+are read from their files at each call, so they count at once.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ from fedcohort.network.node.rollback import Rollback
 from fedcohort.network.node.studies import Studies, Study, by_steward, lapsed
 from fedcohort.network.requests import PASSING
 from fedcohort.network.service import unwritable
-from fedcohort.network.steward import decisions, findings, signatures
-from fedcohort.network.steward import desk as desks
-from fedcohort.network.steward.desk import Noted, said_of, short
+from fedcohort.network.steward import decisions, findings, signatures, study_store
+from fedcohort.network.steward.study_store import Noted, said_of, short
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol import Dp
 from fedcohort.protocol.errors import Refused
@@ -69,16 +67,18 @@ class Node:
     Parameters
     ----------
     kit : the site's.
-    config : what the site allows, and where its table is: a node.toml, or what was read of it. A
-        change of the file counts from the node's next start on.
-    trust : whom it believes; the kit's own by default.
-    state : the folder for what it keeps; `state` in the kit by default.
+    config : policy and source of the table: a node.toml, or its parsed content. A change of the
+        file
+        counts from the next start.
+    trust : trusted authorities; the kit's own by default.
+    state : the node's folder; `state` in the kit by default.
 
     Attributes
     ----------
-    rollback : knows whether its state was restored from an older one.
-    greeted : set once the coordinator has said what it has seen of this node; studies wait for it.
-        None where nobody greets.
+    rollback : detects that the state was restored from an older one.
+    greeted : set once the coordinator has told the count it has seen of this node; studies wait for
+        it.
+        None if nobody greets.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class Node:
         self.log = node_log.opened(self.state / "log.txt")
         policy = self.config.policy
         if isinstance(config, Path):
-            desks.note_config(self.state, config)
-        self.desk = signatures.desk(kit, policy, self.state, self._trust)
+            study_store.note_config(self.state, config)
+        self.store = signatures.open_store(kit, policy, self.state, self._trust)
         self._ledger = NodeLedger(self.state / "ledger.jsonl")
         self.rollback = Rollback(self.state, self._ledger.length)
         self.greeted: threading.Event | None = None
@@ -102,7 +102,7 @@ class Node:
             self.state, self.config.data.name, policy.min_cell, policy.differencing
         )
         self._studies = Studies(
-            kit.name, self.config, self._trust, self.desk, self._cohorts, self.log
+            kit.name, self.config, self._trust, self.store, self._cohorts, self.log
         )
         answers = self.state / "answers.sqlite"
         answers.touch(mode=0o600)
@@ -135,7 +135,7 @@ class Node:
 
     def facts(self) -> dict[str, Any]:
         """Return what the node says of itself to its own operator."""
-        entries = self.desk.entries()
+        entries = self.store.entries()
         ended = [e for e in entries if e.ended is not None][:LATEST]
         return {
             "waiting": [f"{e.name} ({short(e.study)})" for e in entries if e.waits],
@@ -154,7 +154,7 @@ class Node:
                 raise Refused("size", f"a request is larger than {LARGEST} bytes, the most.")
             meta = head(body)
             kind, named = meta.get("kind"), meta.get("run")
-            run = str(named) if desks.is_hash(named) else ""
+            run = str(named) if study_store.is_hash(named) else ""
             if kind != "ping":
                 self._check_disk()
             if kind not in ("ping", "close", "end"):
@@ -184,7 +184,7 @@ class Node:
             return refusal_bytes("SiteFailed", self._named(text))
 
     def _check_disk(self) -> None:
-        """See that what must be kept of an answer can be, before a row is looked at.
+        """Check, before a row is read, that the answer's records can be written.
 
         Raises
         ------
@@ -194,11 +194,11 @@ class Node:
             raise _unkept(why)
 
     def _check_restored(self) -> None:
-        """See that this state is not one from before what this node has told.
+        """Check that this state is not older than what this node has told.
 
         Raises
         ------
-        Refused : "older", as well where the coordinator has not yet said what it has seen.
+        Refused : "older", also before the coordinator has told what it has seen.
         """
         if self.greeted is not None and not self.greeted.wait(GREETING):
             raise Refused("older", "its greeting was not answered yet; it is asked again.")
@@ -226,17 +226,17 @@ class Node:
         run, plan = study.offer.hash, study.terms.plan
         self.config.policy.check(study.asked, study.lead.name)
         lead = study.lead
-        if self.desk.put(run, blob, plan.study, lead.name, lead.organisation):
+        if self.store.put(run, blob, plan.study, lead.name, lead.organisation):
             self.log.info("offered %s %s, of %s", short(run), plan.study, lead.name)
-        if (other := self.desk.entry(run).lead) != lead.name:
+        if (other := self.store.entry(run).lead) != lead.name:
             raise Refused(
                 "lead", f"the same study was offered by {other!r} before; give yours another name."
             )
-        self.desk.reopen(run)
+        self.store.reopen(run)
         made, why = self._decision(run, lead.name, offered=True)
         if made is None or why:
-            return desks.WAITING, f"{WAITS}: {why}" if why else WAITS, "unapproved"
-        if made.decision == desks.REFUSED:
+            return study_store.WAITING, f"{WAITS}: {why}" if why else WAITS, "unapproved"
+        if made.decision == study_store.REFUSED:
             raise by_steward(made.reason)
         with self._reading:
             study.table = None
@@ -250,40 +250,39 @@ class Node:
             self._ended.discard(run)
         if not open_:
             self.log.info("approved %s %s, of %s", short(run), plan.study, lead.name)
-        return desks.APPROVED, "", ""
+        return study_store.APPROVED, "", ""
 
     def _decision(
         self, run: str, lead: str, *, offered: bool = False
-    ) -> tuple[desks.Decision | None, str]:
+    ) -> tuple[study_store.Decision | None, str]:
         """Return the decision on a study, and why its approval counts no longer, if so.
 
-        Where the policy decides, it does so when a study is offered, and again when an approval of
-        its own has ended.
+        The policy decides when a study is offered, and again when its own approval has ended.
         """
-        made = self.desk.decision(run)
+        made = self.store.decision(run)
         why = self._lapse(run, made)
-        own = made is not None and made.by == desks.POLICY and not made.signature
+        own = made is not None and made.by == study_store.POLICY and not made.signature
         decides = self.config.policy.approval == "automatic"
         due = offered if made is None else own and bool(why)
-        if decides and due and not self.desk.tries(lead):
+        if decides and due and not self.store.tries(lead):
             policy = self.config.policy
             with self._reading:
-                if (meanwhile := self.desk.decision(run)) != made:
+                if (meanwhile := self.store.decision(run)) != made:
                     return meanwhile, self._lapse(run, meanwhile)
-                made = self.desk.decide(
-                    run, desks.APPROVED, desks.POLICY,
+                made = self.store.decide(
+                    run, study_store.APPROVED, study_store.POLICY,
                     until=decisions.until(policy.approval_days), runs=policy.approval_runs,
                 )  # fmt: skip
             why = ""
         return made, why
 
-    def _lapse(self, run: str, made: desks.Decision | None) -> str:
+    def _lapse(self, run: str, made: study_store.Decision | None) -> str:
         """Say why an approval counts no longer; the runs are looked up once a run and decision."""
-        if made is None or made.decision != desks.APPROVED:
+        if made is None or made.decision != study_store.APPROVED:
             return ""
         if self._begun.get(run) == (made.number, self._run_of(run).mark):
             return made.ended
-        return self.desk.lapse(run, made)
+        return self.store.lapse(run, made)
 
     # calls --------------------------------------------------------------------------------
 
@@ -299,11 +298,11 @@ class Node:
             raise Refused("closed", "the run of this study is over here; offer the study again.")
         if made is not None and self._begun.get(run) != (made.number, noted.mark):
             with self._reading:
-                if not self.desk.begin(run, made):
-                    raise lapsed(run, self.desk.lapse(run, made))
+                if not self.store.begin(run, made):
+                    raise lapsed(run, self.store.lapse(run, made))
                 self._begun[run] = (made.number, noted.mark)
         if run in self._ended:  # it goes on
-            self.desk.reopen(run)
+            self.store.reopen(run)
             self._ended.discard(run)
         self._fresh.discard(run)
         reply = self._end.handle(body)
@@ -312,7 +311,7 @@ class Node:
             # that a call with noise failed may tell of the noise: it counts as an answered one
             session = "" if study.terms.plan.privacy.dp is None else head(body).get("session")
             with contextlib.suppress(OSError):
-                self._ledger.told(
+                self._ledger.note(
                     run, "error", str(said.get("code")), str(said.get("text")),
                     session=session if isinstance(session, str) else "",
                 )  # fmt: skip
@@ -327,14 +326,14 @@ class Node:
         """Return what is noted of a run."""
         with self._lock:
             if run not in self._runs:
-                self._runs[run] = self.desk.run(run)
-                if self.desk.ended(run) is not None:
+                self._runs[run] = self.store.run(run)
+                if self.store.ended(run) is not None:
                     self._ended.add(run)
             return self._runs[run]
 
     def _note_run(self, run: str, noted: Noted) -> None:
         with self._lock:
-            self.desk.note_run(run, noted)
+            self.store.note_run(run, noted)
             self._runs[run] = noted
 
     def _open_session(self, run: str, session: str) -> Host:
@@ -424,7 +423,7 @@ class Node:
 
         What protects patients stays: decisions and runs counted, budget, ledger, cohorts, pins.
         """
-        if not desks.is_hash(run):
+        if not study_store.is_hash(run):
             raise Refused("run", "a request names no study by its whole hash.")
         session, over = meta.get("session"), meta.get("over") is True
         with self._reading:
@@ -441,7 +440,7 @@ class Node:
 
     def _end_of(self, run: str, meta: Mapping[str, Any]) -> bytes:
         """Note how a run ended that can be resumed."""
-        if not desks.is_hash(run):
+        if not study_store.is_hash(run):
             raise Refused("run", "a request names no study by its whole hash.")
         with self._reading:
             self._note_end(run, meta.get("end"), meta.get("reason"))
@@ -449,7 +448,7 @@ class Node:
 
     def _note_end(self, run: str, how: object, reason: object) -> None:
         """Let the desk show how a study ended."""
-        if self.desk.note_end(run, str(how), str(reason or "")):
+        if self.store.note_end(run, str(how), str(reason or "")):
             self._run_of(run)
             self._ended.add(run)
             self.log.info("ended %s %s", short(run), how)
@@ -474,7 +473,7 @@ class Node:
             return
         self.log.warning("refused %s study=%s %s", error.code, short(run) or "-", text)
         with contextlib.suppress(OSError):
-            self._ledger.told(run, "refused", error.code, text)
+            self._ledger.note(run, "refused", error.code, text)
 
 
 def _unkept(why: str) -> Refused:

@@ -1,14 +1,14 @@
-"""What a hospital allows: its node.toml, read strictly, and each study held against it.
+"""A hospital's rules: its node.toml, read strictly, and the check of each study against it.
 
     [data]      source, query (of a database), dictionary (the site's own), name (of the data set)
     [policy]    methods, columns, min_cell, min_rows, max_parameters, parameters_per_row,
                 max_calls, differencing, secure_sum, secure_sum_sites, submitters, approval,
                 approval_days, approval_runs
-    [policy.privacy_budget]    epsilon, delta: what all studies together may spend on the data set
+    [policy.privacy_budget]    epsilon, delta: for all studies of the data set together
 
-An unknown key is an error that names the nearest known one. A study that asks for more than the
-site allows is refused with one line: what the study asks, and what the site allows. No check here
-opens the data; what depends on them (rows, fit to the dictionary) is `node`'s.
+An unknown key is an error that names the nearest known one. A study that exceeds the rules is
+refused with one line: what it asks, what the site allows. Checks that need the data (rows, fit to
+the dictionary) are `node`'s.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ class Allowance:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a study asks of a site, as far as a policy is concerned.
+    """A study's requests, as far as a policy covers them.
 
     Attributes
     ----------
-    methods : of its arms, and those that compare the sites or give them feedback.
-    columns : all that the study's dictionary and outcome name: each is at least checked.
-    secure_sum : whether it lets sites mask their parts of sums.
+    methods : of its arms, comparisons and feedback.
+    columns : all that its dictionary and outcome name; each is at least checked.
+    secure_sum : the study lets sites mask their parts of sums.
     """
 
     methods: tuple[str, ...]
@@ -109,14 +109,16 @@ class Policy:
 
     Attributes
     ----------
-    max_calls : replies that leave in one session of a study, such as one fit, in all attempts; with
-        the calls that failed, where the fit is private.
-    secure_sum_sites : the fewest sites of a masked sum, whatever roster a coordinator names.
-    parameters_per_row : whether a model with more free parameters than a tenth of the site's rows
-        is refused, or the run's report says so.
-    approval_days, approval_runs : for how many days an approval counts, and how many runs may begin
-        under it, where the steward says nothing else, and where the policy approves.
-    differencing : what is done about patients who are nearly those of an earlier study (`cohorts`).
+    max_calls : replies of one session (such as one fit) in all attempts; of a private fit also
+        failed
+        calls.
+    secure_sum_sites : smallest number of sites of a masked sum, whatever roster a coordinator
+        names.
+    parameters_per_row : refuse a model with more free parameters than a tenth of the site's rows,
+        or
+        let the report say so.
+    approval_days, approval_runs : days and runs of an approval by default, and of the policy's own.
+    differencing : rule for patients nearly those of an earlier study (`cohorts`).
     """
 
     methods: tuple[str, ...] | None
@@ -254,19 +256,19 @@ def _policy(table: _Table) -> Policy:
     return Policy(
         methods=methods,
         columns=table.names("columns"),
-        min_cell=table.whole("min_cell", 5, low=1),
-        min_rows=table.whole("min_rows", 50, low=2),
-        max_parameters=table.whole("max_parameters", 1_000_000, low=1),
-        max_calls=table.whole("max_calls", MOST_CALLS, low=1),
+        min_cell=table.whole_number("min_cell", 5, low=1),
+        min_rows=table.whole_number("min_rows", 50, low=2),
+        max_parameters=table.whole_number("max_parameters", 1_000_000, low=1),
+        max_calls=table.whole_number("max_calls", MOST_CALLS, low=1),
         secure_sum=table.choice("secure_sum", SUMS),
-        secure_sum_sites=table.whole("secure_sum_sites", FEWEST, low=FEWEST),
+        secure_sum_sites=table.whole_number("secure_sum_sites", FEWEST, low=FEWEST),
         submitters=table.names("submitters"),
         approval=table.choice("approval", APPROVALS),
         budget=budget,
         parameters_per_row=table.choice("parameters_per_row", ACTIONS),
         differencing=table.choice("differencing", DIFFERENCING),
-        approval_days=table.whole("approval_days", decisions.DAYS, 1, decisions.MOST_DAYS),
-        approval_runs=table.whole("approval_runs", decisions.RUNS, 1, decisions.MOST_RUNS),
+        approval_days=table.whole_number("approval_days", decisions.DAYS, 1, decisions.MOST_DAYS),
+        approval_runs=table.whole_number("approval_runs", decisions.RUNS, 1, decisions.MOST_RUNS),
     )
 
 
@@ -315,7 +317,7 @@ class _Table:
             raise self.error(key, f'expected a list of names, or "{ALL}".')
         return tuple(dict.fromkeys(cast("list[str]", items)))
 
-    def whole(self, key: str, default: int, low: int, high: int | None = None) -> int:
+    def whole_number(self, key: str, default: int, low: int, high: int | None = None) -> int:
         """Return a whole number of at least `low`, and up to `high`."""
         value = self.content.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or value < low:

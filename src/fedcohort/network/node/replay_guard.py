@@ -1,9 +1,9 @@
-"""What a study's sessions were asked first, kept by a node for as long as it has its state.
+"""The first questions of a study's sessions, kept as long as the node's state.
 
-Sums of the same rows over other cells, centres or grids tell by their differences what each of
-them hides. So where they are formed, and over which sites Table 1 is summed, is fixed by the first
-question (`study.at_site.pins`, `protocol.once`), however often a run begins again. An honest
-coordinator asks the same each time: it follows from the sums before.
+Sums of the same rows over other cells, centres or grids reveal by their differences what each
+hides. So the first question fixes the cells, and the sites over which Table 1 is summed
+(`study.at_site.pins`, `protocol.once`), however often a run begins. An honest coordinator derives
+the same question from earlier sums each time.
 """
 
 from __future__ import annotations

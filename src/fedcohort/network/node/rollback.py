@@ -1,18 +1,17 @@
-"""Whether a node's state is older than what the node has told: it was restored from a backup.
+"""Detection of a node's state restored from a backup.
 
-What must not be undone stands in a node's state: the ε that was spent, which sums were revealed,
-whom earlier studies were over, which runs began under an approval. A state from a backup has
-forgotten what came after it. The node's ledger grows by a line with each of these, and by nothing
-else, so its length is a counter that only a restored state turns back. The node tells it (`count`)
-when it greets the coordinator, once all of it is on the disk, and is told the highest that the
-coordinator has seen of it (`seen`). Where that is more, the node answers no study until people have
-looked at it: `fedcohort node restored`.
+A node's state holds what must not be undone: spent ε, revealed sums, patients of earlier studies,
+runs under each approval. The node's ledger grows by a line with each of these and by nothing else:
+its length is a counter that only a restored state turns back. The node tells it (`count`) when it
+greets the coordinator, once all is on disk, and hears the highest that the coordinator has seen
+(`seen`). If that is higher, the node answers no study until people act:
+`fedcohort node restored`.
 
-A coordinator that lies can stop a node in this way, as it can by not calling it; it can undo
-nothing. One that forgot, or was restored as well, sees no difference: then nobody does.
+A lying coordinator can stop a node this way, as by not calling it, but can undo nothing. If the
+coordinator forgot or was restored too, nothing is detected.
 
     older.json      what the coordinator has seen, while that is more; removed by `accept`
-    restored.json   "base", which counts as lines that are lost, and what people said of each time
+    restored.json   "base", bytes that count as lost lines, and what people said of each time
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Rollback:
     Parameters
     ----------
     state : the node's folder.
-    length : bytes of its ledger that are on the disk.
+    length : bytes of its ledger on disk.
     """
 
     def __init__(self, state: Path, length: Callable[[], int]):
@@ -47,7 +46,9 @@ class Rollback:
         return self._length() + base(self._state)
 
     def seen(self, highest: object) -> bool:
-        """Take what the coordinator has seen; return whether people have to look at this state."""
+        """Take the count that the coordinator has seen; return whether people must check this
+        state.
+        """
         known = pending(self._state) is not None
         if known or type(highest) is not int or not 0 <= highest <= MOST:
             return known
@@ -58,7 +59,7 @@ class Rollback:
         return True
 
     def check(self) -> None:
-        """See that nobody has to look at this state first.
+        """Check that nobody has to act on this state first.
 
         Raises
         ------

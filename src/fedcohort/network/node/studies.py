@@ -1,11 +1,10 @@
-"""The studies that a site's node holds: verified, approved, and their tables once they are opened.
+"""The verified studies of a node and their tables.
 
-A study is what its lead signed. It is read and verified once, and again from the desk after a
-restart; the steward's decision is read from the desk's files each time. A table is opened for an
-approved study alone, read once, and held against its dictionary, against the cohorts of the
-studies before it and against the site's rule for free parameters.
+A study is read and verified once, and again after a restart; decisions are read from their files
+each time. A table is opened only for an approved study, read once, and checked against its
+dictionary, the cohorts of earlier studies and the site's rule for free parameters.
 
-Nothing is revealed: a refusal is one line, made of names and rules.
+Revealed: a refusal is one line of names and rules.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from dataclasses import dataclass
 from fedcohort.network.node.cohorts import Cohorts, parts
 from fedcohort.network.node.policy import Asked, Config
 from fedcohort.network.node.table import digest, open_table
-from fedcohort.network.steward import desk as desks
-from fedcohort.network.steward.desk import Desk, short
+from fedcohort.network.steward import study_store
+from fedcohort.network.steward.study_store import StudyStore, short
 from fedcohort.network.study_offer import Offer
 from fedcohort.privacy.disclosure.models import ROWS_EACH
 from fedcohort.protocol.errors import FedcohortError, Refused
@@ -50,10 +49,10 @@ class Studies:
     Parameters
     ----------
     site : its name.
-    config : what the site allows, and where its table is.
-    trust : whom it believes.
-    desk : where studies and the steward's decisions lie.
-    cohorts : whom earlier studies were over.
+    config : policy and source of the table.
+    trust : trusted authorities.
+    store : studies and the steward's decisions.
+    cohorts : patients of earlier studies.
     log : the site's own.
 
     Attributes
@@ -66,12 +65,12 @@ class Studies:
         site: str,
         config: Config,
         trust: Trust,
-        desk: Desk,
+        store: StudyStore,
         cohorts: Cohorts,
         log: logging.Logger,
     ):
         self._site, self._config, self._trust = site, config, trust
-        self._desk, self._cohorts, self._log = desk, cohorts, log
+        self._desk, self._cohorts, self._log = store, cohorts, log
         self.held: dict[str, Study] = {}
         self._lock = threading.Lock()
 
@@ -101,15 +100,16 @@ class Studies:
 
         Raises
         ------
-        Refused : it was not offered, waits, was refused, or its approval has ended; or its text on
-            the desk was changed.
+        Refused : it was not offered, waits, was refused, or its approval has ended; or its stored
+            text was
+            changed.
         """
-        if not desks.is_hash(run):
+        if not study_store.is_hash(run):
             raise Refused("run", "a call names no study by its whole hash.")
         made = self._desk.decision(run)
         if made is None:
             raise Refused("unapproved", f"the study {short(run)} is not approved at this site.")
-        if made.decision == desks.REFUSED:
+        if made.decision == study_store.REFUSED:
             raise by_steward(made.reason)
         if made.ended:
             raise lapsed(run, made.ended)
@@ -142,11 +142,11 @@ class Studies:
         return study.table
 
     def note_cohort(self, run: str, study: Study, table: SiteTable) -> None:
-        """Note whom a study is over, before anything of it leaves; the caller lets one at a time.
+        """Note the patients of a study before anything leaves; callers take turns.
 
         Raises
         ------
-        Refused : they are nearly those of another study, which was noted since the offer.
+        Refused : they are nearly those of another study, noted since the offer.
         """
         if not study.noted:
             name, least = study.terms.plan.study, study.asked.min_cell
@@ -159,11 +159,11 @@ class Studies:
             self.held.pop(run, None)
 
     def _check_parameters(self, run: str, table: SiteTable) -> None:
-        """Hold the arms' free parameters against this site's training rows.
+        """Check the arms' free parameters against this site's training rows.
 
         Raises
         ------
-        Refused : they are too many, and the site's policy is to refuse that.
+        Refused : they are too many, and the site's policy refuses that.
         """
         for arm, count in too_many(table):
             if self._config.policy.parameters_per_row == "refuse":

@@ -1,9 +1,9 @@
-"""A site's table, opened for one study: read, held against the study's dictionary, and counted.
+"""A site's table, opened for one study: read, checked against the study's dictionary, counted.
 
-Of the file or database the columns that the study's dictionary names are kept, and nothing else. A
-table that is missing, cannot be read or does not fit gives one line of columns of the study and
-names of rules; what a parser or a database said of it stays unsaid, here and in the log, since it
-may quote a cell, a header that is a patient, or a path. `fedcohort data check` shows more, here.
+Only the columns of the study's dictionary are kept. A missing, unreadable or unfit table gives one
+line of columns and rule names. Messages of parsers and databases are never passed on, here or to
+the log: they may quote a cell, a header that is a patient, or a path. At the site,
+`fedcohort data check` shows more.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ _LOOK = "At the site, `fedcohort data check` says more."
 def open_table(
     terms: Terms, site: str, data: DataSource, min_rows: int, key: bytes = b""
 ) -> SiteTable:
-    """Return a site's table, fit for a study.
+    """Return a site's table, checked for a study.
 
     Parameters
     ----------
-    key : the secret of the cohort ledger; with it the rows carry their marks.
+    key : secret of the cohort ledger; with it rows carry their marks.
 
     Raises
     ------
-    Refused : "data" (missing or unreadable), "dictionary" (the site's own says otherwise), "unfit"
-        (columns and rules) or "rows" (fewer than the site's least; their number stays here).
+    Refused : "data" (missing or unreadable), "dictionary" (the site's own differs), "unfit"
+        (columns
+        and rules) or "rows" (fewer than the site's minimum; their number stays here).
     """
     _check_dictionary(terms.dictionary, data)
     frame, source = _read(terms, data)
@@ -118,13 +119,13 @@ def _who(source: pd.DataFrame, data: DataSource) -> pd.DataFrame:
 
 
 def _check_dictionary(asked: Dictionary, data: DataSource) -> None:
-    """Check that the site's own dictionary, if it has one, means by each column the same.
+    """Check that the site's own dictionary, if any, agrees on each column.
 
     It may lack a view of the study as a whole, as the site's table may.
 
     Raises
     ------
-    Refused : the first column of which they differ, and in what; no value of either is said.
+    Refused : the first column that differs, and in what; no value of either.
     """
     if data.dictionary is None:
         return

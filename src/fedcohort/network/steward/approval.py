@@ -1,12 +1,11 @@
-"""The page on which a data steward decides: one page, in plain words, of one study at one site.
+"""The page on which a data steward decides: one study at one site, in plain words.
 
-Who asks, and for what purpose; which columns and patients; which methods; what leaves, and who can
-read it; ε, and the budget that is left; the risks; what earlier studies here told of the same
-columns and patients; until when an approval counts. Its details are below it (`messages`). It is
-made of the signed text, the site's policy and the site's own files; of the table only where the
-steward has it checked.
+It says who asks and for what purpose; columns and patients; methods; what leaves and who can read
+it; ε and the remaining budget; risks; what earlier studies revealed of the same columns and
+patients; how long an approval counts. `details` follows below it. Sources: the signed text, the
+site's policy and files, and the table only if the steward has it checked.
 
-The rule of the page: no name of a step or of a field, and nothing that is cut without saying so.
+Rules: no names of steps or fields; every omission is announced.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from fedcohort.data.variable import Variable
 from fedcohort.network.node.budget import Account, Amount
 from fedcohort.network.node.policy import Asked, Policy
 from fedcohort.network.steward import decisions, details, record
-from fedcohort.network.steward.desk import Entry
 from fedcohort.network.steward.earlier import Earlier
+from fedcohort.network.steward.study_store import Entry
 from fedcohort.privacy.disclosure.models import ROWS_EACH, most_parameters
 from fedcohort.protocol import registry
 from fedcohort.report import words
@@ -60,16 +59,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the page is made of.
+    """Inputs of the page.
 
     Attributes
     ----------
-    lead, organisation : who signed the study; the signature is verified.
-    dataset : the name of the site's data set.
-    table : the site's rows for the study, where the steward has them checked.
-    fit : what the check found; "" where there was none.
+    lead, organisation : the verified signer.
+    dataset : name of the site's data set.
+    table : the site's rows for the study, if the steward has them checked.
+    fit : findings of that check; "" without one.
     checked : whether the steward has the table checked now.
-    as_of : the day on which the lead's certificate was good, where it is so no longer.
+    as_of : day on which the lead's certificate was valid, if it is no longer.
     """
 
     terms: Terms
@@ -232,7 +231,7 @@ def _leaves(facts: Facts) -> Iterator[str]:
 
 
 def _trained(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield what training tells, once for models that tell the same."""
+    """Yield what training reveals, once for models that reveal the same."""
     said: dict[str, list[str]] = {}
     arms: list[Arm] = [a for a in plan.arms if a.scope == "sites"]
     for arm in [*arms, *(arm_of(kind) for kind in asked_of(plan))]:

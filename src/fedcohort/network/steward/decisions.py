@@ -1,12 +1,11 @@
-"""One decision of a data steward, or of a site's policy: what it says, what is signed, its end.
+"""One decision of a data steward or of a site's policy: its text, its signature, its end.
 
-An approval is good until a day (UTC, the day itself included) and for a number of runs. A run is
-counted by its first call; one that goes on after an interruption is the same run. Both stand in the
-signed text. Decisions of form 1, of versions before these, say neither: their refusals count, and
-their approvals have to be made anew.
+An approval counts until a day (UTC, inclusive) and for a number of runs; both are part of the
+signed text. A run is counted at its first call; a resumed run is the same run. Decisions of form 1
+(older versions) hold neither: their refusals count, their approvals must be renewed.
 
-`Counted` keeps what no later message or file may take back: the highest number of each study's
-signed decisions, and which runs began under which approval.
+`Counted` keeps the highest number of each study's signed decisions and the runs that began under
+each approval, so that no later message or file can take them back.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def day(text: str) -> str:
 
     Raises
     ------
-    InputError : it is no such day, is past, or is more than `MOST_DAYS` away.
+    InputError : not a day, past, or more than `MOST_DAYS` away.
     """
     try:
         found = datetime.strptime(text.strip(), "%Y-%m-%d").strftime("%Y-%m-%d")
@@ -114,7 +113,7 @@ class Decision:
 
 
 def parsed(line: str) -> Decision | None:
-    """Return the decision that a line holds; None for a line that is none, such as a torn one."""
+    """Return the decision that a line holds; None for any other line, such as a torn one."""
     try:
         content: Any = json.loads(line)
         made = Decision(**content)
@@ -133,7 +132,7 @@ def parsed(line: str) -> Decision | None:
 
 
 class Counted:
-    """What is counted of decisions, in a file that several processes may use at once."""
+    """Counts of decisions and runs, in a file for several processes."""
 
     def __init__(self, path: Path):
         self._path = path

@@ -1,9 +1,8 @@
-"""The details of a study in plain words, below the page on which a data steward decides.
+"""The details of a study in plain words, below the steward's page (`approval`).
 
-Which columns are read, and what for; what is computed, and what each method reveals with these
-settings; what leaves in each step, by the names that the ledger uses too, and who sees it; how
-often; what is judged; which counts are hidden; what is written, and where. It is made from the
-study's text alone: no row of the table is looked at. `approval` is the page.
+Columns and their use; what is computed and what each method reveals with these settings; what
+leaves in each step, under the ledger's names, and who sees it; how often; what is judged; which
+counts are hidden; what is written, and where. The source is the study's text alone, no table row.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ ROUNDS = ("rounds", "steps", "max_iter", "iterations")
 Row = tuple[str, str]
 
 
-def in_words(terms: Terms, min_cell: int | None = None, width: int = WIDTH) -> list[str]:
+def as_lines(terms: Terms, min_cell: int | None = None, width: int = WIDTH) -> list[str]:
     """Return a study's details in plain words, as lines of a width; see `in_rows`."""
     rows = in_rows(terms, min_cell)
     return [line for head, text in rows for line in wrapped(head, text, MARGIN, width)]
@@ -72,11 +71,12 @@ def in_rows(terms: Terms, min_cell: int | None = None) -> list[Row]:
 
 
 def printable(text: str) -> str:
-    """Return a text in which nothing moves a terminal's cursor, or turns the order of letters.
+    """Return a text that cannot move a terminal's cursor or change the order of letters.
 
-    A study's own words stand between lines that a steward relies on. So no letter looks like
-    space either, with which words could be set where such a line begins, and none has more than
-    two marks above and below it, which would reach into other lines.
+    The study's words stand between lines that a steward relies on. So other spaces are removed too
+    (they could place words at a line's beginning), and marks beyond two per letter (they would
+    reach
+    into other lines).
     """
     out: list[str] = []
     marks = 0
@@ -157,7 +157,6 @@ def uses(
 
 
 def _columns(plan: Plan, dictionary: Dictionary, outcome: Outcome | None) -> Iterator[Row]:
-    """Say which columns are read, and what for."""
     used, rest, special = uses(plan, dictionary, outcome)
     yield ("columns", f"{words.of(len(used), 'column')} to {kind_of(plan.task).use}:")
     yield ("", "; ".join(_variable(v) for v in used) + "." if used else "none.")
@@ -282,7 +281,6 @@ def _rounds(plan: Plan) -> str:
 
 
 def _judged(plan: Plan) -> str:
-    """Say how models are judged."""
     share = words.percent(plan.test_fraction)
     names = words.listed([words.metric(m).label for m in plan.metrics])
     return (
@@ -293,7 +291,6 @@ def _judged(plan: Plan) -> str:
 
 
 def _hidden(cell: int) -> str:
-    """Say which counts are hidden."""
     if cell <= 1:
         return "No count is hidden: privacy.min_cell is 1."
     return (
@@ -303,7 +300,6 @@ def _hidden(cell: int) -> str:
 
 
 def _written(plan: Plan) -> Iterator[Row]:
-    """Say what is written, and where."""
     yield (
         "written",
         "Here, in the node's folder 'state': the study, your decision, a ledger of what left, a "
@@ -322,10 +318,7 @@ def _written(plan: Plan) -> Iterator[Row]:
 
 
 def wrapped(head: str, text: str, margin: int = MARGIN, width: int = WIDTH) -> list[str]:
-    """Return text in lines, beside its heading.
-
-    None is wider than `width`: a terminal would go on below the headings, as if it were one.
-    """
+    """Return text in lines beside its heading, none wider than `width`."""
     lead = len(text) - len(text.lstrip())
     indent = " " * (margin + lead + 2 * text.startswith("- "))
     # letters that take two places are counted as two

@@ -1,12 +1,11 @@
-"""Earlier studies at a site that a new one overlaps with: same columns, same rows, what left.
+"""Earlier studies at a site that share columns or rows with a new one, and what left in them.
 
-What two studies over the same patients reveal adds up, so whoever decides on the second reads of
-the first. Earlier are studies of which a run began or a reply left, under whichever decision. Their
-columns are those of the signed texts on the desk, their replies those of the site's ledger, and
-their patients those of the cohort ledger (`cohorts`): how many, and, where the table is read again
-for a check, how many of them are in it.
+What two studies of the same patients reveal adds up. A study is earlier if a run began or a reply
+left, under any decision. Columns are read from the signed texts, replies from the site's ledger,
+patients from the cohort ledger (`cohorts`): their number and, if a check reads the table again, how
+many of them are in it.
 
-Revealed: nothing leaves; this is for people at the site, of the site's own files.
+Revealed: nothing leaves the site.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 from fedcohort.network.node import cohorts
 from fedcohort.network.node import ledger as node_ledger
 from fedcohort.network.node.policy import Asked
-from fedcohort.network.steward.desk import Desk
+from fedcohort.network.steward.study_store import StudyStore
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import FedcohortError
@@ -31,14 +30,14 @@ class Earlier:
 
     Attributes
     ----------
-    study : its hash; the study itself where it ran before.
-    columns : those of the new study that it read too, in the new study's order.
-    methods : titles of its methods; () where its text cannot be read.
+    study : its hash; the study itself if it ran before.
+    columns : shared with the new study, in the new study's order.
+    methods : titles of its methods; () if its text cannot be read.
     runs : that began here.
-    replies, own : that left in all, and of them those that told the site's own numbers.
-    last : when the last of them left; "" where none did.
-    rows : patients it was over; None where none are noted.
-    shared : how many of them are in the new study; None where nobody looked.
+    replies, own : all replies that left; those of the site's own numbers.
+    last : time of the last reply; "" if none left.
+    rows : its number of patients; None if not noted.
+    shared : how many of them are in the new study; None if not checked.
     """
 
     study: str
@@ -55,7 +54,7 @@ class Earlier:
 
 
 def earlier(
-    desk: Desk,
+    store: StudyStore,
     state: Path,
     dataset: str,
     study: str,
@@ -67,18 +66,18 @@ def earlier(
     Parameters
     ----------
     state : the node's folder.
-    dataset : whose cohort ledger counts.
-    study, columns : the new one's hash, and all columns that it names.
-    marks : of its rows, where the table was read for it (`cohorts.digests`).
+    dataset : data set of the cohort ledger.
+    study, columns : hash and all columns of the new study.
+    marks : of its rows, if the table was read for it (`cohorts.digests`).
     """
     left = node_ledger.totals(state / "ledger.jsonl")
     rows = cohorts.seen(state, dataset, marks)
     found: list[Earlier] = []
-    for entry in desk.entries():
-        sent, runs = left.get(entry.study, node_ledger.NOTHING), desk.runs(entry.study)
+    for entry in store.entries():
+        sent, runs = left.get(entry.study, node_ledger.NOTHING), store.runs(entry.study)
         if not sent.replies and not runs:
             continue
-        asked, methods = _asked(desk, entry.study)
+        asked, methods = _asked(store, entry.study)
         shared = tuple(c for c in columns if c in asked)
         size, same = rows.get(entry.study, (None, None))
         if shared or same:
@@ -91,10 +90,10 @@ def earlier(
     return sorted(found, key=lambda e: e.last, reverse=True)
 
 
-def _asked(desk: Desk, study: str) -> tuple[frozenset[str], tuple[str, ...]]:
+def _asked(store: StudyStore, study: str) -> tuple[frozenset[str], tuple[str, ...]]:
     """Return the columns and the methods of a study on the desk; none where it cannot be read."""
     try:
-        terms = Terms.from_json(Offer.from_bytes(desk.offer(study)).terms)
+        terms = Terms.from_json(Offer.from_bytes(store.offer(study)).terms)
         asked = Asked.of(terms.plan, terms.dictionary, terms.outcome)
         return frozenset(asked.columns), tuple(registry.find(m).title for m in asked.methods)
     except (FedcohortError, OSError):

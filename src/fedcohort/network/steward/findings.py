@@ -1,7 +1,7 @@
-"""What feedback finds of a site's own table, as the people at that site read it.
+"""Feedback's findings about a site's own table, for the people at that site.
 
-One text for each study, in `state/feedback` of the node, named by the study's hash. It is written
-before the node's reply leaves, which tells none of it, and stays when the run is over.
+One text per study, `state/feedback` of the node, named by the study's hash. It is written before
+the node's reply leaves; the reply holds none of it. It stays after the run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedcohort.network.steward.desk import short
+from fedcohort.network.steward.study_store import short
 
 #: The folder in the node's state, and how wide a text is.
 FOLDER, WIDTH = "feedback", 96

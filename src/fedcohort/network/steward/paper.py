@@ -1,9 +1,8 @@
-"""The steward's page as one HTML file, to keep, print and sign; and the page of the whole desk.
+"""The steward's pages as HTML files to print and sign: one study, or all studies of the site.
 
-Of one study: the page (`approval`), the decision with its hash, two blocks to sign, and on the
-sheets after it all decisions and the details. Of the desk: every study and where it stands, every
-decision (who, when, what, until when, runs left, revoked or not), and the privacy budget. Neither
-loads anything, holds a script or a cell of the table.
+One study: the page (`approval`), the decision with its hash, two blocks to sign, then all decisions
+and the details. All studies: state of each, every decision (who, when, what, until when, runs left,
+whether revoked) and the privacy budget. Neither loads anything, or holds a script or a table cell.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from importlib import resources
 
 from fedcohort.network.steward import decisions, record
 from fedcohort.network.steward.approval import Facts, Row, page
-from fedcohort.network.steward.desk import Entry, short
 from fedcohort.network.steward.details import Row as Detail
 from fedcohort.network.steward.record import Record
+from fedcohort.network.steward.study_store import Entry, short
 from fedcohort.report import words
 from fedcohort.report.markup import Markup, filled, h, join, p, styles
 from fedcohort.version import VERSION
@@ -57,7 +56,7 @@ def of_study(
     return _page(f"Study {name} at {facts.site}", join(top, h("section", after, class_="after")))
 
 
-def of_desk(
+def of_site(
     network: str,
     site: str,
     entries: Sequence[Entry],

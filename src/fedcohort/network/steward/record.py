@@ -1,8 +1,8 @@
-"""Where studies stand at a site, and all decisions on them, in words.
+"""States of studies at a site and all decisions on them, in words.
 
-A decision counts until a later one on the same study replaces or revokes it, until its last day, or
-until its runs are used. Its hash is the SHA-256 of the text that was signed (`decisions`), so that
-a page on paper names one decision and no other.
+A decision counts until a later one on the same study replaces or revokes it, its last day, or its
+last run. Its hash is the SHA-256 of the signed text (`decisions`), so that a printed page names
+exactly one decision.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fedcohort.network.steward import desk as desks
+from fedcohort.network.steward import study_store
 from fedcohort.network.steward.decisions import Decision
-from fedcohort.network.steward.desk import Desk, Entry, short
+from fedcohort.network.steward.study_store import Entry, StudyStore, short
 from fedcohort.report import words
 
 #: Of a decision that counts.
@@ -47,7 +47,9 @@ class Record:
         return minute(self.made.at)
 
 
-def records(desk: Desk, today: Desk, study: str | None = None) -> tuple[list[Record], int]:
+def records(
+    store: StudyStore, today: StudyStore, study: str | None = None
+) -> tuple[list[Record], int]:
     """Return the decisions that count or counted, the earliest first, and how many lines do not.
 
     Parameters
@@ -58,34 +60,34 @@ def records(desk: Desk, today: Desk, study: str | None = None) -> tuple[list[Rec
     """
     found: list[Record] = []
     left_out = 0
-    for entry in desk.entries():
+    for entry in store.entries():
         if study not in (None, entry.study):
             continue
-        made, rest = desk.history(entry.study)
+        made, rest = store.history(entry.study)
         left_out += rest
         for i, one in enumerate(made):
             later = made[i + 1] if i + 1 < len(made) else None
             found.append(
                 Record(
-                    entry, one, len(desk.begun(entry.study, one)),
-                    _standing(today, entry, one, later), desk.mark(entry.study, one),
+                    entry, one, len(store.begun(entry.study, one)),
+                    _standing(today, entry, one, later), store.mark(entry.study, one),
                 )
             )  # fmt: skip
     return sorted(found, key=lambda r: (r.made.at, r.made.number, r.entry.study)), left_out
 
 
-def _standing(today: Desk, entry: Entry, one: Decision, later: Decision | None) -> str:
+def _standing(today: StudyStore, entry: Entry, one: Decision, later: Decision | None) -> str:
     """Say whether a decision counts."""
     if later is not None:
-        revoked = (one.decision, later.decision) == (desks.APPROVED, desks.REFUSED)
+        revoked = (one.decision, later.decision) == (study_store.APPROVED, study_store.REFUSED)
         verb = "revoked" if revoked else "replaced"
         return f"{verb} on {minute(later.at)} by decision {later.number}"
     if today.decision(entry.study) is None:
         return "no longer in force: the steward's certificate has ended"
-    if one.decision == desks.REFUSED:
+    if one.decision == study_store.REFUSED:
         return IN_FORCE
     if entry.ended is not None:
-        return f"the study ended: {desks.said_of(entry.ended)}"
+        return f"the study ended: {study_store.said_of(entry.ended)}"
     why = today.lapse(entry.study, one)
     return f"no longer in force: {why}" if why else IN_FORCE
 
@@ -108,8 +110,8 @@ def runs(one: Decision, used: int | None) -> str:
 def state(entry: Entry) -> str:
     """Say where a study stands here: the decision on it, its run, its end."""
     one, end = entry.decision, entry.ended
-    known = one is not None and end is not None and {one.decision, end.how} == {desks.REFUSED}
-    ended = "" if end is None or (known and end.here) else f"ended: {desks.said_of(end)}"
+    known = one is not None and end is not None and {one.decision, end.how} == {study_store.REFUSED}
+    ended = "" if end is None or (known and end.here) else f"ended: {study_store.said_of(end)}"
     if one is None:
         return ended or "waiting for a decision"
     if entry.lapsed:

@@ -1,8 +1,8 @@
 """A data steward's signature under a decision: made with the steward's kit, checked by the node.
 
-A signature is ECDSA on P-256 with SHA-256, by the key of a certificate that this network's
-authority issued to `steward-SITE` with the role of a steward: the steward of another site decides
-nothing here. It lapses with the certificate.
+ECDSA on P-256 with SHA-256, by the key of a certificate that this network's authority issued to
+`steward-SITE` in the role of a steward: another site's steward decides nothing here. It lapses with
+the certificate.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedcohort.network.kits.make import Kit
 from fedcohort.network.node.policy import Policy
-from fedcohort.network.steward.desk import Desk, Sign, Verify
+from fedcohort.network.steward.study_store import Sign, StudyStore, Verify
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.secure.trust import Trust
 
@@ -24,12 +24,12 @@ def name_of(site: str) -> str:
 
 
 def verifier(trust: Trust, site: str, *, then: bool = False) -> Verify:
-    """Return what says whether a signature is that of a site's own steward.
+    """Return a check of whether a signature is by the site's own steward.
 
     Parameters
     ----------
-    then : whether its certificate has to be good at the time of the decision, and not now: for a
-        history, in which an approval stays true when a certificate has lapsed.
+    then : check the certificate at the time of the decision, not now (for a history, in which an
+        approval stays true after its certificate lapsed).
     """
 
     def counts(text: bytes, signature: bytes, certificate: bytes, by: str) -> bool:
@@ -65,10 +65,10 @@ def signer(kit: Kit, site: str) -> Sign:
     return lambda text: (key.sign(text), certificate)
 
 
-def desk(
+def open_store(
     kit: Kit, policy: Policy, state: Path, trust: Trust | None = None, *, then: bool = False
-) -> Desk:
-    """Return the desk of a site's kit, where decisions count as its policy says.
+) -> StudyStore:
+    """Return the studies and decisions of a site's kit; the policy says which decisions count.
 
     Parameters
     ----------
@@ -76,4 +76,4 @@ def desk(
     """
     by_steward = policy.approval == "steward"
     verify = verifier(trust or kit.trust(), kit.name, then=then) if by_steward else None
-    return Desk(state / "desk", kit.network, kit.name, verify)
+    return StudyStore(state / "desk", kit.network, kit.name, verify)

@@ -18,8 +18,9 @@ it: columns of a panel are missing together, so that it is told of another one. 
 levels are hidden as counts of what is known, but where one of the two is of 1 … m − 1, which no
 column with as many missing tells; there it is one of k + 1 counts.
 
-A report leaves the coordinator as well. There, counts of a total that is known (`shown_parts`) are
-hidden, the smallest first and equal ones together, until two that differ are of m people in all.
+A report leaves the coordinator as well. There, counts of a total that is known (`published_parts`)
+are hidden, the smallest first and equal ones together, until two that differ are of m people in
+all.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def can_rank(event: Array, at_least: int, *, both: bool) -> bool:
     return (min(events, len(event) - events) if both else events) >= fewest(at_least)
 
 
-def shown_parts(
+def published_parts(
     counts: Sequence[int] | Array, at_least: int, of: Sequence[int] | Array | None = None
 ) -> list[int | None]:
     """Return the counts of a known total as they may be shown; None stands for a hidden one.

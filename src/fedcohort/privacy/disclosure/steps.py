@@ -104,7 +104,7 @@ def even_ends(sizes: Array, groups: int) -> Array:
     return np.unique(ends)
 
 
-def apart(numbers: Array, at_least: int) -> Array:
+def separated(numbers: Array, at_least: int) -> Array:
     """Return which rows of falling numbers (m, g) are of no few people, nor a step between them."""
     kept: list[int] = []
     for i, row in enumerate(numbers):

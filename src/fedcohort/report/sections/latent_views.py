@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from fedcohort.report import charts, courses, latent_verdict, words
+from fedcohort.report import charts, history, latent_verdict, words
 from fedcohort.report.charts.theme import LOOKS
-from fedcohort.report.courses import Line
+from fedcohort.report.history import Line
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections import clustered
@@ -125,9 +125,9 @@ def read(run: Run) -> Courses:
 
     Rounds are from 1; what is not above 0 has no place on a log axis and is left out.
     """
-    taken = courses.taken(run)
+    taken = history.final_values(run)
     found: dict[tuple[str, str], dict[tuple[str, int], list[tuple[float, float]]]] = {}
-    for line in courses.lines(run.folder / "history.csv"):
+    for line in history.lines(run.folder / "history.csv"):
         fit = line.arm, line.scenario
         what = _recorded(line)
         fits = line.q is None or line.q == taken.get(fit, line.q)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedcohort.report import courses, words
+from fedcohort.report import history, words
 from fedcohort.report.charts import MOST_PANELS, Series, figure, lines_with_bands
 from fedcohort.report.charts.theme import LOOKS
 from fedcohort.report.markup import Markup, h, table
@@ -41,7 +41,7 @@ _MOST_POINTS = 120
 
 def curves(run: Run) -> Section | None:
     """Return a panel for each arm that recorded more than one round, a line for each scenario."""
-    curves = read(run.folder / "history.csv", courses.taken(run))
+    curves = read(run.folder / "history.csv", history.final_values(run))
     found: list[Panel] = []
     for arm in run.arms:
         if arm is run.lower:
@@ -84,7 +84,7 @@ def read(
     taken = taken or {}
     cells: dict[tuple[str, str, str], dict[str, dict[int, list[float]]]]
     cells = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    for line in courses.lines(path):
+    for line in history.lines(path):
         if line.q is None or line.q == taken.get((line.arm, line.scenario), line.q):
             cells[line.arm, line.scenario, line.name][line.repeat][line.round].append(line.value)
     return {k: _curve(v) for k, v in cells.items()}
@@ -193,7 +193,7 @@ def mixing(run: Run) -> Section | None:
 def looks_of(run: Run) -> Mapping[tuple[str, str], dict[str, list[Look]]]:
     """Return the looks of each repeat, in the order of their rounds, by arm and scenario."""
     values: dict[tuple[str, str, str], dict[int, dict[str, float]]] = {}
-    for line in courses.lines(run.folder / "history.csv"):
+    for line in history.lines(run.folder / "history.csv"):
         if line.name in (R, LEVEL) and not line.site:
             fit = values.setdefault((line.arm, line.scenario, line.repeat), {})
             fit.setdefault(line.round, {})[line.name] = line.value

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedcohort.report import counted, words
+from fedcohort.report import hidden_counts, words
 from fedcohort.report.kinds import kind_of
 from fedcohort.report.run import Run
 
@@ -134,7 +134,7 @@ def _and_finally(run: Run) -> str:
 
 def missing(run: Run) -> str | None:
     """Item 11, missing data."""
-    found = counted.holes(run.mapping("cohort").get("variables") or ())
+    found = hidden_counts.holes(run.mapping("cohort").get("variables") or ())
     methods = {str(m) for a in run.arms if (m := a.settings.get("impute"))}
     if not (found.columns and methods):
         return None
@@ -147,7 +147,7 @@ def missing(run: Run) -> str | None:
     )
 
 
-def _holes(found: counted.Holes) -> str:
+def _holes(found: hidden_counts.Holes) -> str:
     """Return how many columns have missing values, and of how many that is hidden."""
     columns = words.of(found.columns, "column")
     if found.hidden == found.columns:

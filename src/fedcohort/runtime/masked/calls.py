@@ -1,17 +1,17 @@
-"""The messages of a masked sum as bytes, beside those of `calls`; read as strictly.
+"""The messages of a masked sum as bytes, besides those of `calls`; read as strictly.
 
     stage     no array;        meta {"kind": "keys" | "shares" | "sign" | "unmask", "run",
                                 "session", "history", "body"}
     said      no array;        meta {"kind": "said", "of", "history", "body"}
     part      "words" (W,);    meta {"kind": "part", "history", "call", "masked", "settled"}
 
-A call that is masked is a request as any other, whose `masked` holds {"asked", "post", "floats",
-"held"}: what `secure.exchange.messages` calls so; the fields that sites widen to real numbers,
-since another site tells real ones; and of a step that reads a state the members that are asked with
-one. Each `body` is a message of these too; of "keys", it is {"epoch", "slots"}.
+A masked call is a request whose `masked` holds {"asked", "post", "floats", "held"}: the messages of
+`secure.exchange.messages`; the fields that sites widen to real numbers because another site has
+real ones; and, of a step that reads a state, the members that have one. Each `body` is such a
+message too; of "keys", {"epoch", "slots"}.
 
-`settled` of a part names the sites for which this call was revealed before; null if it was not. It
-can be revealed again for just those.
+A part's `settled` names the sites for which this call was revealed before (it can be revealed again
+for exactly those), or is null.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Given:
-    """One site's part of a masked sum; `settled` as in the header of this module."""
+    """One site's part of a masked sum; `settled` as in the module header."""
 
     masked: Masked
     settled: tuple[str, ...] | None
@@ -169,11 +169,11 @@ def said_bytes(stage: Stage, body: Mapping[str, Any]) -> bytes:
 
 
 def read_said(body: bytes, site: str, stage: Stage, most: int) -> dict[str, Any]:
-    """Return what a site answered to a stage.
+    """Return a site's answer to a stage.
 
     Raises
     ------
-    Refused : bytes that are no answer to it: "malformed"; or what the site refused with.
+    Refused : bytes that do not answer it ("malformed"), or the site's own refusal.
     FedcohortError : the site refused.
     """
     wrong = Refused(
@@ -207,9 +207,10 @@ def _refused(arrays: Mapping[str, Array], meta: dict[str, Any], wrong: Fedcohort
 def question_of(history: str, call: int) -> str:
     """Return the digest of a call that all sites of a masked sum agree on.
 
-    It is revealed for one set of sites, whatever step, view, round or arguments come with its
-    number again: a kept reply of a private fit has the same noise in it each time, so that two sums
-    of it over other sites would take that noise off (`privacy.guard`).
+    It is revealed for one set of sites, whatever step, view, round or arguments come under its
+    number
+    again: a kept reply of a private fit holds the same noise each time, so two sums over different
+    sites would cancel that noise (`privacy.guard`).
     """
     return digest("call", history, call)
 
@@ -220,12 +221,12 @@ def about_of(
 ) -> str:  # fmt: skip
     """Return the digest of what all sites of a masked sum must be asked alike.
 
-    That is all but the arguments that the step itself lets differ by site, where they are whole
-    numbers, or yes or no (`Step.apart`). A site that is asked anything else than its neighbours
-    would be alone with what it tells: with folds, thresholds or points of its own, say; or with a
-    state, where the others have none and tell nothing.
+    It covers all but the whole-number and yes/no arguments that the step lets differ by site
+    (`Step.apart`). A site with a different question (own folds, thresholds or points; a state that
+    the
+    others lack) would be alone with its reply.
 
-    held : members that are asked with a state, in the order of their names.
+    held : members that have a state, in the order of their names.
     """
     own = {
         name: {"apart": 0} if name in apart and type(v) in (bool, int) else v  # no tree holds that
@@ -242,7 +243,7 @@ def about_of(
 
 
 def slots_of(n: int, epochs: int) -> int:
-    """Return how many slots the next epoch of n sites has, after so many: 4, 16, 64 and so on."""
+    """Return the number of slots of the next epoch of n sites: 4, 16, 64 and so on."""
     return int(max(4, min(4 ** (1 + min(epochs, 3)), 4096 // max(1, n), SLOTS)))
 
 

@@ -1,15 +1,14 @@
-"""A site's half of masked sums in one session: its keys, what it signs, and when it reveals.
+"""A site's half of masked sums in one session: its keys, its signatures, its shares.
 
-A node answers a sum masked or not at all, by a rule of its own (`SumRule`) that a coordinator has
-no part in: how many sites it says that it asks is held against what the site knows. An epoch's keys
-live in memory alone: a node that was restarted says that they are lost, and the call is asked again
-in a new epoch, on the same base. For which sites a call is revealed is on the disk of each of them
-before its signature on these leaves, and so before any share: with another set of sites the same
-call would tell one of them apart, so it is revealed again for just those.
+A node masks a sum or refuses, by its own rule (`SumRule`); it checks the coordinator's number of
+sites against what it knows itself. An epoch's keys live in memory alone: a restarted node reports
+them lost, and the call is asked again in a new epoch on the same base. The set of sites for which a
+call is revealed is on each site's disk before its signature, and so any share, leaves. With another
+set the same call would single out one site, so it is revealed again for that set only.
 
-The roster of a sum is the sites that the coordinator asks, each with the key that this site's own
-kit has of it. What leaves: public keys, sealed shares, words that are uniform without the masks, a
-signature on the sites that are in the sum, and for each of them one kind of share.
+The roster of a sum is the asked sites, each with its key from this site's own kit. Revealed: public
+keys, sealed shares, words that are uniform without the masks, a signature on the sites in the sum,
+and for each of them one kind of share.
 """
 
 from __future__ import annotations
@@ -70,19 +69,22 @@ class Keys:
 
 @dataclass(frozen=True)
 class SumRule:
-    """How a site answers sums.
+    """A site's rule for sums.
 
     Attributes
     ----------
-    plain : "any", "few" or "never": whether it answers one that is not masked.
-    keys : gives what masked ones need; raises `Refused` where the site has no keys.
-    is_few : of "few", whether a request is for one over fewer than three sites, by what the site
-        itself knows of its network and of the study.
-    weights : whether it takes part in sums whose replies the coordinator gives public weights: one
-        site can be given a hundred times the weight of the others (`secure.exchange.roll`).
-    least : the fewest sites of a masked sum, by the site's own policy; 3 at least.
-    rehearsed : whether plain sums stand for masked ones, in a simulation, where there is nobody to
-        hide from: a site of a private fit adds its share of the noise alone, as if they were.
+    plain : "any", "few" or "never": unmasked sums that it answers.
+    keys : returns the keys of masked sums; raises `Refused` if the site has none.
+    is_few : for "few": whether a request covers fewer than three sites, by the site's own knowledge
+        of
+        network and study.
+    weights : whether it joins sums with public weights from the coordinator: one site can get a
+        hundred
+        times the weight of the others (`secure.exchange.checks`).
+    least : smallest number of sites of a masked sum, by the site's policy; at least 3.
+    rehearsed : plain sums stand for masked ones in a simulation: a site of a private fit adds only
+        its
+        share of the noise, as under masks.
     """
 
     plain: str
@@ -94,7 +96,7 @@ class SumRule:
 
 
 def check_sum(site: str, rule: SumRule | None, request: Request) -> Part | None:
-    """Return how a call's reply is masked; None of one that leaves as it is.
+    """Return how a call's reply is masked; None for one that leaves as it is.
 
     Raises
     ------
@@ -119,7 +121,7 @@ def check_sum(site: str, rule: SumRule | None, request: Request) -> Part | None:
 
 
 def check_hidden(site: str, rule: SumRule | None, step: Step[..., Any], part: Part | None) -> None:
-    """Refuse the unmasked sum of a step that tells what a site hides (`Step.once`).
+    """Refuse the unmasked sum of a step that reveals what a site hides (`Step.once`).
 
     Raises
     ------
@@ -134,12 +136,11 @@ def check_hidden(site: str, rule: SumRule | None, step: Step[..., Any], part: Pa
 
 
 def share_of(site: str, rule: SumRule | None, request: Request, part: Part | None) -> int:
-    """Return among how many sites the noise of a private step's reply is shared; 1: among none.
+    """Return the number of sites that share the noise of a private step's reply; 1: no sharing.
 
     Raises
     ------
-    Refused : "dp": the replies would be weighted, so that the sum would have less noise than the
-        fit is accounted for.
+    Refused : "dp": weights would leave the sum with less noise than the fit is accounted for.
     """
     if part is None:
         hidden = rule is not None and rule.rehearsed and request.verb == "sum"
@@ -155,7 +156,7 @@ def share_of(site: str, rule: SumRule | None, request: Request, part: Part | Non
 
 
 class _Book:
-    """`Settled` on a node's disk, with the sites in each sum beside the terms."""
+    """`Settled` on a node's disk, with the sites of each sum besides the terms."""
 
     def __init__(self, answers: Answers, run: str, session: str):
         self._answers, self._head = answers, (run, session)
@@ -173,13 +174,13 @@ class _Book:
 
 
 class MaskedEnd:
-    """One session's keys at a site, of the latest rosters that were asked for.
+    """One session's keys at a site, for the latest rosters asked for.
 
     Parameters
     ----------
-    key : run, session and history, to which its keys and signatures are bound.
-    answers : where it is noted what was revealed.
-    size : gives what the site takes part with (`secure.exchange.messages.Advert`).
+    key : run, session and history, which bind its keys and signatures.
+    answers : stores what was revealed.
+    size : returns the site's size (`secure.exchange.messages.Advert`).
     """
 
     def __init__(
@@ -198,12 +199,13 @@ class MaskedEnd:
         self._whole: set[tuple[int, int]] = set()
 
     def stage(self, stage: Stage) -> bytes:
-        """Return the answer to a stage; one that is repeated gets the same bytes.
+        """Return the answer to a stage; a repeated one gets the same bytes.
 
         Raises
         ------
-        Refused : "epoch", where its keys are not here (any more); "secure", where what is asked
-            would not hide this site, or was not signed by enough others.
+        Refused : "epoch": its keys are not here (any more); "secure": the request would not hide
+            this site,
+            or too few others signed it.
         """
         asked = json.dumps(stage.body, sort_keys=True).encode()
         mark = (stage.kind, hashlib.blake2b(asked, digest_size=16).digest())
@@ -218,23 +220,24 @@ class MaskedEnd:
         return self._said[mark]
 
     def check(self, part: Part) -> None:
-        """Refuse a masked call before its step is run, where the keys for it are not here."""
+        """Refuse a masked call before its step is run, if its keys are not here."""
         self._member(part.asked.epoch)
 
     def company(self, part: Part) -> int:
-        """Return what the members of a call say that they take part with; 0 where one does not."""
+        """Return the total size that a call's members tell; 0 if one does not tell it."""
         return self._member(part.asked.epoch).company(part.asked)
 
     def check_alike(
         self, request: Request, part: Part, apart: Collection[str], *, reads: bool = False
     ) -> None:
-        """Refuse a call that is asked otherwise than of the other sites, before its step is run.
+        """Refuse, before its step is run, a call that is asked differently of the other sites.
 
         Parameters
         ----------
         apart : arguments that may differ (`Step.apart`).
-        reads : whether the step reads a state. A site without one may tell nothing, so that fewer
-            than `FEWEST` sites with a state would tell of each other.
+        reads : the step reads a state. A site without one may reveal nothing, so fewer than
+            `FEWEST` sites
+            with a state would reveal each other.
 
         Raises
         ------
@@ -256,7 +259,7 @@ class MaskedEnd:
             )
 
     def _check_held(self, request: Request, part: Part) -> None:
-        """Hold who is asked with a state against this site's own request, and against `FEWEST`."""
+        """Check the members that have a state against this site's own request, and `FEWEST`."""
         held = set(part.held) & set(part.asked.members)
         if (self._site in held) != (request.base is not None):
             raise Refused(
@@ -275,16 +278,16 @@ class MaskedEnd:
         self, request: Request, part: Part, arrays: Mapping[str, Array], coarse: Collection[str],
         *, whole: bool = False,
     ) -> Given:  # fmt: skip
-        """Return a reply under masks, to a call that `check_alike` found to be asked of all.
+        """Return a masked reply to a call that passed `check_alike`.
 
         Parameters
         ----------
         coarse : fields that hold parameters of a model.
-        whole : whether nothing may be told without all members (`Step.once`).
+        whole : nothing may be revealed without all members (`Step.once`).
 
         Raises
         ------
-        Refused : as `stage`; or a number that is beyond the range of an exact sum.
+        Refused : as `stage`; or a number is beyond the range of an exact sum.
         """
         member, asked = self._member(part.asked.epoch), part.asked
         self._check_weights(asked.weights or {})
@@ -309,13 +312,13 @@ class MaskedEnd:
         self._whole.clear()
 
     def _check_weights(self, weights: Mapping[str, float]) -> None:
-        """Hold weights against those that the session's sums had before, and note new ones.
+        """Check weights against those of the session's earlier sums, and note new ones.
 
-        Two sums of one reply under other weights would tell each site's part of it.
+        Two sums of one reply under different weights would reveal each site's part.
 
         Raises
         ------
-        Refused : a site has another weight than before; or this one takes part in no such sum.
+        Refused : a site has another weight than before, or this site joins no such sum.
         """
         if weights and self._rule is not None and not self._rule.weights:
             raise Refused(

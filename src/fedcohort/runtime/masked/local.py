@@ -1,7 +1,7 @@
 """Masked sums between sites of one process: the real protocol, by real members.
 
-For a study that says `secure_aggregation: true`, and for rehearsals: every message is made and read
-as over a network. Keys are drawn here, since sites of one process have no kits.
+For `secure_aggregation: true` and for rehearsals. Messages are made and read as over a network;
+keys are drawn here, because sites of one process have no kits.
 
 Revealed to the coordinator: the sum, and which sites are in it.
 """
@@ -55,7 +55,7 @@ class LocalMasks:
         to: Sequence[str],
         weights: Mapping[str, float],
     ) -> Entry:
-        """Return the sum of the replies, each of which its own member masks; see `Transport`."""
+        """Return the sum of replies, each masked by its own member; see `Transport`."""
         roster, odd = tuple(to), dict[str, str]()
         found: dict[str, dict[str, Array]] = {}
         for site, reply in replies:

@@ -1,19 +1,17 @@
 """Masked sums over a line: the coordinator's side of each stage, over `RemoteTransport`.
 
     keys, shares    once an epoch: every site draws keys for some slots, and seals shares of its
-                    secrets for every other one
+                    secrets for every other site
     call            once a sum, as any call: the step is run, its reply comes masked
-    sign, unmask    once a sum: each site signs which sites are in it, and tells of each one kind
-                    of share, after it has seen enough signatures of the same
+    sign, unmask    once a sum: each site signs the set of sites in it and, after enough equal
+                    signatures, returns one kind of share for each of them
 
-A site that is silent at a stage has dropped out there, and the others go on without it as far as
-their threshold allows; else the call ends with `QuorumLost`, and nothing of it is known. Where
-fewer are left than the quorum, or not all of a call that waits for them (`SitesAway`), nobody is
-asked to sign: sites that signed answer the call for the same sites alone, so that it could not be
-asked again of all. A site that was restarted
-says that it has lost its epoch: a new one is drawn, and the call is asked again on the same base. A
-call that was revealed already, before this coordinator was killed, is asked for the very sites it
-was revealed for.
+A site silent at a stage has dropped out there. The others go on if their threshold allows it;
+otherwise the call ends with `QuorumLost` and nothing of it is revealed. With fewer sites than the
+quorum, or not all of a call that waits for them (`SitesAway`), nobody is asked to sign: sites that
+signed answer the call for the same sites alone, so it could not be asked again of all. A restarted
+site reports its epoch lost: a new epoch is drawn and the call repeated on the same base. A call
+that was revealed before this coordinator was killed is asked for exactly the same sites.
 
 Revealed to the coordinator: the sum, and which sites are in it.
 """
@@ -98,12 +96,12 @@ class Carrier(Protocol):
 
 
 class _Lost(Exception):
-    """Sites have lost the epoch's keys: it is drawn anew."""
+    """Sites have lost the epoch's keys: a new epoch is needed."""
 
 
 @dataclass
 class _Epoch:
-    """An epoch under way; `opened` tells whose letters each site has opened."""
+    """An epoch in use; `opened`: whose letters each site has opened."""
 
     gathering: Gathering
     opened: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
@@ -111,14 +109,14 @@ class _Epoch:
 
 @dataclass
 class _Came:
-    """What came of asking for a sum's parts.
+    """The parts of a sum received so far.
 
     Attributes
     ----------
     summing : holds the parts of the layout that came first.
     layouts : by site.
     signed : by site, the sites for which it signed this call before.
-    rejected : by site, why its own checks let no reply leave.
+    rejected : by site, why its own checks withheld the reply.
     """
 
     summing: Summing
@@ -128,10 +126,11 @@ class _Came:
 
     @property
     def settled(self) -> tuple[str, ...] | None:
-        """The sites for which this call can be revealed alone; None: for any.
+        """The sites for which alone this call can be revealed; None: any.
 
-        Coordinators that were killed in turn may each have got signatures for other sites; a later
-        set has no site that signed for an earlier one.
+        Killed coordinators may each have got signatures for other sites; a later set has no site
+        that
+        signed for an earlier one.
         """
         sets = sorted({*self.signed.values()})
         sound = [s for s in sets if all(self.signed.get(name, s) == s for name in s)]
@@ -213,7 +212,7 @@ class MaskedSums:
     # stages ---------------------------------------------------------------------------
 
     def _epoch(self, roster: tuple[str, ...]) -> _Epoch:
-        """Return an epoch with a slot left, among all sites of a roster that can be had."""
+        """Return an epoch with a free slot, among all reachable sites of a roster."""
         known = self._epochs.get(roster)
         if known is not None and known.gathering.left and known.gathering.ready == roster:
             return known
@@ -339,7 +338,7 @@ class MaskedSums:
         read: Callable[[Any], T],
         lost: list[str] | None = None,
     ) -> dict[str, T]:
-        """Return what sites answered to a stage; those that were silent are not in it.
+        """Return sites' answers to a stage; silent sites are left out.
 
         Parameters
         ----------

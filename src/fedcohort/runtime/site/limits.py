@@ -1,6 +1,6 @@
-"""What a site's node lets through, whatever a study says: sizes, and the smallest cell.
+"""Limits of a site's node, whatever a study says: sizes, and the smallest cell.
 
-A refusal tells what the rules, the request or the reply's declared shape tells; no record.
+A refusal reveals the rules, the request or the reply's declared shape; no record.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from fedcohort.protocol.line import LARGEST
 
 @dataclass(frozen=True)
 class Limits:
-    """What a node lets through, whatever a study says.
+    """A node's limits.
 
     Attributes
     ----------
-    request_bytes, reply_bytes : the largest request and reply.
-    max_numbers : the most array elements of a reply; None: any number.
-    min_cell : the smallest `min_cell` that a step may be asked with.
+    request_bytes, reply_bytes : largest request and reply.
+    max_numbers : most array elements of a reply; None: no limit.
+    min_cell : smallest `min_cell` of a step's arguments.
     """
 
     request_bytes: int = LARGEST

@@ -1,9 +1,8 @@
-"""What a site tells of an error, and what its own log keeps of it.
+"""What a site reveals of an error, and what its own log keeps.
 
-A refusal tells what the request, the rules or the reply's declared shape tells; where an error
-arose beside records, its class, the step, and a number under which this site's own log tells where
-in the program it arose. The log has the text of errors that this package raised, which hold names
-and rules alone; no other.
+A refusal holds the request, the rules or the reply's declared shape. If records were read, it holds
+the error's class, the step, and a number under which the site's log has the place in the program.
+The log also has the texts of this package's errors (names and rules), and of no others.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ _CODES = frozenset(
 
 
 class DiskFault(Exception):
-    """What must be on the disk before a reply leaves could not be written, or read."""
+    """Data that must be on disk before a reply leaves could not be written or read."""
 
 
 @contextmanager
 def disk() -> Generator[None]:
-    """Tell a fault of the disk from one of a step or a table, which may be an `OSError` as well."""
+    """Mark disk faults, since a step or a table may raise `OSError` too."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
@@ -104,9 +103,9 @@ class Refusals:
 
 
 def error_location(error: BaseException) -> str:
-    """Return an error's class, and where in which function it arose; of its text only our own.
+    """Return an error's class and the function where it arose; the text only if it is ours.
 
-    The text of an error that this package raised holds names and rules; any other may hold a value.
+    Our texts hold names and rules; any other may hold a value.
     """
     while error.__cause__ is not None:
         error = error.__cause__

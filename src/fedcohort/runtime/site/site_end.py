@@ -1,15 +1,14 @@
-"""A site's end of a network: the bytes of a request to the bytes of its answer, without an engine.
+"""A site's end of a network: from request bytes to answer bytes, without an engine.
 
-A request is read strictly, its session is opened (which is where a node's policy is asked), the
-step is run on the state of the call that the coordinator names as its base, and the answer is kept
-with the new state before it leaves. So
+A request is read strictly; its session is opened (a node asks its policy here); the step runs on
+the state of the named base call; answer and new state are stored before the answer leaves. So
 
 * a repeated request is answered from the store, and never applied twice;
-* what a call did that the coordinator gave up is undone: the next call names an older base;
+* a call that the coordinator gave up is undone: the next call names an older base;
 * steps are pure functions of (seed, site, call, state, arguments), so any retry is bit-equal;
-* a sum leaves masked where the site's own rule says so, whoever asks otherwise (`masked.end`).
+* a sum leaves masked if the site's own rule says so, whatever is asked (`masked.end`).
 
-What leaves: replies, each noted first, and refusals (`refusals`).
+Revealed: replies, each noted first, and refusals (`refusals`).
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ _NOTHING = Arguments(MappingProxyType({}), ())
 
 @dataclass(frozen=True)
 class Left:
-    """One reply that is about to leave: shapes and types, never a number.
+    """One reply before it leaves: shapes and types, never a number.
 
     Attributes
     ----------
     fields : by name, {"shape", "dtype", "bytes"}.
-    masked : whether only its sum with others can be read.
+    masked : only its sum with others can be read.
     """
 
     run: str
@@ -80,12 +79,12 @@ class _Session:
     Attributes
     ----------
     history : the latest that was asked.
-    bases : history → the newest call whose state it was asked with; none before the first.
-    kept : its calls that are kept, and the digests of their requests.
+    bases : history → the newest base it was asked with; none before the first.
+    kept : its stored calls, with the digests of their requests.
     state : a call, and the state that it left.
     last : the latest call that changed no state: digest and reply.
     masks : its half of masked sums.
-    over : whether it was dropped: whoever is at it overwrites its secrets at the end.
+    over : it was dropped; the call in progress overwrites its secrets at the end.
     """
 
     def __init__(self) -> None:
@@ -100,7 +99,7 @@ class _Session:
         self.over = False
 
     def drop(self) -> None:
-        """Overwrite its secrets, now or as soon as the call that is at it is answered."""
+        """Overwrite its secrets, now or after the call in progress."""
         self.over = True
         self.clear()
 
@@ -121,13 +120,14 @@ class SiteEnd:
     Parameters
     ----------
     site : its name.
-    open_session : (run, session) → the site's host; raises `Refused` or `VerbRefused`, whose text
-        is told, or any other error, whose class alone is.
+    open_session : (run, session) → the site's host. Of `Refused` and `VerbRefused` the text is
+        told; of
+        other errors the class alone.
     answers : where states are kept.
-    limits : what is let through.
-    note : told of each reply before it leaves; where it raises, nothing leaves.
-    log : gets one line for each request that fails; without values.
-    sums : run → the site's rule for sums; without, it has no keys, and answers sums as they are.
+    limits : on requests and replies.
+    note : gets each reply before it leaves; if it raises, nothing leaves.
+    log : gets one line for each failed request, without values.
+    sums : run → the site's rule for sums; without, it has no keys and answers plain sums.
     """
 
     def __init__(

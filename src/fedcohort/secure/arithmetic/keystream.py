@@ -1,10 +1,10 @@
 """Masks and keys from short secrets, by HKDF-SHA256 (RFC 5869) and ChaCha20 (RFC 8439).
 
-Every primitive is of package `cryptography`. A key has one use: its `info` says for what, in which
-roll of members and slot, and between whom, so no two masks share a keystream. ChaCha20 therefore
-runs from nonce and counter 0; with its 32-bit counter a mask has at most 2^38 bytes.
+Every primitive is of package `cryptography`. Each key has one use, named by its `info`: purpose,
+roll of members, slot, and pair of sites. So no two masks share a keystream, and ChaCha20 may start
+at nonce and counter 0; its 32-bit counter limits a mask to 2^38 bytes.
 
-Nothing is revealed. Python cannot promise that a copy of a secret leaves memory.
+Revealed: nothing. Python cannot guarantee that every copy of a secret leaves memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def derive(secret: bytes | bytearray, salt: bytes, *info: bytes | str, size: int
     Parameters
     ----------
     secret : at least 16 bytes.
-    info : parts that together name the purpose; each is preceded by its length.
+    info : parts that name the purpose, each preceded by its length.
 
     Raises
     ------

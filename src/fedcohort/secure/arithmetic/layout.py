@@ -1,12 +1,11 @@
-"""Where each array of a reply stands in the one vector of 64-bit words that is summed.
+"""The place of each array of a reply in the summed vector of 64-bit words.
 
-One-word fields come first (integers and coarse floats), then the fine ones, then the wide ones; of
-the last two kinds the lowest words of all numbers, then the next, and so on. Floats are wide; in
-fields of more than 4096 numbers they are fine, and coarse where the message declares that the field
-holds the parameters of a model, of which there may be millions (`protocol.message`). What the kinds
-hold, `ring` says.
+One-word fields come first (integers and coarse floats), then fine, then wide ones; of the last two
+kinds the lowest words of all numbers, then the next, and so on. Floats are wide; in fields of more
+than 4096 numbers fine; and coarse if the message declares a field of model parameters, of which
+there may be millions (`protocol.message`). `ring` defines the kinds.
 
-A layout tells names, shapes and types, never a number. One that a peer tells is read strictly.
+A layout holds names, shapes and types, never a number. A peer's layout is read strictly.
 """
 
 from __future__ import annotations
@@ -94,12 +93,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each field of a reply stands in the vector: one-word fields, fine ones, wide ones.
+    """The vector of a reply: one-word fields, fine ones, wide ones.
 
     Attributes
     ----------
     fields : in the order of the reply.
-    weighted : whether sites multiply by a weight, under which integers become floats.
+    weighted : sites multiply by a weight, which turns integers into floats.
     """
 
     fields: tuple[Field, ...]
@@ -126,11 +125,11 @@ class Layout:
         return _layout(named, weighted)
 
     def joined(self, other: Layout, coarse: Collection[str] = ()) -> Layout:
-        """Return the layout of replies of both, of equal fields: whole here and real there is real.
+        """Return the common layout of two replies of equal fields; whole and real give real.
 
         Parameters
         ----------
-        coarse : as `of` has it.
+        coarse : as in `of`.
         """
         pairs = zip(self.fields, other.fields, strict=True)
         named = tuple(
@@ -142,11 +141,11 @@ class Layout:
         return _layout(named, self.weighted)
 
     def with_floats(self, names: Collection[str], coarse: Collection[str] = ()) -> Layout:
-        """Return the layout in which some fields, if they are whole, are real.
+        """Return the layout with some whole fields made real.
 
         Parameters
         ----------
-        coarse : as `of` has it.
+        coarse : as in `of`.
         """
 
         def dtype(f: Field) -> str:

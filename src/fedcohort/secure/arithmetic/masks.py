@@ -1,10 +1,10 @@
-"""The masks of a slot, and what they are bound to; at a site and where they are taken away.
+"""The masks of a slot and their binding; for sites, and for removing them.
 
     PRG(b_i)  = ChaCha20(HKDF(b_i, salt = roll, info = "self", slot, call, i))
     PRG(k_ij) = ChaCha20(HKDF(X25519(a_i, A_j), salt = roll, info = "pair", slot, call, i, j)), i<j
 
-`call` is the digest of the call's digest, members, weights and layout. Two sites that were told
-different ones have masks that do not cancel: their sum is noise.
+`call` is the digest of the call's digest, members, weights and layout. Masks of two sites that were
+told different ones do not cancel: their sum is noise.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ def apply_pair(
     *,
     off: bool = False,
 ) -> None:
-    """Put on `total`, in place, the mask that site `name` shares with `other`, with its sign.
+    """Add to `total`, in place and with its sign, the mask that sites `name` and `other` share.
 
     Parameters
     ----------
-    key : X25519 key of the slot of either site; `theirs` is the other one's public key.
-    off : take the mask away instead.
+    key : X25519 key of the slot of either site; `theirs` is the other's public key.
+    off : remove the mask instead.
     """
     first, second = sorted((name, other))
     secret = keystream.agree(key, theirs, other)

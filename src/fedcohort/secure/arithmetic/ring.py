@@ -1,4 +1,4 @@
-"""Named arrays as whole numbers, so that a sum is exact, has no order, and can be masked.
+"""Named arrays as whole numbers, whose sum is exact, has no order and can be masked.
 
 A reply becomes one vector of 64-bit words. With n sites and x the number that a site adds:
 
@@ -7,14 +7,14 @@ A reply becomes one vector of 64-bit words. With n sites and x the number that a
     fine        k = round(2^96 x)     three words, in Z/2^192, with carries  |Σ x| < 2^95
     wide        k = round(2^128 x)    six words, in Z/2^384, with carries    |Σ x| < 2^255
 
-Negative k are in two's complement. Which kind a field is, `layout` says.
+Negative k are in two's complement. `layout` chooses a field's kind.
 
-Each rounding is off by at most half a unit, so the sum of n sites by at most n·2^-29, n·2^-97 or
-n·2^-129 (`error`); what `decode` returns is besides rounded to a float, to within one unit in its
-last place. Addition is that of a group: the words of masked vectors tell the sum and nothing else.
+Each rounding errs by at most half a unit, the sum of n sites by at most n·2^-29, n·2^-97 or
+n·2^-129 (`error`); `decode` also rounds to a float, within one unit in its last place. Addition is
+that of a group: the words of masked vectors reveal the sum and nothing else.
 
-A site checks its own numbers against 1/n of the range, so no sum wraps around. Nothing is revealed
-here: a refusal names a field and the limit.
+A site checks its own numbers against 1/n of the range, so no sum wraps around. Revealed: nothing; a
+refusal names a field and the limit.
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ def encode(arrays: Mapping[str, Array], layout: Layout, *, n: int, weight: float
     Parameters
     ----------
     arrays : of the fields and shapes of `layout`.
-    n : the most replies that are summed: a number may take 1/n of the range.
-    weight : that the floats are multiplied by; other than 1 only with a weighted layout.
+    n : most replies of a sum: a number may take 1/n of the range.
+    weight : factor of the floats; other than 1 only with a weighted layout.
 
     Raises
     ------
     Refused : another field, shape or type than in the layout; a number that is not finite or is
-        beyond its range.
+        beyond
+        its range.
     """
     _check(arrays, layout, n, weight)
     out = np.empty(layout.words, _WORD)
@@ -72,9 +73,9 @@ def encode(arrays: Mapping[str, Array], layout: Layout, *, n: int, weight: float
 def collect(
     total: Array, arrays: Mapping[str, Array], layout: Layout, *, n: int, weight: float = 1.0
 ) -> Array:
-    """Add a reply to a total, in place: `encode` and `add`, without a vector in between.
+    """Add a reply to a total, in place: `encode` and `add` without a vector in between.
 
-    Parameters and what is raised are those of `encode`; the total is then of no use.
+    Parameters and exceptions are those of `encode`; after an exception the total is unusable.
     """
     _check(arrays, layout, n, weight)
     for field, start, stop in layout.ones:
@@ -147,11 +148,12 @@ def _encode_one(
 
 
 def _encode_coarse(a: Array, field: Field, n: int, weight: float, out: Array, onto: bool) -> None:
-    """Write coarse numbers (m,), as many at a time as the processor holds, or add them.
+    """Write coarse numbers (m,), or add them, as many at a time as the processor holds.
 
-    Where a number beside `_SHIFT` has a last bit of one unit, adding `_SHIFT` rounds it as `rint`
-    does, and the two floats' bits differ by k. No number is longer than all of them together, so
-    that one product tells whether none is too large for that.
+    Beside `_SHIFT` the last bit of a number is one unit, so adding `_SHIFT` rounds as `rint` does,
+    and
+    the bits of the two floats differ by k. No number exceeds the norm of all, so one product checks
+    the range of all.
     """
     limit, near = 2.0**63 / n, min(_NEAR, _RANGE["coarse"] / n) ** 2 / 2
     as_given = weight == 1.0 and a.dtype == np.float64
@@ -209,10 +211,11 @@ def write(rest: Array, bits: int, out: Array) -> None:
 
 
 def fewest(most: float, kind: str, n: int) -> tuple[int, int] | None:
-    """Return words and fraction bits that n numbers of at most |most| and their sum fit into.
+    """Return words and fraction bits that hold n numbers of at most |most| and their sum.
 
-    Where that is fewer words than those of the kind, the others would only repeat the sign.
-    None: beyond the range of the kind, or not finite.
+    With fewer words than the kind's, the others would only repeat the sign. None: beyond the range
+    of
+    the kind, or not finite.
     """
     words, bits = FLOATS[kind]
     if not most < _RANGE[kind] / n:
@@ -305,20 +308,22 @@ def decode(total: Array, layout: Layout) -> dict[str, Array]:
 
 
 def convert(vector: Array, layout: Layout, wanted: Layout, *, n: int = 1) -> Array:
-    """Return a vector in another layout, where what was whole may be real; no number changes.
+    """Return a vector in another layout, where whole fields may be real; no number changes.
 
-    So replies that are whole at one site and real at another have one sum, in whatever order they
-    are added. Only a field of coarse numbers cannot hold every whole one.
+    So replies that are whole at one site and real at another have one sum in any order. Only a
+    coarse
+    field cannot hold every whole number.
 
     Parameters
     ----------
     wanted : of the same fields and shapes.
-    n : the most vectors that are summed.
+    n : most vectors of a sum.
 
     Raises
     ------
-    Refused : other fields or shapes, a field that was real and would be whole, or whole numbers
-        beyond the range of a coarse field.
+    Refused : other fields or shapes, a real field that would become whole, or whole numbers beyond
+        the
+        range of a coarse field.
     """
     kinds = {f.name: f.kind for f in layout.fields}
     if [(f.name, f.shape) for f in layout.fields] != [(f.name, f.shape) for f in wanted.fields]:
@@ -376,9 +381,9 @@ def read(block: Array, bits: int) -> Array:
 
 
 def error(layout: Layout, n: int) -> dict[str, float]:
-    """Return, by field, how far the sum of n replies may be from the exact sum.
+    """Return, by field, a bound of the error of the sum of n replies.
 
-    Before it is rounded to a float, and without the rounding of weight times reply at a site.
+    It excludes the final rounding to a float and the rounding of weight times reply at a site.
     """
     units = {kind: 2.0 ** -(bits + 1) for kind, (_, bits) in FLOATS.items()}
     return {field.name: n * units.get(field.kind, 0.0) for field in layout.fields}

@@ -1,15 +1,14 @@
-"""Shares of 16-byte secrets, any t of n of which give the secret back (Shamir 1979, in GF(2^128)).
+"""Shares of 16-byte secrets; any t of n restore the secret (Shamir 1979, in GF(2^128)).
 
-A share's x is its holder's place, from 1, among the members of a roll in the order of their names.
-Fewer than t shares tell nothing of the secret: the other coefficients of its polynomial are drawn
-by the operating system, anew for each secret.
+A share's x is its holder's place, from 1, among a roll's members in the order of their names. Fewer
+than t shares reveal nothing: the polynomial's other coefficients are drawn by the operating system,
+anew for each secret.
 
 An element is a polynomial over GF(2) modulo x^128 + x^7 + x^2 + x + 1, as 16 bytes, the highest
-coefficients first. Shares have the same bytes as those of package `pycryptodome`, against which
-they are tested. There one product takes 10 µs, and a site among 50 needs 3300 of them for one sum;
-here the same steps are done for all secrets of an epoch, each an exclusive or or a shift of whole
-arrays. The steps depend on the places and the threshold alone, so that their time tells nothing of
-a secret.
+coefficients first. Shares equal those of package `pycryptodome`, the tests' reference. There one
+product takes 10 µs, and a site among 50 needs 3300 of them per sum; here all secrets of an epoch
+are computed together, by exclusive-or and shifts of whole arrays. The steps depend on places and
+threshold alone, so their time reveals nothing of a secret.
 
     shares    f(x) at x = 1 … n, by Horner's rule; f's coefficients are words of all secrets
     secrets   f(0) = Σ w_i f(x_i), w_i = Π_{j≠i} x_j / (x_j − x_i); a product with a constant is a
@@ -57,7 +56,7 @@ def evaluate(coefficients: Array, n: int) -> Array:
 def _times(value: Array, bits: list[Array]) -> Array:
     """Return elements (2, n, m), the low words first, times x (n, 1), given by masks of its bits.
 
-    x has at most 8 bits, so that what is beyond 128 bits has 7, and its rest lies in the low word.
+    x has at most 8 bits, so 7 bits exceed 128, and their remainder lies in the low word.
     """
     out, over = value & bits[0], np.zeros_like(value)
     for b, mask in enumerate(bits[1:], 1):

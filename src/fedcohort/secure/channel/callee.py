@@ -66,15 +66,15 @@ class Callee:
 
     Parameters
     ----------
-    kit, trust : who this party is, and whom it believes.
+    kit, trust : this party, and the authority it trusts.
     roles : who may call.
-    inner : what answers a peer's body. What it refuses reaches the peer with code and text.
-    cap : the largest body, in bytes, either way.
-    log : what gets one line for each refusal.
+    inner : answers a peer's body. Its refusals reach the peer with code and text.
+    cap : largest body, in bytes, either way.
+    log : gets one line for each refusal.
 
     Attributes
     ----------
-    versions : of parties that have shown who they are, by name; also of those that do not fit.
+    versions : of authenticated parties, by name; also versions that do not fit.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """The caller's end of a `channel`: says hello, seals calls, opens replies.
 
-One exchange asks several parties at once, each at its own stage of the channel.
+One exchange asks several parties at once, each at its own stage.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GRACE = 0.5
 
 @dataclass(frozen=True)
 class Refusal(Silence):
-    """A silence whose reason is known: one side does not accept the other, or a message.
+    """A silence with a known reason: one side does not accept the other, or a message.
 
     Attributes
     ----------
@@ -76,18 +76,19 @@ class Sealed:
 
 
 class Caller(Line):
-    """A `Line` whose messages are sealed from end to end; the line below carries what it gives.
+    """A `Line` whose messages are sealed from end to end over another line.
 
-    The line's `exchange` must be safe to call from several threads, and so is this one's. What one
-    side refuses is yielded as a `Refusal`, a kind of `Silence`, whose text names site and reason.
+    Both lines' `exchange` may be called from several threads. A refusal is yielded as a `Refusal`,
+    a
+    kind of `Silence`, whose text names site and reason.
 
     Parameters
     ----------
-    kit, trust : who this party is, and whom it believes. A coordinator calls sites by their names;
-        anybody else calls the coordinator.
+    kit, trust : this party, and the authority it trusts. A coordinator calls sites by their names;
+        others call the coordinator.
     line : the engine's.
-    cap : the largest body, in bytes, either way.
-    log : what gets one line for each refusal, besides who gets it as a reply.
+    cap : largest body, in bytes, either way.
+    log : gets one line for each refusal, besides the reply.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class Caller(Line):
         return sent, session.sealing.seal(seal.CALL, sent.counter, body)
 
     def greeting(self, site: str) -> threading.Lock:
-        """Return what is held while a hello to a site is under way: calls at once share one."""
+        """Return the lock on a hello to a site, so that simultaneous calls share one."""
         return self._greeting.setdefault(site, threading.Lock())
 
     def hello(self, site: str) -> tuple[Hello, bytes]:
@@ -231,8 +232,8 @@ class Caller(Line):
         self._log(f"{self._name}: {line} ({code})")
         return Refusal(line, late=late, code=code)
 
-    def told(self, site: str, blob: bytes, *, late: bool) -> Refusal:
-        """Return what a refusal without a seal says, in our own words; it proves nothing."""
+    def unsealed_refusal(self, site: str, blob: bytes, *, late: bool) -> Refusal:
+        """Return our own words for an unsealed refusal; it proves nothing."""
         try:
             code, version = seal.read_refusal(blob)
         except Refused as error:
@@ -307,9 +308,9 @@ class _Exchange:
         return blob
 
     def _lane(self, site: str) -> None:
-        """Go on with one site in a thread of its own: a hello if there is no session, or the call.
+        """Go on with one site in its own thread: a hello if there is no session, or the call.
 
-        A hello of another call that is under way is waited for.
+        It waits for another call's hello in progress.
         """
 
         def work() -> None:
@@ -354,7 +355,7 @@ class _Exchange:
                 yield site, Silence(f"{site}: the engine failed ({kind})", late=True)
 
     def _settle(self, site: str, answer: bytes | Silence) -> bytes | Silence | None:
-        """Return what is known of a site; None where the body is to be sent (again)."""
+        """Return a site's outcome; None if the body must be sent (again)."""
         sent, caller = self._sent[site], self._caller
         late = isinstance(sent, Sealed)
         if isinstance(answer, Silence):
@@ -377,7 +378,9 @@ class _Exchange:
                 self._caller.forget(site, sent.session)
             if self._tries[site] < TRIES:
                 return None
-        return self._caller.told(site, blob, late=isinstance(sent, Sealed) and code != "oversized")
+        return self._caller.unsealed_refusal(
+            site, blob, late=isinstance(sent, Sealed) and code != "oversized"
+        )
 
 
 def _code(blob: bytes) -> str:
@@ -389,12 +392,12 @@ def _code(blob: bytes) -> str:
 
 
 class Single(Line):
-    """A `Line` to one party, made of a function that asks it; a lead's to the coordinator.
+    """A `Line` to one party over a function; a lead's to the coordinator.
 
     Parameters
     ----------
     name : the party's, as in its certificate.
-    ask : gives the party a request, and waits so many seconds for its reply.
+    ask : sends the party a request, and waits so many seconds for its reply.
     connected : whether the party can be reached now.
     """
 

@@ -1,7 +1,7 @@
-"""Bytes of the channel between two parties: how they are laid out, signed, keyed and sealed.
+"""Bytes of the channel between two parties: layout, signatures, keys and sealing.
 
-`channel` says what they are for and what they protect against. All begin with `FCN`, the protocol's
-number (1 byte) and a kind (1 byte); numbers are big-endian:
+`channel` states their purpose and protection. All begin with `FCN`, the protocol's number (1 byte)
+and a kind (1 byte); numbers are big-endian:
 
     H hello, W welcome   signature's length (2 bytes), signature, JSON
     C call, R reply, E refusal of a known peer
@@ -9,10 +9,9 @@ number (1 byte) and a kind (1 byte); numbers are big-endian:
     X refusal of an unknown peer       JSON {"code", "version"}, at most 200 bytes
 
 Signatures are ECDSA P-256 with SHA-256 over a purpose, then what precedes (welcome: SHA-256 of the
-whole hello), then the JSON as it is sent. Keys are HKDF-SHA256 of the X25519 secret, with
-SHA-256(hello ‖ welcome) as salt: 32 bytes for calls, 32 for replies. A nonce is random, so a
-machine that is restored from a snapshot repeats none; header, session and counter are GCM's
-associated data.
+whole hello), then the JSON as sent. Keys are HKDF-SHA256 of the X25519 secret, with salt
+SHA-256(hello ‖ welcome): 32 bytes for calls, 32 for replies. Nonces are random, so a machine
+restored from a snapshot repeats none. Header, session and counter are GCM's associated data.
 """
 
 from __future__ import annotations
@@ -200,7 +199,7 @@ def compatible(ours: str, theirs: str) -> bool:
 
 
 def upgrade(ours: str, us: str, theirs: str, them: str) -> str:
-    """Say who has to upgrade where two versions do not fit: the party of the older one."""
+    """Say who has to upgrade if two versions do not fit: the party of the older one."""
     older = us if _first_two(ours) < _first_two(theirs) else them
     return f"IT of {'the ' * (older == 'coordinator')}{older} has to upgrade"
 

@@ -1,13 +1,12 @@
-"""A site's secrets of one epoch of masked sums, and the letters that carry shares of them.
+"""A site's secrets of one epoch of masked sums, and the letters with shares of them.
 
-For each slot a site has the seed of its mask key (a_i) and that of its self-mask (b_i) (`member`).
-Its letter to a member has the member's shares of both, slot after slot, under ChaCha20-Poly1305
-with a key from the X25519 agreement of the two sites' letter keys; the text that comes with it
-binds run, session, history, epoch, slots, sender and receiver. A key has that one letter, so the
-nonce may be 0.
+For each slot a site has the seed of its mask key (a_i) and of its self-mask (b_i) (`member`). Its
+letter to a member holds that member's shares of both, slot after slot, under ChaCha20-Poly1305 with
+a key from the X25519 agreement of the two sites' letter keys. The associated data bind run,
+session, history, epoch, slots, sender and receiver. A key has one letter, so the nonce may be 0.
 
-Revealed: public keys, seals, and letters that their receivers alone can read. A slot's secrets are
-overwritten by `erase`.
+Revealed: public keys, seals, and letters that only their receivers can read. `erase` overwrites a
+slot's secrets.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ class Slot:
 
 @dataclass
 class Epoch:
-    """A site's secrets of an epoch, one each a slot, and what others entrusted to it.
+    """A site's secrets of an epoch, one each per slot, and its shares of others' secrets.
 
     Attributes
     ----------
-    key_seeds, self_seeds : a_i and b_i, one each a slot.
+    key_seeds, self_seeds : a_i and b_i, one each per slot.
     mark : of the roll, once there is one.
     held : by member, its shares for this site: of b and a of each slot in turn.
     """

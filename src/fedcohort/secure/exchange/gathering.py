@@ -1,10 +1,10 @@
 """The coordinator's side of an epoch of masked sums: it takes keys and shares, and passes them on.
 
-It need not be trusted, but it checks all it is sent, so that a site which sends something malformed
-is named (`Refused`) and can be left out, and it ends in one error (`QuorumLost`) when too few sites
-are left. The letters that it passes on are closed to it. Each call's sum is a `Summing`.
+It need not be trusted, but checks every message: a site that sends a malformed one is named
+(`Refused`) and can be left out. With too few sites left it raises `QuorumLost`. It cannot read the
+letters that it passes on. Each call's sum is a `Summing`.
 
-The caller sees to it that a message's `name` is that of the site which sent it.
+The caller ensures that a message's `name` is its sender.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from collections.abc import Mapping, Sequence
 
 from fedcohort.secure.arithmetic import keystream
 from fedcohort.secure.context import Context, refused
+from fedcohort.secure.exchange.checks import check_advert, check_weights
 from fedcohort.secure.exchange.messages import FEWEST, NOTHING, Advert, Asked, Post, Roll, Sealed
-from fedcohort.secure.exchange.roll import check_advert, check_weights
 from fedcohort.secure.exchange.summing import Summing, lost
 
 
 class Gathering:
-    """One epoch: the keys and shares that its slots need.
+    """One epoch: keys and shares of its slots.
 
     Parameters
     ----------
-    context : as the sites have it.
-    epoch : beyond all before it in this context.
-    slots : how many sums it prepares.
+    context : as at the sites.
+    epoch : larger than all before it in this context.
+    slots : number of sums that it prepares.
 
     Attributes
     ----------
-    posted : for the caller to note who has all letters of `ready`.
+    posted : sites that have all letters of `ready`; kept by the caller.
     """
 
     def __init__(self, context: Context, epoch: int, slots: int):
@@ -60,7 +60,7 @@ class Gathering:
 
         Raises
         ------
-        QuorumLost : fewer than three, or than the threshold that the sites ask for.
+        QuorumLost : fewer than three, or than the sites' threshold.
         """
         if self._roll is None:
             adverts = [self._adverts[name] for name in sorted(self._adverts)]
@@ -111,18 +111,18 @@ class Gathering:
         weights: Mapping[str, float] | None = None,
         about: str = NOTHING,
     ) -> Summing:
-        """Begin a call's sum, in a slot that is used up by it.
+        """Begin a call's sum, which uses up a slot.
 
         Parameters
         ----------
         members : of `ready`; None: all of them.
-        weights : by site; others than the members' are left out.
+        weights : by site; only the members' are used.
         about : see `Asked`.
 
         Raises
         ------
         QuorumLost : fewer members than three or than the threshold.
-        Refused : no slot is left, or weights with which fewer than three sites count.
+        Refused : no slot is left, or the weights let fewer than three sites count.
         """
         roll = self.roll()
         names = tuple(sorted(self.ready if members is None else members))

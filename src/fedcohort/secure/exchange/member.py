@@ -1,26 +1,26 @@
-"""A site's side of masked sums: it masks its reply, and gives away no more than the total.
+"""A site's side of masked sums: it masks its reply, and reveals no more than the total.
 
 Bonawitz et al., "Practical Secure Aggregation", CCS 2017, on the complete graph, against an active
 coordinator. For site i in slot s, with members M and reply x_i encoded by `ring`:
 
     y_i = x_i + PRG(b_i) + Σ_{j∈M, j>i} PRG(k_ij) − Σ_{j∈M, j<i} PRG(k_ij)                    (1)
 
-b_i is a seed; k_ij comes from the X25519 agreement of i's and j's key of the slot, i's from a seed
-a_i. Shares of a_i and b_i go, encrypted, to all members. When t of the survivors S have signed one
-text that names S, survivors tell shares of b_i for i in S and of a_i for i in M∖S, never both:
+b_i is a seed; k_ij is the X25519 agreement of i's and j's key of the slot, i's key from a seed a_i.
+Shares of a_i and b_i go, encrypted, to all members. When t of the survivors S have signed one text
+that names S, survivors return shares of b_i for i in S and of a_i for i in M∖S, never both:
 
     Σ_{i∈S} x_i = Σ_{i∈S} y_i − Σ_{i∈S} PRG(b_i) ∓ Σ_{i∈S, j∈M∖S} PRG(k_ij)                   (2)
 
-A site trusts the pinned identities and itself. It refuses whatever would tell one site's reply, or
-the sum of fewer than three or than t. Keys and masks are bound to run, session, history, roster,
-epoch, slot, members, weights, layout and the call's digest; each slot's secrets are its own, and
-are overwritten when the slot is answered, and when its epoch ends unused.
+A site trusts the pinned identities and itself. It refuses any request that would reveal one site's
+reply, or the sum of fewer than three or than t sites. Keys and masks are bound to run, session,
+history, roster, epoch, slot, members, weights, layout and the call's digest. Each slot has its own
+secrets, overwritten when the slot is answered or its epoch ends.
 
-A survivor does not tell its own b_i, though that would be shorter: shares alone, of which t are
-needed of each secret and each site tells one kind, hold even where signatures are forged.
+A survivor returns shares, not its own b_i, though that would be shorter: t shares of each secret,
+of one kind per site, hold even if signatures are forged.
 
-Revealed to the coordinator: the sum over S, and shares of secrets that tell no more. `Member` keeps
-no lock; its owner lets calls take turns.
+Revealed to the coordinator: the sum over S, and shares of secrets that reveal no more. `Member` has
+no lock; its owner serialises calls.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from fedcohort.secure.arithmetic.keystream import SEED
 from fedcohort.secure.arithmetic.layout import Layout
 from fedcohort.secure.arithmetic.ring import add
 from fedcohort.secure.context import Context, Identity, digest, refused, verify
+from fedcohort.secure.exchange.checks import check_roll, check_survivors, check_weights
 from fedcohort.secure.exchange.epoch import Epoch, Slot
 from fedcohort.secure.exchange.messages import (
     FEWEST,
@@ -51,7 +52,6 @@ from fedcohort.secure.exchange.messages import (
     Survivors,
     slot_text,
 )
-from fedcohort.secure.exchange.roll import check_roll, check_survivors, check_weights
 from fedcohort.secure.exchange.rule import InMemory, Settled, ThresholdRule, terms
 from fedcohort.secure.exchange.strict import SLOTS
 
@@ -68,13 +68,14 @@ class Member:
     identity : whose public key the roster has.
     context : with the pinned keys of all sites of the study.
     rule : the site's own.
-    settled : where it is kept for which sites a question was answered, over restarts.
+    settled : keeps over restarts for which sites a question was answered.
     size : as in `Advert`.
 
     Raises
     ------
-    Refused : fewer than three sites, a rule that they cannot meet, two sites with one key, or a
-        roster that has another key of this site.
+    Refused : fewer than three sites, a rule that they cannot meet, two sites with one key, or
+        another
+        key of this site in the roster.
     """
 
     def __init__(
@@ -101,11 +102,11 @@ class Member:
         self._seen: set[bytes] = set()
 
     def advertise(self, epoch: int, slots: int) -> Advert:
-        """Make the keys of an epoch of slots, and return their public halves, signed.
+        """Make the keys of an epoch of slots; return their public halves, signed.
 
         Parameters
         ----------
-        epoch : beyond all before it; the current one again returns the same advert.
+        epoch : larger than all before it; the current one again returns the same advert.
         slots : 1 to 256.
 
         Raises
@@ -131,13 +132,15 @@ class Member:
         return self._epochs[epoch].advert
 
     def share(self, roll: Roll) -> Sealed:
-        """Check all members' adverts, and return shares of this site's secrets, encrypted to each.
+        """Check all members' adverts; return shares of this site's secrets, encrypted to each.
 
         Raises
         ------
         Refused : fewer than three members; a threshold below any member's rule or above their
-            number; a site without a pinned key, twice, or with a signature that is not by that
-            key; keys for other slots, or a key that was used before; another roll than before.
+            number; a
+            site without a pinned key, twice, or with another key's signature; keys for other slots
+            or used
+            before; another roll than before.
         """
         at = self._epoch(roll.epoch)
         mark = roll.mark(self._context)
@@ -158,11 +161,11 @@ class Member:
         return at.sealed
 
     def company(self, asked: Asked) -> int:
-        """Return what the members of a sum say that they take part with, as each of them signed.
+        """Return the total size of the members of a sum, as each of them signed.
 
         Returns
         -------
-        size : their sum; 0 where one does not say.
+        size : their sum; 0 if one does not tell it.
         """
         roll = self._epoch(asked.epoch).roll
         adverts = {} if roll is None else roll.by_name
@@ -170,7 +173,7 @@ class Member:
         return sum(sizes) if all(sizes) else 0
 
     def mask(self, asked: Asked, vector: Array, layout: Layout, post: Post | None = None) -> Masked:
-        """Return a reply under masks, eq. (1).
+        """Return a masked reply, eq. (1).
 
         Parameters
         ----------
@@ -179,9 +182,11 @@ class Member:
 
         Raises
         ------
-        Refused : a slot that was used for another call or vector; members that are not of the
-            roll, fewer than three or than the threshold, or without this site; weights of other
-            sites, or with which fewer than three sites count; no sound letter of a member.
+        Refused : a slot used for another call or vector; members outside the roll, fewer than three
+            or than
+            the threshold, or without this site; weights of other sites, or with which fewer than
+            three
+            sites count; no sound letter of a member.
         """
         at = self._epoch(asked.epoch)
         roll = at.roll
@@ -209,16 +214,19 @@ class Member:
         return Masked(self.name, asked.epoch, asked.slot, layout, total)
 
     def sign(self, said: Survivors) -> Signed:
-        """Return this site's signature on who is in the total.
+        """Return this site's signature on the sites in the total.
 
-        It is settled before the signature leaves, whether or not this site is asked to unmask: with
-        enough other signatures the sum is had without it.
+        It is settled before the signature leaves, whether or not this site is asked to unmask:
+        enough other
+        signatures give the sum without it.
 
         Raises
         ------
         Refused : a slot that this site has not masked, or has signed for others; lists that
-            overlap, repeat, or are not together the members; fewer survivors than three or than
-            the threshold, or without this site; the question was answered for other sites.
+            overlap,
+            repeat, or are not together the members; fewer survivors than three or than the
+            threshold, or
+            without this site; the question was answered for other sites.
         """
         at, slot = self._slot(said.epoch, said.slot)
         if slot.said is not None and slot.said != said:
@@ -241,9 +249,9 @@ class Member:
 
         Raises
         ------
-        Refused : a slot that this site has not signed; a signature that is not by a survivor on
-            what this site signed; fewer signatures than the threshold; the question was answered
-            for other sites.
+        Refused : a slot that this site has not signed; a signature that is no survivor's on what
+            this site
+            signed; fewer signatures than the threshold; the question was answered for other sites.
         """
         at, slot = self._slot(ballot.epoch, ballot.slot)
         said = slot.said
@@ -284,7 +292,7 @@ class Member:
         return epoch in self._epochs
 
     def question(self, asked: Asked) -> str:
-        """Return by what `Settled` knows a call."""
+        """Return the key of a call in `Settled`."""
         return self._question(asked)
 
     def close(self) -> None:

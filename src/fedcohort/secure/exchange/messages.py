@@ -1,14 +1,14 @@
-"""What sites and coordinator tell each other to form a masked sum: a table of messages.
+"""Messages between sites and coordinator that form a masked sum.
 
     once an epoch of B slots        Advert ->   Roll <-   Sealed ->   Post <-
     once a call, which takes a slot Asked <-    Masked -> Survivors <- Signed -> Ballot <- Answer ->
 
 (-> from a site to the coordinator.) Each has `to_meta`, for JSON, and `from_meta`, which raises
-`Refused("secure")` for anything that is not exactly such a message. A `Masked` has a vector too.
+`Refused("secure")` for anything else. A `Masked` has a vector too.
 
-Two texts are signed. An advert's is its content under its context; a slot's is everything that
-the site has a say in: run, session, history, roster, epoch, roll, slot, digest of the call, layout,
-members, weights, survivors and dropped (`slot_text`).
+Two texts are signed. An advert's is its content under its context. A slot's is all that the site
+has a say in: run, session, history, roster, epoch, roll, slot, digest of the call, layout, members,
+weights, survivors and dropped (`slot_text`).
 """
 
 from __future__ import annotations
@@ -49,11 +49,12 @@ class Advert:
     Attributes
     ----------
     threshold : t of the site's own rule.
-    letter_key : X25519 public key, 32 bytes, under which shares are sent to the site.
-    mask_keys : X25519 public keys, one a slot, from which pairwise masks come.
-    seals : one a slot: commits the site to its self-mask seed, so that wrong shares are noticed.
-    size : how many rows, or events, the site takes part with, rounded up; 0 where it does not say.
-        Others see by it how finely a sum may be asked for.
+    letter_key : X25519 public key, 32 bytes, for shares sent to the site.
+    mask_keys : X25519 public keys, one per slot, for pairwise masks.
+    seals : one per slot: commits the site to its self-mask seed, so that wrong shares are noticed.
+    size : rows or events of the site, rounded up; 0 if not told. Other sites limit by it how finely
+        a
+        sum may be asked for.
     """
 
     name: str
@@ -181,12 +182,14 @@ class Asked:
 
     Attributes
     ----------
-    digest : hex, of what makes two calls the same question: it is answered for the same sites and
-        weights alone, so that no difference of two sums tells one site's reply.
+    digest : hex; calls with the same one are the same question, answered for the same sites and
+        weights
+        alone, so that no difference of two sums reveals one site's reply.
     members : whose replies are asked for.
     weights : by member; None: no weights.
-    about : hex, of what all members must be asked alike; masks of others do not cancel, so that no
-        member can be given a question whose reply is known, to bare another's.
+    about : hex, of what all members must be asked alike; masks of others do not cancel, so no
+        member
+        can be given a question with a known reply in order to expose another's.
     """
 
     epoch: int

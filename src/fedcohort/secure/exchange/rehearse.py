@@ -1,7 +1,7 @@
-"""A whole masked sum among members in one process: every stage, by the real messages.
+"""A masked sum among members in one process: every stage, by the real messages.
 
-The runtime in one process forms its masked sums with it, and so do tests and audits. Each message
-goes through `to_meta` and JSON, as over a network.
+For the local runtime, tests and audits. Each message goes through `to_meta` and JSON, as over a
+network.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def prepare(
 
     Parameters
     ----------
-    absent : (stage, name) → whether a site is away from that stage on, "keys" or "shares".
+    absent : (stage, name) → whether a site is away from stage "keys" or "shares" on.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def masked_sum(
     Returns
     -------
     total : uint64 (layout.words,), for `ring.decode`.
-    summing : with `survivors()`, whose replies are in it.
+    summing : `survivors()` names the sites in it.
 
     Raises
     ------

@@ -1,10 +1,10 @@
-"""A site's own rules of masked sums: how many must agree, and one answer to one question.
+"""A site's own rules of masked sums: the threshold, and one answer to one question.
 
-With n sites of a study and c of them in league with the coordinator, two sets of survivors for one
-slot need 2t - n > c, and so does one site's reply: t shares of both its secrets. The default
-t = ⌈2n/3⌉ holds against fewer than n/3, and a third of the sites may be away. n is the roster that
-a coordinator names: `least` is what it cannot lower, and with `least` = n no two sums differ by a
-site.
+With n sites of a study, c of which collude with the coordinator, two sets of survivors for one slot
+need 2t - n > c, as does one site's reply (t shares of both its secrets). The default t = ⌈2n/3⌉
+holds against fewer than n/3 and allows a third of the sites to be away. n is the roster that a
+coordinator names, and `least` a bound that it cannot lower; with `least` = n no two sums differ by
+a site.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from fedcohort.secure.exchange.strict import MEMBERS
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdRule:
-    """How many sites must agree before a sum is unmasked.
+    """Number of sites that must agree before a sum is unmasked.
 
     Attributes
     ----------
-    part, whole : t ≥ n·part/whole, 2/3 by default; t > n/2 whatever they are.
+    part, whole : t ≥ n·part/whole, 2/3 by default; t > n/2 in any case.
     least : t ≥ least.
     """
 
@@ -53,7 +53,7 @@ class ThresholdRule:
 
 
 class Settled(Protocol):
-    """What a site keeps, over restarts: for which sites and weights a question is answered.
+    """A site's record, over restarts, of the sites and weights of each answered question.
 
     It is written when the site signs these, before the signature leaves.
     """

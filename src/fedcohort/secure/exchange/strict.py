@@ -1,7 +1,7 @@
-"""How the messages of masked sums are read: whatever is not exactly of its form is refused.
+"""Strict readers for the messages of masked sums.
 
-Every reader takes what JSON gave and returns it in its type, or raises `Refused("secure")`. Sizes
-are bounded, so that no peer can make another hold more than a sum of `MEMBERS` sites needs.
+Every reader returns a JSON value in its type, or raises `Refused("secure")`. Sizes are bounded, so
+that no peer can make another hold more than a sum of `MEMBERS` sites needs.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The coordinator's side of one masked sum: it adds masked replies, and takes the masks away.
+"""The coordinator's side of one masked sum: it adds masked replies and removes the masks.
 
-It learns the total alone. It need not be trusted for that, but it checks all it is sent, so that a
-site which sends something malformed is named (`Refused`) and can be left out, and it ends a sum in
-one error (`QuorumLost`) when too few sites are left; nothing was revealed then. Replies are added
-one by one into one vector, and a site's masks are made and taken away one at a time.
+It learns the total alone and need not be trusted. It checks every message: a site that sends a
+malformed one is named (`Refused`) and can be left out. With too few sites left it raises
+`QuorumLost`, and nothing is revealed. Replies are added one by one into one vector; a site's masks
+are made and removed one at a time.
 
-The caller sees to it that a message's `name` is that of the site which sent it.
+The caller ensures that a message's `name` is its sender.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from fedcohort.secure.arithmetic import keystream, masks, shares
 from fedcohort.secure.arithmetic.layout import Layout
 from fedcohort.secure.arithmetic.ring import add, subtract
 from fedcohort.secure.context import Context, refused, verify
+from fedcohort.secure.exchange.checks import check_weights
 from fedcohort.secure.exchange.messages import (
     FEWEST,
     Answer,
@@ -32,7 +33,6 @@ from fedcohort.secure.exchange.messages import (
     Survivors,
     slot_text,
 )
-from fedcohort.secure.exchange.roll import check_weights
 
 
 def lost(stage: str, found: int, needed: int) -> QuorumLost:
@@ -48,9 +48,9 @@ class Summing:
 
     Attributes
     ----------
-    asked : what each member is told.
+    asked : the request to each member.
     layout : of the replies, once there is one.
-    blamed : sites whose shares were wrong, and that were done without.
+    blamed : sites whose shares were wrong and not used.
     """
 
     def __init__(self, context: Context, roll: Roll, mark: bytes, asked: Asked):
@@ -230,11 +230,11 @@ class Summing:
         sound: Callable[[bytes], bool],
         found: bytes,
     ) -> bytes:
-        """Return a secret from its shares; a single wrong share is found and done without.
+        """Return a secret from its shares; a single wrong share is found and not used.
 
         Parameters
         ----------
-        found : what the first shares give.
+        found : result of the first shares.
         """
         if sound(found):
             return found

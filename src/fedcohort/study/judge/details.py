@@ -36,9 +36,9 @@ from fedcohort.metrics.survival.brier import evaluation_times
 from fedcohort.metrics.survival.concordance import Influence
 from fedcohort.metrics.survival.kaplan_meier import group_leavers, round_times
 from fedcohort.metrics.survival.log_rank import log_rank
+from fedcohort.metrics.survival.published_curves import Groups, published_groups
 from fedcohort.metrics.survival.risk_groups import risk_groups
-from fedcohort.metrics.survival.shown_curves import Groups, shown_groups
-from fedcohort.privacy.disclosure.counts import shown_parts
+from fedcohort.privacy.disclosure.counts import published_parts
 from fedcohort.protocol import NotSupported, Row
 from fedcohort.report.clock import Clock
 from fedcohort.study.file.plan import Plan
@@ -165,7 +165,7 @@ def _over_time(
     if laid.problem.dp is None:
         train = outcome.arrays(laid.problem.pooled().frames["pooled"])
     span = evaluation_times(*train, blind.time, blind.event)
-    low, high = over_time.shown_span(blind.time, blind.event, plan.min_cell)
+    low, high = over_time.published_span(blind.time, blind.event, plan.min_cell)
     if not len(span) or math.isnan(low):
         return
     first, last = max(low, span[0]), min(high, span[-1])
@@ -210,8 +210,8 @@ def _risk_groups(blind: Blind, min_cell: int, clock: Clock, said: Array) -> list
 def _groups(blind: Blind, group: Array, k: int, names: Array, min_cell: int, clock: Clock) -> Row:
     """Return one row for groups numbered from 0, `names` among the k that were asked for."""
     n = np.bincount(group)
-    events = shown_parts(np.bincount(group, blind.event).astype(int), min_cell, n)
-    found = shown_groups(group, blind.time, blind.event, min_cell, AT_RISK, clock.factor)
+    events = published_parts(np.bincount(group, blind.event).astype(int), min_cell, n)
+    found = published_groups(group, blind.time, blind.event, min_cell, AT_RISK, clock.factor)
     if None in events or not found.events_told:
         events = [None] * len(events)
     shown: list[Row] = []
@@ -262,9 +262,9 @@ def _by_centre(blind: Blind, site: Array | None, min_cell: int) -> list[Row]:
     events: list[int | None] = [None] * len(n)
     if blind.leading is not R2:
         counted = [int(blind.event[mask].sum()) for mask in masks.values()]
-        events = shown_parts(counted, min_cell, n)
+        events = published_parts(counted, min_cell, n)
     rows: list[Row] = []
-    for (name, mask), m, e in zip(masks.items(), shown_parts(n, min_cell), events, strict=True):
+    for (name, mask), m, e in zip(masks.items(), published_parts(n, min_cell), events, strict=True):
         found = None
         if blind.leading.may_be_shown(blind.seen.at(mask).y, min_cell):
             influence = blind.influence(blind.said, mask)

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.centroids import apart, nearest, weighted_kmeans
+from fedcohort.numerics.centroids import nearest, squared_distances, weighted_kmeans
 from fedcohort.protocol import Site, check_all_answered, message, summed
 from fedcohort.training.clusters.points import PLAIN, Kept, Space, points_at
 from fedcohort.training.clusters.seeding import Cloud
@@ -128,7 +128,7 @@ def from_candidates(
         else:
             starts.append(weighted_kmeans(at, n, k, rng, restarts=restarts)[0])
     every, rows = (np.concatenate(part) for part in zip(*held, strict=True))
-    best = min(starts, key=lambda start: float(rows @ apart(every, start).min(axis=1)))
+    best = min(starts, key=lambda start: float(rows @ squared_distances(every, start).min(axis=1)))
     return whole.mean + best @ axes
 
 

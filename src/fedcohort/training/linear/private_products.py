@@ -33,7 +33,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.exact import check_covariates
 from fedcohort.data.tables import LabelledTable
-from fedcohort.privacy.statistics import crossed, shortened
+from fedcohort.privacy.statistics import cross_products, shortened
 from fedcohort.protocol import DataError, Federation, Private, Release, Site, Task, message, summed
 
 
@@ -50,7 +50,7 @@ def products_privately(
 ) -> Private[Products]:
     """Sum cross-products of covariates and outcome, eq. (1)."""
     rows = weighted(site.data, centre, scale, clip)
-    found = crossed(rows, math.sqrt(sensitivity(clip)))
+    found = cross_products(rows, math.sqrt(sensitivity(clip)))
     return Private(Products(found.value), {"upper": found.l2})
 
 

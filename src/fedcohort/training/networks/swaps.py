@@ -21,7 +21,7 @@ import math
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.centroids import apart
+from fedcohort.numerics.centroids import squared_distances
 
 
 def swaps(centroids: Array, variance: Array, counts: Array) -> list[tuple[int, int, int]]:
@@ -32,7 +32,7 @@ def swaps(centroids: Array, variance: Array, counts: Array) -> list[tuple[int, i
     centroids, variance : μ and v (k, d). counts : n (k,) above 0.
     """
     k, n = len(centroids), np.asarray(counts, float)
-    cost = apart(centroids, centroids) * n[:, None] * n / (n[:, None] + n)
+    cost = squared_distances(centroids, centroids) * n[:, None] * n / (n[:, None] + n)
     np.fill_diagonal(cost, np.inf)
     near, gain = cost.argmin(axis=1), n * variance.max(axis=1) * 2 / np.pi
     found = [

@@ -26,7 +26,7 @@ from fedcohort.data.outcome import levels_of
 from fedcohort.metrics.clusters import contingency
 from fedcohort.metrics.survival.kaplan_meier import group_leavers
 from fedcohort.metrics.survival.log_rank import log_rank
-from fedcohort.metrics.survival.shown_curves import shown_groups
+from fedcohort.metrics.survival.published_curves import published_groups
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.protocol import Row
@@ -125,7 +125,7 @@ def _curves(labels: Array, time: Array, event: Array, min_cell: int) -> list[Row
     if not len(names):
         return []
     group = np.searchsorted(names, labels)
-    found = shown_groups(group, time, event, min_cell, AT_RISK)
+    found = published_groups(group, time, event, min_cell, AT_RISK)
     rows: list[Row] = []
     for g, name in enumerate(names.tolist()):
         points: dict[float, dict[str, Any]] = {

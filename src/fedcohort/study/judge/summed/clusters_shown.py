@@ -32,7 +32,7 @@ from fedcohort.metrics.sums import clusters as sums_of
 from fedcohort.metrics.sums.power_sums import Moments
 from fedcohort.metrics.survival.censoring import Leavers
 from fedcohort.metrics.survival.log_rank import in_intervals
-from fedcohort.metrics.survival.shown_curves import shown_counts
+from fedcohort.metrics.survival.published_curves import published_counts
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.privacy.disclosure.rounding import rounded, step
@@ -195,7 +195,7 @@ def _curves(counts: Leavers, grid: Array, least: int) -> list[Row]:
     size = (counts.deaths + counts.censored).sum(axis=1)
     rows: list[Row] = []
     for c in np.flatnonzero(~hidden(size, least) & (size > 0)).tolist():
-        curve = shown_counts(grid, Leavers(counts.deaths[c], counts.censored[c]), least)
+        curve = published_counts(grid, Leavers(counts.deaths[c], counts.censored[c]), least)
         rows += [
             plain({"cluster": c, "time": float(t), "survival": float(s), "low": float(low)})
             | plain({"high": float(high), "at_risk": None})

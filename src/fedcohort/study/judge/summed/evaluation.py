@@ -39,8 +39,8 @@ from fedcohort.metrics.sums.histogram import RiskTimeCounts
 from fedcohort.metrics.survival.brier import integrate
 from fedcohort.metrics.survival.censoring import Leavers
 from fedcohort.metrics.survival.log_rank import in_intervals
-from fedcohort.metrics.survival.shown_curves import shown_counts
-from fedcohort.privacy.disclosure.counts import shown_parts
+from fedcohort.metrics.survival.published_curves import published_counts
+from fedcohort.privacy.disclosure.counts import published_parts
 from fedcohort.protocol import Row, SiteUnavailable
 from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.runtime.coordinator import Coordinator
@@ -292,8 +292,8 @@ def _thirds(grid: Array, counts: RiskTimeCounts, group: Array, n: Array, min_cel
     whole = Leavers(
         *(np.stack(c) for c in zip(*((p.deaths, p.censored) for p in parts), strict=True))
     )
-    events = shown_parts([int(p.deaths.sum()) for p in parts], min_cell, n)
-    curves = (np.stack(shown_counts(grid, p, min_cell), axis=1).tolist() for p in parts)
+    events = published_parts([int(p.deaths.sum()) for p in parts], min_cell, n)
+    curves = (np.stack(published_counts(grid, p, min_cell), axis=1).tolist() for p in parts)
     rows = [
         {"group": g, "label": LABELS[k][g], "n": int(n[g]), "events": events[g]}
         | {"curve": [[v if math.isfinite(v) else None for v in point] for point in curve]}

@@ -1,4 +1,4 @@
-"""Checks of who takes part, and with what weight, alike at a site and at the coordinator."""
+"""Checks of participants and weights, for sites and the coordinator."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def check_roll(roll: Roll, context: Context, own: int) -> None:
 
 
 def check_survivors(said: Survivors, members: Sequence[str], threshold: int) -> None:
-    """Check who is in a total and who is not.
+    """Check the lists of sites in a total and not in it.
 
     Raises
     ------
-    Refused : lists that overlap or repeat, or are not together the members; too few survivors.
+    Refused : they overlap or repeat, or are not together the members; too few survivors.
     """
     lists = [*said.survivors, *said.dropped]
     if len(set(lists)) < len(lists):
@@ -81,12 +81,12 @@ def check_survivors(said: Survivors, members: Sequence[str], threshold: int) -> 
 
 
 def check_weights(weights: Mapping[str, float] | None, names: Sequence[str]) -> None:
-    """Check that at least three of these sites have a part in a weighted sum.
+    """Check that at least three of these sites count in a weighted sum.
 
     Raises
     ------
-    Refused : a weight that is below 0 or above `HEAVIEST`, or fewer than three of at least 1 % of
-        the largest.
+    Refused : a weight below 0 or above `HEAVIEST`, or fewer than three of at least 1 % of the
+        largest.
     """
     if weights is None:
         return

@@ -1,21 +1,21 @@
 """Survival curves and numbers at risk that may leave a network: they follow no single patients.
 
-A curve's values at double precision give back the counts that they are of. So `shown_curve` is a
-life table (`kaplan_meier`, eq. 5) in cells that hold no event or m, the `at_least`, or more; those
-too few for a cell of their own join the last. It goes on to the last round time at which m are
-still followed, if no event or m lie beyond that time; else to the last round time beyond which m
-lie. With m = 1 its points lie on Kaplan–Meier's. Of several groups (`shown_groups`), few events may
-lie beyond a curve's end, where of all groups together none or m do: then the groups' numbers of
-events are not to be shown.
+A curve's values at double precision give back the counts that they are of. So `published_curve` is
+a life table (`kaplan_meier`, eq. 5) in cells that hold no event or m, the `at_least`, or more;
+those too few for a cell of their own join the last. It goes on to the last round time at which m
+are still followed, if no event or m lie beyond that time; else to the last round time beyond which
+m lie. With m = 1 its points lie on Kaplan–Meier's. Of several groups (`published_groups`), few
+events may lie beyond a curve's end, where of all groups together none or m do: then the groups'
+numbers of events are not to be shown.
 
-Numbers at risk (`shown_at_risk`) are given for all groups at a time or for none: at each time
+Numbers at risk (`published_at_risk`) are given for all groups at a time or for none: at each time
 shown, every group has nobody left or m, and nobody left it since the last time shown or m did, nor
 since or until any n_k of its curve. That holds of all groups together first, so that the times at
 which several groupings of the same records are shown tell no more. At other times a number is told
 about: on a straight line between two n_k of the curve, or the last one and m at its end, and so
 from nothing but what the curve tells.
 
-Revealed: nothing; `shown_counts` takes `Leavers`, only as sums over sites.
+Revealed: nothing; `published_counts` takes `Leavers`, only as sums over sites.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from fedcohort.metrics.survival.kaplan_meier import (
     round_times,
 )
 from fedcohort.privacy.disclosure.counts import few
-from fedcohort.privacy.disclosure.steps import apart, late, merged
+from fedcohort.privacy.disclosure.steps import late, merged, separated
 
 #: A shown curve has at most so many points.
 POINTS = 100
 
 
-def shown_curve(time: Array, event: Array, at_least: int) -> Survival:
+def published_curve(time: Array, event: Array, at_least: int) -> Survival:
     """Return the curve of records (n,) as it may be shown; the rule is the header's.
 
     Returns
     -------
     curve : from (0, 1) on; that point alone where the events are fewer than `at_least`.
     """
-    return _shown(np.asarray(time, float), np.asarray(event, bool), at_least).curve
+    return _published(np.asarray(time, float), np.asarray(event, bool), at_least).curve
 
 
-def shown_counts(grid: Array, counts: Leavers, at_least: int) -> Survival:
+def published_counts(grid: Array, counts: Leavers, at_least: int) -> Survival:
     """Return the curve that may be shown of records that are counted on a grid (T,).
 
     Parameters
@@ -61,7 +61,7 @@ def shown_counts(grid: Array, counts: Leavers, at_least: int) -> Survival:
 
     Returns
     -------
-    curve : as `shown_curve`; its points are some of the grid's.
+    curve : as `published_curve`; its points are some of the grid's.
     """
     start = Survival(*(np.array([v]) for v in (0.0, 1.0, 1.0, 1.0)))
     n = int(counts.deaths.sum() + counts.censored.sum())
@@ -91,7 +91,7 @@ class Groups(NamedTuple):
     events_told: bool
 
 
-def shown_groups(
+def published_groups(
     group: Array, time: Array, event: Array, at_least: int, most: int, factor: float = 1.0
 ) -> Groups:
     """Return the curves of groups as they may be shown together; the rule is the header's.
@@ -105,7 +105,7 @@ def shown_groups(
     event = np.asarray(event, bool)
     masks = [group == g for g in range(int(group.max()) + 1)]
     parts = [(time[m], event[m]) for m in masks]
-    shown = [_shown(t, e, at_least, beyond="any") for t, e in parts]
+    shown = [_published(t, e, at_least, beyond="any") for t, e in parts]
 
     def beyond() -> Array:  # how many events of each group lie beyond its curve
         return np.array([
@@ -113,7 +113,7 @@ def shown_groups(
         ])  # fmt: skip
 
     if few(beyond().sum(), at_least):  # one curve ends earlier, so that more lie beyond
-        closed = [_shown(t, e, at_least, beyond="many") for t, e in parts]
+        closed = [_published(t, e, at_least, beyond="many") for t, e in parts]
         lost = [a.curve.times[-1] - b.curve.times[-1] for a, b in zip(shown, closed, strict=True)]
         many = [int(e.sum()) >= at_least for _, e in parts]
         if any(many):
@@ -135,7 +135,7 @@ def _about(shown: _Shown, times: Array, at_least: int) -> Array:
     return np.interp(times, ends, left[: len(ends)], right=math.nan)
 
 
-def shown_at_risk(
+def published_at_risk(
     group: Array, time: Array, at: Array, at_least: int, event: Array | None = None
 ) -> tuple[Array, Array]:
     """Return the numbers at risk as they may be shown; the rule is the header's.
@@ -145,28 +145,28 @@ def shown_at_risk(
     group : (n,) integers from 0.
     time : (n,).
     at : times (m,), increasing.
-    event : (n,), where each group's `shown_curve` is shown as well.
+    event : (n,), where each group's `published_curve` is shown as well.
 
     Returns
     -------
     times, numbers : those of `at` that may be shown (s,), and each group's (s, groups).
     """
     masks = [group == g for g in range(int(group.max()) + 1)]
-    told = [] if event is None else [_shown(time[m], event[m], at_least).left for m in masks]
+    told = [] if event is None else [_published(time[m], event[m], at_least).left for m in masks]
     return _at_risk(masks, time, at, at_least, told)
 
 
 def _at_risk(
     masks: Sequence[Array], time: Array, at: Array, at_least: int, told: Sequence[Array]
 ) -> tuple[Array, Array]:
-    """Return what `shown_at_risk` does; ``told`` are the numbers of each group's curve, if any."""
+    """Do `published_at_risk`; ``told``: the numbers of each group's curve, if any."""
     numbers = np.stack([followed(time[mask], at) for mask in masks], axis=1)
     if told:
         between = [np.abs(n[:, None] - left) for n, left in zip(numbers.T, told, strict=True)]
         fine = ~few(np.concatenate(between, axis=1), at_least).any(axis=1)
         at, numbers = at[fine], numbers[fine]
-    usual = apart(numbers.sum(axis=1, keepdims=True), at_least)
-    kept = usual[apart(numbers[usual], at_least)]
+    usual = separated(numbers.sum(axis=1, keepdims=True), at_least)
+    kept = usual[separated(numbers[usual], at_least)]
     return at[kept], numbers[kept]
 
 
@@ -177,7 +177,7 @@ class _Shown(NamedTuple):
     left: Array
 
 
-def _shown(time: Array, event: Array, at_least: int, *, beyond: str = "safe") -> _Shown:
+def _published(time: Array, event: Array, at_least: int, *, beyond: str = "safe") -> _Shown:
     """Return a curve; how many events lie beyond its end, says `_cuts`."""
     start = Survival(*(np.array([v]) for v in (0.0, 1.0, 1.0, 1.0)))
     nothing = _Shown(start, np.array([len(time)]))

@@ -1,23 +1,23 @@
-"""The data steward's desk at a site: studies that wait, and what was decided, by whom, and when.
+"""Studies offered to a site, and the decisions on them, in files of the node and the steward.
 
-A study is known by the SHA-256 of its text, so that a decision is about that text and no other.
-One folder a study, in files that the running node and the steward's commands read and write alike:
+A study is named by the SHA-256 of its text, so a decision is about that text alone. One folder
+each:
 
     offer            the study as its lead signed it
-    study.json       its name, its lead, and when it first came
-    decisions.jsonl  one line a decision; the valid one with the highest number counts
-    fit.json         what of the site's table does not fit: columns and rules
-    run.json         whether its run is open, its mark, and a digest of the table it began with
-    end.json         how the coordinator says that it ended: shown, and nothing is decided by it
+    study.json       name, lead, time of the first offer
+    decisions.jsonl  one line per decision; the valid one with the highest number counts
+    fit.json         columns and rules that the site's table does not meet
+    run.json         whether its run is open, its mark, digest of the table at its start
+    end.json         how it ended, by the coordinator's word: shown; it decides nothing
 
-and, beside the desk's folder, `decided.sqlite`: the highest number of each study's signed
-decisions, and the runs that began under each
+`decided.sqlite`, outside these folders, holds the highest number of each study's signed decisions
+and the runs that began under each.
 
-Where the policy asks for a steward, a decision counts only with the signature of a steward of this
-site over (network, site, study, number, decision, reason, time, last day, number of runs): who can
-write these files cannot approve a study. A decision of a lower number than the highest that was
-seen does not count: whoever cuts the last lines off brings no old approval back, unless they write
-`decided.sqlite` too. No file holds a cell of the table.
+If the policy asks for a steward, a decision counts only with the signature of this site's steward
+over (network, site, study, number, decision, reason, time, last day, number of runs): write access
+to these files does not suffice to approve a study. A decision below the highest number seen does
+not count: deleting the last lines restores no old approval, unless `decided.sqlite` is changed too.
+No file holds a table cell.
 """
 
 from __future__ import annotations
@@ -37,7 +37,17 @@ from fedcohort.network.steward import decisions
 from fedcohort.network.steward.decisions import APPROVED, REFUSED, WAITING, Counted, Decision, now
 from fedcohort.protocol.errors import InputError, Refused
 
-__all__ = ["APPROVED", "POLICY", "REFUSED", "WAITING", "Decision", "Desk", "Entry", "now", "short"]
+__all__ = [
+    "APPROVED",
+    "POLICY",
+    "REFUSED",
+    "WAITING",
+    "Decision",
+    "StudyStore",
+    "Entry",
+    "now",
+    "short",
+]
 
 #: How a study can have ended, as the coordinator tells it.
 DONE, FAILED, CANCELLED, WITHOUT = "done", "failed", "cancelled", "without"
@@ -49,7 +59,7 @@ MOST_WAITING = 200
 #: And more than these are not kept, decided or not.
 MOST_KEPT = 5000
 #: Studies of one lead that did not fit a site's table, after which a steward decides on those that
-#: the site's policy would approve: each tells one fact of the table (`Desk.tries`).
+#: the site's policy would approve: each tells one fact of the table (`StudyStore.tries`).
 MOST_UNFIT = 10
 #: The longest reason that a steward can give.
 LONGEST_REASON = 500
@@ -98,13 +108,13 @@ def noted_config(state: Path) -> Path | None:
 
 
 class Noted(NamedTuple):
-    """What the node notes of a study's run.
+    """The node's note of a study's run.
 
     Attributes
     ----------
     open : whether calls may come.
-    table : digest of the table that it began with.
-    mark : of this run; "" of none. A later run of the same study has another.
+    table : digest of the table at its start.
+    mark : of this run; "" without one. A later run of the study has another.
     """
 
     open: bool = False
@@ -114,7 +124,7 @@ class Noted(NamedTuple):
 
 @dataclass(frozen=True)
 class End:
-    """How a study ended, in the coordinator's words: one of `ENDS`, why, and when this was told.
+    """How a study ended, by the coordinator: one of `ENDS`, the reason, the message's time.
 
     Attributes
     ----------
@@ -129,14 +139,14 @@ class End:
 
 @dataclass(frozen=True)
 class Entry:
-    """One study on the desk.
+    """One study at this site.
 
     Attributes
     ----------
-    state : "waiting" also where an approval counts no longer; `lapsed` says why.
+    state : "waiting" also if an approval lapsed; `lapsed` says why.
     used : runs that began under the decision.
-    ended : how it ended; None while it goes on or waits.
-    running : whether a run has begun here, may go on, and has not ended.
+    ended : how it ended; None before.
+    running : a run began here, may go on and has not ended.
     """
 
     study: str
@@ -158,13 +168,13 @@ class Entry:
         return self.state == WAITING and self.ended is None
 
 
-class Desk:
-    """The desk of one site.
+class StudyStore:
+    """The studies and decisions of one site.
 
     Parameters
     ----------
-    folder : made when something is put there.
-    verify : says whether a steward's signature counts; None where no steward is asked for.
+    folder : made at the first study.
+    verify : checks a steward's signature; None if the policy asks for no steward.
     """
 
     def __init__(self, folder: Path, network: str, site: str, verify: Verify | None):
@@ -176,7 +186,7 @@ class Desk:
     # studies ------------------------------------------------------------------------------
 
     def put(self, study: str, offer: bytes, name: str, lead: str, organisation: str) -> bool:
-        """Lay a study on the desk; return whether it is new.
+        """Add a study; return whether it is new.
 
         Raises
         ------
@@ -217,8 +227,9 @@ class Desk:
     def tries(self, lead: str) -> bool:
         """Return whether so many studies of a lead did not fit that a person must see the next.
 
-        A study brings its dictionary, and a refusal names the column and the rule that a row
-        breaks: with a range that is halved from study to study it would tell the largest value.
+        A refusal names a column and a rule of the study's own dictionary: a range halved from study
+        to
+        study would reveal the largest value.
         """
         found = (e for e in map(self.entry, self._hashes()) if e.lead == lead and e.unfit)
         return len(list(islice(found, MOST_UNFIT))) == MOST_UNFIT
@@ -279,17 +290,19 @@ class Desk:
         until: str = "",
         runs: int = decisions.RUNS,
     ) -> Decision:
-        """Write a decision, so that the running node heeds it at the next call.
+        """Write a decision; the running node follows it from the next call on.
 
         Parameters
         ----------
-        until, runs : of an approval, its last day, and how many runs may begin; by default
-            `decisions.DAYS` from now, and one.
+        until, runs : of an approval, its last day and its number of runs; by default
+            `decisions.DAYS` from
+            now, and one.
 
         Raises
         ------
-        InputError : the desk asks for a steward's signature and there is none that counts; no
-            such study; the reason is too long; or another decision was made meanwhile.
+        InputError : no valid signature of a steward although one is needed; no such study; the
+            reason is
+            too long; or another decision was made meanwhile.
         """
         place = self._place(study)
         if not (place / "study.json").is_file():
@@ -348,7 +361,7 @@ class Desk:
     def decision(self, study: str) -> Decision | None:
         """Return the decision that counts now; None while the study waits.
 
-        It is a refusal, which says so, where a later one was seen than the file has now.
+        If a later decision was seen than the file holds, it is a refusal that says so.
         """
         try:
             stat = (self._place(study) / "decisions.jsonl").stat()
@@ -393,8 +406,7 @@ class Desk:
     def _valid(self, study: str) -> list[Decision]:
         """Return the decisions on file that count.
 
-        A number stands twice where two were made at the same moment: then a refusal counts, and
-        otherwise the first.
+        Of two with one number, made at the same moment, a refusal counts, otherwise the first.
         """
         found: dict[int, Decision] = {}
         for line in self._lines(study):

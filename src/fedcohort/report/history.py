@@ -68,7 +68,7 @@ def _read(path: Path) -> Iterator[Line]:
                 yield Line(arm, scenario, repeat, site, int(float(round_)), name, x)
 
 
-def taken(run: Run) -> Mapping[tuple[str, str], float]:
+def final_values(run: Run) -> Mapping[tuple[str, str], float]:
     """Return the q that the first repeat's fit took, by arm and scenario, where it had a choice."""
     return {
         (str(r["arm"]), str(r["scenario"])): number(r["q"])

@@ -19,7 +19,7 @@ FILE = "audit.json"
 
 
 @dataclass(frozen=True)
-class Found:
+class Findings:
     """The findings of one audit of one arm.
 
     Attributes
@@ -51,7 +51,7 @@ class Found:
         return json.dumps(self.content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def keep(folder: Path, found: Found) -> Path:
+def keep(folder: Path, found: Findings) -> Path:
     """Write the findings into a run's `audit.json`, in place of earlier ones of the same audit.
 
     Raises
