@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
