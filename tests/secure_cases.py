@@ -20,8 +20,7 @@ from fedcohort.secure import (
     error,
     prepare,
 )
-from fedcohort.secure.exchange import rehearse as exchange
-from fedcohort.secure.exchange.rehearse import STAGES
+from fedcohort.secure.exchange.rehearse import STAGES, exchange
 
 IDENTITIES = [Identity.new() for _ in range(8)]
 

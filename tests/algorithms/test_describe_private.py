@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import fedcohort as fc
 from fedcohort.algorithms.describe import DescribeSettings, private
 from fedcohort.algorithms.describe import noisy as noisy_table
-from fedcohort.data.prepare.encode import Encoded
+from fedcohort.data.encode import Encoded
 from fedcohort.protocol import DataError, Dp, FedcohortError, InputError, Site
 
 LEVELS = ["I", "II", "III"]

@@ -27,7 +27,7 @@ from fedcohort.algorithms.feedback import (
     words,
 )
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.prepare.encode import Encoded
+from fedcohort.data.encode import Encoded
 from fedcohort.protocol import Refused, SettingError, Site
 from fedcohort.protocol.step import entropy
 from fedcohort.study.api import Cohort

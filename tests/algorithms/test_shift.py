@@ -20,7 +20,7 @@ from fedcohort.algorithms.shift.model import ShiftModel
 from fedcohort.data.describe import describe_columns
 from fedcohort.data.describe.shown_number import HIDDEN
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.prepare.encode import Encoded
+from fedcohort.data.encode import Encoded
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.protocol import DataError, Refused, Site
 from fedcohort.protocol.step import entropy, mark_of

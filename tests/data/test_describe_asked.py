@@ -13,7 +13,7 @@ from fedcohort.data.describe.agreed import Agreed, tell_cells, told_cells
 from fedcohort.data.describe.groups import describe_by_group
 from fedcohort.data.describe.pooled import sum_hidden
 from fedcohort.data.describe.shown_number import HIDDEN
-from fedcohort.data.prepare.encode import Encoded
+from fedcohort.data.encode import Encoded
 from fedcohort.data.variable import Variable
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.protocol import Refused, Site

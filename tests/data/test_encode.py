@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from fedcohort.data.dictionary import Variable
-from fedcohort.data.prepare.encode import Encoding
+from fedcohort.data.encode import Encoding
 from fedcohort.protocol import DataError
 
 

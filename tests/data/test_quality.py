@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fedcohort.data.check import ERROR, WARNING, Sheet, errors, examine, with_outcome
 from fedcohort.data.check.patients import equal_rows
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Binary, Survival
-from fedcohort.data.prepare.encode import Encoding
 from fedcohort.data.read.canonical import canonical
 from fedcohort.protocol import DataError
 

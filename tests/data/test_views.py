@@ -14,10 +14,10 @@ from data_cases import federation, mixed, scatter
 from fedcohort.data.check import Sheet, examine
 from fedcohort.data.check.checks import check_sites
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Survival
 from fedcohort.data.prepare import IMPUTES, SCALES, bounded_design, fit_design
 from fedcohort.data.prepare.design import Design
-from fedcohort.data.prepare.encode import Encoding
 from fedcohort.data.prepare.iterative import IncompleteView
 from fedcohort.data.read.drafting import draft
 from fedcohort.protocol import DataError

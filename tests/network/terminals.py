@@ -21,6 +21,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import pytest
+
 from doc_pages import agree, blocks, said, steps
 from network.parties import Party
 from network.wires import free_port
@@ -102,7 +104,8 @@ class Followed:
 
         def once() -> bool:
             nonlocal found
-            with contextlib.chdir(self.folder):
+            with contextlib.chdir(self.folder), pytest.MonkeyPatch.context() as patch:
+                patch.delenv("COLUMNS", raising=False)  # no terminal: pages are as wide as they go
                 printed = said(self._mine(command))
             if command.startswith("fedcohort node studies"):
                 self._learn(printed)

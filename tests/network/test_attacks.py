@@ -23,10 +23,10 @@ import pytest
 from fedcohort.algorithms.cox import METHOD as COX
 from fedcohort.data import prepare
 from fedcohort.data.describe import Reading, variables_of
+from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Continuous, Survival
 from fedcohort.data.prepare.columns import NumberColumn
 from fedcohort.data.prepare.design import Design
-from fedcohort.data.prepare.encode import Encoding
 from fedcohort.data.prepare.timegrid import death_times
 from fedcohort.data.variable import Variable
 from fedcohort.network.coordinator.lead import Office, Status

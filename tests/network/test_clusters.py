@@ -57,7 +57,7 @@ def study(hall, kind):
     taken = ("age", "tsize", "pnodes", "progrec", "estrec")
     content["variables"] = {k: v for k, v in content["variables"].items() if k not in taken}
     path.write_text(yaml.safe_dump(content))
-    return {**CLUSTERS, "arms": arms}
+    return {**CLUSTERS, "arms": arms, "bounds": ["isolated"]}
 
 
 def ran(hall, tmp_path, given):

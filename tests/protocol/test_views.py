@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import fedcohort
 from fedcohort.data import prepare
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Binary, Survival
 from fedcohort.data.prepare.columns import LevelColumn, NumberColumn
 from fedcohort.data.prepare.design import Design
-from fedcohort.data.prepare.encode import Encoding
 from fedcohort.data.prepare.iterative import IncompleteView
 from fedcohort.data.variable import Variable
 from fedcohort.protocol import Refused, views

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import wired
-from fedcohort.data.prepare.encode import Encoding
+from fedcohort.data.encode import Encoding
 from fedcohort.data.variable import Variable
 from fedcohort.protocol import (
     DataError,

@@ -11,7 +11,6 @@ from scipy.stats import chisquare
 
 from fedcohort.protocol.errors import QuorumLost, Refused
 from fedcohort.secure import Gathering, InMemory, Layout, add, decode, digest, encode, zeros
-from fedcohort.secure.exchange import rehearse as exchange
 from fedcohort.secure.exchange.messages import (
     Advert,
     Answer,
@@ -24,7 +23,7 @@ from fedcohort.secure.exchange.messages import (
     Signed,
     Survivors,
 )
-from fedcohort.secure.exchange.rehearse import STAGES
+from fedcohort.secure.exchange.rehearse import STAGES, exchange
 from fedcohort.secure.exchange.rule import terms
 from secure_attacks import masked, signed
 from secure_cases import a_context, outcome, prepared, replies, right_sum, some_members

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -95,10 +97,45 @@ class Blobs(Fitted):
 CORNERS = 3 * np.eye(4)[:3]
 
 
+class Recorder:
+    """Stands for UMAP, which takes 15 s to compile: it notes its points, and gives two columns."""
+
+    given: ClassVar[list[np.ndarray]] = []
+
+    def __init__(self, **settings):
+        assert settings["n_jobs"] == 1
+        assert isinstance(settings["random_state"], int)
+
+    def fit_transform(self, z):
+        self.given.append(z)
+        return z[:, :2]
+
+
+#: The package with `Recorder` in it.
+UMAP = SimpleNamespace(UMAP=Recorder, __spec__=ModuleSpec("umap", None))
+
+
+@pytest.fixture
+def laid_out(monkeypatch) -> list[np.ndarray]:
+    """Return the points that UMAP is given, with `Recorder` in its place."""
+    monkeypatch.setattr(Recorder, "given", [])
+    monkeypatch.setitem(sys.modules, "umap", UMAP)
+    return Recorder.given
+
+
 @pytest.fixture(scope="module")
 def done(tmp_path_factory) -> fc.Results:
     folder = tmp_path_factory.mktemp("mapped")
     return study(folder).run(folder / "out", debug=True)
+
+
+@pytest.fixture(scope="module")
+def sketched(tmp_path_factory) -> fc.Results:
+    """Return the same study with `Recorder` in UMAP's place."""
+    folder = tmp_path_factory.mktemp("sketched")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "umap", UMAP)
+        return study(folder).run(folder / "out", debug=True)
 
 
 # whose points they are --------------------------------------------------------------------
@@ -117,22 +154,10 @@ def test_two_runs_of_a_study_give_equal_maps(done, tmp_path):
     assert rows_of(again.content) == rows_of(done.content) != []
 
 
-def test_a_model_is_shown_nothing_but_what_it_drew_and_umap_nothing_else(monkeypatch):
-    given = []
-
-    class Recorder:
-        def __init__(self, **settings):
-            assert settings["n_jobs"] == 1
-            assert isinstance(settings["random_state"], int)
-
-        def fit_transform(self, z):
-            given.append(z)
-            return z[:, :2]
-
-    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=Recorder))
+def test_a_model_is_shown_nothing_but_what_it_drew_and_umap_nothing_else(laid_out):
     model = Blobs(CORNERS)
     umap_rows(model, 3)
-    (drawn,), (z,) = model.drawn, given
+    (drawn,), (z,) = model.drawn, laid_out
     known = {row.tobytes() for row in drawn}
     assert len(drawn) == DRAWN
     assert all(row.tobytes() in known for x in model.seen for row in x)
@@ -149,7 +174,7 @@ def test_a_place_is_listed_under_the_cluster_that_its_patient_is_of():
     assert (label[near] == label[:, None]).mean() == 1.0
 
 
-def test_of_a_model_without_latent_space_the_features_are_laid_out(monkeypatch):
+def test_of_a_model_without_latent_space_the_features_are_laid_out(monkeypatch, laid_out):
     class Plain(Blobs):
         def transform(self, x):
             raise NotSupported("transform")
@@ -157,9 +182,11 @@ def test_of_a_model_without_latent_space_the_features_are_laid_out(monkeypatch):
     one = umap_rows(Plain(CORNERS), 2)
     monkeypatch.setattr(Blobs, "transform", lambda self, x: x)
     assert one == umap_rows(Blobs(CORNERS), 2)
+    assert_array_equal(laid_out[0], laid_out[1])
+    assert laid_out[0].shape[1] == CORNERS.shape[1]
 
 
-def test_places_have_two_decimals_and_clusters_that_may_not_be_shown_are_left_out():
+def test_places_have_two_decimals_and_clusters_that_may_not_be_shown_are_left_out(laid_out):
     model = Blobs(CORNERS)
     every = umap_rows(model, 4)
     values = np.array([v for r in every for v in r["x"] + r["y"]])
@@ -169,7 +196,7 @@ def test_places_have_two_decimals_and_clusters_that_may_not_be_shown_are_left_ou
     assert shown_rows(model, 4, np.array([True, True])) == every[:2]
 
 
-def test_a_rare_cluster_has_the_patients_that_were_drawn():
+def test_a_rare_cluster_has_the_patients_that_were_drawn(laid_out):
     rows = umap_rows(Blobs(CORNERS, [0.7, 0.29, 0.01]), 0)
     sizes = [len(r["x"]) for r in rows]
     assert sizes[:2] == [EACH, EACH]
@@ -209,7 +236,7 @@ def test_the_first_of_each_cluster_are_kept_and_not_too_many(labels, each, most)
         assert 1 <= len(own) <= each
 
 
-def test_there_are_some_hundred_points_at_most():
+def test_there_are_some_hundred_points_at_most(laid_out):
     many = Blobs(9 * np.eye(40))
     assert sum(len(r["x"]) for r in umap_rows(many, 0)) <= MOST
 
@@ -217,10 +244,10 @@ def test_there_are_some_hundred_points_at_most():
 # what a study says ------------------------------------------------------------------------
 
 
-def test_arms_that_draw_no_patients_have_no_map_and_the_page_says_that_none_is_real(done):
-    assert {r["arm"] for r in done.content["cluster_umap"]} == {"deep_clustering"}
-    assert sum(len(r["x"]) for r in done.content["cluster_umap"]) <= MOST
-    page = (done.folder / "report.html").read_text("utf-8")
+def test_arms_that_draw_no_patients_have_no_map_and_the_page_says_that_none_is_real(sketched):
+    assert {r["arm"] for r in sketched.content["cluster_umap"]} == {"deep_clustering"}
+    assert sum(len(r["x"]) for r in sketched.content["cluster_umap"]) <= MOST
+    page = (sketched.folder / "report.html").read_text("utf-8")
     assert "none of them real" in page
     assert "No real patient is on this map" in page
 

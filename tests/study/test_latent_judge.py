@@ -18,15 +18,15 @@ from fedcohort.data.split.partition import partition
 from fedcohort.metrics.latent import discriminant
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import Dp, Fitted, registry
-from fedcohort.study.file.latent import METRICS
 from fedcohort.study.judge import evaluate
 from fedcohort.study.judge.pooled.latent import Latent
 from fedcohort.study.judge.shown.latent_rows import latent_rows
+from fedcohort.study.kinds import LATENT
 from fedcohort.study.run.engine import Problem, Run, fit_once
 
 FRAME, VIEWS = multiview(240, (4, 3, 3), 2, 100, noise=(0.3, 0.3), distance=2.0)
 NAMES = [name for names in VIEWS.values() for name in names]
-ERRORS = METRICS[:3]
+ERRORS = tuple(LATENT.metrics)[:3]
 GAPS = {"scale": "standard", "impute": "none"}
 METHOD = registry.find("multiview_ppca")
 
@@ -184,7 +184,7 @@ def test_a_hospital_that_lacks_a_view_counts_as_saying_the_best_constant_of_it()
 
 def test_a_hospital_without_a_model_is_one_that_says_the_best_constants():
     judge = evaluate.judge_of(problem(Binary("group")), TEST)
-    found = judge.unlearnt(np.ones((1, len(TEST)), np.int64), METRICS)
+    found = judge.unlearnt(np.ones((1, len(TEST)), np.int64), tuple(LATENT.metrics))
     off = (TEST[NAMES] - TEST[NAMES].mean()) / TEST[NAMES].std(ddof=0)
     assert_allclose(found["reconstruction_mae"], np.nanmean(off.abs()))
     usual = TRAIN["group"].mode()[0]
@@ -194,10 +194,10 @@ def test_a_hospital_without_a_model_is_one_that_says_the_best_constants():
 
 def test_draws_are_the_metrics_of_rows_that_are_repeated(run):
     judge = evaluate.judge_of(problem(Binary("group")), TEST)
-    said = judge.predicted(run, METRICS)
+    said = judge.predicted(run, tuple(LATENT.metrics))
     n = len(TEST)
     weights = np.random.default_rng(1).multinomial(n, np.full(n, 1 / n), 5)
-    drawn = judge.draws(said, weights, METRICS)
+    drawn = judge.draws(said, weights, tuple(LATENT.metrics))
     y = (TEST["group"] == "2").to_numpy()
     for b, w in enumerate(weights):
         rows = np.repeat(np.arange(n), w)
@@ -263,7 +263,7 @@ def test_classes_are_learnt_from_the_training_rows_of_who_is_judged(run):
     x, y = run.design.matrix(TEST), (TEST["group"] == "2").to_numpy()
     for one, train in ((judge, given.pooled().frames["pooled"]),
                        (evaluate.taught(judge, alone), alone.frames["site-1"])):  # fmt: skip
-        found = judged(one, run, METRICS)
+        found = judged(one, run, tuple(LATENT.metrics))
         z = run.model.transform(run.design.matrix(train))
         said, score = discriminant(
             z, (train["group"] == "2").to_numpy().astype(int), run.model.transform(x)
@@ -280,14 +280,14 @@ def test_several_classes_have_an_accuracy_and_no_auc(run):
     train, test = (FRAME.assign(kind=kind)[part].reset_index(drop=True)
                    for part in (slice(180), slice(180, None)))  # fmt: skip
     given = Problem({"a": train}, known, Category("kind")).aside_of("latent")
-    found = judged(evaluate.judge_of(given, test), run, METRICS)
+    found = judged(evaluate.judge_of(given, test), run, tuple(LATENT.metrics))
     assert 0.5 < found["latent_accuracy"] <= 1.0
     assert found["latent_auc"] is None
 
 
 def test_a_private_study_makes_no_discriminant_of_training_rows(run):
     given = replace(problem(Binary("group")), dp=Dp(epsilon=1.0))
-    found = judged(evaluate.judge_of(given, TEST), run, METRICS)
+    found = judged(evaluate.judge_of(given, TEST), run, tuple(LATENT.metrics))
     assert found["latent_accuracy"] is None
     assert found["reconstruction_mae"] is not None
 

@@ -16,8 +16,8 @@ from fedcohort.data.outcome import Binary, Continuous, Survival
 from fedcohort.data.read import sources
 from fedcohort.protocol import StudyError
 from fedcohort.report import metric_texts
-from fedcohort.study.file.latent import METRICS
 from fedcohort.study.judge.shown.latent_rows import KEYS
+from fedcohort.study.kinds import LATENT
 
 STUDY = """\
 study: views
@@ -35,7 +35,7 @@ evaluate: {{repeats: 1, draws: 5}}
 """
 GROUP = "{y: group}"
 ARMS = ["isolated", "multiview_ppca", "vae", "mcvae", "centralised"]
-INTERNAL = METRICS[:3]
+INTERNAL = tuple(LATENT.metrics)[:3]
 
 
 def study(folder: Path, outcome: str = GROUP, more: str = "") -> Path:
@@ -57,10 +57,10 @@ def done(tmp_path_factory) -> fc.Results:
 def test_every_arm_and_bound_has_every_metric_and_its_draws(done):
     assert not done.failures
     found = done.summary.set_index(["metric", "arm"])
-    assert set(found.index) == {(m, a) for m in METRICS for a in ARMS}
+    assert set(found.index) == {(m, a) for m in tuple(LATENT.metrics) for a in ARMS}
     assert found[["mean", "low", "high"]].notna().all(axis=None)
     assert (found["low"] <= found["high"]).all()
-    assert list(dict.fromkeys(done.summary["metric"])) == list(METRICS)
+    assert list(dict.fromkeys(done.summary["metric"])) == list(LATENT.metrics)
 
 
 def test_hospitals_that_lack_views_tell_less_alone_than_together(done):
@@ -97,7 +97,8 @@ def test_the_report_and_the_card_say_what_judges(done):
     card = (done.folder / "models" / "vae" / "card.md").read_text()
     assert "group (judges the latent coordinates; no fit has seen it)" in card
     assert "point of the latent space" in card
-    assert all(metric_texts.metric(m).plain for m in (*METRICS, "reconstruction_mae_own"))
+    names = (*LATENT.metrics, "reconstruction_mae_own")
+    assert all(metric_texts.metric(m).plain for m in names)
 
 
 def test_a_saved_model_gives_latent_points_of_a_table_without_a_view(done, tmp_path):

@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import fedcohort as fc
 from fedcohort.apps import catalogue
 from fedcohort.apps.predictions import predict
-from fedcohort.data.prepare.encode import Encoding
+from fedcohort.data.encode import Encoding
 from fedcohort.data.read.simulated_views import dictionary_of, multiview
 from fedcohort.data.split.partition import partition
 from fedcohort.protocol import DataError, Refused, SettingError, StudyError, registry

@@ -27,7 +27,7 @@ from fedcohort.data.words import first_of, nearest
 from fedcohort.protocol.errors import DataError, InputError, StudyError
 from fedcohort.study.at_site.table import SiteTable, Unfit
 from fedcohort.study.file import yamlfile
-from fedcohort.study.file.plan import ASIDE, NETWORK
+from fedcohort.study.file.plan import NETWORK
 from fedcohort.study.file.plan import check as checked_plan
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.run.rehearsal import rehearsed
@@ -381,7 +381,7 @@ def _of_network(path: Path, files: Sequence[str], query: str) -> Report:
     terms = Terms.of(path)
     outcome, plan = terms.outcome, terms.plan
     known = with_outcome(terms.dictionary, outcome)
-    report = Report(judged=outcome is not None or plan.task in ASIDE, at_sites=not files)
+    report = Report(judged=outcome is not None or plan.kind.aside, at_sites=not files)
     sheets = [
         sheet.only(stays(sheet.frame, outcome, plan.exclude))
         for sheet in _read(report, files, None, query, known)

@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from fedcohort.data.check import ERROR, WARNING, Finding
-from fedcohort.data.outcome import Binary, Survival
 from fedcohort.protocol import registry
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.run.rehearsal import Tried
@@ -63,13 +60,9 @@ def _few(file: str, plan: Plan, table: Table, tried: Sequence[Tried]) -> list[Fi
         if any(getattr(settings, key, 0) for key in PENALTIES):
             continue
         n = free_parameters(one.arm.method, one.arm.configured(), len(one.run.design.features))
-        if isinstance(table.outcome, Survival):
-            events, what = (np.asarray(table.frame[table.outcome.event], float) > 0).sum(), "events"
-        elif isinstance(table.outcome, Binary):
-            events = table.frame[table.outcome.y].value_counts().min()
-            what = "rows of the rarer class"
-        else:
+        if table.outcome is None or not table.outcome.has_events:
             continue
+        events, what = table.outcome.fewest(table.frame), table.outcome.counted
         if kept * events < EVENTS_EACH * n:
             text = (
                 f"{n} coefficients, and about {kept * events:.0f} {what} to train on: fewer "

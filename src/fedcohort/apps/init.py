@@ -27,7 +27,8 @@ from fedcohort.data.read.dictionaries import flow
 from fedcohort.data.read.sql import database_file, is_url
 from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import DataError, StudyError
-from fedcohort.study.file.plan import ASIDE, NETWORK, TASKS
+from fedcohort.study.file.plan import NETWORK
+from fedcohort.study.kinds import ASIDE, TASKS
 from fedcohort.study.sites.exclusion import REASONS, stays
 from fedcohort.study.sites.site_rule import SiteRule, counts
 
@@ -314,10 +315,8 @@ def _guessed(task: str, tables: list[pd.DataFrame], data: str) -> Outcome | None
 
 def columns_of(outcome: Outcome) -> dict[str, str]:
     """Return the outcome as a study file has it."""
-    if isinstance(outcome, Survival):
-        return {"time": outcome.time, "event": outcome.event}
-    kind = {"type": "category"} if isinstance(outcome, Category) else {}
-    return {"y": outcome.columns[0], **kind}
+    told = outcome.to_dict()
+    return told if told.get("type") in (None, "category") else {"y": outcome.label}
 
 
 def about_outcome(task: str, outcome: Outcome, dictionary: Dictionary, *, sure: bool) -> str:

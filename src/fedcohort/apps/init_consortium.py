@@ -24,7 +24,8 @@ from fedcohort.data.read import merging, sources
 from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import DataError, StudyError
-from fedcohort.study.file.plan import ASIDE, NETWORK
+from fedcohort.study.file.plan import NETWORK
+from fedcohort.study.kinds import ASIDE
 
 ABOUT = """\
 The data dictionary: what each column means, the same at every site. It was merged from the sites'

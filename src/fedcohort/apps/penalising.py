@@ -26,7 +26,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Continuous, Count, Outcome, Survival
+from fedcohort.data.outcome import Outcome
 from fedcohort.numerics.collinearity import SINGULAR
 
 #: Events a coefficient, of all sites and at one.
@@ -46,15 +46,14 @@ def why_penalised(tables: Sequence[pd.DataFrame], dictionary: Dictionary, outcom
     """
     rows = pd.concat(tables, ignore_index=True)
     named = [v.name for v in dictionary.features(outcome) if v.name in rows.columns]
-    values = outcome.columns[-1]
-    rows = rows[rows[values].notna()]
-    if _counted(rows[values], outcome) < FEWEST * coefficients(dictionary, outcome):
-        return f"fewer than {FEWEST} {unit_of(outcome)} per coefficient"
+    rows = rows[rows[outcome.label].notna()]
+    if outcome.fewest(rows) < FEWEST * coefficients(dictionary, outcome):
+        return f"fewer than {FEWEST} {'rows' if outcome.is_number else 'events'} per coefficient"
     groups = {n: _groups(rows[n]) for n in named if dictionary[n].coded}
-    if not isinstance(outcome, (Continuous, Count)):
-        event = _event(rows[values], outcome)
+    if not outcome.is_number:
+        event = _event(rows[outcome.label], outcome)
         for name, group in groups.items():
-            if _apart(event, group, both=not isinstance(outcome, Survival)):
+            if _apart(event, group, both=outcome.has_classes):
                 return f"a level of {name!r} has no events, or nothing else"
     numbers = {n: pd.to_numeric(rows[n], errors="coerce") for n in named if n not in groups}
     numbers = {n: x for n, x in numbers.items() if x.notna().any()}
@@ -102,11 +101,11 @@ def few_alone(
     ----------
     column : of the sites; without it each table is one, and a single one is dealt to `n_sites`.
     """
-    label, fewest = outcome.columns[-1], math.inf
+    fewest = math.inf
     for table in tables:
         for _, rows in table.groupby(column) if column else [("", table)]:
-            if label in rows.columns:
-                fewest = min(fewest, _counted(rows[label], outcome))
+            if outcome.label in rows.columns:
+                fewest = min(fewest, outcome.fewest(rows))
     if column is None and len(tables) == 1:
         fewest /= n_sites
     return fewest < ALONE * coefficients(dictionary, outcome)
@@ -117,24 +116,9 @@ def coefficients(dictionary: Dictionary, outcome: Outcome) -> int:
     return sum(max(1, len(v.levels) - 1) for v in dictionary.features(outcome))
 
 
-def unit_of(outcome: Outcome) -> str:
-    """Return what is counted against coefficients."""
-    return "rows" if isinstance(outcome, (Continuous, Count)) else "events"
-
-
-def _counted(values: pd.Series, outcome: Outcome) -> int:
-    """Return events, rows of the rarer class, or rows with a value."""
-    if isinstance(outcome, (Continuous, Count)):
-        return int(values.notna().sum())
-    if isinstance(outcome, Survival):
-        return int(_event(values, outcome).sum())
-    found = values.value_counts()
-    return int(found.min()) if len(found) > 1 else 0
-
-
 def _event(values: pd.Series, outcome: Outcome) -> Array:
     """Return who had the event, or is of the class that sorts last, (n,)."""
-    if isinstance(outcome, Survival):
+    if not outcome.has_classes:
         return (pd.to_numeric(values, errors="coerce") > 0).to_numpy()
     text = values.astype(str)
     return (text == text.max()).to_numpy()

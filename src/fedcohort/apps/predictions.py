@@ -20,9 +20,9 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.check.cells import OTHER_LEVEL, level_remedies, number_remedies
 from fedcohort.data.dictionary import Dictionary, Variable
+from fedcohort.data.encode import Unfit, column_of, read_numbers
 from fedcohort.data.outcome import Binary, Category, Survival
 from fedcohort.data.prepare.design import Design
-from fedcohort.data.prepare.encode import Unfit, column_of, read_numbers
 from fedcohort.data.read import sources
 from fedcohort.data.read.canonical import texts
 from fedcohort.data.read.csvcells import harmless
@@ -278,9 +278,7 @@ def _time(time: float, unit: str) -> str:
 def _unit(fit: Fit) -> str:
     """Return the unit of the model's times; "" where its dictionary has none."""
     outcome, dictionary = fit.parts.design.outcome, fit.parts.dictionary
-    if not isinstance(outcome, Survival) or outcome.time not in dictionary:
-        return ""
-    return dictionary[outcome.time].unit
+    return "" if outcome is None else outcome.time_unit(dictionary)
 
 
 def _risk_by(fit: Fit, frame: pd.DataFrame) -> dict[str, Array]:

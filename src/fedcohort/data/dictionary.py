@@ -13,10 +13,10 @@ from typing import Any, cast
 
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.variable import TYPES, Variable
-from fedcohort.data.words import known_name, level_text
+from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import DataError
 
-__all__ = ["TYPES", "Dictionary", "Variable", "sorted_levels"]
+__all__ = ["TYPES", "Dictionary", "Variable"]
 
 #: Keys of a dictionary beside its variables.
 HEAD = ("title", "description", "licence")
@@ -153,15 +153,3 @@ class Dictionary:
 
 
 _OUTCOME = ("time", "event")
-
-
-def sorted_levels(values: Iterable[Any]) -> tuple[str, ...]:
-    """Return the levels among `values`: numbers by size, before text by alphabet."""
-
-    def key(text: str) -> tuple[int, float, str]:
-        try:
-            return (0, float(text), text)
-        except ValueError:
-            return (1, 0.0, text)
-
-    return tuple(sorted({level_text(v) for v in values}, key=key))

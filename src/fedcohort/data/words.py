@@ -96,3 +96,15 @@ def _common(texts: Sequence[str]) -> str:
     """Return what texts begin with, all of them."""
     alike = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
     return "".join(letters[0] for letters in alike)
+
+
+def sorted_levels(values: Iterable[Any]) -> tuple[str, ...]:
+    """Return the levels among `values`: numbers by size, before text by alphabet."""
+
+    def key(text: str) -> tuple[int, float, str]:
+        try:
+            return (0, float(text), text)
+        except ValueError:
+            return (1, 0.0, text)
+
+    return tuple(sorted({level_text(v) for v in values}, key=key))

@@ -1,6 +1,6 @@
-"""Times as a reader takes them in: days and months of a long follow-up as years.
+"""Times for a reader: days and months of a long follow-up as years.
 
-A time is kept in the unit of the dictionary; what is shown follows from the last time of all.
+Times are kept in the dictionary's unit; the last time decides the displayed unit.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ LONG = 2.0
 
 @dataclass(frozen=True)
 class Clock:
-    """How times of one outcome are shown.
+    """Display of one outcome's times.
 
     Attributes
     ----------
-    unit : of the dictionary; "" where it has none.
-    shown : of what is shown.
-    factor : shown units in one unit.
+    unit : of the dictionary; "" if it has none.
+    shown : the displayed unit.
+    factor : displayed units per unit.
     """
 
     unit: str
@@ -56,7 +56,7 @@ class Clock:
 
 
 def said(time: float, unit: str) -> str:
-    """Return a time with its unit; of a year or more in a smaller unit, in years as well."""
+    """Return a time with its unit; from one year on also in years."""
     text = f"{time:.6g} {unit}" if unit else f"{time:,.6g}"
     years = time / IN_A_YEAR.get(unit, math.inf)
     if unit == "years" or years < 0.99:

@@ -1,4 +1,4 @@
-"""The page of several runs: what was asked differently, then every metric side by side."""
+"""The page of several runs: differences between the studies, then every metric side by side."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A description of tables as one page: Table 1, histograms, correlations, what is not shown.
+"""A description of tables as one page: Table 1, histograms, correlations, hidden parts.
 
-The page holds no script and loads nothing. Its pictures are drawn here, a few bars each.
+The page holds no script and loads nothing; its small pictures are drawn here.
 """
 
 from __future__ import annotations

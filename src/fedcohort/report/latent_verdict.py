@@ -1,8 +1,8 @@
-"""What latent coordinates come to, and the number of latent dimensions that each arm had.
+"""Findings on latent coordinates, and the number of latent dimensions of each arm.
 
-An error is below another one where the interval of their difference, paired by repeat, eq. (2) of
-`share`, lies below 0. More dimensions give rows back better whether or not they mean anything. So
-of arms that differ in their number alone, one that chose it by itself leads the page.
+One error is lower than another if the interval of their difference, paired by repeat (eq. (2) of
+`share`), lies below 0. More dimensions reconstruct rows better whether or not they mean anything.
+So of arms that differ in their number alone, one that chose it by itself leads the page.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ NEAR = 0.9
 
 
 def answer(run: Run, arm: Arm) -> str:
-    """Return the headline: how well patients come back, and what a missing view is filled with.
+    """Return the headline: errors of reconstruction and of a filled-in view.
 
-    Empty where neither was measured.
+    Empty if neither was measured.
     """
     back, filled = _shown(run, arm, BACK), _shown(run, arm, FILLED)
     said = [_back(run, arm, back)] if back else []
@@ -40,7 +40,7 @@ def _shown(run: Run, arm: Arm, metric: str) -> list[str]:
 
 
 def _back(run: Run, arm: Arm, shown: Sequence[str]) -> str:
-    """Return how well patients come back, beside the bounds."""
+    """Return the error of reconstruction, beside the bounds."""
     own, alone, pooled = _levels(run, (arm, run.lower, run.upper), shown, BACK)
     error = f"error {own}{f' against {pooled}' * bool(pooled)}{run.known(BACK).after}"
     error += f"; a hospital alone {alone}" if alone else ""
@@ -124,7 +124,7 @@ def _clearly(difference: Mean) -> str:
 
 
 def caveats() -> list[str]:
-    """Return what is particular about latent coordinates, before they are quoted."""
+    """Return the caveats of latent coordinates."""
     return [
         "An error of reconstruction falls with every further latent number, whether or not it "
         "means anything: arms of different numbers compare by how they fill in a view that is "
@@ -141,7 +141,7 @@ AUTO = "auto"
 
 
 def family(arm: Arm) -> str:
-    """Return what arms have in common that differ in q alone; arms without q are alone."""
+    """Return what arms that differ in q alone share; an arm without q is its own family."""
     if "q" not in arm.settings:
         return arm.name
     rest = {k: v for k, v in arm.settings.items() if k not in FREE}
@@ -154,18 +154,18 @@ def relatives(run: Run, arm: Arm) -> list[Arm]:
 
 
 def heads(arms: Sequence[Arm]) -> list[Arm]:
-    """Return one arm of each family: the first that chose its number, else every one of them."""
+    """Return one arm per family: the first that chose its q, otherwise all of them."""
     choose = {family(a): a for a in reversed(arms) if a.settings.get("q") == AUTO}
     return [a for a in arms if choose.get(family(a), a) is a]
 
 
 def without_alike(run: Run, arms: Sequence[Arm]) -> list[Arm]:
-    """Return arms without those that a head of their family stands for, of a study of latents."""
+    """Return, for a study of latents, only the `heads` of families."""
     return heads(arms) if run.task == "latent" else list(arms)
 
 
 def dimensions_of(run: Run, arm: Arm, scenario: str) -> int | None:
-    """Return how many dimensions an arm had; of one that chose, those of the first repeat."""
+    """Return an arm's number of dimensions; if it chose, the first repeat's."""
     q = number(arm.settings.get("q"))
     q = history.final_values(run).get((arm.name, scenario), q) if q != q else q
     return int(q) if q == q else None

@@ -1,8 +1,8 @@
-"""The path of an L1 penalty as `Fit.plot` draws it: coefficients against λ, and what they predict.
+"""The path of an L1 penalty as `Fit.plot` draws it: coefficients and held-out error against λ.
 
-λ has a log scale and a dotted line where the fit's own stands. Beside the coefficients stands what
-chose it, of records that were held out, where there is such a thing: the mean squared error with
-its standard error, or van Houwelingen's log-likelihood.
+λ has a log scale, with a dotted line at the fit's own. If records were held out, their criterion
+stands beside the coefficients: the mean squared error with its standard error, or van Houwelingen's
+log-likelihood.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def _judged(x: float, row: Mapping[str, Any], key: str) -> tuple[float, ...]:
 
 
 def _coefficients(path: PenaltyPath, shown: Array, covariates: Sequence[str]) -> list[Series]:
-    """Return a line for each coefficient; more than can be told apart are one grey lot.
+    """Return a line per coefficient; those beyond the distinguishable ones share a grey look.
 
-    Those largest at the fit's penalty have names, and of equal ones those largest at the end.
+    The largest at the fit's penalty have names; of equal ones, the largest at the end.
     """
     at, end = np.abs(path.coefficients[path.chosen]), np.abs(path.coefficients[shown][-1])
     order: list[int] = np.lexsort((-end, -at)).tolist()

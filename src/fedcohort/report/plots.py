@@ -1,4 +1,4 @@
-"""Pictures of a fit, as `Fit.plot` draws them: one SVG that needs nothing else, shown and saved."""
+"""Pictures of a fit, as `Fit.plot` draws them: one self-contained SVG."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Picture:
 
 
 def drawn(charts: Draw | list[Draw], title: str, said: str) -> Picture:
-    """Return charts below each other, with their title and what a reader is told who sees none."""
+    """Return charts below each other, with their title and alternative text."""
     every = charts if isinstance(charts, list) else [charts]
     drawing = render.stacked([render.draw(chart(WIDE)) for chart in every])
     return Picture(render.standalone(drawing, title, said), title)
@@ -93,11 +93,11 @@ def survival_picture(
     Parameters
     ----------
     fits : name → rows as `Fitted.curves` gives them; all of survival, or all of hazards.
-    min_cell : of each fit, the fewest patients that a number may be of, but 0.
+    min_cell : of each fit, the smallest number shown, except 0.
 
     Raises
     ------
-    NotSupported : more curves than can be told apart.
+    NotSupported : more curves than can be distinguished.
     """
     rows = [(name, row) for name, found in fits.items() for row in found]
     kind = kind_of([rows[0][1]])
@@ -164,7 +164,7 @@ def _at_risk(rows: Sequence[Row], time: float, min_cell: int) -> int | None:
 
 
 def can_show(history: Rows) -> bool:
-    """Return whether a fit recorded anything that tells how it converged."""
+    """Return whether a fit's history shows its convergence."""
     return any(k in row for row in history for k in (*OBJECTIVES, *RESIDUALS))
 
 

@@ -1,4 +1,4 @@
-"""A run's folder, as the page needs it: `results.json` behind questions with plain answers."""
+"""A run's folder for the page: `results.json` behind methods with plain answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Arm:
     Attributes
     ----------
     look : class of its colour: ``lower``, ``upper``, or ``c0`` … ``c7`` in declared order.
-    steps : what each step of its program does, in one line, where the run says so.
+    steps : one line for each step of its program, if the run has them.
     paper : the source of its method.
     """
 
@@ -166,7 +166,7 @@ class Run:
 
     @property
     def kind(self) -> Kind:
-        """What is said of its kind of task."""
+        """Words and rules of its kind of task."""
         return kind_of(self.task)
 
     @property
@@ -294,13 +294,13 @@ class Run:
 
     @property
     def compared_by_patients(self) -> bool:
-        """Whether arms are told apart by draws of the patients, and not by the repeats' spread."""
+        """Whether arms are compared by draws of the patients, not by the spread of repeats."""
         return bool(self._by_patients)
 
     def difference(self, arm: str, against: str, scenario: str, metric: str | None = None) -> Mean:
-        """Return how much better an arm is than another, paired by repeat, eq. (2) of `share`.
+        """Return an arm's advantage over another, paired by repeat, eq. (2) of `share`.
 
-        Of few repeats the interval is of draws of the patients, where the run has it.
+        With few repeats the interval is of draws of the patients, if the run has it.
         """
         sign = words.metric(metric or self.metric).sign or 1
         for a, b, turn in ((arm, against, sign), (against, arm, -sign)):
@@ -320,7 +320,7 @@ class Run:
     def model_rows(self, key: str, arm: str) -> list[Mapping[str, Any]]:
         """Return the rows of a list that are about an arm's model.
 
-        It is the final one, or else that of the first repeat in the first setting that has rows.
+        The model is the final fit, else that of the first repeat in the first setting with rows.
         """
         if (final := self.final(arm)) is not None:
             return list(final.get(key) or ())

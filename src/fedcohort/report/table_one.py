@@ -1,7 +1,6 @@
-"""A description of tables as text: Table 1 by site and by group, and what is not shown.
+"""A description of tables as text: Table 1 by site and by group, and hidden parts.
 
-Used by the command line and by the page of `report.describing`. What is hidden is a dash, and is
-never worked out from sums.
+For the command line and `report.describing`. Hidden values are dashes, never derived from sums.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the page says things: numbers as a medical journal prints them, counts, titles."""
+"""Words and numbers of the page: numbers as in a medical journal, counts, titles."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ def significant(value: Any, digits: int = 4) -> str:
 
 
 def effect(value: Any, digits: int = 3) -> str:
-    """Return a coefficient: so many decimals, or so many digits that matter where it is smaller.
+    """Return a coefficient: so many decimals, or significant digits if it is smaller.
 
-    What is per unit of a large unit is small, and no less of an effect.
+    An effect per unit of a large unit is small only by its unit.
     """
     x = number(value)
     if math.isnan(x) or x == 0 or 0.1 <= abs(x) < 1e6:
@@ -241,7 +241,7 @@ def value(item: Any) -> str:
 
 
 def absent_from_final(missing: Iterable[Mapping[str, Any]], arm: str) -> list[str]:
-    """Return the sites whose rows some or all sums of an arm's final fit lack, in order.
+    """Return the sites whose rows are missing from sums of an arm's final fit, in order.
 
     missing : of results.json: site, arm, and repeat, "final" of a final fit.
     """
@@ -251,7 +251,7 @@ def absent_from_final(missing: Iterable[Mapping[str, Any]], arm: str) -> list[st
 def sites_left_out(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return the sites that do not take part by themselves, by reason; "" for none.
 
-    rows : of results.json: site, why, and to, the site that it is part of, or None.
+    rows : of results.json: site, why, and to (the site that it joins, or None).
     """
     by_fate: dict[tuple[str, str], list[str]] = {}
     for row in rows:

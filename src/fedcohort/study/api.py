@@ -40,9 +40,9 @@ from fedcohort.protocol import (
     registry,
 )
 from fedcohort.study.file.arms import BOUNDS, PREPROCESS
-from fedcohort.study.file.plan import ASIDE
 from fedcohort.study.file.privacy import FEWEST, checked_secure
 from fedcohort.study.file.yamlfile import nearest
+from fedcohort.study.kinds import ASIDE
 from fedcohort.study.results import effects, fit_lines, saved
 from fedcohort.study.results.filled import completed, intervals
 from fedcohort.study.run.engine import Problem, Run, fit_once, told_of_noise

@@ -19,7 +19,6 @@ import pandas as pd
 from fedcohort.data.read.sources import MEMORY, MEMORY_BY_SITE
 from fedcohort.protocol import InputError
 from fedcohort.study.file import plan, yamlfile
-from fedcohort.study.judge import evaluate
 from fedcohort.study.run import runner
 from fedcohort.study.sites import layout
 
@@ -113,7 +112,7 @@ class Study:
         checked = plan.check(doc, path.parent)
         table = layout.load(checked, data)
         try:
-            evaluate.check(table.outcome, checked.task)
+            checked.kind.check(table.outcome)
         except InputError as error:
             raise doc.error(("data",), str(error)) from None
         for i, scenario in enumerate(checked.scenarios):

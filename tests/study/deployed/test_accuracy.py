@@ -16,7 +16,6 @@ from sksurv.metrics import concordance_index_ipcw, integrated_brier_score
 from sksurv.util import Surv
 
 from deployed_cases import judged
-from fedcohort.data.prepare.targets import target_of
 from fedcohort.metrics.survival import concordance
 from fedcohort.metrics.survival.censoring import censoring_of, leavers
 from fedcohort.study.judge.summed.time_scale import falling
@@ -74,7 +73,7 @@ def test_the_auc_of_two_sites_is_near_that_of_the_pooled_rows(tmp_path):
         found, run, _, blind, terms = judged(
             tmp_path, "breast_cancer", "classification", arms, seed
         )
-        y = target_of(blind, terms.outcome, run.design.classes)
+        y = terms.outcome.values(blind, run.design.classes)
         said = run.model.predict(run.design.matrix(blind))
         errors.append(found.metrics["auc"] - roc_auc_score(y, said))
     assert np.abs(errors).max() < 0.0015  # the standard error is 0.005

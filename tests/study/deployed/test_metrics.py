@@ -15,7 +15,6 @@ from sklearn import metrics as sklearn
 from sksurv.metrics import concordance_index_censored
 
 from deployed_cases import frames_of, results_of, run_local, tables_of, terms_of
-from fedcohort.data.prepare.targets import target_of
 from fedcohort.protocol import registry
 from fedcohort.study.judge import evaluate
 from fedcohort.study.results import saved
@@ -57,7 +56,7 @@ def test_sums_of_single_rows_are_exact(case):
     name, terms, _, found, parts, blind, said = case
     got = told(found, terms.plan.arms[1].name)
     if name == "breast_cancer":
-        y = target_of(blind, terms.outcome, parts.design.classes)
+        y = terms.outcome.values(blind, parts.design.classes)
         assert got["brier"] == pytest.approx(sklearn.brier_score_loss(y, said), rel=1e-10)
         assert got["log_loss"] == pytest.approx(sklearn.log_loss(y, said), rel=1e-10)
         assert got["accuracy"] == pytest.approx(np.mean((said > 0.5) == (y > 0)), rel=1e-12)
@@ -139,16 +138,14 @@ def test_each_site_is_judged_on_its_own_rows_up_to_what_min_cell_patients_change
         elif name == "diabetes":
             want = sklearn.r2_score(blind["target"], said)
         else:
-            want = sklearn.roc_auc_score(
-                target_of(blind, terms.outcome, parts.design.classes), said
-            )
+            want = sklearn.roc_auc_score(terms.outcome.values(blind, parts.design.classes), said)
         metric = {"gbsg2": "c_index", "diabetes": "r2", "breast_cancer": "auc"}[name]
         own = told(found, arm, table.site)[f"{metric}_own"]
         n = len(blind)
         if name == "gbsg2":
             n = int(event.sum())
         elif name == "breast_cancer":
-            ones = target_of(blind, terms.outcome, parts.design.classes).sum()
+            ones = terms.outcome.values(blind, parts.design.classes).sum()
             n = int(min(ones, n - ones))
         step = terms.plan.min_cell / (2 * n)
         assert own == pytest.approx(want, abs=step / 2 + 1e-9)
@@ -177,7 +174,7 @@ def test_sites_that_stay_alone_are_judged_within_themselves(case):
             y = blind["target"].to_numpy(float)
             own = (np.sum((y - said) ** 2), len(y))
         else:
-            y = target_of(blind, terms.outcome, run.design.classes)
+            y = terms.outcome.values(blind, run.design.classes)
             pairs = y.sum() * (len(y) - y.sum())
             own = (sklearn.roc_auc_score(y, said) * pairs, pairs)
         sums += own

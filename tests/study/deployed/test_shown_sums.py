@@ -8,7 +8,6 @@ from sksurv.metrics import brier_score, cumulative_dynamic_auc
 from sksurv.util import Surv
 
 from deployed_cases import judged
-from fedcohort.data.prepare.targets import target_of
 from fedcohort.metrics.survival.censoring import leavers
 from fedcohort.metrics.survival.kaplan_meier import group_leavers, kaplan_meier
 from fedcohort.metrics.survival.log_rank import log_rank
@@ -98,7 +97,7 @@ def test_each_step_of_a_roc_curve_is_of_several_patients_of_either_class(tmp_pat
     (row,) = found.more["roc"]
     points = np.array(row["points"])
     assert points[0].tolist() == [0.0, 0.0] and points[-1].tolist() == [1.0, 1.0]
-    y = target_of(blind, terms.outcome, run.design.classes)
+    y = terms.outcome.values(blind, run.design.classes)
     steps = np.diff(points, axis=0) * [np.sum(y == 0), np.sum(y == 1)]
     assert np.allclose(steps, steps.round()) and not few(steps.round(), LEAST).any()
     said = run.model.predict(run.design.matrix(blind))

@@ -31,7 +31,7 @@ from fedcohort.algorithms.describe.noisy import Layout, Shown, read
 from fedcohort.algorithms.describe.settings import DescribeSettings
 from fedcohort.arrays import Array
 from fedcohort.data.describe import Reading
-from fedcohort.data.prepare.encode import Encoded
+from fedcohort.data.encode import Encoded
 from fedcohort.privacy.statistics import histogram, moments
 from fedcohort.protocol import (
     Dp,

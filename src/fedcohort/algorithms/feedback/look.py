@@ -17,7 +17,7 @@ import numpy as np
 from fedcohort.algorithms.feedback import others, own
 from fedcohort.algorithms.feedback.others import Usual
 from fedcohort.arrays import Array
-from fedcohort.data.prepare.encode import Encoded
+from fedcohort.data.encode import Encoded
 
 #: Pairs of columns are known of so many rows at the others; of so many sites.
 ROWS, SITES = 50, 2

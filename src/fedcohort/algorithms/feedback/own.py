@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.prepare.encode import Encoded
+from fedcohort.data.encode import Encoded
 from fedcohort.privacy.disclosure.rounding import round_number, rounded, step, unit
 
 #: Standardised values are cut to ± this.

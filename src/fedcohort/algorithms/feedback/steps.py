@@ -21,7 +21,7 @@ from fedcohort.algorithms.feedback.look import Around, Here
 from fedcohort.algorithms.feedback.settings import LEAST_FAR
 from fedcohort.algorithms.feedback.words import UNITS
 from fedcohort.arrays import Array
-from fedcohort.data.prepare.encode import Encoded
+from fedcohort.data.encode import Encoded
 from fedcohort.protocol import Keep, Refused, Site, gathered, message, summed
 
 #: Cells of numbers of rows, by powers of two.

@@ -20,7 +20,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.describe.agreed import NO_MARKS, NO_MORE, closed_at, secret
 from fedcohort.data.describe.shown_number import HIDDEN
-from fedcohort.data.prepare.encode import Encoded
+from fedcohort.data.encode import Encoded
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.privacy.disclosure.numbers import dominated

@@ -13,8 +13,8 @@ from fedcohort.data.check import ERROR, Sheet, examine, with_outcome
 from fedcohort.data.check.accepted import NOTHING, Accepted
 from fedcohort.data.check.sites import SITE_RULES, SITE_UNITS
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.encode import column_of
 from fedcohort.data.outcome import Outcome
-from fedcohort.data.prepare.encode import column_of
 from fedcohort.data.read.canonical import canonical
 from fedcohort.data.variable import columns_by_view, lacking
 from fedcohort.protocol.errors import DataError

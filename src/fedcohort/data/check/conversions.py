@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.outcome import Outcome
 from fedcohort.data.read.hints import words
 from fedcohort.data.variable import Variable
 
@@ -164,7 +164,7 @@ def conversions_of(name: str, unit: str, *, time: bool = False) -> tuple[Convers
 
 def conversions_for(v: Variable, outcome: Outcome | None) -> tuple[Conversion, ...]:
     """Return the conversions that a variable can need; a survival outcome's are of time."""
-    of_outcome = isinstance(outcome, Survival) and v.name in (outcome.time, outcome.entry)
+    of_outcome = outcome is not None and outcome.roles.get(v.name) in ("time", "entry")
     return conversions_of(v.name, v.unit, time=of_outcome or v.type == "time")
 
 

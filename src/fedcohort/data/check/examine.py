@@ -31,8 +31,8 @@ from fedcohort.data.check.sites import (
     check_units,
 )
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Category, Outcome, Survival
-from fedcohort.data.prepare.encode import read_numbers
+from fedcohort.data.encode import read_numbers
+from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.variable import Variable
 
 
@@ -100,15 +100,14 @@ def _constant_everywhere(found: Sequence[Finding], sheets: Sequence[Sheet]) -> l
 def with_outcome(dictionary: Dictionary | None, outcome: Outcome | None) -> Dictionary:
     """Return the dictionary with the outcome's columns in it."""
     variables = dict(dictionary.variables) if dictionary is not None else {}
-    for name in outcome.columns if outcome is not None else ():
-        variables.setdefault(name, Variable(name, _type(name, outcome)))
+    if outcome is not None:
+        for name in outcome.columns:
+            variables.setdefault(name, Variable(name, _type(name, outcome)))
     return Dictionary(variables) if dictionary is None else replace(dictionary, variables=variables)
 
 
-def _type(name: str, outcome: Outcome | None) -> str:
-    if isinstance(outcome, Survival):
-        return {outcome.time: "time", outcome.event: "event"}.get(name, "number")
-    return "category" if isinstance(outcome, (Binary, Category)) else "number"
+def _type(name: str, outcome: Outcome) -> str:
+    return outcome.type_of(name) or ("category" if outcome.has_classes else "number")
 
 
 def _check_cells(

@@ -25,7 +25,7 @@ from fedcohort.data.check.findings import WARNING, Finding
 from fedcohort.data.check.rules import is_numeric, numbers
 from fedcohort.data.check.sheets import Sheet
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
+from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.read import hints
 from fedcohort.data.variable import Variable
 from fedcohort.data.words import level_text
@@ -81,11 +81,11 @@ def _outcome(sheets: Sequence[Sheet], outcome: Outcome) -> dict[str, Array] | No
         both = {"y": outcome.event, "time": outcome.time}
         found = {k: np.concatenate([numbers(s.frame[c]) for s in sheets]) for k, c in both.items()}
         return found if np.isin(found["y"], (0.0, 1.0, np.nan)).all() else None
-    if isinstance(outcome, (Continuous, Count)):
-        return {"y": np.concatenate([numbers(s.frame[outcome.y]) for s in sheets])}
-    if not isinstance(outcome, Binary):
+    if outcome.is_number:
+        return {"y": np.concatenate([numbers(s.frame[outcome.label]) for s in sheets])}
+    if not outcome.has_events:
         return None
-    codes, distinct = pd.factorize(pd.concat([s.frame[outcome.y] for s in sheets]), sort=False)
+    codes, distinct = pd.factorize(pd.concat([s.frame[outcome.label] for s in sheets]), sort=False)
     if len(distinct) != 2:
         return None
     return {"y": np.where(codes < 0, np.nan, codes.astype(float))}
@@ -105,7 +105,7 @@ def _told(
     known = ~np.isnan(part["y"])
     cells, part = cells[known], {k: values[known] for k, values in part.items()}
     x = numbers(cells) if is_numeric(v) else None
-    if isinstance(outcome, (Continuous, Count)):
+    if outcome.is_number:
         if x is not None and (rho := _rank_correlation(x, part["y"])) >= RHO:
             yield f"alone tells the outcome: rank correlation {rho:.2f} over {len(cells):,} rows"
         return

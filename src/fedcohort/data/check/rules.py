@@ -16,7 +16,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.check.findings import ERROR, WARNING
-from fedcohort.data.outcome import Binary, Category, Count, Outcome, Survival
+from fedcohort.data.outcome import Outcome
 from fedcohort.data.variable import LARGEST, Variable
 from fedcohort.data.words import level_text
 
@@ -244,21 +244,22 @@ def _missing(severity: str = ERROR) -> Rule:
 
 def _of_outcome(variable: Variable, outcome: Outcome) -> tuple[Rule, ...]:
     """Return what is asked of an outcome's column, whatever its type in the dictionary."""
-    if isinstance(outcome, (Binary, Category)):
+    role = outcome.roles[variable.name]
+    if outcome.has_classes:
         coded = (_levels(variable),) if variable.coded else ()
         binary = (_TRUTH, _BINARY) if variable.type == "binary" and not coded else ()
-        two = (_two_classes(),) if isinstance(outcome, Binary) and not (coded or binary) else ()
+        two = (_two_classes(),) if role == "binary" and not (coded or binary) else ()
         return _missing(), *coded, *binary, *two
     finite = Rule("finite", _infinite, "is infinite", CORRECT)
-    if isinstance(outcome, Survival) and variable.name == outcome.event:
+    if role == "event":
         coding = "Code an event that was seen as 1, and any other row as 0."
         event = Rule("event", _not_binary, "is neither 0 nor 1", coding)
         return _missing(), _number(coding), event
-    if isinstance(outcome, Survival) and variable.name == outcome.time:
+    if role == "time":
         positive = Rule("time", lambda c: numbers(c) <= 0, "is not above 0", CORRECT)
         return _missing(), NUMBER, positive, finite, _LARGE, *range_rule(variable, numbers)
     count = Rule("count", _no_count, "is no count", "Give whole numbers from 0.")
-    more = (count,) if isinstance(outcome, Count) else range_rule(variable, numbers)
+    more = (count,) if role == "count" else range_rule(variable, numbers)
     return _missing(), NUMBER, finite, _LARGE, *more
 
 

@@ -141,16 +141,16 @@ def check_units(
     for v in dictionary.variables.values():
         if not is_numeric(v) or v.type in ("binary", "event") or v.identifier:
             continue
-        timed = isinstance(outcome, Survival) and v.name == outcome.time
         units = conversions_for(v, outcome)
         factors = factors_of(units)
+        timed = outcome is not None and outcome.roles.get(v.name) == "time"
+        event = outcome.label if outcome is not None and timed else ""
         middles: list[_Of] = []
         mixed: list[Finding] = []
         for sheet in sheets:
             if v.name in sheet.frame.columns:
                 x = numbers(sheet.frame[v.name])
                 middles += _middles(sheet, x)
-                event = outcome.event if timed and isinstance(outcome, Survival) else ""
                 mixed += _mixed_rows(sheet, v, x, factors, event) if rows else []
         of_column = len(middles) > 2 and 2 * len(mixed) > len(middles)
         found += [] if of_column else mixed

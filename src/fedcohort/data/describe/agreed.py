@@ -39,7 +39,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.describe.shown_number import HIDDEN, ShownNumber
-from fedcohort.data.prepare.encode import Encoded
+from fedcohort.data.encode import Encoded
 from fedcohort.privacy.disclosure.counts import hidden_variable
 from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.message import message

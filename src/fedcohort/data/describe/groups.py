@@ -29,7 +29,7 @@ from fedcohort.data.describe.agreed import NO_MARKS, NO_MORE, closed_at, secret
 from fedcohort.data.describe.shown_number import HIDDEN, ShownNumber
 from fedcohort.data.describe.summary import Summary, count_of, over_all
 from fedcohort.data.describe.table import Reading, TableOne
-from fedcohort.data.prepare.encode import Encoded
+from fedcohort.data.encode import Encoded
 from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message

@@ -31,7 +31,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.describe.summary import Summary
 from fedcohort.data.describe.table import Reading
-from fedcohort.data.prepare.encode import Encoded
+from fedcohort.data.encode import Encoded
 from fedcohort.privacy.disclosure.rounding import round_number, rounded, step
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message

@@ -36,7 +36,7 @@ from fedcohort.arrays import Array
 from fedcohort.data.describe.agreed import OTHERS, Agreed, cells_of, own_line, told_cells
 from fedcohort.data.describe.shown_number import QUARTILES
 from fedcohort.data.describe.summary import NORMAL_IQR, Summary, curve, mixture_quantiles
-from fedcohort.data.prepare.encode import Encoded
+from fedcohort.data.encode import Encoded
 from fedcohort.privacy.disclosure.counts import hidden_variable
 from fedcohort.privacy.disclosure.numbers import differing, dominated
 from fedcohort.privacy.disclosure.rounding import rounded, step

@@ -38,8 +38,8 @@ from fedcohort.data.describe.pooled import Pooled, sum_hidden
 from fedcohort.data.describe.shown_number import HIDDEN, ShownNumber
 from fedcohort.data.describe.summary import Summary, count_of, over_all
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Category, Outcome, Survival
-from fedcohort.data.prepare.encode import Encoded, Encoding
+from fedcohort.data.encode import Encoded, Encoding
+from fedcohort.data.outcome import Outcome
 from fedcohort.data.variable import Variable
 from fedcohort.protocol.errors import SiteUnavailable
 from fedcohort.protocol.federation import Federation
@@ -158,14 +158,10 @@ def variables_of(dictionary: Dictionary, outcome: Outcome | None) -> tuple[Varia
     """Return what is described: the outcome's columns, then all features, in order."""
     known = dictionary.variables
     names = () if outcome is None else outcome.columns
-    types = dict.fromkeys(names, "number")
-    if isinstance(outcome, Survival):
-        types |= {outcome.time: "time", outcome.event: "event"}
-    elif isinstance(outcome, (Binary, Category)):
-        types = dict.fromkeys(names, "binary")
-    columns = [known.get(name, Variable(name, types[name])) for name in names]
-    if isinstance(outcome, Survival):
-        columns = [replace(v, type=types[v.name], levels=()) for v in columns]
+    usual = "binary" if outcome is not None and outcome.has_classes else "number"
+    columns = [known.get(name, Variable(name, usual)) for name in names]
+    types = {} if outcome is None else {name: outcome.type_of(name) for name in names}
+    columns = [replace(v, type=t, levels=()) if (t := types[v.name]) else v for v in columns]
     return (*columns, *dictionary.features(outcome))
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Variable
-from fedcohort.data.prepare.encode import Encoded
+from fedcohort.data.encode import Encoded
 from fedcohort.protocol.errors import DataError
 
 #: Rows that are worked on at a time: so many fit into a processor's cache.

@@ -28,9 +28,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Variable
-from fedcohort.data.outcome import Outcome, Survival
-from fedcohort.data.prepare.columns import Column, NumberColumn, column_from, parts_of, plain_column
-from fedcohort.data.prepare.encode import (
+from fedcohort.data.encode import (
     Encoding,
     Unfit,
     offset_column,
@@ -38,8 +36,9 @@ from fedcohort.data.prepare.encode import (
     read_stratum,
     stratum_column,
 )
+from fedcohort.data.outcome import Outcome, Survival, weights_of
+from fedcohort.data.prepare.columns import Column, NumberColumn, column_from, parts_of, plain_column
 from fedcohort.data.prepare.joint import Joint, completed
-from fedcohort.data.prepare.targets import entry_of, survival_of, target_of, weights_of
 from fedcohort.data.tables import FeatureTable, LabelledTable, SurvivalTable
 from fedcohort.protocol.errors import DataError
 from fedcohort.protocol.views import view
@@ -212,10 +211,10 @@ class Design:
             return FeatureTable(x)
         weight = weights_of(frame, self.weights) if self.weights else None
         if isinstance(self.outcome, Survival):
-            time, event = survival_of(frame, self.outcome)
-            entry = entry_of(frame, self.outcome, time)
+            time, event = self.outcome.arrays(frame)
+            entry = self.outcome.entries(frame, time)
             return SurvivalTable(x, time, event, weight, entry, self._stratum(frame))
-        return LabelledTable(x, target_of(frame, self.outcome, self.classes), weight)
+        return LabelledTable(x, self.outcome.values(frame, self.classes), weight)
 
     def matrix(self, frame: pd.DataFrame) -> Array:
         """Return what a model predicts from: the features x (n, p), which need no outcome.

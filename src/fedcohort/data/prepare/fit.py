@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.dictionary import Dictionary, Variable, sorted_levels
-from fedcohort.data.outcome import Binary, Category, Outcome
+from fedcohort.data.dictionary import Dictionary, Variable
+from fedcohort.data.encode import Encoding
+from fedcohort.data.outcome import Outcome
 from fedcohort.data.prepare.columns import Column, NumberColumn
 from fedcohort.data.prepare.design import MOST_FILLED, Design
-from fedcohort.data.prepare.encode import Encoding
 from fedcohort.data.prepare.iterative import fit_joint
 from fedcohort.data.prepare.levels import NO_VALUES, Dropped, level_column
 from fedcohort.data.prepare.numbers import Seen, number_columns
@@ -17,7 +17,7 @@ from fedcohort.data.prepare.options import checked
 from fedcohort.data.prepare.sketch import Moments
 from fedcohort.data.prepare.steps import column_spread, column_tally
 from fedcohort.data.variable import LARGEST, RANGED, columns_by_view
-from fedcohort.data.words import known_name
+from fedcohort.data.words import known_name, sorted_levels
 from fedcohort.protocol.errors import DataError, NothingToLearn, SettingError
 from fedcohort.protocol.federation import Federation
 
@@ -244,16 +244,16 @@ def classes_of(dictionary: Dictionary, outcome: Outcome | None) -> tuple[str, ..
     ------
     DataError : the outcome has no levels there, or a binary one has not two.
     """
-    if not isinstance(outcome, (Binary, Category)):
+    if outcome is None or not outcome.has_classes:
         return ()
-    v = dictionary[outcome.y]
+    v = dictionary[outcome.label]
     levels = ("0", "1") if v.type == "binary" and not v.levels else v.levels
     if not levels:
         raise DataError(
             f"outcome {v.name!r} is of type {v.type!r} in the dictionary; make it a category and "
             f"list its levels."
         )
-    if isinstance(outcome, Category):
+    if not outcome.has_events:
         return levels
     if len(levels) != 2:
         n = f"{len(levels)} level{'s' * (len(levels) != 1)}"

@@ -22,8 +22,8 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
+from fedcohort.data.encode import Encoding
 from fedcohort.data.prepare.columns import Column, column_from, parts_of, plain_column
-from fedcohort.data.prepare.encode import Encoding
 from fedcohort.data.prepare.joint import Joint, raw
 from fedcohort.numerics.gaussian import Block, blocks, expected_sums
 from fedcohort.protocol.federation import Federation

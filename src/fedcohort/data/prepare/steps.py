@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.prepare.encode import Encoded
+from fedcohort.data.encode import Encoded
 from fedcohort.data.prepare.sketch import count_between
 from fedcohort.data.variable import LARGEST
 from fedcohort.protocol.message import message

@@ -25,12 +25,12 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.check.cells import is_nearly_number
-from fedcohort.data.dictionary import Dictionary, Variable, sorted_levels
-from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.data.dictionary import Dictionary, Variable
+from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.read import hints
 from fedcohort.data.read.canonical import plain
 from fedcohort.data.read.csvcells import looks_like_number
-from fedcohort.data.words import level_text
+from fedcohort.data.words import level_text, sorted_levels
 from fedcohort.protocol.errors import DataError
 
 #: A column of text with more levels than this, and than a tenth of its rows, is free text.
@@ -126,8 +126,8 @@ def guesses(
     found: list[Guess] = []
     for name in names:
         cells = _cells(name, tables)
-        labelled = isinstance(outcome, (Binary, Category))
-        if labelled and name == outcome.y:
+        label = outcome.label if outcome is not None and outcome.has_classes else None
+        if name == label:
             found.append(_category(name, cells))
             continue
         guess = _guess(name, cells, _distinct_share(name, tables))
@@ -136,7 +136,7 @@ def guesses(
             guess = guess.noting(f"{why}?", feature=False) if why else guess
         if isinstance(outcome, Survival):
             guess = _about_survival(guess, outcome)
-        elif labelled and _decides(name, outcome.y, tables):
+        elif label is not None and _decides(name, label, tables):
             guess = guess.noting("its value decides the outcome", feature=False)
         lacking = hints.lacking(name, columns)
         slip = lacking.endswith("?")  # a header to correct, not a column to leave out

@@ -16,7 +16,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.prepare.encode import column_of
+from fedcohort.data.encode import column_of
 from fedcohort.data.read.canonical import texts
 from fedcohort.data.read.csvfile import require_file
 from fedcohort.data.words import rows

@@ -19,11 +19,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from fedcohort.data.dictionary import Dictionary, Variable, sorted_levels
+from fedcohort.data.dictionary import Dictionary, Variable
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.read import hints
 from fedcohort.data.variable import RANGED
-from fedcohort.data.words import first_of
+from fedcohort.data.words import first_of, sorted_levels
 
 #: What a draft says of a column without any value; it says nothing of its type.
 EMPTY = "no values"
@@ -179,7 +179,7 @@ class _Column:
         taken = self.outcome.columns if self.outcome is not None else ()
         if v.type not in ("time", "event") or self.outcome is None:
             return v
-        if self.name in taken and isinstance(self.outcome, Survival):
+        if self.outcome.type_of(self.name):
             return v
         kind = "number" if v.type == "time" else "binary"
         if self.name in taken:
@@ -189,8 +189,7 @@ class _Column:
 
     def _type(self) -> str:
         kinds = {site: v.type for site, v in self.given.items()}
-        if isinstance(self.outcome, Survival) and self.name in self.outcome.columns:
-            own = {self.outcome.time: "time", self.outcome.event: "event"}.get(self.name, "number")
+        if own := self.outcome.type_of(self.name) if self.outcome is not None else "":
             fit = {"time": RANGED, "event": ("event", "binary")}.get(own, RANGED)
             wrong = {s: k for s, k in kinds.items() if k not in fit}
             if wrong:

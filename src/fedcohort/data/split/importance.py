@@ -19,11 +19,11 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.dictionary import Variable, sorted_levels
-from fedcohort.data.outcome import Binary, Category, Outcome, Survival
-from fedcohort.data.prepare.encode import code_column, column_of, number_column
-from fedcohort.data.prepare.targets import survival_of, target_of
+from fedcohort.data.dictionary import Variable
+from fedcohort.data.encode import code_column, column_of, number_column
+from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.read.drafting import draft
+from fedcohort.data.words import sorted_levels
 from fedcohort.numerics.survival import risk_set_sums, slots
 from fedcohort.protocol.errors import DataError
 
@@ -107,13 +107,10 @@ def _block(frame: pd.DataFrame, variable: Variable) -> Array:
 
 def _target(frame: pd.DataFrame, outcome: Outcome) -> tuple[_Fit, _Loss]:
     """Return ridge least squares of a standardised value, or of one-hot classes."""
-    name = outcome.columns[0]
-    if isinstance(outcome, (Binary, Category)):
-        classes = sorted_levels(column_of(frame, name).dropna().unique())
-        codes = target_of(frame, outcome, classes)
-        y = (codes[:, None] == np.arange(len(classes))).astype(float)
-    else:
-        y = target_of(frame, outcome, ())[:, None]
+    name = outcome.label
+    classes = sorted_levels(column_of(frame, name).dropna().unique()) if outcome.has_classes else ()
+    y = outcome.values(frame, classes)[:, None]
+    y = (y == np.arange(len(classes))).astype(float) if classes else y
     y = y - y.mean(axis=0)
     y = y / (y.std() or 1.0)
 
@@ -128,7 +125,7 @@ def _target(frame: pd.DataFrame, outcome: Outcome) -> tuple[_Fit, _Loss]:
 
 def _survival(frame: pd.DataFrame, outcome: Survival) -> tuple[_Fit, _Loss]:
     """Return a ridge Cox fit, and the negative log partial likelihood divided by n."""
-    time, event = survival_of(frame, outcome)
+    time, event = outcome.arrays(frame)
     times, deaths = np.unique(time[event], return_counts=True)
     if not len(times):
         raise DataError(f"column {outcome.event!r} has no event, so no column predicts one.")

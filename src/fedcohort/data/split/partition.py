@@ -25,8 +25,8 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.outcome import Binary, Category, Outcome
-from fedcohort.data.prepare.encode import column_of
+from fedcohort.data.encode import column_of
+from fedcohort.data.outcome import Outcome
 from fedcohort.data.read.frames import by_column
 from fedcohort.data.split import thirds
 from fedcohort.data.split.importance import most_predictive, sort_key
@@ -152,10 +152,8 @@ def _dirichlet(
     if not 0 < _number("alpha", alpha) < np.inf:
         raise StudyError(f"split 'dirichlet': alpha is {alpha!r}; give a number above 0.")
     key = _outcome_key(frame, outcome, "dirichlet")
-    if isinstance(outcome, (Binary, Category)):
-        kind = key
-    else:
-        kind = np.searchsorted(np.quantile(key, (0.25, 0.5, 0.75)), key)
+    labelled = outcome is not None and outcome.has_classes
+    kind = key if labelled else np.searchsorted(np.quantile(key, (0.25, 0.5, 0.75)), key)
     site = np.zeros(len(frame), np.int64)
     for one in np.unique(kind):
         inside = rng.permutation(np.flatnonzero(kind == one))

@@ -21,9 +21,8 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.dictionary import sorted_levels
-from fedcohort.data.prepare.encode import column_of
-from fedcohort.data.words import known_name, level_text, rows
+from fedcohort.data.encode import column_of
+from fedcohort.data.words import known_name, level_text, rows, sorted_levels
 from fedcohort.protocol.errors import DataError, StudyError
 
 #: Rules of `partition` that make sites in thirds.

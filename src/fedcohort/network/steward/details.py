@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Category, Count, Outcome, Survival
+from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.variable import Variable
 from fedcohort.network.node.policy import COLUMN_SETTINGS
 from fedcohort.protocol import Dp, registry
@@ -127,18 +127,14 @@ def outcome_of(outcome: Outcome | None, dictionary: Dictionary) -> str:
     if outcome is None:
         return "nothing; the study describes"
     if isinstance(outcome, Survival):
-        unit = dictionary.variables[outcome.time].unit if outcome.time in dictionary else ""
+        unit = outcome.time_unit(dictionary)
         late = f"; patients are counted from {outcome.entry!r} on" if outcome.entry else ""
         return (
             f"the time until an event: {outcome.time!r}" + f" in {unit}" * bool(unit)
             + f", and whether it was seen, {outcome.event!r}{late}"
         )  # fmt: skip
-    kind: dict[type, str] = {
-        Binary: "yes or no",
-        Category: "one of several classes",
-        Count: "a count",
-    }
-    return f"{outcome.y!r}: {kind.get(type(outcome), 'a number')}"
+    kind = {"binary": "yes or no", "category": "one of several classes", "count": "a count"}
+    return f"{outcome.y!r}: {kind.get(outcome.type, 'a number')}"
 
 
 def uses(

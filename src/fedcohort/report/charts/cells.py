@@ -1,8 +1,8 @@
-"""Cells: patients as small pictures, and matrices of pairs as heat maps.
+"""Patients as small pictures, and matrices of pairs as heat maps.
 
-The darker a cell, the higher its value. Cells of a picture that lie side by side and have one
-darkness are one rectangle, so that thousands of cells stay small. Rows of a matrix have names and
-numbers, columns the numbers alone; of long names the beginning is shown, and `cut_off` tells which.
+Darker cells have higher values. Adjacent cells of one darkness are one rectangle, which keeps
+thousands of cells small. Rows of a matrix have names and numbers, columns numbers alone; `cut_off`
+lists the names that are cut.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ class Ellipse:
     x, y : the middle.
     long, short : half axes; ``angle`` of the long one against the x-axis, in degrees.
     label : its name in the legend.
-    text : what stands beside the mark.
-    panel : title of the panel that it is drawn in.
-    pale : whether it is drawn without a filling, and thin.
+    text : beside the mark.
+    panel : title of its panel.
+    pale : drawn thin and without a filling.
     """
 
     x: float

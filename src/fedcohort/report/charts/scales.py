@@ -1,4 +1,4 @@
-"""Where numbers stand on an axis, and how much room a text takes."""
+"""Places of numbers on an axis, and the room of texts."""
 
 from __future__ import annotations
 
@@ -42,12 +42,11 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def several_ticks(low: float, high: float, about: int = 5, *, whole: bool = False) -> list[float]:
-    """Return `ticks`, as many more as it takes for two: one number alone gives no scale.
+    """Return `ticks`, at least two of them: one number alone gives no scale.
 
     Parameters
     ----------
-    whole : whether only whole numbers may stand; where there are no two, it is as many as there
-        are.
+    whole : allow only whole numbers; if there are no two, there may be fewer.
     """
     found: list[float] = []
     for more in range(about, 4 * about + 1):

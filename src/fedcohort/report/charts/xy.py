@@ -72,13 +72,13 @@ def lines_with_bands(
     Parameters
     ----------
     x_domain, y_domain : of the axes; by default, all points and the reference with a margin.
-    reference : where a horizontal line stands.
-    whole : whether x is counted, so that only whole numbers stand on its axis.
-    own : whether each panel has axes of its own, around its own points.
-    powers : whether heights are powers of ten, and labelled so.
-    upright : where a vertical line stands, in every panel.
-    log : whether equal ratios of x take equal room.
-    marks : whether every point has a mark.
+    reference : place of a horizontal line.
+    whole : x is a count: only whole numbers on its axis.
+    own : each panel has its own axes, around its own points.
+    powers : y is a power of ten, and labelled so.
+    upright : place of a vertical line, in every panel.
+    log : log scale of x.
+    marks : every point has a mark.
     """
     also = [] if reference is None else [reference]
 

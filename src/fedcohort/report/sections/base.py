@@ -1,4 +1,4 @@
-"""What sections share: their type, and the few blocks that several of them draw."""
+"""Common parts of sections: their type, and shared blocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Section:
     Attributes
     ----------
     key : its anchor.
-    title : a question or a claim, as the reader would put it.
+    title : a question or a claim, in the reader's words.
     intro : how to read what follows, in one or two sentences.
     body : the pictures and tables.
     short : its name in the list of contents.
@@ -71,7 +71,7 @@ def same_for(titles: Iterable[str], blocks: Sequence[Child]) -> Markup | None:
 
 
 def first_setting(run: Run, shown: Sequence[str], draw: Callable[[str], Markup | None]) -> Markup:
-    """Return what is drawn of the first setting, and of the others folded.
+    """Return the first setting's figure, and the others folded.
 
     Parameters
     ----------
@@ -83,12 +83,12 @@ def first_setting(run: Run, shown: Sequence[str], draw: Callable[[str], Markup |
 
 
 def leading_open(run: Run, drawn: Sequence[tuple[Arm, Markup]], kept: int = 1) -> Markup:
-    """Return blocks of arms: the first of the arm that the page leads with, and the rest folded.
+    """Return blocks of arms: the leading arm's first, the rest folded.
 
     Parameters
     ----------
-    drawn : blocks in the order of the page, several of an arm one after the other.
-    kept : how many blocks of the leading arm stay open.
+    drawn : blocks in the order of the page, several per arm in succession.
+    kept : number of blocks of the leading arm that stay open.
     """
     lead = leading(run)
     arms = list({arm.name: arm for arm, _ in drawn}.values())

@@ -1,4 +1,4 @@
-"""The bounds picture: isolated, each arm, centralised, a panel for each scenario."""
+"""The bounds picture: isolated, each arm, centralised; a panel per scenario."""
 
 from __future__ import annotations
 

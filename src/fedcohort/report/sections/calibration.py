@@ -1,4 +1,4 @@
-"""Calibration and decision curves: may predictions be taken at face value, and are they of use.
+"""Calibration and decision curves: accuracy and usefulness of predictions.
 
 Files: results.json, `calibration` and `decision`.
 """
@@ -21,13 +21,13 @@ from fedcohort.report.words import number
 
 
 class Group(NamedTuple):
-    """One group of patients with similar predictions, over repeats.
+    """One group of patients with similar predictions; means over repeats.
 
     Attributes
     ----------
-    predicted, observed : survival at the horizon, probability or value; mean over repeats.
-    n : patients in a repeat, mean over repeats.
-    low, high : 95 % interval of what was observed in a repeat, mean over repeats.
+    predicted, observed : survival at the horizon, probability or value.
+    n : patients in a repeat.
+    low, high : 95 % interval of the observed value in a repeat.
     """
 
     predicted: float

@@ -1,7 +1,7 @@
-"""What sets clusters apart: each feature in a cluster against all other patients.
+"""Features that describe clusters: each feature in a cluster against all other patients.
 
-Odds ratios of levels and standardised differences of numbers, with their intervals, and p-values
-adjusted by Benjamini and Hochberg, as results.json has them in `cluster_features`.
+Odds ratios of levels and standardised differences of numbers, with intervals, and p-values adjusted
+by Benjamini and Hochberg (results.json, `cluster_features`).
 """
 
 from __future__ import annotations
@@ -182,9 +182,9 @@ def _estimate(r: Row) -> str:
 
 
 def _ratio(value: float) -> str:
-    """Return an odds ratio: three digits that matter, two of small ones; near 1 as `ratio` has it.
+    """Return an odds ratio: three significant digits, two of small ones; near 1 as `ratio`.
 
-    It is of few patients, so that more digits would be of none.
+    It is of few patients, so more digits would mean nothing.
     """
     if value != value:
         return words.MISSING

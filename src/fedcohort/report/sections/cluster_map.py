@@ -1,4 +1,4 @@
-"""Where clusters lie, and synthetic patients of each.
+"""Places of clusters in the plane, and synthetic patients of each.
 
 Files: results.json, `cluster_map`, `cluster_umap`, `cluster_images`.
 """

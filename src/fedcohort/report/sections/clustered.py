@@ -1,4 +1,4 @@
-"""What sections on clusters and latent coordinates share: whose rows they show, and names."""
+"""Common parts of sections on clusters and latent coordinates: rows of fits, names."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Fit = tuple[Arm, str]
 
 
 def fits(run: Run, key: str) -> list[Fit]:
-    """Return the fits that have such rows, those of the leading arm first.
+    """Return the fits with such rows, those of the leading arm first.
 
-    All data in one place are the same in every setting, and stand once.
+    Pooled data are the same in every setting, and appear once.
     """
     first = leading(run)
     arms = [*([first] if first else []), *(a for a in run.arms if a is not first)]
@@ -82,7 +82,7 @@ def look(cluster: int) -> str:
 
 
 def seen(run: Run) -> str:
-    """Return which patients features and maps are of: over a network those that no fit has seen."""
+    """Return the patients of features and maps: over a network those that no fit has seen."""
     return "blind" if run.deployed else "training"
 
 

@@ -1,7 +1,7 @@
-"""Clusters: their sizes, at which hospitals, against pooled data, survival, and known classes.
+"""Clusters: sizes, hospitals, agreement with pooled data, survival, and known classes.
 
 Files: results.json, `clusters`, `cluster_sites`, `cluster_curves`, `cluster_log_rank`,
-`cluster_confusion`. What may not be shown is None there; nothing is worked out from sums.
+`cluster_confusion`. Hidden values are None there; nothing is derived from sums.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def cluster_survival(run: Run) -> Section | None:
 
 
 def _unlike(run: Run, fits: Sequence[Fit]) -> list[list[Fit]]:
-    """Return one arm's fits, those of the same curves and test together.
+    """Return one arm's fits, grouped by equal curves and test.
 
     Methods that do not depend on how patients lie over hospitals give the same in every setting.
     """

@@ -1,7 +1,7 @@
-"""Cohort: how many patients there were at each stage, and Table 1 by site with missing values.
+"""Cohort: number of patients at each stage, and Table 1 by site with missing values.
 
-Every number comes from `results["cohort"]`, where the sites have hidden small counts already; what
-they hid is printed as "hidden" and is never worked out again from sums.
+Every number is from `results["cohort"]`, where sites have hidden small counts; these are printed as
+"hidden" and never derived from sums.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Differences between hospitals: pair by pair, in their columns, and for the user of one model.
+"""Differences between hospitals: by pairs, in their columns, and for the user of one model.
 
-Files: results.json, `shift`, `feedback`, and `others` of the first repeat. The page has no script,
-so that styles alone (`:has`, `:checked`) show how many of the others the reader looks at.
+Files: results.json, `shift`, `feedback`, and `others` of the first repeat. The page has no script:
+styles (`:has`, `:checked`) show the chosen number of other hospitals.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def shift(run: Run) -> Section | None:
 
 
 def _said(found: Found) -> str:
-    """Return in words how many differences are clear, and whom most are about."""
+    """Return in words the number of clear differences, and the sites that most concern."""
     if found.get("note"):
         return f"Nothing was compared: {found['note']}"
     clear, compared = int(found.get("n_clear") or 0), int(found.get("compared") or 0)

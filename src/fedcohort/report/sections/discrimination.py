@@ -71,10 +71,11 @@ def _at_horizon(run: Run) -> Markup | None:
 
 
 def over_time(run: Run, metric: str, title: str, reference: float | None = None) -> Markup | None:
-    """Return a figure of a metric over follow-up for each setting, with a line an arm.
+    """Return a figure of a metric over follow-up for each setting, with a line per arm.
 
-    The bands of more than two arms would hide each other: then they are in the figure's CSV only.
-    A network has none.
+    Bands of more than two arms would hide each other and are only in the figure's CSV. A network
+    has
+    none.
     """
     found = [r for r in run.rows("over_time") if r.get("metric") == metric]
     arms = [a for a in run.arms if any(r["arm"] == a.name for r in found)]

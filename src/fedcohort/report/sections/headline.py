@@ -1,4 +1,4 @@
-"""The answer before anything else: one sentence, then one a scenario, then what to beware of."""
+"""The answer first: one sentence, then one per scenario, then caveats."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _besides(run: Run, arm: Arm, scenario: str) -> list[str]:
 
 
 def caveats(run: Run, arm: Arm | None) -> list[str]:
-    """Return what a careful reader should know before quoting the headline."""
+    """Return the caveats of the headline."""
     out: list[str] = []
     split = [t for s, t in run.scenarios.items() if s not in run.natural]
     if split:
@@ -338,7 +338,7 @@ def _filled(run: Run) -> list[str]:
 
 
 def _drowned(run: Run) -> list[str]:
-    """Return which private fits can hold nothing but noise."""
+    """Return the private fits that can hold nothing but noise."""
     titles = {a.name: a.title for a in run.arms}
     return list(
         dict.fromkeys(

@@ -1,4 +1,4 @@
-"""Hospitals: what each gains over training alone, and how the same model does at each.
+"""Hospitals: each one's gain over training alone, and the same model's accuracy at each.
 
 Files: results.json, `arms` and `summary` (gains), `by_centre` and `heterogeneity` (centres).
 """
@@ -66,9 +66,9 @@ def sites(run: Run) -> Section | None:
 
 
 def judged_by(run: Run) -> str:
-    """Return the metric of this section: of clusters, whether they are those of pooled data.
+    """Return the metric of this section; for clusters, agreement with pooled data.
 
-    A hospital alone may find groups as tight as those of all, and others.
+    A hospital alone may find groups as tight as those of all, but different ones.
     """
     return "agreement" if "agreement" in run.metrics else run.metric
 

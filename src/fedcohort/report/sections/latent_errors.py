@@ -1,7 +1,7 @@
-"""Errors of latent coordinates by view, and what is filled in beside what was measured.
+"""Errors of latent coordinates by view, and filled-in values beside measured ones.
 
-Files: results.json, `latent_errors`, and `latent_filled`, in which small cells are joined already,
-both of the first repeat; errors of all views together are the summaries over the repeats.
+Files: results.json, `latent_errors`, and `latent_filled` (small cells are joined already), of the
+first repeat; errors of all views together are summaries over the repeats.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where hospitals and classes lie in the latent space, and whether hospitals measure alike.
+"""Hospitals and classes in the latent space, and tests of whether hospitals measure alike.
 
 Files: results.json, `latent_map` (ellipses, no patient) and `latent_sites`, of the first repeat;
 p-values are adjusted by Holm over all hospitals and views of a fit.

@@ -1,7 +1,7 @@
-"""How many latent dimensions: WAIC of each number q that was tried, and errors of arms by their q.
+"""Number of latent dimensions: WAIC of each q that was tried, and errors of arms by q.
 
-WAIC is from `latent_numbers`, of the first repeat. Errors are the summaries over the repeats of
-arms that differ in q alone; one that chose its q stands at what it took in the first repeat.
+WAIC is from `latent_numbers`, of the first repeat. Errors are summaries over the repeats of arms
+that differ in q alone; one that chose its q stands at the first repeat's choice.
 """
 
 from __future__ import annotations
@@ -202,9 +202,9 @@ def best(found: Sequence[Row]) -> Row:
 
 
 def error(row: Row, found: Sequence[Row]) -> float:
-    """Return the standard error of a number's difference to the lowest one; 0 of that itself.
+    """Return the standard error of a number's difference to the lowest one; 0 for that itself.
 
-    It stands with the larger of the two, by the smaller.
+    It is stored with the larger of the two numbers, by the smaller.
     """
     lowest = best(found)
     if row is lowest:

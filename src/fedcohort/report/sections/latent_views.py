@@ -1,9 +1,8 @@
-"""The views: columns, sites, noise, what the latent space explains, and how much hospitals differ.
+"""The views: columns, sites, noise, variance explained, and differences of hospitals.
 
-Rows are those of results.json, `latent_views`, of the first repeat; how the spreads came there is
-in history.csv, of the q that was taken (Balelli et al. 2022, figure 7). Arms stand side by side by
-the root mean square over views, which is what private fits record; arms that differ in q alone are
-one.
+Rows are results.json, `latent_views`, of the first repeat; the rounds of the spreads are in
+history.csv, of the chosen q (Balelli et al. 2022, figure 7). Arms are compared by the root mean
+square over views, which private fits record; of arms that differ in q alone, one is shown.
 """
 
 from __future__ import annotations
@@ -121,9 +120,9 @@ def _decades(series: Sequence[charts.Series]) -> tuple[float, float]:
 
 
 def read(run: Run) -> Courses:
-    """Return what the first repeat's fits recorded of views, of the q that was taken.
+    """Return the first repeat's recorded values of views, of the chosen q.
 
-    Rounds are from 1; what is not above 0 has no place on a log axis and is left out.
+    Rounds are from 1; values not above 0 have no place on a log axis and are left out.
     """
     taken = history.final_values(run)
     found: dict[tuple[str, str], dict[tuple[str, int], list[tuple[float, float]]]] = {}

@@ -47,9 +47,9 @@ def risk_groups(run: Run) -> Section | None:
 
 
 def _unlike(rows: Sequence[Row]) -> list[list[Row]]:
-    """Return one arm's settings, those of the same curves and test together.
+    """Return one arm's settings, grouped by equal curves and test.
 
-    Methods that do not depend on how patients lie over hospitals give the same in every setting.
+    See `clusters._unlike`.
     """
     found: dict[str, list[Row]] = {}
     for r in rows:

@@ -1,4 +1,4 @@
-"""What a model consists of besides its covariates: the table below its coefficients."""
+"""The table of a model's other parameters, below its coefficients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def penalised_bar(level: str) -> str:
 
 
 def parameters(run: Run, arm: Arm, level: str) -> Markup | None:
-    """Return the table of a model's intercept and what else belongs to it; None without any.
+    """Return the table of a model's intercept and other parameters; None without any.
 
     Parameters
     ----------

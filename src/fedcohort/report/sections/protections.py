@@ -1,6 +1,6 @@
-"""Which protections were on, what each protects from and what it does not, and who tried them.
+"""Protections: which were on, what each prevents and does not, and audits.
 
-What `fedcohort audit` found of this run stands below the table (`audit.json`, beside the results).
+Findings of `fedcohort audit` on this run stand below the table (`audit.json`, beside the results).
 """
 
 from __future__ import annotations

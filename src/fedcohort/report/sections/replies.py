@@ -1,8 +1,7 @@
-"""What left each hospital, and the privacy budget.
+"""Replies that left each hospital, and the privacy budget.
 
-Files: ledger.jsonl (every kind of reply, how often, how much, who could see it); results.json,
-`privacy`, `releases`, `claims`. Arms whose fits have no noise, such as bounds, are named: ε says
-nothing of them.
+Files: ledger.jsonl (kind of reply, number, size, readers); results.json, `privacy`, `releases`,
+`claims`. Arms without noise, such as bounds, are named: ε does not cover them.
 """
 
 from __future__ import annotations

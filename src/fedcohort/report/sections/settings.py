@@ -1,4 +1,4 @@
-"""What is not computed, TRIPOD+AI, settings, tuning, versions, and how to run the study again.
+"""Absent parts, TRIPOD+AI, settings, tuning, versions, and how to repeat the study.
 
 Files: results.json, `left_out`, `tuning`, `versions`; model cards of the run.
 """

@@ -1,8 +1,7 @@
-"""Training round by round: what each arm minimises, and R, which tells whether hospitals differ.
+"""Training by round: each arm's objective, and R, which shows whether hospitals differ.
 
-Files: history.csv. A look at the hospitals is two lines of it, R and R_alarm, of the round before
-which it was (`training.heterogeneity`). The picture of R is of the first repeat; the
-table counts the alarms of all.
+Files: history.csv. A look at the hospitals is two lines of it, R and R_alarm, of the round after it
+(`training.heterogeneity`). The picture of R is of the first repeat; the table counts all alarms.
 """
 
 from __future__ import annotations
@@ -72,14 +71,15 @@ def curves(run: Run) -> Section | None:
 def read(
     path: Path, taken: Mapping[tuple[str, str], float] | None = None
 ) -> dict[tuple[str, str, str], Curve]:
-    """Return each recorded value by (arm, scenario, name): mean and spread over repeats a round.
+    """Return each recorded value by (arm, scenario, name): mean and spread over repeats per round.
 
     Sites of one repeat are averaged first; a repeat that stopped early keeps its last value.
-    Values that are not finite are left out.
+    Non-finite
+    values are left out.
 
     Parameters
     ----------
-    taken : by (arm, scenario), the one q whose rounds count, of fits that tried several.
+    taken : by (arm, scenario), the q whose rounds count, for fits that tried several.
     """
     taken = taken or {}
     cells: dict[tuple[str, str, str], dict[str, dict[int, list[float]]]]

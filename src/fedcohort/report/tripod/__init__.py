@@ -1,1 +1,1 @@
-"""The TRIPOD+AI checklist: what a run can answer, and what a person must write."""
+"""The TRIPOD+AI checklist: a run's answers, and the items for a person to write."""

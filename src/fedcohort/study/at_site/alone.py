@@ -23,7 +23,7 @@ from fedcohort.protocol import (
 from fedcohort.study.at_site.judging import Rows
 from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.file.arms import Arm
-from fedcohort.study.file.plan import ASIDE, Plan
+from fedcohort.study.file.plan import Plan
 from fedcohort.study.run.engine import Problem, fit_alone, fit_once
 from fedcohort.study.run.tune import Settings, Tuner, search
 from fedcohort.study.sites.layout import seed_of
@@ -59,7 +59,7 @@ class Alone(Rows):
     def _fitted(self) -> tuple[Fitted, Design] | None:
         assert self.plan is not None
         problem = Problem({self.site: self.halves.train}, self.dictionary, self.outcome, self.least)
-        if self.plan.task in ASIDE:
+        if self.plan.kind.aside:
             problem = problem.aside_of(self.plan.task)
         return fit_alone(problem, self._model)
 

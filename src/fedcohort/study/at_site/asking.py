@@ -15,7 +15,7 @@ import typing
 from typing import Any
 
 from fedcohort.data import describe, prepare
-from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.data.prepare import timegrid
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.metrics.sums import clusters as federated_clusters
@@ -29,7 +29,7 @@ from fedcohort.study.at_site import cluster_sites, counting, holding, judging, l
 from fedcohort.study.at_site.cluster_sites import tell_own_groups
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import Plan
-from fedcohort.study.file.terms import CLUSTERING, LATENT
+from fedcohort.study.kinds import CLUSTERING, LATENT
 from fedcohort.study.run import private
 from fedcohort.study.run.extras import arm_of, asked_of
 
@@ -63,7 +63,7 @@ def of_fit(plan: Plan, arm: Arm) -> Steps:
         return tuple(s for s in method.steps if s.name in names)
     # what is proposed of a space is not known beforehand
     asked = method.steps if plan.space(arm) else _of_grid(arm)
-    if plan.task != "survival":
+    if not plan.kind.timed:
         asked = tuple(s for s in asked if not _of_times(s))
     if method.raw or method.design is not None:
         return asked
@@ -100,7 +100,7 @@ def of_clusters(outcome: Outcome | None, *, alone: bool = False) -> Steps:
     if alone:
         return (tell_own_groups,)
     found: Steps = (*federated_clusters.STEPS, *cluster_sites.STEPS)
-    if not isinstance(outcome, (Binary, Category)):
+    if outcome is None or not outcome.has_classes:
         found = tuple(s for s in found if s is not federated_clusters.count_classes)
     if not isinstance(outcome, Survival):
         return tuple(s for s in found if s is not federated_clusters.sum_exposure)
@@ -117,16 +117,16 @@ def of_latent(*, alone: bool = False) -> Steps:
 
 def of_alone(outcome: Outcome | None, task: str) -> Steps:
     """Return what judging each site's own model may ask."""
-    if task == CLUSTERING:
+    if task == CLUSTERING.name:
         return of_clusters(outcome, alone=True)
-    return of_latent(alone=True) if task == LATENT else of_judge(outcome, task)
+    return of_latent(alone=True) if task == LATENT.name else of_judge(outcome, task)
 
 
 def of_judge(outcome: Outcome | None, task: str = "") -> Steps:
     """Return what judging a model of an outcome, or of a task, may ask."""
-    if task == CLUSTERING:
+    if task == CLUSTERING.name:
         return of_clusters(outcome)
-    if task == LATENT:
+    if task == LATENT.name:
         return of_latent()
     if isinstance(outcome, Survival):
         other: Steps = (*federated_values.STEPS, *_OF_CLASSES)

@@ -28,9 +28,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, cast
 
+from fedcohort.data.encode import Encoding
 from fedcohort.data.prepare import strata_levels
 from fedcohort.data.prepare.design import Design
-from fedcohort.data.prepare.encode import Encoding
 from fedcohort.data.split.folds import BY_ROW, HIDDEN
 from fedcohort.protocol import Refused, SettingError, Task, registry
 from fedcohort.protocol.federation import View
@@ -155,7 +155,7 @@ class Bounds:
             seed=self.seed,
             min_cell=plan.min_cell,
             offset=bool(getattr(config, "offset", "")),
-            outcome=type(outcome).__name__.lower() if outcome else "",
+            outcome=outcome.type if outcome else "",
             dictionary=known if method.raw else None,
             outcome_of=outcome if method.raw else None,
             dp=None if dp is None else dp.clipped(method.clips),

@@ -26,9 +26,9 @@ from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered
 from fedcohort.study.at_site.judging import Rows
 from fedcohort.study.at_site.placing import Placed
-from fedcohort.study.file.clustering import OF_OUTCOME
 from fedcohort.study.judge.pooled import clusters as judging
 from fedcohort.study.judge.shown.cluster_map import ellipse
+from fedcohort.study.kinds import CLUSTERING
 
 #: Metrics of a site's own blind rows, in the order of `OwnGroups`.
 OWN = (
@@ -145,8 +145,8 @@ def _counts(d: Placed) -> Array:
 
 
 def _chance(outcome: Outcome | None) -> dict[str, float]:
-    kind = "" if outcome is None else outcome.kind
-    return {m: v for m, v in judging.CHANCE.items() if m in OF_OUTCOME.get(kind, ())}
+    needed = {m: CLUSTERING.metrics[m].outcome for m in judging.CHANCE}
+    return {m: v for m, v in judging.CHANCE.items() if isinstance(outcome, needed[m])}
 
 
 def _own(d: Placed, min_cell: int) -> dict[str, float]:

@@ -34,10 +34,10 @@ from typing import Any
 import numpy as np
 
 from fedcohort.data.describe import variables_of
+from fedcohort.data.encode import Encoding
 from fedcohort.data.prepare import bounded_design, strata_levels
 from fedcohort.data.prepare.columns import Column, LevelColumn, NumberColumn
 from fedcohort.data.prepare.design import Design
-from fedcohort.data.prepare.encode import Encoding
 from fedcohort.data.prepare.iterative import IncompleteView
 from fedcohort.data.variable import Variable
 from fedcohort.protocol import Refused, registry
@@ -51,7 +51,8 @@ from fedcohort.study.at_site.judging import Own, Said, Seen
 from fedcohort.study.at_site.pins import Pins
 from fedcohort.study.at_site.placing import Clustered, clusters_of
 from fedcohort.study.file.arms import MOST_TRIALS, Arm
-from fedcohort.study.file.terms import CLUSTERING, LATENT, Terms
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.kinds import CLUSTERING, LATENT
 from fedcohort.study.run.tune import ROW_FOLDS
 
 #: Kind of session → views that its calls may take; every call may take none.
@@ -68,7 +69,8 @@ VIEWS: Mapping[str, tuple[type[Any], ...]] = {
 }
 #: Task → views that no session of it has; of tasks with an outcome, under "".
 NEVER: Mapping[str, tuple[type[Any], ...]] = {
-    CLUSTERING: (Said, Own, Coded), LATENT: (Seen, Said, Own, Clustered), "": (Clustered, Coded),
+    CLUSTERING.name: (Said, Own, Coded), LATENT.name: (Seen, Said, Own, Clustered),
+    "": (Clustered, Coded),
 }  # fmt: skip
 #: Options of preprocessing where an arm says nothing.
 DEFAULTS: Mapping[str, Any] = {

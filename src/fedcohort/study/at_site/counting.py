@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.outcome import Binary, Survival
-from fedcohort.data.prepare.targets import classes_of, levels_of
+from fedcohort.data.outcome import classes_of, levels_of
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered
@@ -56,7 +55,7 @@ def tell_counts(site: Site[SiteTable, None], *, min_cell: int) -> SiteCounts:
     halves = [np.bincount(classes[half], minlength=2) for half in (~blind, blind)]
     cells = [np.bincount(classes, minlength=2), *halves]
     few = any(hidden(np.r_[0, c], min_cell).any() for c in cells)
-    named = isinstance(table.outcome, (Survival, Binary))
+    named = table.outcome is not None and table.outcome.has_events
     events = [UNTOLD if few or not named else int(half[1]) for half in halves]
     rows = [int(half.sum()) for half in halves]
     return SiteCounts(

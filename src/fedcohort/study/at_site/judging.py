@@ -33,7 +33,6 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.data.prepare import timegrid
 from fedcohort.data.prepare.design import Design
-from fedcohort.data.prepare.targets import target_of
 from fedcohort.metrics.sums import predictions as federated
 from fedcohort.metrics.sums import values as federated_values
 from fedcohort.metrics.sums import within_sites
@@ -268,7 +267,7 @@ class Own:
         if isinstance(data.outcome, Binary):
             alike = 0.5
         elif data.outcome is not None and not isinstance(data.outcome, Survival):
-            alike = float(target_of(data.halves.train, data.outcome, ()).mean())
+            alike = float(data.outcome.values(data.halves.train).mean())
         return data.judged(
             blind, np.full(len(blind), alike), np.zeros((len(blind), len(self.times)))
         )

@@ -21,8 +21,8 @@ from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered
 from fedcohort.study.at_site.coding import Coding, learnt_columns, views_there
 from fedcohort.study.at_site.judging import Rows
-from fedcohort.study.file.terms import LATENT
 from fedcohort.study.judge.pooled.latent import OF_VIEWS, Latent
+from fedcohort.study.kinds import LATENT
 from fedcohort.study.run.engine import Problem
 
 #: Metrics of a site's own blind rows, in the order of `OwnErrors`.
@@ -62,7 +62,7 @@ def _own(rows: Rows, coding: Coding | None, least: int) -> dict[str, float]:
     if not wanted:
         return {}
     dictionary = replace(rows.dictionary, variables={v.name: v for v in known})
-    problem = Problem({"here": rows.halves.train}, dictionary, None, least, task=LATENT)
+    problem = Problem({"here": rows.halves.train}, dictionary, None, least, task=LATENT.name)
     judge = Latent.of(problem, blind)
     if coding is not None:
         said = judge.metrics(judge.predicted(coding.run, wanted), wanted)

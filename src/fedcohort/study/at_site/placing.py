@@ -21,9 +21,8 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.outcome import Survival
+from fedcohort.data.outcome import Survival, classes_of, levels_of
 from fedcohort.data.prepare.design import Design
-from fedcohort.data.prepare.targets import classes_of, levels_of, survival_of
 from fedcohort.protocol import DataError, Fitted, NotSupported
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.views import view
@@ -148,7 +147,7 @@ class Placed:
     def _seen(self) -> tuple[Array, Array]:
         if not isinstance(self.data.outcome, Survival):
             return np.zeros(len(self.frame)), np.zeros(len(self.frame), bool)
-        time, event = survival_of(self.frame, self.data.outcome)
+        time, event = self.data.outcome.arrays(self.frame)
         return time, np.asarray(event, bool)
 
     @property

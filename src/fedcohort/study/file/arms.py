@@ -16,13 +16,12 @@ from fedcohort.protocol import InputError, Method, NotSupported, registry
 from fedcohort.study.file.reader import Reader
 from fedcohort.study.file.space import space_of
 from fedcohort.study.file.yamlfile import Document, Where, nearest
+from fedcohort.study.kinds import Kind
 
 BOUNDS = ("isolated", "centralised")
 FOLDS = ("centre-kfold", "row-kfold")
 #: What can be set of the preprocessing, and its choices; none for a number.
 PREPROCESS = OPTIONS
-#: What a method must give to be an arm of a study of latent coordinates.
-OF_LATENT = ("transform", "reconstruct")
 #: More candidates than anyone can wait for.
 MOST_TRIALS = 10_000
 
@@ -106,7 +105,7 @@ def tuning(reader: Reader) -> Mapping[str, Any]:
 
 
 def arms_of(
-    reader: Reader, task: str, preprocess: Mapping[str, Any], tune: Mapping[str, Any]
+    reader: Reader, kind: Kind, preprocess: Mapping[str, Any], tune: Mapping[str, Any]
 ) -> tuple[Arm, ...]:
     """Return the arms with the bounds around them: isolated first, centralised last.
 
@@ -116,7 +115,7 @@ def arms_of(
     ------
     StudyError : no arm, an unknown method or setting, an impossible value, two arms of one name.
     """
-    shop = _ArmReader(reader, task, preprocess, tune)
+    shop = _ArmReader(reader, kind, preprocess, tune)
     arms: list[Arm] = []
     for i in range(len(reader.listed(("arms",), "of arms, such as {method: cox}"))):
         arm = shop.arm(i)
@@ -145,10 +144,10 @@ class _ArmReader:
     """Reads one arm or bound at a time."""
 
     def __init__(
-        self, reader: Reader, task: str, preprocess: Mapping[str, Any], tune: Mapping[str, Any]
+        self, reader: Reader, kind: Kind, preprocess: Mapping[str, Any], tune: Mapping[str, Any]
     ):
         self._reader = reader
-        self._task = task
+        self._kind = kind
         self._preprocess = preprocess
         self._tune = tune
 
@@ -200,29 +199,15 @@ class _ArmReader:
             method = registry.find(str(item["method"]))
         except (InputError, NotSupported) as error:
             raise doc.error((*where, "method"), str(error)) from None
-        if self._task not in method.tasks:
+        if self._kind.name not in method.tasks:
             raise doc.error(
                 (*where, "method"),
-                f"{method.name!r} serves {', '.join(method.tasks)}, not {self._task}.",
+                f"{method.name!r} serves {', '.join(method.tasks)}, not {self._kind.name}.",
             )
-        if self._task == "latent":
-            if lacking := [what for what in OF_LATENT if what not in method.gives]:
-                raise doc.error(
-                    (*where, "method"),
-                    f"{method.name!r} has no {lacking[0]}, by which arms are compared; use "
-                    f"fedcohort.fit({method.name!r}, …).",
-                )
-        elif "predict" not in method.gives:
+        if lacking := [why for what, why in self._kind.gives.items() if what not in method.gives]:
             raise doc.error(
                 (*where, "method"),
-                f"{method.name!r} predicts nothing, and arms are compared by what they predict; "
-                f"use fedcohort.fit({method.name!r}, …).",
-            )
-        if self._task == "survival" and "predict_survival" not in method.gives:
-            raise doc.error(
-                (*where, "method"),
-                f"{method.name!r} predicts no survival curve, by which arms are compared as well; "
-                f"use fedcohort.fit({method.name!r}, …).",
+                f"{method.name!r} {lacking[0]}; use fedcohort.fit({method.name!r}, …).",
             )
         settings = {k: v for k, v in item.items() if k not in ("method", "name", "title")}
         scope = settings.get("strategy") if settings.get("strategy") in BOUNDS else "sites"

@@ -19,6 +19,7 @@ from fedcohort.protocol import DataError
 from fedcohort.report.clock import IN_A_YEAR
 from fedcohort.study.file.reader import Reader, spelled
 from fedcohort.study.file.yamlfile import Where
+from fedcohort.study.kinds import Kind
 
 _WHERE: Where = ("evaluate", "horizon")
 _TEXT = re.compile(r"\s*([0-9.]+)\s*([a-z]+)\s*")
@@ -52,8 +53,7 @@ class Horizon:
         """
         if not isinstance(outcome, Survival) or not self.unit:
             return self.value
-        known = dictionary.variables.get(outcome.time)
-        unit = "" if known is None else known.unit
+        unit = outcome.time_unit(dictionary)
         if unit not in IN_A_YEAR:
             there = f"the unit {unit!r}" if unit else "no unit"
             raise DataError(
@@ -64,7 +64,7 @@ class Horizon:
         return self.value * IN_A_YEAR[unit] / IN_A_YEAR[self.unit]
 
 
-def read(reader: Reader, task: str) -> Horizon | None:
+def read(reader: Reader, kind: Kind) -> Horizon | None:
     """Return the horizon of a study file; None where it has none.
 
     Raises
@@ -74,8 +74,8 @@ def read(reader: Reader, task: str) -> Horizon | None:
     given = reader.get(_WHERE)
     if given is None:
         return None
-    if task != "survival":
-        raise reader.doc.error(_WHERE, f"a horizon is for survival, and this is {task}.")
+    if not kind.timed:
+        raise reader.doc.error(_WHERE, f"a horizon is for survival, and this is {kind.name}.")
     number, unit = spelled(given), ""
     if isinstance(given, str) and (found := _TEXT.fullmatch(given)):
         number, unit = spelled(found[1]), f"{found[2].removesuffix('s')}s"

@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any, cast
 
 from fedcohort.data.check.accepted import EVERY, NOTHING, Accepted
-from fedcohort.data.outcome import Binary, Category, Continuous, Count, Outcome, Survival
+from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.read.sql import is_url, problem_of_query, problem_of_url
 from fedcohort.data.split.thirds import THIRDS, check_thirds
 from fedcohort.protocol import Dp, SettingError, StudyError, registry
 from fedcohort.runtime.absences import WAIT, Availability
-from fedcohort.study.file import clustering, governance, horizon, latent, privacy
+from fedcohort.study.file import governance, horizon, privacy, umap
 from fedcohort.study.file.arms import PREPROCESS, Arm, arms_of, preprocess_value, tuning
 from fedcohort.study.file.horizon import Horizon
 from fedcohort.study.file.privacy import Privacy
 from fedcohort.study.file.reader import Reader
 from fedcohort.study.file.yamlfile import Document, Where
+from fedcohort.study.kinds import KINDS, Kind
 from fedcohort.study.run.carbon import COUNTRY
 from fedcohort.study.sites.exclusion import REASONS
 from fedcohort.study.sites.site_rule import DROP, JOIN, SiteRule
@@ -37,23 +38,6 @@ SPLITS: Mapping[str, tuple[str, ...]] = {
 OPTIONS = tuple(dict.fromkeys(option for options in SPLITS.values() for option in options))
 #: What `data.source` says of a study whose rows are at the sites of a network; its one scenario.
 NETWORK = "network"
-#: The metrics of each kind of task.
-METRICS: Mapping[str, tuple[str, ...]] = {
-    "survival": ("c_index", "uno_c", "ibs", "calibration_slope", "d_calibration_p"),
-    "classification": ("auc", "accuracy", "brier", "calibration_slope", "log_loss"),
-    "regression": (
-        "r2", "rmse", "mae", "calibration_slope", "calibration_intercept", "poisson_deviance",
-    ),
-    "clustering": clustering.METRICS,
-    "latent": latent.METRICS,
-}  # fmt: skip
-TASKS = tuple(METRICS)
-#: Tasks whose outcome, if there is one, only judges: no fit sees it.
-ASIDE = ("clustering", "latent")
-#: Tasks whose outcome may have events.
-WITH_EVENTS = ("survival", "classification")
-#: Metrics of counts alone.
-OF_COUNTS = ("poisson_deviance",)
 TOP = (
     "study", "question", "task", "seed", "data", "preprocess", "scenarios", "arms", "bounds",
     "evaluate", "final", "tune", "privacy", "quorum", "availability", "feedback", "shift",
@@ -115,6 +99,11 @@ class Plan:
     units: Accepted = NOTHING
     governance: Mapping[str, str] = field(default_factory=dict[str, str])
 
+    @property
+    def kind(self) -> Kind:
+        """The kind of task."""
+        return KINDS[self.task]
+
     def space(self, arm: Arm) -> dict[str, Any]:
         """Return what Optuna may propose for an arm: the settings that its method has."""
         known = registry.find(arm.method).settings.__dataclass_fields__
@@ -148,15 +137,15 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
     reader = Reader(doc)
     doc.known_only((), doc.content, TOP)
     study = reader.name(("study",))
-    task = reader.choice(("task",), TASKS, "survival")
+    kind = KINDS[reader.choice(("task",), tuple(KINDS), "survival")]
     data = reader.mapping(("data",), DATA, required=() if network else ("source",))
     if network:
         source, query = NETWORK, ""
-        outcome = _outcome(reader, task, reader.text(("data", "source"), NETWORK))
+        outcome = _outcome(reader, kind, reader.text(("data", "source"), NETWORK))
         column, n_sites, default = None, None, Scenario(NETWORK, "natural", {})
     else:
         source, query = _source(reader)
-        outcome = _outcome(reader, task, source)
+        outcome = _outcome(reader, kind, source)
         column, n_sites, default = _sites(reader, data, source)
     scenarios = (default,) if network else _scenarios(reader, default)
     _check_thirds(reader, n_sites, scenarios)
@@ -167,31 +156,28 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         for key, value in reader.mapping(("preprocess",), tuple(PREPROCESS)).items()
     }
     tune = tuning(reader)
-    if task == "clustering":
-        clustering.check(doc, tune)
-    if task == "latent":
-        latent.check(doc, tune)
+    if tune and kind.untuned:
+        raise doc.error(("tune",), kind.untuned)
     reader.mapping(("evaluate",), EVALUATE)
     found = privacy.read(reader)
-    arms = arms_of(reader, task, preprocess, tune)
+    arms = arms_of(reader, kind, preprocess, tune)
     if found.dp is not None:
         _check_private(reader, found.dp, arms, tune)
-    metrics = _metrics(reader, task, outcome, arms, private=found.dp is not None)
-    if network and task == "clustering":
-        metrics = clustering.over_network(metrics)
-        if not metrics:
-            raise doc.error(
-                ("evaluate", "metrics"),
-                "none of these can be computed where rows stay at their sites; ask for silhouette.",
-            )
+    metrics = _metrics(reader, kind, outcome, arms, private=found.dp is not None)
+    if network and not kind.there(metrics):
+        raise doc.error(
+            ("evaluate", "metrics"),
+            f"none of these can be computed where rows stay at their sites; ask for "
+            f"{kind.none_left}.",
+        )
     return Plan(
         study=study,
         question=reader.text(("question",), ""),
-        task=task,
+        task=kind.name,
         seed=reader.whole(("seed",), 0, low=0),
         source=source,
         query=query,
-        exclude=_exclude(reader, task, outcome)[0],
+        exclude=_exclude(reader, kind, outcome)[0],
         dictionary=reader.text(("data", "dictionary"), "") or None,
         outcome=outcome,
         site_column=column,
@@ -202,7 +188,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         repeats=reader.whole(("evaluate", "repeats"), 5, low=1, high=MOST_REPEATS),
         draws=reader.whole(("evaluate", "draws"), 200, low=2, high=MOST_DRAWS),
         metrics=metrics,
-        umap=clustering.asks_umap(reader, task, arms, network),
+        umap=umap.asked(reader, kind, arms, network),
         tune=tune,
         min_cell=found.min_cell,
         privacy=found,
@@ -213,27 +199,27 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         feedback=_extra(reader, "feedback", private=found.dp is not None),
         shift=_extra(reader, "shift", private=found.dp is not None),
         carbon=_carbon(reader, network=network),
-        sites=_site_rule(reader, task, outcome, found.min_cell, column, network=network),
-        horizon=horizon.read(reader, task),
+        sites=_site_rule(reader, kind, outcome, found.min_cell, column, network=network),
+        horizon=horizon.read(reader, kind),
         governance=governance.read(reader),
-        final=_final(reader, task, private=found.dp is not None),
+        final=_final(reader, kind, private=found.dp is not None),
         units=_units(reader),
     )
 
 
-def _final(reader: Reader, task: str, *, private: bool) -> bool:
+def _final(reader: Reader, kind: Kind, *, private: bool) -> bool:
     """Return whether arms are fitted to all rows at the end: by default where nothing forbids it.
 
     A private fit would cost its ε once more, so that it has to be asked for.
     """
     if reader.get(("final",)) is None:
-        return task not in ASIDE and not private
+        return not (kind.aside or private)
     asked = reader.flag(("final",))
-    if asked and task in ASIDE:
+    if asked and kind.aside:
         raise reader.doc.error(
             ("final",),
-            f"the report of a study of {task} describes the first repeat's model, which is the one "
-            f"that is kept; leave this key out.",
+            f"the report of a study of {kind.name} describes the first repeat's model, which is "
+            f"the one that is kept; leave this key out.",
         )
     return asked
 
@@ -332,32 +318,26 @@ def _check_private(reader: Reader, dp: Dp, arms: tuple[Arm, ...], tune: Mapping[
             raise reader.doc.error(("privacy", "dp"), f"arm {arm.name!r}: {error}") from None
 
 
-def _outcome(reader: Reader, task: str, source: str) -> Outcome | None:
+def _outcome(reader: Reader, kind: Kind, source: str) -> Outcome | None:
     """Return the outcome that fits the task.
 
     None where the sample or the dictionary's column types know it, or there is none.
     """
     where: Where = ("data", "outcome")
     if reader.get(where) is None:
-        needed = task in ("survival", "classification", "regression")
-        marked = task == "survival" and reader.get(("data", "dictionary")) is not None
-        if needed and not marked and not source.startswith("sample:"):
+        marked = kind.timed and reader.get(("data", "dictionary")) is not None
+        if not (kind.aside or marked) and not source.startswith("sample:"):
             raise reader.doc.error(("data",), "the key 'outcome' is missing.")
         return None
-    if task == "survival":
-        reader.mapping(where, ("time", "event", "entry"), required=("time", "event"))
+    any_ = ("time", "event", "y", "type")
+    if kind.timed or (kind.aside and "time" in reader.mapping(where, any_)):
+        known = ("time", "event", *(("entry",) if kind.timed else ()))
+        reader.mapping(where, known, required=("time", "event"))
         entry = reader.text((*where, "entry"), "")
         return Survival(reader.text((*where, "time")), reader.text((*where, "event")), entry)
-    if task in ASIDE and "time" in reader.mapping(where, ("time", "event", "y", "type")):
-        reader.mapping(where, ("time", "event"), required=("time", "event"))
-        return Survival(reader.text((*where, "time")), reader.text((*where, "event")))
     reader.mapping(where, ("y", "type"), required=("y",))
-    y = reader.text((*where, "y"))
-    if task in ("classification", *ASIDE):
-        kind = reader.choice((*where, "type"), ("binary", "category"), "binary")
-        return Binary(y) if kind == "binary" else Category(y)
-    kind = reader.choice((*where, "type"), ("continuous", "count"), "continuous")
-    return Continuous(y) if kind == "continuous" else Count(y)
+    y, types = reader.text((*where, "y")), tuple(kind.types)
+    return kind.types[reader.choice((*where, "type"), types, types[0])](y)
 
 
 def _check_entries(reader: Reader, entry: str) -> None:
@@ -399,13 +379,13 @@ def _source(reader: Reader) -> tuple[str, str]:
 
 
 def _exclude(
-    reader: Reader, task: str, outcome: Outcome | None
+    reader: Reader, kind: Kind, outcome: Outcome | None
 ) -> tuple[tuple[str, ...], dict[str, list[str]]]:
     """Return which rows to leave out: reasons, in the order of `REASONS`, and sites by column."""
     where: Where = ("data", "exclude")
     if reader.get(where) is None:
         return (), {}
-    timed = task == "survival" or isinstance(outcome, Survival)
+    timed = kind.timed or isinstance(outcome, Survival)
     known = REASONS if timed else REASONS[:1]
     items = reader.listed(where, f"with some of {', '.join(known)}, or {{site column: [names]}}")
     reasons: list[str] = []
@@ -427,7 +407,7 @@ def _exclude(
 
 def _site_rule(
     reader: Reader,
-    task: str,
+    kind: Kind,
     outcome: Outcome | None,
     min_cell: int,
     column: str | None,
@@ -438,7 +418,7 @@ def _site_rule(
     where: Where = ("data", "sites")
     natural = column is not None or network or "{site}" in reader.text(("data", "source"), "")
     excluded: list[str] = []
-    for name, sites in _exclude(reader, task, outcome)[1].items():
+    for name, sites in _exclude(reader, kind, outcome)[1].items():
         if network or not natural or name != (column or "site"):
             able = f"the site column, {column!r}" if column else "'site', one file a site"
             if network or not natural:
@@ -449,10 +429,10 @@ def _site_rule(
         excluded += sites
     if "split" in (reader.get(where) or {}):
         return SiteRule()
-    events = isinstance(outcome, (Survival, Binary)) or (outcome is None and task in WITH_EVENTS)
+    events = outcome.has_events if outcome is not None else kind.events
     if reader.get((*where, "min_events")) is not None and not events:
         raise reader.doc.error((*where, "min_events"), "this outcome has no events; leave it out.")
-    least = 1 if task == "survival" and not network else 0
+    least = 1 if kind.timed and not network else 0
     small = reader.choice((*where, "small"), (DROP, JOIN), DROP)
     if network and small == JOIN:
         raise reader.doc.error(
@@ -467,30 +447,27 @@ def _site_rule(
 
 
 def _metrics(
-    reader: Reader, task: str, outcome: Outcome | None, arms: tuple[Arm, ...], *, private: bool
+    reader: Reader, kind: Kind, outcome: Outcome | None, arms: tuple[Arm, ...], *, private: bool
 ) -> tuple[str, ...]:
     """Return the metrics that are asked for; all of the outcome's by default."""
     where: Where = ("evaluate", "metrics")
     asked = reader.get(where)
-    counts = isinstance(outcome, Count)
-    known = tuple(m for m in METRICS[task] if counts or m not in OF_COUNTS)
-    if task == "clustering":
-        known = clustering.metrics_of(outcome, arms)
-    if task == "latent":
-        known = latent.metrics_of(outcome, arms, private=private)
+    gives = {what for arm in arms for what in registry.find(arm.method).gives}
+    pooled = any(arm.scope == "centralised" for arm in arms)
+    known = kind.metrics_of(outcome, gives, pooled=pooled, private=private)
     if asked is None:
         return known
     for i, metric in enumerate(cast("list[Any]", asked) if isinstance(asked, list) else ()):
-        if metric in OF_COUNTS and task == "regression" and not counts:
+        if metric in tuple(kind.metrics) and metric not in known and not kind.aside:
             raise reader.doc.error(
                 (*where, i), f"{metric!r} judges counts; say so: data.outcome.type: count."
             )
-        others = [t for t, names in METRICS.items() if metric in names]
-        if others and task not in others:
+        others = [k.name for k in KINDS.values() if metric in tuple(k.metrics)]
+        if others and kind.name not in others:
             raise reader.doc.error(
                 (*where, i),
-                f"{metric!r} is not possible in a study of {task}, it judges {others[0]}; known "
-                f"are {', '.join(known)}.",
+                f"{metric!r} is not possible in a study of {kind.name}, it judges {others[0]}; "
+                f"known are {', '.join(known)}.",
             )
     return reader.names(where, known)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, cast
@@ -23,16 +23,14 @@ from typing import Any, Self, cast
 import pandas as pd
 
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.data.outcome import Binary, Outcome
 from fedcohort.data.prepare import check_roles, strata_levels
 from fedcohort.data.read import sources
 from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.data.read.frames import without
 from fedcohort.protocol import DataError, InputError, StudyError, registry
 from fedcohort.study.file import plan, yamlfile
-from fedcohort.study.file.plan import ASIDE, Plan
-from fedcohort.study.judge import evaluate
-from fedcohort.study.judge.pooled.latent import OF_CLASSES
+from fedcohort.study.file.plan import Plan
 from fedcohort.study.run import private
 from fedcohort.study.run.engine import Problem
 
@@ -40,8 +38,6 @@ from fedcohort.study.run.engine import Problem
 FORMAT = 1
 #: A study has no longer text than this, in bytes.
 LONGEST = 4 * 2**20
-#: Tasks whose outcome, if there is one, only judges (`plan.ASIDE`).
-CLUSTERING, LATENT = "clustering", "latent"
 #: What a site does not need, or is told of otherwise.
 AT_HOME = ("source", "query", "sites", "dictionary")
 
@@ -97,12 +93,12 @@ class Terms:
         checked = plan.check(doc, path.parent, network=True)
         dictionary, known = _dictionary(doc, path.parent, checked)
         marked = known or dictionary.outcome()
-        if checked.task in ASIDE:
+        if checked.kind.aside:
             outcome = checked.outcome
             dictionary = _without_marked(dictionary, marked, outcome)
         else:
             outcome = checked.outcome or marked
-        if checked.task not in ASIDE and (outcome is None or outcome.kind != checked.task):
+        if not checked.kind.aside and (outcome is None or outcome.kind != checked.task):
             raise doc.error(
                 ("data",),
                 f"no outcome for {checked.task} is known; name the 'outcome' here, or mark it in "
@@ -173,16 +169,9 @@ class Terms:
 
     @cached_property
     def plan(self) -> Plan:
-        """The study, checked, with the arms and the metrics that a network can run.
-
-        Classes are told from latent coordinates by a discriminant of training rows, which would be
-        a second set of sums over these, by class, beside those of the fit: nobody asks for them.
-        """
+        """The study, checked, with the arms and the metrics that a network can run."""
         arms = tuple(a for a in self.asked.arms if a.scope != "centralised")
-        metrics = self.asked.metrics
-        if self.asked.task == LATENT:
-            metrics = tuple(m for m in metrics if m not in OF_CLASSES)
-        return replace(self.asked, arms=arms, metrics=metrics)
+        return replace(self.asked, arms=arms, metrics=self.asked.kind.there(self.asked.metrics))
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
@@ -205,7 +194,7 @@ class Terms:
     @property
     def learnt(self) -> Outcome | None:
         """The outcome that fits see: of clusters and of latent coordinates none."""
-        return None if self.plan.task in ASIDE else self.plan.outcome
+        return None if self.plan.kind.aside else self.plan.outcome
 
     @cached_property
     def seen(self) -> Dictionary:
@@ -226,7 +215,7 @@ class Terms:
     def problem(self) -> Problem:
         """What a fit knows of the study; without tables."""
         plan = self.plan
-        task = plan.task if plan.task in ASIDE else ""
+        task = plan.task if plan.kind.aside else ""
         return Problem(
             {}, self.seen, self.learnt, plan.min_cell, plan.quorum, dp=plan.privacy.dp, task=task
         )
@@ -257,21 +246,16 @@ class Terms:
         ------
         StudyError, DataError, SettingError : they do not, or something is not possible.
         """
-        task = self.asked.task
-        if self.asked.outcome is None and task not in ASIDE:
+        kind = self.asked.kind
+        if self.asked.outcome is None and not kind.aside:
             raise StudyError("the study that was sent names no outcome.")
-        if not self.plan.metrics:
-            raise StudyError(
-                "evaluate.metrics: none of these can be computed where rows stay at their sites; "
-                "ask for reconstruction_mae."
-            )
-        evaluate.check(self.outcome, task)
+        kind.check(self.outcome)
         _ = self.horizon
         _check_outcome(self.dictionary, self.outcome)
         self.plan.units.check(self.dictionary.variables)
         marked = self.dictionary.outcome()
         named = _without_marked(self.dictionary, marked, self.outcome)
-        if task in ASIDE and len(named.variables) < len(self.dictionary.variables):
+        if kind.aside and len(named.variables) < len(self.dictionary.variables):
             raise DataError("the dictionary marks an outcome that the study does not name.")
         if not self.dictionary.features(self.outcome):
             raise DataError("the dictionary has no column to predict from beside the outcome.")
@@ -343,9 +327,7 @@ def _travelling(content: Mapping[str, Any], outcome: Outcome | None) -> dict[str
 
 def _spoken(outcome: Outcome) -> dict[str, str]:
     """Return an outcome as a study file has it."""
-    if isinstance(outcome, Survival):
-        return {k: v for k, v in asdict(outcome).items() if v}
-    return {"y": outcome.y, "type": type(outcome).__name__.lower()}
+    return outcome.to_dict()
 
 
 def _check_outcome(dictionary: Dictionary, outcome: Outcome | None) -> None:
@@ -355,8 +337,8 @@ def _check_outcome(dictionary: Dictionary, outcome: Outcome | None) -> None:
     ------
     DataError : the dictionary does not list them.
     """
-    if isinstance(outcome, (Binary, Category)):
-        v = dictionary[outcome.y]
+    if outcome is not None and outcome.has_classes:
+        v = dictionary[outcome.label]
         levels = ("0", "1") if v.type == "binary" and not v.levels else v.levels
         if isinstance(outcome, Binary) and len(levels) != 2:
             raise DataError(

@@ -27,7 +27,6 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.describe.shown_number import ShownNumber
 from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
-from fedcohort.data.prepare.targets import survival_of
 from fedcohort.metrics import permutation
 from fedcohort.metrics.intervals import percentile_interval
 from fedcohort.metrics.resampled import multiplicities
@@ -132,7 +131,7 @@ def details(
         blind = Blind.of(run, laid, outcome)
         if isinstance(outcome, Survival):
             found["over_time"] = list(_over_time(run, laid, blind, outcome, plan, seed, horizon))
-            clock = Clock.of(_unit(laid, outcome), float(blind.time.max()))
+            clock = Clock.of(outcome.time_unit(laid.problem.dictionary), float(blind.time.max()))
             found["risk_groups"] = _risk_groups(
                 blind, plan.min_cell, clock, _risk_by(run, blind, horizon)
             )
@@ -164,7 +163,7 @@ def _over_time(
     """Yield AUC and Brier score at common times; all arms of a repeat share times and draws."""
     train = (blind.time, blind.event)
     if laid.problem.dp is None:
-        train = survival_of(laid.problem.pooled().frames["pooled"], outcome)
+        train = outcome.arrays(laid.problem.pooled().frames["pooled"])
     span = evaluation_times(*train, blind.time, blind.event)
     low, high = over_time.published_span(blind.time, blind.event, plan.min_cell)
     if not len(span) or math.isnan(low):
@@ -187,11 +186,6 @@ def _over_time(
             low, high = percentile_interval(column[1:])
             head = {"metric": metric, "time": float(t)}
             yield plain({**head, "value": column[0], "low": low, "high": high})
-
-
-def _unit(laid: Laid, outcome: Survival) -> str:
-    known = laid.problem.dictionary.variables.get(outcome.time)
-    return "" if known is None else known.unit
 
 
 def _risk_by(run: Run, blind: Blind, horizon: float | None) -> Array:

@@ -17,43 +17,19 @@ from __future__ import annotations
 
 import pandas as pd
 
-from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
-from fedcohort.protocol import SettingError
+from fedcohort.data.outcome import Binary, Continuous, Count, Survival
 from fedcohort.study.judge.pooled.base import Judge
 from fedcohort.study.judge.pooled.classification import Labels
 from fedcohort.study.judge.pooled.clusters import Clusters
 from fedcohort.study.judge.pooled.latent import Latent
 from fedcohort.study.judge.pooled.regression import Values
 from fedcohort.study.judge.pooled.survival import Yardstick
+from fedcohort.study.kinds import KINDS
 from fedcohort.study.run.engine import Problem
 
 __all__ = [
-    "Clusters", "Judge", "Labels", "Latent", "Values", "Yardstick", "check", "judge_of", "taught",
+    "Clusters", "Judge", "Labels", "Latent", "Values", "Yardstick", "judge_of", "taught",
 ]  # fmt: skip
-
-
-def check(outcome: Outcome | None, task: str = "") -> None:
-    """Refuse an outcome that nothing can judge.
-
-    Raises
-    ------
-    SettingError : it is a category of several classes, or there is none; of clusters and latent
-        coordinates, a number.
-    """
-    if task in ("clustering", "latent"):
-        if isinstance(outcome, (Continuous, Count)):
-            raise SettingError(
-                "clusters are judged by survival or by classes, not by a number."
-                if task == "clustering"
-                else "latent coordinates are judged by classes, not by a number."
-            )
-        return
-    if not isinstance(outcome, (Survival, Binary, Continuous, Count)):
-        kind = "no outcome" if outcome is None else f"a {type(outcome).__name__.lower()} outcome"
-        raise SettingError(
-            f"this version cannot evaluate a study with {kind}; give a survival, binary, "
-            "continuous or count one."
-        )
 
 
 def judge_of(
@@ -78,7 +54,7 @@ def judge_of(
     if problem.kind == "latent":
         return Latent.of(problem, test)
     outcome = problem.outcome
-    check(outcome)
+    KINDS[problem.kind].check(outcome)
     if isinstance(outcome, (Survival, Continuous, Count)):
         train = problem.pooled().frames["pooled"] if problem.dp is None else test
         if isinstance(outcome, Survival):

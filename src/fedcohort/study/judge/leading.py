@@ -18,7 +18,6 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Continuous, Outcome, Survival
-from fedcohort.data.prepare.targets import levels_of, survival_of, target_of
 from fedcohort.metrics import classification, regression
 from fedcohort.metrics.heterogeneity import (
     Pooled,
@@ -47,9 +46,7 @@ class Outcomes(NamedTuple):
         nothing = np.zeros(len(frame))
         if outcome is None:
             return cls(nothing, nothing)
-        if isinstance(outcome, Survival):
-            return cls(*survival_of(frame, outcome))
-        return cls(nothing, target_of(frame, outcome, levels_of(outcome, dictionary)))
+        return cls(*outcome.arrays(frame, outcome.levels(dictionary)))
 
     def at(self, rows: Array | slice) -> Outcomes:
         """Return some of the rows, by their numbers or a mask."""

@@ -22,7 +22,7 @@ import yaml
 from fedcohort.arrays import Array
 from fedcohort.data import prepare
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
+from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.read.csvcells import harmless
 from fedcohort.protocol import Method, registry
 from fedcohort.study.file.arms import Arm
@@ -223,14 +223,12 @@ def outcome_told(outcome: Outcome | None, dictionary: Dictionary) -> dict[str, A
     if outcome is None:
         return {"kind": "none", "columns": []}
     told: dict[str, Any] = {"kind": outcome.kind, "columns": list(outcome.columns)}
-    if isinstance(outcome, (Continuous, Count)):
-        unit = dictionary[outcome.y].unit if outcome.y in dictionary else ""
-        told |= {"type": type(outcome).__name__.lower(), "unit": unit}
+    if outcome.is_number:
+        unit = dictionary[outcome.label].unit if outcome.label in dictionary else ""
+        told |= {"type": outcome.type, "unit": unit}
     if isinstance(outcome, Survival) and outcome.entry:
         told |= {"entry": outcome.entry}
-    if isinstance(outcome, Survival) and outcome.time in dictionary:
-        told |= {"time_unit": unit} if (unit := dictionary[outcome.time].unit) else {}
-    return told
+    return told | ({"time_unit": unit} if (unit := outcome.time_unit(dictionary)) else {})
 
 
 def _data(plan: Plan, table: Table, counts: Counts) -> dict[str, Any]:
@@ -255,7 +253,7 @@ def _test_mark(plan: Plan, table: Table, counts: Counts, patients: Mapping[str, 
     outcome = outcome_told(table.outcome, table.dictionary)
     if not counts.natural:
         return mark_of(plan, len(table.frame), counts.events, outcome, ())
-    shown = isinstance(table.outcome, (Survival, Binary)) and not counts.test.closed
+    shown = table.outcome is not None and table.outcome.has_events and not counts.test.closed
     events = counts.events if isinstance(table.outcome, Survival) else None
     return mark_of(plan, len(table.frame), events, outcome, patients["variables"], shown=shown)
 

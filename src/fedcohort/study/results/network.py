@@ -20,14 +20,11 @@ from fedcohort.data.check.between import Middle, differing
 from fedcohort.data.check.conversions import conversions_for
 from fedcohort.data.check.units import FEWEST
 from fedcohort.data.describe.summary import Summary
-from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.data.outcome import Survival
 from fedcohort.protocol import DataError, SiteUnavailable, registry
 from fedcohort.study.at_site import asking, counting, judging
 from fedcohort.study.at_site.sessions import Session
-from fedcohort.study.file.plan import ASIDE, Plan
-from fedcohort.study.file.terms import CLUSTERING, LATENT, Terms
-from fedcohort.study.judge.pooled.latent import OF_CLASSES
-from fedcohort.study.judge.summed import evaluation
+from fedcohort.study.file.terms import Terms
 from fedcohort.study.results.files import About, mark_of, outcome_told, scenario_told, write_all
 from fedcohort.study.results.step_words import step_words
 from fedcohort.study.run import network_extras as extras
@@ -36,40 +33,12 @@ from fedcohort.study.run.pieces import tagged, write_text
 from fedcohort.study.sites.counts import Shown
 from fedcohort.study.sites.sites import Sites, noise_of
 
-#: How the lower bound is judged, for the report.
-ALONE = (
-    "Its blind rows are compared within each hospital, since every hospital has a model of its own."
-)
-
-#: The same of clusters, and what is said of those of all hospitals.
-ALONE_GROUPED = (
-    "Each hospital has clusters of its own, and judges them on its own blind rows; what stands "
-    "here is the mean over hospitals."
-)
-GROUPED = (
-    "What sets its clusters apart, and where they lie, is of blind rows, by sums over hospitals. "
-    "These, and metrics of distances, are left out where clusters have few blind rows, or differ "
-    "by few patients from those of a model that was judged before."
-)
-#: Of latent coordinates.
-ALONE_CODED = (
-    "Each hospital has latent coordinates of its own, and judges them on its own blind rows, in "
-    "standard deviations of these; what stands here is the mean over hospitals."
-)
-CODED = (
-    "Its errors are of blind rows, by sums over hospitals; columns that few of these have are left "
-    "out. Classes are not told from its coordinates: a discriminant takes training rows."
-)
 #: What to do where sites seem to have different units.
 CONVERT = (
     "Nothing was fitted. Let the site convert it, give the study another name and submit it. Or, "
     "if the numbers are right, say so in the study file (units: [{}]) and submit it: sites approve "
     "it again."
 )
-#: By task, what is said of the lower bound and of the other arms.
-NOTES: Mapping[str, tuple[str, str]] = {
-    CLUSTERING: (ALONE_GROUPED, GROUPED), LATENT: (ALONE_CODED, CODED),
-}  # fmt: skip
 
 
 def meet(fits: NetworkFits, sites: Sites) -> dict[str, Any]:
@@ -224,7 +193,7 @@ def write(
             **more,
         },
         intervals="repeats",
-        exactness=evaluation.exactness(terms.outcome, plan.metrics, plan.task),
+        exactness=plan.kind.exactness_of(plan.metrics),
     )
     found = write_all(fits, about, out, seconds, command)
     content = dict(plan.content)
@@ -240,34 +209,29 @@ def _declared(fits: NetworkFits) -> dict[str, dict[str, Any]]:
     plan = fits.plan
     outcome, alone = fits.terms.outcome, judging.STEPS
     judging_steps = judging.STEPS
-    if plan.task in ASIDE:
+    if plan.kind.aside:
         judging_steps = asking.of_judge(outcome, plan.task)
         alone = asking.of_alone(outcome, plan.task)
-    alone_told, told = NOTES.get(plan.task, (ALONE, ""))
     for arm in plan.arms:
         method = registry.find(arm.method)
         if arm.scope == "sites":
             steps = step_words((*prepare.STEPS, *method.steps, *judging_steps))
             found[arm.name] = {"steps": steps}
-            if told:
-                found[arm.name]["note"] = told
+            if plan.kind.note:
+                found[arm.name]["note"] = plan.kind.note
             continue
         found[arm.name] = {
             "steps": step_words(alone),
             "reveals": "To train, nothing leaves a site: each hospital fits its own rows, and "
             "keeps its model. What is told of it is how good it is on the hospital's own held-back "
             "rows, in sums over hospitals.",
-            "note": alone_told,
+            "note": plan.kind.alone,
         }
     return found
 
 
 #: By part: what the report calls it, and why it is absent.
 PARTS: dict[str, tuple[str, str]] = {
-    "importance": (
-        "Importance",
-        "A column is shuffled over the patients of all hospitals, whose rows would have to meet.",
-    ),
     "calibration": (
         "Calibration by group",
         "Groups of predicted values begin and end at those of single patients. The slope and the "
@@ -277,6 +241,10 @@ PARTS: dict[str, tuple[str, str]] = {
         "Residuals",
         "Quartiles of what was seen less predicted are values of single patients. Their mean size "
         "is told (rmse, mae).",
+    ),
+    "importance": (
+        "Importance",
+        "A column is shuffled over the patients of all hospitals, whose rows would have to meet.",
     ),
     "silhouette": (
         "Silhouette",
@@ -319,26 +287,12 @@ PARTS: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 
-def parts_of(plan: Plan, outcome: Outcome | None) -> list[str]:
-    """Return the parts that a study in one process would have and a network does not give."""
-    if plan.task == CLUSTERING:
-        pooled = any(arm.scope == "centralised" for arm in plan.arms)
-        curves = isinstance(outcome, Survival)
-        found = ["silhouette", *["agreement"] * pooled, *["at_risk"] * curves]
-    elif plan.task == LATENT:
-        classes = any(m in OF_CLASSES for m in plan.metrics)
-        found = ["latent_filled", "latent_map", *["latent_accuracy"] * classes]
-    elif isinstance(outcome, (Survival, Binary, Category)):
-        found = ["importance"]
-    else:
-        found = ["calibration", "residuals", "importance"]
-    return [*found, "draws", "seconds"]
-
-
 def left_out(terms: Terms) -> list[dict[str, Any]]:
     """Return what a network's results lack: arms of the study file, then parts of the results."""
     arms = [vars(arm) for arm in terms.left_out]
-    parts = parts_of(terms.asked, terms.outcome)
+    lacking = terms.asked.kind.lacking(terms.outcome, terms.asked.metrics)
     return arms + [
-        {"part": part, "title": PARTS[part][0], "reason": PARTS[part][1]} for part in parts
+        {"part": part, "title": title, "reason": reason}
+        for part, (title, reason) in PARTS.items()
+        if part in {*lacking, "draws", "seconds"}
     ]

@@ -30,7 +30,7 @@ def parameters(run: Run, dictionary: Dictionary, kept: bool) -> list[dict[str, A
     """
     outcome, unit, times = run.design.outcome, "", np.zeros(0)
     if kept and isinstance(outcome, Survival) and "times" in (arrays := run.model.arrays()):
-        unit = dictionary[outcome.time].unit if outcome.time in dictionary else ""
+        unit = outcome.time_unit(dictionary)
         times = np.array(round_times(arrays["times"], unit))
     rows = [plain(row) for row in run.model.parameters(times)]
     rows = [row | ({"unit": unit} if unit and "time" in row else {}) for row in rows]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from fedcohort.data.outcome import Survival
 from fedcohort.protocol import NotSupported, SettingError, registry
 from fedcohort.report import forest, penalty_path, plots
 from fedcohort.report.penalty_path import PenaltyPath
@@ -153,6 +152,6 @@ def _names(fits: Sequence[Fit], names: Sequence[str]) -> list[str]:
 
 def _time(fit: Fit) -> str:
     """Return the title of the axis of time, with its unit where the dictionary tells it."""
-    outcome, known = fit.parts.design.outcome, fit.parts.dictionary.variables
-    column = known.get(outcome.time) if isinstance(outcome, Survival) else None
-    return f"time ({column.unit})" if column and column.unit else "time since start"
+    outcome = fit.parts.design.outcome
+    unit = "" if outcome is None else outcome.time_unit(fit.parts.dictionary)
+    return f"time ({unit})" if unit else "time since start"

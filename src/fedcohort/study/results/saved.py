@@ -83,8 +83,7 @@ class Saved:
         known = {k: v for k, v in dictionary.variables.items() if raw or k in used}
         times: dict[str, Any] = {}
         if isinstance(outcome, Survival) and "times" in (arrays := model.arrays()):
-            unit = known[outcome.time].unit if outcome.time in known else ""
-            times = {"times": round_times(arrays["times"], unit)}
+            times = {"times": round_times(arrays["times"], outcome.time_unit(dictionary))}
         return cls(method, model, design, replace(dictionary, variables=known), {**times, **notes})
 
 

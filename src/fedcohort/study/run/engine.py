@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import pandas as pd
 
 from fedcohort.data import prepare
 from fedcohort.data.describe.agreed import Agreed
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Continuous, Count, Outcome, Survival
+from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.prepare.design import Design
 from fedcohort.privacy.guard import SiteGuard
 from fedcohort.protocol import (
@@ -104,13 +103,9 @@ class Problem:
     @property
     def can_teach(self) -> bool:
         """Whether there is a row to learn from: an event of survival, or two values of another."""
-        if self.outcome is not None and not isinstance(self.outcome, Survival):
-            y = pd.concat([f[self.outcome.columns[0]] for f in self.frames.values()])
-            return y.nunique() > 1
-        if not isinstance(self.outcome, Survival):
+        if self.outcome is None:
             return any(len(f) for f in self.frames.values())
-        events = (np.asarray(f[self.outcome.event], float) for f in self.frames.values())
-        return any((e > 0).any() for e in events)
+        return self.outcome.can_teach(self.frames.values())
 
     def on(self, frames: Frames) -> Problem:
         """Return the same problem on other tables.
@@ -293,7 +288,7 @@ def fit_alone(
         site has a model.
     """
     rows, unseen = sum(map(len, problem.frames.values())), problem.outcome is None
-    values = isinstance(problem.outcome, (Continuous, Count))
+    values = problem.outcome is not None and problem.outcome.is_number
     if rows < problem.min_cell * (2 if unseen else values):
         return None
     try:
@@ -397,7 +392,7 @@ def fit_over(
         min_cell=problem.min_cell,
         offset=bool(design.offset),
         strata=design.strata_levels,
-        outcome=type(problem.outcome).__name__.lower() if problem.outcome else "",
+        outcome=problem.outcome.type if problem.outcome else "",
         origin=design.origin,
         dictionary=problem.dictionary if method.raw else None,
         outcome_of=problem.outcome if method.raw else None,

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fedcohort.data.describe.agreed import Agreed
-from fedcohort.data.outcome import Binary, Category, Survival
 from fedcohort.protocol import FedcohortError, registry
 from fedcohort.report.words import AWAY
 from fedcohort.study.at_site.sessions import Session
@@ -67,7 +66,7 @@ def ask(fits: NetworkFits, sites: Sites, kind: str) -> None:
 def _shown(fits: NetworkFits) -> Shown:
     """Return what Table 1 shows of rows and events by site."""
     rows, events = (fits.note(COHORT) or {})["halves"][0]
-    counted = isinstance(fits.terms.outcome, (Survival, Binary, Category))
+    counted = fits.terms.outcome is not None and not fits.terms.outcome.is_number
     return Shown(rows, events, frozenset(s for s, n in events.items() if counted and n is None))
 
 

@@ -31,7 +31,7 @@ from fedcohort.study.at_site.coding import names_of
 from fedcohort.study.at_site.judging import Own, Said
 from fedcohort.study.at_site.sessions import Session
 from fedcohort.study.at_site.table import Unfit
-from fedcohort.study.file.terms import CLUSTERING, LATENT, Terms
+from fedcohort.study.file.terms import Terms
 from fedcohort.study.judge.leading import LEADING
 from fedcohort.study.judge.pooled.clusters import Clusters
 from fedcohort.study.judge.pooled.latent import Latent
@@ -40,6 +40,7 @@ from fedcohort.study.judge.summed import clusters_shown as cluster_shown
 from fedcohort.study.judge.summed import evaluation
 from fedcohort.study.judge.summed import latent as latent_judging
 from fedcohort.study.judge.summed.evaluation import Found
+from fedcohort.study.kinds import CLUSTERING, LATENT
 from fedcohort.study.results.missing import stretches
 from fedcohort.study.run import tune
 from fedcohort.study.run.engine import Run, Trail, fit_over
@@ -233,9 +234,9 @@ class NetworkFits(Fits):
         session = Session("judge", cell.repeat, cell.arm)
         with self._during(piece, session, {0: "evaluate"}) as open_:
             said = Said.by(run, piece.arm.method)
-            if plan.task == CLUSTERING:
+            if plan.task == CLUSTERING.name:
                 found, more = self._grouped(open_.fed, cell, run, said)
-            elif plan.task == LATENT:
+            elif plan.task == LATENT.name:
                 found, more = self._coded(open_.fed, cell, run, said)
             else:
                 found = evaluation.judge(open_.fed, plan, terms.outcome, said, terms.horizon)
@@ -281,9 +282,9 @@ class NetworkFits(Fits):
         """Let each site fit and judge a model of its own."""
         session = Session("alone", piece.cell.repeat, piece.cell.arm)
         with self._during(piece, session, {0: "evaluate"}) as open_:
-            if self.plan.task == CLUSTERING:
+            if self.plan.task == CLUSTERING.name:
                 judged = cluster_judging.judge_alone(open_.fed, self.plan)
-            elif self.plan.task == LATENT:
+            elif self.plan.task == LATENT.name:
                 judged = latent_judging.judge_alone(open_.fed, self.plan)
             else:
                 judged = evaluation.judge(open_.fed, self.plan, self.terms.outcome, Own())
@@ -312,7 +313,7 @@ class NetworkFits(Fits):
     def _leading(self) -> str:
         if (leading := LEADING.get(self.plan.task)) is not None:
             return leading.metric
-        return Clusters.leading if self.plan.task == CLUSTERING else Latent.leading
+        return Clusters.leading if self.plan.task == CLUSTERING.name else Latent.leading
 
     def _own_metrics(self, judged: Found) -> dict[str, dict[str, float | None]]:
         """Return the leading metric on each site's own rows; None where the site keeps it."""

@@ -36,10 +36,9 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.dictionary import sorted_levels
-from fedcohort.data.outcome import Binary, Survival
-from fedcohort.data.prepare.encode import column_of
-from fedcohort.data.prepare.targets import classes_of, levels_of
+from fedcohort.data.encode import column_of
+from fedcohort.data.outcome import classes_of, levels_of
+from fedcohort.data.words import sorted_levels
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.study.file.plan import Plan, Scenario
 from fedcohort.study.sites.layout import Table, lay_out, test_rows
@@ -86,7 +85,7 @@ Cells = dict[str, Array]
 
 def count(plan: Plan, table: Table) -> Counts:
     """Count a study's rows and events by site, and decide what may be shown of them."""
-    m, named = plan.min_cell, isinstance(table.outcome, (Survival, Binary))
+    m, named = plan.min_cell, table.outcome is not None and table.outcome.has_events
     classes = _classes(table, table.frame)
     whole = np.bincount(classes, minlength=2)
     total = int(whole[1]) if named and not hidden(whole, m).any() else None

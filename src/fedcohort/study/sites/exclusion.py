@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
+from fedcohort.data.encode import column_of
 from fedcohort.data.outcome import Outcome, Survival
-from fedcohort.data.prepare.encode import column_of
 from fedcohort.protocol import DataError
 from fedcohort.study.sites.site_rule import NAMED, Fate, moved
 

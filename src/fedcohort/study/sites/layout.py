@@ -17,7 +17,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.check import checks, with_outcome
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
+from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.data.prepare import check_roles, strata_levels
 from fedcohort.data.read import sources
 from fedcohort.data.read.frames import site_names, without
@@ -27,7 +27,7 @@ from fedcohort.metrics import resampled
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import DataError, InputError, SettingError, registry
 from fedcohort.study.file import horizon
-from fedcohort.study.file.plan import ASIDE, Plan, Scenario
+from fedcohort.study.file.plan import Plan, Scenario
 from fedcohort.study.file.privacy import check_visible, checked_secure
 from fedcohort.study.file.reader import LONGEST_NAME
 from fedcohort.study.run import private
@@ -107,7 +107,7 @@ def load(plan: Plan, data: Any = None) -> Table:
         )
     source, dictionary, outcome = found.source, found.dictionary, found.outcome
     known = with_outcome(dictionary, outcome)
-    aside = plan.task in ASIDE
+    aside = plan.kind.aside
     plan.units.check(known.variables)
     units = checks.check_sheets(
         found.sheets, outcome, known, natural=found.natural, eventless=aside, accepted=plan.units
@@ -240,7 +240,7 @@ def _enough(plan: Plan, frame: pd.DataFrame, outcome: Outcome | None, n_sites: i
             f"for the test; use fewer sites."
         )
     if isinstance(outcome, Survival):
-        events = int((np.asarray(frame[outcome.event], float) > 0).sum())
+        events = outcome.fewest(frame)
         if min(plan.test_fraction, 1 - plan.test_fraction) * events < 1:
             raise DataError(
                 f"{plan.source}: {events} events are too few to have one among the training rows "
@@ -259,11 +259,11 @@ def _enough(plan: Plan, frame: pd.DataFrame, outcome: Outcome | None, n_sites: i
                 f"have one among the training rows and one among the test rows, when {aside} are "
                 f"set aside."
             )
-    if isinstance(outcome, (Continuous, Count)):
-        if frame[outcome.y].nunique() < 2:
+    if outcome is not None and outcome.is_number:
+        if not outcome.can_teach([frame]):
             raise DataError(
-                f"{plan.source}: column {outcome.y!r} has one value in all {n} rows, so there is "
-                f"nothing to predict. Name another 'outcome'."
+                f"{plan.source}: column {outcome.label!r} has one value in all {n} rows, so there "
+                f"is nothing to predict. Name another 'outcome'."
             )
         if n * plan.test_fraction < (least := fewest(plan.min_cell)):
             raise DataError(
@@ -297,7 +297,7 @@ def test_rows(plan: Plan, table: Table, repeat: int) -> Array:
     """Return which rows of the table (n,) are the blind ones of one repeat; none of `FINAL`."""
     if repeat == FINAL:
         return np.zeros(len(table.frame), bool)
-    by = None if plan.task in ASIDE else table.outcome  # no part of a fit depends on it
+    by = None if plan.kind.aside else table.outcome  # no part of a fit depends on it
     if table.site is None:
         rng = np.random.default_rng((plan.seed, repeat, 0x7465))
         return stratified(strata(table.frame, by), plan.test_fraction, rng)
@@ -383,7 +383,7 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
         scenario=scenario.name,
         availability=plan.availability,
     )
-    problem = problem.aside_of(plan.task) if plan.task in ASIDE else problem
+    problem = problem.aside_of(plan.task) if plan.kind.aside else problem
     natural = scenario.rule == "natural" and table.site is not None
     return Laid(
         problem,

@@ -22,7 +22,7 @@ from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.data.read.drafting import draft
 from fedcohort.data.read.frames import without
 from fedcohort.protocol import DataError
-from fedcohort.study.file.plan import ASIDE, Plan
+from fedcohort.study.file.plan import Plan
 from fedcohort.study.sites.exclusion import stays
 from fedcohort.study.sites.site_rule import Fate, events_of, fates, moved
 
@@ -105,14 +105,14 @@ def _outcome(plan: Plan, source: sources.Source, known: Dictionary | None) -> Ou
     DataError : it does not fit the task, or nobody names one where the task needs one.
     """
     outcome = plan.outcome or _marked(source, known)
-    if plan.task in ASIDE:
+    if plan.kind.aside:
         return plan.outcome
-    if outcome is None and plan.task in ("survival", "classification", "regression"):
+    if outcome is None:
         raise DataError(
             f"{plan.dictionary or plan.source}: no column is of type 'time' and none of type "
             f"'event'. Mark them so in the dictionary, or name the 'outcome' in the study file."
         )
-    if outcome is not None and outcome.kind != plan.task:
+    if outcome.kind != plan.task:
         raise DataError(
             f"{plan.source} has an outcome for {outcome.kind}, and the study's task is "
             f"{plan.task}; name another task, or the 'outcome'."

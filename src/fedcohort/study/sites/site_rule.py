@@ -20,8 +20,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.outcome import Binary, Outcome, Survival
-from fedcohort.data.prepare.encode import column_of
+from fedcohort.data.outcome import Outcome
 from fedcohort.protocol import DataError
 from fedcohort.report import words
 
@@ -75,15 +74,7 @@ def events_of(frame: pd.DataFrame, outcome: Outcome | None) -> Array | None:
 
     NaN stands where the outcome is neither; None where it has no events.
     """
-    if isinstance(outcome, Survival):
-        event = pd.to_numeric(column_of(frame, outcome.event), errors="coerce").to_numpy(float)
-        return np.where(np.isin(event, (0.0, 1.0)), event, np.nan)
-    if isinstance(outcome, Binary):
-        column = column_of(frame, outcome.y)
-        classes = sorted(column.dropna().astype(str).unique())
-        known = (column.astype(str) == classes[-1]) * 1.0 if classes else column * np.nan
-        return np.where(column.isna(), np.nan, known)
-    return None
+    return None if outcome is None else outcome.events(frame)
 
 
 def _reasons(found: Mapping[str, Fate]) -> str:
@@ -144,7 +135,8 @@ def _counts(rows: Array, event: Array | None, outcome: Outcome | None) -> tuple[
     if event is None or np.isnan(event[rows]).any():
         return n, None
     events = int(event[rows].sum())
-    return n, min(events, n - events) if isinstance(outcome, Binary) else events
+    of_classes = outcome is not None and outcome.has_classes
+    return n, min(events, n - events) if of_classes else events
 
 
 def moved(site: Array, found: Mapping[str, Fate]) -> tuple[Array, Array]:

@@ -13,10 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.outcome import Continuous, Count, Outcome, Survival
-
-#: Where a value or a count is cut into strata.
-FIFTHS = (0.2, 0.4, 0.6, 0.8)
+from fedcohort.data.outcome import Outcome
 
 
 def stratified(strata: Array, fraction: float, rng: np.random.Generator) -> Array:
@@ -37,15 +34,7 @@ def stratified(strata: Array, fraction: float, rng: np.random.Generator) -> Arra
 
 def strata(frame: pd.DataFrame, outcome: Outcome | None) -> Array:
     """Return a stratum number for each row (n,): by event, class or fifth."""
-    if isinstance(outcome, Survival):
-        label = np.asarray(frame[outcome.event], float)
-    elif outcome is not None and outcome.kind == "classification":
-        label = pd.factorize(frame[outcome.y], sort=True)[0]
-    elif isinstance(outcome, (Continuous, Count)):
-        y = np.asarray(frame[outcome.y], float)
-        label = np.searchsorted(np.quantile(y, FIFTHS), y)
-    else:
-        label = np.zeros(len(frame))
+    label = np.zeros(len(frame)) if outcome is None else outcome.strata(frame)
     return np.unique(label, return_inverse=True)[1].ravel()
 
 

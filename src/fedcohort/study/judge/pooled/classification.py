@@ -12,8 +12,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary
-from fedcohort.data.prepare.targets import levels_of, target_of
+from fedcohort.data.outcome import Binary, levels_of
 from fedcohort.metrics import classification, decision
 from fedcohort.protocol import Row
 from fedcohort.study.judge.leading import AUC
@@ -48,7 +47,7 @@ class Labels:
         cls, test: pd.DataFrame, outcome: Binary, dictionary: Dictionary, min_cell: int
     ) -> Labels:
         """Return the judge of test rows, whose levels the dictionary knows."""
-        return cls(test, target_of(test, outcome, levels_of(outcome, dictionary)), min_cell)
+        return cls(test, outcome.values(test, levels_of(outcome, dictionary)), min_cell)
 
     @property
     def can_rank(self) -> bool:

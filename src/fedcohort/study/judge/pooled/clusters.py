@@ -25,8 +25,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Outcome, Survival
-from fedcohort.data.prepare.targets import classes_of, levels_of, survival_of
+from fedcohort.data.outcome import Outcome, Survival, classes_of, levels_of
 from fedcohort.metrics import clusters, resampled
 from fedcohort.metrics.survival import concordance
 from fedcohort.metrics.survival.kaplan_meier import group_leavers
@@ -135,7 +134,7 @@ class Clusters:
         """Time and event of the test rows, (n,) each; None without."""
         if not isinstance(self.outcome, Survival):
             return None
-        return survival_of(self.test, self.outcome)
+        return self.outcome.arrays(self.test)
 
     def predicted(self, run: Run, wanted: tuple[str, ...]) -> Grouped:
         """Return what a fit says of the test rows, and of the training rows' clusters."""
@@ -146,7 +145,7 @@ class Clusters:
         least = int(sizes[sizes > 0].min(initial=len(own)))
         rank = None
         if isinstance(self.outcome, Survival):
-            hazard = clusters.hazards(own, *survival_of(self.train, self.outcome), k)
+            hazard = clusters.hazards(own, *self.outcome.arrays(self.train), k)
             rank = np.unique(hazard, return_inverse=True)[1][labels].astype(float)
         again = error = None
         if {"cycle_accuracy", "reconstruction"} & set(wanted):

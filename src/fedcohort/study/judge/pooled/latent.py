@@ -29,10 +29,9 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Category
+from fedcohort.data.encode import Encoding
+from fedcohort.data.outcome import Binary, Category, levels_of
 from fedcohort.data.prepare.columns import NumberColumn
-from fedcohort.data.prepare.encode import Encoding
-from fedcohort.data.prepare.targets import levels_of, target_of
 from fedcohort.metrics import classification
 from fedcohort.metrics.latent import commonest, discriminant, distance, over_entries, units
 from fedcohort.privacy.disclosure.counts import fewest, hidden
@@ -320,7 +319,7 @@ class Latent:
     def _class_of(self, frame: pd.DataFrame) -> Array:
         """Return the class (n,) of each row, a whole number from 0."""
         assert self.outcome is not None
-        return target_of(frame, self.outcome, self.levels).astype(np.int64)
+        return self.outcome.values(frame, self.levels).astype(np.int64)
 
     def _classes(self, run: Run, x: Array) -> tuple[Array | None, Array | None]:
         """Return whether each row is told right (n,), and what orders rows by two classes."""

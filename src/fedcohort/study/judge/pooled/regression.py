@@ -19,7 +19,6 @@ from scipy.special import ndtri
 from fedcohort.arrays import Array
 from fedcohort.data.describe.shown_number import ShownNumber
 from fedcohort.data.outcome import Continuous, Count
-from fedcohort.data.prepare.targets import target_of
 from fedcohort.metrics import regression
 from fedcohort.privacy.disclosure.rounding import rounded, step, unit
 from fedcohort.protocol import Row
@@ -57,8 +56,8 @@ class Values:
         cls, train: pd.DataFrame, test: pd.DataFrame, outcome: Continuous | Count, min_cell: int
     ) -> Values:
         """Return the judge of test rows."""
-        usual = float(target_of(train, outcome, ()).mean())
-        return cls(test, target_of(test, outcome, ()), usual, min_cell)
+        usual = float(outcome.values(train).mean())
+        return cls(test, outcome.values(test), usual, min_cell)
 
     @property
     def can_rank(self) -> bool:

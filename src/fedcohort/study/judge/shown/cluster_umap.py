@@ -25,7 +25,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.protocol import Fitted, NotSupported, Row
-from fedcohort.study.file.clustering import UMAP_NEEDED
+from fedcohort.study.file.umap import UMAP_NEEDED
 from fedcohort.study.judge.shown.cluster_map import latent_of
 
 #: Patients that are drawn; of a cluster and in all, the most that are laid out.

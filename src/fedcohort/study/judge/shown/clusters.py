@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.prepare.targets import levels_of
+from fedcohort.data.outcome import levels_of
 from fedcohort.metrics.clusters import contingency
 from fedcohort.metrics.survival.kaplan_meier import group_leavers
 from fedcohort.metrics.survival.log_rank import log_rank

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.metrics import clusters
 from fedcohort.metrics.sums import clusters as federated_clusters
 from fedcohort.metrics.sums import predictions as federated
@@ -146,7 +146,7 @@ def judge(sums: Sums, plan: Plan, outcome: Outcome | None) -> tuple[Found, TimeS
     if isinstance(outcome, Survival):
         times = time_scale_of(sums.fed, plan.min_cell)
         found |= _survival(sums, times)
-    elif isinstance(outcome, (Binary, Category)):
+    elif outcome is not None and outcome.has_classes:
         table = sums.at().sum(federated_clusters.count_classes).counts
         found |= {name: float(score(table)) for name, score in AGAINST.items()}
     own_rows = sums.fed.through(Clustered(sums.model))

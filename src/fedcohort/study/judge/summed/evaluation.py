@@ -9,7 +9,7 @@ Against the metrics of the pooled blind rows, which no party sees:
     by bins     c_index, uno_c, auc: pairs of one site exactly; those of two sites by bins of risk
                 and intervals of time that hold `min_cell` rows, or deaths, or more
 
-`docs/deployed-metrics.md` has the errors, measured; `EXACTNESS` says them in words. There are no
+`docs/deployed-metrics.md` has the errors, measured; `study.kinds` says them in words. There are no
 draws of a bootstrap: the seeds of a study are public, so sums at B known weights of the rows would
 be B equations of n unknown rows. Intervals are over repeats instead.
 
@@ -47,7 +47,6 @@ from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.study.at_site.judging import Own, Said, Seen, tell_own
 from fedcohort.study.file.plan import Plan
-from fedcohort.study.file.terms import CLUSTERING, LATENT
 from fedcohort.study.judge.details import LABELS, TIMES
 from fedcohort.study.judge.pooled.base import Metrics, decision_rows, observed
 from fedcohort.study.judge.pooled.survival import CURVES, GROUPS
@@ -58,49 +57,6 @@ from fedcohort.study.results.rows import plain
 BINS = 100
 #: Cells a bin in which risks are counted, to find the bins: the fewer, the less they tell.
 FINE = 4
-
-#: By task and metric, how a metric of a deployed run is computed, in words for its readers.
-_EXACT = "exact: the same as of the pooled rows"
-_PAIRS = (
-    "pairs of patients of one hospital exactly, of two hospitals by bins of risk and intervals of "
-    "time; "
-)
-_TIMES = "every row exactly; {} times of evaluation are read off counts in fine cells of time"
-_FILLED = "exact, of columns that enough blind patients have beside another view"
-EXACTNESS: dict[str, dict[str, str]] = {
-    Survival.kind: {
-        "c_index": _PAIRS + "in studies of 170 blind rows, off by a tenth of its standard error",
-        "uno_c": _PAIRS + "in studies of 170 blind rows, off by a tenth of its standard error",
-        "calibration_slope": "exact, but not the pooled rows’: the Cox model of the risk score is "
-        "stratified by hospital, so that each has a baseline hazard of its own",
-        "ibs": _TIMES.format("the censoring distribution and the"),
-        "d_calibration_p": _TIMES.format("the"),
-    },
-    Binary.kind: {
-        "auc": "pairs of patients of one hospital exactly, of two hospitals by bins of the "
-        "predicted probability; in studies of 140 blind rows, off by a tenth of its standard error",
-    },
-    CLUSTERING: {
-        "simplified_silhouette": "exact, but no silhouette: distances to clusters’ means stand for "
-        "mean distances to their patients",
-        "c_index": _PAIRS + "clusters are not binned",
-        "log_rank_p": "events and patients at risk are counted in intervals of time that hold "
-        "several events, and not at every time",
-    },
-    LATENT: {
-        "reconstruction_mae": "exact, of columns that enough blind patients have",
-        "imputation_mae": _FILLED,
-        "imputation_rmse": _FILLED,
-    },
-}
-
-
-def exactness(outcome: Outcome | None, metrics: tuple[str, ...], task: str = "") -> dict[str, str]:
-    """Return by metric how it is computed in a deployed run."""
-    kind = task if task in EXACTNESS else "" if outcome is None else outcome.kind
-    known = EXACTNESS.get(kind, {})
-    return {m: known.get(m, _EXACT) for m in metrics}
-
 
 Centres = Mapping[str, tuple[float, float] | None]
 

@@ -19,8 +19,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.dictionary import Variable
-from fedcohort.data.variable import DURATIONS, columns_by_view, lacking
+from fedcohort.data.variable import DURATIONS, Variable, columns_by_view, lacking
 from fedcohort.data.words import level_text, nearest, rows
 from fedcohort.protocol.errors import DataError
 from fedcohort.protocol.views import view

@@ -1,0 +1,263 @@
+"""The kinds of task of a study: what each may ask, and what a network tells of it. One table.
+
+How fits of each kind are judged stands in `judge.judging`, the words of the report in
+`report.kinds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedcohort.data.outcome import Binary, Category, Continuous, Count, Outcome, Survival
+from fedcohort.protocol import SettingError
+
+Classes = tuple[type[Outcome], ...]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a metric needs.
+
+    Attributes
+    ----------
+    outcome : an outcome of one of these classes.
+    gives : what some method of the study gives.
+    bound : a model of pooled rows.
+    exact : sums of training rows without noise.
+    """
+
+    outcome: Classes = ()
+    gives: str = ""
+    bound: bool = False
+    exact: bool = False
+
+
+#: How a metric over a network is computed, in words for readers of the report.
+_EXACT = "exact: the same as of the pooled rows"
+_PAIRS = (
+    "pairs of patients of one hospital exactly, of two hospitals by bins of risk and intervals of "
+    "time; "
+)
+_TIMES = "every row exactly; {} times of evaluation are read off counts in fine cells of time"
+_FILLED = "exact, of columns that enough blind patients have beside another view"
+_PREDICTS = "predicts nothing, and arms are compared by what they predict"
+_CURVES = "predicts no survival curve, by which arms are compared as well"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of task.
+
+    Attributes
+    ----------
+    name : as the study file has it.
+    outcomes : classes of outcome that can judge it.
+    refused : why another outcome cannot.
+    types : values of `data.outcome.type`, the default first; none where a time is predicted.
+    metrics : all that models are judged by, with their needs; the first leads the report.
+    gives : what a method has to give, and what is said of one that does not.
+    timed : whether a time to an event is predicted.
+    events : whether the outcome may have events.
+    aside : whether the outcome, if there is one, only judges: no fit sees it.
+    untuned : why nothing can be tuned; "" where settings can be.
+    over_network : what stands for a metric where rows stay at their sites; None for nothing.
+    none_left : the metric to ask for where that leaves none.
+    exactness : by metric, how it is computed over a network; exactly by default.
+    lacks : parts of the results that a network does not give, with their needs.
+    alone, note : what is said over a network of the lower bound, and of the other arms.
+    """
+
+    name: str
+    outcomes: Classes
+    metrics: Mapping[str, Needs]
+    refused: str = (
+        "this version cannot evaluate a study with {}; give a survival, binary, continuous or "
+        "count one."
+    )
+    types: Mapping[str, type[Any]] = field(default_factory=dict[str, type[Any]])
+    gives: Mapping[str, str] = field(default_factory=lambda: {"predict": _PREDICTS})
+    timed: bool = False
+    events: bool = False
+    aside: bool = False
+    untuned: str = ""
+    over_network: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
+    none_left: str = ""
+    exactness: Mapping[str, str] = field(default_factory=dict[str, str])
+    lacks: Mapping[str, Needs] = field(default_factory=lambda: {"importance": Needs()})
+    alone: str = (
+        "Its blind rows are compared within each hospital, since every hospital has a model of its "
+        "own."
+    )
+    note: str = ""
+
+    def check(self, outcome: Outcome | None) -> None:
+        """Refuse an outcome that nothing can judge.
+
+        Raises
+        ------
+        SettingError : it is of another class, or there is none and the task needs one.
+        """
+        if not (isinstance(outcome, self.outcomes) or (outcome is None and self.aside)):
+            name = "no" if outcome is None else f"a {type(outcome).__name__.lower()}"
+            raise SettingError(self.refused.format(f"{name} outcome"))
+
+    def metrics_of(
+        self, outcome: Outcome | None, gives: Collection[str], *, pooled: bool, private: bool
+    ) -> tuple[str, ...]:
+        """Return the metrics that outcome, methods and bounds have an answer to.
+
+        Parameters
+        ----------
+        gives : what the study's methods give. pooled : whether pooled rows are a bound.
+        """
+        return tuple(
+            name
+            for name, needs in self.metrics.items()
+            if (not needs.outcome or isinstance(outcome, needs.outcome))
+            and (not needs.gives or needs.gives in gives)
+            and (pooled or not needs.bound)
+            and not (private and needs.exact)
+        )
+
+    def there(self, metrics: Iterable[str]) -> tuple[str, ...]:
+        """Return the metrics of a study whose rows stay at their sites, in the place of these."""
+        found = (self.over_network.get(m, m) for m in metrics)
+        return tuple(m for m in found if m is not None)
+
+    def exactness_of(self, metrics: Iterable[str]) -> dict[str, str]:
+        """Return by metric how it is computed over a network."""
+        return {m: self.exactness.get(m, _EXACT) for m in metrics}
+
+    def lacking(self, outcome: Outcome | None, metrics: Iterable[str]) -> set[str]:
+        """Return the parts and metrics that a network does not give.
+
+        Parameters
+        ----------
+        metrics : those that the study file asks for.
+        """
+        parts = {
+            part
+            for part, needs in self.lacks.items()
+            if not needs.outcome or isinstance(outcome, needs.outcome)
+        }
+        return {*parts, *(m for m in metrics if m in self.over_network)}
+
+
+_ALWAYS = Needs()
+_CLASSES: Mapping[str, type[Any]] = {"binary": Binary, "category": Category}
+_RANKS = _PAIRS + "in studies of 170 blind rows, off by a tenth of its standard error"
+
+SURVIVAL = Kind(
+    "survival",
+    (Survival,),
+    dict.fromkeys(("c_index", "uno_c", "ibs", "calibration_slope", "d_calibration_p"), _ALWAYS),
+    gives={"predict": _PREDICTS, "predict_survival": _CURVES},
+    timed=True,
+    events=True,
+    exactness={
+        "c_index": _RANKS,
+        "uno_c": _RANKS,
+        "calibration_slope": "exact, but not the pooled rows’: the Cox model of the risk score is "
+        "stratified by hospital, so that each has a baseline hazard of its own",
+        "ibs": _TIMES.format("the censoring distribution and the"),
+        "d_calibration_p": _TIMES.format("the"),
+    },
+)
+CLASSIFICATION = Kind(
+    "classification",
+    (Binary,),
+    dict.fromkeys(("auc", "accuracy", "brier", "calibration_slope", "log_loss"), _ALWAYS),
+    types=_CLASSES,
+    events=True,
+    exactness={
+        "auc": "pairs of patients of one hospital exactly, of two hospitals by bins of the "
+        "predicted probability; in studies of 140 blind rows, off by a tenth of its standard error",
+    },
+)
+REGRESSION = Kind(
+    "regression",
+    (Continuous, Count),
+    dict.fromkeys(("r2", "rmse", "mae", "calibration_slope", "calibration_intercept"), _ALWAYS)
+    | {"poisson_deviance": Needs((Count,))},
+    types={"continuous": Continuous, "count": Count},
+    lacks=dict.fromkeys(("calibration", "residuals", "importance"), _ALWAYS),
+)
+CLUSTERING = Kind(
+    "clustering",
+    (Survival, Binary, Category),
+    {
+        "silhouette": _ALWAYS,
+        "calinski_harabasz": _ALWAYS,
+        "cycle_accuracy": Needs(gives="reconstruct"),
+        "reconstruction": Needs(gives="reconstruct"),
+        "smallest_share": _ALWAYS,
+        "c_index": Needs((Survival,)),
+        "log_rank_p": Needs((Survival,)),
+        "accuracy": Needs((Binary, Category)),
+        "ari": Needs((Binary, Category)),
+        "nmi": Needs((Binary, Category)),
+        "agreement": Needs(bound=True),
+    },
+    refused="clusters are judged by survival or by classes, not by a number.",
+    types=_CLASSES,
+    aside=True,
+    untuned="clusters have no outcome to tune by. Give the settings, such as n_clusters, or list "
+    "several arms.",
+    # a silhouette compares all pairs of rows, and pooled clusters take all rows
+    over_network={"silhouette": "simplified_silhouette", "agreement": None},
+    none_left="silhouette",
+    exactness={
+        "simplified_silhouette": "exact, but no silhouette: distances to clusters’ means stand for "
+        "mean distances to their patients",
+        "c_index": _PAIRS + "clusters are not binned",
+        "log_rank_p": "events and patients at risk are counted in intervals of time that hold "
+        "several events, and not at every time",
+    },
+    lacks={"at_risk": Needs((Survival,))},
+    alone="Each hospital has clusters of its own, and judges them on its own blind rows; what "
+    "stands here is the mean over hospitals.",
+    note="What sets its clusters apart, and where they lie, is of blind rows, by sums over "
+    "hospitals. These, and metrics of distances, are left out where clusters have few blind rows, "
+    "or differ by few patients from those of a model that was judged before.",
+)
+#: A discriminant that tells classes is made of training rows: none where fits of these are private,
+#: nor over a network, where its sums by class would be a second set beside those of the fit.
+LATENT = Kind(
+    "latent",
+    (Survival, Binary, Category),
+    {
+        "reconstruction_mae": _ALWAYS,
+        "imputation_mae": Needs(gives="impute"),
+        "imputation_rmse": Needs(gives="impute"),
+        "latent_accuracy": Needs((Binary, Category), exact=True),
+        "latent_auc": Needs((Binary,), exact=True),
+    },
+    refused="latent coordinates are judged by classes, not by a number.",
+    types=_CLASSES,
+    gives={
+        what: f"has no {what}, by which arms are compared" for what in ("transform", "reconstruct")
+    },
+    aside=True,
+    untuned="latent coordinates have no outcome to tune by. Give the settings, such as q, or list "
+    "several arms; multiview_ppca chooses q itself (q: auto).",
+    over_network={"latent_accuracy": None, "latent_auc": None},
+    none_left="reconstruction_mae",
+    exactness={
+        "reconstruction_mae": "exact, of columns that enough blind patients have",
+        "imputation_mae": _FILLED,
+        "imputation_rmse": _FILLED,
+    },
+    lacks=dict.fromkeys(("latent_filled", "latent_map"), _ALWAYS),
+    alone="Each hospital has latent coordinates of its own, and judges them on its own blind rows, "
+    "in standard deviations of these; what stands here is the mean over hospitals.",
+    note="Its errors are of blind rows, by sums over hospitals; columns that few of these have are "
+    "left out. Classes are not told from its coordinates: a discriminant takes training rows.",
+)
+KINDS: Mapping[str, Kind] = {
+    k.name: k for k in (SURVIVAL, CLASSIFICATION, REGRESSION, CLUSTERING, LATENT)
+}
+TASKS = tuple(KINDS)
+#: Those whose outcome only judges.
+ASIDE = tuple(k.name for k in KINDS.values() if k.aside)
