@@ -227,7 +227,7 @@ def with_enough(sums: GroupSums, at_least: int) -> GroupSums:
 
 
 def even(sums: GroupSums, groups: int) -> GroupSums:
-    """Return the sums of neighbours joined to about so many groups of equal size."""
+    """Return the sums of neighbours joined to about n groups of equal size."""
     ends = even_ends(sums.deaths.sum(axis=1) + sums.censored.sum(axis=1), groups)
     return GroupSums(*(step_sums(s, ends) for s in (sums.predicted, sums.deaths, sums.censored)))
 
@@ -289,7 +289,7 @@ def bin_counts(own: Array, event: Array, bins: int) -> BinCounts:
 
 
 def bin_shares(own: Array, event: Array, bins: int) -> Array:
-    """Return what each record (n,) adds to each bin: (n, bins), 1 in all, or nan where `own` is."""
+    """Return each record's contribution to each bin: (n, bins), 1 in all, or nan where `own` is."""
     own, event = np.asarray(own, float), np.asarray(event, bool)
     known = ~np.isnan(own)
     bin_of = np.minimum((own[known] * bins).astype(np.int64), bins - 1)

@@ -43,7 +43,7 @@ def offer(signed: bytes) -> bytes:
 
 
 def ended(run: str, state: str, reason: str, *, resumable: bool) -> bytes:
-    """Return what tells a site how a study ended; one that can be resumed is not closed."""
+    """Return the message on how a study ended; a resumable one is not closed."""
     if resumable:
         return ask("end", run=run, end=state, reason=reason[:LONGEST])
     return ask("close", run=run, over=True, end=state, reason=reason[:LONGEST])

@@ -35,7 +35,7 @@ class Clock:
 
     @classmethod
     def of(cls, unit: str, last: float) -> Self:
-        """Return how times are shown of which `last` is the last, in `unit`."""
+        """Return the display of times in `unit` up to `last`."""
         per_year = IN_A_YEAR.get(unit, math.inf)
         if last / per_year > LONG and unit != "years":
             return cls(unit, "years", 1.0 / per_year)
@@ -47,11 +47,11 @@ class Clock:
         return f"time since start, {self.shown}" if self.shown else "time since start"
 
     def at(self, time: float) -> float:
-        """Return a time in what is shown."""
+        """Return a time in the displayed unit."""
         return time * self.factor
 
     def say(self, time: float) -> str:
-        """Return ``730 days (2 years)``, ``18 months``, or the number where there is no unit."""
+        """Return ``730 days (2 years)``, ``18 months``, or the number if there is no unit."""
         return said(time, self.unit)
 
 

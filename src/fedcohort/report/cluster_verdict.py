@@ -113,7 +113,7 @@ def _same(run: Run, arm: Arm, shown: Sequence[str]) -> str:
 
 
 def alike(value: float) -> str:
-    """Return what an adjusted Rand index is called."""
+    """Return the name of an adjusted Rand index."""
     return next((name for least, name in LEVELS if value >= least), "not the same")
 
 
@@ -188,7 +188,7 @@ def span(values: Sequence[float], digits: int) -> str:
 
 
 def sentence(run: Run, arm: Arm, scenario: str) -> str:
-    """Return what was found in one setting, with its numbers."""
+    """Return the findings in one setting, with numbers."""
     if not gave_groups(run, arm, scenario):
         why = "; ".join(r.rstrip(".") for r in run.failures(arm.name, scenario))
         return f"failed: {why}." if why else "no value."

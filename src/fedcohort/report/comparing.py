@@ -60,7 +60,7 @@ def _asked(comparison: Comparison) -> Section:
 
 
 def _files(comparison: Comparison) -> list[Section]:
-    """Return which files are equal to those of the first run, and why others differ."""
+    """Return the files equal to the first run's, and why others differ."""
     tables = [
         table(
             ["File", "State", "Why"], [[x.name, x.state, x.why] for x in lines],

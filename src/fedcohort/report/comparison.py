@@ -138,18 +138,18 @@ class Comparison:
         return found
 
     def _natural(self, run: Run) -> str | None:
-        """Return the one setting of a run whose hospitals are those of the data."""
+        """Return a run's only setting with the data's own hospitals."""
         found = [c for c in run.scenarios if c in run.natural]
         return found[0] if len(found) == 1 else None
 
     def _common(self, run: Run, scenario: str) -> str:
-        """Return what a run's setting is called here: as in the first run that has it."""
+        """Return the common name of a run's setting: that of the first run that has it."""
         if scenario != self._natural(run):
             return scenario
         return next(own for r in self.runs if (own := self._natural(r)) is not None)
 
     def _own(self, run: Run, scenario: str) -> str:
-        """Return what a setting is called in a run."""
+        """Return a run's own name of a setting."""
         natural = self._natural(run)
         if natural is not None and self._common(run, natural) == scenario:
             return natural

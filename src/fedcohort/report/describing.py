@@ -105,7 +105,6 @@ def _figure(bars: Mapping[str, Any]) -> Markup:
 
 
 def _cell(edges: Sequence[float], i: int) -> str:
-    """Return what a bar counts, in words."""
     if i == 0:
         return f"up to {edges[0]:g}"
     if i == len(edges):

@@ -130,7 +130,7 @@ def federated(run: Run, lines: Iterable[Sent]) -> list[Sent]:
 
 
 def description(run: Run) -> Arm:
-    """Return what stands for the description of the patients among the arms."""
+    """Return the entry of the patients' description among the arms."""
     steps = run.mapping("cohort").get("steps") or {}
     return Arm("", "Description of the patients", "", "", {}, "", "", steps)
 
@@ -174,7 +174,7 @@ def plain_ledger(folder: Path) -> list[str]:
 
 
 def _block(here: Sequence[Sent], steps: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the lines on what one site sent for one arm, without their names."""
+    """Return the lines on one site's replies for one arm, without their names."""
     n = here[0].runs
     calls, numbers, size = (sum(getattr(s, k) for s in here) / n for k in SIZES)
     often = f"; {words.of(n, 'training run')} in all" if here[0].arm else ""

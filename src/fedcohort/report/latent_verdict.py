@@ -48,7 +48,7 @@ def _back(run: Run, arm: Arm, shown: Sequence[str]) -> str:
 
 
 def _beside(run: Run, arm: Arm, shown: Sequence[str], metric: str) -> str:
-    """Return how an arm's error compares with that of all data in one place."""
+    """Return an arm's error compared with that of pooled data."""
     upper = run.upper
     if upper is None:
         return ""
@@ -82,7 +82,7 @@ def _near(run: Run, arm: Arm, scenario: str, metric: str) -> bool:
 
 
 def _filled(run: Run, arm: Arm, shown: Sequence[str], *, first: bool) -> str:
-    """Return what a missing view is filled with; with the unit where it is said first."""
+    """Return the error of a filled-in view; with the unit at its first mention."""
     own, alone = _levels(run, (arm, run.lower), shown, FILLED)
     unit = run.known(FILLED).after * first
     beside = f" (a hospital alone {alone})" if alone else ""
@@ -101,7 +101,7 @@ def _levels(run: Run, arms: Sequence[Arm | None], shown: Sequence[str], metric: 
 
 
 def filled(run: Run, arm: Arm, scenario: str) -> list[str]:
-    """Return in a sentence how a missing view is filled in in one setting, beside the bounds."""
+    """Return a sentence on the error of a filled-in view in one setting, beside the bounds."""
     found = run.summary(arm.name, scenario, FILLED)
     if found is None or run.metric == FILLED:
         return []
@@ -119,7 +119,7 @@ def filled(run: Run, arm: Arm, scenario: str) -> list[str]:
 
 
 def _clearly(difference: Mean) -> str:
-    """Return whether the other one's error is clearly another one."""
+    """Return whether an error clearly differs from another."""
     return {1: " (clearly more)", -1: " (clearly less)"}.get(difference.side, "")
 
 

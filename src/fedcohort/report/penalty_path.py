@@ -36,7 +36,7 @@ class PenaltyPath(Protocol):
         ...
 
     def rows(self) -> list[Row]:
-        """Return a row for each penalty, with what is known of it of `HELD_OUT`."""
+        """Return a row for each penalty, with its values of `HELD_OUT`."""
         ...
 
 
@@ -73,7 +73,7 @@ def path_picture(path: PenaltyPath, covariates: Sequence[str]) -> Picture:
 
 
 def _judged(x: float, row: Mapping[str, Any], key: str) -> tuple[float, ...]:
-    """Return a point, with the standard error on either side where there is one."""
+    """Return a point, with the standard error on either side if there is one."""
     y, reach = float(row[key]), row.get("standard_error")
     return (x, y) if reach is None else (x, y, y - reach, y + reach)
 

@@ -148,7 +148,7 @@ def _points(rows: Sequence[Row], kind: str) -> list[tuple[float, ...]]:
 
 
 def _at_risk(rows: Sequence[Row], time: float, min_cell: int) -> int | None:
-    """Return how many are followed at a time, None if that is not shown, −1 after the last time."""
+    """Return the number followed at a time; None: not shown, −1: after the last time."""
     before = max((i for i, row in enumerate(rows) if row["time"] <= time), default=0)
     now = rows[before]
     after = rows[before + 1] if before + 1 < len(rows) else None
@@ -197,7 +197,7 @@ def convergence_picture(fits: Mapping[str, Rows]) -> Picture:
 
 
 def _recorded(rows: Rows, key: str) -> list[tuple[float, float]]:
-    """Return (round, value) of what was recorded under a name; the last of a round counts."""
+    """Return (round, value) of a recorded name; the last of a round counts."""
     found = {int(r["round"]) + 1: _number(r[key]) for r in rows if key in r}
     return [(float(x), y) for x, y in found.items() if math.isfinite(y)]
 

@@ -198,7 +198,7 @@ class Run:
         return words.decimals(max(sizes, default=0.0))
 
     def known(self, metric: str | None = None) -> words.Metric:
-        """Return what is known of a metric, by default the leading one, in this run's unit."""
+        """Return a metric's description, by default the leading one's, in this run's unit."""
         found = words.metric(metric or self.metric, self.task)
         return replace(found, unit=self.unit, digits=self._digits) if found.in_unit else found
 
@@ -262,7 +262,7 @@ class Run:
         return words.number(self.mapping("evaluate").get("test_fraction") or 0.0)
 
     def share(self, arm: str, scenario: str) -> Share | None:
-        """Return how much of the gap between the bounds an arm closes, where there are bounds."""
+        """Return the share of the gap that an arm closes, if there are bounds."""
         if self.lower is None or self.upper is None:
             return None
         sign = words.metric(self.metric).sign or 1
@@ -313,7 +313,7 @@ class Run:
         return paired(ours, theirs, self.test_fraction, sign)
 
     def final(self, arm: str) -> Mapping[str, Any] | None:
-        """Return what is told of an arm's final fit, to all rows; None without one."""
+        """Return facts on an arm's final fit, to all rows; None without one."""
         done = (f for f in self.rows("final") if f["arm"] == arm and f.get("status") == "done")
         return next(done, None)
 
@@ -335,7 +335,7 @@ class Run:
         return [r for r in mine if place(r) == first]
 
     def model_title(self, arm: str, key: str) -> str:
-        """Return which fit `model_rows` is of, in words."""
+        """Return in words the fit of `model_rows`."""
         if self.final(arm) is not None:
             return "final fit, all rows"
         rows = self.model_rows(key, arm)
@@ -343,7 +343,7 @@ class Run:
         return f"first repeat, {self.scenarios.get(scenario, scenario)}"
 
     def failures(self, arm: str, scenario: str | None = None) -> list[str]:
-        """Return the reasons, each once, for which fits of an arm are missing."""
+        """Return the reasons, each once, for missing fits of an arm."""
         return sorted(
             {
                 str(row.get("status")).removeprefix("failed: ")

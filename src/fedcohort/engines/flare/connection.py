@@ -52,7 +52,7 @@ SEVERAL = "~"
 
 
 def party(endpoint: str) -> str:
-    """Return whose endpoint it is: the name in the certificate."""
+    """Return an endpoint's party: the name in the certificate."""
     return endpoint.partition(SEVERAL)[0]
 
 

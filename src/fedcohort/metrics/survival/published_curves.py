@@ -179,7 +179,7 @@ class _Shown(NamedTuple):
 
 
 def _published(time: Array, event: Array, at_least: int, *, beyond: str = "safe") -> _Shown:
-    """Return a curve; how many events lie beyond its end, says `_cuts`."""
+    """Return a curve; `_cuts` says how many events lie beyond its end."""
     start = Survival(*(np.array([v]) for v in (0.0, 1.0, 1.0, 1.0)))
     nothing = _Shown(start, np.array([len(time)]))
     if len(time) < at_least:
@@ -207,7 +207,7 @@ def _published(time: Array, event: Array, at_least: int, *, beyond: str = "safe"
 
 
 def _flat(curve: Survival, grid: Array, cuts: Array, stop: int) -> Survival:
-    """Return a curve that goes on to a cell's end, up to which nobody dies."""
+    """Return a curve extended to a cell's end, up to which nobody dies."""
     if stop <= (cuts[-1] if len(cuts) else -1):
         return curve
     return Survival(np.r_[curve.times, grid[stop]], *(np.r_[v, v[-1]] for v in curve[1:]))

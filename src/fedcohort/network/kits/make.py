@@ -333,7 +333,7 @@ class Network:
         _write(self._authority / members.LISTED, members.signed(self.name, listed, key))
 
     def _members(self) -> dict[str, str]:
-        """Return the public keys of the sites whose certificates are good, by name."""
+        """Return the public keys of the sites with valid certificates, by name."""
         path = self._authority / members.LISTED
         if not path.is_file():
             return {}

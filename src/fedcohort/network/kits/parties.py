@@ -97,7 +97,7 @@ class Parties:
         self._wrong[site] = kind if wrong else ""
 
     def facts(self) -> dict[str, dict[str, Any]]:
-        """Return what is known of each site, for the service's note."""
+        """Return each site's known state, for the service's note."""
         return {
             name: {
                 "version": self._versions.get(name, ""),

@@ -137,7 +137,7 @@ class Node:
         node_log.closed(self.log)
 
     def facts(self) -> dict[str, Any]:
-        """Return what the node says of itself to its own operator."""
+        """Return the node's facts for its own operator."""
         entries = self.store.entries()
         ended = [e for e in entries if e.ended is not None][:LATEST]
         return {
@@ -321,12 +321,11 @@ class Node:
         return reply
 
     def _lead(self, run: str) -> str:
-        """Return whose a study is, as far as this node holds it."""
+        """Return a study's lead, as far as this node holds it."""
         known = self._studies.held.get(run)
         return "" if known is None else known.lead.name
 
     def _run_of(self, run: str) -> Noted:
-        """Return what is noted of a run."""
         with self._lock:
             if run not in self._runs:
                 self._runs[run] = self.store.run(run)
@@ -373,7 +372,7 @@ class Node:
         self.log.info("feedback %s %s is in %s", short(run), name, path.relative_to(self.state))
 
     def _spending(self, run: str, session: str, dp: Dp) -> Spending:
-        """Return where a private session counts what it spends of the data set's budget."""
+        """Return the counter of a private session's spending."""
         path = self.state / "budget.sqlite"
         budget = Budget(path, self.config.data.name, self.config.policy.budget)
         return Spending(path, budget, run, session, dp, lambda: self._check_calls(run, session))
@@ -393,7 +392,7 @@ class Node:
         return SumRule(plain, self._keys, known_few, least=least, weights=False)
 
     def _keys(self) -> Keys:
-        """Return what masked sums need of the kit, as it lies there now."""
+        """Return the kit's current keys for masked sums."""
         found = self.kit.membership()
         return Keys(Identity.from_bytes(found.secret), found.pinned)
 
@@ -480,7 +479,7 @@ class Node:
 
 
 def _unkept(why: str) -> Refused:
-    """Return the refusal of a node whose state cannot be written; `why` is the system's text."""
+    """Return the refusal of a node that cannot write its state; `why` is the system's text."""
     return Refused(
         "disk",
         f"it cannot write its folder 'state' ({why}), and answers nothing that it cannot note "

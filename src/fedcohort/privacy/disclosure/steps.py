@@ -106,7 +106,7 @@ def even_ends(sizes: Array, groups: int) -> Array:
 
 
 def separated(numbers: Array, at_least: int) -> Array:
-    """Return which rows of falling numbers (m, g) may be shown: none, and no step, of few people."""
+    """Return which rows of falling numbers (m, g) may be shown: none, nor a step, of few people."""
     kept: list[int] = []
     for i, row in enumerate(numbers):
         left = numbers[kept[-1]] - row if kept else row

@@ -112,7 +112,7 @@ def pictures(groups: Sequence[Group], shape: tuple[int, int]) -> Draw:
 
 
 def most_groups(shape: tuple[int, int], patients: int) -> int:
-    """Return how many groups of so many patients fit a printed page, at least one."""
+    """Return how many groups of n patients fit a printed page, at least one."""
     ratio = shape[0] / shape[1]
     drawn = math.ceil(patients / _EACH) * (_PATIENT * ratio + _APART) - _APART
     return max(1, int(_PAGE // (_NAME + max(_AVERAGE * ratio, drawn) + _BELOW)))
@@ -228,13 +228,12 @@ def _labels(names: Sequence[str]) -> tuple[list[str], float]:
 
 
 def cut_off(names: Sequence[str]) -> list[bool]:
-    """Return which names are not shown to their end."""
+    """Return the names that are cut."""
     labels, left = _labels(names)
     return [text_width(t) > left - 6 for t in labels]
 
 
 def _panel(one: Heat, across: float) -> alt.LayerChart:
-    """Return one matrix so many pixels wide."""
     s = len(one.names)
     labels, left = _labels(one.names)
     side = min((across - left) / max(s, 1), _SIDE)

@@ -59,7 +59,7 @@ def slug(key: str) -> str:
 
 
 def table_csv(data: Data) -> str:
-    """Return rows as CSV: six digits that matter, empty where there is no value."""
+    """Return rows as CSV: six significant digits, empty for missing values."""
     rows = list(_rows(data))
     names = list(dict.fromkeys(k for row in rows for k in row))
     out = io.StringIO()

@@ -148,7 +148,7 @@ class Rule:
 
 
 def data(rows: Sequence[dict[str, Any]]) -> alt.Chart:
-    """Return an empty chart on rows, which stay one text, so that altair does not visit them."""
+    """Return an empty chart on rows, kept as one text that altair does not visit."""
     clean = [
         {k: render.clean(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows
     ]

@@ -45,7 +45,7 @@ class Ellipse:
     pale: bool = False
 
     def outline(self, corners: int) -> list[tuple[float, float]]:
-        """Return so many points of the ellipse, in order."""
+        """Return n points of the ellipse, in order."""
         turn = math.radians(self.angle)
         steps = (2 * math.pi * i / corners for i in range(corners))
         return [

@@ -102,7 +102,7 @@ def standalone(drawing: Drawing, title: str, description: str) -> str:
 
 
 def stacked(drawings: Sequence[Drawing], gap: float = 12.0) -> Drawing:
-    """Return drawings below each other, so many pixels apart."""
+    """Return drawings below each other, with a gap in pixels."""
     found: list[str] = []
     top = 0.0
     for d in drawings:
@@ -152,7 +152,7 @@ def _filled(style: Mapping[str, str]) -> bool:
 
 
 def _ordered(style: Mapping[str, str]) -> Style:
-    """Return the styles that are not what SVG assumes anyway, always in one order."""
+    """Return styles other than SVG's defaults, always in one order."""
     return tuple(
         (k, style[k].removesuffix("px"))
         for k in _KEPT

@@ -246,7 +246,7 @@ def _grid(layout: _Layout) -> Iterable[Rule]:
 
 
 def _spans(layout: _Layout, domain: Domain) -> Iterable[Rule]:
-    """Yield what lies behind the marks: ranges over fits, and links to the first other mark."""
+    """Yield the layers behind the marks: ranges over fits, and links to the first other mark."""
     for line in layout.lines:
         r, y = line.row, layout.place.y_at(line.middle)
         colour = theme.colour(r.look)
@@ -291,7 +291,7 @@ def _diamonds(layout: _Layout, domain: Domain) -> list[parts.Layer]:
 
 
 def _marks(layout: _Layout, domain: Domain) -> Iterable[Mark]:
-    """Yield the marks, a row's own above its others; others make room where marks would hide."""
+    """Yield the marks, a row's own above its others; others move so that none is hidden."""
     for line in layout.lines:
         r = line.row
         y = layout.place.y_at(line.middle)

@@ -55,7 +55,7 @@ def follow_up(run: Run) -> str:
 
 
 def timed(run: Run, points: Iterable[Sequence[float]]) -> list[tuple[float, ...]]:
-    """Return points of which the first number is a time, with it as the page shows times."""
+    """Return points with times (their first numbers) in the displayed unit."""
     return [(run.clock.at(t), *rest) for t, *rest in points]
 
 
@@ -65,7 +65,9 @@ def more(summary: str, *body: Child) -> Markup:
 
 
 def same_for(titles: Iterable[str], blocks: Sequence[Child]) -> Markup | None:
-    """Return the blocks of other arms or settings, folded under their titles; None of none."""
+    """Return the blocks of other arms or settings, folded under their titles; None if there are
+    none.
+    """
     named = words.listed([f"“{title}”" for title in dict.fromkeys(titles)])
     return more(f"The same for {named}", *blocks) if blocks else None
 

@@ -179,7 +179,7 @@ def _calibrated(
 
 
 def _band(banded: Sequence[Arm], arms: Sequence[Arm]) -> str:
-    """Return what the band is, and whose."""
+    """Return the meaning of the band, and its arm."""
     of = "" if len(banded) == len(arms) else f" of “{banded[0].title}”" if banded else ""
     where = "the CSV has" if not banded else f"the band{of} is"
     return f"{where} the pointwise 95 % interval of what was observed in one repeat's patients"

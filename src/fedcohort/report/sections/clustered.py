@@ -38,7 +38,7 @@ def fits(run: Run, key: str) -> list[Fit]:
 
 
 def led(drawn: Sequence[tuple[Fit, Markup]]) -> Markup:
-    """Return the blocks of the first fit's arm; those of other arms open on a click."""
+    """Return the blocks of the first fit's arm; those of other arms are folded."""
     lead = drawn[0][0][0]
     first = [block for fit, block in drawn if fit[0] is lead]
     others = [(fit[0].title, block) for fit, block in drawn if fit[0] is not lead]
@@ -93,7 +93,7 @@ def counted(value: Any) -> str:
 
 
 def hidden_note(run: Run, found: Sequence[Any]) -> str:
-    """Return what "hidden" means, where some of the values are hidden; else nothing."""
+    """Return the meaning of "hidden", if some values are hidden; else nothing."""
     if not any(v is None for v in found):
         return ""
     least = words.number(
@@ -104,10 +104,7 @@ def hidden_note(run: Run, found: Sequence[Any]) -> str:
 
 
 def folded(run: Run, key: str, draw: Callable[[Fit], Markup | None]) -> Markup | None:
-    """Return what is drawn of each arm's first setting: the leading arm's, and the others' folded.
-
-    None where there is nothing to draw.
-    """
+    """Return the leading arm's first setting, and the other arms' folded; None without any."""
     drawn = [(fit, found) for fit in firsts(run, key) if (found := draw(fit)) is not None]
     if not drawn:
         return None

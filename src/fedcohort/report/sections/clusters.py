@@ -44,7 +44,7 @@ def clusters(run: Run) -> Section | None:
 
 
 def _verdict(run: Run) -> str:
-    """Return in plain words what was found, and how far it is apart."""
+    """Return in plain words the number of clusters and their separation."""
     arm = cluster_verdict.leading(run)
     if arm is None:
         return "No arm gave groups."
@@ -254,7 +254,7 @@ def _log_rank(run: Run, fit: Fit) -> str:
 
 
 def _levels(run: Run, fit: Fit) -> list[tuple[int, float, str]]:
-    """Return each cluster, when, and its survival then: at its last point up to mid-follow-up."""
+    """Return each cluster's survival and its time: the last point up to mid-follow-up."""
     found = clustered.rows(run, "cluster_curves", fit)
     half = max((number(r["time"]) for r in found), default=0.0) / 2
     out: list[tuple[int, float, str]] = []

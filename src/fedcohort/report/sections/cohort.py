@@ -54,7 +54,7 @@ def section(run: Run) -> Section | None:
 
 
 def _units(accepted: Sequence[str]) -> Markup | None:
-    """Return which units seem to differ between hospitals, and were accepted by the study file."""
+    """Return units that seem to differ between hospitals and that the study file accepts."""
     if not accepted:
         return None
     said = p("Units that seem to differ between hospitals. The study file accepts them (units):")
@@ -62,7 +62,7 @@ def _units(accepted: Sequence[str]) -> Markup | None:
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str | None]:
-    """Return None for all sites, then each site that the rows name, if a page has room for them."""
+    """Return None (all sites), then each named site, if a page has room for them."""
     sites = [str(s) for s in dict.fromkeys(r.get("site") for r in rows) if s is not None]
     return [None, *(sites if len(sites) <= MOST_SITES else ())]
 
@@ -167,7 +167,7 @@ def _number(v: Mapping[str, Any]) -> str | Markup:
 
 
 def _count(v: Mapping[str, Any], level: str) -> str:
-    """Return a level's patients and their share of those whose level is known."""
+    """Return a level's patients and their share of the known ones."""
     counts = v.get("counts") or {}
     if level not in counts:
         return words.MISSING

@@ -106,7 +106,7 @@ def _views(run: Run, scenario: str, kind: str) -> list[str]:
 def _levels(
     run: Run, arms: Sequence[Arm], scenario: str, kind: str, metric: str, view: str | None
 ) -> dict[str, Summary]:
-    """Return each arm's error in a view, by its name; without a view, that of all together."""
+    """Return each arm's error in a view, by name; without a view, of all together."""
     out: dict[str, Summary] = {}
     if view is None:
         found = {a.name: run.summary(a.name, scenario, metric) for a in arms}
@@ -233,7 +233,7 @@ def _latent_filled_table(run: Run, fits: Sequence[Fit]) -> Markup:
 
 
 def _latent_filled_block(run: Run, fit: Fit) -> Markup:
-    """Return one fit's figures, and of how many columns they are not."""
+    """Return one fit's figures, and the number of columns without one."""
     rows = sorted(clustered.rows(run, "latent_filled", fit), key=lambda r: -number(r["distance"]))
     shown, more_of = rows[:MOST], len(rows) - MOST
     pages = [shown[i : i + charts.MOST_PANELS] for i in range(0, len(shown), charts.MOST_PANELS)]
@@ -249,7 +249,7 @@ def _latent_filled_block(run: Run, fit: Fit) -> Markup:
 
 
 def _figure(run: Run, fit: Fit, rows: Sequence[Row], part: int, parts: int) -> Markup:
-    """Return a panel a column: shares by standard deviation, of what was measured and filled in."""
+    """Return a panel per column: shares by standard deviation, measured and filled in."""
     measured: list[charts.Series] = []
     imputed: list[charts.Series] = []
     data: list[dict[str, object]] = []

@@ -117,7 +117,7 @@ def _drawable(r: Row) -> bool:
 
 
 def _panel(run: Run, arm: Arm, scenario: str) -> str:
-    """Return a panel's title: the setting; of pooled data, whose fit no setting changes, none."""
+    """Return a panel's title: the setting; none for pooled data, which are the same in all."""
     return "" if arm is run.upper or len(run.scenarios) == 1 else run.scenarios[scenario]
 
 
@@ -153,7 +153,7 @@ def latent_sites(run: Run) -> Section | None:
 
 
 def _block(run: Run, fit: Fit) -> Markup:
-    """Return one fit's table, after what it says in words."""
+    """Return one fit's findings in words, and its table."""
     found = clustered.rows(run, "latent_sites", fit)
     cells = {(str(r["site"]), str(r["what"])): r for r in found}
     what = list(dict.fromkeys(str(r["what"]) for r in found))
@@ -190,7 +190,7 @@ def clear(r: Row) -> bool:
 
 
 def said(found: Sequence[Row]) -> str:
-    """Return in words which hospital differs in which view, and which has other patients."""
+    """Return in words which hospitals measure differently, by view, or have other patients."""
     apart, order = [r for r in found if clear(r)], dict.fromkeys(str(r["what"]) for r in found)
     patients = sorted({str(r["site"]) for r in apart if r["what"] == PATIENTS}, key=natural)
     measured: dict[str, list[str]] = {}

@@ -128,7 +128,7 @@ def _rows(run: Run, fit: Fit) -> list[Row]:
 
 
 def _block(run: Run, fits: Sequence[Fit]) -> Markup:
-    """Return one arm's settings: a panel each, what was taken in words, and the table."""
+    """Return one arm's settings: a panel each, its choice in words, and the table."""
     arm = fits[0][0]
     series: list[charts.Series] = []
     data: list[dict[str, object]] = []
@@ -185,7 +185,7 @@ def _block(run: Run, fits: Sequence[Fit]) -> Markup:
 
 
 def _around(fits: Sequence[Fit], run: Run) -> tuple[float, float]:
-    """Return the range of all q with room for half a mark."""
+    """Return the range of all q with a margin."""
     tried = [int(r["q"]) for fit in fits for r in _rows(run, fit)]
     return min(tried) - 0.2, max(tried) + 0.2
 
@@ -214,7 +214,7 @@ def error(row: Row, found: Sequence[Row]) -> float:
 
 
 def _said(found: Sequence[Row], chosen: Sequence[Row]) -> str:
-    """Return which number was taken, and why."""
+    """Return the chosen number, and why."""
     lowest = int(best(found)["q"])
     tried = f"{found[0]['q']} to {found[-1]['q']} were tried"
     if not chosen:

@@ -54,7 +54,7 @@ def section(run: Run) -> Section | None:
 
 
 def _side_by_side(run: Run, recorded: Courses) -> list[Markup]:
-    """Return a figure a setting of arms' spreads, where two or more went through rounds."""
+    """Return a figure per setting of arms' spreads, if at least two had rounds."""
     out: list[Markup] = []
     for scenario, setting in run.scenarios.items():
         series: list[charts.Series] = []
@@ -93,9 +93,9 @@ def _side_by_side(run: Run, recorded: Courses) -> list[Markup]:
 def over_views(
     own: Mapping[tuple[str, int], Sequence[tuple[float, float]]], name: str
 ) -> list[tuple[float, float]]:
-    """Return (round, root mean square over views) of what a fit recorded under a name.
+    """Return (round, root mean square over views) of a recorded quantity.
 
-    Where it recorded that itself, it is taken; of rounds that not all views have, nothing is.
+    A recorded root mean square is used as it is; rounds that lack a view are left out.
     """
     if whole := own.get((name, EVERY)):
         return list(whole)
@@ -107,7 +107,7 @@ def over_views(
 
 
 def _private(run: Run, arm: Arm) -> str:
-    """Return what stands behind a private arm's title."""
+    """Return the suffix of a private arm's title."""
     found = {number(r.get("epsilon")) for r in run.rows("arms") if r["arm"] == arm.name}
     costs = [e for e in found if e == e]
     return f", ε {significant(max(costs), 2)}" if costs else ""
@@ -136,7 +136,7 @@ def read(run: Run) -> Courses:
 
 
 def _recorded(line: Line) -> tuple[str, int] | None:
-    """Return what a line is of, and the number of its view or `EVERY`; None of anything else."""
+    """Return a line's quantity and view number, or `EVERY`; None of anything else."""
     if line.value <= 0:
         return None
     if line.name in RECORDED:
@@ -174,12 +174,12 @@ def _share(value: object) -> str:
 
 
 def _alone(r: Row) -> bool:
-    """Return whether one place has the view: nothing tells how places differ."""
+    """Return whether one place alone has the view, so that places cannot be compared."""
     return number(r.get("sites")) == 1
 
 
 def _hospitals(run: Run, fit: Fit, r: Row) -> str:
-    """Return how many hospitals have a view; of pooled data, and of private fits, no number."""
+    """Return how many hospitals have a view; no number for pooled data and private fits."""
     n = number(r.get("sites"))
     return words.MISSING if fit[0] is run.upper or n == 0 else count(n)
 

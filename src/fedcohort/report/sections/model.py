@@ -199,7 +199,7 @@ def importance(run: Run) -> Section | None:
 
 
 def _label(run: Run) -> str:
-    """Return what is lost: of older runs, which do not say it, the metric that leads the page."""
+    """Return the lost metric; of older runs, which do not name it, the page's leading one."""
     return next((run.known(r.get("metric")).label for r in run.rows("importance")), "")
 
 

@@ -61,7 +61,7 @@ def section(run: Run) -> Section | None:
 
 
 def _governed(run: Run) -> Markup | None:
-    """Return what the study says of its purpose and legal basis; None where it says nothing."""
+    """Return the study's purpose and legal basis; None if it states none."""
     said = governed(run)
     if not said:
         return None
@@ -70,13 +70,13 @@ def _governed(run: Run) -> Markup | None:
 
 
 def governed(run: Run) -> list[list[str | Markup]]:
-    """Return each thing that a study says under `governance`, by its label."""
+    """Return each statement under `governance`, by its label."""
     told = run.mapping("governance")
     return [[label, str(told[key])] for key, label in words.GOVERNANCE.items() if key in told]
 
 
 def _tested(run: Run) -> Markup:
-    """Return what the audits of this run found; where there are none, that nobody tried."""
+    """Return the findings of this run's audits, or that there were none."""
     found = _audits(run.folder / AUDITS)
     if not found:
         return p(
@@ -190,7 +190,7 @@ def _cells(run: Run) -> _Row:
 
 
 def _always(run: Run) -> list[_Row]:
-    """Return what is on in every run."""
+    """Return the protections of every run."""
     rows = [
         _Row(
             "Rows stay",

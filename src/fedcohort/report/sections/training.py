@@ -141,7 +141,7 @@ def _courses(run: Run, page: list[Panel], part: str) -> Markup:
 
 
 def _thinned(curve: Curve) -> Curve:
-    """Return at most so many points of a curve, its ends among them."""
+    """Return at most n points of a curve, including its ends."""
     step = math.ceil(len(curve) / _MOST_POINTS)
     kept = curve[::step]
     return kept if kept[-1] == curve[-1] else [*kept, curve[-1]]
@@ -166,7 +166,7 @@ Watched = tuple[Arm, str, dict[str, list[Look]]]
 
 
 def mixing(run: Run) -> Section | None:
-    """Return R of each arm that was watched, in each scenario; None without any."""
+    """Return R of each monitored arm, in each scenario; None without any."""
     known = looks_of(run)
     found: list[Watched] = [
         (arm, scenario, known[arm.name, scenario])
@@ -191,7 +191,7 @@ def mixing(run: Run) -> Section | None:
 
 
 def looks_of(run: Run) -> Mapping[tuple[str, str], dict[str, list[Look]]]:
-    """Return the looks of each repeat, in the order of their rounds, by arm and scenario."""
+    """Return the tests of each repeat, in the order of their rounds, by arm and scenario."""
     values: dict[tuple[str, str, str], dict[int, dict[str, float]]] = {}
     for line in history.lines(run.folder / "history.csv"):
         if line.name in (R, LEVEL) and not line.site:
@@ -206,12 +206,12 @@ def looks_of(run: Run) -> Mapping[tuple[str, str], dict[str, list[Look]]]:
 
 
 def alarm(looks: list[Look]) -> Look | None:
-    """Return the first look at which R was above the level."""
+    """Return the first test at which R was above the level."""
     return next((look for look in looks if look.r > look.level), None)
 
 
 def laps(looks: list[Look]) -> list[list[Look]]:
-    """Return looks by lap: the first round of one has none, so that there is a gap before it."""
+    """Return tests by lap; the first round of a lap has none, which leaves a gap."""
     found: list[list[Look]] = []
     for look in looks:
         if not found or look.round != found[-1][-1].round + 1:
@@ -221,7 +221,7 @@ def laps(looks: list[Look]) -> list[list[Look]]:
 
 
 def _watched(run: Run, page: list[Watched], part: str) -> Markup:
-    """Return a panel for each arm and scenario, of the first repeat that was watched."""
+    """Return a panel for each arm and scenario, of the first monitored repeat."""
     series: list[Series] = []
     rows: list[dict[str, object]] = []
     said: list[str] = []
@@ -260,7 +260,7 @@ def _watched(run: Run, page: list[Watched], part: str) -> Markup:
 
 
 def _table(run: Run, found: list[Watched]) -> Markup:
-    """Return how many trainings of each arm and scenario had an alarm, and when."""
+    """Return the number of trainings with an alarm by arm and scenario, and when."""
     body: list[list[str]] = []
     for arm, scenario, repeats in found:
         fired = [k for looks in repeats.values() if (k := alarm(looks)) is not None]

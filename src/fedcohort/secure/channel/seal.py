@@ -279,7 +279,7 @@ def _head(which: bytes) -> bytes:
 
 
 def welcome_context(hello: bytes) -> bytes:
-    """Return what a welcome's signature covers besides its own text."""
+    """Return the context of a welcome's signature."""
     return WELCOME_PURPOSE + hashlib.sha256(hello).digest()
 
 
