@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fedcohort as fc
 from fedcohort.data.read.sources import load
-from fedcohort.data.split.partition import partition
+from fedcohort.data.split import partition
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from sklearn.metrics import log_loss
 
 import fedcohort as fc
 from fedcohort.data.read.sources import load
-from fedcohort.data.split.partition import partition
+from fedcohort.data.split import partition
 
 
 def main() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import gc
 import os
 import sys
@@ -66,27 +65,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if any(line.has(test) for line in SLOW.get(test.partition("::")[0], ())):
             item.add_marker("slow")
         collected[test] = item.get_closest_marker("slow") is not None
+    if slow_list.PAGES_DRAWN in os.environ:
+        items[:] = [i for i in items if slow_list.reads_a_page(slow_list.test_of(i.nodeid))]
     items.sort(key=lambda item: item.path.parent.name in SHORT)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _pages(pytestconfig: pytest.Config) -> Iterator[None]:
-    """Write no page for a test of `make test` that reads none."""
-    if pytestconfig.option.markexpr != "not slow" or "FEDCOHORT_TEST_PAGES" in os.environ:
+    """In `make test` write no page for a test that reads none, and draw only where tests look."""
+    if pytestconfig.option.markexpr != "not slow" or slow_list.PAGES_DRAWN in os.environ:
         yield
         return
     from fedcohort import report
 
     write = report.write
 
-    def read_by_none(dir: Path, out: Path | None = None) -> Path:
-        test = slow_list.test_of(os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0])
-        if any(fnmatch.fnmatchcase(test, f"{pattern}*") for pattern in slow_list.PAGES):
+    def as_read(dir: Path, out: Path | None = None) -> Path:
+        if not slow_list.reads_a_page(slow_list.current_test()):
+            return out or Path(dir) / "report.html"
+        with slow_list.drawn_where_looked_at():
             return write(dir, out)
-        return out or Path(dir) / "report.html"
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "write", read_by_none)
+        patch.setattr(report, "write", as_read)
         yield
 
 

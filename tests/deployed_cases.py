@@ -15,8 +15,8 @@ from fedcohort.protocol import registry
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.masked.end import NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site.limits import Limits
-from fedcohort.runtime.site.reply_store import Answers
 from fedcohort.runtime.site.site_end import SiteEnd
 from fedcohort.secure.context import Identity
 from fedcohort.study.at_site.judging import Said
@@ -105,7 +105,7 @@ def judged(
         observer=None,
     )  # fmt: skip
     model = Said.by(run, arm.method)
-    found = evaluation.judge(fed, terms.plan, terms.outcome, model)
+    found = evaluation.judge(fed, terms.plan, model)
     blind = pd.concat([h.blind.assign(site=s) for s, h in halves.items()], ignore_index=True)
     return found, run, pd.concat(train.values(), ignore_index=True), blind, terms
 

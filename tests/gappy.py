@@ -13,7 +13,17 @@ import pytest
 
 from fedcohort.arrays import Array
 from fedcohort.data.prepare.design import Table
-from fedcohort.protocol import Federation, Fitted, Method, Site, Task, message, registry, summed
+from fedcohort.protocol import (
+    Federation,
+    Fitted,
+    Method,
+    Settings,
+    Site,
+    Task,
+    message,
+    registry,
+    summed,
+)
 
 
 @message
@@ -64,8 +74,8 @@ class Means(Fitted):
         return np.where(np.isnan(x), self.mean, x)
 
 
-@dataclass(frozen=True)
-class NoSettings:
+@dataclass(frozen=True, kw_only=True)
+class NoSettings(Settings):
     """No settings."""
 
 
@@ -78,7 +88,7 @@ def fit(fed: Federation, config: NoSettings, task: Task) -> Means:
 METHOD = Method(
     name="gappy", title="Means", tasks=("latent", "regression"), paper="", reveals="sums",
     settings=NoSettings, fit=fit, model=Means, steps=(present,),
-    preprocess={"impute": "none", "scale": "standard"}, gaps=True,
+    preprocess={"impute": "none", "scale": "standard"},
 )  # fmt: skip
 
 

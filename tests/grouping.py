@@ -14,8 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcohort.protocol import Federation, Fitted, Method, Site, Task, message, registry, summed
-from fedcohort.protocol.method import setting
+from fedcohort.protocol import (
+    Federation,
+    Fitted,
+    Method,
+    Settings,
+    Site,
+    Task,
+    message,
+    registry,
+    setting,
+    summed,
+)
 
 
 @message
@@ -37,7 +47,7 @@ def powers(site: Site[Any, None]) -> Powers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class GroupSettings(Settings):
     """How many groups."""
 
     groups: int = setting(3, "2 or 3 groups")
@@ -73,7 +83,7 @@ class Groups(Fitted):
         return np.clip(self.mean + rng.normal(0, 0.3, (n, len(self.mean))), 0, 1)
 
 
-def fit(fed: Federation, config: Settings, task: Task) -> Groups:
+def fit(fed: Federation, config: GroupSettings, task: Task) -> Groups:
     """Cut at the mean of row means, plus and minus half their spread."""
     p = fed.sum(powers)
     mean = float(p.total) / float(p.rows)
@@ -88,7 +98,7 @@ METHOD = Method(
     tasks=("clustering",),
     paper="none",
     reveals="Sums of row means.",
-    settings=Settings,
+    settings=GroupSettings,
     fit=fit,
     model=Groups,
     steps=(powers,),

@@ -18,9 +18,14 @@ from fedcohort.secure import (
     digest,
     encode,
     error,
+    masked_sum,
     prepare,
 )
+<<<<<<< HEAD
 from fedcohort.secure.exchange.rehearse import STAGES, exchange
+=======
+from fedcohort.secure.exchange.rehearse import STAGES
+>>>>>>> main
 
 IDENTITIES = [Identity.new() for _ in range(8)]
 
@@ -84,7 +89,7 @@ def outcome(n: int, seed: int, away: Mapping[str, str]) -> str:
     )
     try:
         epoch = prepare(members, Gathering(context, 0, 1), absent)
-        total, summing = exchange(members, epoch, vectors, layout, digest(seed), absent=absent)
+        total, summing = masked_sum(members, epoch, vectors, layout, digest(seed), absent=absent)
     except QuorumLost:
         return "wrong" if enough else "abort"
     survivors = summing.survivors().survivors

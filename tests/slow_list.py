@@ -14,28 +14,67 @@ what stays
 
 from __future__ import annotations
 
+import fnmatch
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 TESTS = Path(__file__).parent
 LIST = TESTS / "slow.txt"
 
 #: Tests that read a report's page, as patterns of `fnmatch`. Of others none is written in
 #: `make test`, where it takes a third of a small study's time: who reads one fails, as it is
-#: missing. `make test-pages` runs the studies of the tests with their pages.
+#: missing. `make test-pages` writes them with all their drawings.
 PAGES = (
-    *(f"{folder}/*" for folder in ("audit", "benchmarks", "docs", "report")),
-    "apps/test_check_fits.py", "apps/test_cli.py", "network/test_lead.py", "test_examples.py",
-    "study/deployed/test_twin.py::*what_the_network_lacks*",
-    "study/test_bounds_and_entries.py", "study/test_classification_study.py",
-    "study/test_cluster_umap.py", "study/test_clustering_study.py", "study/test_cohort.py",
-    "study/test_private_warnings.py", "study/test_free_parameters.py", "study/test_latent_study.py",
-    "study/test_missing.py", "study/test_private_training.py::*of_fedavg_tells*",
-    "study/test_site_rule.py", "study/test_tables.py::*full_disk*", "study/test_units.py",
-    "study/test_views.py",
+    *(f"{folder}/*" for folder in ("benchmarks", "docs", "report")),
+    "apps/test_check_fits.py", "apps/test_cli.py", "audit/test_epsilon.py",
+    "network/test_lead.py::test_a_run_leaves_the_local_files_and_a_report*", "test_examples.py",
+    "study/deployed/test_twin.py::test_what_the_network_lacks*",
+    "study/test_bounds_and_entries.py::test_a_study_of_late_entries*",
+    "study/test_classification_study.py::test_the_study_has_a_report*",
+    "study/test_cluster_umap.py::*the_page_says*",
+    "study/test_cluster_umap.py::test_off_by_default*",
+    "study/test_clustering_study.py::test_the_report_is_written*",
+    "study/test_cohort.py::test_what_left_for_the_description*",
+    "study/test_free_parameters.py::test_a_study_says_in_its_results_and_report*",
+    "study/test_latent_study.py::test_the_report_and_the_card*",
+    "study/test_missing.py::test_a_simulated_study_names*",
+    "study/test_missing.py::test_a_study_in_which_all_answered*",
+    "study/test_private_training.py::*of_fedavg_tells*",
+    "study/test_private_warnings.py::*its_results_and_its_report*",
+    "study/test_site_rule.py::test_who_is_left_out_is_told*",
+    "study/test_tables.py::*full_disk*",
+    "study/test_units.py::*its_report_says_so*",
+    "study/test_views.py::test_a_study_with_views_runs*",
 )  # fmt: skip
+
+
+#: Set by `make test-pages`: tests that read a page, with its drawings.
+PAGES_DRAWN = "FEDCOHORT_TEST_PAGES"
+
+#: Tests of pages that look at no drawing. In `make test` none is made for them: it takes nine
+#: tenths of a page's time. What looks at one, or says what is nowhere in a page, is in `LOOKED_AT`.
+UNDRAWN = (
+    "study/*",
+    *(f"report/test_{name}.py" for name in (
+        "clusters", "coefficients", "comparison", "folded", "latents", "mixing", "others",
+        "protection", "steps",
+    )),
+)  # fmt: skip
+LOOKED_AT = tuple(f"report/test_{name}*" for name in (
+    "*.py::*markup", "clusters.py::*at_risk", "clusters.py::*printed_page", "clusters.py::*hidden",
+    "clusters.py::*simulated_patients", "clusters.py::*no_row", "clusters.py::*loads_nothing",
+    "coefficients.py::*odds_ratios", "coefficients.py::*_level_", "comparison.py::*loads_nothing",
+    "comparison.py::*other_patients", "folded.py::*decision_curve", "latents.py::*no_negative",
+    "latents.py::*told_apart_by_none", "latents.py::*user_wrote", "mixing.py::*never_show",
+    "others.py::test_the_table_has", "steps.py::*called_shrunken",
+))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -102,6 +141,36 @@ def by_file(lines: Iterable[Slow]) -> Mapping[str, list[Slow]]:
 def test_of(nodeid: str) -> str:
     """Return a test's id relative to this folder."""
     return nodeid.removeprefix("tests/")
+
+
+def reads_a_page(test: str) -> bool:
+    """Return whether a test reads a report's page."""
+    return _one_of(PAGES, test)
+
+
+def current_test() -> str:
+    """Return the test that runs, or whose fixture is made."""
+    return test_of(os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0])
+
+
+@contextmanager
+def drawn_where_looked_at() -> Iterator[None]:
+    """Draw no chart of a page for a test that looks at none."""
+    from fedcohort.report.charts import render
+
+    draw, blank = render.draw, render.Drawing(render.Markup(""), 1.0, 1.0)
+
+    def as_seen(chart: Any) -> Any:
+        seen = not _one_of(UNDRAWN, test := current_test()) or _one_of(LOOKED_AT, test)
+        return draw(chart) if seen else blank
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(render, "draw", as_seen)
+        yield
+
+
+def _one_of(patterns: Iterable[str], test: str) -> bool:
+    return any(fnmatch.fnmatchcase(test, f"{pattern}*") for pattern in patterns)
 
 
 def wrong(lines: Iterable[Slow], tests: Mapping[str, bool], whole: bool) -> list[str]:

@@ -19,6 +19,7 @@ from fedcohort.protocol import (
     Fitted,
     Keep,
     Method,
+    Settings,
     Site,
     Step,
     gathered,
@@ -224,11 +225,11 @@ class NoModel(Fitted):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoSettings:
+class NoSettings(Settings):
     """No settings."""
 
 
-def toy_method(settings: type[Any] = NoSettings) -> Method:
+def toy_method(settings: type[Settings] = NoSettings) -> Method:
     """Return a method called toy, with these settings."""
     return Method(
         name="toy", title="", tasks=("survival",), paper="", reveals="", settings=settings,

@@ -22,7 +22,7 @@ from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
 from fedcohort.runtime.remote import remote
-from fedcohort.runtime.site.reply_store import Answers
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site.site_end import SiteEnd
 from loopback import Fault, LoopbackLine
 

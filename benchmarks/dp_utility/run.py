@@ -32,7 +32,7 @@ from scipy.stats import t as student
 from sklearn.metrics import roc_auc_score
 
 import fedcohort as fc
-from fedcohort.data.split.partition import partition
+from fedcohort.data.split import partition
 from fedcohort.metrics.survival.concordance import harrell
 
 sys.path.append(str(Path(__file__).parents[1] / "d62_survival"))

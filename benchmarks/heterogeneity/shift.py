@@ -20,7 +20,7 @@ import pandas as pd
 
 import fedcohort as fc
 from fedcohort.data.read.sources import load
-from fedcohort.data.split.partition import partition
+from fedcohort.data.split import partition
 
 SITES = 5
 

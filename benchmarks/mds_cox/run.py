@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import fedcohort as fc
-from fedcohort.data.split.partition import partition
+from fedcohort.data.split import partition
 from fedcohort.metrics.survival.concordance import harrell
 
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "d62_survival")]

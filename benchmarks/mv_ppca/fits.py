@@ -17,7 +17,7 @@ import fedcohort as fc
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.read.simulated_views import GROUP, dictionary_of, multiview
-from fedcohort.data.split.partition import partition
+from fedcohort.data.split import partition
 
 FOLDS = 3
 #: Scenario (table 1 of the paper) → numbers of sites.

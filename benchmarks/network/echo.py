@@ -20,7 +20,7 @@ from fedcohort.network.kits.make import Kit
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Keep, Site, gathered
-from fedcohort.runtime.site.reply_store import Answers
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site.site_end import SiteEnd
 from fedcohort.secure.trust import Peer
 

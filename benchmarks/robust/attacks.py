@@ -24,7 +24,7 @@ from fedcohort.protocol.wire import decode
 from fedcohort.runtime.calls import Request, reply_bytes
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.local import LocalTransport
-from fedcohort.runtime.site.reply_store import Answers
+from fedcohort.runtime.reply_store import Answers
 from loopback import LoopbackLine
 
 #: What no honest site can say: to be rejected by name.

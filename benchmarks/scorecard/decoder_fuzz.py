@@ -47,7 +47,7 @@ from fedcohort.runtime.masked.calls import (
     read_said,
     said_bytes,
 )
-from fedcohort.runtime.site.reply_store import Answers
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site.site_end import SiteEnd
 from fedcohort.secure.arithmetic.layout import Layout
 from fedcohort.secure.channel import seal

@@ -37,7 +37,7 @@ from fedcohort.protocol.step import Site, Summed, summed
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.masked.end import ANY, Keys, SumRule
 from fedcohort.runtime.remote import remote
-from fedcohort.runtime.site.reply_store import Answers
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site.site_end import SiteEnd
 from fedcohort.secure.channel import Caller
 from fedcohort.secure.context import Identity

@@ -27,7 +27,7 @@ from fedcohort.protocol.message import message
 from fedcohort.protocol.step import summed
 from fedcohort.runtime.masked.end import ANY, Keys, SumRule
 from fedcohort.runtime.remote import remote
-from fedcohort.runtime.site.reply_store import Answers
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site.site_end import SiteEnd
 from fedcohort.secure import Identity
 from loopback import LoopbackLine

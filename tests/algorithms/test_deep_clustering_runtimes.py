@@ -95,7 +95,7 @@ def test_only_steps_that_the_settings_say_are_asked(way):
     lines = [json.loads(line) for line in whole(way)[3]]
     assert {(e["step"], e["verb"]) for e in lines} <= allowed
     seen = {e["step"] for e in lines if e["verb"] == "gather"}
-    assert bool(seen) == bool(METHOD.visible(config))
+    assert bool(seen) == bool(config.visible)
 
 
 @every_way
@@ -127,13 +127,13 @@ def test_what_leaves_is_said_for_the_settings():
     seen = config_of(aggregation="median")
     assert "which the coordinator sees" not in METHOD.reveals_with(plain)
     assert "own clusters" in METHOD.reveals_with(own)
-    assert METHOD.visible(plain) == ""
-    assert METHOD.visible(own) == "centroids: max_min"
-    assert METHOD.visible(seen) == "aggregation: median"
+    assert plain.visible == ""
+    assert own.visible == "centroids: max_min"
+    assert seen.visible == "aggregation: median"
     with pytest.raises(SettingError, match="krum"):
-        METHOD.check_sites(config_of(aggregation="krum"), 3)
+        config_of(aggregation="krum").check_sites(3)
     with pytest.raises(SettingError, match="needs 3 sites; there are 2"):
-        METHOD.check_sites(config_of(n_clusters="auto", choose="consensus"), 2)
+        config_of(n_clusters="auto", choose="consensus").check_sites(2)
 
 
 def test_a_sum_is_refused_as_single_replies():

@@ -337,7 +337,7 @@ def test_a_model_restored_from_its_arrays_predicts_the_same_bits(strategy):
     ("settings", "message"),
     [
         ({"strategy": "fedsgd"}, "choose one of"),
-        ({"rounds": 0}, "above 0"),
+        ({"rounds": 0}, "a whole number from 1"),
         ({"dropout": 1.0}, "below 1"),
         ({"validation_fraction": 0.0}, "between 0 and 1"),
         ({"learning_rat": 0.1}, "did you mean 'learning_rate'"),

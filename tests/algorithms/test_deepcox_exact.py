@@ -1,4 +1,4 @@
-"""DeepCox `exact`, over the sites that `data.split.partition` makes, is pooled training."""
+"""DeepCox `exact`, over the sites that `data.split.rules` makes, is pooled training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 
 from fedcohort.algorithms.deepcox import METHOD
 from fedcohort.data.outcome import Survival
-from fedcohort.data.split.partition import partition
+from fedcohort.data.split import partition
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.network import initial
 from fedcohort.protocol import Task

@@ -88,9 +88,7 @@ def test_a_consensus_over_sites_finds_clusters_that_all_have(k):
     assert len(found.centroids) == k
     assert max(row["agreement"] for row in found.numbers) > 0.95
     with pytest.raises(SettingError, match="needs 3 sites; there are 2"):
-        registry.find("kmeans").check_sites(
-            KMEANS.configure({"n_clusters": "auto", "choose": "consensus"}), 2
-        )
+        KMEANS.configure({"n_clusters": "auto", "choose": "consensus"}).check_sites(2)
 
 
 def huang(x, modes, rounds=100):
@@ -163,7 +161,7 @@ def test_kmodes_refuses_numbers_and_two_levels_at_once():
     ("method", "settings", "said"),
     [
         ("kmeans", {"n_clusters": 0}, "'n_clusters' of method 'kmeans' is 0"),
-        ("kmeans", {"k_range": [4, 2]}, "two whole numbers from 1 up"),
+        ("kmeans", {"k_range": [4, 2]}, "two whole numbers from 1"),
         ("kmeans", {"n_clusters": "auto", "seeding": "sites"}, "starts from candidates"),
         ("kmodes", {"restarts": 0}, "'restarts' of method 'kmodes' is 0"),
         ("kmeans", {"tol": -1.0}, "'tol' of method 'kmeans' is -1.0"),
@@ -222,8 +220,8 @@ def test_what_leaves_is_told_for_the_settings():
     assert "Of each site" not in KMODES.revealed(KMODES.configure({}), None)
     consensus = KMEANS.configure({"n_clusters": "auto", "choose": "consensus"})
     assert "all sites but each one" in KMEANS.revealed(consensus, None)
-    assert KMEANS.visible(consensus) == "choose: consensus"
-    assert KMEANS.visible(KMEANS.configure({})) == ""
+    assert consensus.visible == "choose: consensus"
+    assert KMEANS.configure({}).visible == ""
 
 
 def test_a_notebooks_fit_needs_no_outcome_and_fills_missing_values():

@@ -231,7 +231,7 @@ def test_admm_comes_to_the_same_optimum():
     [
         ({"penalty": -1}, "'penalty' is -1.0; give a number from 0, or 'auto'"),
         ({"penalty": "best"}, "'penalty'.*must be of type float or 'auto'"),
-        ({"n_folds": 1}, "'n_folds' is 1; give 2 to 20"),
+        ({"n_folds": 1}, "'n_folds' is 1; give a whole number from 2 to 20"),
         ({"path": 1}, "'path' is 1; give a whole number from 2"),
         ({"path_ratio": 1.0}, "'path_ratio' is 1.0; give a number between 0 and 1"),
         ({"rule": "aic"}, "choose one of 'min', '1se', 'bic'"),

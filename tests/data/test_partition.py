@@ -15,7 +15,7 @@ from data_cases import mixed
 from fedcohort.data.outcome import Binary, Continuous, Survival
 from fedcohort.data.read.sources import load
 from fedcohort.data.split.importance import importance, most_predictive
-from fedcohort.data.split.partition import RULES, partition
+from fedcohort.data.split.rules import RULES, partition
 from fedcohort.data.split.thirds import THIRDS
 from fedcohort.protocol import DataError, StudyError
 

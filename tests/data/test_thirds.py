@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
 from fedcohort.data.read.simulated_views import multiview
-from fedcohort.data.split.partition import partition
+from fedcohort.data.split import partition
 from fedcohort.data.split.thirds import SHARE
 from fedcohort.protocol import DataError, StudyError
 

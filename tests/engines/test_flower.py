@@ -24,7 +24,7 @@ from fedcohort.engines.flower import spoke as node
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.protocol.line import Silence
 from fedcohort.runtime.remote import remote
-from fedcohort.runtime.site.reply_store import Answers
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site.site_end import SiteEnd
 from network.wires import until
 

@@ -2,7 +2,7 @@
 
 What is compared with: the same study over sites in this process (`LocalSites`), every file of it;
 and `fc.fit` on the rows that the sites drew for training, the arrays of each model. `make test` has
-a small study over each engine; the larger one is in `tests/slow.txt`.
+a small study over FLARE; the larger one, and one over Flower, are in `tests/slow.txt`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.views import mark_of
 from fedcohort.protocol.wire import decode
 from fedcohort.runtime.calls import Seen
-from fedcohort.runtime.site.reply_store import Answers
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.study.run import private
 from fedcohort.training.networks.plan import Plan
 from hospital import DICTIONARY, STUDY, Hospital, request

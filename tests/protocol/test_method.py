@@ -8,12 +8,12 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from fedcohort.protocol import NotSupported, SettingError, Task, setting
+from fedcohort.protocol import NotSupported, SettingError, Settings, Task, changed, setting
 from toys import NoModel, toy_method
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Toy(Settings):
     learning_rate: float = setting(0.1, "step size")
     rounds: int = setting(10, "rounds")
     layers: tuple[int, ...] = setting((8, 4), "widths")
@@ -30,7 +30,7 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Needy:
+class Needy(Settings):
     q: int
 
 
@@ -54,7 +54,7 @@ class Needy:
     ],
 )
 def test_a_value_becomes_the_type_of_its_setting(name, typed, expected):
-    built = getattr(toy_method(Settings).configure({name: typed}), name)
+    built = getattr(toy_method(Toy).configure({name: typed}), name)
     assert built == expected
     assert type(built) is type(expected)
 
@@ -81,7 +81,7 @@ def test_a_value_becomes_the_type_of_its_setting(name, typed, expected):
 )
 def test_a_value_of_another_type_is_refused_naming_setting_method_and_type(name, typed, wanted):
     with pytest.raises(SettingError, match=rf"'{name}' of method 'toy' is .* {wanted}"):
-        toy_method(Settings).configure({name: typed})
+        toy_method(Toy).configure({name: typed})
 
 
 @pytest.mark.parametrize(
@@ -90,22 +90,72 @@ def test_a_value_of_another_type_is_refused_naming_setting_method_and_type(name,
 )
 def test_an_unknown_setting_names_the_nearest_known_one(typed, near):
     with pytest.raises(SettingError, match=f"no setting '{typed}'; did you mean '{near}'"):
-        toy_method(Settings).configure({typed: 1})
+        toy_method(Toy).configure({typed: 1})
 
 
 def test_an_unknown_setting_that_is_like_none_lists_all():
     with pytest.raises(SettingError, match=r"it knows .*'layers'.*'verbose'"):
-        toy_method(Settings).configure({"zzz": 1})
+        toy_method(Toy).configure({"zzz": 1})
 
 
 def test_a_value_that_is_no_choice_lists_the_choices():
     with pytest.raises(SettingError, match=r"'ties'.*'exact'; choose one of 'efron', 'breslow'"):
-        toy_method(Settings).configure({"ties": "exact"})
+        toy_method(Toy).configure({"ties": "exact"})
 
 
 def test_what_the_settings_themselves_refuse_is_a_setting_error():
     with pytest.raises(SettingError, match="method 'toy': rounds is 0; it must be at least 1"):
-        toy_method(Settings).configure({"rounds": 0})
+        toy_method(Toy).configure({"rounds": 0})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limited(Settings, method="toy"):
+    half: float = setting(0.5, "", within="[0, 1)")
+    share: float = setting(0.5, "", within="(0, 1]")
+    tol: float = setting(0.5, "", within="(0, 1)")
+    size: int = setting(1, "", within="[1, 10_000]")
+    rate: float | None = setting(None, "", within="(0, inf)")
+    penalty: float | Literal["auto"] = setting("auto", "", within="[0, inf)")
+    widths: tuple[int, ...] = setting((), "", within="[1, inf)")
+    loss: float = setting(0.0, "", within="(-inf, inf)")
+
+
+@pytest.mark.parametrize(
+    ("name", "ends", "beyond", "wanted"),
+    [
+        ("half", (0.0, 0.99), (-0.1, 1.0), "a number from 0 to below 1"),
+        ("share", (0.01, 1.0), (0.0, 1.1), "a number above 0, up to 1"),
+        ("tol", (0.01, 0.99), (0.0, 1.0), "a number between 0 and 1"),
+        ("size", (1, 10_000), (0, 10_001), "a whole number from 1 to 10,000"),
+        ("rate", (None, 1e-9), (0.0, float("inf")), "a number above 0, or null"),
+        ("penalty", ("auto", 0.0), (-1.0, float("inf")), "a number from 0, or 'auto'"),
+        ("widths", ((), (1, 2)), ((1, 0),), "whole numbers from 1"),
+        ("loss", (-1e9,), (float("inf"),), "a number"),
+    ],
+)
+def test_a_number_beyond_its_interval_is_refused_with_the_interval_in_words(
+    name, ends, beyond, wanted
+):
+    for value in ends:
+        assert getattr(Limited(**{name: value}), name) == value
+    for value in beyond:
+        with pytest.raises(SettingError) as caught:
+            Limited(**{name: value})
+        told = f"setting {name!r} of method 'toy' is {value!r}; give {wanted}."
+        assert str(caught.value) == told
+
+
+def test_a_changed_setting_keeps_what_is_not_said_anew():
+    @dataclass(frozen=True, kw_only=True)
+    class Other(Limited):
+        half: float = changed(Limited, "half", default=0.1, doc="another")
+
+    field = Other.__dataclass_fields__["half"]
+    assert (field.default, field.metadata["doc"], field.metadata["within"]) == (
+        0.1, "another", "[0, 1)",
+    )  # fmt: skip
+    with pytest.raises(SettingError, match="give a number from 0 to below 1"):
+        Other(half=1.0)
 
 
 def test_a_setting_without_a_default_must_be_given():

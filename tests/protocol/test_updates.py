@@ -19,7 +19,7 @@ from fedcohort.protocol.updates import FAR, too_far
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import LocalTransport
-from fedcohort.runtime.site.reply_store import StateStore
+from fedcohort.runtime.reply_store import StateStore
 
 TABLES = toys.numbers()
 

@@ -9,7 +9,7 @@ import toys
 from fedcohort.protocol.wire import encode
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
-from fedcohort.runtime.site.reply_store import StateStore
+from fedcohort.runtime.reply_store import StateStore
 
 
 def main(folder: Path) -> None:

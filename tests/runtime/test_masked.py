@@ -22,7 +22,7 @@ from fedcohort.runtime.local import local
 from fedcohort.runtime.masked.calls import Stage, about_of
 from fedcohort.runtime.masked.end import ANY, FEW, NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
-from fedcohort.runtime.site.reply_store import Answers
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site.site_end import SESSIONS, SiteEnd
 from fedcohort.secure.context import Identity
 from loopback import Fault, LoopbackLine

@@ -19,7 +19,7 @@ import toys
 from fedcohort.protocol.wire import encode
 from fedcohort.runtime.local import local
 from fedcohort.runtime.masked.end import NEVER, Keys, SumRule
-from fedcohort.runtime.site.reply_store import Answers
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site.site_end import SiteEnd
 from fedcohort.secure.context import Identity
 from wired import meta_of

@@ -18,7 +18,7 @@ from fedcohort.protocol.private import threshold
 from fedcohort.runtime.local import local
 from fedcohort.runtime.masked.end import NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
-from fedcohort.runtime.site.reply_store import Answers
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site.site_end import SiteEnd
 from fedcohort.secure.context import Identity
 from loopback import Fault, LoopbackLine

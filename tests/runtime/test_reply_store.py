@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcohort.protocol import InputError
-from fedcohort.runtime.site.reply_store import HISTORIES, Answers, Kept
+from fedcohort.runtime.reply_store import HISTORIES, Answers, Kept
 
 KEY = ("run", "session", "history")
 
@@ -133,7 +133,7 @@ SIZE = 300_000
 SAVER = f"""
 import sys
 from pathlib import Path
-from fedcohort.runtime.site.reply_store import Answers, Kept
+from fedcohort.runtime.reply_store import Answers, Kept
 answers, call = Answers(Path(sys.argv[1])), int(sys.argv[2])
 while True:
     one = Kept(b"%d" % call, bytes([call % 251]) * {SIZE}, bytes([call % 241]) * {SIZE})
@@ -171,7 +171,7 @@ def test_a_process_killed_while_it_saves_leaves_the_old_or_the_new_never_half(tm
 FULL = """
 import resource, sqlite3, sys
 from pathlib import Path
-from fedcohort.runtime.site.reply_store import Answers, Kept
+from fedcohort.runtime.reply_store import Answers, Kept
 answers = Answers(Path(sys.argv[1]))
 one = Kept(b"0", b"r" * 1000, b"s" * 1000)
 answers.save("run", "session", "history", 0, None, one)

@@ -16,7 +16,7 @@ from fedcohort.protocol.arguments import Arguments
 from fedcohort.protocol.host import Call
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import LocalTransport, local
-from fedcohort.runtime.site.reply_store import StateStore
+from fedcohort.runtime.reply_store import StateStore
 
 
 def last_record(blob: bytes) -> int:

@@ -38,8 +38,8 @@ from fedcohort.protocol.views import mark_of
 from fedcohort.protocol.wire import decode, encode
 from fedcohort.runtime.calls import Request
 from fedcohort.runtime.remote import remote
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site.limits import Limits
-from fedcohort.runtime.site.reply_store import Answers
 from fedcohort.runtime.site.site_end import SESSIONS, Left, SiteEnd
 from loopback import LoopbackLine
 from toys import Draw

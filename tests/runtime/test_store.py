@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 
 from fedcohort.protocol.host import Answer
 from fedcohort.protocol.wire import Malformed
-from fedcohort.runtime.site.reply_store import StateStore
+from fedcohort.runtime.reply_store import StateStore
 
 
 def answer(value: float) -> Answer:

@@ -10,7 +10,21 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from fedcohort.protocol.errors import QuorumLost, Refused
+<<<<<<< HEAD
 from fedcohort.secure import Gathering, InMemory, Layout, add, decode, digest, encode, zeros
+=======
+from fedcohort.secure import (
+    Gathering,
+    InMemory,
+    Layout,
+    add,
+    decode,
+    digest,
+    encode,
+    masked_sum,
+    zeros,
+)
+>>>>>>> main
 from fedcohort.secure.exchange.messages import (
     Advert,
     Answer,
@@ -58,7 +72,7 @@ def test_masked_or_not_the_sum_has_the_same_bits():
     told = replies(5, seed=3)
     layout = Layout.of(told["site0"])
     vectors = {name: encode(reply, layout, n=5) for name, reply in told.items()}
-    total, _ = exchange(members, epoch, vectors, layout, digest("call"))
+    total, _ = masked_sum(members, epoch, vectors, layout, digest("call"))
     plain = zeros(layout)
     for name in reversed(list(vectors)):
         add(plain, vectors[name], layout)
@@ -72,7 +86,7 @@ def test_weights_are_told_to_all_and_the_sum_is_weighted():
     reply = {"x": np.array([0.5, -3.0])}
     layout = Layout.of(reply, weighted=True)
     vectors = {k: encode(reply, layout, n=4, weight=w) for k, w in weights.items()}
-    total, summing = exchange(members, epoch, vectors, layout, digest("call"), weights)
+    total, summing = masked_sum(members, epoch, vectors, layout, digest("call"), weights)
     plain = {"x": [np.array(w * reply["x"]) for w in weights.values()]}
     assert summing.asked.weight("site3") == 4.0
     told = {k: {"x": a} for k, a in zip(weights, plain["x"], strict=True)}
@@ -144,11 +158,11 @@ def test_a_question_is_answered_for_one_set_of_sites_even_after_a_restart():
 
         vectors = dict.fromkeys(members, vector)
         if gone is None:
-            total, summing = exchange(members, gathering, vectors, layout, digest("q"))
+            total, summing = masked_sum(members, gathering, vectors, layout, digest("q"))
             said.append((total.tobytes(), summing.survivors().survivors))
         else:
             with pytest.raises(Refused, match="answered for other sites"):
-                exchange(members, gathering, vectors, layout, digest("q"), absent=absent)
+                masked_sum(members, gathering, vectors, layout, digest("q"), absent=absent)
     assert said[0] == said[1]
     assert terms(("a", "b"), None) != terms(("a", "b"), {"a": 1.0, "b": 1.0})
 
@@ -262,7 +276,7 @@ def test_a_reply_without_numbers_is_a_sum_of_none():
     reply = {"none": np.empty((0, 2))}
     layout = Layout.of(reply)
     vectors = dict.fromkeys(members, encode(reply, layout, n=3))
-    total, _ = exchange(members, epoch, vectors, layout, digest("call"))
+    total, _ = masked_sum(members, epoch, vectors, layout, digest("call"))
     assert decode(total, layout)["none"].shape == (0, 2)
 
 
@@ -271,7 +285,7 @@ def test_bits_beyond_a_words_reach_are_carried_under_masks():
     reply = {"x": np.array([-(2.0**-96), 2.0**-33, -1.0])}
     layout = Layout.of(reply)
     vectors = dict.fromkeys(members, encode(reply, layout, n=3))
-    total, _ = exchange(members, epoch, vectors, layout, digest("call"))
+    total, _ = masked_sum(members, epoch, vectors, layout, digest("call"))
     assert decode(total, layout)["x"].tolist() == [-3 * 2.0**-96, 3 * 2.0**-33, -3.0]
 
 

@@ -108,7 +108,7 @@ def test_decision_curves_of_the_first_repeat_are_in_the_results(done):
 
 
 def test_the_study_has_a_report_and_a_model_that_predicts_probabilities(done):
-    assert (done.folder / "report.html").stat().st_size > 10_000
+    assert done.report().stat().st_size > 10_000
     fit = fc.load(done.folder / "models" / "logistic")
     frame = sources.load("sample:breast_cancer", Path()).frames
     p = fit.predict(frame.drop(columns=["target"]))

@@ -70,7 +70,7 @@ def cohort(n=300, k=3, seed=0, rare=0.3):
         }
     )
     fed = fc.simulate({"a": frame})
-    given = Problem(fed.frames, fed.dictionary, None).of_clusters()
+    given = Problem(fed.frames, fed.dictionary, None).aside_of("clustering")
     design = fit_once(given, METHOD, {}, {"scale": "minmax"}, 0).design
     return design, frame, labels
 

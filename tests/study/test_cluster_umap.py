@@ -247,7 +247,7 @@ def test_there_are_some_hundred_points_at_most(laid_out):
 def test_arms_that_draw_no_patients_have_no_map_and_the_page_says_that_none_is_real(sketched):
     assert {r["arm"] for r in sketched.content["cluster_umap"]} == {"deep_clustering"}
     assert sum(len(r["x"]) for r in sketched.content["cluster_umap"]) <= MOST
-    page = (sketched.folder / "report.html").read_text("utf-8")
+    page = sketched.report().read_text("utf-8")
     assert "none of them real" in page
     assert "No real patient is on this map" in page
 

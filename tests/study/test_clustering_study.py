@@ -89,7 +89,7 @@ def test_sums_over_sites_find_the_pooled_groups_and_say_so(done):
 
 def test_the_report_is_written_and_every_list_has_its_arms(done):
     outcome, results = done
-    assert (results.folder / "report.html").stat().st_size > 10_000
+    assert results.report().stat().st_size > 10_000
     empty = {"cluster_confusion", "cluster_curves", "cluster_log_rank"}
     empty -= {GRADE: {"cluster_confusion"}, SURVIVAL: empty - {"cluster_confusion"}}.get(
         outcome, set()
@@ -202,9 +202,9 @@ def problem(outcome: Outcome | None) -> tuple[Problem, pd.DataFrame]:
     frame = sample.frames
     frames = {f"s{i}": frame[i:450:3].reset_index(drop=True) for i in range(3)}
     dictionary = sample.dictionary
-    found = Problem(frames, dictionary, outcome).of_clusters()
+    found = Problem(frames, dictionary, outcome).aside_of("clustering")
     if outcome is None:
-        found = Problem(frames, dictionary, Survival("time", "cens")).of_clusters()
+        found = Problem(frames, dictionary, Survival("time", "cens")).aside_of("clustering")
     return found, frame[450:].reset_index(drop=True)
 
 
@@ -233,7 +233,7 @@ def test_rows_of_zeros_and_ones_are_compared_by_the_cosine():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.integers(0, 2, (200, 6)), columns=[f"g{i}" for i in range(6)])
     fed = fc.simulate({"a": frame[:70], "b": frame[70:140]})
-    given = Problem(fed.frames, fed.dictionary, None).of_clusters()
+    given = Problem(fed.frames, fed.dictionary, None).aside_of("clustering")
     test = frame[140:].reset_index(drop=True)
     run, judge = fitted(given), evaluate.judge_of(given, test)
     found = judge.metrics(judge.predicted(run, ()), ("silhouette",))
@@ -280,7 +280,7 @@ def test_a_site_alone_is_judged_by_its_own_hazards():
     given, test = problem(Survival("time", "cens"))
     alone = given.on({"s0": given.frames["s0"]})
     run = fitted(alone)
-    judge = evaluate.taught(evaluate.judge_of(given, test), alone)
+    judge = evaluate.judge_of(given, test).taught(alone)
     assert isinstance(judge, Clusters)
     found = judge.metrics(judge.predicted(run, ("c_index",)), ("c_index",))
     train, labels = given.frames["s0"], run.model.predict(run.design.matrix(test))

@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import fedcohort as fc
+from fedcohort import report
 from fedcohort.report import plain_ledger
 from fedcohort.study.sites.cohort import TEST, TRAINING, shown_flow
 from fedcohort.study.sites.counts import hidden_rows
@@ -114,7 +115,7 @@ def test_what_left_for_the_description_stands_in_the_ledger_before_all_else(natu
     text = " ".join(" ".join(plain_ledger(out)).split())
     assert "Description of the patients, from each site: 3 replies" in text
     assert "describing the patients: Describe the site's rows" in text
-    assert "Description of the patients" in (out / "report.html").read_text()
+    assert "Description of the patients" in report.write(out).read_text()
     assert {"time", "event"} <= {v["name"] for v in results["cohort"]["variables"]}
 
 

@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Category
 from fedcohort.data.read.simulated_views import dictionary_of, multiview
-from fedcohort.data.split.partition import partition
+from fedcohort.data.split import partition
 from fedcohort.metrics.latent import discriminant
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import Dp, Fitted, registry
@@ -169,7 +169,7 @@ def test_a_hospital_that_lacks_a_view_counts_as_saying_the_best_constant_of_it()
     alone = given.on({"site-2": given.frames["site-2"]})
     lacked = next(v for v, names in VIEWS.items() if names[0] not in alone.frames["site-2"])
     run = fitted(alone, rounds=1)
-    judge = evaluate.taught(evaluate.judge_of(given, TEST), alone)
+    judge = evaluate.judge_of(given, TEST).taught(alone)
     said = judge.predicted(run, ERRORS)
     assert {f for f, v in zip(said.features, said.views, strict=True) if v == lacked} == {
         *VIEWS[lacked]
@@ -262,7 +262,7 @@ def test_classes_are_learnt_from_the_training_rows_of_who_is_judged(run):
     judge = evaluate.judge_of(given, TEST)
     x, y = run.design.matrix(TEST), (TEST["group"] == "2").to_numpy()
     for one, train in ((judge, given.pooled().frames["pooled"]),
-                       (evaluate.taught(judge, alone), alone.frames["site-1"])):  # fmt: skip
+                       (judge.taught(alone), alone.frames["site-1"])):  # fmt: skip
         found = judged(one, run, tuple(LATENT.metrics))
         z = run.model.transform(run.design.matrix(train))
         said, score = discriminant(

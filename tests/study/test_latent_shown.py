@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose
 from fedcohort.data.describe.shown_number import ShownNumber
 from fedcohort.data.outcome import Binary
 from fedcohort.data.read.simulated_views import dictionary_of, multiview
-from fedcohort.data.split.partition import partition
+from fedcohort.data.split import partition
 from fedcohort.protocol import Dp, registry
 from fedcohort.study.judge import evaluate
 from fedcohort.study.judge.shown.latent_filled import EDGES, Cells, counted, filled_rows, joined

@@ -207,7 +207,7 @@ def test_a_defect_fails_its_piece_alone_and_says_where_but_no_value(tmp_path, mo
     results = own.run(tmp_path / "out")
     (failure,) = results.failures
     assert "deepcox" in failure
-    assert "an unexpected IndexError in study/local_fits.py, line " in failure
+    assert "an unexpected IndexError in study/run/local_fits.py, line " in failure
     assert "123.25" not in failure
     assert set(results.summary.arm) == {"isolated", "cox"}
     with pytest.raises(IndexError):

@@ -16,7 +16,7 @@ from fedcohort.apps import catalogue
 from fedcohort.apps.predictions import predict
 from fedcohort.data.encode import Encoding
 from fedcohort.data.read.simulated_views import dictionary_of, multiview
-from fedcohort.data.split.partition import partition
+from fedcohort.data.split import partition
 from fedcohort.protocol import DataError, Refused, SettingError, StudyError, registry
 from fedcohort.study.at_site.consent import Consent
 from fedcohort.study.at_site.table import SiteTable, Unfit

@@ -40,13 +40,13 @@ from fedcohort.study.study import Study
 WIDTH = 80
 #: So many files that are not read are named.
 BESIDE_NAMED = 3
-#: What is found in more tables than this is told once.
+#: Findings in more tables than this are listed once.
 MOST_ALIKE = 4
 #: Files that are studies, not tables.
 STUDIES = (".yaml", ".yml")
 #: What is said where there is no outcome.
 NO_OUTCOME = "no outcome was checked: mark time and event in the dictionary, or give --outcome"
-#: What is said of a study whose tables are at the sites of a network.
+#: Text on a study whose tables are at the sites of a network.
 AT_SITES = (
     "The tables are at the sites. Each checks its own: fedcohort data check STUDY.yaml TABLE."
 )

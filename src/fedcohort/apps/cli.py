@@ -50,7 +50,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 Folder = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 
-#: Where `compare` writes unless told otherwise.
+#: Default file of `compare`.
 COMPARED = Path("compare.html")
 
 

@@ -146,7 +146,7 @@ def _of_files(
     return simulate(frames, outcome=about, dictionary=known)
 
 
-# what is written and printed ------------------------------------------------------------
+# files and output ------------------------------------------------------------
 
 
 def check_suffix(out: Path) -> None:

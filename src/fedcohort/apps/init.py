@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,9 @@ from fedcohort.data.read.sql import database_file, is_url
 from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import DataError, StudyError
 from fedcohort.study.file.plan import NETWORK
-from fedcohort.study.kinds import ASIDE, TASKS
+from fedcohort.study.kinds import TASKS
 from fedcohort.study.sites.exclusion import REASONS, stays
 from fedcohort.study.sites.site_rule import SiteRule, counts
-
-#: Tasks that need an outcome; the others may have one, that only judges.
-PREDICTED = tuple(task for task in TASKS if task not in ASIDE)
 
 #: Said of the model that is kept.
 FINAL = "final: true  # the model that is kept is fitted to all rows, when all is judged"
@@ -43,13 +40,6 @@ N_SITES = 4
 #: A count of fewer rows than this is not written down.
 MIN_CELL = 5
 
-_QUESTIONS = {
-    "survival": "How long do patients live after the diagnosis?",
-    "classification": "Who has the disease, by what is known at admission?",
-    "regression": "What will {} be, by what is known of a patient before?",
-    "clustering": "Which groups of patients are there?",
-    "latent": "Which few numbers say what the measurements of a patient have in common?",
-}
 ABOUT = """\
 The data dictionary: what each column means, the same at every site. Types, levels and units were
 guessed; where a line says "check", they may well be wrong. What also helps:
@@ -59,6 +49,99 @@ guessed; where a line says "check", they may well be wrong. What also helps:
   per: 10              the report shows effects for 10 units of a number
   description: text    for the report"""
 
+
+@dataclass(frozen=True)
+class _TaskDraft:
+    """What the draft of one kind of task says.
+
+    Attributes
+    ----------
+    question : of the report; {} stands for what is predicted.
+    arms : where {own} stands for the settings of a penalty, and {why} for its reason.
+    look : tables → the outcome that names and cells suggest, or None.
+    lacking : what to do where an outcome is needed and none is found.
+    outcome : what is predicted; None where an outcome, if there is one, only judges.
+    ends : the columns of the outcome, without a table.
+    plain : `own` and `why` without a penalty.
+    ridge : the setting of the penalty. few : what is few where a site needs one.
+    levels : the arms where all features are levels, if these are others.
+    horizon : the comment behind `evaluate`.
+    """
+
+    question: str
+    arms: tuple[str, ...]
+    look: Callable[[list[pd.DataFrame]], Outcome | None] = drafting.survival_outcome
+    lacking: str = ""
+    outcome: type[Outcome] | None = None
+    ends: tuple[Variable, ...] = ()
+    plain: tuple[str, str] = ("", "")
+    ridge: str = "l2"
+    few: str = "events"
+    levels: tuple[str, ...] = ()
+    horizon: str = ""
+
+
+def _class(tables: list[pd.DataFrame]) -> Outcome | None:
+    column = drafting.class_column(tables)
+    return None if column is None else Binary(column)
+
+
+def _value(tables: list[pd.DataFrame]) -> Outcome | None:
+    column = drafting.value_column(tables)
+    return None if column is None else Continuous(column)
+
+
+_GROUPS = "  # check: how many groups; n_clusters: auto chooses"
+DRAFTS: Mapping[str, _TaskDraft] = {
+    "survival": _TaskDraft(
+        "How long do patients live after the diagnosis?",
+        (
+            "{method: cox{own}}{why}",
+            "{method: deepcox, strategy: fedavg, rounds: 30, internal_epochs: 5}",
+        ),
+        lacking="no columns look like time and event (0 or 1). Name them by --outcome TIME,EVENT.",
+        outcome=Survival,
+        ends=(Variable("time", "time", unit="days"), Variable("event", "event")),
+        horizon="  # horizon: 2 years, for risks",
+    ),
+    "classification": _TaskDraft(
+        "Who has the disease, by what is known at admission?",
+        ("{method: logistic{own}}{why}",),
+        look=_class,
+        lacking="no column looks like a class to predict. Name it by --outcome Y.",
+        outcome=Binary,
+        ends=(Variable("y", "category", ("no", "yes")),),
+    ),
+    "regression": _TaskDraft(
+        "What will {} be, by what is known of a patient before?",
+        (
+            "{method: ridge{own}}{why}",
+            "{method: lasso, scale: standard}  # chooses its penalty, and leaves columns out",
+        ),
+        look=_value,
+        lacking="no column looks like a value to predict. Name it by --outcome Y.",
+        outcome=Continuous,
+        ends=(Variable("days", "number", unit="days"),),
+        plain=(", penalty: 0", "  # least squares"),
+        ridge="penalty",
+        few="rows",
+    ),
+    "clustering": _TaskDraft(
+        "Which groups of patients are there?",
+        (
+            "{method: kmeans, n_clusters: 3}" + _GROUPS,
+            "{method: deep_clustering, n_clusters: 3, rounds: 30}",
+        ),
+        levels=("{method: kmodes, n_clusters: 3}" + _GROUPS,),
+    ),
+    "latent": _TaskDraft(
+        "Which few numbers say what the measurements of a patient have in common?",
+        (
+            "{method: multiview_ppca, q: 2}  # check: how many latent numbers; q: auto chooses",
+            "{method: vae, q: 2, rounds: 20}",
+        ),
+    ),
+}
 
 #: How a study over a network is checked and run.
 _RUN_NETWORK = (
@@ -193,8 +276,9 @@ def _draft(
     column = sites or (None if by_file else drafting.site_column(tables[0]))
     if column:
         check_column(tables[0], column, data)
+    predicted = DRAFTS[task].outcome is not None
     fits = source.outcome is not None and source.outcome.kind == task
-    about = source.outcome if fits or task in ASIDE else None
+    about = source.outcome if fits or not predicted else None
     found = _named(task, outcome, tables, data) or about or _guessed(task, tables, data)
     dictionary, notes = source.dictionary, dict[str, str]()
     if dictionary is None:
@@ -209,7 +293,7 @@ def _draft(
         dictionary = Dictionary(variables)
         notes = {g.variable.name: g.comment for g in guesses}
     formed = [canonical(t, dictionary) for t in tables]
-    if source.dictionary is None and task in PREDICTED:
+    if source.dictionary is None and predicted:
         variables = dict(dictionary.variables)
         for name, other in copies(formed, dictionary, found).items():
             variables[name] = replace(variables[name], feature=False)
@@ -230,7 +314,7 @@ def _draft(
         _exclude(formed, found),
         dictionary,
         notes,
-        why_penalised(formed, dictionary, found) if found and task in PREDICTED else "",
+        why_penalised(formed, dictionary, found) if found and predicted else "",
         bool(found) and few_alone(formed, column, dictionary, found, N_SITES),
     )
 
@@ -263,10 +347,11 @@ def asked_columns(task: str, outcome: str) -> tuple[list[str], bool]:
     StudyError : too many for the task, or too few.
     """
     names = [name.strip() for name in outcome.split(",")]
-    timed = task == "survival" or (task in ASIDE and len(names) == 2)
+    wanted = DRAFTS[task].outcome
+    timed = wanted is Survival or (wanted is None and len(names) == 2)
     if len(names) != (2 if timed else 1):
-        wanted = "time,event" if timed else "y, one column"
-        raise StudyError(f"--outcome {outcome}: expected {wanted}.")
+        columns = "time,event" if timed else "y, one column"
+        raise StudyError(f"--outcome {outcome}: expected {columns}.")
     return names, timed
 
 
@@ -281,14 +366,14 @@ def _named(task: str, outcome: str | None, tables: list[pd.DataFrame], data: str
         return Survival(*names)
     cells = pd.concat([t[names[0]] for t in tables if names[0] in t.columns])
     n = cells.nunique()
-    if task == "regression":
+    if DRAFTS[task].outcome is Continuous:
         if cells.dtype.kind not in "iuf" or n < 2:
             raise DataError(
                 f"{data}: column {names[0]!r} does not hold two numbers or more; a value to "
                 f"predict is a number."
             )
         return Continuous(names[0])
-    if n > 2 and task in ASIDE:
+    if n > 2 and DRAFTS[task].outcome is None:
         return Category(names[0])
     if n != 2:
         raise DataError(f"{data}: column {names[0]!r} has {n} values; a class to predict has two.")
@@ -297,20 +382,11 @@ def _named(task: str, outcome: str | None, tables: list[pd.DataFrame], data: str
 
 def _guessed(task: str, tables: list[pd.DataFrame], data: str) -> Outcome | None:
     """Return the outcome that the columns' names and cells suggest; None where none is needed."""
-    if task in ASIDE:
-        return drafting.survival_outcome(tables)
-    if task == "survival":
-        if (pair := drafting.survival_outcome(tables)) is not None:
-            return pair
-        raise StudyError(f"{data}: no columns look like time and event (0 or 1). Name them by "
-                         f"--outcome TIME,EVENT.")  # fmt: skip
-    look, kind, what = {
-        "classification": (drafting.class_column, Binary, "a class"),
-        "regression": (drafting.value_column, Continuous, "a value"),
-    }[task]
-    if (column := look(tables)) is not None:
-        return kind(column)
-    raise StudyError(f"{data}: no column looks like {what} to predict. Name it by --outcome Y.")
+    kind = DRAFTS[task]
+    found = kind.look(tables)
+    if found is None and kind.outcome is not None:
+        raise StudyError(f"{data}: {kind.lacking}")
+    return found
 
 
 def columns_of(outcome: Outcome) -> dict[str, str]:
@@ -322,7 +398,7 @@ def columns_of(outcome: Outcome) -> dict[str, str]:
 def about_outcome(task: str, outcome: Outcome, dictionary: Dictionary, *, sure: bool) -> str:
     """Return the comment behind the outcome."""
     guessed = [] if sure else ["guessed from names"]
-    if task in ASIDE:
+    if DRAFTS[task].outcome is None:
         return f"{'check: guessed from names; ' * (not sure)}it only judges, no fit sees it"
     if isinstance(outcome, Binary) and (levels := dictionary[outcome.y].levels):
         guessed.append(f"{levels[-1]!r} counts as 1, the class to predict")
@@ -373,14 +449,7 @@ def _template(task: str) -> Draft:
         Variable("grade", "category", ("low", "high")),
         Variable("smoker", "binary", missing=("-9",)),
     ]
-    if task in ASIDE:
-        ends = []
-    elif task == "survival":
-        ends = [Variable("time", "time", unit="days"), Variable("event", "event")]
-    elif task == "classification":
-        ends = [Variable("y", "category", ("no", "yes"))]
-    else:
-        ends = [Variable("days", "number", unit="days")]
+    ends = DRAFTS[task].ends
     told = {("time" if len(ends) == 2 else "y"): v.name for v in ends[:1]}
     told |= {v.type: v.name for v in ends[1:]}
     dictionary = Dictionary({v.name: v for v in (centre, *plain, *ends)})
@@ -392,32 +461,24 @@ def _template(task: str) -> Draft:
 
 def _study(task: str, draft: Draft) -> str:
     """Return the text of the study file."""
-    ridge = f"{'penalty' if task == 'regression' else 'l2'}: 0.01, scale: standard"
-    own = f", {ridge}" if draft.penalised else ""
-    why = f"  # ridge: {draft.penalised}; effects are shrunken" if draft.penalised else ""
-    if task == "survival":
-        arms = [
-            f"{{method: cox{own}}}{why}",
-            "{method: deepcox, strategy: fedavg, rounds: 30, internal_epochs: 5}",
-        ]
-    elif task == "classification":
-        arms = [f"{{method: logistic{own}}}{why}"]
-    elif task in ASIDE:
-        arms = _aside(task, draft.dictionary)
-    else:
-        arms = [
-            f"{{method: ridge{own or ', penalty: 0'}}}{why or '  # least squares'}",
-            "{method: lasso, scale: standard}  # chooses its penalty, and leaves columns out",
-        ]
+    kind = DRAFTS[task]
+    ridge, (own, why) = f"{kind.ridge}: 0.01, scale: standard", kind.plain
+    if draft.penalised:
+        own, why = f", {ridge}", f"  # ridge: {draft.penalised}; effects are shrunken"
+    features = [v for v in draft.dictionary.variables.values() if v.type != "text" and v.feature]
+    coded = bool(features) and all(v.coded for v in features)
+    arms = [
+        arm.replace("{own}", own).replace("{why}", why)
+        for arm in (coded and kind.levels) or kind.arms
+    ]
     remote = draft.source == NETWORK
     bounds = "[isolated, centralised]  # each site alone, and all rows in one table"
     bounds = "[isolated]  # each site alone" if remote else bounds
-    if task in PREDICTED and draft.alone and not draft.penalised:
-        few = "rows" if task == "regression" else "events"
-        bounds = f"{{isolated: {{{ridge}}}, centralised: {{}}}}  # ridge: few {few} at a site"
+    if kind.outcome is not None and draft.alone and not draft.penalised:
+        bounds = f"{{isolated: {{{ridge}}}, centralised: {{}}}}  # ridge: few {kind.few} at a site"
     natural = draft.sites is None or "column" in draft.sites[0]
-    question = _QUESTIONS[task].format(draft.outcome[0].get("y", "") if draft.outcome else "")
-    scale = ", scale: standard" if task in ASIDE else ""
+    question = kind.question.format(draft.outcome[0].get("y", "") if draft.outcome else "")
+    scale = ", scale: standard" if kind.outcome is None else ""
     made_up = ["iid", "unbalanced", *(["by-outcome"] if draft.outcome else [])]
     lines = [
         "# A study to start from. Lines that say \"check\" were guessed. Then, in this folder:",
@@ -443,31 +504,13 @@ def _study(task: str, draft: Draft) -> str:
         "arms:",
         *(f"  - {arm}" for arm in arms),
         f"bounds: {bounds}",
-        "evaluate: {test_fraction: 0.25, repeats: 5}"
-        + "  # horizon: 2 years, for risks" * (task == "survival"),
-        *([] if task in ASIDE else [FINAL]),
+        "evaluate: {test_fraction: 0.25, repeats: 5}" + kind.horizon,
+        *([] if kind.outcome is None else [FINAL]),
         "privacy: {min_cell: 5}  # no count of 1 to 4 leaves a site",
     ]  # fmt: skip
     if not natural:
         lines.insert(lines.index("arms:"), f"scenarios: {flow(made_up)}")
     return "\n".join(lines) + "\n"
-
-
-def _aside(task: str, dictionary: Dictionary) -> list[str]:
-    """Return the arms of a study that predicts nothing."""
-    if task == "latent":
-        return [
-            "{method: multiview_ppca, q: 2}  # check: how many latent numbers; q: auto chooses",
-            "{method: vae, q: 2, rounds: 20}",
-        ]
-    features = [v for v in dictionary.variables.values() if v.type != "text" and v.feature]
-    auto = "  # check: how many groups; n_clusters: auto chooses"
-    if features and all(v.coded for v in features):
-        return [f"{{method: kmodes, n_clusters: 3}}{auto}"]
-    return [
-        f"{{method: kmeans, n_clusters: 3}}{auto}",
-        "{method: deep_clustering, n_clusters: 3, rounds: 30}",
-    ]
 
 
 def _key(name: str, value: tuple[Any, str]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedcohort.apps.init import (
+    DRAFTS,
     Draft,
     about_outcome,
     asked_columns,
@@ -25,7 +26,6 @@ from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import DataError, StudyError
 from fedcohort.study.file.plan import NETWORK
-from fedcohort.study.kinds import ASIDE
 
 ABOUT = """\
 The data dictionary: what each column means, the same at every site. It was merged from the sites'
@@ -73,12 +73,8 @@ def _merged(task: str, drafts: str, outcome: str | None) -> tuple[Draft, tuple[s
     names = list(dict.fromkeys(name for d in known.values() for name in d.variables))
     about = _outcome_of_drafts(task, outcome, list(known.values()), names)
     merged = merging.merge(known, about)
-    if (
-        outcome
-        and isinstance(about, Binary)
-        and task in ASIDE
-        and not _two(merged.dictionary, about)
-    ):
+    judges = outcome and DRAFTS[task].outcome is None
+    if judges and isinstance(about, Binary) and not _two(merged.dictionary, about):
         about = Category(about.y)
     made = Draft(
         "study",
@@ -102,11 +98,12 @@ def _outcome_of_drafts(
     task: str, outcome: str | None, drafts: Sequence[Dictionary], names: Sequence[str]
 ) -> Outcome | None:
     """Return the outcome that the user names, or that drafts mark; None where none is needed."""
+    wanted = DRAFTS[task].outcome
     if outcome is None:
         pair = merging.marked(drafts)
-        if task == "survival" and pair is None:
+        if wanted is Survival and pair is None:
             raise StudyError("no draft marks time and event. Name them by --outcome TIME,EVENT.")
-        if task in ASIDE or task == "survival":
+        if wanted in (None, Survival):
             return pair
         raise StudyError(f"--task {task}: name the column to predict by --outcome Y.")
     columns, timed = asked_columns(task, outcome)
@@ -115,4 +112,4 @@ def _outcome_of_drafts(
             raise StudyError(f"--outcome {outcome}: there is {known_name('column', name, names)}")
     if timed:
         return Survival(*columns)
-    return Continuous(columns[0]) if task == "regression" else Binary(columns[0])
+    return Continuous(columns[0]) if wanted is Continuous else Binary(columns[0])

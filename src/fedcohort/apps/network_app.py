@@ -15,7 +15,7 @@ app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Networks: certificates and start-up kits."
 )
 
-#: From so many days before its end on, a certificate is shown as one to renew.
+#: Days before its end at which a certificate is marked for renewal.
 SOON = 30
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]

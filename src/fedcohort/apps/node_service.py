@@ -42,7 +42,7 @@ FINAL = (
 LOOK, TRY, PROBE, REMIND = 0.3, 2.0, 5.0, 60.0
 #: Seconds between two greetings of a coordinator that is there, and that it may take to answer.
 PULSE, ANSWER = 20.0, 10.0
-#: Who has to do what where two clocks differ.
+#: Who has to act if two clocks differ.
 SET_CLOCK = (
     "IT of this computer: compare it with the time of day, and let it follow a time server "
     "(timedatectl); if it is right, tell the coordinator's IT"
@@ -65,7 +65,7 @@ def start(
     from fedcohort.network.service import Service, leave, within
 
     found = serving.kit(kit, "site")
-    read = Config.read(config)  # what is wrong with it is said before anything is begun
+    read = Config.read(config)  # its faults are reported before anything begins
     with Service(found.folder, "node") as service:
         for line in _missing(read):
             serving.say(line)

@@ -36,7 +36,7 @@ from scipy import stats
 
 from fedcohort.arrays import Array
 
-#: No ε above this is told apart from it: e^40 is as good as no privacy.
+#: Largest distinguished ε: e^40 is no privacy.
 MOST = 40.0
 
 

@@ -43,7 +43,7 @@ from fedcohort.training.private import (
 )
 from fedcohort.training.rows import Rows
 
-#: Steps of training, whose gradients are clipped.
+#: Training steps with clipped gradients.
 BY_GRADIENTS = (pull_privately.name, train_privately.name, leave_privately.name)
 TRAINING = (*BY_GRADIENTS, move_privately.name)
 #: Length of a canary's gradient before it is clipped, in clips.

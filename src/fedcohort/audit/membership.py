@@ -23,7 +23,7 @@ from fedcohort.study.run.engine import Problem, Run, fit_once
 
 #: An AUC above this, with an interval above ½, is an alarm.
 CAUGHT = 0.55
-#: Fewer rows than this on either side tell nothing.
+#: Smallest number of rows on either side.
 LEAST = 20
 
 

@@ -35,7 +35,7 @@ from fedcohort.training.networks.plan import Plan
 from fedcohort.training.private import move_privately, pull_privately
 from fedcohort.training.rows import rows_of
 
-#: Strategies whose coordinator sees every site's own model.
+#: Strategies that show the coordinator every site's own model.
 OPEN = ("sequential", "ensemble")
 
 

@@ -244,7 +244,7 @@ def cycle_accuracy(labels: Array, again: Array, weights: Array | None = None) ->
     return _share(w @ same, w.sum(axis=-1))
 
 
-# what a cluster says of survival -----------------------------------------------------------
+# hazards of clusters -----------------------------------------------------------
 
 
 def hazards(labels: Array, time: Array, event: Array, clusters: int) -> Array:

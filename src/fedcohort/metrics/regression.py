@@ -40,7 +40,7 @@ from scipy.special import xlogy
 from fedcohort.arrays import Array
 from fedcohort.metrics.survival.concordance import Influence
 
-#: Values whose spread is below this share of their size are equal but for rounding.
+#: Spread over size below which values are equal up to rounding.
 EQUAL = 1e-12
 
 Metric = Callable[[Array, Array, "Array | None"], Array]

@@ -183,7 +183,7 @@ def freedom(s: Array, df: int) -> float:
     return math.sqrt(plain * min(max(unbiased, 1.0), float(len(s))))
 
 
-#: Below this part of all squares, what is left of them is rounding.
+#: Share of all squares below which the rest is rounding.
 ROUNDING = 1e-12
 
 

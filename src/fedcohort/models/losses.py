@@ -202,7 +202,7 @@ class PartialLikelihood:
         return type(self)(self._time[rows], self._event[rows])
 
 
-#: Losses by name: what builds one from a table.
+#: Losses by name: functions that build one from a table.
 LOSSES: Mapping[str, Callable[[Any], Loss]] = {
     "cox": lambda table: PartialLikelihood(table.time, table.event),
     "logistic": lambda table: Logistic(table.y),

@@ -75,7 +75,7 @@ class Mlp:
         return nn.Sequential(*layers, last)
 
 
-#: Kinds of network by the name in their spec: what builds one from the spec's other entries.
+#: Kinds of network by the name in their spec: functions of the spec's other entries.
 NETWORKS: dict[str, Callable[..., Any]] = {
     "mlp": Mlp, "autoencoder": Autoencoder, "dec": Dec, "vae": Vae, "mcvae": Mcvae,
 }  # fmt: skip

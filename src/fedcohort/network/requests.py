@@ -24,9 +24,9 @@ from fedcohort.secure.trust import CODES
 #: The longest text of an error or a reason that is taken from a peer.
 LONGEST = 2_000
 STATES = ("approved", "waiting", "refused")
-#: Codes of a site that cannot answer until its people have acted; a study is not what is refused.
+#: Codes of a site whose people must act before it can answer; the study is not refused.
 PASSING = ("disk", "older")
-#: Codes of a channel that does not come about; a study is not what is refused.
+#: Codes of a channel that cannot be opened; the study is not refused.
 OF_CHANNEL = (*CODES, "network", "forged", "malformed", "replayed", "no key", "busy", "failed",
               "version", "refused")  # fmt: skip
 Body = tuple[dict[str, Array], dict[str, Any]]

@@ -33,7 +33,7 @@ TIE = 1e-12
 #: are not one; or these units of rounding at the largest coordinate, where that is more.
 APART, ROUNDED = 1e-6, 8.0
 
-#: Rows whose distances are worked out at a time.
+#: Rows per block of distances.
 PART = 8192
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 
-#: A column whose standard deviation is less than this share of its mean does not vary.
+#: Standard deviation over mean below which a column is constant.
 CONSTANT = 1e-12
 #: Smallest over largest eigenvalue of an information matrix that can still be inverted.
 SINGULAR = 1e-10

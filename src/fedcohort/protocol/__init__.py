@@ -27,10 +27,9 @@ from fedcohort.protocol.method import (
     PrivateFits,
     Row,
     Task,
-    check_settings,
-    setting,
 )
 from fedcohort.protocol.private import Dp, Noised, Private, Release, Spent
+from fedcohort.protocol.settings import Settings, changed, setting
 from fedcohort.protocol.step import Gathered, Keep, Site, Step, Summed, gathered, summed
 
 __all__ = [
@@ -57,6 +56,7 @@ __all__ = [
     "Row",
     "SettingError",
     "SingularInformation",
+    "Settings",
     "Site",
     "SiteFailed",
     "SiteUnavailable",
@@ -68,8 +68,8 @@ __all__ = [
     "Task",
     "VerbRefused",
     "View",
+    "changed",
     "check_all_answered",
-    "check_settings",
     "gathered",
     "message",
     "per_site",

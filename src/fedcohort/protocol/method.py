@@ -7,16 +7,12 @@ one without touching this package: a folder with a `program.py`, and one line in
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import difflib
-import types
-import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -24,6 +20,7 @@ from fedcohort.arrays import Array
 from fedcohort.protocol.errors import NotSupported, SettingError
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.private import Dp, Release
+from fedcohort.protocol.settings import Settings
 from fedcohort.protocol.step import Step
 
 #: One row of a fit's summary: a name and numbers, e.g. covariate, coefficient, standard error.
@@ -35,32 +32,6 @@ NOISY = (
     "Only replies to which each site has added noise: a fit tells nothing exact of a row that it "
     "is trained on. Table 1 of a study, and its counts of rows and events, are exact and apart."
 )
-
-
-def setting(default: Any, doc: str, unit: str = "", choices: Sequence[Any] = ()) -> Any:
-    """Declare one field of a settings class: its default, what it is, its unit, its choices."""
-    meta = {"doc": doc, "unit": unit, "choices": tuple(choices)}
-    return field(default=default, metadata=meta)
-
-
-def check_settings(config: object, *rules: tuple[str, bool, str], method: str = "") -> None:
-    """Refuse a setting that is outside its bounds.
-
-    Parameters
-    ----------
-    rules : of each setting its name, whether its value is fine, and what to give instead.
-    method : named in the error, if there is one.
-
-    Raises
-    ------
-    SettingError : the first that is not fine.
-    """
-    whose = f" of method {method!r}" if method else ""
-    for name, fine, wanted in rules:
-        if not fine:
-            raise SettingError(
-                f"setting {name!r}{whose} is {getattr(config, name)!r}; give {wanted}."
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,7 +226,7 @@ class Method:
     paper : its source.
     reveals : what leaves a site, in plain words, whatever the settings.
     reveals_with : the same for given settings, where they decide it.
-    settings : a frozen dataclass whose fields are made by `setting`.
+    settings : a frozen dataclass of `Settings`, whose fields are made by `setting`.
     fit : the coordinator's program, (federation, settings, task) → fitted model.
     model : the class of the fitted model, for loading from disk.
     steps : every site step that the program asks for, whatever the settings.
@@ -268,20 +239,11 @@ class Method:
     unguarded : why no reply of a fit is of few records though its program does not call
         `data.exact`, in plain words, with the module in backticks that sees to it; "" of a method
         whose program calls it.
-    gaps : whether x may have missing entries, NaN: those of ``impute="none"``, and of sites that
-        lack a view.
     design : (settings, dictionary, outcome) → the design, where the method makes one that nothing
         need be asked of the sites for; None for the preprocessing's.
     entries : whether it heeds when patients came under observation (left truncation).
-    ranks : settings → whether predictions can differ between patients; None where they always can.
-    alone : settings that replace the user's where one table holds all rows (the bounds of a
-        study), so that nothing has to be protected from a coordinator.
     raw : whether the program sees the sites' data frames, without preprocessing; its fits then
         take no table (no `predict` and the like).
-    visible : settings → the setting, as written, with which the coordinator must see single replies
-        that a sum would hide; "" without.
-    over : (settings, number of sites) → None, or it raises `SettingError` where a fit with them
-        needs another number: the setting, the sites there are and those needed. None where any do.
     private : its differentially private fits; None where it has none.
     for_site : (settings, task, site, what its last step left at the site) → lines in plain words
         for that site alone; None where a fit leaves nothing that a person there would read.
@@ -294,26 +256,21 @@ class Method:
     tasks: tuple[str, ...]
     paper: str
     reveals: str
-    settings: type[Any]
+    settings: type[Settings]
     fit: Callable[[Federation, Any, Task], Fitted]
     model: type[Fitted]
     steps: tuple[Step[..., Any], ...]
     preprocess: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    alone: Mapping[str, Any] = field(default_factory=dict[str, Any])
     reveals_with: Callable[[Any], str] | None = None
     raw: bool = False
     design: Callable[[Any, Any, Any], Any] | None = None
     entries: bool = False
-    ranks: Callable[[Any], bool] | None = None
     asks: Callable[[Any], Iterable[Step[..., Any]]] | None = None
     bounds: Callable[[Any, Task], Mapping[str, Collection[Any]]] | None = None
-    visible: Callable[[Any], str] | None = None
-    over: Callable[[Any, int], None] | None = None
     private: PrivateFits | None = None
     for_site: Callable[[Any, Task, str, Mapping[str, Array]], Sequence[str]] | None = None
     package: str = ""
     unguarded: str = ""
-    gaps: bool = False
 
     #: Settings of every method, which the caller handles before the program runs.
     COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute", "winsorise", "pool_levels"})
@@ -326,19 +283,24 @@ class Method:
         )
 
     @property
+    def gaps(self) -> bool:
+        """Whether x may have missing entries, NaN: where the method's own default leaves them."""
+        return self.preprocess.get("impute") == "none"
+
+    @property
     def clips(self) -> Mapping[str, float]:
         """The norms that private fits cut to; see `PrivateFits`."""
         return {} if self.private is None else self.private.clips
 
     @property
     def fields(self) -> list[dataclasses.Field[Any]]:
-        """Its settings, its own before those that it shares with others."""
-        order = self.settings.__mro__
+        """Its settings as declared, its own before those that it shares with others."""
+        order = [list(_annotated(c)) for c in self.settings.__mro__]
 
-        def depth(f: dataclasses.Field[Any]) -> int:
-            return next(k for k, c in enumerate(order) if f.name in _annotated(c))
+        def place(f: dataclasses.Field[Any]) -> tuple[int, int]:
+            return next((k, own.index(f.name)) for k, own in enumerate(order) if f.name in own)
 
-        return sorted(dataclasses.fields(self.settings), key=depth)
+        return sorted(dataclasses.fields(self.settings), key=place)
 
     def solver_of(self, name: str) -> str:
         """Return the one value of `solver` that heeds a setting; "" where it is not so.
@@ -388,16 +350,6 @@ class Method:
                 f"by 'median' say; `fedcohort methods {self.name}` lists the ways."
             )
 
-    def check_sites(self, config: Any, sites: int) -> None:
-        """Refuse settings that so many sites are too few for.
-
-        Raises
-        ------
-        SettingError : the setting, the sites there are, and those needed.
-        """
-        if self.over is not None:
-            self.over(config, sites)
-
     def revealed(self, config: Any, dp: Dp | None) -> str:
         """Return in plain words what leaves a site in a fit, which may be a private one.
 
@@ -420,77 +372,9 @@ class Method:
         SettingError : an unknown name (the nearest known one is given), or a value of another
             type than the setting's.
         """
-        known = {f.name: f for f in dataclasses.fields(self.settings)}
-        hints = typing.get_type_hints(self.settings)
-        values: dict[str, Any] = {}
-        for name, value in given.items():
-            if name not in known:
-                near = difflib.get_close_matches(name, sorted({*known, *self.COMMON}), n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"it knows {sorted(known)}."
-                raise SettingError(f"method {self.name!r} has no setting {name!r}; {hint}")
-            values[name] = value = _coerced(self.name, name, value, hints[name])
-            choices = known[name].metadata.get("choices", ())
-            if choices and value is not None and value not in choices:
-                raise SettingError(
-                    f"setting {name!r} of method {self.name!r} is {value!r}; choose one of "
-                    f"{', '.join(map(repr, choices))}."
-                )
-        if lacking := sorted(
-            n for n, f in known.items() if n not in values and not _has_default(f)
-        ):
-            raise SettingError(f"method {self.name!r} needs a value for {', '.join(lacking)}.")
-        try:
-            return self.settings(**values)
-        except ValueError as error:
-            raise SettingError(f"method {self.name!r}: {error}") from None
+        return self.settings.typed(given, self.name, self.COMMON)
 
 
 def _annotated(owner: type[Any]) -> Mapping[str, Any]:
     """Return what a class itself annotates, without its bases."""
     return vars(owner).get("__annotations__", {})
-
-
-def _has_default(one: dataclasses.Field[Any]) -> bool:
-    missing = dataclasses.MISSING
-    return one.default is not missing or one.default_factory is not missing
-
-
-def _coerced(method: str, name: str, value: Any, hint: Any) -> Any:
-    """Return `value` as the type that a setting declares.
-
-    Whole numbers pass for real ones, lists for tuples, and ``"1e-3"``, which YAML 1.1 takes for
-    text, for the number.
-    """
-    union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
-    options: tuple[Any, ...] = typing.get_args(hint) if union else (hint,)
-    for option in options:
-        origin = typing.get_origin(option) or option
-        if origin is tuple and isinstance(value, (list, tuple)):
-            items: list[Any] = list(cast("list[Any]", value))
-            args = typing.get_args(option)
-            item = args[0] if args else Any
-            return tuple(_coerced(method, name, v, item) for v in items)
-        if origin is typing.Literal:
-            if value in typing.get_args(option):
-                return value
-        elif option in (int, float):
-            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-            real = whole or (isinstance(value, (float, np.floating)) and not np.isnan(value))
-            if whole if option is int else real:
-                return option(value)
-        elif option is Any or (isinstance(origin, type) and isinstance(value, origin)):
-            return value
-    if float in options and isinstance(value, str):
-        with contextlib.suppress(ValueError):
-            return _coerced(method, name, float(value), hint)
-    wanted = " or ".join(_named(option) for option in options)
-    raise SettingError(
-        f"setting {name!r} of method {method!r} is {value!r}; it must be of type {wanted}."
-    )
-
-
-def _named(option: Any) -> str:
-    """Return a type in words; of a literal, its values."""
-    if typing.get_origin(option) is typing.Literal:
-        return " or ".join(map(repr, typing.get_args(option)))
-    return getattr(option, "__name__", str(option)).replace("NoneType", "null")

@@ -12,6 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from fedcohort.protocol.errors import NotSupported, SettingError
 from fedcohort.protocol.method import Method
+from fedcohort.protocol.settings import Settings
 
 GROUP = "fedcohort.algorithms"
 
@@ -66,6 +67,11 @@ def _load(entry: EntryPoint) -> Method:
         ) from error
     if not isinstance(method, Method):
         raise NotSupported(f"{where} is a {type(method).__name__}, no Method. Remove the package.")
+    if Settings not in method.settings.__mro__:
+        raise NotSupported(
+            f"{where}: {method.settings.__name__} is no fedcohort.protocol.Settings; let it "
+            f"inherit from that class."
+        )
     return method
 
 

@@ -14,7 +14,7 @@ from typing import Self
 IN_A_YEAR: Mapping[str, float] = {
     "days": 365.25, "weeks": 365.25 / 7, "months": 12.0, "years": 1.0,
 }  # fmt: skip
-#: From so many years on, a follow-up is shown in years.
+#: Years of follow-up from which on it is shown in years.
 LONG = 2.0
 
 

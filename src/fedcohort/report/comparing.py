@@ -10,7 +10,7 @@ from fedcohort.report.comparison import Comparison, Line, difference
 from fedcohort.report.markup import Markup, h, join, p, table
 from fedcohort.report.sections.base import Section
 
-#: A figure takes so many lines; more go into further figures.
+#: Lines of a figure; more go into further figures.
 _MOST = charts.MOST_ROWS
 
 

@@ -28,7 +28,7 @@ LOWER = (
     "hospitals in one process: no difference is given."
 )
 INTERVALS = "Intervals of a network are over the repeats, those of one process over its patients."
-#: Parts of a study file whose difference is no news.
+#: Parts of a study file whose differences are not reported.
 _IGNORED = ("study", "question")
 
 

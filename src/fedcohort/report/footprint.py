@@ -22,7 +22,7 @@ from fedcohort.report.run import Run
 CORE_W = 12.0
 #: Watts of one GB of memory, and how many a process is taken to hold.
 MEMORY_W, MEMORY_GB = 0.3725, 2.0
-#: Power usage effectiveness: what a data centre draws over what its computers draw.
+#: Power usage effectiveness: power of a data centre over that of its computers.
 PUE = 1.67
 #: kWh for each GB between hospitals.
 NETWORK_KWH = 0.06

@@ -18,7 +18,7 @@ from fedcohort.report.run import Run
 from fedcohort.report.words import number
 
 _COLUMNS = ("arm", "scenario", "repeat", "site", "round", "name", "value")
-#: What ends a course, and what is recorded with it.
+#: The quantity recorded at the end of a q's rounds, and those recorded with it.
 _END, _WITH = "q", ("waic", "cost")
 
 

@@ -17,7 +17,7 @@ from fedcohort.report.share import Mean
 from fedcohort.report.words import number
 
 BACK, FILLED = "reconstruction_mae", "imputation_mae"
-#: From so large an error two decimals tell it in a sentence.
+#: Errors from this size on have two decimals in a sentence.
 PLAIN = 0.1
 #: An arm is almost as good as pooled data if it clearly closes such a share of the gap.
 NEAR = 0.9
@@ -134,7 +134,7 @@ def caveats() -> list[str]:
     ]
 
 
-#: Settings in which arms of one family differ: how many dimensions, and what is told beside a fit.
+#: Settings in which arms of one family differ: dimensions, and additional results of a fit.
 FREE = ("q", "q_range", "draws", "compare")
 #: What a setting of q says of an arm that chooses.
 AUTO = "auto"

@@ -17,7 +17,7 @@ from fedcohort.protocol import NotSupported, Row
 from fedcohort.report.charts import LOOKS, Series, lines_with_bands
 from fedcohort.report.plots import Picture, drawn
 
-#: What rows of a path may tell of records held out, and its panel.
+#: Criteria of held-out records in rows of a path, and their panels.
 HELD_OUT: Mapping[str, str] = {
     "mean_squared_error": "mean squared error held out, ± SE",
     "held_out_log_likelihood": "log-likelihood held out, for each event",

@@ -62,7 +62,7 @@ def drawn(charts: Draw | list[Draw], title: str, said: str) -> Picture:
 
 #: What a curve may be of, and its axis.
 CURVES: Mapping[str, str] = {"survival": "survival", "cumulative_hazard": "cumulative hazard"}
-#: What fits record that tells how far they are, and whether less is better.
+#: Recorded quantities that show convergence, and whether less is better.
 OBJECTIVES: Mapping[str, int] = {"objective": 1, "loss": 1, "log_likelihood": -1}
 #: What goes to 0 as a fit converges, and its panel.
 RESIDUALS: Mapping[str, str] = {

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedcohort.report import words
 
-#: Stands for what a site hid.
+#: Text of a hidden value.
 HIDDEN = "–"
 #: More sites than this do not stand beside each other.
 MOST_SITES = 6

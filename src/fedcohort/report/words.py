@@ -14,7 +14,7 @@ MISSING = "–"
 #: Why a site of a network is not among those compared, if it does not lack patients.
 AWAY = "it did not answer"
 
-#: Plain titles of what a study file names, for studies that give no title of their own.
+#: Plain titles of names in a study file without titles.
 TITLES: Mapping[str, str] = {
     "iid": "Patients spread at random",
     "unbalanced": "One large hospital",
@@ -30,7 +30,7 @@ TITLES: Mapping[str, str] = {
 }
 
 
-#: What a study file says under `governance`: key → what people call it.
+#: Keys under `governance` of a study file → labels.
 GOVERNANCE: Mapping[str, str] = {
     "purpose": "Purpose",
     "legal_basis": "Legal basis",

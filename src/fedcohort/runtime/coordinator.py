@@ -36,7 +36,7 @@ from fedcohort.protocol.totals import Known, check_total
 from fedcohort.runtime.journal import Entry, Journal
 from fedcohort.runtime.transport import Transport, Waiting
 from fedcohort.runtime.validation import Replies
-from fedcohort.secure.exchange.messages import FEWEST
+from fedcohort.secure import FEWEST
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -15,8 +15,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import Refused
-from fedcohort.secure.arithmetic import ring
-from fedcohort.secure.arithmetic.layout import Layout
+from fedcohort.secure import Layout, ring
 
 #: Replies of at most this many numbers are encoded together.
 SMALL = 4096

@@ -24,8 +24,8 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.absences import Absences
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Entry, Journal
-from fedcohort.runtime.masked.local import LocalMasks
-from fedcohort.runtime.site.reply_store import StateStore
+from fedcohort.runtime.masked import LocalMasks
+from fedcohort.runtime.reply_store import StateStore
 
 #: Who does not answer: a function of a call's number and a site, or absences that were drawn.
 Absent = Callable[[int, str], bool] | Absences

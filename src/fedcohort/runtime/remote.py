@@ -30,7 +30,7 @@ from fedcohort.protocol.line import LARGEST, Line, Silence
 from fedcohort.runtime.calls import Requests, read_reply
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Entry, Journal
-from fedcohort.runtime.masked.remote import MaskedSums
+from fedcohort.runtime.masked import MaskedSums
 
 #: Seconds until a silent site is asked again, doubled each time.
 PATIENCE = 5.0

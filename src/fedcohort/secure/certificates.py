@@ -26,7 +26,7 @@ from fedcohort.protocol.errors import InputError, Refused
 Role = Literal["coordinator", "site", "lead", "steward"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
-#: How long a party's certificate is good unless told otherwise, and an authority's.
+#: Default validity of a party's certificate, and of an authority's.
 DAYS, AUTHORITY_DAYS = 397, 3650
 
 #: How much earlier than now a new certificate is good, for clocks that are behind.

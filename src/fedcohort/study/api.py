@@ -490,7 +490,7 @@ def fit(
             warnings.warn(f"{method}: {note}.", UserWarning, stacklevel=2)
         return _warned(made, fed)
     scope = settings.pop("strategy")
-    given = {**entry.alone, **settings}
+    given = {**entry.settings.alone, **settings}
     if scope == "centralised":
         return _warned(once(problem.pooled(), given), fed)
     own = {s: once(problem.on({s: frame}), given) for s, frame in sorted(fed.frames.items())}

@@ -39,9 +39,12 @@ from fedcohort.protocol import (
     Site,
     SiteUnavailable,
     Task,
+    changed,
     gathered,
     message,
+    setting,
 )
+from fedcohort.training.settings import RidgeSettings, UserSettings
 
 #: What a user calls a model, and the law of its outcome.
 MODELS: Mapping[str, str] = {"linear": "gaussian", "logistic": "binomial", "poisson": "poisson"}
@@ -57,6 +60,20 @@ ROUNDS = 60
 _TAG = 0x70726976
 
 UserSite = Site[LabelledTable, None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoalitionSettings(UserSettings):
+    """Settings of methods that fit such models."""
+
+    model: str = setting(
+        "auto",
+        "Model of each site; auto: logistic for yes/no, Poisson for counts, otherwise linear",
+        choices=("auto", *MODELS),
+    )
+    l2: float = changed(
+        RidgeSettings, "l2", default=0.001, doc="Ridge penalty λ₂ > 0", within="(0, inf)"
+    )
 
 
 class Sums(NamedTuple):

@@ -103,7 +103,7 @@ def test_what_settings_declare_is_among_a_methods_steps(name):
 
 def test_judging_asks_for_what_the_outcome_needs():
     by = {
-        kind: {s.name for s in asking.of_judge(outcome)}
+        kind: {s.name for s in asking.of_judge(outcome, outcome.kind)}
         for kind, outcome in (
             ("time", Survival("t", "e")), ("class", Binary("y")), ("value", Continuous("y")),
         )
@@ -123,7 +123,7 @@ def test_judging_clusters_asks_for_what_the_outcome_needs():
     assert "count_classes" in by["class"] - by["time"] - by["none"]
     assert {"sum_scatter", "tell_hidden"} <= by["none"]
     assert not {"tell_own", "sum_brier", "death_times"} & set.union(*by.values())
-    assert {s.name for s in asking.of_clusters(None, alone=True)} == {"tell_own_groups"}
+    assert {s.name for s in asking.of_alone(None, "clustering")} == {"tell_own_groups"}
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 from deployed_cases import files_of, frames_of, run_local, tables_of, terms_of
 from fedcohort.protocol import Refused
 from fedcohort.runtime.remote import remote
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site.limits import Limits
-from fedcohort.runtime.site.reply_store import Answers
 from fedcohort.runtime.site.site_end import SiteEnd
 from fedcohort.study.at_site.sessions import open_session
 from fedcohort.study.run.network_runner import run

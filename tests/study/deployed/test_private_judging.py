@@ -60,7 +60,8 @@ def test_no_training_row_moves_what_a_private_fit_is_judged_by(outcome):
 
 def test_blind_rows_without_an_event_still_have_a_yardstick():
     blind = rows(30, 1).assign(event=0)
-    y = evaluate.Yardstick.of(blind, blind, Survival("time", "event"), 5)
+    known = Dictionary.from_dict({"variables": {"y": {"type": "number"}}})
+    y = evaluate.Yardstick.of(Problem({"a": blind}, known, Survival("time", "event")), blind)
     assert np.isfinite([y.tau, y.horizon]).all()
 
 

@@ -10,8 +10,9 @@ from fedcohort.study.at_site import asking, counting, holding, judging
 
 
 def test_no_step_of_judging_shares_its_name_with_one_of_a_fit_or_a_description():
-    groups = (*asking.of_clusters(Survival("t", "e")), *asking.of_clusters(Binary("y")))
-    others = (*groups, *asking.of_latent())
+    outcomes = (Survival("t", "e"), Binary("y"))
+    groups = [s for outcome in outcomes for s in asking.of_judge(outcome, "clustering")]
+    others = (*groups, *asking.of_judge(None, "latent"))
     told = {s.name: s for s in (*judging.STEPS, *holding.STEPS, *counting.STEPS, *others)}
     fits = [registry.find(name).steps for name in registry.names()]
     for step in (s for steps in (*fits, describe.STEPS, prepare.STEPS) for s in steps):

@@ -45,18 +45,6 @@ def reveals_with(config: VaeSettings) -> str:
     return text[0].upper() + text[1:]
 
 
-def visible(config: VaeSettings) -> str:
-    """Return the setting for which the coordinator sees each site's model in every round."""
-    return "" if config.centre.plain else f"aggregation: {config.aggregation}"
-
-
-def over(config: VaeSettings, sites: int) -> None:
-    """Refuse an aggregation, or a personal model, that so many sites are too few for."""
-    config.centre.check(sites)
-    if config.personal != "none":
-        personal.check_number(config.personal, sites)
-
-
 def asks(config: VaeSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
     if config.personal != "none":
@@ -93,11 +81,7 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
         steps=(*STEPS, *personal.STEPS, *heterogeneity.STEPS),
         asks=asks,
         bounds=bounds,
-        visible=visible,
-        over=over,
-        gaps=True,
         preprocess={"impute": "none", "scale": "standard"},
-        alone={"aggregation": "mean", "personal": "none", "monitor": "none"},
     )
 
 

@@ -95,7 +95,6 @@ METHOD = Method(
     bounds=bounds,
     preprocess={"scale": "none", "impute": "median"},
     entries=True,
-    alone={"time_grid": "exact"},
 )
 
 __all__ = ["METHOD", "CoxModel", "CoxSettings", "fit"]

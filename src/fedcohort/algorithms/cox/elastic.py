@@ -38,7 +38,7 @@ from fedcohort.algorithms.cox.likelihood import (
 from fedcohort.algorithms.cox.own_steps import fold_likelihood, fold_sizes, held_out
 from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.arrays import Array
-from fedcohort.data.split.folds import BY_ROW
+from fedcohort.data.split import BY_ROW
 from fedcohort.protocol import Federation, NothingToLearn, Row, Task, check_all_answered
 
 #: Longest step at the end of a fit that only serves the choice, in log hazard ratio per SD.

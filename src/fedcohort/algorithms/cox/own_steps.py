@@ -16,7 +16,7 @@ import numpy as np
 from fedcohort.algorithms.cox.placing import SurvivalSite, own_grid, placed, weights
 from fedcohort.algorithms.cox.proportional import pooled_trend
 from fedcohort.arrays import Array
-from fedcohort.data.split.folds import BY_ROW, check_rows, own_fold
+from fedcohort.data.split import BY_ROW, check_rows, own_fold
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.numerics.coxph import at_risk, pooled
 from fedcohort.numerics.strata import by_stratum, rows_of, starts

@@ -26,7 +26,7 @@ from fedcohort.algorithms.deep_clustering.steps import (
     soft_frequencies,
 )
 from fedcohort.models.stacking import lower, objectives, pairs
-from fedcohort.protocol import Method, SettingError, Step, Task
+from fedcohort.protocol import Method, Step, Task
 from fedcohort.training import heterogeneity, personal
 from fedcohort.training.clusters import candidates, how_many, lloyd, points, seeding
 from fedcohort.training.clusters.points import Space
@@ -70,28 +70,6 @@ def reveals_with(config: DeepClusteringSettings) -> str:
         told.append(GAP if config.choose == "gap" else LEFT_OUT)
     text = "; ".join(told) + "."
     return text[0].upper() + text[1:]
-
-
-def visible(config: DeepClusteringSettings) -> str:
-    """Return the setting for which the coordinator sees single sites."""
-    if not config.centre.plain:
-        return f"aggregation: {config.aggregation}"
-    if config.centroids != "lloyd":
-        return f"centroids: {config.centroids}"
-    return (
-        "choose: consensus" if config.n_clusters == "auto" and config.choose == "consensus" else ""
-    )
-
-
-def over(config: DeepClusteringSettings, sites: int) -> None:
-    """Refuse what so many sites are too few for: an aggregation, a consensus, own clusters."""
-    config.centre.check(sites)
-    if config.personal != "none":
-        personal.check_number(config.personal, sites)
-    if config.n_clusters == "auto" and config.choose == "consensus" and sites < 3:
-        raise SettingError(
-            f"setting 'choose' is 'consensus', which needs 3 sites; there are {sites}. Use gap."
-        )
 
 
 def asks(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
@@ -193,10 +171,7 @@ METHOD = Method(
     ),
     asks=asks,
     bounds=bounds,
-    visible=visible,
-    over=over,
     preprocess={"scale": "minmax", "impute": "mean"},
-    alone={"aggregation": "mean", "choose": "gap", "personal": "none", "monitor": "none"},
 )
 
 __all__ = ["METHOD", "DeepClusteringSettings", "DeepClusters"]

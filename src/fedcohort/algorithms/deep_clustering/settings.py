@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fedcohort.arrays import Array
 from fedcohort.models.autoencoder import ARCHITECTURES, Autoencoder
 from fedcohort.models.dec import Dec
 from fedcohort.models.layers import CURVES
 from fedcohort.models.objectives import Reconstruction
 from fedcohort.models.reconstruction import NOISES, Noise
 from fedcohort.numerics.centroids import AGGREGATIONS as CENTROIDS
-from fedcohort.protocol import SettingError, check_settings, setting
+from fedcohort.protocol import SettingError, changed, setting
 from fedcohort.training.clusters.points import SCALES
+from fedcohort.training.clusters.settings import LloydSettings, NumberSettings
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule
-from fedcohort.training.networks.server import Server
-from fedcohort.training.personal import PARTED, Way
-from fedcohort.training.personal.settings import PERSONAL, UserSettings
-from fedcohort.training.robust import AGGREGATIONS, Aggregation
+from fedcohort.training.networks.settings import (
+    AveragingSettings,
+    BatchSettings,
+    PredictorSettings,
+    VisitSettings,
+)
+from fedcohort.training.personal import PARTED, Way, check_number
+from fedcohort.training.personal.settings import MaybeOwnSettings, WaySettings
 
-STRATEGIES = ("fedavg", "fedprox", "fedadam", "fedyogi")
 #: Ways in which clusters can be one site's own; and why others are none.
 OWN_WAYS = ("none", "finetune", "fedper", "fedrep", "ditto")
 MEANINGLESS = {
@@ -33,160 +35,164 @@ MEANINGLESS = {
     "are surest, not where they are right",
 }
 HIDDEN = ("relu", "sigmoid")
-WHOLE, RATE = "a whole number above 0", "from 0 to below 1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepClusteringSettings(UserSettings):
+class DeepClusteringSettings(
+    AveragingSettings,
+    BatchSettings,
+    NumberSettings,
+    WaySettings,
+    method="deep_clustering",
+    alone={"aggregation": "mean", "choose": "gap", "personal": "none", "monitor": "none"},
+):
     """Settings of one fit."""
 
-    user: str = setting("", "the site that clusters are for, where they are its own")
-    personal: str = setting(
-        "none",
-        "how encoder and centroids are made one site's own in phase 2; none: they are for all",
-        choices=PERSONAL,
+    user: str = changed(MaybeOwnSettings, "user", doc="Site of its own clusters, if there are any")
+    personal: str = changed(
+        MaybeOwnSettings,
+        "personal",
+        doc="Way of personalisation in phase 2; none: one model for all",
     )
-    n_clusters: int | Literal["auto"] = setting(6, "how many clusters there are, or auto")
-    choose: str = setting(
-        "gap",
-        "what n_clusters: auto goes by: the gap statistic, or how well clusters agree when each "
-        "site is left out",
-        choices=("gap", "consensus"),
+    n_clusters: int | Literal["auto"] = changed(
+        NumberSettings, "n_clusters", default=6, within="[2, inf)"
     )
-    k_range: tuple[int, ...] = setting(
-        (2, 8), "least and largest number of clusters that n_clusters: auto tries"
-    )
+    k_range: tuple[int, ...] = changed(NumberSettings, "k_range", default=(2, 8))
     architecture: str | tuple[int, ...] = setting(
         "small",
         "small, dec, curves or google; or the widths of the hidden layers, then that of the latent "
         "space",
     )
-    tied: bool = setting(True, "whether the decoder's weights are the encoder's, transposed")
-    activation: str = setting("relu", "after each hidden layer", choices=HIDDEN)
-    output: str = setting("sigmoid", "after the decoder's last layer", choices=tuple(CURVES))
-    dropout: float = setting(0.0, "probability that a hidden unit is silent in a step of phase 1")
-    unit_norm: bool = setting(False, "whether latent points are brought to length 1")
-    beta: float = setting(0.0, "β: weight of Dice and cross-entropy beside 1 − β of squared errors")
-    noise: str = setting("none", "what inputs of phase 1 are disturbed by", choices=NOISES)
-    noise_rate: float = setting(0.2, "part of the entries touched; of gaussian the deviation")
+    tied: bool = setting(True, "The decoder's weights are the encoder's, transposed")
+    activation: str = changed(PredictorSettings, "activation", default="relu", choices=HIDDEN)
+    output: str = setting(
+        "sigmoid", "Activation after the decoder's last layer", choices=tuple(CURVES)
+    )
+    dropout: float = setting(
+        0.0, "Probability that a hidden unit is silent in a step of phase 1", within="[0, 1)"
+    )
+    unit_norm: bool = setting(False, "Scale latent points to length 1")
+    beta: float = setting(
+        0.0,
+        "β: weight of Dice and cross-entropy beside 1 − β of squared errors",
+        within="[0, 1]",
+    )
+    noise: str = setting("none", "Noise on the inputs of phase 1", choices=NOISES)
+    noise_rate: float = setting(
+        0.2,
+        "Share of changed entries; for gaussian the standard deviation",
+        within="[0, inf)",
+    )
     pretrain: str = setting(
         "joint",
         "joint: all layers at once; layerwise: first pair by pair, `rounds` each",
         choices=("joint", "layerwise"),
     )
-    rounds: int = setting(100, "phase 1: the autoencoder learns to reconstruct", "rounds")
+    rounds: int = changed(
+        VisitSettings, "rounds", doc="Rounds of phase 1: the autoencoder learns to reconstruct"
+    )
     cluster_rounds: int = setting(
-        25, "phase 2: the most rounds, in which clusters sharpen", "rounds"
+        25, "Largest number of rounds of phase 2: clusters sharpen", "rounds", within="[1, inf)"
     )
-    internal_epochs: int = setting(1, "passes over a site's rows in one round", "epochs")
-    batch_size: int = setting(64, "most rows of a step in phase 1; 0 takes all of a site's", "rows")
-    cluster_batch_size: int = setting(256, "the same in phase 2", "rows")
-    optimiser: str = setting("adam", "of each site", choices=tuple(OPTIMISERS))
+    internal_epochs: int = changed(VisitSettings, "internal_epochs", default=1)
+    batch_size: int = changed(
+        BatchSettings,
+        "batch_size",
+        default=64,
+        doc="Batch size in phase 1; 0: all rows of a site",
+    )
+    cluster_batch_size: int = changed(
+        BatchSettings,
+        "batch_size",
+        default=256,
+        doc="Batch size in phase 2; 0: all rows of a site",
+    )
     cluster_optimiser: str = setting(
-        "same", "of each site in phase 2; same: that of phase 1", choices=("same", *OPTIMISERS)
+        "same",
+        "Optimiser of each site in phase 2; same: that of phase 1",
+        choices=("same", *OPTIMISERS),
     )
-    learning_rate: float = setting(0.001, "η of the optimiser in phase 1")
-    lr_rule: str = setting(
-        "constant",
-        "how η changes over the rounds of phase 1. cosine: falls to 0, slowly first and last",
-        choices=("constant", "cosine"),
+    learning_rate: float = changed(
+        AveragingSettings, "learning_rate", doc="η of the optimiser in phase 1"
     )
-    cluster_learning_rate: float = setting(0.001, "η of the optimiser in phase 2")
-    strategy: str = setting("fedavg", "how sites learn together", choices=STRATEGIES)
-    mu: float = setting(0.1, "μ of fedprox: pull towards the round's common model")
-    server_learning_rate: float = setting(0.01, "η of fedadam and fedyogi at the coordinator")
-    beta1: float = setting(0.9, "β₁ of fedadam and fedyogi")
-    beta2: float = setting(0.999, "β₂ of fedadam and fedyogi")
-    tau: float = setting(0.001, "τ of fedadam and fedyogi, least size of a parameter's change")
-    aggregation: str = setting(
-        "mean",
-        "what is taken of the sites' models; all but mean withstand sites that lie, and see each "
-        "site's model, so that they exclude masked sums",
-        choices=AGGREGATIONS,
+    lr_rule: str = changed(
+        AveragingSettings,
+        "lr_rule",
+        doc="Course of η over the rounds of phase 1. cosine: falls to 0, slowly first and last",
     )
-    trim: float = setting(0.2, "β of trimmed_mean: part of the sites left out at either end")
-    byzantine: int = setting(1, "f of krum and multi_krum: sites that may lie", "sites")
-    norm_bound: float | None = setting(
-        None, "M of norm_bound: longest update of a site; null: the median of each round's"
+    cluster_learning_rate: float = changed(
+        AveragingSettings, "learning_rate", doc="η of the optimiser in phase 2"
     )
-    patience: int | None = setting(
-        None,
-        "end phase 1 after so many rounds without a better held-out loss; null: never",
-        "rounds",
-    )
-    validation_fraction: float = setting(
-        0.2, "rows of each site held out in phase 1 where patience is set"
+    beta2: float = changed(AveragingSettings, "beta2", default=0.999)
+    patience: int | None = changed(
+        AveragingSettings,
+        "patience",
+        doc="End phase 1 after this many rounds without a better held-out loss; null: never",
     )
     centroids: str = setting(
         "lloyd",
-        "where centroids start. lloyd: k-means of all sites' latent points, by sums; others: how "
-        "the centroids of each site's own k-means, which the coordinator sees, become one set",
+        "Start of the centroids. lloyd: k-means of all sites' latent points, by sums; others: the "
+        "centroids of each site's own k-means, which the coordinator sees, are merged this way",
         choices=("lloyd", *CENTROIDS),
     )
-    latent_scale: str = setting("none", "scale of latent points in that k-means", choices=SCALES)
-    restarts: int = setting(25, "starts of each k-means that runs at one place")
-    swaps: int = setting(
-        3,
-        "with centroids: lloyd, how often its rounds go on after two clusters were merged and a "
-        "third one was split",
+    latent_scale: str = setting("none", "Scale of latent points in that k-means", choices=SCALES)
+    restarts: int = changed(LloydSettings, "restarts")
+    swaps: int = changed(
+        LloydSettings,
+        "swaps",
+        doc="With centroids: lloyd, number of swaps: merge two clusters, split a third, continue",
     )
-    alpha: float | Literal["k-1"] = setting(1.0, "α of soft memberships: a number, or k-1")
+    alpha: float | Literal["k-1"] = setting(
+        1.0, "α of soft memberships: a number, or k-1", within="(0, inf)"
+    )
     target: str = setting(
         "global",
-        "whose rows say how frequent a cluster is: all sites', which equals pooled rows, or each "
-        "site's own, as in the thesis",
+        "Rows that give a cluster's frequency: all sites', as of pooled rows, or each site's own, "
+        "as in the thesis",
         choices=("global", "site"),
     )
-    gamma: float = setting(0.0, "γ: weight of reconstruction in phase 2; above 0 is IDEC")
-    tol: float = setting(0.001, "end phase 2 where fewer labels change", "part of all rows")
-    binary: bool | Literal["auto"] = setting(
-        "auto", "whether columns are 0 or 1, so that samples are too; auto: if all are"
+    gamma: float = setting(
+        0.0, "γ: weight of reconstruction in phase 2; above 0 is IDEC", within="[0, inf)"
     )
-    dtype: str = setting("float32", "of the network", choices=("float64", "float32"))
-    device: str = setting("cpu", "where the network computes", choices=("cpu", "cuda"))
+    tol: float = setting(
+        0.001, "Stop phase 2 when fewer labels change (share)", "part of all rows",
+        within="[0, 1)",
+    )  # fmt: skip
+    binary: bool | Literal["auto"] = setting(
+        "auto", "Columns are 0 or 1, so that samples are too; auto: if all are"
+    )
+    dtype: str = changed(AveragingSettings, "dtype", default="float32")
 
     def __post_init__(self) -> None:
-        a, least = self.architecture, 2
+        super().__post_init__()
+        a = self.architecture
         named = a in ARCHITECTURES if isinstance(a, str) else bool(a) and min(a) > 0
         names = ", ".join(ARCHITECTURES)
-        k = self.n_clusters
-        spans = len(self.k_range) == 2 and least <= self.k_range[0] < self.k_range[1]
-        check_settings(
-            self,
-            ("n_clusters", k == "auto" or k >= least, "a whole number from 2 up, or auto"),
-            ("k_range", spans, "two whole numbers from 2 up, the smaller first"),
-            ("architecture", named, f"one of {names}, or widths above 0"),
-            *((name, getattr(self, name) > 0, WHOLE) for name in (
-                "rounds", "cluster_rounds", "internal_epochs", "restarts",
-            )),
-            *((name, 0 < getattr(self, name) < math.inf, "a number above 0") for name in (
-                "learning_rate", "cluster_learning_rate", "tau",
-            )),
-            *((name, 0 <= getattr(self, name) < math.inf, "0 or more") for name in (
-                "batch_size", "cluster_batch_size", "mu", "server_learning_rate", "gamma",
-                "noise_rate", "byzantine", "swaps",
-            )),
-            *((name, 0 <= getattr(self, name) < 1, RATE) for name in ("dropout", "beta1", "beta2")),
-            ("beta", 0 <= self.beta <= 1, "a number from 0 to 1"),
-            ("trim", 0 <= self.trim < 0.5, "from 0 to below 0.5"),
-            ("norm_bound", self.norm_bound is None or self.norm_bound > 0, "above 0, or null"),
-            ("patience", self.patience is None or self.patience > 0, "above 0, or null"),
-            ("validation_fraction", 0 < self.validation_fraction < 1, "between 0 and 1"),
-            ("alpha", self.alpha == "k-1" or 0 < self.alpha < math.inf, "a number above 0, or k-1"),
-            ("tol", 0 <= self.tol < 1, RATE),
-            method="deep_clustering",
-        )  # fmt: skip
         touched = self.noise == "gaussian" or self.noise_rate <= 1
-        together = (
+        self.check(
+            ("k_range", self.k_range[0] >= 2, "two whole numbers from 2, the smaller first"),
+            ("architecture", named, f"one of {names}, or widths above 0"),
             ("noise_rate", touched, "at most 1, as a part of the entries"),
             ("output", not self.beta or self.output == "sigmoid",
              "sigmoid, as β above 0 compares probabilities"),
             ("binary", self.noise != "flip" or self.binary is not False,
              "auto or true, as noise: flip draws ones and zeros"),
         )  # fmt: skip
-        check_settings(self, *together, method="deep_clustering")
-        self.check_user(self.personal, "deep_clustering")
+        self.check_way(self.personal)
         self._check_personal()
+
+    @property
+    def visible(self) -> str:
+        """The setting with which the coordinator sees single sites."""
+        if (seen := super().visible) or self.centroids == "lloyd":
+            return seen or self.visible_choice
+        return f"centroids: {self.centroids}"
+
+    def check_sites(self, sites: int) -> None:
+        """Refuse what so many sites are too few for: an aggregation, a consensus, own clusters."""
+        super().check_sites(sites)
+        if self.personal != "none":
+            check_number(self.personal, sites)
 
     def _check_personal(self) -> None:
         """Refuse ways that clusters of one site have no meaning in, and what goes with none."""
@@ -208,13 +214,6 @@ class DeepClusteringSettings(UserSettings):
                 f"setting 'architecture' of method 'deep_clustering' is {self.architecture!r}, "
                 f"and {self.personal} needs a layer before the last, which is own; give two widths."
             )
-
-    @property
-    def numbers(self) -> range:
-        """The numbers of clusters that are tried, or the one."""
-        if self.n_clusters == "auto":
-            return range(self.k_range[0], self.k_range[1] + 1)
-        return range(self.n_clusters, self.n_clusters + 1)
 
     def autoencoder(self, n_features: int) -> Autoencoder:
         """Return the network of phase 1; with `small` and auto, of the largest number's width."""
@@ -257,8 +256,7 @@ class DeepClusteringSettings(UserSettings):
     def plan(self, n_features: int) -> Plan:
         """Return what is asked of each site in phase 1."""
         network, loss = self.autoencoder(n_features).spec, self.reconstruction.spec
-        fraction = 0.0 if self.patience is None else self.validation_fraction
-        return self._plan(network, loss, self.batch_size, fraction, self.optimiser)
+        return self.plan_of(network, loss, batch_size=self.batch_size)
 
     def watched_plan(self, n_features: int) -> Plan:
         """Return what is watched in phase 1: its loss, without noise of inputs."""
@@ -269,31 +267,12 @@ class DeepClusteringSettings(UserSettings):
         """Return what is asked of each site in phase 2."""
         network, loss = self.dec(n_features, k).spec, Reconstruction(beta=self.beta).spec
         by = self.optimiser if self.cluster_optimiser == "same" else self.cluster_optimiser
-        return self._plan(network, loss, self.cluster_batch_size, 0.0, by)
-
-    def _plan(
-        self, network: str, loss: str, batch_size: int, held_out: float, optimiser: str
-    ) -> Plan:
-        return Plan(
-            network=network,
-            loss=loss,
-            epochs=self.internal_epochs,
-            batch_size=batch_size,
-            optimiser=optimiser,
-            mu=self.mu if self.strategy == "fedprox" else 0.0,
-            validation_fraction=held_out,
-            dtype=self.dtype,
-            device=self.device,
-        )
-
-    @property
-    def schedule(self) -> Schedule:
-        """How long phase 1 is, and how fast."""
-        return Schedule(
-            rounds=self.rounds,
-            learning_rate=self.learning_rate,
-            lr_rule=self.lr_rule,
-            patience=self.patience,
+        return self.plan_of(
+            network,
+            loss,
+            batch_size=self.cluster_batch_size,
+            validation_fraction=0.0,
+            optimiser=by,
         )
 
     @property
@@ -304,24 +283,4 @@ class DeepClusteringSettings(UserSettings):
             learning_rate=self.cluster_learning_rate,
             lr_rule="constant",
             named="divergence",
-        )
-
-    @property
-    def centre(self) -> Aggregation:
-        """What is taken of the sites' models."""
-        return Aggregation(
-            name=self.aggregation,
-            trim=self.trim,
-            byzantine=self.byzantine,
-            norm_bound=self.norm_bound,
-        )
-
-    def server(self, theta: Array) -> Server:
-        """Return the server optimiser's state before the first round, at θ (P,)."""
-        return Server.at(
-            theta,
-            rate=self.server_learning_rate,
-            beta1=self.beta1,
-            beta2=self.beta2,
-            tau=self.tau,
         )

@@ -11,7 +11,7 @@ from fedcohort.algorithms.deepcox.model import DeepCoxModel
 from fedcohort.algorithms.deepcox.program import STEPS, asks, fit
 from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
 from fedcohort.protocol import Method, PrivateFits, Task
-from fedcohort.training import heterogeneity, personal
+from fedcohort.training import heterogeneity
 
 AVERAGED = "each round, the sum over sites of their models, weighted by rows"
 SEEN = "each round, every site's own model, which the coordinator sees: no masked sum can hide it"
@@ -34,18 +34,6 @@ def reveals_with(config: DeepCoxSettings) -> str:
     seen = "" if config.monitor == "none" else f"; {heterogeneity.REVEALS}"
     text = f"{trained}{seen}; {grid}, {how}; deaths and risk sets on them, as sums."
     return text[0].upper() + text[1:]
-
-
-def visible(config: DeepCoxSettings) -> str:
-    """Return the setting for which the coordinator sees each site's model in every round."""
-    return "" if config.centre.plain else f"aggregation: {config.aggregation}"
-
-
-def over(config: DeepCoxSettings, sites: int) -> None:
-    """Refuse an aggregation, or a personal model, that so many sites are too few for."""
-    config.centre.check(sites)
-    if config.personal != "none":
-        personal.check_number(config.personal, sites)
 
 
 def bounds(config: DeepCoxSettings, task: Task) -> Mapping[str, Collection[Any]]:
@@ -85,8 +73,6 @@ METHOD = Method(
     steps=STEPS,
     asks=asks,
     bounds=bounds,
-    visible=visible,
-    over=over,
     private=PrivateFits(
         releases=private.releases,
         reveals=private.reveals,
@@ -94,11 +80,4 @@ METHOD = Method(
         held=private.held,
     ),
     preprocess={"scale": "minmax", "impute": "median"},
-    alone={
-        "strategy": "exact",
-        "time_grid": "exact",
-        "aggregation": "mean",
-        "monitor": "none",
-        "personal": "none",
-    },
 )

@@ -5,22 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedcohort.data.describe.shown_number import QUARTILES
-from fedcohort.protocol import SettingError, setting
+from fedcohort.protocol import SettingError, Settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescribeSettings:
+class DescribeSettings(Settings, method="describe"):
     """Settings of `describe`."""
 
-    by: str = setting("", "the column whose levels are the groups; empty for no groups")
+    by: str = setting("", "Column of the groups; empty: none")
     quantiles: tuple[float, ...] = setting(
-        (), "quantiles besides the quartiles, such as 0.05 and 0.95", "share of rows"
+        (), "Quantiles besides the quartiles, such as 0.05 and 0.95", "share of rows"
     )
-    histograms: bool = setting(True, "whether numbers have histograms")
-    correlation: bool = setting(True, "whether there are Pearson's correlations")
-    rounding: bool = setting(True, "whether numbers are rounded; False needs a min_cell of 1")
+    histograms: bool = setting(True, "Histograms of numbers")
+    correlation: bool = setting(True, "Pearson's correlations")
+    rounding: bool = setting(True, "Round numbers; False needs a min_cell of 1")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for q in self.quantiles:
             if not 0 < q < 1 or q in QUARTILES:
                 raise SettingError(

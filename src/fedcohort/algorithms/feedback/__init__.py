@@ -5,7 +5,7 @@ from typing import Any
 
 from fedcohort.algorithms.feedback.model import Feedback, Remark
 from fedcohort.algorithms.feedback.program import fit, lines_for
-from fedcohort.algorithms.feedback.settings import FeedbackSettings, over
+from fedcohort.algorithms.feedback.settings import FeedbackSettings
 from fedcohort.algorithms.feedback.steps import (
     STEPS,
     compare,
@@ -57,7 +57,6 @@ METHOD = Method(
     steps=STEPS,
     asks=asks,
     for_site=lines_for,
-    over=over,
     raw=True,
 )
 

@@ -26,36 +26,31 @@ from fedcohort.protocol import (
     DataError,
     Federation,
     SettingError,
+    Settings,
     Task,
     check_all_answered,
-    check_settings,
     setting,
 )
 from fedcohort.training.clusters.seeding import cloud
 
 
 @dataclass(frozen=True, kw_only=True)
-class HdpSettings:
+class HdpSettings(Settings, method="hdp"):
     """Settings of `hdp`."""
 
     n_clusters: int | Literal["auto"] = setting(
-        "auto", "how many topics of all sites there are; auto for as many as one site has at most"
+        "auto",
+        "Number of merged topics; auto: the largest number at one site",
+        within="[1, inf)",
     )
-    iterations: int = setting(500, "sweeps of Gibbs sampling at each site")
-    alpha: float = setting(0.1, "concentration of a row's shares around the site's")
-    gamma: float = setting(0.1, "concentration of the site's shares")
-    eta: float = setting(0.5, "concentration of a topic's columns: less gives more topics")
-
-    def __post_init__(self) -> None:
-        k = self.n_clusters
-        positive = ((n, 0 < getattr(self, n) < np.inf) for n in ("alpha", "gamma", "eta"))
-        check_settings(
-            self,
-            ("n_clusters", k == "auto" or k >= 1, "auto or a whole number from 1 up"),
-            ("iterations", self.iterations >= 1, "a whole number from 1 up"),
-            *((name, fine, "a number above 0") for name, fine in positive),
-            method="hdp",
-        )
+    iterations: int = setting(500, "Sweeps of Gibbs sampling at each site", within="[1, inf)")
+    alpha: float = setting(
+        0.1, "Concentration of a row's shares around the site's", within="(0, inf)"
+    )
+    gamma: float = setting(0.1, "Concentration of the site's shares", within="(0, inf)")
+    eta: float = setting(
+        0.5, "Concentration of a topic's columns: less gives more topics", within="(0, inf)"
+    )
 
 
 def fit(fed: Federation, config: HdpSettings, task: Task) -> TopicModel:

@@ -8,7 +8,7 @@ from typing import Any
 from fedcohort.algorithms.kmeans.model import Clusters
 from fedcohort.algorithms.kmeans.program import fit_means, fit_modes
 from fedcohort.algorithms.kmeans.settings import MeansSettings, ModesSettings
-from fedcohort.protocol import Method, SettingError, Step, Task
+from fedcohort.protocol import Method, Step, Task
 from fedcohort.training.clusters import candidates, how_many, lloyd, seeding
 from fedcohort.training.clusters.points import PLAIN
 
@@ -46,13 +46,6 @@ def _told(config: MeansSettings | ModesSettings) -> str:
     )
 
 
-def _visible(config: MeansSettings | ModesSettings) -> str:
-    """Return the setting with which the coordinator sees single sites."""
-    if isinstance(config, MeansSettings) and config.n_clusters == "auto":
-        return "choose: consensus" if config.choose == "consensus" else ""
-    return "seeding: sites" if config.seeding == "sites" else ""
-
-
 def asks(config: MeansSettings | ModesSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
     start = (seeding.own_centroids,) if config.seeding == "sites" else candidates.STEPS
@@ -73,14 +66,6 @@ def bounds(config: MeansSettings | ModesSettings, task: Task) -> Mapping[str, Co
     }
 
 
-def _over(config: MeansSettings, sites: int) -> None:
-    """Refuse a consensus of too few sites."""
-    if config.n_clusters == "auto" and config.choose == "consensus" and sites < 3:
-        raise SettingError(
-            f"setting 'choose' is 'consensus', which needs 3 sites; there are {sites}. Use gap."
-        )
-
-
 KMEANS = Method(
     name="kmeans",
     title="k-means clusters, those of the pooled table; their number given or chosen",
@@ -97,11 +82,8 @@ KMEANS = Method(
     model=Clusters,
     steps=(*STEPS, *how_many.STEPS),
     preprocess={"scale": "standard", "impute": "median"},
-    alone={"choose": "gap"},
-    visible=_visible,
     asks=asks,
     bounds=bounds,
-    over=_over,
 )
 KMODES = Method(
     name="kmodes",
@@ -116,7 +98,6 @@ KMODES = Method(
     model=Clusters,
     steps=STEPS,
     preprocess={"scale": "none", "impute": "median"},
-    visible=_visible,
     asks=asks,
     bounds=bounds,
 )

@@ -25,7 +25,7 @@ import numpy as np
 from fedcohort.algorithms.linear.settings import PathSettings
 from fedcohort.algorithms.linear.steps import fold_products
 from fedcohort.arrays import Array
-from fedcohort.data.split.folds import BY_ROW, HIDDEN
+from fedcohort.data.split import BY_ROW, HIDDEN
 from fedcohort.protocol import NothingToLearn, Task, check_all_answered
 from fedcohort.training.linear.cross_products import (
     Moments,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import numpy as np
+from typing import Literal
 
 from fedcohort.algorithms.linear.steps import MOST_FOLDS
-from fedcohort.protocol import SettingError, check_settings, setting
+from fedcohort.protocol import SettingError, changed, setting
 from fedcohort.training.admm import AdmmSettings
+from fedcohort.training.settings import IntervalSettings
+from fedcohort.training.settings import PathSettings as Paths
 
 _UNIT = "squared unit of y per unit of the covariate"
 
@@ -20,7 +20,7 @@ class LinearSettings(AdmmSettings):
 
     solver: str = setting(
         "exact",
-        "from one sum of cross-products, or by consensus ADMM",
+        "From one sum of cross-products, or by consensus ADMM",
         choices=("exact", "admm"),
     )
 
@@ -29,57 +29,39 @@ class LinearSettings(AdmmSettings):
         if self.solver == "exact":
             for name in ("penalise_intercept", "weighting"):
                 default = LinearSettings.__dataclass_fields__[name].default
-                self.require(name, getattr(self, name) == default, f"{default!r}, or solver 'admm'")
-
-    def require(self, name: str, fine: bool, wanted: str) -> None:
-        """Raise `SettingError` for a setting that is not fine."""
-        check_settings(self, (name, fine, wanted))
+                fine = getattr(self, name) == default
+                self.check((name, fine, f"{default!r}, or solver 'admm'"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class RidgeSettings(LinearSettings):
+class RidgeSettings(IntervalSettings, LinearSettings):
     """Settings of `ridge`: (1/n) Σ (y − b₀ − xᵀβ)² + penalty/2 ‖β‖²."""
 
     penalty: float = setting(
-        0.0, "ridge penalty λ ≥ 0; 0 is ordinary least squares", "squared unit of the covariate"
+        0.0,
+        "Ridge penalty λ ≥ 0; 0 is ordinary least squares",
+        "squared unit of the covariate",
+        within="[0, inf)",
     )
-    level: float = setting(0.95, "coverage of the intervals")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require("penalty", 0 <= self.penalty < np.inf, "a number from 0")
-        self.require("level", 0 < self.level < 1, "a number between 0 and 1")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PathSettings(LinearSettings):
+class PathSettings(Paths, LinearSettings):
     """What methods with a path of penalties have in common."""
 
     penalty: float | Literal["auto"] = setting(
-        "auto", "λ ≥ 0, or 'auto': chosen along a path of penalties", _UNIT
+        "auto", "λ ≥ 0, or 'auto': chosen along a path of penalties", _UNIT, within="[0, inf)"
     )
     rule: str = setting(
         "min",
-        "how 'auto' chooses: the least error of held-out rows, the largest penalty within one "
-        "standard error of it, or the Bayesian information criterion, which holds nothing out",
+        "Criterion of 'auto': least held-out error, largest penalty within one standard error of "
+        "it, or the Bayesian information criterion (no folds)",
         choices=("min", "1se", "bic"),
     )
-    folds: str = setting(
-        "centre",
-        "what is held out: groups of sites (rows, where that would leave a site alone), or rows",
-        choices=("centre", "rows"),
-    )
-    n_folds: int = setting(10, "folds, at most", "folds")
-    path: int = setting(100, "penalties along the path", "penalties")
-    path_ratio: float = setting(1e-3, "smallest penalty of the path, as a share of the largest")
+    n_folds: int = changed(Paths, "n_folds", within=f"[2, {MOST_FOLDS}]")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fine = self.penalty == "auto" or 0 <= self.penalty < np.inf
-        self.require("penalty", fine, "a number from 0, or 'auto'")
-        self.require("n_folds", 2 <= self.n_folds <= MOST_FOLDS, f"2 to {MOST_FOLDS}")
-        self.require("path", 2 <= self.path <= 1000, "a whole number from 2 to 1000")
-        self.require("path_ratio", 0 < self.path_ratio < 1, "a number between 0 and 1")
         if self.solver == "admm" and self.asked[0] is None:
             raise SettingError(
                 "solver 'admm' fits one penalty, and penalty is 'auto'. Give a number, or let "
@@ -110,22 +92,21 @@ class ElasticNetSettings(PathSettings):
     l2 = penalty · (1 − l1_ratio).
     """
 
-    l1_ratio: float = setting(0.5, "share of `penalty` that is l1")
-    l1: float | None = setting(None, "λ₁ ≥ 0, in place of `penalty`; 0 if only l2 is given", _UNIT)
+    l1_ratio: float = setting(0.5, "Share of `penalty` that is l1", within="[0, 1]")
+    l1: float | None = setting(
+        None, "λ₁ ≥ 0, in place of `penalty`; 0 if only l2 is given", _UNIT, within="[0, inf)"
+    )
     l2: float | None = setting(
         None,
         "λ₂ ≥ 0, in place of `penalty`; 0 if only l1 is given",
         "squared unit of the covariate",
+        within="[0, inf)",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("l1", "l2"):
-            value: Any = getattr(self, name)
-            self.require(name, value is None or 0 <= value < np.inf, "a number from 0")
-        if self.penalty == "auto":
-            self.require("l1_ratio", 0 < self.l1_ratio <= 1, "a number above 0, up to 1")
-        self.require("l1_ratio", 0 <= self.l1_ratio <= 1, "a number from 0 to 1")
+        fine = self.penalty != "auto" or self.l1_ratio > 0
+        self.check(("l1_ratio", fine, "a number above 0, up to 1"))
         if self._explicit and self.penalty != "auto":
             raise SettingError("penalty and l1 or l2 are given; give penalty, or l1 and l2.")
 

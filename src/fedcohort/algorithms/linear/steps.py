@@ -15,7 +15,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.differences import differences
 from fedcohort.data.isolation import isolation
-from fedcohort.data.split.folds import BY_ROW, check_rows, own_fold
+from fedcohort.data.split import BY_ROW, check_rows, own_fold
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import SettingError, Site, summed
 from fedcohort.training.linear.cross_products import Products, joined, products, products_of

@@ -50,7 +50,6 @@ METHOD = Method(
     steps=STEPS,
     bounds=bounds,
     preprocess={"scale": "none", "impute": "median"},
-    alone={"pool": "fixed"},
 )
 
 __all__ = ["METHOD", "MetaModel", "MetaSettings", "fit"]

@@ -5,37 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedcohort.numerics.families import USUAL
-from fedcohort.protocol import check_settings, setting
+from fedcohort.protocol import changed, setting
+from fedcohort.training.settings import RegressionSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixedSettings:
+class MixedSettings(RegressionSettings, method="mixed"):
     """Settings of `mixed`."""
 
     family: str = setting(
         "auto",
-        "distribution of the outcome; auto: binomial for a yes/no outcome, poisson for a count, "
-        "gaussian for others",
+        "Distribution of the outcome; auto: binomial for yes/no, Poisson for counts, otherwise "
+        "Gaussian",
         choices=("auto", *USUAL.values()),
     )
     likelihood: str = setting(
         "reml",
-        "of the gaussian family: restricted (reml), or full (ml), as the other families have",
+        "Of the gaussian family: restricted (reml), or full (ml), as the other families have",
         choices=("reml", "ml"),
     )
-    site_effects: bool = setting(False, "whether each site reveals its own effect at the end")
-    offset: str = setting("", "column that is added to the linear predictor")
-    tol: float = setting(
-        1e-8, "longest step at the end: of log(τ²/σ²), or of coefficients per SD and of τ"
+    site_effects: bool = setting(False, "Return each site's effect (each site's reply is visible)")
+    tol: float = changed(
+        RegressionSettings,
+        "tol",
+        doc="Tolerance: largest step of the last iteration, of log(τ²/σ²), or of coefficients per "
+        "SD and of τ",
+        unit="",
     )
-    max_rounds: int = setting(40, "rounds before the fit is given up", "rounds")
-    level: float = setting(0.95, "coverage of the intervals")
-
-    def __post_init__(self) -> None:
-        check_settings(
-            self,
-            ("tol", 0 < self.tol < 1e-2, "a number between 0 and 0.01"),
-            ("max_rounds", self.max_rounds >= 1, "a whole number from 1"),
-            ("level", 0 < self.level < 1, "a number between 0 and 1"),
-            method="mixed",
-        )
+    max_rounds: int = changed(RegressionSettings, "max_rounds", default=40)

@@ -5,76 +5,80 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedcohort.protocol import check_settings, setting
+from fedcohort.protocol import Settings as Base
+from fedcohort.protocol import setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Base, method="multiview_ppca", alone={"compare": False}):
     """Settings of multi-view probabilistic PCA over sites."""
 
-    q: int | Literal["auto"] = setting(2, "latent dimensions, or auto: chosen by WAIC")
-    q_range: tuple[int, ...] = setting((1, 8), "least and largest q that q: auto tries")
-    rounds: int = setting(100, "the most rounds")
-    internal_epochs: int = setting(15, "iterations of EM at a site in a round, 1 up")
-    first_epochs: int = setting(30, "the same in the first round, which knows no prior")
+    q: int | Literal["auto"] = setting(
+        2, "Latent dimensions, or auto: chosen by WAIC", within="[1, inf)"
+    )
+    q_range: tuple[int, ...] = setting((1, 8), "Least and largest q that q: auto tries")
+    rounds: int = setting(100, "Largest number of rounds", within="[1, inf)")
+    internal_epochs: int = setting(15, "EM iterations at a site in a round", within="[1, inf)")
+    first_epochs: int = setting(
+        30, "EM iterations at a site in the first round (no prior)", within="[1, inf)"
+    )
     tol: float = setting(
-        1e-4, "end where W̃ and μ̃ move less in a round", "size of W̃; 0 for all rounds"
+        1e-4,
+        "Tolerance: change of W̃ and μ̃ in a round",
+        "size of W̃; 0 for all rounds",
+        within="[0, inf)",
     )
     start: str = setting(
         "local",
-        "where the first round starts: from each site's own principal components, turned to a "
-        "common frame; from one random W of all sites; or from a random W of each site",
+        "Start of the first round: each site's own principal components, turned to a common frame; "
+        "one random W of all sites; or a random W of each site",
         choices=("local", "common", "random"),
     )
     spread: str = setting(
         "posterior",
-        "how the spread between sites is estimated: with how uncertain each site's parameters are, "
-        "or from their modes alone, which can end at 0",
+        "Estimate of the spread between sites: with the uncertainty of each site's parameters, or "
+        "from their modes alone, which can end at 0",
         choices=("posterior", "modes"),
     )
     centres: bool = setting(
         True,
-        "whether sites differ in the mean of their patients' latent points; not so in the paper, "
-        "where all of it goes into each view's offsets",
+        "Sites differ in the mean of their patients' latent points. In the paper they do not: all "
+        "of it goes into each view's offsets",
     )
     narrow: bool = setting(
         True,
-        "whether a view of q columns or fewer may use all latent dimensions; in the paper it uses "
-        "one less than it has columns",
+        "A view of q columns or fewer may use all latent dimensions. In the paper it uses one less "
+        "than it has columns",
     )
     compare: bool = setting(
-        False, "whether each site tells how its patients and its views differ from the common model"
+        False, "Each site tells how its patients and its views differ from the common model"
     )
     dp_route: str = setting(
         "moments",
-        "how a private fit goes: from one noisy sum of products, or by rounds of noisy changes of "
-        "parameters, as in the paper",
+        "Private fit: from one noisy sum of products, or by rounds of noisy changes of parameters, "
+        "as in the paper",
         choices=("moments", "differences"),
     )
-    dp_rounds: int = setting(20, "rounds of a private fit by differences")
+    dp_rounds: int = setting(20, "Rounds of a private fit by differences", within="[1, inf)")
     noise: str = setting(
         "column",
-        "what has a noise of its own: each column, so that units do not matter, or each view, as "
-        "in the paper",
+        "Noise variance: one per column (independent of units), or one per view (the paper's)",
         choices=("view", "column"),
     )
-    draws: int = setting(100, "draws from each site's posterior for WAIC; 0 leaves it out")
+    draws: int = setting(100, "Draws from each site's posterior for WAIC; 0 leaves it out")
 
     def __post_init__(self) -> None:
-        whole = "a whole number from 1 up"
+        super().__post_init__()
         fine = len(self.q_range) == 2 and 1 <= self.q_range[0] <= self.q_range[1]
-        check_settings(
-            self,
-            ("q", self.q == "auto" or self.q >= 1, f"{whole}, or 'auto'"),
-            ("q_range", fine, "two whole numbers from 1 up, the smaller first"),
-            ("rounds", self.rounds >= 1, whole),
-            ("internal_epochs", self.internal_epochs >= 1, whole),
-            ("first_epochs", self.first_epochs >= 1, whole),
-            ("dp_rounds", self.dp_rounds >= 1, whole),
-            ("tol", 0 <= self.tol < float("inf"), "0 or a number above 0"),
-            ("draws", self.draws == 0 or self.draws >= 10, "0, or a whole number from 10 up"),
-            method="multiview_ppca",
+        self.check(
+            ("q_range", fine, "two whole numbers from 1, the smaller first"),
+            ("draws", self.draws == 0 or self.draws >= 10, "0, or a whole number from 10"),
         )
+
+    @property
+    def visible(self) -> str:
+        """The setting with which the coordinator sees single sites."""
+        return "compare: true" if self.compare else ""
 
     @property
     def numbers(self) -> range:

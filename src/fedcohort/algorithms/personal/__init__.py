@@ -72,11 +72,6 @@ def bounds(config: PersonalSettings, task: Task) -> Mapping[str, Collection[Any]
     }
 
 
-def over(config: PersonalSettings, sites: int) -> None:
-    """Refuse two sites where the user's model and a sum would tell the other's."""
-    personal.check_number(config.way, sites)
-
-
 METHOD = Method(
     name="personal",
     title="Personalised baselines: local, global, fine-tuned, own layer, Ditto, APFL, clusters",
@@ -97,9 +92,7 @@ METHOD = Method(
     steps=STEPS,
     asks=asks,
     bounds=bounds,
-    over=over,
     preprocess={"scale": "standard", "impute": "median"},
-    alone={"user": "", "way": "local", "own_features": (), "monitor": "none"},
 )
 
 __all__ = ["METHOD", "PersonalModel", "PersonalSettings", "fit"]

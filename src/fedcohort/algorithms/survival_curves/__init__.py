@@ -51,11 +51,6 @@ def _design(config: Any, dictionary: Dictionary, outcome: Outcome | None) -> Des
     return design_of(config.by, dictionary, outcome)
 
 
-def _ranks(config: Any) -> bool:
-    """Return whether predictions differ between patients: of one curve for all, they do not."""
-    return bool(config.by)
-
-
 def _design_of_groups(config: Any, dictionary: Dictionary, outcome: Outcome | None) -> Design:
     if not config.by:
         raise SettingError("method 'log_rank' compares groups; name their column with by=...")
@@ -81,8 +76,6 @@ METHOD = Method(
     steps=(*CURVE_STEPS, *timegrid.STEPS),
     bounds=bounds,
     design=_design,
-    ranks=_ranks,
-    alone={"time_grid": "exact"},
 )
 
 NELSON_AALEN = replace(

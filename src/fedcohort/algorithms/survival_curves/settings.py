@@ -3,65 +3,66 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from fedcohort.data.prepare.timegrid import check_rule
 from fedcohort.metrics.survival.kaplan_meier import SCALES
 from fedcohort.metrics.survival.log_rank import WEIGHTINGS
-from fedcohort.protocol import check_settings, setting
-
-_GRID = "times at which curves may step: 'protected', 'exact', or a number of intervals at most"
-
-
-@dataclass(frozen=True, kw_only=True)
-class CurveSettings:
-    """Settings of `nelson_aalen`, and of `kaplan_meier` besides its own."""
-
-    by: str = setting("", "column of the groups that each get a curve; '' for one curve of all")
-    time_grid: str | int = setting("protected", _GRID)
-    level: float = setting(0.95, "coverage of the intervals")
-
-    method: ClassVar[str] = "nelson_aalen"
-
-    def __post_init__(self) -> None:
-        check_rule(self.time_grid)
-        fine = 0 < self.level < 1
-        check_settings(self, ("level", fine, "a number between 0 and 1"), method=self.method)
+from fedcohort.protocol import Settings, changed, setting
+from fedcohort.training.settings import IntervalSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class KaplanMeierSettings(CurveSettings):
-    """Settings of `kaplan_meier`."""
+class GroupSettings(Settings, alone={"time_grid": "exact"}):
+    """The groups that are compared, and the times."""
 
-    transform: str = setting(
-        "log-log", "scale on which the interval of survival is symmetric", choices=SCALES
+    by: str = setting("", "Column of the groups that are compared")
+    time_grid: str | int = setting(
+        "protected",
+        "Times at which curves may step: 'protected', 'exact', or a number of intervals at most",
     )
-    horizon: float = setting(
-        0.0, "time up to which the mean survival time is restricted; 0 for none", "unit of time"
-    )
-
-    method: ClassVar[str] = "kaplan_meier"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fine = 0 <= self.horizon < float("inf")
-        check_settings(self, ("horizon", fine, "a time, or 0 for none"), method=self.method)
+        check_rule(self.time_grid)
+
+    @property
+    def ranks(self) -> bool:
+        """Whether predictions differ between patients: of one curve for all, they do not."""
+        return bool(self.by)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogRankSettings:
+class CurveSettings(GroupSettings, IntervalSettings, method="nelson_aalen"):
+    """Settings of `nelson_aalen`, and of `kaplan_meier` besides its own."""
+
+    by: str = changed(GroupSettings, "by", doc="Column of the groups, a curve each; empty: none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KaplanMeierSettings(CurveSettings, method="kaplan_meier"):
+    """Settings of `kaplan_meier`."""
+
+    transform: str = setting(
+        "log-log", "Scale on which the interval of survival is symmetric", choices=SCALES
+    )
+    horizon: float = setting(
+        0.0,
+        "Time up to which the mean survival time is restricted; 0: none",
+        "unit of time",
+        within="[0, inf)",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogRankSettings(GroupSettings, method="log_rank"):
     """Settings of `log_rank`; weights are w = S(t−)^rho (1 − S(t−))^gamma, n or √n."""
 
-    by: str = setting("", "column of the groups that are compared")
-    time_grid: str | int = setting("protected", _GRID)
     weighting: str = setting(
-        "fleming-harrington", "weights of the times of death", choices=WEIGHTINGS
+        "fleming-harrington", "Weights of the times of death", choices=WEIGHTINGS
     )
-    rho: float = setting(0.0, "Fleming and Harrington's weight of early deaths; 0 is the log-rank")
-    gamma: float = setting(0.0, "Fleming and Harrington's weight of late deaths")
-
-    def __post_init__(self) -> None:
-        check_rule(self.time_grid)
-        for name, value in (("rho", self.rho), ("gamma", self.gamma)):
-            fine = 0 <= value < float("inf")
-            check_settings(self, (name, fine, "a number from 0"), method="log_rank")
+    rho: float = setting(
+        0.0,
+        "Fleming and Harrington's weight of early deaths; 0 is the log-rank",
+        within="[0, inf)",
+    )
+    gamma: float = setting(0.0, "Fleming and Harrington's weight of late deaths", within="[0, inf)")

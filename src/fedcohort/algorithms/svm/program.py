@@ -38,7 +38,6 @@ from fedcohort.protocol import (
     Site,
     Task,
     check_all_answered,
-    check_settings,
     message,
     setting,
     summed,
@@ -50,20 +49,17 @@ STEPS, GAIN = 60, 1e-16
 
 
 @dataclass(frozen=True, kw_only=True)
-class SvmSettings(AdmmSettings):
+class SvmSettings(AdmmSettings, method="svm"):
     """Settings of `svm`; the objective is eq. (1)."""
 
-    penalty: float = setting(0.01, "λ > 0 on ½‖β‖²", "squared unit of the covariate")
+    penalty: float = setting(
+        0.01, "λ > 0 on ½‖β‖²", "squared unit of the covariate", within="(0, inf)"
+    )
     start: str = setting(
         "smoothed",
-        "where ADMM starts: where a smoothed loss is least, by Newton's method, or at 0",
+        "Start of ADMM: minimum of a smoothed loss (Newton's method), or 0",
         choices=("smoothed", "zero"),
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        fine = 0 < self.penalty < np.inf
-        check_settings(self, ("penalty", fine, "a number above 0"), method="svm")
 
 
 @message

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from fedcohort.algorithms.weight_erosion.erosion import check_number
 from fedcohort.algorithms.weight_erosion.model import ErosionModel
 from fedcohort.algorithms.weight_erosion.program import STEPS, asks, fit
 from fedcohort.algorithms.weight_erosion.settings import ErosionSettings
@@ -32,11 +31,6 @@ def bounds(config: ErosionSettings, task: Task) -> Mapping[str, Collection[Any]]
     }
 
 
-def over(config: ErosionSettings, sites: int) -> None:
-    """Refuse two sites."""
-    check_number(sites)
-
-
 METHOD = Method(
     name="weight_erosion",
     title="Weight Erosion: a model for one site, from the sites that agree with it",
@@ -54,9 +48,7 @@ METHOD = Method(
     steps=STEPS,
     asks=asks,
     bounds=bounds,
-    over=over,
     preprocess={"scale": "standard", "impute": "median"},
-    alone={"user": ""},
 )
 
 __all__ = ["METHOD", "ErosionModel", "ErosionSettings", "fit"]

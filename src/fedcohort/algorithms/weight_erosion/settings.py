@@ -4,78 +4,59 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedcohort.algorithms.weight_erosion.erosion import AGAINST, Erosion
+from fedcohort.algorithms.weight_erosion.erosion import AGAINST, Erosion, check_number
 from fedcohort.algorithms.weight_erosion.gradient import VISITS
-from fedcohort.models.layers import ACTIVATIONS
-from fedcohort.models.predictor import MODELS, model_of, rate_of, spec_of
-from fedcohort.protocol import Task, check_settings, setting
+from fedcohort.protocol import changed, setting
 from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.settings import (
+    BatchSettings,
+    PredictorSettings,
+    VisitSettings,
+)
+from fedcohort.training.settings import UserSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class ErosionSettings:
+class ErosionSettings(PredictorSettings, UserSettings, method="weight_erosion", alone={"user": ""}):
     """Settings of one fit."""
 
-    user: str = setting("", "the site that the model is for; it must be named")
-    model: str = setting("auto", "what is fitted; auto: by the outcome", choices=("auto", *MODELS))
-    hidden: tuple[int, ...] = setting(
-        (), "widths of a network's hidden layers; () is a linear predictor", "units"
-    )
-    activation: str = setting("tanh", "after each hidden layer", choices=tuple(ACTIVATIONS))
-    rounds: int = setting(30, "steps of gradient descent", "rounds")
+    rounds: int = changed(VisitSettings, "rounds", default=30, doc="Steps of gradient descent")
     visit: str = setting(
         "batch",
-        "what a site computes in a round: the gradient of a batch, or of all rows (full), or how "
-        "far internal_epochs passes in batches move the model (local)",
+        "Work of a site in a round: gradient of a batch, of all rows (full), or the model change "
+        "of internal_epochs passes (local)",
         choices=VISITS,
     )
-    batch_size: int = setting(128, "b: rows of a batch; 0 takes all", "rows")
-    internal_epochs: int = setting(1, "passes over a site's rows in a local visit", "epochs")
-    learning_rate: float | None = setting(
-        None, "η; null: 0.3 of logistic, 0.1 of the other models and of networks"
+    batch_size: int = changed(BatchSettings, "batch_size", default=128)
+    internal_epochs: int = changed(
+        VisitSettings, "internal_epochs", default=1, doc="Epochs in a local visit"
     )
-    p_d: float = setting(0.01, "p_d: weight that a site loses per unit of relative distance")
-    p_s: float = setting(0.2, "p_s: how much more of it for each time that its rows were used")
+    p_d: float = setting(
+        0.01, "p_d: weight that a site loses per unit of relative distance", within="[0, inf)"
+    )
+    p_s: float = setting(
+        0.2, "p_s: additional weight loss for each use of the site's rows", within="[0, inf)"
+    )
     against: str = setting(
         "gradient",
-        "what a distance is measured by: the length of the user's gradient (the paper's), or what "
-        "chance alone makes of it (noise), in the square, less that of both sites",
+        "Unit of distances: length of the user's gradient (the paper's), or expected squared "
+        "distance by chance (noise)",
         choices=AGAINST,
     )
-    l2: float = setting(0.001, "λ₂ on the first layer's weights, loss averaged over rows")
 
     def __post_init__(self) -> None:
-        rate = self.learning_rate
-        check_settings(
-            self,
-            ("hidden", all(w > 0 for w in self.hidden), "whole numbers above 0"),
-            *((name, getattr(self, name) > 0, "a whole number above 0") for name in (
-                "rounds", "internal_epochs",
-            )),
-            *((name, getattr(self, name) >= 0, "0 or more") for name in (
-                "batch_size", "p_d", "p_s", "l2",
-            )),
-            ("learning_rate", rate is None or rate > 0, "a number above 0, or null"),
+        super().__post_init__()
+        self.check(
             (
                 "against",
                 self.against == "gradient" or self.visit != "local",
                 "'gradient' where 'visit' is 'local', which has no variance of a gradient",
             ),
-            method="weight_erosion",
-        )  # fmt: skip
+        )
 
-    def model_of(self, task: Task) -> str:
-        """Return the model that is asked for, or that the outcome suggests.
-
-        Raises
-        ------
-        SettingError : it does not go with the outcome.
-        """
-        return model_of(self.model, task, "weight_erosion")
-
-    def rate_of(self, model: str) -> float:
-        """Return η."""
-        return rate_of(self.learning_rate, model, self.hidden)
+    def check_sites(self, sites: int) -> None:
+        """Refuse two sites."""
+        check_number(sites)
 
     @property
     def erosion(self) -> Erosion:
@@ -85,7 +66,7 @@ class ErosionSettings:
     def plan(self, features: int, model: str) -> Plan:
         """Return what is asked of each site, about so many columns."""
         return Plan(
-            network=spec_of(model, features, self.hidden, self.activation),
+            network=self.network_of(model, features),
             loss=model,
             epochs=self.internal_epochs if self.visit == "local" else 1,
             batch_size=0 if self.visit == "full" else self.batch_size,

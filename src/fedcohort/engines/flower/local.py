@@ -35,11 +35,11 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.line import Answering
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
-from fedcohort.runtime.masked.end import ANY, NEVER, Keys, SumRule
+from fedcohort.runtime.masked import ANY, NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
-from fedcohort.runtime.site.reply_store import Answers
-from fedcohort.runtime.site.site_end import SiteEnd
-from fedcohort.secure.context import Identity
+from fedcohort.runtime.reply_store import Answers
+from fedcohort.runtime.site import SiteEnd
+from fedcohort.secure import Identity
 
 #: Flower's code for a ClientApp that raised.
 _RAISED = 8

@@ -37,7 +37,7 @@ from fedcohort.metrics.survival.kaplan_meier import (
 from fedcohort.privacy.disclosure.counts import few
 from fedcohort.privacy.disclosure.steps import late, merged, separated
 
-#: A shown curve has at most so many points.
+#: Most points of a published curve.
 POINTS = 100
 
 
@@ -64,7 +64,9 @@ def published_counts(grid: Array, counts: Leavers, at_least: int) -> Survival:
     """
     start = Survival(*(np.array([v]) for v in (0.0, 1.0, 1.0, 1.0)))
     n = int(counts.deaths.sum() + counts.censored.sum())
-    last = int((at_risk(counts)[1:] >= max(at_least, 1)).sum())  # so many times have m behind them
+    last = int(
+        (at_risk(counts)[1:] >= max(at_least, 1)).sum()
+    )  # number of times with m beyond them
     deaths, censored = (np.r_[c[:last], c[last:].sum()] for c in (counts.deaths, counts.censored))
     if n < at_least or not last:
         return start

@@ -100,7 +100,7 @@ class Coordinator:
         """Say a line that tells of something wrong, and remember it."""
         self._studies.note(text)
 
-    # what leads and sites ask -------------------------------------------------------------
+    # requests of leads and sites -------------------------------------------------------------
 
     def _answer(self, peer: Peer, body: bytes) -> bytes:
         """Answer one request of a verified peer."""

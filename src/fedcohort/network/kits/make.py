@@ -59,7 +59,7 @@ __all__ = ["ADDRESS", "COORDINATOR", "Kit", "Network"]
 #: Names that no party but the coordinator may have.
 RESERVED = (COORDINATOR, "server", "authority")
 
-#: Where a network is unless told otherwise: on this computer alone.
+#: Default address of a network: this computer alone.
 ADDRESS = "127.0.0.1:8102"
 
 

@@ -26,7 +26,7 @@ from fedcohort.secure.channel import compatible, upgrade
 from fedcohort.version import VERSION
 
 _RESTORED = "It was restored from a backup; its IT has to run 'fedcohort node restored'"
-#: Characters of what a node tells that are shown.
+#: Characters shown of a node's text.
 LONGEST = 200
 
 

@@ -16,7 +16,7 @@ in the same file, so neither a restart nor a second copy of the node gives a fit
 Order: count, read rows, draw noise, note, keep, answer. A failed call spends like an answered one,
 because a failure may depend on the noise or a row.
 
-A history is one attempt at a session (`runtime.site.reply_store`). A repeated call of a history is
+A history is one attempt at a session (`runtime.reply_store`). A repeated call of a history is
 answered from the store without new noise. Another history draws new noise: it spends the whole
 amount again, or is refused. A reply that was counted but not kept (failure between the two) is
 lost; the fit then fails and must be started again.

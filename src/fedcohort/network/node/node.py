@@ -45,22 +45,19 @@ from fedcohort.protocol.host import Host
 from fedcohort.protocol.line import LARGEST
 from fedcohort.protocol.wire import Malformed, decode, encode, head
 from fedcohort.runtime.calls import NO_VIEW, Request, refusal_bytes
-from fedcohort.runtime.masked.calls import STAGES
-from fedcohort.runtime.masked.end import ANY, FEW, NEVER, Keys, SumRule
-from fedcohort.runtime.site.limits import Limits
-from fedcohort.runtime.site.refusals import disk, error_location
-from fedcohort.runtime.site.reply_store import Answers
-from fedcohort.runtime.site.site_end import Left, SiteEnd
-from fedcohort.secure.context import Identity
+from fedcohort.runtime.masked import ANY, FEW, NEVER, STAGES, Keys, SumRule
+from fedcohort.runtime.reply_store import Answers
+from fedcohort.runtime.site import Left, Limits, SiteEnd, disk, error_location
+from fedcohort.secure import Identity
 from fedcohort.secure.trust import Peer, Trust
 from fedcohort.study.at_site.sessions import is_few, open_session
 from fedcohort.version import VERSION
 
-#: What the coordinator is told of a study that a person has to decide on.
+#: Reply to the coordinator on a study that waits for a person's decision.
 WAITS = "waiting for the data steward"
 #: Seconds for which a study waits for the greeting.
 GREETING = 10.0
-#: Studies that ended, of which the node's operator is told.
+#: Ended studies listed to the node's operator.
 LATEST = 20
 
 
@@ -246,7 +243,7 @@ class Node:
             self._studies.table(run, study)
             open_, table, mark = self._run_of(run)
             if table not in (None, study.mark):
-                self._end.close(run)  # the table is another: what was remembered of it is no use
+                self._end.close(run)  # the table is another: the remembered one is useless
             mark = mark if open_ and mark else secrets.token_hex(8)
             self._note_run(run, Noted(True, study.mark, mark))
             self._fresh.add(run)
@@ -311,7 +308,7 @@ class Node:
         reply = self._end.handle(body)
         said = head(reply)
         if said.get("kind") == "error" and said.get("code") != NO_VIEW:
-            # that a call with noise failed may tell of the noise: it counts as an answered one
+            # the failure of a noisy call may depend on the noise: it counts as an answer
             session = "" if study.terms.plan.privacy.dp is None else head(body).get("session")
             with contextlib.suppress(OSError):
                 self._ledger.note(

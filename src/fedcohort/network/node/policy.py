@@ -49,7 +49,7 @@ COLUMN_SETTINGS = ("offset", "weights", "strata", "by")
 #: Replies that leave in one session, where node.toml does not say: room for a penalised path with
 #: folds, and for several attempts at it.
 MOST_CALLS = 100_000
-#: A line names at most this many of what is allowed.
+#: Most allowed names in one line.
 NAMED = 8
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fedcohort.network.node.durable import write
 from fedcohort.protocol.once import among_first
-from fedcohort.runtime.site.refusals import disk
+from fedcohort.runtime.site import disk
 
 #: The folder in the node's state.
 FOLDER = "pinned"

@@ -40,7 +40,7 @@ from fedcohort.study.run.warnings import columns_of, free_parameters
 #: Columns, kinds of models, earlier studies, and models of a kind that the page names; it says how
 #: many more there are, and the details name them.
 COLUMNS, MODELS, STUDIES, NAMED = 30, 6, 3, 4
-#: Characters of what a model's training tells, on the page.
+#: Characters on the page about what a model's training reveals.
 CLAUSE = 200
 #: What is not stated is called so, where the heading is no noun of its own.
 ELSE = {"recipients": "further recipients", "retention": "how long data and results are kept"}

@@ -28,7 +28,7 @@ from fedcohort.study.run.extras import arm_of, asked_of
 
 #: Characters in a line, and where the text beside a heading begins.
 WIDTH, MARGIN = 96, 12
-#: Beside a heading there are so many characters at least.
+#: Smallest width of the text beside a heading.
 NARROWEST = 20
 #: Letters that look like space, and marks that a letter can have.
 BLANK, MARKS = frozenset("\u115f\u1160\u2800\u3164\uffa0"), 2

@@ -49,7 +49,7 @@ __all__ = [
     "short",
 ]
 
-#: How a study can have ended, as the coordinator tells it.
+#: Ends of a study, as the coordinator reports them.
 DONE, FAILED, CANCELLED, WITHOUT = "done", "failed", "cancelled", "without"
 ENDS = (DONE, FAILED, CANCELLED, REFUSED, WITHOUT)
 #: Who decides where no steward needs to.

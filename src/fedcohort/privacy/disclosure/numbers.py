@@ -28,7 +28,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.privacy.disclosure.counts import hidden
 
-#: A number of so many distinct values, or fewer, is a table of counts.
+#: Distinct values up to which a number is a table of counts.
 FEW = 6
 #: The rest of a sum of squares is at least this share of its m − 1 largest parts.
 SHARE = 0.1

@@ -30,7 +30,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 
-#: A cell of all sites is worth so many cells of one.
+#: Weight of a cell of all sites against a cell of one.
 ALL = 30
 
 
@@ -129,7 +129,7 @@ class Audit:
         hidden = np.isnan(table)
         r, k = table.shape
         known, last, source, sink = np.where(hidden, 0.0, table), r + k, r + k + 1, r + k + 2
-        out = np.zeros(last + 1)  # what flows out of each node, less what flows in
+        out = np.zeros(last + 1)  # outflow of each node less its inflow
         out[:r] = np.where(np.isnan(sums), 0.0, sums - known.sum(axis=1))
         out[r - 1] *= -1
         out[r:last] = known[:-1].sum(axis=0) - known[-1]

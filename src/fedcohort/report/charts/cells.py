@@ -21,7 +21,7 @@ from fedcohort.report.charts.theme import LINE, NARROW, Draw
 
 #: Steps of darkness between 0, which is blank, and 1.
 STEPS = 10
-#: Pictures are so many pixels wide: the average, a patient; and so far apart.
+#: Pixels: width of the average's picture, of a patient's, and the gap.
 _AVERAGE, _PATIENT, _APART = 96.0, 63.0, 8.0
 #: Most patients beside each other; room of a group's name and below it; height of a printed page.
 _EACH, _NAME, _BELOW, _PAGE = 6, LINE + 6, 18.0, 940.0
@@ -179,9 +179,9 @@ def _rectangles(cells: Sequence[_Cell], place: Place, *, framed: bool = False) -
     ]
 
 
-#: Pixels: a cell at most, what a cell with its value takes, the gap between panels.
+#: Pixels: largest cell, cell with its value, gap between panels.
 _SIDE, _TOLD, _GAP = 44.0, 31.0, 26.0
-#: Room of names, at most, and what half-dark cells have as opacity.
+#: Largest width of names, and the opacity of half-dark cells.
 _NAMES, _DARK = 132.0, 0.55
 
 

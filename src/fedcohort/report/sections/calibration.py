@@ -205,7 +205,7 @@ def _table(
 
 Row = Mapping[str, Any]
 
-#: How far below 0 a figure goes, as a share of the highest net benefit: what lies lower is harm.
+#: Lower end of a figure, as a share of the highest net benefit; below is harm.
 BELOW = 0.15
 
 

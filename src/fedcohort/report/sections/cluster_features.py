@@ -19,11 +19,11 @@ from fedcohort.report.sections.clustered import Fit, Row
 from fedcohort.report.sections.cohort import HIDDEN
 from fedcohort.report.words import number, ratio
 
-#: A figure shows so many features of a cluster, and only those below this q.
+#: Features of a cluster in a figure, and their largest q.
 SHOWN, SMALL = 6, 0.05
-#: Ratios beyond are not told apart: they are of shares near 0 or 1.
+#: Ratios beyond are not distinguished: they are of shares near 0 or 1.
 LEAST, MOST = 1e-2, 1e3
-#: What stands for a cluster all of whose features are hidden.
+#: Text for a cluster with only hidden features.
 FEW = f"{HIDDEN}: of few patients"
 #: Axis, and the value that says nothing, of shares and of means.
 _AXIS = {

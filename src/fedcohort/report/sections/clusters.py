@@ -19,7 +19,7 @@ from fedcohort.report.sections.base import Section, follow_up, more
 from fedcohort.report.sections.clustered import Fit, Row
 from fedcohort.report.words import number
 
-#: A table has so many hospitals.
+#: Hospitals of a table.
 MOST_SITES = 40
 
 

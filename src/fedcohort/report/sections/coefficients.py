@@ -42,16 +42,16 @@ _SCORE = (
     "Coefficient: what is added to the score from which the probability follows. Right of 0, the "
     "outcome is more frequent; left of 0, less."
 )
-#: What the intro says of arms whose effects are shrunken.
+#: Text on arms with shrunken effects.
 SHRUNKEN = (
     " Shrunken effects, of fits with a penalty, are drawn towards no effect: they serve "
     "prediction, and are no estimates of the effects. Their bars are standard errors of the "
     "penalised fit, no confidence intervals."
 )
 _SHORT = {"hazard ratio": "HR", "odds ratio": "OR", "rate ratio": "RR", "mean ratio": "MR"}
-#: From so many intervals on, how many would miss no effect by chance is said.
+#: Number of intervals from which on the page says how many exclude no effect by chance.
 MANY = 20
-#: What a fit calls the constant, whose size tells nothing beside the others.
+#: A fit's names of the constant, which is not comparable with other coefficients.
 _CONSTANTS = ("intercept", "(intercept)", "(Intercept)")
 
 

@@ -17,7 +17,7 @@ from fedcohort.report.table_one import decimals
 
 #: Stands where a site hid a number.
 HIDDEN = "hidden"
-#: A page shows so many columns of the data at once; the others open on a click.
+#: Open columns of the data on a page; others are folded.
 SHOWN = 25
 #: More sites than this do not fit beside each other.
 MOST_SITES = 12

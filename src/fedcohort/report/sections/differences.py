@@ -26,7 +26,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "conditional": ("The outcome in patients alike in a column", "outcome, given"),
     "gradient": ("Which way they pull a model (cosine)", ""),
 }
-#: A page has room for so many differences, and hospitals.
+#: Differences and hospitals on a page.
 MOST_LINES, MOST_SITES = 12, 24
 
 Found = Mapping[str, Any]

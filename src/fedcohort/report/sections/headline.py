@@ -208,7 +208,7 @@ def _final(run: Run) -> list[str]:
         f"The final fit of “{titles[name]}”, to all rows, failed: {why}. Its model and "
         f"coefficients are those of the first repeat."
         for name, why in failed.items()
-        if name in judged  # of an arm without any fit the reason is told with those of its repeats
+        if name in judged  # an arm without any fit has its reason with those of its repeats
     ]
     if len(failed) == len(titles):
         return out

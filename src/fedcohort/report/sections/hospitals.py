@@ -20,7 +20,7 @@ from fedcohort.report.sections.base import Section, leading_open, more
 from fedcohort.report.verdict import leading
 from fedcohort.report.words import fixed, number
 
-#: Of more than twice as many hospitals, so many stand open: those that gain least.
+#: Open hospitals of more than twice as many: those that gain least.
 LEAST = 15
 
 
@@ -192,9 +192,9 @@ def _sites_data(run: Run, scenario: str, gain: Gain) -> dict[str, object]:
     return {**head, "alone": gain.alone, **gain.arms}
 
 
-#: Below so many hospitals, how much they differ is hardly known.
+#: Number of hospitals below which their spread is poorly known.
 FEW = 5
-#: Of more than twice as many hospitals, so many stand open: those of the worst values.
+#: Open hospitals of more than twice as many: those of the worst values.
 WORST = 15
 
 

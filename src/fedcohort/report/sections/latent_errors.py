@@ -26,7 +26,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "reconstruction": (BACK, "Given back"),
     "imputation": (FILLED, "Filled in, the whole view hidden"),
 }
-#: A table has so many columns of the data, those that are filled in worst first.
+#: Columns of the data in a table, worst imputed first.
 MOST_COLUMNS = 60
 
 
@@ -183,7 +183,7 @@ def _latent_errors_table(run: Run, arms: Sequence[Arm], scenario: str) -> Markup
 
 #: Columns that are drawn of a fit, those that differ most first.
 MOST = 12
-#: Looks of what was measured, and of what was filled in.
+#: Looks of measured and of imputed values.
 MEASURED, IMPUTED = "c0", "c1"
 
 

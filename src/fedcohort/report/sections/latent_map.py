@@ -18,7 +18,7 @@ from fedcohort.report.sections.base import Section, same_for
 from fedcohort.report.sections.clustered import Fit, Row
 from fedcohort.report.words import fixed, number, p_value
 
-#: What ellipses are of, as rows have it: what a figure calls all of them, and one.
+#: Kind of ellipses in rows → a figure's words for all of them, and for one.
 KINDS: Mapping[str, tuple[str, str]] = {
     "site": ("hospitals", "A hospital"),
     "group": ("classes", "A class"),
@@ -59,7 +59,7 @@ def _figures(run: Run, arm: Arm) -> list[Markup]:
             names = [str(r["name"]) for r in rows if r["by"] == by and r["scenario"] == scenario]
             if names:
                 named.setdefault(tuple(sorted(names, key=natural)), []).append(scenario)
-        # Shown names may differ between settings: what one hides takes no look from the next.
+        # Shown names may differ between settings: a hidden one takes no look.
         if len(every := {n for names in named for n in names}) <= len(LOOKS) and named:
             named = {tuple(sorted(every, key=natural)): [c for s in named.values() for c in s]}
         for i, (names, found) in enumerate(named.items()):
@@ -128,7 +128,7 @@ def _share(r: Row) -> str:
 
 #: Below this adjusted p-value a hospital is said to differ.
 SMALL = 0.05
-#: A table has so many hospitals.
+#: Hospitals of a table.
 MOST_SITES = 40
 #: What rows call the test of a hospital's patients.
 PATIENTS = "patients"

@@ -22,7 +22,7 @@ from fedcohort.report.words import number
 ERRORS = 2.0
 #: The looks of the numbers that were tried, and of the one that was taken.
 TRIED, TAKEN = "c0", "c1"
-#: The errors that are drawn by q: what a line is called, and its look.
+#: Errors drawn by q: a line's name and look.
 ERRORS_OF = {BACK: ("given back", "c0"), FILLED: ("filled in, the view hidden", "c1")}
 #: How to read each figure.
 WAIC = (

@@ -26,11 +26,11 @@ RECORDED: Mapping[str, str] = {
     "sd_w": "Spread of W between hospitals",
     "sigma": "Noise σ",
 }
-#: A figure has lines for so many views, those with the largest numbers of columns.
+#: Views with lines in a figure: those with most columns.
 MOST_LINES = len(LOOKS)
 #: What is recorded without the number of a view is of all of them.
 EVERY = 0
-#: By (arm, scenario), and then by what was recorded of the view of a number from 1: its rounds.
+#: By (arm, scenario), then by quantity and number of the view from 1: its rounds.
 Courses = Mapping[tuple[str, str], Mapping[tuple[str, int], Sequence[tuple[float, float]]]]
 
 

@@ -153,7 +153,7 @@ def _block(run: Run, arm: Arm) -> Markup | None:
     head = ["Covariate", "χ²", "df", "p"]
     caption = f"Score test, {arm.title}"
     open_, folded = shown, list[Mapping[str, Any]]()
-    if len(shown) > SHOWN:  # those in doubt are what a reader needs, of many
+    if len(shown) > SHOWN:  # of many covariates a reader needs those in doubt
         whole = [r for r in shown if r["covariate"] == "global"]
         rest = sorted((r for r in doubted if r not in whole), key=lambda r: words.number(r["p"]))
         open_, folded = [*whole, *rest][:SHOWN], shown

@@ -17,7 +17,7 @@ from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Run
 from fedcohort.report.sections.base import Section
 
-#: Where `fedcohort audit` keeps what it found, and what each audit is called here.
+#: File of `fedcohort audit`, and the names of audits here.
 AUDITS = "audit.json"
 WHAT: Mapping[str, str] = {
     "inversion": "Records from a message",

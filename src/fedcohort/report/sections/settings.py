@@ -12,7 +12,7 @@ from fedcohort.report import modelling, words
 from fedcohort.report.markup import Markup, h, join, p, table
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import Section, key, more
-from fedcohort.report.tripod.items import FILLED, PART, WRITE, Line, checklist
+from fedcohort.report.tripod import FILLED, PART, WRITE, Line, checklist
 
 
 def absent(run: Run) -> Section | None:

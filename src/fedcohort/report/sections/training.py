@@ -29,7 +29,7 @@ Curve = list[tuple[float, float, float]]
 #: An arm, the name of what it recorded, and its curve in each scenario.
 Panel = tuple[Arm, str, dict[str, Curve]]
 
-#: Names under which methods record what they minimise, best first.
+#: Recorded names of minimised objectives, best first.
 _LOSSES = ("loss", "objective", "log_likelihood", "negative_elbo")
 
 #: What is recorded beside that, and is nothing that a training minimises.

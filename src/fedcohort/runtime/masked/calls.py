@@ -28,9 +28,7 @@ from fedcohort.protocol.errors import FedcohortError, Refused
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.wire import Malformed, decode, encode
 from fedcohort.runtime.calls import NAME, NO_VIEW, odd, refusal_of
-from fedcohort.secure.context import digest
-from fedcohort.secure.exchange.messages import Asked, Masked, Post
-from fedcohort.secure.exchange.strict import SLOTS
+from fedcohort.secure import SLOTS, Asked, Masked, Post, digest
 
 #: The kinds of a stage, in their order.
 STAGES = ("keys", "shares", "sign", "unmask")

@@ -34,14 +34,21 @@ from fedcohort.runtime.masked.calls import (
     question_of,
     said_bytes,
 )
-from fedcohort.runtime.site.reply_store import Answers
-from fedcohort.secure.arithmetic import ring
-from fedcohort.secure.arithmetic.layout import Layout
-from fedcohort.secure.context import Context, Identity, digest
-from fedcohort.secure.exchange.member import Member
-from fedcohort.secure.exchange.messages import FEWEST, Ballot, Roll, Survivors
-from fedcohort.secure.exchange.rule import ThresholdRule
-from fedcohort.secure.exchange.strict import MEMBERS
+from fedcohort.runtime.reply_store import Answers
+from fedcohort.secure import (
+    FEWEST,
+    MEMBERS,
+    Ballot,
+    Context,
+    Identity,
+    Layout,
+    Member,
+    Roll,
+    Survivors,
+    ThresholdRule,
+    digest,
+    ring,
+)
 
 #: Whether a site answers a sum that is not masked: always; where it knows that fewer than three
 #: sites are asked, who cannot hide one another; never.

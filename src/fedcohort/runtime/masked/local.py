@@ -20,13 +20,17 @@ from fedcohort.protocol.message import parameters_of
 from fedcohort.protocol.updates import form, strangers
 from fedcohort.runtime.journal import Entry
 from fedcohort.runtime.masked.calls import question_of, slots_of
-from fedcohort.secure.arithmetic import ring
-from fedcohort.secure.arithmetic.layout import Layout
-from fedcohort.secure.context import Context, Identity
-from fedcohort.secure.exchange.gathering import Gathering
-from fedcohort.secure.exchange.member import Member
-from fedcohort.secure.exchange.messages import FEWEST
-from fedcohort.secure.exchange.rehearse import exchange, prepare
+from fedcohort.secure import (
+    FEWEST,
+    Context,
+    Gathering,
+    Identity,
+    Layout,
+    Member,
+    masked_sum,
+    prepare,
+    ring,
+)
 
 
 class LocalMasks:
@@ -75,7 +79,7 @@ class LocalMasks:
         layout, vectors = _encoded(found, len(roster), weights, parameters_of(call.step.reply))
         epoch, members = self._epoch(roster)
         digest = question_of(self._history, call.number)
-        words, _ = exchange(
+        words, _ = masked_sum(
             members, epoch, vectors, layout, digest, weights or None,
             absent=lambda stage, name: stage == "mask" and name not in vectors,
         )  # fmt: skip

@@ -48,12 +48,17 @@ from fedcohort.runtime.masked.calls import (
     read_said,
     slots_of,
 )
-from fedcohort.secure.arithmetic import ring
-from fedcohort.secure.arithmetic.layout import Layout
-from fedcohort.secure.context import Context
-from fedcohort.secure.exchange.gathering import Gathering
-from fedcohort.secure.exchange.messages import Advert, Answer, Sealed, Signed
-from fedcohort.secure.exchange.summing import Summing
+from fedcohort.secure import (
+    Advert,
+    Answer,
+    Context,
+    Gathering,
+    Layout,
+    Sealed,
+    Signed,
+    Summing,
+    ring,
+)
 
 T = TypeVar("T")
 

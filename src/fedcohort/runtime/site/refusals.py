@@ -22,7 +22,7 @@ from fedcohort.protocol.errors import (
     VerbRefused,
 )
 from fedcohort.runtime.calls import Request, refusal_bytes
-from fedcohort.runtime.masked.calls import Stage
+from fedcohort.runtime.masked import Stage
 
 #: The classes of error that a refusal may name; `Refused` says a reason besides.
 _CODES = frozenset(

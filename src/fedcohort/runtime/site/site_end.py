@@ -29,11 +29,19 @@ from fedcohort.protocol.host import Call, Host
 from fedcohort.protocol.message import parameters_of
 from fedcohort.protocol.wire import Malformed, decode, encode, head
 from fedcohort.runtime.calls import NO_VIEW, Request, Seen, refusal_bytes, reply_bytes
-from fedcohort.runtime.masked.calls import STAGES, Stage, part_bytes
-from fedcohort.runtime.masked.end import MaskedEnd, SumRule, check_hidden, check_sum, share_of
+from fedcohort.runtime.masked import (
+    STAGES,
+    MaskedEnd,
+    Stage,
+    SumRule,
+    check_hidden,
+    check_sum,
+    part_bytes,
+    share_of,
+)
+from fedcohort.runtime.reply_store import Answers, Kept
 from fedcohort.runtime.site.limits import Limits
 from fedcohort.runtime.site.refusals import Refusals, disk
-from fedcohort.runtime.site.reply_store import Answers, Kept
 
 #: Sessions whose data is held ready, and views.
 SESSIONS, VIEWS = 4, 8

@@ -38,7 +38,7 @@ from fedcohort.secure.certificates import Certificate, Key
 MAGIC, PROTOCOL = b"FCN", 1
 HELLO, WELCOME, CALL, REPLY, DENIAL, REFUSAL = b"H", b"W", b"C", b"R", b"E", b"X"
 
-#: A session ends after so many calls and seconds; a callee allows a little more of both.
+#: Calls and seconds of a session; a callee allows a little more of both.
 MESSAGES, LIFETIME = 100_000, 24 * 3600.0
 
 #: Bytes of a session's name, and bytes that a seal adds to a body.

@@ -36,7 +36,7 @@ from fedcohort.secure.exchange.strict import (
     hexed,
 )
 
-#: The fewest sites whose replies a masked sum may hold.
+#: Smallest number of sites of a masked sum.
 FEWEST = 3
 #: A digest of nothing.
 NOTHING = "0" * 64

@@ -76,7 +76,7 @@ def prepare(
     return gathering
 
 
-def exchange(
+def masked_sum(
     members: Mapping[str, Member],
     gathering: Gathering,
     vectors: Mapping[str, Array],

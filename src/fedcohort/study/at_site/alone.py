@@ -59,9 +59,7 @@ class Alone(Rows):
     def _fitted(self) -> tuple[Fitted, Design] | None:
         assert self.plan is not None
         problem = Problem({self.site: self.halves.train}, self.dictionary, self.outcome, self.least)
-        if self.plan.kind.aside:
-            problem = problem.aside_of(self.plan.task)
-        return fit_alone(problem, self._model)
+        return fit_alone(problem.of(self.plan.kind), self._model)
 
     def _model(self, problem: Problem) -> tuple[Fitted, Design]:
         arm = self.arm

@@ -15,43 +15,19 @@ import typing
 from typing import Any
 
 from fedcohort.data import describe, prepare
-from fedcohort.data.outcome import Binary, Outcome, Survival
-from fedcohort.data.prepare import timegrid
+from fedcohort.data.outcome import Outcome
 from fedcohort.data.tables import SurvivalTable
-from fedcohort.metrics.sums import clusters as federated_clusters
-from fedcohort.metrics.sums import latent as federated_latent
-from fedcohort.metrics.sums import predictions as federated
-from fedcohort.metrics.sums import values as federated_values
-from fedcohort.metrics.sums import within_sites
 from fedcohort.protocol import registry
 from fedcohort.protocol.step import Step
-from fedcohort.study.at_site import cluster_sites, counting, holding, judging, latent_sites
-from fedcohort.study.at_site.cluster_sites import tell_own_groups
+from fedcohort.study.at_site import counting, holding
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import Plan
-from fedcohort.study.kinds import CLUSTERING, LATENT
+from fedcohort.study.judge.evaluate import JUDGING, Steps
 from fedcohort.study.run import private
 from fedcohort.study.run.extras import arm_of, asked_of
 
-Steps = tuple[Step[..., Any], ...]
-
 #: More combinations of a grid than these are not looked through; all steps are listed then.
 MOST = 1000
-
-_OF_CLASSES: Steps = (within_sites.sum_label_pairs, within_sites.sum_binned_label_pairs)
-_OF_VALUES: Steps = (federated_values.sum_values, federated_values.sum_spread)
-_OF_TIMES: Steps = (
-    *timegrid.STEPS,
-    federated.count_leavers,
-    federated.count_risk_by_time,
-    federated.sum_brier,
-    federated.sum_groups,
-    federated.count_own_survival,
-    federated.sum_slope,
-    within_sites.sum_own_pairs,
-    within_sites.sum_own_slope,
-    within_sites.sum_binned_pairs,
-)
 
 
 def of_fit(plan: Plan, arm: Arm) -> Steps:
@@ -95,47 +71,14 @@ def of_extras(kind: str) -> Steps:
     return method.asked(method.configure(arm.configured()))
 
 
-def of_clusters(outcome: Outcome | None, *, alone: bool = False) -> Steps:
-    """Return what judging clusters may ask; of each site's own, `alone`, what it says of these."""
-    if alone:
-        return (tell_own_groups,)
-    found: Steps = (*federated_clusters.STEPS, *cluster_sites.STEPS)
-    if outcome is None or not outcome.has_classes:
-        found = tuple(s for s in found if s is not federated_clusters.count_classes)
-    if not isinstance(outcome, Survival):
-        return tuple(s for s in found if s is not federated_clusters.sum_exposure)
-    return (
-        *found, *timegrid.STEPS[:-1], federated.count_leavers, federated.count_risk_by_time,
-        within_sites.sum_own_pairs, within_sites.sum_binned_pairs,
-    )  # fmt: skip
-
-
-def of_latent(*, alone: bool = False) -> Steps:
-    """Return what judging latent coordinates may ask; `alone`, of each site's own."""
-    return latent_sites.STEPS if alone else (*federated_latent.STEPS, *latent_sites.STEPS)
-
-
 def of_alone(outcome: Outcome | None, task: str) -> Steps:
     """Return what judging each site's own model may ask."""
-    if task == CLUSTERING.name:
-        return of_clusters(outcome, alone=True)
-    return of_latent(alone=True) if task == LATENT.name else of_judge(outcome, task)
+    return JUDGING[task].own_steps(outcome)
 
 
-def of_judge(outcome: Outcome | None, task: str = "") -> Steps:
-    """Return what judging a model of an outcome, or of a task, may ask."""
-    if task == CLUSTERING.name:
-        return of_clusters(outcome)
-    if task == LATENT.name:
-        return of_latent()
-    if isinstance(outcome, Survival):
-        other: Steps = (*federated_values.STEPS, *_OF_CLASSES)
-    elif isinstance(outcome, Binary):
-        other = (*_OF_TIMES, *_OF_VALUES)
-    else:
-        values = tuple(s for s in federated_values.STEPS if s not in _OF_VALUES)
-        other = (*_OF_TIMES, *_OF_CLASSES, *values, federated.count_risks)
-    return tuple(s for s in judging.STEPS if s not in other)
+def of_judge(outcome: Outcome | None, task: str) -> Steps:
+    """Return what judging a model may ask."""
+    return JUDGING[task].steps(outcome)
 
 
 def of_study(plan: Plan, outcome: Outcome | None) -> Steps:

@@ -47,15 +47,16 @@ from fedcohort.protocol.once import InMemory, Once
 from fedcohort.study.at_site.bounds import OF_TABLES, Bounds, beyond
 from fedcohort.study.at_site.cluster_sites import OF_TRAINING
 from fedcohort.study.at_site.coding import Coded
-from fedcohort.study.at_site.judging import Own, Said, Seen
+from fedcohort.study.at_site.judging import Said, Seen
 from fedcohort.study.at_site.pins import Pins
 from fedcohort.study.at_site.placing import Clustered, clusters_of
 from fedcohort.study.file.arms import MOST_TRIALS, Arm
 from fedcohort.study.file.terms import Terms
-from fedcohort.study.kinds import CLUSTERING, LATENT
+from fedcohort.study.judge.evaluate import JUDGING
 from fedcohort.study.run.tune import ROW_FOLDS
 
-#: Kind of session → views that its calls may take; every call may take none.
+#: Kind of session → views that its calls may take, besides those of judging (`judge.evaluate`);
+#: every call may take none.
 VIEWS: Mapping[str, tuple[type[Any], ...]] = {
     "describe": (Encoding,),
     "count": (),
@@ -63,15 +64,7 @@ VIEWS: Mapping[str, tuple[type[Any], ...]] = {
     "feedback": (Encoding,),
     "fit": (Encoding, IncompleteView, Design),
     "tune": (Encoding, IncompleteView, Design),
-    "judge": (Seen, Said, Clustered, Coded),
-    "score": (Said,),
-    "alone": (Seen, Own, Clustered, Coded),
 }
-#: Task → views that no session of it has; of tasks with an outcome, under "".
-NEVER: Mapping[str, tuple[type[Any], ...]] = {
-    CLUSTERING.name: (Said, Own, Coded), LATENT.name: (Seen, Said, Own, Clustered),
-    "": (Clustered, Coded),
-}  # fmt: skip
 #: Options of preprocessing where an arm says nothing.
 DEFAULTS: Mapping[str, Any] = {
     "scale": "none", "impute": "median", "winsorise": 0.0, "pool_levels": 0,
@@ -147,8 +140,8 @@ class Consent:
 
     def _check_view(self, view: View) -> None:
         private = self.terms.plan.privacy.dp is not None and self.kind == "fit"
-        other = NEVER.get(self.terms.plan.task, NEVER[""])
-        if type(view) not in ((Design,) if private else VIEWS[self.kind]) or type(view) in other:
+        known = {**VIEWS, **JUDGING[self.terms.plan.task].views}
+        if type(view) not in ((Design,) if private else known.get(self.kind, ())):
             raise beyond(f"a session to {self.kind} has no such view")
         if isinstance(view, Encoding):
             for v in view.variables:

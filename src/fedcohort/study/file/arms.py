@@ -54,14 +54,13 @@ class Arm:
     def configured(self, chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the settings for a fit, with what tuning chose, and the bounds' own overrides."""
         method = registry.find(self.method)
-        alone = method.alone if self.scope != "sites" else {}
+        alone = method.settings.alone if self.scope != "sites" else {}
         return {**self.settings, **(chosen or {}), **alone}
 
     @property
     def ranks(self) -> bool:
         """Whether its predictions can differ between patients."""
-        method = registry.find(self.method)
-        return method.ranks is None or method.ranks(method.configure(self.configured()))
+        return registry.find(self.method).configure(self.configured()).ranks
 
 
 def preprocess_value(doc: Document, where: Where, key: str, value: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, cast
 from fedcohort.data.check.accepted import EVERY, NOTHING, Accepted
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.read.sql import is_url, problem_of_query, problem_of_url
-from fedcohort.data.split.thirds import THIRDS, check_thirds
+from fedcohort.data.split import THIRDS, check_thirds
 from fedcohort.protocol import Dp, SettingError, StudyError, registry
 from fedcohort.runtime.absences import WAIT, Availability
 from fedcohort.study.file import governance, horizon, privacy, umap

@@ -24,7 +24,7 @@ from typing import Any
 from fedcohort.protocol.errors import SettingError
 from fedcohort.protocol.method import Method
 from fedcohort.protocol.private import MOST, Dp
-from fedcohort.secure.exchange.messages import FEWEST
+from fedcohort.secure import FEWEST
 from fedcohort.study.file.reader import Reader, spelled
 from fedcohort.study.file.yamlfile import Where, nearest
 
@@ -99,7 +99,7 @@ def check_visible(secure: str, method: Method, config: Any) -> None:
     ------
     SettingError : `secure` is "true", and a setting of the method cannot go with it.
     """
-    if secure == "true" and method.visible is not None and (what := method.visible(config)):
+    if secure == "true" and (what := config.visible):
         raise SettingError(
             f"method {method.name!r} has {what}, for which the coordinator sees each site's reply, "
             f"and secure_aggregation is true. Set one of them back: masked sums, or sites that "

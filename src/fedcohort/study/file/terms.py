@@ -194,16 +194,12 @@ class Terms:
     @property
     def learnt(self) -> Outcome | None:
         """The outcome that fits see: of clusters and of latent coordinates none."""
-        return None if self.plan.kind.aside else self.plan.outcome
+        return self.problem.outcome
 
-    @cached_property
+    @property
     def seen(self) -> Dictionary:
         """The columns that fits may know of: without those of an outcome that only judges."""
-        if self.learnt is not None or self.outcome is None:
-            return self.dictionary
-        taken = self.outcome.columns
-        known = {k: v for k, v in self.dictionary.variables.items() if k not in taken}
-        return replace(self.dictionary, variables=known)
+        return self.problem.dictionary
 
     def aside(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return rows as fits see them: without the columns of an outcome that only judges."""
@@ -211,14 +207,10 @@ class Terms:
             return frame
         return frame.drop(columns=list(self.outcome.columns))
 
-    @property
+    @cached_property
     def problem(self) -> Problem:
         """What a fit knows of the study; without tables."""
-        plan = self.plan
-        task = plan.task if plan.kind.aside else ""
-        return Problem(
-            {}, self.seen, self.learnt, plan.min_cell, plan.quorum, dp=plan.privacy.dp, task=task
-        )
+        return replace(self.whole.of(self.plan.kind).learnt(), dp=self.plan.privacy.dp)
 
     @property
     def whole(self) -> Problem:

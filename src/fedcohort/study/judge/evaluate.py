@@ -1,8 +1,8 @@
-"""How good a fit is on rows that it has never seen.
+"""How fits of each kind of task are judged, on rows that they have never seen. One table.
 
-The test rows are one blind table, as D6.2 (section 8.3.2) has it; where sites are natural, each
-site's own test rows are judged as well. A judge holds what the metrics of a kind of task need
-besides predictions, and is the same for every arm of a repeat:
+Of tables in one process the test rows are one blind table, as D6.2 (section 8.3.2) has it; where
+sites are natural, each site's own test rows are judged as well. A judge holds what the metrics of a
+kind of task need besides predictions, and is the same for every arm of a repeat:
 
     survival         `Yardstick`: train_time, train_event, test, time, event, times, tau, horizon
     classification   `Labels`: test, y (n,) 0/1; of a binary outcome
@@ -10,26 +10,98 @@ besides predictions, and is the same for every arm of a repeat:
     clustering       `Clusters`: test, train; an outcome that no fit has seen, or none
     latent           `Latent`: the same
 
-All know `min_cell`: of fewer patients nothing is shown by itself.
+All know `min_cell`: of fewer patients nothing is shown by itself. Over a network the same is judged
+by sums over sites (`judge.summed`); `steps` are what these ask, and what a site agrees to.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
 import pandas as pd
 
-from fedcohort.data.outcome import Binary, Continuous, Count, Survival
+from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.prepare import timegrid
+from fedcohort.metrics.sums import clusters as sums_of_clusters
+from fedcohort.metrics.sums import latent as sums_of_latent
+from fedcohort.metrics.sums import predictions, values, within_sites
+from fedcohort.protocol import Method, Row, registry
+from fedcohort.protocol.step import Step
+from fedcohort.runtime.coordinator import Coordinator
+from fedcohort.study.at_site import cluster_sites, judging, latent_sites
+from fedcohort.study.at_site.coding import Coded, names_of
+from fedcohort.study.at_site.judging import Own, Said, Seen
+from fedcohort.study.at_site.placing import Clustered
+from fedcohort.study.file.plan import Plan
+from fedcohort.study.file.terms import Terms
 from fedcohort.study.judge.pooled.base import Judge
 from fedcohort.study.judge.pooled.classification import Labels
 from fedcohort.study.judge.pooled.clusters import Clusters
 from fedcohort.study.judge.pooled.latent import Latent
 from fedcohort.study.judge.pooled.regression import Values
 from fedcohort.study.judge.pooled.survival import Yardstick
-from fedcohort.study.kinds import KINDS
-from fedcohort.study.run.engine import Problem
+from fedcohort.study.judge.shown.clusters import cluster_rows
+from fedcohort.study.judge.shown.latent_rows import latent_rows
+from fedcohort.study.judge.summed import clusters, clusters_shown, evaluation, latent
+from fedcohort.study.judge.summed.evaluation import Found
+from fedcohort.study.kinds import CLASSIFICATION, CLUSTERING, KINDS, LATENT, REGRESSION, SURVIVAL
+from fedcohort.study.run.engine import Problem, Run
+from fedcohort.study.run.pieces import Cell
+from fedcohort.study.sites.layout import Laid, seed_of
 
-__all__ = [
-    "Clusters", "Judge", "Labels", "Latent", "Values", "Yardstick", "judge_of", "taught",
-]  # fmt: skip
+Steps = tuple[Step[..., Any], ...]
+Views = Mapping[str, tuple[type[Any], ...]]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of all sites that a network judges.
+
+    Attributes
+    ----------
+    fed, terms, cell : the sites, the study, and the piece that is done.
+    run, said : the fit, and as it is sent to sites.
+    earlier : returns the models of earlier arms of the repeat, as they were sent; keeps this one.
+    """
+
+    fed: Coordinator
+    terms: Terms
+    cell: Cell
+    run: Run
+    said: Said
+    earlier: Callable[[], list[str]]
+
+
+@dataclass(frozen=True)
+class Judging:
+    """How fits of one kind of task are judged.
+
+    Attributes
+    ----------
+    judge : of pooled rows.
+    summed, alone : what judges by sums over sites; models of one site each.
+    steps, own_steps : outcome → what these may ask.
+    views : by kind of session, those through which they may.
+    shown : what else is shown of the first repeat, of pooled rows.
+    """
+
+    judge: type[Judge]
+    steps: Callable[[Outcome | None], Steps]
+    own_steps: Callable[[Outcome | None], Steps]
+    summed: Callable[[Model], Found] = lambda m: evaluation.judge(
+        m.fed, m.terms.plan, m.said, m.terms.horizon
+    )
+    alone: Callable[[Coordinator, Plan], Found] = lambda fed, plan: evaluation.judge(
+        fed, plan, Own()
+    )
+    views: Views = field(
+        default_factory=lambda: {"judge": (Seen, Said), "alone": (Seen, Own), "score": (Said,)}
+    )
+    shown: Callable[[Run, Any, Laid, Plan, Method, int], dict[str, list[Row]]] = (
+        lambda run, judge, laid, plan, method, seed: {}
+    )
 
 
 def judge_of(
@@ -49,21 +121,104 @@ def judge_of(
     ------
     SettingError : nothing can judge the outcome.
     """
-    if problem.kind == "clustering":
-        return Clusters.of(problem, test, seed)
-    if problem.kind == "latent":
-        return Latent.of(problem, test)
-    outcome = problem.outcome
-    KINDS[problem.kind].check(outcome)
-    if isinstance(outcome, (Survival, Continuous, Count)):
-        train = problem.pooled().frames["pooled"] if problem.dp is None else test
-        if isinstance(outcome, Survival):
-            return Yardstick.of(train, test, outcome, problem.min_cell, horizon)
-        return Values.of(train, test, outcome, problem.min_cell)
-    assert isinstance(outcome, Binary)
-    return Labels.of(test, outcome, problem.dictionary, problem.min_cell)
+    KINDS[problem.kind].check(problem.outcome)
+    return JUDGING[problem.kind].judge.of(problem, test, seed, horizon)
 
 
-def taught(judge: Judge, problem: Problem) -> Judge:
-    """Return the judge of a model of these training rows, such as those of one site alone."""
-    return judge.taught(problem) if isinstance(judge, (Clusters, Latent)) else judge
+# predictions --------------------------------------------------------------------------
+
+
+def _but(*others: Step[..., Any]) -> Callable[[Outcome | None], Steps]:
+    """Return the steps of judging predictions, without others."""
+    return lambda outcome: tuple(s for s in judging.STEPS if s not in others)
+
+
+_OF_CLASSES: Steps = (within_sites.sum_label_pairs, within_sites.sum_binned_label_pairs)
+_OF_VALUES: Steps = (values.sum_values, values.sum_spread)
+_OF_TIMES: Steps = (
+    *timegrid.STEPS,
+    predictions.count_leavers,
+    predictions.count_risk_by_time,
+    predictions.sum_brier,
+    predictions.sum_groups,
+    predictions.count_own_survival,
+    predictions.sum_slope,
+    within_sites.sum_own_pairs,
+    within_sites.sum_own_slope,
+    within_sites.sum_binned_pairs,
+)
+_SURVIVAL = _but(*values.STEPS, *_OF_CLASSES)
+_CLASSIFICATION = _but(*_OF_TIMES, *_OF_VALUES)
+_REGRESSION = _but(
+    *_OF_TIMES, *_OF_CLASSES, *(s for s in values.STEPS if s not in _OF_VALUES),
+    predictions.count_risks,
+)  # fmt: skip
+
+# clusters, latent coordinates ---------------------------------------------------------
+
+
+def _grouped(m: Model) -> Found:
+    """Judge clusters; of the first repeat, return what is shown of them as well."""
+    terms, plan = m.terms, m.terms.plan
+    sums = clusters.Sums.of(m.fed, m.said.model, m.earlier(), plan.min_cell)
+    judged, times = clusters.judge(sums, plan, terms.outcome)
+    if m.cell.repeat:
+        return judged
+    seed = seed_of(plan, m.cell.repeat)
+    more = clusters_shown.shown_rows(
+        sums, m.run, terms.outcome, terms.dictionary, times, seed, umap=plan.umap
+    )
+    return replace(judged, more=more)
+
+
+def _coded(m: Model) -> Found:
+    """Judge latent coordinates; of the first repeat, return what is shown of them as well."""
+    plan, named = m.terms.plan, names_of(m.run.design, m.terms.seen.features())
+    method = registry.find(plan.arms[m.cell.arm].method)
+    judge = latent.Judge.of(
+        m.fed, m.said.model, named, plan.min_cell, fills="impute" in method.gives
+    )
+    judged = judge.metrics(plan)
+    if m.cell.repeat:
+        return judged
+    order = sum(arm.scope == "sites" for arm in plan.arms[: m.cell.arm + 1])
+    return replace(judged, more=latent.shown_rows(judge, method, m.run, order))
+
+
+def _of_clusters(outcome: Outcome | None) -> Steps:
+    found: Steps = (*sums_of_clusters.STEPS, *cluster_sites.STEPS)
+    if outcome is None or not outcome.has_classes:
+        found = tuple(s for s in found if s is not sums_of_clusters.count_classes)
+    if not isinstance(outcome, Survival):
+        return tuple(s for s in found if s is not sums_of_clusters.sum_exposure)
+    return (
+        *found, *timegrid.STEPS[:-1], predictions.count_leavers, predictions.count_risk_by_time,
+        within_sites.sum_own_pairs, within_sites.sum_binned_pairs,
+    )  # fmt: skip
+
+
+JUDGING: Mapping[str, Judging] = {
+    SURVIVAL.name: Judging(Yardstick, _SURVIVAL, _SURVIVAL),
+    CLASSIFICATION.name: Judging(Labels, _CLASSIFICATION, _CLASSIFICATION),
+    REGRESSION.name: Judging(Values, _REGRESSION, _REGRESSION),
+    CLUSTERING.name: Judging(
+        Clusters,
+        _of_clusters,
+        lambda outcome: (cluster_sites.tell_own_groups,),
+        _grouped,
+        clusters.judge_alone,
+        {"judge": (Seen, Clustered), "alone": (Seen, Clustered)},
+        lambda run, judge, laid, plan, method, seed: cluster_rows(
+            run, judge, laid, seed, umap=plan.umap
+        ),
+    ),
+    LATENT.name: Judging(
+        Latent,
+        lambda outcome: (*sums_of_latent.STEPS, *latent_sites.STEPS),
+        lambda outcome: latent_sites.STEPS,
+        _coded,
+        latent.judge_alone,
+        {"judge": (Coded,), "alone": (Coded,)},
+        lambda run, judge, laid, plan, method, seed: latent_rows(method, run, judge),
+    ),
+}

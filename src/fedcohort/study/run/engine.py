@@ -41,10 +41,10 @@ from fedcohort.runtime.absences import Availability
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local, one_thread
-from fedcohort.runtime.site.reply_store import StateStore
-from fedcohort.secure.exchange.messages import FEWEST
-from fedcohort.secure.exchange.rule import ThresholdRule
+from fedcohort.runtime.reply_store import StateStore
+from fedcohort.secure import FEWEST, ThresholdRule
 from fedcohort.study.file.privacy import check_visible, checked_secure
+from fedcohort.study.kinds import Kind
 from fedcohort.study.run import private
 
 Frames = Mapping[str, pd.DataFrame]
@@ -119,9 +119,9 @@ class Problem:
         secure = "auto" if self.secure == "true" else self.secure
         return dataclasses.replace(self, frames=frames, secure=secure, dp=None, availability=None)
 
-    def of_clusters(self) -> Problem:
-        """Return the problem of finding groups; an outcome, if there is one, only judges them."""
-        return self.aside_of("clustering")
+    def of(self, kind: Kind) -> Problem:
+        """Return the problem of a kind of task; where its outcome only judges, without one."""
+        return self.aside_of(kind.name) if kind.aside else self
 
     def aside_of(self, task: str) -> Problem:
         """Return the problem of a task without an outcome; one that there is only judges."""
@@ -231,7 +231,7 @@ def fit_once(
     config = method.configure(settings)
     checked_secure(problem.secure, len(problem.frames))
     check_visible(problem.secure, method, config)
-    method.check_sites(config, len(problem.frames))
+    config.check_sites(len(problem.frames))
     _check_entry(problem.outcome, method)
     if problem.dp is not None:
         private.releases(method, config, problem.dp)
@@ -368,7 +368,7 @@ def fit_over(
     config = method.configure(settings)
     method.check_gaps(table)
     check_visible(problem.secure, method, config)
-    method.check_sites(config, len(fed.sites))
+    config.check_sites(len(fed.sites))
     _check_entry(problem.outcome, method)
     trail = trail or Trail(fed.ledger)
     account = None

@@ -28,10 +28,7 @@ from fedcohort.runtime.coordinator import Progress
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.judge import evaluate
 from fedcohort.study.judge.details import details
-from fedcohort.study.judge.pooled.clusters import Clusters, Grouped
-from fedcohort.study.judge.pooled.latent import Latent
-from fedcohort.study.judge.shown.clusters import cluster_rows
-from fedcohort.study.judge.shown.latent_rows import latent_rows
+from fedcohort.study.judge.pooled.clusters import Grouped
 from fedcohort.study.results.missing import drawn_away, stretches, waits
 from fedcohort.study.results.rows import (
     ALL,
@@ -175,7 +172,7 @@ class LocalFits(Fits):
         seed = seed_of(self.plan, piece.cell.repeat)
         judge = evaluate.judge_of(laid.problem, laid.test, seed, self.horizon)
         pooled = piece.arm.scope == "centralised"
-        mine = evaluate.taught(judge, laid.problem.pooled()) if pooled else judge
+        mine = judge.taught(laid.problem.pooled()) if pooled else judge
         said = mine.predicted(run, wanted)
         draws = mine.draws(said, self.drawn[:, laid.test_rows], wanted)
         more: dict[str, Any] = {"draws": mean_draws([draws]), "calibration": judge.groups(run)}
@@ -184,10 +181,8 @@ class LocalFits(Fits):
         if piece.cell.repeat == 0:
             more["decision"] = judge.decision(run)
             more |= details(run, laid, self.plan, seed, self.horizon)
-            if isinstance(judge, Clusters):
-                more |= cluster_rows(run, judge, laid, seed, umap=self.plan.umap)
-            if isinstance(judge, Latent):
-                more |= latent_rows(registry.find(piece.arm.method), run, judge)
+            method, shown = registry.find(piece.arm.method), evaluate.JUDGING[self.plan.task].shown
+            more |= shown(run, judge, laid, self.plan, method, seed)
         sites = [] if laid.test_site is None else list(map(str, np.unique(laid.test_site)))
         own = [
             {"site": s, "metrics": _own(run, judge, laid.test_site, s)} | spent(run, s)
@@ -218,7 +213,7 @@ class LocalFits(Fits):
                 rows.append(no_model_row(site, judge.unlearnt(once, wanted), wanted))
                 draws.append(no_model_draws(len(weights), judge.unlearnt(weights, wanted), wanted))
                 continue
-            mine = evaluate.taught(judge, problem)
+            mine = judge.taught(problem)
             said = mine.predicted(made.run, wanted)
             metrics = mine.metrics(said, wanted)
             if laid.test_site is not None:

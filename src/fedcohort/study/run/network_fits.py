@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +28,13 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.totals import Known
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
-from fedcohort.study.at_site.coding import names_of
-from fedcohort.study.at_site.judging import Own, Said
+from fedcohort.study.at_site.judging import Said
 from fedcohort.study.at_site.sessions import Session
 from fedcohort.study.at_site.table import Unfit
 from fedcohort.study.file.terms import Terms
+from fedcohort.study.judge.evaluate import JUDGING, Model
 from fedcohort.study.judge.leading import LEADING
-from fedcohort.study.judge.pooled.clusters import Clusters
-from fedcohort.study.judge.pooled.latent import Latent
-from fedcohort.study.judge.summed import clusters as cluster_judging
-from fedcohort.study.judge.summed import clusters_shown as cluster_shown
-from fedcohort.study.judge.summed import evaluation
-from fedcohort.study.judge.summed import latent as latent_judging
 from fedcohort.study.judge.summed.evaluation import Found
-from fedcohort.study.kinds import CLUSTERING, LATENT
 from fedcohort.study.results.missing import stretches
 from fedcohort.study.run import tune
 from fedcohort.study.run.engine import Run, Trail, fit_over
@@ -109,6 +103,7 @@ class NetworkFits(Fits):
         self._journals = work / "journals"
         self._on_call = on_call
         self._opened: list[Session] = []
+        self._judging = JUDGING[self.plan.task]
 
     # sessions -------------------------------------------------------------------------
 
@@ -229,65 +224,29 @@ class NetworkFits(Fits):
         return Fitted(run, time.perf_counter() - began, up, down)
 
     def _judged(self, piece: Piece, run: Run) -> Judged:
-        cell, plan, terms = piece.cell, self.plan, self.terms
-        more: dict[str, Any] = {}
+        cell = piece.cell
         session = Session("judge", cell.repeat, cell.arm)
         with self._during(piece, session, {0: "evaluate"}) as open_:
             said = Said.by(run, piece.arm.method)
-            if plan.task == CLUSTERING.name:
-                found, more = self._grouped(open_.fed, cell, run, said)
-            elif plan.task == LATENT.name:
-                found, more = self._coded(open_.fed, cell, run, said)
-            else:
-                found = evaluation.judge(open_.fed, plan, terms.outcome, said, terms.horizon)
-        more["calibration"] = found.groups
+            earlier = partial(self._earlier, cell, said.model)
+            found = self._judging.summed(Model(open_.fed, self.terms, cell, run, said, earlier))
+        more: dict[str, Any] = {"calibration": found.groups}
         if cell.repeat == 0:
             more |= {"decision": found.decision, **self._centres(found), **found.more}
         own = [{"site": s, "metrics": m} for s, m in self._own_metrics(found).items()]
         return Judged({"metrics": dict(found.metrics), "within": dict(found.within)}, own, more)
 
-    def _grouped(
-        self, fed: Coordinator, cell: Cell, run: Run, said: Said
-    ) -> tuple[Found, dict[str, list[Row]]]:
-        """Judge clusters; of the first repeat, return what is shown of them as well."""
-        own = self._cells / f"{cell.name}.said"
+    def _earlier(self, cell: Cell, model: str) -> list[str]:
+        """Keep a model as it is sent; return those of earlier arms of the repeat."""
         before = [self._cells / f"{replace(cell, arm=a).name}.said" for a in range(cell.arm)]
-        earlier = [path.read_text(encoding="ascii") for path in before if path.exists()]
-        write_text(own, said.model)
-        sums = cluster_judging.Sums.of(fed, said.model, earlier, self.plan.min_cell)
-        judged, times = cluster_judging.judge(sums, self.plan, self.terms.outcome)
-        if cell.repeat:
-            return judged, {}
-        seed, terms = seed_of(self.plan, cell.repeat), self.terms
-        return judged, cluster_shown.shown_rows(
-            sums, run, terms.outcome, terms.dictionary, times, seed, umap=self.plan.umap
-        )
-
-    def _coded(
-        self, fed: Coordinator, cell: Cell, run: Run, said: Said
-    ) -> tuple[Found, dict[str, list[Row]]]:
-        """Judge latent coordinates; of the first repeat, return what is shown of them as well."""
-        plan, method = self.plan, registry.find(self.plan.arms[cell.arm].method)
-        named = names_of(run.design, self.terms.seen.features())
-        judge = latent_judging.Judge.of(
-            fed, said.model, named, plan.min_cell, fills="impute" in method.gives
-        )
-        judged = judge.metrics(plan)
-        if cell.repeat:
-            return judged, {}
-        order = sum(arm.scope == "sites" for arm in plan.arms[: cell.arm + 1])
-        return judged, latent_judging.shown_rows(judge, method, run, order)
+        write_text(self._cells / f"{cell.name}.said", model)
+        return [path.read_text(encoding="ascii") for path in before if path.exists()]
 
     def _alone(self, piece: Piece) -> dict[str, Any]:
         """Let each site fit and judge a model of its own."""
         session = Session("alone", piece.cell.repeat, piece.cell.arm)
         with self._during(piece, session, {0: "evaluate"}) as open_:
-            if self.plan.task == CLUSTERING.name:
-                judged = cluster_judging.judge_alone(open_.fed, self.plan)
-            elif self.plan.task == LATENT.name:
-                judged = latent_judging.judge_alone(open_.fed, self.plan)
-            else:
-                judged = evaluation.judge(open_.fed, self.plan, self.terms.outcome, Own())
+            judged = self._judging.alone(open_.fed, self.plan)
         blank = {"rounds": 0, "seconds": 0.0, "bytes_up": 0, "bytes_down": 0, "epsilon": None}
         rows = [
             {"site": site, "metrics": metrics, **blank}
@@ -309,15 +268,9 @@ class NetworkFits(Fits):
 
     # what is kept ---------------------------------------------------------------------
 
-    @property
-    def _leading(self) -> str:
-        if (leading := LEADING.get(self.plan.task)) is not None:
-            return leading.metric
-        return Clusters.leading if self.plan.task == CLUSTERING.name else Latent.leading
-
     def _own_metrics(self, judged: Found) -> dict[str, dict[str, float | None]]:
         """Return the leading metric on each site's own rows; None where the site keeps it."""
-        name = f"{self._leading}_own"
+        name = f"{self._judging.judge.leading}_own"
         return {s: {name: None if v is None else v[0]} for s, v in sorted(judged.own.items())}
 
     def _centres(self, judged: Found) -> dict[str, list[Row]]:

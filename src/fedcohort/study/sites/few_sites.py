@@ -1,6 +1,6 @@
 """Whether a study's arms can be fitted over as many sites as there are.
 
-A method declares what its settings need (`Method.over`). An arm is looked at with every setting
+Settings say what they need (`Settings.check_sites`). An arm is looked at with every setting
 that it will be fitted with: its own; or, where it is tuned, each that tuning tries, of a space the
 values that are listed and the ends of its ranges. Tuning by centre-kfold fits over one site less.
 
@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fedcohort.protocol import Method, SettingError, registry
+from fedcohort.protocol import Method, SettingError, Settings, registry
 from fedcohort.study.file.arms import FOLDS, Arm
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.file.space import space_of
@@ -28,7 +28,7 @@ def check_sites(plan: Plan, sites: int) -> None:
     """
     for arm in (a for a in plan.arms if a.scope == "sites"):
         method = registry.find(arm.method)
-        if method.over is None:
+        if method.settings.check_sites is Settings.check_sites:
             continue
         try:
             for settings in _tried(plan, arm):
@@ -53,7 +53,7 @@ def _check(method: Method, given: Mapping[str, Any], sites: int) -> None:
         config = method.configure(given)
     except SettingError:
         return
-    method.check_sites(config, sites)
+    config.check_sites(sites)
 
 
 def _tried(plan: Plan, arm: Arm) -> Iterator[dict[str, Any]]:

@@ -21,7 +21,7 @@ from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.data.prepare import check_roles, strata_levels
 from fedcohort.data.read import sources
 from fedcohort.data.read.frames import site_names, without
-from fedcohort.data.split.partition import partition
+from fedcohort.data.split import partition
 from fedcohort.data.variable import columns_by_view
 from fedcohort.metrics import resampled
 from fedcohort.privacy.disclosure.counts import fewest
@@ -383,10 +383,9 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
         scenario=scenario.name,
         availability=plan.availability,
     )
-    problem = problem.aside_of(plan.task) if plan.kind.aside else problem
     natural = scenario.rule == "natural" and table.site is not None
     return Laid(
-        problem,
+        problem.of(plan.kind),
         table.frame[mask].reset_index(drop=True),
         np.flatnonzero(mask),
         table.site[mask] if natural and table.site is not None else None,

@@ -18,7 +18,7 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
-from fedcohort.runtime.site.reply_store import StateStore
+from fedcohort.runtime.reply_store import StateStore
 from fedcohort.study.at_site.sessions import open_session
 from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.file.terms import Terms

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedcohort.protocol import SettingError, Step, check_settings, setting
+from fedcohort.protocol import SettingError, Step, changed, setting
 from fedcohort.training import heterogeneity
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.server import RULES
 from fedcohort.training.networks.strategies import PLAIN, Visits
-from fedcohort.training.personal import asks
+from fedcohort.training.personal import asks, check_number
 from fedcohort.training.personal.clusters import LEAST
 from fedcohort.training.personal.ways import PARTED, WAYS, Way, last_layer
+from fedcohort.training.settings import UserSettings
 
 #: Ways that go on from a common model.
 SWITCHED = ("finetune", "fedper", "fedrep", "ditto", "apfl")
@@ -23,41 +23,37 @@ PERSONAL = ("none", *(way for way in WAYS if way not in ("local", "global")))
 
 
 @dataclass(frozen=True, kw_only=True)
-class UserSettings:
-    """For whom a model is, and how it is made so, by the ways that need no clusters or shares."""
+class WaySettings(UserSettings):
+    """How a model is made one site's own, by the ways that need no clusters or shares."""
 
-    user: str = setting("", "the site that the model is for; it must be named")
     own_epochs: int = setting(
         10,
         "finetune: the user's passes from the common model; fedrep: a visit's passes that train "
         "the own part",
         "epochs",
+        within="[0, inf)",
     )
-    pull: float = setting(0.1, "λ of ditto: pull of the user's model towards the common one")
+    pull: float = setting(
+        0.1, "λ of ditto: pull of the user's model towards the common one", within="[0, inf)"
+    )
     monitor: str = setting(
         "none",
-        "whether sites differ, R in the history of training by averages: by the gradients of the "
-        "common model on parts of their rows, or by its loss there; none does not look. A personal "
-        "model then begins once sites differ",
+        "Record the heterogeneity statistic R in each round, from gradients of the common model "
+        "on parts of the sites' rows, or from its loss there. none turns it off. A personal model "
+        "then begins once sites differ",
         choices=heterogeneity.KINDS,
     )
 
-    def check_user(self, way: str, method: str) -> None:
-        """Refuse settings that cannot be.
+    def check_way(self, way: str) -> None:
+        """Refuse settings that do not go with a way.
 
         Raises
         ------
         SettingError : names the first.
         """
-        check_settings(
-            self,
-            ("own_epochs", self.own_epochs >= 0, "0 or more"),
-            ("own_epochs", self.own_epochs > 0 or way != "fedrep", "1 or more for fedrep"),
-            ("pull", 0 <= self.pull < math.inf, "0 or more"),
-            method=method,
-        )
+        self.check(("own_epochs", self.own_epochs > 0 or way != "fedrep", "1 or more for fedrep"))
         if self.monitor != "none" and way not in ("none", "global"):
-            check_switch(way, method)
+            check_switch(way, self.method)
 
     def way_by(self, name: str, own: tuple[tuple[int, int], ...]) -> Way:
         """Return what sites are told of a way, where `own` ranges of θ are a site's own."""
@@ -84,36 +80,31 @@ class UserSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnSettings(UserSettings):
+class OwnSettings(WaySettings):
     """The same, by all ways; symbols as in `training.personal`."""
 
-    alpha: float = setting(0.5, "α of apfl: share of the user's own model, at first if it adapts")
-    adapt_alpha: bool = setting(True, "whether α of apfl is learnt")
-    n_clusters: int = setting(2, "K of cluster: models among which sites take one", "clusters")
+    alpha: float = setting(
+        0.5, "α of apfl: share of the user's own model, at first if it adapts", within="[0, 1]"
+    )
+    adapt_alpha: bool = setting(True, "Learn α of apfl")
+    n_clusters: int = setting(
+        2,
+        "K of cluster: number of models that each site chooses from",
+        "clusters",
+        within="[1, inf)",
+    )
     warm_rounds: int | None = setting(
-        None, "rounds of one common model before cluster splits it; null: half of them", "rounds"
+        None,
+        "Rounds of one common model before cluster splits it; null: half of them",
+        "rounds",
+        within="[1, inf)",
     )
     min_sites: int = setting(
-        LEAST, "fewest sites of a cluster; of 2, each can work out the other's model", "sites"
+        LEAST,
+        "Smallest cluster of sites. With 2, each could infer the other's model",
+        "sites",
+        within="[2, inf)",
     )
-
-    def check_own(self, way: str, method: str) -> None:
-        """Refuse settings that cannot be.
-
-        Raises
-        ------
-        SettingError : names the first.
-        """
-        warm = self.warm_rounds
-        self.check_user(way, method)
-        check_settings(
-            self,
-            ("alpha", 0 <= self.alpha <= 1, "a number from 0 to 1"),
-            ("n_clusters", self.n_clusters > 0, "a whole number above 0"),
-            ("warm_rounds", warm is None or warm > 0, "a whole number above 0, or null"),
-            ("min_sites", self.min_sites > 1, "2 or more"),
-            method=method,
-        )
 
     def way_by(self, name: str, own: tuple[tuple[int, int], ...]) -> Way:
         """Return what sites are told of a way, where `own` ranges of θ are a site's own."""
@@ -142,21 +133,19 @@ class OwnSettings(UserSettings):
 class MaybeOwnSettings(OwnSettings):
     """The same, of a method whose model is for all sites unless `personal` says otherwise."""
 
-    user: str = setting("", "the site that the model is for, where it is a personal one")
+    user: str = changed(UserSettings, "user", doc="Site of the personal model, if there is one")
     personal: str = setting(
-        "none", "how the model is made one site's own; none: it is for all", choices=PERSONAL
+        "none", "Way of personalisation; none: one model for all", choices=PERSONAL
     )
 
-    def check_personal(
-        self, method: str, *, strategy: str, aggregation: str, patience: int | None
-    ) -> None:
+    def check_personal(self, *, strategy: str, aggregation: str, patience: int | None) -> None:
         """Refuse what goes with no personal model.
 
         Raises
         ------
         SettingError : names the first.
         """
-        self.check_own(self.personal, method)
+        self.check_way(self.personal)
         if self.personal == "none":
             return
         odd = (
@@ -167,9 +156,15 @@ class MaybeOwnSettings(OwnSettings):
         for wrong, what in odd:
             if wrong:
                 raise SettingError(
-                    f"setting 'personal' of method {method!r} is {self.personal!r}, which does not "
-                    f"go with {what}."
+                    f"setting 'personal' of method {self.method!r} is {self.personal!r}, which "
+                    f"does not go with {what}."
                 )
+
+    def check_sites(self, sites: int) -> None:
+        """Refuse a personal model that so many sites are too few for."""
+        super().check_sites(sites)
+        if self.personal != "none":
+            check_number(self.personal, sites)
 
     def personal_way(self, plan: Plan) -> Way:
         """Return what sites are told of the way, in which a network's last layer may be own."""

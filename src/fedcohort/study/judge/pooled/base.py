@@ -11,7 +11,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.metrics.decision import Decision
 from fedcohort.protocol import Row
-from fedcohort.study.run.engine import Run
+from fedcohort.study.run.engine import Problem, Run
 
 #: A metric that is not defined for these rows is None.
 Metrics = dict[str, float | None]
@@ -42,11 +42,31 @@ def decision_rows(found: Decision, time: float | None) -> list[Row]:
     ]
 
 
+def usual_rows(problem: Problem, test: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that say what is usual: of a private study the test rows."""
+    return problem.pooled().frames["pooled"] if problem.dp is None else test
+
+
+class Untaught:
+    """A judge that takes nothing of a model's training rows."""
+
+    def taught(self, problem: Problem) -> Self:
+        """See `Judge`."""
+        return self
+
+
 class Judge(Protocol):
     """The blind rows of one repeat, and all that their metrics need besides predictions."""
 
     #: The metric that is also reported of each natural site's own test rows, as `<metric>_own`.
     leading: ClassVar[str]
+
+    @classmethod
+    def of(
+        cls, problem: Problem, test: pd.DataFrame, seed: int = 0, horizon: float | None = None
+    ) -> Self:
+        """Return the judge of test rows; see `judge.evaluate.judge_of`."""
+        ...
 
     @property
     def test(self) -> pd.DataFrame:
@@ -60,6 +80,10 @@ class Judge(Protocol):
 
     def on(self, rows: Array) -> Self:
         """Return the judge of some of the test rows, by a mask (n,)."""
+        ...
+
+    def taught(self, problem: Problem) -> Self:
+        """Return the judge of a model of these training rows, such as those of one site alone."""
         ...
 
     def predicted(self, run: Run, wanted: tuple[str, ...]) -> Any:

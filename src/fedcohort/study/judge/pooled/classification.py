@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, levels_of
 from fedcohort.metrics import classification, decision
 from fedcohort.protocol import Row
-from fedcohort.study.judge.leading import AUC
-from fedcohort.study.judge.pooled.base import Metrics, constant, decision_rows, observed
-from fedcohort.study.run.engine import Run
+from fedcohort.study.judge.leading import AUC, Outcomes
+from fedcohort.study.judge.pooled.base import Metrics, Untaught, constant, decision_rows, observed
+from fedcohort.study.run.engine import Problem, Run
 
 #: Groups of similar predictions.
 GROUPS = 5
@@ -26,7 +24,7 @@ CHANCE = {"auc": 0.5, "accuracy": 0.5, "brier": 0.25, "log_loss": math.log(2.0)}
 
 
 @dataclass(frozen=True)
-class Labels:
+class Labels(Untaught):
     """The classes of the test rows.
 
     Attributes
@@ -44,10 +42,11 @@ class Labels:
 
     @classmethod
     def of(
-        cls, test: pd.DataFrame, outcome: Binary, dictionary: Dictionary, min_cell: int
-    ) -> Labels:
+        cls, problem: Problem, test: pd.DataFrame, seed: int = 0, horizon: float | None = None
+    ) -> Self:
         """Return the judge of test rows, whose levels the dictionary knows."""
-        return cls(test, outcome.values(test, levels_of(outcome, dictionary)), min_cell)
+        seen = Outcomes.of(test, problem.outcome, problem.dictionary)
+        return cls(test, seen.y, problem.min_cell)
 
     @property
     def can_rank(self) -> bool:

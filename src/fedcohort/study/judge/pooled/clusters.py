@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -105,7 +105,9 @@ class Clusters:
     leading: ClassVar[str] = "silhouette"
 
     @classmethod
-    def of(cls, problem: Problem, test: pd.DataFrame, seed: int) -> Clusters:
+    def of(
+        cls, problem: Problem, test: pd.DataFrame, seed: int = 0, horizon: float | None = None
+    ) -> Self:
         """Return the judge of blind rows; `problem` holds the training rows of all sites."""
         train = problem.pooled().frames["pooled"]
         return cls(train, test, problem.aside, problem.dictionary, problem.min_cell, seed)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -111,7 +111,9 @@ class Latent:
     leading: ClassVar[str] = "reconstruction_mae"
 
     @classmethod
-    def of(cls, problem: Problem, test: pd.DataFrame) -> Latent:
+    def of(
+        cls, problem: Problem, test: pd.DataFrame, seed: int = 0, horizon: float | None = None
+    ) -> Self:
         """Return the judge of blind rows; `problem` holds the training rows of all sites.
 
         Of a private study it has neither classes nor sites, and so makes nothing of training rows.

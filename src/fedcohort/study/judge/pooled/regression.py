@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -18,13 +18,12 @@ from scipy.special import ndtri
 
 from fedcohort.arrays import Array
 from fedcohort.data.describe.shown_number import ShownNumber
-from fedcohort.data.outcome import Continuous, Count
 from fedcohort.metrics import regression
 from fedcohort.privacy.disclosure.rounding import rounded, step, unit
 from fedcohort.protocol import Row
-from fedcohort.study.judge.leading import R2
-from fedcohort.study.judge.pooled.base import Metrics, observed
-from fedcohort.study.run.engine import Run
+from fedcohort.study.judge.leading import R2, Outcomes
+from fedcohort.study.judge.pooled.base import Metrics, Untaught, observed, usual_rows
+from fedcohort.study.run.engine import Problem, Run
 
 #: Most groups of similar predictions.
 GROUPS = 10
@@ -32,7 +31,7 @@ _Z = float(ndtri(0.975))
 
 
 @dataclass(frozen=True)
-class Values:
+class Values(Untaught):
     """The outcomes of the test rows.
 
     Attributes
@@ -53,11 +52,12 @@ class Values:
 
     @classmethod
     def of(
-        cls, train: pd.DataFrame, test: pd.DataFrame, outcome: Continuous | Count, min_cell: int
-    ) -> Values:
+        cls, problem: Problem, test: pd.DataFrame, seed: int = 0, horizon: float | None = None
+    ) -> Self:
         """Return the judge of test rows."""
-        usual = float(outcome.values(train).mean())
-        return cls(test, outcome.values(test), usual, min_cell)
+        rows = usual_rows(problem, test), test
+        known, seen = (Outcomes.of(r, problem.outcome, problem.dictionary).y for r in rows)
+        return cls(test, seen, float(known.mean()), problem.min_cell)
 
     @property
     def can_rank(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -16,8 +16,15 @@ from fedcohort.metrics.survival import brier, concordance
 from fedcohort.metrics.survival.kaplan_meier import round_time
 from fedcohort.protocol import Row
 from fedcohort.study.judge.leading import C_INDEX
-from fedcohort.study.judge.pooled.base import Metrics, constant, decision_rows, observed
-from fedcohort.study.run.engine import Run
+from fedcohort.study.judge.pooled.base import (
+    Metrics,
+    Untaught,
+    constant,
+    decision_rows,
+    observed,
+    usual_rows,
+)
+from fedcohort.study.run.engine import Problem, Run
 
 #: Metrics that take whole curves.
 CURVES = frozenset({"ibs", "d_calibration_p"})
@@ -39,7 +46,7 @@ class Predicted:
 
 
 @dataclass(frozen=True)
-class Yardstick:
+class Yardstick(Untaught):
     """The outcomes of the test rows, and the grid that all metrics share.
 
     Attributes
@@ -69,14 +76,10 @@ class Yardstick:
 
     @classmethod
     def of(
-        cls,
-        train: pd.DataFrame,
-        test: pd.DataFrame,
-        outcome: Survival,
-        min_cell: int,
-        horizon: float | None = None,
-    ) -> Yardstick:
+        cls, problem: Problem, test: pd.DataFrame, seed: int = 0, horizon: float | None = None
+    ) -> Self:
         """Return the yardstick for training and test rows; `horizon` is the study's, if any."""
+        train, outcome = usual_rows(problem, test), cast("Survival", problem.outcome)
         a, b = (np.asarray(train[c], float) for c in (outcome.time, outcome.event))
         t, e = (np.asarray(test[c], float) for c in (outcome.time, outcome.event))
         seen, died = b > 0, e > 0
@@ -86,7 +89,7 @@ class Yardstick:
             brier.evaluation_times(a, seen, t, died),
             float(np.quantile(ends, 0.9)),
             horizon or round_time(float(np.median(ends)), float(a.max())),
-            min_cell,
+            problem.min_cell,
         )  # fmt: skip
 
     @property

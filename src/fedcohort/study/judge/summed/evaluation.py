@@ -22,14 +22,13 @@ Revealed: what `judging` lists.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.metrics import decision
 from fedcohort.metrics.calibration import even, groups_of, solve_slope, varies, with_enough
 from fedcohort.metrics.roc import points_of
@@ -51,6 +50,7 @@ from fedcohort.study.judge.details import LABELS, TIMES
 from fedcohort.study.judge.pooled.base import Metrics, decision_rows, observed
 from fedcohort.study.judge.pooled.survival import CURVES, GROUPS
 from fedcohort.study.judge.summed.time_scale import TimeScale, time_scale_of
+from fedcohort.study.kinds import CLASSIFICATION, REGRESSION, SURVIVAL
 from fedcohort.study.results.rows import plain
 
 #: Most bins of predictions, of about equally many blind rows.
@@ -86,7 +86,6 @@ class Found:
 def judge(
     fed: Coordinator,
     plan: Plan,
-    outcome: Outcome | None,
     said: Said | Own,
     horizon: float | None = None,
 ) -> Found:
@@ -103,15 +102,7 @@ def judge(
     blind = fed.through(Seen("blind")).sum(federated.score_moments, centre=0.0)
     bins = max(2, min(BINS, int(blind.rows) // max(1, plan.min_cell)))
     fed = fed.only(fed.answered)
-    within: dict[str, float] = {}
-    decided: list[Row] = []
-    more: Mapping[str, list[Row]] = {}
-    if isinstance(outcome, Survival):
-        metrics, within, groups, decided, more = _survival(fed, plan, said, bins, horizon)
-    elif isinstance(outcome, Binary):
-        metrics, within, groups, decided, more = _classes(fed, plan, said, bins)
-    else:
-        metrics, groups = federated_values.federated_regression(fed.through(said)), list[Row]()
+    metrics, within, groups, decided, more = PARTS[plan.task](fed, plan, said, bins, horizon)
     told = fed.through(said).gather(tell_own, min_cell=plan.min_cell)
     _check_all_stayed(fed)
     for site, t in told.items():
@@ -145,10 +136,19 @@ Parts = tuple[
     dict[str, float], dict[str, float], list[Row], list[Row], Mapping[str, list[Row]]
 ]  # fmt: skip
 
-# classes ------------------------------------------------------------------------------
+# values and classes -------------------------------------------------------------------
 
 
-def _classes(fed: Coordinator, plan: Plan, said: Said | Own, bins: int) -> Parts:
+def _values(
+    fed: Coordinator, plan: Plan, said: Said | Own, bins: int, horizon: float | None
+) -> Parts:
+    """Return the metrics of values."""
+    return federated_values.federated_regression(fed.through(said)), {}, [], [], {}
+
+
+def _classes(
+    fed: Coordinator, plan: Plan, said: Said | Own, bins: int, horizon: float | None
+) -> Parts:
     """Return the metrics of probabilities, those within sites, groups, and the decision curve."""
     scored = fed.through(said)
     found = federated_values.federated_labels(scored)
@@ -198,6 +198,12 @@ def _survival(
         return found, within, [], [], {}
     more = shown_sums(y, counts, scores, plan.min_cell)
     return found, within, *_at_horizon(fed, plan, said, y), more
+
+
+#: By task, what judges; bins are of predictions.
+PARTS: Mapping[str, Callable[[Coordinator, Plan, Said | Own, int, float | None], Parts]] = {
+    SURVIVAL.name: _survival, CLASSIFICATION.name: _classes, REGRESSION.name: _values,
+}  # fmt: skip
 
 
 def _ranked(

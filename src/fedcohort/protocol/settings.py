@@ -1,0 +1,228 @@
+"""Settings of a method: how each is declared, checked, and read from what a user typed.
+
+A setting stands once: its default, what it is, unit, choices and limits. Settings that several
+methods share are a block, a frozen dataclass from which the methods' settings inherit; a method
+that needs another default or text says this alone (`changed`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar, Self, cast
+
+import numpy as np
+
+from fedcohort.protocol.errors import SettingError
+
+
+def setting(
+    default: Any, doc: str, unit: str = "", choices: Sequence[Any] = (), within: str = ""
+) -> Any:
+    """Declare a setting.
+
+    Parameters
+    ----------
+    default, doc, unit, choices : its default, what it is, its unit, and what it may be.
+    within : the interval that its number lies in, or each of its numbers, such as "[0, inf)":
+        a bracket includes its end, a parenthesis does not.
+    """
+    meta = {"doc": doc, "unit": unit, "choices": tuple(choices), "within": within}
+    return field(default=default, metadata=meta)
+
+
+def changed(block: type[Any], name: str, **new: Any) -> Any:
+    """Declare a setting of a block anew; `new` has what differs, as `setting` takes it."""
+    old: Any = block.__dataclass_fields__[name]
+    return setting(**{"default": old.default, **old.metadata, **new})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the settings of all methods have: limits are checked when they are built.
+
+    A class names them in its head: ``class MySettings(Settings, method="mine", alone={...})``.
+
+    Attributes
+    ----------
+    method : whose settings they are, for errors.
+    alone : settings that replace the user's where one table holds all rows (the bounds of a
+        study), so that nothing has to be protected from a coordinator.
+    """
+
+    method: ClassVar[str] = ""
+    alone: ClassVar[Mapping[str, Any]] = types.MappingProxyType({})
+
+    def __init_subclass__(
+        cls, *, method: str | None = None, alone: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init_subclass__()
+        cls.method = cls.method if method is None else method
+        cls.alone = cls.alone if alone is None else alone
+
+    def __post_init__(self) -> None:
+        hints = _hints(type(self))
+        for f in dataclasses.fields(self):
+            within = f.metadata.get("within", "")
+            if within and not _inside(getattr(self, f.name), within):
+                self.check((f.name, False, _in_words(within, hints[f.name])))
+
+    def check(self, *rules: tuple[str, bool, str]) -> None:
+        """Refuse a setting that breaks a rule.
+
+        Parameters
+        ----------
+        rules : of each setting its name, whether its value is fine, and what to give instead.
+
+        Raises
+        ------
+        SettingError : the first that is not fine.
+        """
+        whose = f" of method {self.method!r}" if self.method else ""
+        for name, fine, wanted in rules:
+            if not fine:
+                value = getattr(self, name)
+                raise SettingError(f"setting {name!r}{whose} is {value!r}; give {wanted}.")
+
+    def check_sites(self, sites: int) -> None:
+        """Refuse settings that so many sites are too few for.
+
+        Raises
+        ------
+        SettingError : the setting, the sites there are, and those needed.
+        """
+
+    @property
+    def visible(self) -> str:
+        """The setting, as written, with which the coordinator must see single replies; or ""."""
+        return ""
+
+    @property
+    def ranks(self) -> bool:
+        """Whether predictions can differ between patients."""
+        return True
+
+    @classmethod
+    def typed(cls, given: Mapping[str, Any], method: str, more: Collection[str] = ()) -> Self:
+        """Build the settings from what a user typed.
+
+        Parameters
+        ----------
+        method : for errors.
+        more : names that are no setting, but may have been meant.
+
+        Raises
+        ------
+        SettingError : an unknown name (the nearest known one is given), or a value of another
+            type than the setting's.
+        """
+        known = {f.name: f for f in dataclasses.fields(cls)}
+        hints = _hints(cls)
+        values: dict[str, Any] = {}
+        for name, value in given.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, sorted({*known, *more}), n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"it knows {sorted(known)}."
+                raise SettingError(f"method {method!r} has no setting {name!r}; {hint}")
+            values[name] = value = _coerced(method, name, value, hints[name])
+            choices = known[name].metadata.get("choices", ())
+            if choices and value is not None and value not in choices:
+                raise SettingError(
+                    f"setting {name!r} of method {method!r} is {value!r}; choose one of "
+                    f"{', '.join(map(repr, choices))}."
+                )
+        if lacking := sorted(
+            n for n, f in known.items() if n not in values and not _has_default(f)
+        ):
+            raise SettingError(f"method {method!r} needs a value for {', '.join(lacking)}.")
+        try:
+            return cls(**values)
+        except ValueError as error:
+            raise SettingError(f"method {method!r}: {error}") from None
+
+
+@cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _has_default(one: dataclasses.Field[Any]) -> bool:
+    missing = dataclasses.MISSING
+    return one.default is not missing or one.default_factory is not missing
+
+
+def _inside(value: Any, within: str) -> bool:
+    """Return whether a number, or each of several, lies in an interval; text and None do."""
+    if isinstance(value, tuple):
+        return all(_inside(one, within) for one in cast("tuple[Any, ...]", value))
+    if value is None or isinstance(value, str):
+        return True
+    low, high = (float(end) for end in within[1:-1].split(","))
+    above = low < value if within[0] == "(" else low <= value
+    return above and (value < high if within[-1] == ")" else value <= high)
+
+
+def _in_words(within: str, hint: Any) -> str:
+    """Return what to give in place of a value outside an interval, by the setting's type."""
+    low, high = (end.strip().replace("_", ",") for end in within[1:-1].split(","))
+    options = typing.get_args(hint) or (hint,)
+    what = "a whole number" if int in options and float not in options else "a number"
+    if typing.get_origin(hint) is tuple:
+        what = what.removeprefix("a ") + "s"
+    words = {
+        "()": f"{what} between {low} and {high}",
+        "[]": f"{what} from {low} to {high}",
+        "(]": f"{what} above {low}, up to {high}",
+        "[)": f"{what} from {low} to below {high}",
+    }[within[0] + within[-1]]
+    if high == "inf":
+        words = what + f" {'above' if within[0] == '(' else 'from'} {low}" * (low != "-inf")
+    texts = [a for o in options if typing.get_origin(o) is typing.Literal for a in o.__args__]
+    return ", or ".join([words, *map(repr, texts), *["null"] * (type(None) in options)])
+
+
+def _coerced(method: str, name: str, value: Any, hint: Any) -> Any:
+    """Return `value` as the type that a setting declares.
+
+    Whole numbers pass for real ones, lists for tuples, and ``"1e-3"``, which YAML 1.1 takes for
+    text, for the number.
+    """
+    union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+    options: tuple[Any, ...] = typing.get_args(hint) if union else (hint,)
+    for option in options:
+        origin = typing.get_origin(option) or option
+        if origin is tuple and isinstance(value, (list, tuple)):
+            items: list[Any] = list(cast("list[Any]", value))
+            args = typing.get_args(option)
+            item = args[0] if args else Any
+            return tuple(_coerced(method, name, v, item) for v in items)
+        if origin is typing.Literal:
+            if value in typing.get_args(option):
+                return value
+        elif option in (int, float):
+            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+            real = whole or (isinstance(value, (float, np.floating)) and not np.isnan(value))
+            if whole if option is int else real:
+                return option(value)
+        elif option is Any or (isinstance(origin, type) and isinstance(value, origin)):
+            return value
+    if float in options and isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return _coerced(method, name, float(value), hint)
+    wanted = " or ".join(_named(option) for option in options)
+    raise SettingError(
+        f"setting {name!r} of method {method!r} is {value!r}; it must be of type {wanted}."
+    )
+
+
+def _named(option: Any) -> str:
+    """Return a type in words; of a literal, its values."""
+    if typing.get_origin(option) is typing.Literal:
+        return " or ".join(map(repr, typing.get_args(option)))
+    return getattr(option, "__name__", str(option)).replace("NoneType", "null")

@@ -1,0 +1,185 @@
+"""Settings that methods which train a network or a predictor share, each declared once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedcohort.arrays import Array
+from fedcohort.models.layers import ACTIVATIONS
+from fedcohort.models.predictor import MODELS, model_of, rate_of, spec_of
+from fedcohort.protocol import Settings, Task, setting
+from fedcohort.training.networks.optimisers import OPTIMISERS
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Schedule
+from fedcohort.training.networks.server import Server
+from fedcohort.training.robust import AGGREGATIONS, Aggregation
+
+#: Strategies that average models.
+STRATEGIES = ("fedavg", "fedprox", "fedadam", "fedyogi")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisitSettings(Settings):
+    """How often sites train, and how."""
+
+    rounds: int = setting(100, "Number of rounds of local training", "rounds", within="[1, inf)")
+    internal_epochs: int = setting(5, "Epochs per round at each site", "epochs", within="[1, inf)")
+    optimiser: str = setting("adam", "Optimiser of each site", choices=tuple(OPTIMISERS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSettings(VisitSettings):
+    """The same, with a batch size."""
+
+    batch_size: int = setting(0, "Batch size; 0: all rows of a site", "rows", within="[0, inf)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictorSettings(Settings):
+    """A predictor of one outcome, and its gradient descent (`models.predictor`)."""
+
+    model: str = setting("auto", "Model to fit; auto: by the outcome", choices=("auto", *MODELS))
+    hidden: tuple[int, ...] = setting(
+        (), "Widths of a network's hidden layers; (): a linear predictor", "units",
+        within="[1, inf)",
+    )  # fmt: skip
+    activation: str = setting(
+        "tanh", "Activation after each hidden layer", choices=tuple(ACTIVATIONS)
+    )
+    learning_rate: float | None = setting(
+        None, "η; null: 0.3 of logistic, 0.1 of the other models and of networks",
+        within="(0, inf)",
+    )  # fmt: skip
+    l2: float = setting(
+        0.001, "λ₂ on the first layer's weights, loss averaged over rows", within="[0, inf)"
+    )
+
+    def model_of(self, task: Task) -> str:
+        """Return the model that is asked for, or that the outcome suggests.
+
+        Raises
+        ------
+        SettingError : it does not go with the outcome.
+        """
+        return model_of(self.model, task, self.method)
+
+    def rate_of(self, model: str) -> float:
+        """Return η."""
+        return rate_of(self.learning_rate, model, self.hidden)
+
+    def network_of(self, model: str, features: int) -> str:
+        """Return the spec of the network, about so many columns."""
+        return spec_of(model, features, self.hidden, self.activation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AveragingSettings(VisitSettings):
+    """How sites train one network: learning rate, server, aggregation, end, and computer."""
+
+    learning_rate: float = setting(
+        0.001, "η of the optimiser in the first round", within="(0, inf)"
+    )
+    lr_rule: str = setting(
+        "constant",
+        "Course of η over the rounds. cosine: falls to 0, slowly first and last",
+        choices=("constant", "cosine"),
+    )
+    strategy: str = setting("fedavg", "Training strategy over sites", choices=STRATEGIES)
+    mu: float = setting(
+        0.1, "μ of fedprox: pull towards the round's common model", within="[0, inf)"
+    )
+    server_learning_rate: float = setting(
+        0.01, "η of fedadam and fedyogi at the coordinator", within="[0, inf)"
+    )
+    beta1: float = setting(0.9, "β₁ of fedadam and fedyogi", within="[0, 1)")
+    beta2: float = setting(0.99, "β₂ of fedadam and fedyogi", within="[0, 1)")
+    tau: float = setting(
+        0.001, "τ of fedadam and fedyogi, least size of a parameter's change", within="(0, inf)"
+    )
+    aggregation: str = setting(
+        "mean",
+        "Aggregation of the sites' models. All but mean withstand sites that lie; they need each "
+        "site's model, so they exclude masked sums",
+        choices=AGGREGATIONS,
+    )
+    trim: float = setting(
+        0.2, "β of trimmed_mean: share of the sites left out at each end", within="[0, 0.5)"
+    )
+    byzantine: int = setting(
+        1, "f of krum and multi_krum: sites that may lie", "sites", within="[0, inf)"
+    )
+    norm_bound: float | None = setting(
+        None, "M of norm_bound: longest update of a site; null: the median of each round's",
+        within="(0, inf)",
+    )  # fmt: skip
+    patience: int | None = setting(
+        None,
+        "Stop after this many rounds without a better held-out loss; null: never",
+        "rounds",
+        within="[1, inf)",
+    )
+    validation_fraction: float = setting(
+        0.2, "Share of each site's rows held out where patience is set", within="(0, 1)"
+    )
+    dtype: str = setting("float64", "Number type of the network", choices=("float64", "float32"))
+    device: str = setting("cpu", "Device of the network", choices=("cpu", "cuda"))
+
+    @property
+    def centre(self) -> Aggregation:
+        """What is taken of the sites' models."""
+        return Aggregation(
+            name=self.aggregation,
+            trim=self.trim,
+            byzantine=self.byzantine,
+            norm_bound=self.norm_bound,
+        )
+
+    @property
+    def visible(self) -> str:
+        """The setting with which the coordinator sees each site's model in every round."""
+        return "" if self.centre.plain else f"aggregation: {self.aggregation}"
+
+    def check_sites(self, sites: int) -> None:
+        """Refuse an aggregation that so many sites are too few for."""
+        self.centre.check(sites)
+        super().check_sites(sites)
+
+    @property
+    def schedule(self) -> Schedule:
+        """How long, and how fast."""
+        return Schedule(
+            rounds=self.rounds,
+            learning_rate=self.learning_rate,
+            lr_rule=self.lr_rule,
+            patience=self.patience,
+        )
+
+    def server(self, theta: Array) -> Server:
+        """Return the server optimiser's state before the first round, at θ (P,)."""
+        return Server.at(
+            theta,
+            rate=self.server_learning_rate,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            tau=self.tau,
+        )
+
+    def plan_of(self, network: str, loss: str, **more: Any) -> Plan:
+        """Return what is asked of each site, with `more` fields of `Plan`."""
+        plan = Plan(
+            network=network,
+            loss=loss,
+            epochs=self.internal_epochs,
+            optimiser=self.optimiser,
+            mu=self.mu if self.strategy == "fedprox" else 0.0,
+            validation_fraction=0.0 if self.patience is None else self.validation_fraction,
+            dtype=self.dtype,
+            device=self.device,
+        )
+        return replace(plan, **more)
+
+
+def kept_rounds(asked: tuple[int, ...], rounds: int) -> tuple[int, ...]:
+    """Return the rounds after which the model is kept, of those asked: all but the last."""
+    return tuple(sorted({r for r in asked if r < rounds}))

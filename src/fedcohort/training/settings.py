@@ -1,0 +1,66 @@
+"""Settings that regressions, and models for one site, share: each declared once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedcohort.protocol import Settings, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserSettings(Settings):
+    """The site that a model is for."""
+
+    user: str = setting("", "Site of the personal model; required")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntervalSettings(Settings):
+    """Intervals of what is estimated."""
+
+    level: float = setting(0.95, "Coverage of the intervals", within="(0, 1)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionSettings(IntervalSettings):
+    """Regression by iterations: its offset, where it ends, and its intervals."""
+
+    offset: str = setting("", "Offset: column added to the linear predictor; empty: none")
+    tol: float = setting(
+        1e-8, "Tolerance: largest step of the last iteration", "per SD", within="(0, 0.01)"
+    )
+    max_rounds: int = setting(
+        50, "Largest number of rounds; then the fit fails", "rounds", within="[1, inf)"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedSettings(RegressionSettings):
+    """The same, of weighted rows."""
+
+    weights: str = setting("", "Column of case weights above 0; empty: none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RidgeSettings(Settings):
+    """A ridge penalty."""
+
+    l2: float = setting(
+        0.0, "Ridge penalty λ₂ ≥ 0", "squared unit of the covariate", within="[0, inf)"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathSettings(Settings):
+    """A path of penalties, and the folds by which one of them is chosen."""
+
+    path: int = setting(100, "Number of penalties of the path", "penalties", within="[2, 1000]")
+    path_ratio: float = setting(
+        1e-3, "Smallest penalty of the path, as a share of the largest", within="(0, 1)"
+    )
+    folds: str = setting(
+        "centre",
+        "Folds: groups of sites (rows, if a site would be alone), or rows",
+        choices=("centre", "rows"),
+    )
+    n_folds: int = setting(10, "Largest number of folds", "folds", within="[2, 100]")
