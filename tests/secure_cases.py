@@ -21,11 +21,7 @@ from fedcohort.secure import (
     masked_sum,
     prepare,
 )
-<<<<<<< HEAD
-from fedcohort.secure.exchange.rehearse import STAGES, exchange
-=======
 from fedcohort.secure.exchange.rehearse import STAGES
->>>>>>> main
 
 IDENTITIES = [Identity.new() for _ in range(8)]
 

@@ -10,9 +10,6 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from fedcohort.protocol.errors import QuorumLost, Refused
-<<<<<<< HEAD
-from fedcohort.secure import Gathering, InMemory, Layout, add, decode, digest, encode, zeros
-=======
 from fedcohort.secure import (
     Gathering,
     InMemory,
@@ -24,7 +21,6 @@ from fedcohort.secure import (
     masked_sum,
     zeros,
 )
->>>>>>> main
 from fedcohort.secure.exchange.messages import (
     Advert,
     Answer,
@@ -37,7 +33,7 @@ from fedcohort.secure.exchange.messages import (
     Signed,
     Survivors,
 )
-from fedcohort.secure.exchange.rehearse import STAGES, exchange
+from fedcohort.secure.exchange.rehearse import STAGES
 from fedcohort.secure.exchange.rule import terms
 from secure_attacks import masked, signed
 from secure_cases import a_context, outcome, prepared, replies, right_sum, some_members
