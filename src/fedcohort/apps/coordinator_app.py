@@ -64,7 +64,7 @@ def start(
 
 
 def _where(kit: Kit, listen: str | None) -> str:
-    """Say where a coordinator listens, and under which address parties reach it."""
+    """Say where a coordinator listens, and the address by which parties reach it."""
     if listen is None:
         return kit.address
     host = f"[{listen}]" if ":" in listen else listen

@@ -15,7 +15,7 @@ app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Networks: certificates and start-up kits."
 )
 
-#: From so many days before its end on, a certificate is shown as one to renew.
+#: Days before its end at which a certificate is marked for renewal.
 SOON = 30
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
@@ -137,7 +137,7 @@ def show(
 
 
 def _show_kit(kit: Kit) -> None:
-    """Print what a kit says; leave with 1 where it cannot be used."""
+    """Print a kit's facts; exit with 1 if it cannot be used."""
     from fedcohort.protocol.errors import Refused
     from fedcohort.secure.certificates import Certificate
 
@@ -174,7 +174,7 @@ def _table(network: Network) -> None:
 
 
 def _remark(party: Certificate, taken_back: frozenset[str]) -> str:
-    """Return what is to be said of a certificate beside its dates."""
+    """Return a remark on a certificate besides its dates."""
     from fedcohort.secure.certificates import now
 
     if party.fingerprint in taken_back:
@@ -184,5 +184,5 @@ def _remark(party: Certificate, taken_back: frozenset[str]) -> str:
 
 
 def _names(text: str) -> list[str]:
-    """Return names that commas separate."""
+    """Return comma-separated names."""
     return [name for name in (part.strip() for part in text.split(",")) if name]

@@ -120,7 +120,7 @@ class Offer:
         return {name: cast(str, getattr(self, name)) for name in _FIELDS}
 
     def signed(self) -> bytes:
-        """Return what the signature is of."""
+        """Return the signed text."""
         says = self._says()
         del says["signature"]
         return PURPOSE + _canonical(says)

@@ -44,7 +44,7 @@ def verifier(trust: Trust, site: str, *, then: bool = False) -> Verify:
 
 
 def trust_at(trust: Trust, time: str) -> Trust:
-    """Return the trust of a time, as `steward.now` writes it; what was revoked since counts."""
+    """Return the trust at a time (as `steward.now` writes it); later revocations count."""
     at = datetime.strptime(time, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     return Trust(trust.root.text, trust.revoked, clock=lambda: at)
 
