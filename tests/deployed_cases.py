@@ -140,6 +140,8 @@ class MaskedSites:
         self._ends = {name: made() for name, made in self._made.items()}
         self._line = LoopbackLine({name: handled(name) for name in self._ends}, fault)
 
+    noise = "system"
+
     @property
     def names(self):
         return tuple(self._line.sites)

@@ -110,7 +110,9 @@ def _about_zero(array: np.ndarray, p: int, question: dict[str, Any]) -> Iterator
     if array.shape not in ((p + 1, p + 1), (p + 1,), (1, p + 1, p + 1)):
         return
     names = ("centre", "origin") if "centre" in question else ("origin",)
-    centre = np.asarray(next((question[n] for n in names if n in question), np.zeros(p)))[:p]
+    centre = np.asarray(next((question[n] for n in names if n in question), np.zeros(p)))
+    assert centre.ndim == 1, "this attack knows one centre a question: ask for a class at a time"
+    centre = centre[:p]
     scale = np.broadcast_to(np.asarray(question.get("scale", 1.0)), p)
     back = np.diag(np.r_[1.0, scale])
     back[1:, 0] = centre if len(centre) == p else 0.0

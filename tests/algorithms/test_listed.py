@@ -25,14 +25,16 @@ def pages(name: str) -> list[str]:
     """Return what the documentation lacks of a method."""
     lacking: list[str] = []
     page = ROOT / "docs" / "methods" / f"{name}.md"
-    if not page.exists():
-        return [f"docs/methods/{name}.md: write the page (examples/method/page.md is a start)"]
-    text = page.read_text("utf-8")
-    if not re.search(r"reveal|leaves a site", text):
+    text = page.read_text("utf-8") if page.exists() else ""
+    if not text:
+        lacking.append(f"docs/methods/{name}.md: write the page (examples/method/page.md)")
+    elif not re.search(r"reveal|leaves a site", text):
         lacking.append(f"docs/methods/{name}.md: add the section '## What is revealed'")
     known = [f.name for f in registry.find(name).fields]
-    if not re.search(r"\]\([\w/.-]+\.md", text) and (
-        unsaid := [one for one in known if f"`{one}`" not in text]
+    if (
+        text
+        and not re.search(r"\]\([\w/.-]+\.md", text)
+        and (unsaid := [one for one in known if f"`{one}`" not in text])
     ):
         lacking.append(f"docs/methods/{name}.md: say what {', '.join(unsaid)} set")
     if f"(methods/{name}.md)" not in (ROOT / "docs" / "which-method.md").read_text("utf-8"):

@@ -22,6 +22,7 @@ from fedcohort.privacy.guard import SiteGuard
 from fedcohort.protocol import Dp, Fitted, Method, SettingError, Task, registry
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.line import Answering
+from fedcohort.protocol.totals import Known
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import LocalTransport, local
@@ -369,12 +370,17 @@ def run(
     **options: Any,
 ) -> Run:
     """Fit a case; with a folder, with journal and states, resuming what is there."""
-    hosts = hosts_of(case, data or {name: tables(case.kind)[name] for name in order}, seed)
+    data = data or {name: tables(case.kind)[name] for name in order}
+    hosts = hosts_of(case, data, seed)
     journal = None
     if folder is not None:
         journal = Journal(folder / "journal")
         options |= {"journal": journal}
     fed = RUNTIMES[runtime](hosts, folder, **options)
+    if all(isinstance(table, Table) for table in data.values()):  # as a study says it
+        rows = {name: len(table.x) for name, table in data.items()}
+        unit = not getattr(case.config, "weights", "")
+        fed.expecting(Known(rows, unit=unit, some=case.entry.gaps))
     if case.dp is not None:
         listed = private.releases(case.entry, case.config, case.dp)
         fed.accounted(private.Account(listed, case.dp))

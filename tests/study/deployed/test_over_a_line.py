@@ -28,7 +28,7 @@ class LineSites:
             answers = Answers(folder / f"{table.site}.sqlite")
             return SiteEnd(table.site, opened, answers, limits=Limits(min_cell=min_cell)).handle
 
-        self.absent = {}
+        self.absent, self.noise = {}, "system"
         self._hash = terms.hash
         self._line = LoopbackLine({t.site: end(t) for t in tables})
 

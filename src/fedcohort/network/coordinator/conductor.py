@@ -24,7 +24,7 @@ from fedcohort.network import requests
 from fedcohort.network.coordinator import runs
 from fedcohort.network.coordinator.remote_sites import Halt, RemoteSites, Traffic, Watched
 from fedcohort.network.coordinator.runs import Run
-from fedcohort.network.kits import members
+from fedcohort.network.kits import pinned
 from fedcohort.network.steward.study_store import WITHOUT
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.errors import DataError, FedcohortError
@@ -353,7 +353,7 @@ class Conductor:
         line = Watched(self._line, run.parties, under.traffic, halted)
         sites = RemoteSites(
             line, run.hash, under.traffic, run.timeout, run.absent,
-            lambda: members.pinned(self._folder),
+            lambda: pinned(self._folder),
         )  # fmt: skip
         if (run.out / "results.json").is_file() and not (run.out / WORK).exists():
             return  # it was complete when an earlier process ended

@@ -156,6 +156,8 @@ class RemoteSites:
     pinned : returns the public signing keys of the network's sites.
     """
 
+    noise = "system"
+
     def __init__(
         self,
         line: Watched,

@@ -16,9 +16,7 @@ from typing import Any
 import yaml
 
 from fedcohort.data import describe, prepare
-from fedcohort.data.check.between import Middle, differing
-from fedcohort.data.check.conversions import conversions_for
-from fedcohort.data.check.units import FEWEST
+from fedcohort.data.check import FEWEST, Middle, conversions_for, differing
 from fedcohort.data.describe.summary import Summary
 from fedcohort.data.outcome import Survival
 from fedcohort.protocol import DataError, SiteUnavailable, registry
@@ -31,7 +29,7 @@ from fedcohort.study.run.extras import asked_of
 from fedcohort.study.run.network_fits import COHORT, NetworkFits
 from fedcohort.study.run.pieces import tagged, write_text
 from fedcohort.study.sites.counts import Shown
-from fedcohort.study.sites.sites import Sites, noise_of
+from fedcohort.study.sites.sites import Sites
 
 #: What to do where sites seem to have different units.
 CONVERT = (
@@ -190,7 +188,7 @@ def write(
                 "absent": dict(sites.absent),
             },
             "left_out": left_out(terms),
-            "noise": None if plan.privacy.dp is None else noise_of(sites),
+            "noise": None if plan.privacy.dp is None else sites.noise,
             **more,
         },
         intervals="repeats",

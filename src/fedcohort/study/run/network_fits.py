@@ -43,7 +43,7 @@ from fedcohort.study.run.network_tune import NetworkTuner
 from fedcohort.study.run.pieces import Cell, write_text
 from fedcohort.study.sites.counts import Shown
 from fedcohort.study.sites.layout import seed_of
-from fedcohort.study.sites.sites import Sites, noise_of
+from fedcohort.study.sites.sites import Sites
 from fedcohort.version import VERSION
 
 #: The name of the piece that meets the sites.
@@ -97,7 +97,7 @@ class NetworkFits(Fits):
     ):
         super().__init__(
             terms.plan, work, models, terms.seen, terms.horizon,
-            noise=noise_of(sites), debug=debug,
+            noise=sites.noise, debug=debug,
         )  # fmt: skip
         self.terms = terms
         self._sites = sites

@@ -25,7 +25,14 @@ from fedcohort.study.file.terms import Terms
 
 
 class Sites(Protocol):
-    """The sites that take part in a deployed study."""
+    """The sites that take part in a deployed study.
+
+    Attributes
+    ----------
+    noise : where the noise of private fits comes from: "seed" in a rehearsal, else "system".
+    """
+
+    noise: str
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,11 +62,6 @@ class Sites(Protocol):
         ...
 
 
-def noise_of(sites: Sites) -> str:
-    """Return where the noise of private fits comes from: "seed" in a rehearsal, else "system"."""
-    return "seed" if isinstance(sites, LocalSites) else "system"
-
-
 class LocalSites:
     """Sites in this process.
 
@@ -73,6 +75,8 @@ class LocalSites:
     absent : (session, call, site) → whether the site does not answer; for tests of dropouts.
     heard : (site, lines) → where a site keeps what feedback finds of it.
     """
+
+    noise = "seed"
 
     def __init__(
         self,
