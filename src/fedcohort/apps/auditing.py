@@ -1,7 +1,8 @@
-"""`fedcohort audit …`: attacks that we run on a run of our own, and what they found.
+"""`fedcohort audit …`: attacks on a finished run of our own, and their findings.
 
-Each writes its findings into `audit.json` beside the run's results, and shows them. With `--strict`
-the command leaves with 1 where an attack succeeds against the protections that the study had.
+Each writes its findings into `audit.json` beside the run's results, and prints them. With
+`--strict`
+the command exits with 1 if an attack succeeds against the study's protections.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ def _check(run: Path, json: Path | None, force: bool) -> None:
 
 
 def _tell(run: Path, found: Findings, json: Path | None, strict: bool) -> None:
-    """Keep the findings, show them, and leave with 1 where they are an alarm and that is asked."""
+    """Keep and print the findings; exit with 1 on an alarm with `--strict`."""
     from fedcohort.apps import outfile
     from fedcohort.audit.findings import keep
 

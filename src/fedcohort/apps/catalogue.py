@@ -37,7 +37,7 @@ def one(name: str) -> str:
 
 
 def _protects(method: Method) -> str:
-    """Say whether a method has private fits, and what they protect."""
+    """Say whether a method has private fits, and their protected unit."""
     if method.private is None:
         return "no differentially private fit"
     units = " or ".join(f"each {unit}" for unit in (method.clips or ("record",)))
@@ -95,7 +95,7 @@ def _settings(method: Method) -> list[str]:
 
 
 def _fills(method: Method) -> Sequence[str]:
-    """Return what `impute` may be for a method."""
+    """Return a method's choices of `impute`."""
     return [word for word in IMPUTES if word != "none" or method.gaps]
 
 

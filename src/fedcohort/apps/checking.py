@@ -1,7 +1,7 @@
-"""`fedcohort data check`: everything that is wrong with tables, for a person or a program to read.
+"""`fedcohort data check`: every fault of tables, for a person or a program.
 
-A report names files, sites, columns, rules, rows and counts, and never a cell's value. It may be
-sent to whoever keeps the table.
+A report names files, sites, columns, rules, rows and counts, never a cell's value. It may be sent
+to whoever keeps the table.
 """
 
 from __future__ import annotations
@@ -15,8 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from fedcohort.apps.fit_findings import told_of_fits
-from fedcohort.data.check import ERROR, WARNING, Finding, Sheet, errors, examine, with_outcome
-from fedcohort.data.check.accepted import NOTHING, Accepted
+from fedcohort.data.check import (
+    ERROR,
+    NOTHING,
+    WARNING,
+    Accepted,
+    Finding,
+    Sheet,
+    errors,
+    examine,
+    with_outcome,
+)
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
 from fedcohort.data.read import sources
@@ -40,13 +49,13 @@ from fedcohort.study.study import Study
 WIDTH = 80
 #: So many files that are not read are named.
 BESIDE_NAMED = 3
-#: What is found in more tables than this is told once.
+#: Findings in more tables than this are listed once.
 MOST_ALIKE = 4
 #: Files that are studies, not tables.
 STUDIES = (".yaml", ".yml")
 #: What is said where there is no outcome.
 NO_OUTCOME = "no outcome was checked: mark time and event in the dictionary, or give --outcome"
-#: What is said of a study whose tables are at the sites of a network.
+#: Text on a study whose tables are at the sites of a network.
 AT_SITES = (
     "The tables are at the sites. Each checks its own: fedcohort data check STUDY.yaml TABLE."
 )
@@ -58,17 +67,17 @@ SMALL_SITES = "See data.sites: min_rows, min_events, and small: drop or join."
 
 @dataclass
 class Report:
-    """What was looked at, and what was found.
+    """Checked tables and their findings.
 
     Attributes
     ----------
-    tables : name → rows and columns, or None for what could not be read.
+    tables : name → rows and columns, or None for an unreadable table.
     findings : in the order of the tables.
     offsets : name → line of the file − data row, for CSV files whose rows are lines.
-    left_out : name → rows that the study's `data.exclude` leaves out, which are not judged.
-    judged : whether there is an outcome, which was checked too.
+    left_out : name → rows excluded by the study's `data.exclude`, which are not judged.
+    judged : an outcome was checked too.
     untried : arms of a study that were not fitted to their end, see `study.run.rehearsal`.
-    at_sites : whether the tables are at the sites of a network, and none of them was at hand.
+    at_sites : the tables are at the sites of a network, and none was at hand.
     """
 
     tables: dict[str, tuple[int, int] | None] = field(default_factory=dict[str, Any])
@@ -105,12 +114,12 @@ class Report:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many errors and warnings there are."""
+        """Return the numbers of errors and warnings."""
         wrong = len(errors(self.findings))
         return wrong, len(self.findings) - wrong
 
     def _shared(self, alike: Mapping[_Kind, Sequence[Finding]]) -> list[str]:
-        """Return the lines of what is found in many tables, each told of the first of them."""
+        """Return findings of many tables, each listed at the first of them."""
         lines = ["In several tables:"]
         for same in sorted(alike.values(), key=lambda same: same[0].severity):
             first = same[0]
@@ -122,7 +131,7 @@ class Report:
 
     @property
     def _wrong(self) -> set[str]:
-        """The rules of which there are errors."""
+        """Return the rules with errors."""
         return {f.rule for f in errors(self.findings)}
 
     def to_json(self) -> str:
@@ -148,7 +157,7 @@ class Report:
         return json.dumps(plain, ensure_ascii=False, indent=1) + "\n"
 
     def to_text(self) -> str:
-        """Return the report as text, table by table, at most `WIDTH` wide but for long names."""
+        """Return the report as text, table by table, at most `WIDTH` wide except for long names."""
         lines: list[str] = []
         alike = _alike(self.findings)
         shown = [f for f in self.findings if _kind(f) not in alike]
@@ -222,17 +231,18 @@ def check(
 
     Parameters
     ----------
-    files : CSV and Parquet files, paths with {site}, URLs of a database; or one study file, and
-        behind it the tables of sites that would take part in it over a network.
+    files : CSV and Parquet files, paths with {site}, URLs of a database; or one study file,
+        followed by
+        tables of sites that would take part in it over a network.
     dictionary : the data dictionary; a study file names its own.
-    outcome : "TIME,EVENT" or "Y"; None for what the dictionary marks.
-    sites : the column of the sites, where one table holds several.
-    query : what to ask a database.
+    outcome : "TIME,EVENT" or "Y"; None for the dictionary's.
+    sites : the column of the sites, if one table holds several.
+    query : the query of a database.
 
     Raises
     ------
     StudyError : the options do not go together, or the study file is wrong.
-    DataError : there is no such dictionary, or it is wrong.
+    DataError : the dictionary is missing or wrong.
     """
     studies = [f for f in files if Path(f).suffix.lower() in STUDIES and not is_url(f)]
     if studies:
@@ -261,7 +271,7 @@ def check(
 def _read(
     report: Report, files: Sequence[str], sites: str | None, query: str, known: Dictionary
 ) -> list[Sheet]:
-    """Return the tables of some files; a report takes note of those that cannot be read."""
+    """Return the tables of some files; the report notes unreadable ones."""
     sheets: list[Sheet] = []
     for file in files:
         alone = None if len(files) == 1 or sites else site_of(file, files)
@@ -281,7 +291,7 @@ def _read(
 
 
 def _beside(source: str, base: Path) -> list[Finding]:
-    """Return a warning of tables that lie beside those of a path with {site}, and are not read."""
+    """Return a warning about unread tables beside those of a path with {site}."""
     names = sources.beside(source, base)
     if not names:
         return []
@@ -294,9 +304,9 @@ def _beside(source: str, base: Path) -> list[Finding]:
 def _sheets(
     source: sources.Source, site: str | None, column: str | None, known: Dictionary
 ) -> list[Sheet]:
-    """Return a source's tables as the checks see them.
+    """Return a source's tables in the form of the checks.
 
-    site : whose table it is; None if it is the only one, or holds several sites' in `column`.
+    site : the table's site; None if it is the only one, or holds several sites' in `column`.
     """
     frames = source.frames
     if isinstance(frames, dict):
@@ -312,7 +322,7 @@ def _sheets(
 
 
 def site_of(file: str, files: Sequence[str]) -> str:
-    """Return the name of the site that a file is of: the file's, if no other is called so."""
+    """Return a file's site: the file's name, unless another file has it."""
     stems = [Path(f).stem for f in files]
     return Path(file).stem if stems.count(Path(file).stem) == 1 else file
 
@@ -330,7 +340,7 @@ def _stopped(sentence: str) -> str:
 
 
 def _of_study(path: Path) -> Report:
-    """Check a study file and its tables, as `fedcohort run` would before it starts."""
+    """Check a study file and its tables, as `fedcohort run` does at its start."""
     plan = checked_plan(yamlfile.read(path), path.parent)
     report = Report()
     try:
@@ -366,7 +376,7 @@ def _of_study(path: Path) -> Report:
 def _is_remote(doc: yamlfile.Document, files: Sequence[str]) -> bool:
     """Return whether a study is checked as sites of a network see it.
 
-    It is where its file names no table, or where tables of sites are given beside it.
+    It is if its file names no table, or if tables of sites are given with it.
     """
     data = doc.content.get("data")
     source = data.get("source") if isinstance(data, dict) else None
@@ -374,9 +384,9 @@ def _is_remote(doc: yamlfile.Document, files: Sequence[str]) -> bool:
 
 
 def _of_network(path: Path, files: Sequence[str], query: str) -> Report:
-    """Check a study that runs over a network, and tables of its sites, each as its node would.
+    """Check a study over a network, and tables of its sites, each as its node would.
 
-    files : the tables at hand; none where all are at the sites.
+    files : the tables at hand; none if all are at the sites.
     """
     terms = Terms.of(path)
     outcome, plan = terms.outcome, terms.plan
@@ -399,7 +409,7 @@ def _of_network(path: Path, files: Sequence[str], query: str) -> Report:
 
 
 def _of_dictionary(dictionary: Dictionary, outcome: Outcome | None) -> list[Finding]:
-    """Return what sites have not agreed on: columns of the outcome, and units."""
+    """Return open agreements between sites: columns of the outcome, and units."""
     found: list[Finding] = []
     for name in (n for n in (outcome.columns if outcome else ()) if n not in dictionary):
         what = f"the outcome's column {name!r} is not in the dictionary"
@@ -428,7 +438,7 @@ def outcome_of(text: str, dictionary: Dictionary) -> Outcome:
 def _rows_are_lines(path: Path, n_rows: int) -> bool:
     """Return whether data row i of a CSV file is its line i + 1.
 
-    It is not where cells hold line ends, or where there are empty lines, which are no rows.
+    It is not if cells hold line ends, or if there are empty lines.
     """
     if path.suffix.lower() not in (".csv", ".tsv", ".txt") or not path.is_file():
         return False
@@ -454,7 +464,7 @@ def _said(findings: Sequence[Finding]) -> str:
 
 
 def _together(findings: Sequence[Finding]) -> list[Finding]:
-    """Return a table's findings, with one for all columns of which the same is said as a whole."""
+    """Return a table's findings, equal ones of all columns merged into one."""
     alike: dict[tuple[str, ...], list[Finding]] = {}
     for i, f in enumerate(findings):
         called = f"column {f.column!r} "
@@ -485,7 +495,7 @@ def _kind(finding: Finding) -> _Kind:
 
 
 def _alike(findings: Sequence[Finding]) -> dict[_Kind, list[Finding]]:
-    """Return the findings that stand, but for numbers and the site, in many tables."""
+    """Return equal findings of many tables, apart from numbers and site."""
     found: dict[_Kind, list[Finding]] = {}
     for finding in findings:
         found.setdefault(_kind(finding), []).append(finding)

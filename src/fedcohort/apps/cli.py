@@ -50,7 +50,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 Folder = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 
-#: Where `compare` writes unless told otherwise.
+#: Default file of `compare`.
 COMPARED = Path("compare.html")
 
 
@@ -125,7 +125,7 @@ def run(
             _end_with(found.failures)
         return
     from fedcohort.apps import screen
-    from fedcohort.study.run.runner import default_folder
+    from fedcohort.study.run.folder import default_folder
     from fedcohort.study.study import Study
 
     loaded = Study.from_file(study, overrides=set_ or (), seed=seed)
@@ -146,7 +146,7 @@ def run(
 
 
 def _end_with(failures: list[str]) -> None:
-    """Name what failed, if something did, and leave with 1 then."""
+    """Name failures, if any, and exit with 1."""
     for reason in failures:
         typer.echo(f"failed: {reason}", err=True)
     if failures:
@@ -304,7 +304,7 @@ def doctor(
 ) -> None:
     """Check certificate, clock, ports, disk, versions, table and policy; say who has to act.
 
-    Leaves with 1 where something is wrong.
+    Exits with 1 if something is wrong.
     """
     from fedcohort.apps import doctor as examination
 
@@ -328,7 +328,7 @@ def _command(
     *,
     network: bool = False,
 ) -> str:
-    """Return the command that repeats a run: what decides its results, however it was resumed."""
+    """Return the command that repeats a run: all that decides its results."""
     words = ["fedcohort", "run", str(study)]
     words += ["--out", str(out)] if out else []
     words += [word for assignment in overrides for word in ("--set", assignment)]
@@ -339,7 +339,7 @@ def _command(
 
 
 def main() -> None:
-    """Run the command line and leave with its exit code."""
+    """Run the command line and exit with its code."""
     debug = "--debug" in sys.argv
     said = "stopped; run the same command with --resume to go on."
     try:

@@ -1,4 +1,4 @@
-"""A data dictionary from one format to another; what each format cannot say is in docs."""
+"""Conversion of a data dictionary between formats; the docs list what each cannot express."""
 
 from __future__ import annotations
 

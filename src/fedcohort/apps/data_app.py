@@ -35,7 +35,7 @@ def check_data(
 ) -> None:
     """Name everything that is wrong with tables: columns, rules and rows, never a value.
 
-    Leaves with 2 where there are errors.
+    Exits with 2 if there are errors.
     """
     from fedcohort.apps import checking, outfile
 

@@ -1,7 +1,7 @@
-"""`fedcohort run` where each hospital is a process of its own: submit, follow, fetch, report.
+"""`fedcohort run` over a network: submit, follow, fetch, report.
 
-The run belongs to the coordinator. Ctrl-C, a closed laptop or a lost connection end the view of
-it and nothing else; `--resume` follows it again and fetches its results, `--cancel` ends it.
+The run belongs to the coordinator. Ctrl-C, a closed laptop or a lost connection end only the view;
+`--resume` follows it again and fetches its results, `--cancel` ends it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fedcohort.apps.following import following
 from fedcohort.network import engines
 from fedcohort.network.coordinator import lead
 from fedcohort.network.coordinator.lead import Office, Status
-from fedcohort.network.kits.make import Kit
+from fedcohort.network.kits import Kit
 from fedcohort.network.study_offer import offer
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.study.file.terms import Terms
-from fedcohort.study.run.runner import default_folder
+from fedcohort.study.run.folder import default_folder
 from fedcohort.study.study import Results
 
 #: Seconds to reach the coordinator at first.
@@ -49,7 +49,7 @@ def run(
     cancel: bool = False,
     command: str = "",
 ) -> Results | None:
-    """Run a study over a network; return its results, or None where it was only cancelled.
+    """Run a study over a network; return its results, or None if it was only cancelled.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def run(
 
 
 def _check(kit: Kit, runtime: str) -> None:
-    """See that a kit is a lead's, and of the engine that was asked for."""
+    """Check that a kit is a lead's, and of the requested engine."""
     if kit.role != "lead":
         raise InputError(
             f"{kit.folder}: this is the kit of a {kit.role}; a study is submitted with a lead's, "
@@ -132,7 +132,7 @@ def _follow(office: Office, first: Status) -> Status:
 
 
 def _check_end(status: Status, folder: Path) -> None:
-    """See that a run has results.
+    """Check that a run has results.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""`fedcohort data describe`: Table 1 of tables by site and by group, fit to be shown.
+"""`fedcohort data describe`: Table 1 of tables by site and by group, safe to show.
 
-It is the method `describe` with its sites in this process, and takes what `data check` takes. What
-it prints and writes holds no count of a few patients, nor what would tell one.
+It is the method `describe` with its sites in this process, with the inputs of `data check`. Its
+output holds no count of a few patients, nor any from which one follows.
 """
 
 from __future__ import annotations
@@ -58,14 +58,15 @@ def described(
 
     Parameters
     ----------
-    files : as `checking.check` takes them.
-    outcome : "TIME,EVENT" or "Y"; None for what the dictionary marks.
-    sites : the column of the sites, where one table holds several.
+    files : as for `checking.check`.
+    outcome : "TIME,EVENT" or "Y"; None for the dictionary's.
+    sites : the column of the sites, if one table holds several.
     by : the column of the groups.
     quantiles : shares besides the quartiles, such as "0.05,0.95".
-    min_cell : 5, or what the study says, unless it is given.
+    min_cell : by default the study's, or 5.
     epsilon, delta : of differential privacy; None without. The noise comes from the system's
-        generator, so that it cannot be taken off, and two runs differ.
+        generator,
+        so it cannot be removed, and two runs differ.
 
     Raises
     ------
@@ -145,7 +146,7 @@ def _of_files(
     return simulate(frames, outcome=about, dictionary=known)
 
 
-# what is written and printed ------------------------------------------------------------
+# files and output ------------------------------------------------------------
 
 
 def check_suffix(out: Path) -> None:
@@ -160,7 +161,7 @@ def check_suffix(out: Path) -> None:
 
 
 def text_of(found: Description, out: Path) -> str:
-    """Return what a file of that name holds."""
+    """Return the content of a file of that name."""
     suffix = out.suffix.lower()
     if suffix == ".csv":
         return _csv(found)
@@ -192,12 +193,12 @@ def plain(found: Description) -> dict[str, Any]:
 
 
 def _dp(found: Description) -> dict[str, float | None]:
-    """Return what a private description cost, and how much noise is in its counts."""
+    """Return a private description's cost, and the noise in its counts."""
     return {"epsilon": found.epsilon, "delta": found.delta, "noise": found.noise}
 
 
 def _csv(found: Description) -> str:
-    """Return Table 1, a line for each number or level; what is hidden is empty."""
+    """Return Table 1, a line for each number or level; hidden values are empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     head = list(found.table[0])
@@ -207,7 +208,7 @@ def _csv(found: Description) -> str:
 
 
 def show(found: Description) -> None:
-    """Print Table 1 by site and by group, its legend, and what is not shown."""
+    """Print Table 1 by site and by group, its legend, and hidden parts."""
     console = Console()
     tables = [("Table 1", table_one.by_site(found.table))]
     if found.by:

@@ -1,9 +1,9 @@
-"""`fedcohort doctor KIT`: what is wrong with a party of a network, and who has to do what.
+"""`fedcohort doctor KIT`: faults of a party of a network, and who has to act.
 
-Each check is one line. What is wrong has a line below it that begins with who has to act: IT of
-the site, its data steward, the coordinator's IT, the lead, or whoever made the network. Nothing is
-changed, but that a file is written in `state` and removed. A service that runs is not disturbed:
-its own note is read, and no second connection is made in its name.
+Each check is one line. A fault has a second line that begins with who has to act: IT of the site,
+its data steward, the coordinator's IT, the lead, or whoever made the network. Nothing is changed,
+except that a file is written in `state` and removed. A running service is not disturbed: its note
+is read, and no second connection is made in its name.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from fedcohort.network import clocks, engines
 from fedcohort.network.clocks import Offset
 from fedcohort.network.coordinator import runs
 from fedcohort.network.coordinator.lead import Office
-from fedcohort.network.kits import parties
-from fedcohort.network.kits.make import Kit
+from fedcohort.network.kits import Kit, as_line, trouble
 from fedcohort.network.node import rollback
 from fedcohort.network.node.budget import Budget
 from fedcohort.network.node.policy import Config
@@ -47,7 +46,7 @@ MAKER = "whoever made the network (who has its folder with authority/)"
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: how it went, what was found, who acts and how."""
+    """One check: its result, the finding, who acts and how."""
 
     grade: str
     what: str
@@ -57,7 +56,7 @@ class Finding:
 
     @property
     def lines(self) -> list[str]:
-        """The finding as people read it."""
+        """The finding for people."""
         lines = [f"{self.grade:<6} {self.what:<12} {self.text}"]
         return [*lines, f"       {'':<12} -> {self.who}: {self.do}"] if self.do else lines
 
@@ -67,7 +66,7 @@ class Doctor:
 
     Parameters
     ----------
-    config : a site's node.toml; by default the one that its node started with.
+    config : a site's node.toml; by default its node's latest.
     """
 
     def __init__(self, kit: Kit, config: Path | None = None):
@@ -84,7 +83,7 @@ class Doctor:
         self._note: Note | None = None
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what each check finds, as it is found."""
+        """Yield the findings of each check."""
         yield from self._software()
         yield from self._kit()
         yield from self._certificate()
@@ -113,7 +112,7 @@ class Doctor:
         yield Finding(GOOD, "software", f"{version}, engine {self.kit.engine}")
 
     def _kit(self) -> Iterator[Finding]:
-        """See that the files belong together, whatever the date is."""
+        """Check that the files belong together, whatever the date is."""
         try:
             _certificate(self.kit.root)
             found = _certificate(self.kit.certificate)
@@ -135,7 +134,7 @@ class Doctor:
         yield Finding(GOOD, "kit", whole)
 
     def _certificate(self) -> Iterator[Finding]:
-        """See whether the certificate is good today; where it is not, whether the clock is."""
+        """Check the certificate's dates; if they fail, this computer's clock."""
         try:
             found = _certificate(self.kit.certificate)
         except (Refused, OSError):  # the line of the kit says it
@@ -168,7 +167,7 @@ class Doctor:
             yield Finding(WRONG, "certificate", says, self._it, do)
 
     def _taken_elsewhere(self) -> tuple[bool, str]:
-        """Return whether the coordinator takes this certificate by its own clock, or why not."""
+        """Return whether the coordinator accepts this certificate by its own clock, or why not."""
         if self.kit.role not in ("site", "lead") or not self._sound:
             return False, ""
         try:
@@ -179,7 +178,7 @@ class Doctor:
             return False, ""
 
     def _disk(self) -> Iterator[Finding]:
-        """See that the state can be written, and that there is room."""
+        """Check that the state can be written, and its free space."""
         place = self._state if self._state.is_dir() else self.kit.folder
         do = "make room there, or give the service's user the right to write"
         if why := unwritable(place):
@@ -204,7 +203,7 @@ class Doctor:
     # who connects -------------------------------------------------------------------------
 
     def _connection(self) -> Iterator[Finding]:
-        """See whether the coordinator is reached, takes this party, and which time it has."""
+        """Check that the coordinator is reached, accepts this party, and its time."""
         note = self._note
         if note is not None and note.alive:
             yield from self._running(note)
@@ -260,7 +259,7 @@ class Doctor:
                        "see whether it answers: fedcohort coordinator status KIT")  # fmt: skip
 
     def _turned_away(self, error: Refused) -> Finding:
-        """Say who mends what a refusal tells."""
+        """Say who mends the cause of a refusal."""
         does: dict[str, tuple[str, str, str]] = {
             "taken": (NOTE, self._it, "stop the other node of this name, if it is not this one"),
             "unknown": (WRONG, "the coordinator's IT", "put the new kit.toml and members.json into "
@@ -322,7 +321,7 @@ class Doctor:
     # a site -------------------------------------------------------------------------------
 
     def _site(self) -> Iterator[Finding]:
-        """See that policy and table are there, and fit each other."""
+        """Check that policy and table exist and fit each other."""
         steward = f"the data steward of {self.kit.name}"
         if rollback.pending(self._state) is not None:
             text, _, _ = rollback.OLDER.partition(". ")
@@ -362,7 +361,7 @@ class Doctor:
         return Finding(NOTE, "budget", text, steward, "private studies are refused from now on")
 
     def _table(self, config: Config, steward: str) -> Iterator[Finding]:
-        """Read the table as a study would; tell numbers of rows and columns, and no value."""
+        """Read the table as a study would; report numbers of rows and columns, no value."""
         from fedcohort.data.read import sources
         from fedcohort.data.read.dictionaries import read_dictionary
         from fedcohort.data.read.sql import is_url, read_sql
@@ -432,7 +431,7 @@ class Doctor:
                           "free the port, or start it with --listen")  # fmt: skip
 
     def _runs(self) -> Finding:
-        """See that the records of all studies can be read."""
+        """Check that the records of all studies can be read."""
         folder = self.kit.folder / "runs"
         kept = [p for p in folder.iterdir() if p.is_dir()] if folder.is_dir() else []
         lost = [p.name[:12] for p in kept if runs.read(p) is None]
@@ -449,8 +448,8 @@ class Doctor:
         for name in self.kit.sites:
             here = name in note.facts.get("connected", [])
             about = known.get(name, {})
-            text = parties.as_line(name, about, here).partition(": ")[2]
-            if parties.trouble(name, about):
+            text = as_line(name, about, here).partition(": ")[2]
+            if trouble(name, about):
                 yield Finding(WRONG, name, text, f"IT of {name}", "fedcohort doctor KIT there")
             elif here:
                 yield Finding(GOOD, name, text)

@@ -1,7 +1,7 @@
-"""What a lead sees of a deployed run: approvals, the fit under way, rounds, who answered, bytes.
+"""A lead's view of a deployed run: approvals, current fit, rounds, replies, bytes.
 
-At a terminal one picture is drawn over and over; elsewhere a line is printed when something
-changed, and every ten seconds while rounds go by.
+A terminal shows one updated picture; elsewhere a line is printed at each change, and every ten
+seconds during rounds.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Lines:
 
 
 def where(status: Status) -> str:
-    """Say in a few words where a run is."""
+    """Say a run's position in a few words."""
     if status.state == "waiting":
         return f"asking the sites, {_time(status.seconds)}"
     if status.state == "queued":
@@ -136,7 +136,7 @@ def _standing(status: Status, name: str) -> str:
 
 
 def _fit(status: Status) -> str:
-    """Say which fit and which round is under way."""
+    """Say the current fit and round."""
     traffic = status.traffic
     words = f"{status.done} of {status.total} fits done" if status.total else "beginning"
     if status.piece:
@@ -150,7 +150,7 @@ def _fit(status: Status) -> str:
 
 
 def _carried(status: Status) -> str:
-    """Say how much passed."""
+    """Say the amount of traffic."""
     t = status.traffic
     if not t:
         return "nothing sent yet"
@@ -166,7 +166,7 @@ def _away(status: Status) -> str:
 
 
 def _left(status: Status) -> str:
-    """Say how long a run may still take."""
+    """Say the estimated time left."""
     return "time left not known yet" if status.left is None else f"about {_time(status.left)} left"
 
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fedcohort.network.kits.make import Kit, Network
+    from fedcohort.network.kits import Kit, Network
     from fedcohort.secure.certificates import Certificate
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Networks: certificates and start-up kits."
 )
 
-#: From so many days before its end on, a certificate is shown as one to renew.
+#: Days before its end at which a certificate is marked for renewal.
 SOON = 30
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
@@ -41,7 +41,7 @@ def new(
     debug: Debug = False,
 ) -> None:
     """Make a network: its authority, and a kit for each site, the coordinator and each person."""
-    from fedcohort.network.kits import make as kits
+    from fedcohort.network import kits
     from fedcohort.secure import certificates
 
     made = kits.Network.new(
@@ -68,7 +68,7 @@ def add(
     debug: Debug = False,
 ) -> None:
     """Add a site, with its data steward, or a study lead to a network."""
-    from fedcohort.network.kits.make import COORDINATOR, Network
+    from fedcohort.network.kits import COORDINATOR, Network
     from fedcohort.protocol.errors import StudyError
 
     if (site is None) == (person is None):
@@ -88,7 +88,7 @@ def add(
 @app.command()
 def renew(name: Folder, party: Party, days: Days = None, debug: Debug = False) -> None:
     """Give a party a new key and certificate, for instance before the old one expires."""
-    from fedcohort.network.kits.make import Network
+    from fedcohort.network.kits import Network
     from fedcohort.secure.certificates import Certificate
 
     found = Network.open(name)
@@ -110,7 +110,7 @@ def revoke(
     debug: Debug = False,
 ) -> None:
     """Take back a party's certificates, in all kits of this folder."""
-    from fedcohort.network.kits.make import Network
+    from fedcohort.network.kits import Network
 
     marks = Network.open(name).revoke(party, older=old)
     if not marks:
@@ -128,7 +128,7 @@ def show(
     debug: Debug = False,
 ) -> None:
     """Show who is in a network, in which role, until when, with fingerprints to compare."""
-    from fedcohort.network.kits.make import Kit, Network
+    from fedcohort.network.kits import Kit, Network
 
     if (name / "authority").is_dir():
         _table(Network.open(name))
@@ -137,7 +137,7 @@ def show(
 
 
 def _show_kit(kit: Kit) -> None:
-    """Print what a kit says; leave with 1 where it cannot be used."""
+    """Print a kit's facts; exit with 1 if it cannot be used."""
     from fedcohort.protocol.errors import Refused
     from fedcohort.secure.certificates import Certificate
 
@@ -174,7 +174,7 @@ def _table(network: Network) -> None:
 
 
 def _remark(party: Certificate, taken_back: frozenset[str]) -> str:
-    """Return what is to be said of a certificate beside its dates."""
+    """Return a remark on a certificate besides its dates."""
     from fedcohort.secure.certificates import now
 
     if party.fingerprint in taken_back:
@@ -184,5 +184,5 @@ def _remark(party: Certificate, taken_back: frozenset[str]) -> str:
 
 
 def _names(text: str) -> list[str]:
-    """Return names that commas separate."""
+    """Return comma-separated names."""
     return [name for name in (part.strip() for part in text.split(",")) if name]

@@ -1,7 +1,7 @@
-"""`fedcohort node`: what runs at a hospital, and what its data steward sees and decides.
+"""`fedcohort node`: a hospital's node, and the commands of its data steward.
 
-The steward's commands work on the files of the node's state, whether the node runs or not; a
-running node heeds a decision at its next call.
+The steward's commands work on the files of the node's state, whether it runs or not; a running node
+follows a decision at its next call.
 """
 
 from __future__ import annotations

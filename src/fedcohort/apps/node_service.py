@@ -1,8 +1,8 @@
 """`fedcohort node start|status|stop`: a hospital's end of a network.
 
-A node keeps one connection to the coordinator. It tries again for as long as the coordinator is
-down, and ends with one line where trying again cannot help: its certificate is expired, taken
-back or of another network, the coordinator's kit does not list it, the versions differ.
+A node keeps one connection to the coordinator. It retries while the coordinator is down, and ends
+with one line if retrying cannot help: its certificate is expired, revoked or of another network,
+the coordinator's kit does not list it, or the versions differ.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedcohort.network.clocks import Offset
     from fedcohort.network.coordinator.lead import Office
     from fedcohort.network.engines import Spoke
-    from fedcohort.network.kits.make import Kit
+    from fedcohort.network.kits import Kit
     from fedcohort.network.node.policy import Config
     from fedcohort.network.node.rollback import Rollback
 
@@ -42,7 +42,7 @@ FINAL = (
 LOOK, TRY, PROBE, REMIND = 0.3, 2.0, 5.0, 60.0
 #: Seconds between two greetings of a coordinator that is there, and that it may take to answer.
 PULSE, ANSWER = 20.0, 10.0
-#: Who has to do what where two clocks differ.
+#: Who has to act if two clocks differ.
 SET_CLOCK = (
     "IT of this computer: compare it with the time of day, and let it follow a time server "
     "(timedatectl); if it is right, tell the coordinator's IT"
@@ -65,7 +65,7 @@ def start(
     from fedcohort.network.service import Service, leave, within
 
     found = serving.kit(kit, "site")
-    read = Config.read(config)  # what is wrong with it is said before anything is begun
+    read = Config.read(config)  # its faults are reported before anything begins
     with Service(found.folder, "node") as service:
         for line in _missing(read):
             serving.say(line)
@@ -105,7 +105,7 @@ def start(
 
 
 def _missing(config: Config) -> Iterator[str]:
-    """Say which files that the configuration names are not there yet."""
+    """Return the configuration's files that do not exist yet."""
     from fedcohort.data.read.sql import is_url
 
     data = config.data
@@ -118,7 +118,7 @@ def _missing(config: Config) -> Iterator[str]:
 
 
 class Tidings:
-    """Says at the node's terminal what studies do here: which wait, run, end or are refused."""
+    """Reports events of studies at the node's terminal: waiting, running, ended, refused."""
 
     def __init__(self, kit: Kit, say: Callable[[str], None]):
         self._kit, self._say = kit, say
@@ -127,7 +127,7 @@ class Tidings:
         self._error = ""
 
     def look(self, facts: Mapping[str, Any]) -> None:
-        """Say what is new in what the node says of itself."""
+        """Report new facts of the node."""
         for name in facts["waiting"]:
             if name not in self._waiting:
                 at = shlex.quote(str(self._kit.folder))
@@ -151,14 +151,14 @@ class Tidings:
 
 
 class Watch:
-    """The connection of a node: says when it comes and goes, and ends where it is refused.
+    """The connection of a node: reports its changes, and ends if it is refused.
 
     Parameters
     ----------
     office : the coordinator, as the node asks it.
     preflight : tries once to connect; see `engines.preflight`.
     say : prints a line.
-    fault : says why the node cannot write its state; "" where it can. The coordinator is told.
+    fault : why the node cannot write its state; "" if it can. The coordinator is told.
     rollback : counts what the node has told.
 
     Attributes
@@ -195,7 +195,7 @@ class Watch:
 
         Raises
         ------
-        Refused : trying again cannot help.
+        Refused : retrying cannot help.
         """
         while not ended() and (why := self._preflight()):
             self._remind(why)
@@ -208,11 +208,11 @@ class Watch:
             self._spoke.start()
 
     def look(self) -> None:
-        """Greet the coordinator when the connection is there; say so when it is lost.
+        """Greet the coordinator when connected; report a lost connection.
 
         Raises
         ------
-        Refused : the coordinator does not take this node, or is not the one that it expects.
+        Refused : the coordinator does not accept this node, or is not the expected one.
         """
         if not self._spoke.connected:
             if self._known:
@@ -254,7 +254,7 @@ class Watch:
         self._tell_clock()
 
     def _greet(self) -> Mapping[str, Any]:
-        """Greet the coordinator; say how this node is, and see how far the clocks are apart."""
+        """Greet the coordinator; tell the node's state, and measure the clocks' offset."""
         from fedcohort.network import clocks
         from fedcohort.network.node import rollback
 
@@ -279,7 +279,7 @@ class Watch:
         return found[0]
 
     def _go_on(self) -> None:
-        """Greet a coordinator that is there now and then, in a thread of its own."""
+        """Greet a connected coordinator regularly, in a thread of its own."""
         if self._pulse is not None and self._pulse.is_alive():
             return
         self._tell_clock()
@@ -299,7 +299,7 @@ class Watch:
             log.warning("a greeting failed (%s)", type(error).__name__)
 
     def _tell_clock(self) -> None:
-        """Say once that the clocks are too far apart, and once that they are not any more."""
+        """Report once that the clocks differ too much, and once that they agree again."""
         if self._offset is None or self._offset.wrong == self._wrong:
             return
         self._wrong = self._offset.wrong
@@ -310,11 +310,11 @@ class Watch:
         )
 
     def _probe(self) -> str | None:
-        """Look why the engine does not get through.
+        """Find out why the engine has no connection.
 
         Raises
         ------
-        Refused : trying again cannot help.
+        Refused : retrying cannot help.
         """
         try:
             return self._preflight()
@@ -324,7 +324,7 @@ class Watch:
             raise
 
     def facts(self) -> dict[str, Any]:
-        """Return what the node says of itself."""
+        """Return the node's facts."""
         here = self._known and not self._silent
         offset = None if self._offset is None else [self._offset.seconds, self._offset.bound]
         error = {} if here else {"error": self._silent or self._error}
@@ -333,7 +333,7 @@ class Watch:
         return {"connected": here, "offset": offset} | error
 
     def _remind(self, why: str) -> None:
-        """Say why there is no connection, once a minute."""
+        """Report why there is no connection, once a minute."""
         where = "" if self._kit.address in why else f"the coordinator at {self._kit.address}: "
         self._error = where + why.rstrip(".")
         if self._reminded and time.monotonic() - self._reminded < REMIND:
@@ -393,11 +393,11 @@ def restored(
 
 
 def _book(state: Path, epsilon: float, delta: float) -> None:
-    """Count what a lost part of the state had spent of the privacy budget.
+    """Book the ε spent by a lost part of the state.
 
     Raises
     ------
-    InputError : the node never started, so that its node.toml is not known.
+    InputError : the node never started, so its node.toml is not known.
     Refused : the site has no budget, or less is left.
     """
     from fedcohort.network.node.budget import Budget

@@ -1,4 +1,4 @@
-"""What `--data` names is one source; a folder, or the many files of a shell, are told how to be."""
+"""Check that `--data` names one source, not a folder or a shell's list of files."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fedcohort.protocol.errors import StudyError
 
 
 def check_is_one(data: str | None, more: Sequence[str]) -> None:
-    """Check that the table is named, once, and not by a folder.
+    """Check that the table is named once, and not by a folder.
 
     Parameters
     ----------
-    data : what `--data` says. more : what stood behind it.
+    data : the value of `--data`. more : the arguments behind it.
 
     Raises
     ------

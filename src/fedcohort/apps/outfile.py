@@ -1,4 +1,4 @@
-"""What `--out` names is written, but not over an input, nor unasked over a file that exists."""
+"""Writing of `--out`: never over an input, and over other files only if asked."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def check(
     Parameters
     ----------
     inputs : files and folders that the command reads; files in such a folder are inputs too.
-    force : whether a file that exists may be replaced.
-    page : whether a page of ours may be replaced unasked.
+    force : an existing file may be replaced.
+    page : an existing page of ours may be replaced.
     option : that names the file.
 
     Raises

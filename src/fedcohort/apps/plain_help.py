@@ -1,9 +1,8 @@
-r"""Mends of the help that Typer prints, until it does so itself.
+r"""Corrections of Typer's help.
 
-Two things are wrong with Typer 0.20 beside Click 8.5: it escapes brackets for rich even where the
-help is plain text, so that "[default: …]" reads "\[default: …]"; and the help of an argument is
-lost, because Click's own constructor resets it. Click then has a section of arguments besides
-Typer's.
+Typer 0.20 with Click 8.5 escapes brackets for rich even in plain text ("\[default: …]"), and loses
+the help of arguments, because Click's constructor resets it; Click then adds a second section of
+arguments.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typer import core
 
 
 def mend() -> None:
-    """Let Typer print plain brackets, and once what is said of arguments."""
+    """Make Typer print plain brackets, and the help of arguments once."""
     core.HAS_RICH = False
     core.TyperArgument.__init__ = _keeping_help(core.TyperArgument.__init__)
     core.TyperCommand.format_arguments = _nothing  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,4 +1,4 @@
-"""Which runtimes `fedcohort run` knows, and which of its options go with each."""
+"""Runtimes of `fedcohort run`, and the options that go with each."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ NEEDS = {
 def check(
     runtime: str, network: Path | None, wait: float | None, timeout: float | None, cancel: bool
 ) -> None:
-    """See that the options of a run go together.
+    """Check that the options of a run go together.
 
     Raises
     ------
-    StudyError : they do not, or the runtime is not known.
+    StudyError : they do not, or the runtime is unknown.
     InputError : the runtime's packages are not installed.
     """
     known = (*LOCAL, *DEPLOYED)

@@ -1,4 +1,4 @@
-"""What `fedcohort run` shows: progress with the time left, then the table and the report's path."""
+"""Output of `fedcohort run`: progress with the time left, then the table and the report's path."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def show(results: Results) -> None:
 
 
 def _left_out(content: Mapping[str, Any]) -> str:
-    """Say how many rows each reason of `data.exclude` left out, where any; small counts hidden."""
+    """Say the rows left out by each reason of `data.exclude`; small counts hidden."""
     flow: list[Mapping[str, Any]] = (content.get("cohort") or {}).get("flow") or []
     stages = {
         stage["stage"].removeprefix("excluded: "): stage["rows"]
@@ -113,7 +113,7 @@ def _left_out(content: Mapping[str, Any]) -> str:
 
 
 def _filled(content: Mapping[str, Any]) -> str:
-    """Say which columns fits have filled in in many rows."""
+    """Name columns with many imputed rows."""
     share: dict[str, float] = {}
     for row in content.get("filled") or []:
         share[row["column"]] = max(share.get(row["column"], 0.0), row["share"])
@@ -122,7 +122,7 @@ def _filled(content: Mapping[str, Any]) -> str:
 
 
 def show_comparison(comparison: Comparison) -> None:
-    """Print what differs between runs, and the main metric of every arm beside each other."""
+    """Print the differences between runs, and the main metric of every arm side by side."""
     console = Console()
     asked = [[key, *values] for key, values in comparison.differences()]
     if not asked:

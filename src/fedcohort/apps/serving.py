@@ -1,4 +1,4 @@
-"""What the commands of a coordinator and of a node share: their kit, their lines, their log."""
+"""Common parts of the commands of coordinator and node: kit, lines, log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import typer
 
 from fedcohort.network import clocks
-from fedcohort.network.kits.make import Kit
+from fedcohort.network.kits import Kit
 from fedcohort.network.service import BEAT, Note, unwritable
 from fedcohort.network.service import stop as end
 from fedcohort.protocol.errors import FedcohortError, InputError
@@ -48,7 +48,7 @@ def say(text: str) -> None:
 
 
 def log_to(path: Path) -> None:
-    """Send the engine's warnings and our own log to a file that cannot grow without end."""
+    """Send the engine's warnings and our own log to a file of limited size."""
     handler = logging.handlers.RotatingFileHandler(
         path, maxBytes=1 << 20, backupCount=3, encoding="utf-8"
     )
@@ -63,7 +63,7 @@ def log_to(path: Path) -> None:
 
 
 class Aloud(logging.Handler):
-    """Hands an engine's warnings to whoever watches a service; not more than some in a minute."""
+    """Passes an engine's warnings to the service's terminal, at most some in a minute."""
 
     MOST = 20
 
@@ -85,11 +85,11 @@ class Aloud(logging.Handler):
 
 
 class Disk:
-    """Says once that a service's state cannot be written, and once that it can again.
+    """Reports once that a service's state cannot be written, and once that it can again.
 
     Parameters
     ----------
-    means : what cannot be done in the meantime.
+    means : the consequence in the meantime.
     """
 
     def __init__(self, found: Kit, means: str, tell: Callable[[str], None] = say):
@@ -97,7 +97,7 @@ class Disk:
         self._fault = ""
 
     def look(self, fault: str) -> None:
-        """Say what is new; `fault` is the system's word for it, "" without one."""
+        """Report a change; `fault` is the system's text, "" without one."""
         if fault and not self._fault:
             self._say(
                 f"{self._state} cannot be written ({fault}): {self._means} until there is room, "
@@ -109,7 +109,7 @@ class Disk:
 
 
 def running(found: Kit, note: Note | None) -> None:
-    """Say that a service runs and since when; leave with 1 where it does not."""
+    """Say that a service runs and since when; exit with 1 if it does not."""
     what = COMMANDS[found.role]
     who = found.network if found.role == "coordinator" else f"{found.name} in {found.network}"
     if note is None or not note.alive:
@@ -134,7 +134,7 @@ def running(found: Kit, note: Note | None) -> None:
 
 
 def health(found: Kit, note: Note) -> None:
-    """Say what is wrong with a running service: its clock, its disk, its last error."""
+    """Report a running service's faults: its clock, its disk, its last error."""
     offset = clocks.received(note.facts.get("offset"))
     if offset is not None:
         word = offset.text if offset.wrong else "agrees with"

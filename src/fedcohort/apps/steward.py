@@ -1,4 +1,4 @@
-"""What the commands of a data steward do: they read and write the files of a node's state."""
+"""A data steward's commands, on the files of a node's state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from fedcohort.apps import outfile
 from fedcohort.data import describe, prepare
-from fedcohort.network.kits.make import Kit
+from fedcohort.network.kits import Kit
 from fedcohort.network.node import cohorts
 from fedcohort.network.node import ledger as node_ledger
 from fedcohort.network.node.budget import Account, Amount, Budget
@@ -158,8 +158,7 @@ def refuse(node: Path, config: Path | None, text: str, steward: Path | None, rea
 def history(node: Path, config: Path | None, text: str | None) -> Iterator[str]:
     """Yield all decisions of a site, or those on one study, the earliest first.
 
-    Where its steward signs, these are the decisions whose signature was verified, with a
-    certificate that was good when they were made.
+    With a steward, only those with a verified signature, by a certificate valid at the time.
     """
     kit = _site(node)
     policy = _config(kit, config).policy
@@ -277,7 +276,7 @@ def _decide(
 
 
 def _check_open(store: StudyStore, study: str) -> None:
-    """Refuse to approve what has ended, unless its lead can resume it and needs a new approval.
+    """Refuse to approve an ended study, unless its lead can resume it and needs a new approval.
 
     Raises
     ------
@@ -301,7 +300,7 @@ def _check_open(store: StudyStore, study: str) -> None:
 
 
 def _at(node: Path, config: Path | None) -> str:
-    """Return how this command was told where the node is, for the next one."""
+    """Return this command's options for the node's place, for the next command."""
     told = {"--node": None if node == Path() else node, "--config": config}
     return "".join(f" {option} {shlex.quote(str(p))}" for option, p in told.items() if p)
 
@@ -323,11 +322,11 @@ def _list(store: StudyStore) -> list[str]:
 def _facts(
     kit: Kit, config: Config, store: StudyStore, study: str, *, check: bool, decided: bool = False
 ) -> approval.Facts:
-    """Return what the page on a study is made of; the table is read for a `check` alone.
+    """Return the inputs of a study's page; the table is read for a `check` alone.
 
     Parameters
     ----------
-    decided : whether a decision was made on it, also one that counts no longer.
+    decided : a decision was made on it, also one that counts no longer.
     """
     state, data = kit.folder / "state", config.data
     entry = store.entry(study)
@@ -352,7 +351,7 @@ def _facts(
 
 
 def _lead(offer: Offer, kit: Kit, entry: Entry, *, decided: bool) -> tuple[Peer, str]:
-    """Return who signed a study; of one that was decided, as of the day it came if need be.
+    """Return a study's signer; of a decided one, by the certificate of the day it came if needed.
 
     Raises
     ------

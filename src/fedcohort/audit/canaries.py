@@ -1,29 +1,29 @@
-"""A lower bound of ε from one run: some canaries take part by a coin, an auditor guesses the coins.
+"""A lower bound of ε from one run: canaries take part by coin flips, an auditor guesses the flips.
 
-Steinke et al. (2023, below), section 6 (white box). Canary i has a gradient of its own, g_i (P,), a
-direction at right angles to those of all others, as long as the clip C or longer, so that whatever
-is added to a sum for it is seen in one coordinate alone. The auditor's score is
+Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023, section 6
+(white box), Theorem 5.2 and Appendix D. Canary i has a gradient g_i (P,) orthogonal to those of all
+others and at least as long as the clip C, so its contribution to a sum is in one coordinate. The
+auditor's score is
 
     s_i = Σ_t ⟨g_i/‖g_i‖, y_t⟩                                                             (1)
 
-over the noisy sums y_t that were released. The k highest scores are guessed to be in, the k lowest
-out, and the others left open; k is fixed beforehand.
+over the released noisy sums y_t. The k highest scores are guessed to be in, the k lowest out, the
+others left open; k is fixed beforehand.
 
-A mechanism is any function from who is in, (m,) bool, to what it released: (T, P).
+A mechanism is any function from who is in, (m,) bool, to its releases: (T, P).
 
-Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023, Theorem 5.2
-and Appendix D. Each of m canaries takes part by a fair coin. From what the mechanism M released, an
-auditor guesses r of the coins, abstains from the others, and is right v times. If M is (ε, δ)-DP
-for a record that is added or taken away, then with q = e^ε/(1 + e^ε) and B ~ Binomial(r, q),
+Each of m canaries takes part by a fair coin. From the releases of mechanism M an auditor guesses r
+of the coins, abstains from the others, and is right v times. If M is (ε, δ)-DP for a record added
+or removed, then with q = e^ε/(1 + e^ε) and B ~ Binomial(r, q),
 
     P[V ≥ v] ≤ p(ε) = P[B ≥ v] + 2 m δ max_{1≤i≤v} P[v − i ≤ B < v]/i                      (2)
 
-whatever the auditor does. p rises with ε. So the largest ε with p(ε) < β is refuted with
-confidence 1 − β, and the true ε is above it:
+for any auditor. p rises with ε. So the largest ε with p(ε) < β is refuted with confidence 1 − β,
+and the true ε is above it:
 
     ε_low = sup {ε ≥ 0: p(ε) < β}, or 0                                                    (3)
 
-How many guesses are made, and by which rule, is fixed before the coins are looked at.
+The number and rule of guesses are fixed before the coins are looked at.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from scipy import stats
 
 from fedcohort.arrays import Array
 
-#: No ε above this is told apart from it: e^40 is as good as no privacy.
+#: Largest distinguished ε: e^40 is no privacy.
 MOST = 40.0
 
 

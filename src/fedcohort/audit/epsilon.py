@@ -1,18 +1,18 @@
-"""A lower bound of the ε that a run really spent, beside the ε that it claims.
+"""A lower bound of the ε that a run spent, against the ε that it claims.
 
-The game of `canaries`, played with the run's own private releases: m canaries stand in one site's
-table as records whose gradients are at right angles to each other and to all real ones, each as
-long as `REACH` clips, so that only clipping holds them. What is played through is the code that the
-run used: clipping and summing by `training.private.clipped_sum`, noise, counting and refusing by
-the site's guard, with the noise multipliers, the number of rounds and the sampling that the study's
-(ε, δ) led to. Of a release that is no sum of gradients, a canary moves a coordinate of its own by
-the whole sensitivity. By the proof in `training.private`, other records do not matter.
+The game of `canaries`, with the run's own private releases: m canaries are records in one site's
+table with gradients orthogonal to each other and to all real ones, each `REACH` clips long, so that
+only clipping limits them. The run's own code is used: clipping and summing by
+`training.private.clipped_sum`, noise, counting and refusing by the site's guard, with the noise
+multipliers, rounds and sampling of the study's (ε, δ). For a release that is no sum of gradients, a
+canary moves its own coordinate by the whole sensitivity. By the proof in `training.private`, other
+records do not matter.
 
     bound ≤ claim   this audit found no error
     bound > claim   noise, clipping or accounting is broken, but for an accident of probability 5 %
 
-A bound below the claim is no proof of it, and is not what was really spent: with one run and m
-canaries it stays well below ε even where ε is tight.
+A bound below the claim proves nothing and is not the spent ε: with one run and m canaries it stays
+well below ε even if ε is tight.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from fedcohort.training.private import (
 )
 from fedcohort.training.rows import Rows
 
-#: Steps of training, whose gradients are clipped.
+#: Training steps with clipped gradients.
 BY_GRADIENTS = (pull_privately.name, train_privately.name, leave_privately.name)
 TRAINING = (*BY_GRADIENTS, move_privately.name)
 #: Length of a canary's gradient before it is clipped, in clips.
@@ -75,10 +75,10 @@ class Site:
     Attributes
     ----------
     releases, dp : of the fit.
-    groups : K of `training.private`; 0 where each record is clipped alone.
+    groups : K of `training.private`; 0 if each record is clipped alone.
     seed : of the site's own draws and of the simulated noise.
-    share : among how many sites the noise is shared; 1, as the auditor sees one site's reply.
-    clip : the norm that gradients are really cut to; that of `dp`, but for a mutant.
+    share : number of sites that share the noise; 1, as the auditor sees one site's reply.
+    clip : the norm to which gradients are cut; that of `dp`, except in mutants.
     """
 
     releases: Sequence[Release]

@@ -1,8 +1,8 @@
-"""What an audit says: lines of a table, a verdict in words, and the same as JSON.
+"""Findings of an audit: lines of a table, a verdict in words, and JSON.
 
     {"audit", "arm", "question", "lines": [{…}], "verdict", "alarm", "settings": {…}}
 
-`audit.json` beside a run's results keeps the latest of each kind, so that the report can show it.
+`audit.json` beside a run's results keeps the latest of each kind for the report.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Findings:
     Attributes
     ----------
     audit : inversion, membership, epsilon or linkage.
-    question : what it tries to find out, in one sentence.
-    lines : rows of a table, all with the same keys: words and numbers, of nobody in particular.
-    verdict : what they mean, in one or two sentences.
-    alarm : whether the run as it was protected gave something away.
-    settings : what the audit was asked.
+    question : one sentence.
+    lines : rows of a table with the same keys: words and numbers, of nobody in particular.
+    verdict : their meaning, in one or two sentences.
+    alarm : the run, as protected, revealed something.
+    settings : of the audit.
     """
 
     audit: str

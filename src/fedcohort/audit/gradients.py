@@ -1,21 +1,21 @@
 """Records from a sum of gradients: by the first layer's algebra, and by fitting dummy records.
 
-Of n records x_j, a coordinate of a perceptron's gradient is seen as a sum with unknown weights s_j,
-the slopes of whatever loss it was, so that no label need be known:
+For n records x_j, a sum of a perceptron's gradients has unknown weights s_j, the slopes of any
+loss, so labels need not be known:
 
     G = Σ_j s_j ∇_θ f(x_j)                                                                 (1)
 
 Algebra (Phong et al., IEEE TIFS 13(5), 2018; Boenisch et al., EuroS&P 2023). Unit i of the first
-layer has ∂/∂W_i = Σ_j a_ij x_j and ∂/∂b_i = Σ_j a_ij. Where only one record moves the unit, as
-behind a rectifier,
+layer has ∂/∂W_i = Σ_j a_ij x_j and ∂/∂b_i = Σ_j a_ij. If only one record moves the unit, as behind
+a rectifier,
 
     (∂/∂W_i)/(∂/∂b_i) = x_j                                                                (2)
 
-exactly; where several do, it is a weighted mean of them. Each unit's quotient is a guess.
+exactly; if several do, it is their weighted mean. Each unit's quotient is a guess.
 
 Fit (Zhu, Liu and Han, NeurIPS 2019, with second-order steps and free slopes). Find x (n, p) and
 s (n,) that minimise ‖Σ_j s_j ∇f(x_j) − G‖², by trust-region steps with the exact Jacobian, inside
-the public range of the features, again and again from the best so far.
+the public range of the features, repeatedly from the best so far.
 """
 
 from __future__ import annotations

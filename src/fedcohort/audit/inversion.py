@@ -1,21 +1,20 @@
-"""Gradient inversion: whether a coordinator can read records out of a site's first update.
+"""Gradient inversion: reading records out of a site's first update.
 
-The attack of `gradients` on the messages of `messages`, for one batch of a site's own records, with
-no protection, in a masked sum over all sites, and with differential privacy. What is recovered is
-counted by eq. (1); records that were elsewhere give what chance would.
+The attack of `gradients` on the messages of `messages`, for one batch of a site's own records: with
+no protection, in a masked sum over all sites, and with differential privacy. Eq. (1) counts
+recovered records; the same count on records from elsewhere is chance.
 
-Few records are the easiest to find, so each site takes part with `records` of them here, however
-many it has: the audit asks what the study's protection is worth, not how large the hospitals are.
+Few records are the easiest to find, so each site takes part with `records` of them: the audit tests
+the study's protection, not the size of its hospitals.
 
-A record counts as recovered if, in the pairing of guesses with records that has the least total
-error (Hungarian method), its guess x̂ is within 5 % of it and nearer to it than any other, different
-record of the batch is:
+A record is recovered if, in the pairing of guesses with records of least total error (Hungarian
+method), its guess x̂ is within 5 % of it and nearer to it than any other record of the batch is:
 
     ‖x̂ − x‖ < 0.05 ‖x‖   and   ‖x̂ − x‖ < min_{x' ≠ x} ‖x' − x‖                             (1)
 
-in the scaled features that the network sees. An attacker may make more guesses than there are
-records: all are tried against the truth, which favours the attacker. So the same guesses are tried
-against records that were not in the batch as well, and what they "recover" there is chance.
+in the scaled features that the network sees. All guesses are compared with the truth, also more
+guesses than records, which favours the attacker; so the same guesses are compared with records that
+were not in the batch as well.
 """
 
 from __future__ import annotations

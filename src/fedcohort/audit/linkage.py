@@ -1,22 +1,22 @@
-"""Linkage: whom the curves and numbers at risk that a run publishes single out.
+"""Linkage: patients whom a run's published curves and numbers at risk single out.
 
-Someone may know from elsewhere when a patient died, or left: a register, a newspaper, a colleague.
-Where a published curve falls at that time by the death of one to four patients, or a number at risk
-falls by so few, they are found in it, with the group that it is of, such as their predicted risk.
+Someone may know when a patient died or left (a register, a newspaper, a colleague). If a published
+curve falls at that time by one to four deaths, or a number at risk by so few, the patient is found
+in it, with their group, such as a predicted risk.
 
-A curve tells how many died between two of its times. With N(t0) at risk and the curve's ratio
-r = S(t1)/S(t0), the d deaths of the interval are fewest where all are last and most where first:
+A curve reveals the number of deaths between two times. With N(t0) at risk and the ratio
+r = S(t1)/S(t0), the d deaths of the interval are fewest if all are last and most if first:
 
     N(t1) (1/r − 1) ≤ d ≤ N(t0) (1 − r)                                                     (1)
 
-where N is the nearest number at risk that is shown, N(t1) the next later one and N(t0) the last
-before. An interval singles out patients where (1) leaves it 1 … m − 1 deaths for sure, or where
-two neighbouring numbers at risk differ by 1 … m − 1. Where the patients' own times are given, those
-who died or left in such an interval are counted: no more of them than the interval may hold. The
-same is asked of a curve of the same patients at exact times, which was not published: what the
-attack finds where nothing is protected. Shares have exact (Clopper–Pearson) intervals.
+where N is the nearest shown number at risk: N(t1) the next later one, N(t0) the last before. An
+interval singles out patients if (1) gives 1 … m − 1 deaths for certain, or if two neighbouring
+numbers at risk differ by 1 … m − 1. With the patients' own times, those who died or left in such an
+interval are counted, at most as many as the interval may hold. For comparison, the same is done
+with an unpublished curve of the same patients at exact times. Shares have exact (Clopper–Pearson)
+intervals.
 
-Not tried: several runs or groups of the same patients together; a time of which a group is known.
+Not tried: several runs or groups of the same patients together; a time with a known group.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Membership inference: whether the final model tells who it was trained on.
+"""Membership inference: training rows revealed by the final model.
 
-Rows that the saved model was trained on, at all sites, against rows of the same study that were
-held out. Two attackers, both with the rows' values and outcomes in hand (see `scores`): one
-compares likelihoods, the other has shadow models of its own, fitted to other divisions of the same
-rows by the same method, protections included.
+The saved model's training rows at all sites are compared with held-out rows of the study. Two
+attackers know values and outcomes of rows (`scores`): one compares likelihoods, the other has
+shadow models, fitted to other divisions of the same rows by the same method with its protections.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from fedcohort.arrays import Array
 from fedcohort.audit.findings import Findings
 from fedcohort.audit.rebuilt import Rebuilt
 from fedcohort.audit.scores import Auc, delong, likelihood_ratios, scores
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare import Design
 from fedcohort.protocol import DataError, FedcohortError, Fitted
 from fedcohort.study.run.engine import Problem, Run, fit_once
 
 #: An AUC above this, with an interval above ½, is an alarm.
 CAUGHT = 0.55
-#: Fewer rows than this on either side tell nothing.
+#: Smallest number of rows on either side.
 LEAST = 20
 
 

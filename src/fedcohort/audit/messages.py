@@ -1,16 +1,16 @@
-"""What one site's first message of a DeepCox fit tells a coordinator, as an attacker reads it.
+"""Content of one site's first message of a DeepCox fit, as an attacker reads it.
 
-The attacker is the coordinator. It knows the study: θ₀, the network, the optimiser, the learning
-rate η, and how many records a site trained on; and the range of each feature. From the message it
-makes a sum of gradients, in the form of `gradients`, eq. (1):
+The attacker is the coordinator. It knows the study (θ₀, network, optimiser, learning rate η), a
+site's number of training records, and each feature's range. It converts the message to a sum of
+gradients, eq. (1) of `gradients`:
 
-    gradient   what "exact" sends, and the most that a round of training can tell: Σ_j s_j ∇f(x_j)
+    gradient   what "exact" sends, and the most that a round of training can reveal: Σ_j s_j ∇f(x_j)
     update     what the averaging strategies, "sequential" and "ensemble" send: n θ_k after E local
                epochs; the attacker takes n (θ₀ − θ_k)/η for the gradient, which is exact after one
-               step of plain descent, and a distorted picture of it after E steps of Adam
+               step of plain descent, and distorted after E steps of Adam
 
-In a masked sum it sees the total over sites; with differential privacy, what `training.private`
-and a site's guard let go.
+In a masked sum it sees the total over sites; with differential privacy, the output of
+`training.private` and a site's guard.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fedcohort.training.networks.plan import Plan
 from fedcohort.training.private import move_privately, pull_privately
 from fedcohort.training.rows import rows_of
 
-#: Strategies whose coordinator sees every site's own model.
+#: Strategies that show the coordinator every site's own model.
 OPEN = ("sequential", "ensemble")
 
 

@@ -1,8 +1,7 @@
-"""A finished run, with the rows that it was made of: what an audit compares against the truth.
+"""A finished run with its rows, the truth that an audit compares with.
 
-A study that was simulated in one process says where its table came from and by which seed it was
-divided, so its sites can be made again. The rows of a deployed study are at the hospitals: nobody
-else can check an attack on them, and such a run is refused.
+A simulated study names its table and seed, so its sites can be made again. The rows of a deployed
+study are at the hospitals: nobody else can check an attack on them, and such a run is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Rebuilt:
     ----------
     folder : of the run.
     plan, table : the study, and all of its rows.
-    results : what results.json holds.
+    results : content of results.json.
     laid : sites and held-out rows of the first repeat of the first scenario: those of `saved`.
     """
 
@@ -93,12 +92,12 @@ def rebuild(folder: Path, data: Path | None = None) -> Rebuilt:
 
     Parameters
     ----------
-    data : the folder that relative paths of the study start from; by default that of the study
-        file which the run's command names, else the run's own.
+    data : the folder of the study's relative paths; by default that of the study file in the run's
+        command, else the run's own.
 
     Raises
     ------
-    DataError : no finished run is there, it was deployed, or the table is another one now.
+    DataError : no finished run is there, it was deployed, or its table has changed.
     """
     from fedcohort.report.run import read
 

@@ -1,9 +1,9 @@
-"""How much better a model knows its own rows: scores of rows, and their AUC with an interval.
+"""Scores of rows under a model, and the AUC of training rows with its interval.
 
-The score of a row is its log likelihood under the model, up to terms in the outcome alone; a model
-that has learnt rows by heart gives higher scores to those it was trained on (Yeom et al., CSF
-2018). With H = −log S(t | x) for a survival time t with event δ, p the probability of class 1, ŷ
-the value or, for counts, the mean:
+A row's score is its log likelihood under the model, up to terms in the outcome alone; a model that
+memorised rows gives higher scores to its training rows (Yeom et al., CSF 2018). With
+H = −log S(t | x) for a survival time t with event δ, p the probability of class 1, ŷ the value or,
+for counts, the mean:
 
     survival   δ log H − H          class   y log p + (1−y) log(1−p)
     value      −(y − ŷ)²            count   y log ŷ − ŷ                                    (1)
@@ -14,9 +14,9 @@ of n others among the members,
 
     var(AUC) = var(V)/m + var(W)/n                                                         (2)
 
-cut to [0, 1]. An attacker with rows of the same kind trains shadow models with and without each row
-(LiRA: Carlini et al., IEEE S&P 2022). With the means μ_in, μ_out of the row's scores in them, and
-standard deviations σ_in, σ_out common to all rows,
+cut to [0, 1]. An attacker with similar rows trains shadow models with and without each row (LiRA:
+Carlini et al., IEEE S&P 2022). With the means μ_in, μ_out of the row's scores in them, and standard
+deviations σ_in, σ_out common to all rows,
 
     Λ = log N(s; μ_in, σ_in) − log N(s; μ_out, σ_out)                                      (3)
 """
@@ -31,7 +31,7 @@ from scipy import stats
 
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Count
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare import Design
 from fedcohort.data.tables import LabelledTable, SurvivalTable
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import DataError, Fitted, NotSupported

@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self
 
 from fedcohort.protocol.errors import InputError, Refused, SiteUnavailable
 
-#: OpenSSL's X509_V_ERR_… → (code, what is wrong with a certificate).
+#: OpenSSL's X509_V_ERR_… → (code, fault of a certificate).
 _VERIFY = {
     9: ("not yet valid", "is not valid yet: compare the clocks of both computers"),
     10: ("expired", "has expired by this computer's clock"),
@@ -28,7 +28,7 @@ _VERIFY = {
     62: ("name", "is not the coordinator's. Compare 'address' in kit.toml"),
 }
 
-#: Alert that a peer sent → (code, what it says of the certificate it was shown).
+#: Alert of a peer → (code, its verdict on our certificate).
 _ALERTS = {
     "CERTIFICATE_EXPIRED": ("expired", "has expired by the clock there"),
     "CERTIFICATE_REVOKED": ("revoked", "is revoked"),

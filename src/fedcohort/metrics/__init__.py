@@ -1,1 +1,1 @@
-"""How good a fit is: each metric is a sum over records and a finish, so that it federates."""
+"""Metrics of fits: each is a sum over records and a final formula, so that it federates."""

@@ -1,21 +1,20 @@
-"""Are predictions right on average? Calibration slope, calibration in groups, D-calibration.
+"""Calibration of survival predictions: slope, groups, D-calibration.
 
 Slope b (van Houwelingen, Stat. Med. 19, 2000): the Cox model whose one covariate is the predicted
-log risk f; Breslow ties; b = 1 is right, with b < 1 predictions are too extreme. With
+log risk f; Breslow ties; b = 1 is right; b < 1: predictions are too extreme. With
 S_m(t) = Σ_{j∈R(t)} f_j^m e^{b f_j},
 
     U(b) = Σ_deaths f − Σ_t d_t S_1/S_0,     I(b) = Σ_t d_t [S_2/S_0 − (S_1/S_0)²]          (1)
 
-Groups: the mean of predicted survival at a horizon, beside Kaplan–Meier, in each quantile group,
-with its interval on the scale of log(−log S).
-Neighbours are joined until a group's deaths by then and survivors are each none, or enough. Where
-fewer than m are not told, observed survival is the life table's in cells of m deaths or more
-(`kaplan_meier`, eq. 5), from whose value no smaller count follows.
+Groups: mean predicted survival at a horizon beside Kaplan–Meier in each quantile group, with its
+interval on the scale of log(−log S). Neighbours are joined until a group's deaths by the horizon
+and its survivors are each none, or enough. With m > 1, observed survival is the life table's in
+cells of at least m deaths (`kaplan_meier`, eq. 5), whose value reveals no smaller count.
 
-D-calibration (Haider et al., JMLR 21, 2020): if predicted curves S_i are right, S_i(T_i) is uniform
-on (0, 1). A death counts in the bin that holds S_i(t_i); a censored record is spread evenly over
-(0, S_i(t_i)). Pearson's χ² on B − 1 degrees of freedom compares the counts with n/B. The spread
-pulls counts together, so with much censoring the test is conservative.
+D-calibration (Haider et al., JMLR 21, 2020): for right curves S_i, S_i(T_i) is uniform on (0, 1). A
+death counts in the bin of S_i(t_i); a censored record is spread evenly over (0, S_i(t_i)).
+Pearson's χ² on B − 1 degrees of freedom compares the counts with n/B. The spread evens the counts,
+so with much censoring the test is conservative.
 
 Revealed: `SlopeSums`, `GroupSums`, `BinCounts`, only as sums over sites.
 """
@@ -173,7 +172,7 @@ def group_sums(predicted: Array, time: Array, event: Array, edges: Array, grid: 
 def groups_of(sums: GroupSums, at_least: int = 1) -> Groups:
     """Return the groups that hold any record.
 
-    Observed survival is nan where a group's follow-up ends before the horizon.
+    Observed survival is nan if a group's follow-up ends before the horizon.
 
     Parameters
     ----------
@@ -217,17 +216,18 @@ def survival_at_end(deaths: Array, censored: Array, at_least: int = 1) -> tuple[
 
 
 def with_enough(sums: GroupSums, at_least: int) -> GroupSums:
-    """Return the sums of groups joined with their neighbours, so that none shows few people.
+    """Return the sums of groups, joined with neighbours until none reveals few people.
 
-    In each, those who died by the horizon, those alive at it, all and all but the dead are 0, or
-    `at_least` or more; no group is left where all records are too few.
+    In each, deaths by the horizon, survivors, all, and all but the deaths are 0 or at least
+    `at_least`;
+    no group is left if all records are too few.
     """
     ends = enough_ends(sums, at_least)
     return GroupSums(*(step_sums(s, ends) for s in (sums.predicted, sums.deaths, sums.censored)))
 
 
 def even(sums: GroupSums, groups: int) -> GroupSums:
-    """Return the sums of neighbours joined to about so many groups of equal size."""
+    """Return the sums of neighbours joined to about n groups of equal size."""
     ends = even_ends(sums.deaths.sum(axis=1) + sums.censored.sum(axis=1), groups)
     return GroupSums(*(step_sums(s, ends) for s in (sums.predicted, sums.deaths, sums.censored)))
 
@@ -289,7 +289,7 @@ def bin_counts(own: Array, event: Array, bins: int) -> BinCounts:
 
 
 def bin_shares(own: Array, event: Array, bins: int) -> Array:
-    """Return what each record (n,) adds to each bin: (n, bins), 1 in all, or nan where `own` is."""
+    """Return each record's contribution to each bin: (n, bins), 1 in all, or nan where `own` is."""
     own, event = np.asarray(own, float), np.asarray(event, bool)
     known = ~np.isnan(own)
     bin_of = np.minimum((own[known] * bins).astype(np.int64), bins - 1)
@@ -319,8 +319,9 @@ def pearson(counts: Array) -> tuple[Array, Array]:
 def own_survival(surv: Array, times: Array, time: Array, event: Array) -> tuple[Array, Array]:
     """Return predicted survival at each record's own time, and whether it died by then.
 
-    Between `times` the curves are taken as straight lines, from 1 at time 0. Who lives beyond the
-    last of `times` is censored there, so that no curve is asked for where it is unknown.
+    Curves are linear between `times`, from 1 at time 0. A record beyond the last of `times` is
+    censored
+    there, so that no unknown part of a curve is used.
 
     Parameters
     ----------
@@ -329,7 +330,7 @@ def own_survival(surv: Array, times: Array, time: Array, event: Array) -> tuple[
 
     Returns
     -------
-    own, died : (n,) each; where there are no times, `own` is nan.
+    own, died : (n,) each; without times, `own` is nan.
     """
     if not len(times):
         return np.full(len(surv), np.nan), np.zeros(len(surv), bool)

@@ -1,4 +1,4 @@
-"""How good are predicted probabilities of a yes/no outcome? Distance, ranks and calibration.
+"""Metrics of predicted probabilities of a yes/no outcome: distance, ranks and calibration.
 
 With y_i 0 or 1, p_i the predicted probability of 1, and a weight m_i ≥ 0 for each record:
 
@@ -9,14 +9,14 @@ With y_i 0 or 1, p_i the predicted probability of 1, and a weight m_i ≥ 0 for 
     log loss  −Σ m_i [y_i log p_i + (1 − y_i) log(1 − p_i)] / Σ m                          (4)
     slope     b of the logistic regression of y on f = logit p with an intercept           (5)
 
-(1) is Mann & Whitney's U, Ann. Math. Stat. 18, 1947. The slope (Cox, Biometrika 45, 1958) is 1
-where predictions are spread as they should be, below 1 where they are too extreme. In (4) and (5)
-probabilities are kept `EDGE` away from 0 and 1.
+(1) is Mann & Whitney's U, Ann. Math. Stat. 18, 1947. A slope (Cox, Biometrika 45, 1958) of 1 is
+right; below 1, predictions are too extreme. In (4) and (5) probabilities are kept `EDGE` away from
+0 and 1.
 
 Every function takes y (n,), p (n,) and weights (…, n), by default all 1, and returns (…): with the
-weights of B bootstrap draws (`resampled.multiplicities`), the metric of each draw. It is nan where
-there is no answer: no records, for (1) and (5) a single class, for (5) also probabilities that are
-all equal or separate the classes.
+weights of B bootstrap draws (`resampled.multiplicities`), the metric of each draw. It is nan
+without records; (1) and (5) also with a single class; (5) also if the probabilities are equal or
+separate the classes.
 
 Runs on the records of one place; nothing is revealed.
 """
@@ -85,7 +85,7 @@ def calibration_slope(y: Array, p: Array, weights: Array | None = None) -> Array
 
 
 def _overlap(y: Array, f: Array, w: Array) -> Array:
-    """Return for which weights (B, n) the slope is finite: those of whom no cut parts the classes.
+    """Return the weights (B, n) whose slope is finite: no cut separates the classes.
 
     Albert & Anderson, Biometrika 71, 1984.
     """

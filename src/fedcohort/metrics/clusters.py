@@ -1,4 +1,4 @@
-"""How good a clustering is: by itself, and against classes that are known.
+"""Metrics of a clustering: by itself, and against known classes.
 
 Against a reference, from the table of counts f_ij of rows in cluster i and class j, with row sums
 a_i, column sums b_j and n rows (Hubert & Arabie, J. Classif. 2, 1985; Vinh, Epps & Bailey, JMLR 11,
@@ -19,12 +19,12 @@ By itself, with d the distance, μ_l a cluster's mean, n_l its rows and μ the m
                        Castro, Inf. Sci. 176, 2006)                                             (6)
     cycle accuracy     share of rows whose label is that of their reconstruction (thesis 003, 4.2)
 
-Counts, and the sums of (5) and (6), add up over sites. (4) compares rows of all sites, and does
-not. Every metric takes rows that count m times, as a bootstrap draws them: it is that of the rows
-repeated, but for (4), where a row's own copies are none of the rest of its cluster: at distance 0,
-they would make every draw look better than the rows drawn from.
+Counts, and the sums of (5) and (6), add up over sites. (4) compares rows of all sites and does not.
+Every metric takes rows that count m times (bootstrap): it is that of the rows repeated. Except (4):
+a row's own copies, at distance 0, are excluded from its cluster, because they would make every draw
+look better than the original rows.
 
-Revealed: nothing by itself; what a caller sums over sites.
+Revealed: nothing by itself; see the callers' sums.
 """
 
 from __future__ import annotations
@@ -244,13 +244,13 @@ def cycle_accuracy(labels: Array, again: Array, weights: Array | None = None) ->
     return _share(w @ same, w.sum(axis=-1))
 
 
-# what a cluster says of survival -----------------------------------------------------------
+# hazards of clusters -----------------------------------------------------------
 
 
 def hazards(labels: Array, time: Array, event: Array, clusters: int) -> Array:
     """Return the hazard of each cluster, events per person-time: (clusters,).
 
-    Both parts are sums over sites. A cluster without a patient has that of all patients.
+    Both parts are sums over sites. A cluster without patients has the hazard of all patients.
 
     Parameters
     ----------

@@ -1,14 +1,14 @@
-"""Decision curves: what treating by a model is worth, at each threshold of predicted risk.
+"""Decision curves: net benefit of treating by a model, at each threshold of predicted risk.
 
-Vickers & Elkin, Med. Decis. Making 26, 2006. Who is treated at a predicted risk of p or more says
-that a treated patient without the event costs w = p/(1 − p) of what a treated one with it gains.
-The net benefit counts in patients with the event who are treated, per patient,
+Vickers & Elkin, Med. Decis. Making 26, 2006. Treating at a predicted risk of p or more implies that
+treating a patient without the event costs w = p/(1 − p) of the gain of treating one with it. Net
+benefit, in treated patients with the event per patient:
 
     NB(p) = TP/n − w FP/n,      treat all: π − w (1 − π),      treat none: 0                 (1)
 
-where π is the share with the event. With survival (Vickers, Cronin, Elkin & Gonen, BMC Med. Inform.
-Decis. Mak. 8:53, 2008) the n_p treated of n have the event by a horizon with probability F_p = 1 −
-S_p, of Kaplan–Meier among them:
+where π is the share with the event. For survival (Vickers, Cronin, Elkin & Gonen, BMC Med. Inform.
+Decis. Mak. 8:53, 2008), the n_p treated of n have the event by a horizon with probability
+F_p = 1 − S_p, of Kaplan–Meier among them:
 
     NB(p) = q F_p − w q (1 − F_p),     q = n_p/n                                            (2)
 
@@ -18,9 +18,10 @@ and by the delta method, with Greenwood's variance g of S_p, for (2):
     v = (TP/n + w² FP/n − NB²)/n                                                            (3)
     v = q (1 − q) (F_p − w (1 − F_p))²/n + q² (1 + w)² g                                     (4)
 
-Thresholds stand on the fixed grid `THRESHOLDS`. Shown are those between which no few people lie:
-of either class, of (1); of (2), who died by the horizon, who live then, all and all but the dead.
-S_p then is the life table's, in cells of m deaths or more (`kaplan_meier`, eq. 5).
+Thresholds are the fixed grid `THRESHOLDS`. A threshold is shown only if no few people lie between
+it and its neighbours: of (1), of either class; of (2), deaths by the horizon, survivors, all, and
+all but the deaths. S_p is then the life table's, in cells of at least m deaths (`kaplan_meier`,
+eq. 5).
 
 Revealed: counts by class, or `GroupSums`, between neighbouring thresholds, only as sums over sites.
 """
@@ -109,7 +110,7 @@ def of_survival(
 def survival_edges() -> Array:
     """Return edges of predicted survival (T,), increasing, between the cells of `of_sums`.
 
-    Who is at a threshold is treated, and so lies below the edge.
+    A patient at a threshold is treated, and so lies below the edge.
     """
     return np.nextafter(1.0 - THRESHOLDS[::-1], np.inf)
 

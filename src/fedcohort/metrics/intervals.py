@@ -1,27 +1,25 @@
-"""How sure is a figure? Interval from a bootstrap over patients, and paired comparison of two arms.
+"""Intervals from a bootstrap over patients, and paired comparison of two arms.
 
-Repeats draw their test records from one cohort, so their results are correlated: an interval from
-their spread alone, and the usual paired t-test, are far too sure. A metric's interval comes
-instead from drawing the patients again (`resampled`); a difference between two arms is judged
-with the variance of Nadeau & Bengio, Mach. Learn. 52, 2003: for differences x_1 … x_n of mean x̄
-and variance s², on n − 1 degrees of freedom,
+Repeats draw test records from one cohort, so their results are correlated: an interval from their
+spread, and the usual paired t-test, are too narrow. A metric's interval comes from drawing the
+patients again (`resampled`). A difference between two arms uses the variance of Nadeau & Bengio,
+Mach. Learn. 52, 2003: for differences x_1 … x_n of mean x̄ and variance s², on n − 1 degrees of
+freedom,
 
     e² = (1/n + n_test/n_train) s²,    t = x̄/e,    x̄ ± t_{n−1, (1+level)/2} e              (1)
 
-so that the interval leaves out 0 exactly where p < 1 − level.
+The interval excludes 0 exactly if p < 1 − level.
 
-Of few repeats (1) says little, as their spread is hardly known. Where both arms' metrics are known
-for the same draws b of the patients, their difference is judged by it (Efron & Tibshirani, An
-Introduction to the Bootstrap, 1993, ch. 8 and 13): with d_b the mean over repeats of the difference
-in draw b of B,
+Few repeats estimate (1) poorly. If both arms' metrics are known for the same draws b of the
+patients, these judge the difference (Efron & Tibshirani, An Introduction to the Bootstrap, 1993,
+ch. 8 and 13): with d_b the mean over repeats of the difference in draw b of B,
 
     interval: percentiles of d_b,    p = 2 (1 + min(#{d_b ≤ 0}, #{d_b ≥ 0})) / (B + 1)       (2)
 
-The fits stay as they are: (2) is of other patients, not of other training rows.
+The fits are fixed: (2) is about other patients, not other training rows.
 
-Results that are nan (a metric that a repeat could not give) are left out, and n says how many
-stayed. What n cannot support is nan: no spread comes from one value, and no interval or p-value of
-a comparison from fewer than `FEWEST` repeats.
+Results that are nan are left out, and n counts the others. nan: a spread from one value; an
+interval or p-value of a comparison from fewer than `FEWEST` repeats.
 """
 
 from __future__ import annotations
@@ -110,9 +108,9 @@ def paired_draws(a: ArrayLike, b: ArrayLike, difference: float, level: float = 0
 
     Parameters
     ----------
-    a, b : (n, B), the metric of either arm in each of n repeats and B draws; nan where a draw has
+    a, b : (n, B), the metric of either arm in each of n repeats and B draws; nan if a draw has
         none.
-    difference : the metric's mean difference over the repeats, as the patients are.
+    difference : the metric's mean difference over the repeats, on the original patients.
     level : coverage.
     """
     gap = np.asarray(a, float) - np.asarray(b, float)
@@ -129,7 +127,7 @@ def drawn_share(
 ) -> Interval:
     """Return the interval of (mid − low)/(top − low) over draws of the patients, (n, B) each.
 
-    nan unless the gap, sign·(top − low), is above 0 in so many draws that its interval is.
+    nan unless the interval of the gap, sign·(top − low), lies above 0.
     """
     under, part, whole = (sign * np.asarray(x, float).mean(axis=0) for x in (low, mid, top))
     gap = whole - under

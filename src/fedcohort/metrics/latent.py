@@ -1,7 +1,7 @@
-"""Errors of rows that come back from a latent space, and classes told from its coordinates.
+"""Errors of rows reconstructed from a latent space, and classes predicted from its coordinates.
 
-Errors are in units of each feature's standard deviation, so that linear scalings do not matter; an
-entry that is not known is NaN, and has none.
+Errors are in units of each feature's standard deviation, so linear scalings do not matter. An
+unknown entry is NaN and has no error.
 """
 
 from __future__ import annotations
@@ -41,17 +41,18 @@ def commonest(y: Array) -> int:
 
 
 def discriminant(z: Array, y: Array, asked: Array) -> tuple[Array, Array]:
-    """Return the class (m,) of each row asked by linear discriminant analysis, and a score (m,).
+    """Return the class (m,) of each asked row by linear discriminant analysis, and a score (m,).
 
     Parameters
     ----------
-    z, y : coordinates (n, q) and classes (n,) of the rows that teach.
+    z, y : coordinates (n, q) and classes (n,) of the training rows.
     asked : (m, q).
 
     Returns
     -------
-    said, score : the most frequent class of y and 0 for everybody, where nothing can be learnt;
-        the score orders rows by two classes, and is 0 of more.
+    said, score : the most frequent class of y and 0 for all rows, if nothing can be learnt; the
+        score
+        orders rows by two classes, and is 0 for more.
     """
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis  # it takes a second
 

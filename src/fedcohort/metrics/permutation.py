@@ -1,4 +1,4 @@
-"""What a prediction owes to one column: the loss of concordance when the column is permuted.
+"""Importance of a column: the loss of concordance when the column is permuted.
 
 Breiman, Mach. Learn. 45, 2001; Fisher, Rudin & Dominici, JMLR 20, 2019. With C the C-index of n
 records and C_r the one after the column's r-th permutation, r = 1 … R,
@@ -6,9 +6,9 @@ records and C_r the one after the column's r-th permutation, r = 1 … R,
     drop = C − C̄_r,     e² = Σ_i (∂C/∂m_i − mean_r ∂C_r/∂m_i)² + s²_r / R,   drop ± z e      (1)
 
 The first term is the variance over patients (the infinitesimal jackknife of `concordance`, of the
-difference, so that what C and C_r share cancels), the second that of the permutations. Permuting
-keeps each column's values but parts them from the others': where columns go together, the model is
-asked about patients who cannot be, and their importance is shared between them.
+difference, so that common parts of C and C_r cancel), the second that of the permutations.
+Permuting breaks a column's correlation with others: correlated columns give impossible patients,
+and share their importance.
 """
 
 from __future__ import annotations

@@ -1,31 +1,31 @@
-"""How good are predicted values, or means of a count? Distance, level and spread.
+"""Metrics of predicted values, or means of a count: distance, level and spread.
 
-With y_i what was seen, f_i what was predicted, and a weight m_i ≥ 0 for each record, ȳ and f̄ the
-weighted means of these records:
+With y_i observed, f_i predicted, and a weight m_i ≥ 0 for each record, ȳ and f̄ the weighted means
+of these records:
 
     R²         1 − Σ m (y − f)² / Σ m (y − ȳ)²                                             (1)
     RMSE       √(Σ m (y − f)² / Σ m)                                                       (2)
     MAE        Σ m |y − f| / Σ m                                                           (3)
-    intercept  ȳ − f̄, what predictions lack on average: calibration in the large           (4)
+    intercept  ȳ − f̄, the predictions' mean shortfall: calibration in the large            (4)
     slope      Σ m (f − f̄)(y − ȳ) / Σ m (f − f̄)²                                           (5)
     deviance   2 Σ m [y log(y/f) − (y − f)] / Σ m, Poisson's, of counts; 0 log 0 = 0       (6)
 
-ȳ in (1) is that of the records that are judged, not of those that trained: their own mean gives
-0, any other constant less, and there is no lower end. (2) to (4) are in the unit of the outcome.
-The slope of a least squares line of y on f (Van Calster et al., BMC Medicine 17, 2019) is 1 where
-predictions are spread as they should be, below 1 where they are too extreme. (6) is McCullagh &
-Nelder's, Generalized Linear Models, 1989, section 2.3; it needs predictions above 0.
+ȳ in (1) is that of the judged records, not of the training records: their own mean gives 0, any
+other constant less, without lower bound. (2) to (4) are in the unit of the outcome. The slope of
+the least squares line of y on f (Van Calster et al., BMC Medicine 17, 2019) is right at 1; below 1,
+predictions are too extreme. (6) is McCullagh & Nelder's, Generalized Linear Models, 1989, section
+2.3; it needs predictions above 0.
 
 The derivative of (1) with respect to the weight of one record, at weights 1,
 
     ∂R²/∂m_i = [(1 − R²)(y_i − ȳ)² − (y_i − f_i)²] / Σ (y − ȳ)²,   se² = Σ_i (∂R²/∂m_i)²    (7)
 
-is the infinitesimal jackknife, as that of the C-index in `concordance`.
+is the infinitesimal jackknife, like that of the C-index in `concordance`.
 
 Every metric takes y (n,), f (n,) and weights (…, n), by default all 1, and returns (…): with the
-weights of B bootstrap draws (`resampled.multiplicities`), the metric of each draw. It is nan where
-there is no answer: no records, for (1) outcomes that are all equal, for (5) predictions that are,
-for (6) a prediction that is not above 0.
+weights of B bootstrap draws (`resampled.multiplicities`), the metric of each draw. It is nan
+without records; (1) also if all outcomes are equal, (5) if all predictions are, (6) if a prediction
+is not above 0.
 
 Runs on the records of one place; nothing is revealed.
 """
@@ -40,7 +40,7 @@ from scipy.special import xlogy
 from fedcohort.arrays import Array
 from fedcohort.metrics.survival.concordance import Influence
 
-#: Values whose spread is below this share of their size are equal but for rounding.
+#: Spread over size below which values are equal up to rounding.
 EQUAL = 1e-12
 
 Metric = Callable[[Array, Array, "Array | None"], Array]
@@ -63,7 +63,7 @@ def mae(y: Array, f: Array, weights: Array | None = None) -> Array:
 
 
 def calibration_intercept(y: Array, f: Array, weights: Array | None = None) -> Array:
-    """Return by how much predictions are too low on average, eq. (4)."""
+    """Return the predictions' mean shortfall, eq. (4)."""
     return _mean(y - f, _weights(y, weights))
 
 

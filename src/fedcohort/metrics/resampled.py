@@ -1,19 +1,19 @@
-"""The metrics of a fit when its test patients are drawn again: a bootstrap, all draws at once.
+"""Metrics of a fit under a bootstrap of its test patients, all draws at once.
 
-Efron, Ann. Stat. 7, 1979. Draw b takes as many patients as there are, with replacement; m_i counts
-how often it takes patient i. A draw's metric is that of the records repeated m_i times. Fit and
-censoring distribution stay as they are, so nothing has to be sorted or fitted again:
+Efron, Ann. Stat. 7, 1979. Draw b takes as many patients as there are, with replacement, patient i
+m_i times. A draw's metric is that of the records repeated m_i times. Fit and censoring distribution
+are fixed, so nothing is sorted or fitted again:
 
     C      Σ_i m_i w_i Σ_j m_j [1(f_j < f_i) + ½ 1(f_j = f_i)] / Σ_i m_i w_i Σ_j m_j         (1)
     IBS    Σ_i m_i c_i / Σ_i m_i,  c_i record i's own part of the score                      (2)
     bins   Σ_i m_i s_ik,  s_ik record i's share in bin k                                     (3)
     slope  U(b) = Σ_deaths m f − Σ_t d_t S_1/S_0,  S_r(t) = Σ_{j∈R(t)} m_j f_j^r e^{b f_j}   (4)
 
-In (1), i runs over deaths and j over i's comparable partners. A copy of i died when i did, so
-nobody is compared with themselves.
+In (1), i runs over deaths and j over i's comparable partners; copies of i died when i did, so they
+are not compared.
 
-Every function takes `weights` (B, n), the m_i of B draws; its other parameters, and what it
-raises, are those of the metric of the same name. It returns (B,), nan where a draw has no answer.
+Every function takes `weights` (B, n), the m_i of B draws; its other parameters and exceptions are
+those of the metric of the same name. It returns (B,), nan for a draw without an answer.
 """
 
 from __future__ import annotations
@@ -118,10 +118,10 @@ def d_calibration(weights: Array, own: Array, event: Array, bins: int = 10) -> A
 
 
 def calibration_slope(weights: Array, risk: Array, time: Array, event: Array) -> Array:
-    """Return the calibration slope of each draw (B,), eq. (4) solved from the undrawn slope.
+    """Return the calibration slope of each draw (B,), eq. (4), starting from the original slope.
 
-    If that is nan, so are all: a draw of risks that are equal, or order all deaths perfectly,
-    does the same.
+    If that is nan, all are: risks that are equal, or order all deaths perfectly, do so in every
+    draw.
     """
     risk, event = np.asarray(risk, float), np.asarray(event, bool)
     start = calibration.calibration_slope(risk, time, event).value

@@ -1,12 +1,12 @@
-"""The ROC curve of a predicted probability, coarse enough to show nobody's own.
+"""The ROC curve of a predicted probability, too coarse to reveal single records.
 
-Hanley & McNeil, Radiology 143, 1982. A cut at score s calls positive whoever scores s or more:
+Hanley & McNeil, Radiology 143, 1982. A cut at score s calls scores of s or more positive:
 
     fpr(s) = Σ_{y=0} 1(p ≥ s) / Σ_{y=0} 1,     tpr(s) = Σ_{y=1} 1(p ≥ s) / Σ_{y=1} 1         (1)
 
-Points are cuts between groups of neighbours in score: of each class, a group holds nobody or
-`at_least` records or more, and so many of both that there are at most `most` points. Equal scores
-are never parted.
+Points are cuts between groups of neighbours in score. Of each class a group holds nobody or at
+least `at_least` records; groups are large enough for at most `most` points. Equal scores stay
+together.
 
 Revealed: counts of either class by group, only as sums over sites.
 """

@@ -1,18 +1,18 @@
-"""How much two sites differ, from tables of counts: divergence, what chance gives, a test, a map.
+"""Divergence of two sites from tables of counts, its value by chance, a test, and a map.
 
 Counts a, b (k,) of two sites with n and m rows, shares p = a/n and q = b/m:
 
     JS = ½ Σ p log₂(p/μ) + ½ Σ q log₂(q/μ),   μ = (p + q)/2     in bits, 0 alike, 1 disjoint (1)
-    E JS ≈ (k − 1)(1/n + 1/m)/(8 ln 2)     where both are drawn from the same shares         (2)
+    E JS ≈ (k − 1)(1/n + 1/m)/(8 ln 2)     if both are drawn from the same shares            (2)
     X² = Σ (observed − expected)²/expected of the 2 × k table, χ² on k − 1 degrees           (3)
 
-(Lin, IEEE Trans. Inf. Theory 37(1), 1991; Pearson 1900. (2) by JS ≈ Σ (p − q)²/(8 μ ln 2).) Of
-tables of cells by groups (k, g), such as bins of a feature by the outcome, what is conditional on
-the cell: (1) and (2) of each row, averaged by (p + q)/2 of the rows' shares; (3) of each, added.
+(Lin, IEEE Trans. Inf. Theory 37(1), 1991; Pearson 1900. (2) by JS ≈ Σ (p − q)²/(8 μ ln 2).) For
+tables of cells by groups (k, g), such as bins of a feature by the outcome, conditional on the cell:
+(1) and (2) of each row, averaged by (p + q)/2 of the rows' shares; (3) of each, added.
 
-Where a table hides cells (privacy.disclosure.counts), those that either hides are one cell of both:
-its count is what the shown ones leave. For (3) cells expected to have fewer than `ENOUGH` rows at
-either site are joined with the next smallest. Needs no record.
+Cells hidden by either site (privacy.disclosure.counts) form one cell of both: the rest of the
+total. For (3), cells with fewer than `ENOUGH` expected rows at either site are joined with the next
+smallest. Needs no record.
 
 Map: classical scaling (Torgerson, Psychometrika 17, 1952) of distances d (S, S): the eigenvectors
 of −½ J d² J, J = I − 1/S, of the two largest eigenvalues λ > 0, times √λ. Distances that no points
@@ -35,13 +35,13 @@ ENOUGH = 5.0
 
 
 class Divergence(NamedTuple):
-    """How two sites differ in one table.
+    """Divergence of two sites in one table.
 
     Attributes
     ----------
     js : eq. (1), in bits; expected : eq. (2).
-    p : of eq. (3); nan where no two cells can be compared.
-    cells : that were compared.
+    p : of eq. (3); nan if no two cells can be compared.
+    cells : number of compared cells.
     """
 
     js: float
@@ -85,11 +85,11 @@ def joined(table: Array) -> Array:
 
 
 def together(a: Array, b: Array, hidden: Array, n: int, m: int) -> Array:
-    """Return counts (2, k) of two sites with the cells that either hides as one, the last.
+    """Return counts (2, k) of two sites; cells hidden by either are merged into the last.
 
     Parameters
     ----------
-    a, b : (k,) counts; what they hold in hidden cells does not count.
+    a, b : (k,) counts; hidden cells are ignored.
     hidden : (k,) bool.
     n, m : all rows of each that are in cells.
     """
@@ -100,7 +100,7 @@ def together(a: Array, b: Array, hidden: Array, n: int, m: int) -> Array:
 
 
 def divergence(table: Array) -> Divergence:
-    """Return eqs. (1) to (3) of the counts of two sites (2, k); `NONE` where one has none."""
+    """Return eqs. (1) to (3) of the counts of two sites (2, k); `NONE` if one has none."""
     table = np.asarray(table, float)
     table = table[:, table.sum(axis=0) > 0]
     n, m = (float(v) for v in table.sum(axis=1))

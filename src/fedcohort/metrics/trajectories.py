@@ -1,4 +1,4 @@
-"""The R statistic: whether the sites' trajectories through a training mix, or stay apart.
+"""The R statistic: whether the sites' trajectories through a training mix.
 
 Nolte et al., "Federated learning framework integrating REFINED CNN and deep regression forests",
 Bioinformatics Advances 3(1), 2023, section 3.5, after Gelman and Rubin, Stat. Sci. 7, 1992;
@@ -9,24 +9,24 @@ of T rounds. With its weight w_j, x̄_j over rounds, x̄_t over sites by weight,
     W = 1/((n−1)(T−1)) Σ_jt w_j ‖x_jt − x̄_j − x̄_t + x̄‖²                                  (2)
     R = ((1−α) W + α B)/W,   α = 1/T                                                      (3)
 
-(T is m − 1 of the paper.) W is about the common course x̄_t: a loss that falls at all sites alike
-is no variation within one. For one number of equal weights, without a common course, (1) to (3) are
-the paper's, but for n − 1 in the place of n.
+(T is m − 1 of the paper.) W is about the common path x̄_t: a loss that falls at all sites alike is
+no variation within one. For one number of equal weights, without a common path, (1) to (3) are the
+paper's, but for n − 1 in the place of n.
 
-**The alarm.** Where sites are alike and the rows behind all x_jt are others
-(`training.heterogeneity` sees to that), with variances as 1/w_j, B/W is distributed as F on n − 1
-and (n−1)(T−1) degrees of freedom, d say. Of points of q numbers both are taken ν times, (tr Σ)²/tr
-Σ² ≤ q for the matrix Σ that (2) estimates the trace of (Box, Ann. Math. Stat. 25, 1954). Put in for
-Σ, what (2) is the trace of, S, gives too small a ν, and unbiased squares (Bai & Saranadasa, Stat.
-Sinica 6, 1996) one that varies; ν is their geometric mean. So R is compared with
+**The alarm.** If sites are alike and the rows behind all x_jt are different
+(`training.heterogeneity` ensures it), with variances as 1/w_j, B/W has the F distribution on n − 1
+and (n−1)(T−1) degrees of freedom. For points of q numbers both are multiplied by ν = (tr Σ)²/tr Σ²
+≤ q, with Σ the matrix whose trace (2) estimates (Box, Ann. Math. Stat. 25, 1954). The estimate S in
+the place of Σ gives too small a ν, and unbiased squares (Bai & Saranadasa, Stat. Sinica 6, 1996) a
+variable one; ν is their geometric mean. So R is compared with
 
     R* = 1 − α + α F_{1−a}(ν(n−1), ν(n−1)(T−1))                                           (4)
 
-There is a look after each round but the first of a lap of K rounds. Of the lap's share of `level`,
-1/(l(l+1)) for the l-th, the last look has one half, and the others the rest in equal parts, as a.
-So the levels of all looks, however many there are, add up to no more than `level`.
+R is tested after each round but the first of a lap of K rounds. The l-th lap's share of `level` is
+1/(l(l+1)); its last test has half of it, the others the rest in equal parts, as a. The levels of
+all tests add up to at most `level`.
 
-Revealed: `Told`, only as a sum over sites: R needs no site's own number.
+Revealed: `Contribution`, only as a sum over sites: R needs no site's own number.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ from fedcohort.protocol.message import message
 
 @message
 class Contribution:
-    """A site's part in one round: ``sites`` () 1, or 0 where it takes no part, and w ().
+    """A site's part in one round: ``sites`` () 1, or 0 if it takes no part, and w ().
 
     ``first`` (q,) w x; ``products`` (q, q) w x xᵀ; ``past`` (q, q) w s sᵀ, s the sum of its points
-    in this round and those before.
+    so
+    far.
     """
 
     sites: Array
@@ -91,9 +92,9 @@ class Mixing(NamedTuple):
 
     Attributes
     ----------
-    r : eq. (3); inf where no trajectory moves about the common course.
+    r : eq. (3); inf if no trajectory moves about the common path.
     alarm : R*, eq. (4).
-    p : of B/W, for this look alone.
+    p : of B/W, for this test alone.
     between, within : B and W, in the square of the unit of x, times that of w.
     rounds, sites : T and n.
     """
@@ -182,7 +183,7 @@ def freedom(s: Array, df: int) -> float:
     return math.sqrt(plain * min(max(unbiased, 1.0), float(len(s))))
 
 
-#: Below this part of all squares, what is left of them is rounding.
+#: Share of all squares below which the rest is rounding.
 ROUNDING = 1e-12
 
 

@@ -1,14 +1,14 @@
 """Stacked autoencoders, tied and untied.
 
-The encoder is x → h_1 → … → z, the decoder goes the same widths back. Thesis 003 (deep embedded
-clustering of MDS), section 2.1.1: in the tied one the decoder's weights are the encoder's
-transposed, with biases of their own, and nothing bends the bottleneck:
+The encoder is x → h_1 → … → z; the decoder reverses its widths. In the tied one the decoder's
+weights are the encoder's transposed, with biases of their own, and the bottleneck is linear (thesis
+003, deep embedded clustering of MDS, section 2.1.1):
 
     h_l = g(W_l h_{l−1} + b_l),   z = W_L h_{L−1} + b_L                                    (1)
     h̃_{l−1} = g(W_lᵀ h̃_l + c_l),  h̃_L = z,  y = g_out(W_1ᵀ h̃_1 + c_1)                     (2)
 
-Dropout is on the hidden units of both sides: neither on x, which is the input noise's work
-(`models.reconstruction.Noise`), nor on z (thesis, section 4.1.1: none after the bottleneck).
+Dropout is on the hidden units of both sides, not on x (which has `models.reconstruction.Noise`) or
+z (thesis, section 4.1.1).
 
 θ holds W_1, b_1, …, W_L, b_L; then, tied, c_L, …, c_1, or, untied, V_L, c_L, …, V_1, c_1.
 """
@@ -47,13 +47,14 @@ class Autoencoder:
     ----------
     inputs : p.
     widths : of the hidden layers, then d of the latent space.
-    tied : whether the decoder's weights are the encoder's transposed.
+    tied : the decoder's weights are the encoder's transposed.
     activation : g of eqs. (1) and (2), a name in `layers.CURVES`.
     output : g_out of eq. (2), a name in `layers.CURVES`.
     dropout : probability that a hidden unit is silent in a training step.
-    unit_norm : whether z is divided by ‖z‖, before it is decoded or clustered.
+    unit_norm : z is divided by ‖z‖ before decoding or clustering.
     bottleneck : activation of z. Other than "linear" only in the pairs of layer-wise pretraining,
-        whose code is a hidden layer of the whole (`models.stacking`); then dropout is on it too.
+        whose
+        code is a hidden layer of the whole (`models.stacking`) and has dropout too.
     """
 
     kind: ClassVar[str] = "autoencoder"

@@ -1,8 +1,8 @@
-"""Losses, as a value and its slope with respect to a network's outputs.
+"""Losses: value and slope with respect to a network's outputs.
 
-A loss is built from a table once and then called with outputs f (n,); it returns its value and
-∂value/∂f (n,), both averaged over rows. The chain rule through the network is torch's work; what
-stands here is plain NumPy, without a graph, in float64 whatever the network's type.
+A loss is built from a table once and called with outputs f (n,); it returns its value and ∂value/∂f
+(n,), both averaged over rows. Torch applies the chain rule through the network; losses are plain
+NumPy, without a graph, in float64 whatever the network's type.
 
 Cox's partial likelihood with Breslow ties (Faraggi and Simon, Stat. Med. 14(1), 1995), with
 S_0(t) = Σ_{j: t_j ≥ t} e^{f_j}, deaths d(t), δ_j = 1 for a death:
@@ -202,7 +202,7 @@ class PartialLikelihood:
         return type(self)(self._time[rows], self._event[rows])
 
 
-#: Losses by name: what builds one from a table.
+#: Losses by name: functions that build one from a table.
 LOSSES: Mapping[str, Callable[[Any], Loss]] = {
     "cox": lambda table: PartialLikelihood(table.time, table.event),
     "logistic": lambda table: Logistic(table.y),

@@ -2,24 +2,23 @@
 
 Antelmi et al., "Sparse multi-channel variational autoencoder for the joint analysis of
 heterogeneous data", ICML 2019 (PMLR 97), without the sparse prior. All views share z ~ N(0, I_q).
-With V the views of which a row has an entry, and O_j the entries that it has of view j (a view or
-an entry that is missing has no term):
+With V the views of which a row has an entry, and O_j its known entries of view j (missing views and
+entries have no term):
 
     ELBO = 1/|V| Σ_{k∈V} { E_{q(z|x_k)} Σ_{j∈V} Σ_{i∈O_j} ln p(x_i|z) − β KL_k }              (1)
     KL_k = KL(q(z|x_k) ‖ N(0, I))
 
 Encoders, decoders and KL are those of `models.vae`; with one view (1) is its eq. (3).
 
-Every encoder is trained to find the posterior of all views from its own. So at prediction z is the
-mean of the encoders' means over the views that a row has ("mean"): that of the mixture of
-posteriors that (1) averages over. "product" weighs each by its precisions,
+Every encoder is trained to find the posterior of all views from its own. At prediction z is the
+mean of the encoders' means over a row's views ("mean"), that of the mixture of posteriors in (1).
+"product" weights them by precision,
 
     m_i = Σ_k τ_ki⁻² m_ki / Σ_k τ_ki⁻²                                                       (2)
 
-the mean of the product of the posteriors, where a view that says little of a coordinate counts for
-little.
+the mean of the product of the posteriors, in which an uninformative view counts little.
 
-θ holds, view after view, the encoder and the decoder, as `models.vae` has them.
+θ holds, view after view, the encoder and the decoder, as in `models.vae`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Networks whose parameters are one flat vector θ (P,).
 
-θ is all that travels and all that an optimiser sees. The parameters of the torch module are
-views into one buffer, and their gradients views into another, so that a step of training moves
-no state dictionary: it writes θ, runs the module, and reads ∇θ.
+Messages and optimisers see only θ. The torch module's parameters and gradients are views into two
+buffers, so a training step moves no state dictionary: it writes θ, runs the module, and reads ∇θ.
 
-A network is named by its spec, a JSON text, from which every site builds the same module. A
-built one is kept for each thread; it has no memory, because θ is written before it is used.
+A network is named by its spec, a JSON text, from which every site builds the same module. Built
+modules are cached per thread; θ is written before each use.
 """
 
 from __future__ import annotations
@@ -47,8 +46,9 @@ class Mlp:
     hidden : widths of the hidden layers, first to last.
     activation : one of `ACTIVATIONS`, after each hidden layer.
     dropout : probability that a hidden unit is silent in a training step.
-    intercept : whether the output has a bias. A partial likelihood cannot see it: its gradient
-        would be rounding noise, which Adam would turn into a random walk.
+    intercept : the output has a bias. A partial likelihood does not depend on it: its gradient
+        would be
+        rounding noise, which Adam would turn into a random walk.
     """
 
     inputs: int
@@ -75,7 +75,7 @@ class Mlp:
         return nn.Sequential(*layers, last)
 
 
-#: Kinds of network by the name in their spec: what builds one from the spec's other entries.
+#: Kinds of network by the name in their spec: functions of the spec's other entries.
 NETWORKS: dict[str, Callable[..., Any]] = {
     "mlp": Mlp, "autoencoder": Autoencoder, "dec": Dec, "vae": Vae, "mcvae": Mcvae,
 }  # fmt: skip

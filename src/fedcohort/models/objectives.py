@@ -154,7 +154,7 @@ def _reconstruction(entries: Mapping[str, Any]) -> Reconstruction:
     return Reconstruction(beta=entries["beta"], noise=Noise(**noise))
 
 
-#: Objectives by the kind in their spec: what builds one from the spec.
+#: Objectives by the kind in their spec: functions of the spec.
 OBJECTIVES: Mapping[str, Callable[[Mapping[str, Any]], Objective]] = {
     "reconstruction": _reconstruction,
     "elbo": lambda entries: Elbo(beta=entries["beta"]),

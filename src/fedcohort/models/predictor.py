@@ -39,7 +39,7 @@ USUAL = {"binary": "logistic", "continuous": "linear", "survival": "cox", "count
 RATES = {"logistic": 0.3, "linear": 0.1, "cox": 0.1, "poisson": 0.1}
 #: What f is of.
 LINKS = {"logistic": "logit", "linear": "identity", "poisson": "log", "cox": "log"}
-#: What records are told apart by in a loss; "number" of `linear`.
+#: Kinds of records in a loss; "number" of `linear`.
 KINDS: Mapping[str, Kind] = {"logistic": "class", "cox": "event", "poisson": "count"}
 #: What exp(β) is.
 RATIOS = {"logistic": "odds_ratio", "poisson": "rate_ratio", "cox": "hazard_ratio"}

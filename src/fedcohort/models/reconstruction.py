@@ -1,18 +1,17 @@
-"""How far a reconstruction is from what it reconstructs, and the noise that it is made from.
+"""Losses of a reconstruction, and the noise of its input.
 
 Thesis 003, eqs. 4.1 and 4.2, the sign of the cross-entropy corrected. With a row x of n (p entries,
-in [0, 1] where β > 0) and its reconstruction y:
+in [0, 1] if β > 0) and its reconstruction y:
 
     L = (1−β) MSE + β (Dice + BCE)                                                        (1)
     MSE = Σ_j (x_j − y_j)²/p                                                              (2)
     Dice = 1 − 2 Σ_j x_j y_j / (Σ_j x_j + Σ_j y_j)                                        (3)
     BCE = −Σ_j [x_j ln y_j + (1 − x_j) ln(1 − y_j)]/p                                     (4)
 
-each averaged over rows. Dice is soft (y is a real number) and of one row at a time, as in the
-thesis, where the sums are over features: so L is a mean over rows, that of several sites is the
-weighted mean of theirs, and the size of a batch does not change what is learned. A row without a
-one has Dice 1 whatever y is; MSE and BCE teach it. In (3) and (4) y is clipped to
-[`LEAST`, 1 − `LEAST`], beyond which it has no slope.
+each averaged over rows. Dice is soft (y is real) and per row, as in the thesis, where the sums are
+over features: so L of several sites is the weighted mean of theirs, and the batch size does not
+change it. A row without a one has Dice 1 whatever y is; it learns from MSE and BCE. In (3) and (4)
+y is clipped to [`LEAST`, 1 − `LEAST`], with no slope beyond.
 """
 
 from __future__ import annotations
@@ -61,16 +60,18 @@ def mixed(y: Tensor, x: Tensor, beta: float) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """What happens to an input before it is encoded in a training step.
+    """Noise on an input before it is encoded in a training step.
 
     Attributes
     ----------
-    kind : "none"; "corruption": entries are set to 0; "flip": entries are drawn anew, 1 with the
-        column's frequency of ones, so that it is kept (D6.2, section 7.4.1); "gaussian": noise is
-        added that is centred on 0.5, and the sum cut to [0, 1] (thesis 003, section 4.1.1). That
-        centre is the thesis's: ones stay ones, and zeros become about a half.
-    rate : probability that an entry is touched, each on its own; of "gaussian" the standard
-        deviation, in units of an entry.
+    kind : "none"; "corruption": entries become 0; "flip": entries are redrawn, 1 with the column's
+        frequency of ones, which keeps it (D6.2, section 7.4.1); "gaussian": noise centred on 0.5 is
+        added, and the sum cut to [0, 1] (thesis 003, section 4.1.1). With the thesis's centre ones
+        stay
+        ones, and zeros become about a half.
+    rate : probability that an entry is changed, independently; of "gaussian" the standard
+        deviation, in
+        units of an entry.
     frequencies : of "flip": the frequency of ones in each column (p,), of all sites.
     """
 

@@ -1,7 +1,7 @@
-"""Variational autoencoder with a Gaussian decoder, of rows in which entries may be missing.
+"""Variational autoencoder with a Gaussian decoder, for rows with missing entries.
 
-Kingma and Welling, "Auto-encoding variational Bayes", ICLR 2014. With z ~ N(0, I_q), O the entries
-of a row x (p,) that are known, and x̃ the row with 0 for the others:
+Kingma and Welling, "Auto-encoding variational Bayes", ICLR 2014. With z ~ N(0, I_q), O the known
+entries of a row x (p,), and x̃ the row with 0 for the others:
 
     q(z|x) = N(m(x̃), diag τ²(x̃))                                                           (1)
     p(x|z) = N(y(z), diag σ²),   σ_j² = `FLOOR` + exp(s_j)                                   (2)
@@ -9,12 +9,12 @@ of a row x (p,) that are known, and x̃ the row with 0 for the others:
     KL     = ½ Σ_i (τ_i² + m_i² − 1 − ln τ_i²)                                               (4)
 
 Without hidden layers m, ln τ² and y are linear. Then the best ELBO with β = 1 is the likelihood of
-factor analysis, and of probabilistic PCA if all σ_j are one (Lucas et al., "Don't blame the ELBO!",
-NeurIPS 2019), because among the rotations of z there is one with a diagonal posterior.
+factor analysis, and of probabilistic PCA if all σ_j are equal (Lucas et al., "Don't blame the
+ELBO!", NeurIPS 2019), because some rotation of z has a diagonal posterior.
 
-Columns are standardised, so that 0 is the mean of what is missing, and the standard deviation of an
-entry given z is no less than √`FLOOR` of that of its column. ln τ² is cut to ± `WIDEST`, beyond
-which it has no slope. A row without a known entry has the prior for a posterior, and ELBO 0.
+Columns are standardised, so 0 is the mean of missing entries, and an entry's standard deviation
+given z is at least √`FLOOR` of its column's. ln τ² is cut to ± `WIDEST`, with no slope beyond. A
+row without a known entry has the prior for a posterior, and ELBO 0.
 
 θ holds the encoder's layers, those of m and of ln τ², then s, then the decoder's layers.
 """
@@ -184,13 +184,14 @@ class LatentNet(nn.Module, ABC):
         """Return which entries (n, p) `impute` encodes once they have been guessed."""
 
     def impute(self, x: Tensor, passes: int) -> Tensor:
-        """Return x (n, p) with E[x_j | known entries], about, for what is missing.
+        """Return x (n, p) with approximate E[x_j | known entries] for missing entries.
 
-        Rows are encoded and decoded, and what comes out takes the place of what is missing, as if
-        it were known, so often; each row for itself. Where decoder and posterior are those of a
-        linear model this goes to its conditional mean: m = Mx̃ with M = (I + WᵀΨ⁻¹W)⁻¹WᵀΨ⁻¹, and
-        x̃ = Wm where missing, is m = (I + W_OᵀΨ_O⁻¹W_O)⁻¹W_OᵀΨ_O⁻¹x_O. What no row tells of, as
-        `may_fill` says, is decoded and not encoded.
+        Rows are repeatedly encoded and decoded, and the output replaces missing entries as if
+        known; each
+        row for itself. For a linear model this converges to its conditional mean: m = Mx̃ with
+        M = (I + WᵀΨ⁻¹W)⁻¹WᵀΨ⁻¹, and x̃ = Wm where missing, is
+        m = (I + W_OᵀΨ_O⁻¹W_O)⁻¹W_OᵀΨ_O⁻¹x_O. Entries outside `may_fill` are decoded and not
+        encoded.
         """
         known = ~x.isnan()
         fixed = known | ~self.may_fill(known)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-#: Seconds that clocks may be apart before people are told.
+#: Offset of clocks, in seconds, above which people are told.
 ALLOWED = 60.0
 #: No clock is farther off than this, in seconds.
 _MOST = 1e11

@@ -24,9 +24,9 @@ from fedcohort.secure.trust import CODES
 #: The longest text of an error or a reason that is taken from a peer.
 LONGEST = 2_000
 STATES = ("approved", "waiting", "refused")
-#: Codes of a site that cannot answer until its people have acted; a study is not what is refused.
+#: Codes of a site whose people must act before it can answer; the study is not refused.
 PASSING = ("disk", "older")
-#: Codes of a channel that does not come about; a study is not what is refused.
+#: Codes of a channel that cannot be opened; the study is not refused.
 OF_CHANNEL = (*CODES, "network", "forged", "malformed", "replayed", "no key", "busy", "failed",
               "version", "refused")  # fmt: skip
 Body = tuple[dict[str, Array], dict[str, Any]]
@@ -43,7 +43,7 @@ def offer(signed: bytes) -> bytes:
 
 
 def ended(run: str, state: str, reason: str, *, resumable: bool) -> bytes:
-    """Return what tells a site how a study ended; one that can be resumed is not closed."""
+    """Return the message on how a study ended; a resumable one is not closed."""
     if resumable:
         return ask("end", run=run, end=state, reason=reason[:LONGEST])
     return ask("close", run=run, over=True, end=state, reason=reason[:LONGEST])

@@ -52,7 +52,7 @@ def born(pid: int) -> str | None:
 
 
 def _boot() -> str:
-    """Return what tells one start of this computer from another; processes count from it."""
+    """Return an identifier of this computer's start, from which process times count."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() + " "
     except OSError:
@@ -97,7 +97,7 @@ def unwritable(state: Path) -> str:
 
 
 def read(folder: Path) -> Note | None:
-    """Return the note in a kit's folder, or None where there is none that can be read."""
+    """Return the note in a kit's folder; None if it cannot be read."""
     try:
         path = folder / "state" / "service.json"
         found = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from fedcohort import version as here
-from fedcohort.network.kits.kit import Kit
+from fedcohort.network.kits import Kit
 from fedcohort.network.steward.study_store import is_hash
 from fedcohort.protocol.errors import Refused
 from fedcohort.secure.certificates import Certificate, is_name
@@ -120,7 +120,7 @@ class Offer:
         return {name: cast(str, getattr(self, name)) for name in _FIELDS}
 
     def signed(self) -> bytes:
-        """Return what the signature is of."""
+        """Return the signed text."""
         says = self._says()
         del says["signature"]
         return PURPOSE + _canonical(says)

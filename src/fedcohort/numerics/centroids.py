@@ -1,4 +1,4 @@
-"""Centroids: which is nearest, k-means of weighted points, aggregation of sites' centroids.
+"""Centroids: nearest one, k-means of weighted points, aggregation of sites' centroids.
 
 Lloyd, IEEE Trans. Inf. Theory 28(2), 1982; Arthur and Vassilvitskii, SODA 2007 (k-means++). With
 points x_i of weight w_i, centroids μ_j and l(i) the nearest of them,
@@ -7,13 +7,12 @@ points x_i of weight w_i, centroids μ_j and l(i) the nearest of them,
 
 Aggregations of m centroids of all sites to k: thesis 003, section 2.1.2.
 
-Two partitions of the same rows are compared by their table of counts f_ij, of rows in cluster i of
-the one and j of the other: adjusted Rand index (Hubert and Arabie, J. Classification 2, 1985), and
-the fewest rows that a union of clusters of the one and a union of the other's do not share, but
-some. A table is a graph, with clusters as nodes and f as weights of edges; two unions are two sides
-of it; and the rows that they do not share are the cut between them. So that number is the least cut
-of a connected part (Stoer and Wagner, J. ACM 44(4), 1997). Sums over the clusters of both then tell
-nothing about fewer rows: any difference of them has at least so many in it.
+Two partitions of the same rows are compared by their table f_ij, rows in cluster i of one and j of
+the other: adjusted Rand index (Hubert and Arabie, J. Classification 2, 1985), and the smallest
+positive number of rows in the difference of a union of clusters of each. With clusters as nodes and
+f as edge weights, two unions are two sides of a graph and these rows the cut between them: the
+number is the least cut of a connected part (Stoer and Wagner, J. ACM 44(4), 1997). Any difference
+of sums over clusters of both is of at least so many rows.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ TIE = 1e-12
 #: are not one; or these units of rounding at the largest coordinate, where that is more.
 APART, ROUNDED = 1e-6, 8.0
 
-#: Rows whose distances are worked out at a time.
+#: Rows per block of distances.
 PART = 8192
 
 
 def nearest(x: Array, centroids: Array) -> Array:
     """Return the nearest of centroids (k, d) to each row of x (n, d): (n,); of a tie the first.
 
-    Ties are told with a tolerance, so that the order and the number of rows decide none.
+    Ties have a tolerance, so the order and the number of rows decide none.
     """
     found = np.empty(len(x), np.intp)
     about = centroids.mean(axis=0)
@@ -61,9 +60,9 @@ def squared_distances(x: Array, centroids: Array) -> Array:
 
 
 def spread_out(points: Array, weights: Array, k: int, rng: np.random.Generator) -> Array:
-    """Return k of points (m, d) as k-means++ draws them, with weights (m,): (k, d).
+    """Return k of points (m, d) drawn by k-means++, with weights (m,): (k, d).
 
-    A point is drawn in proportion to its weight times its squared distance to those drawn before.
+    A point's probability is its weight times its squared distance to those drawn before.
     """
     chosen = [int(rng.choice(len(points), p=weights / weights.sum()))]
     left = ((points - points[chosen[0]]) ** 2).sum(axis=1)
@@ -81,8 +80,9 @@ def spread_out(points: Array, weights: Array, k: int, rng: np.random.Generator) 
 def kmeans(x: Array, k: int, *, starts: int, seed: int) -> tuple[Array, float]:
     """Return the centroids (k, d) of the best of some starts of scikit-learn's k-means, and W.
 
-    By one thread: it adds up what its threads found in the order in which they end, so that with
-    several the last digits differ from run to run, and from machine to machine.
+    It uses one thread: several add up in the order in which they end, so the last digits would
+    differ
+    between runs and machines.
     """
     from sklearn.cluster import KMeans  # half of a program's start; its threads are known after it
 
@@ -133,12 +133,12 @@ def weighted_kmeans(
 
 
 def distinct(centroids: Array, sizes: Array, dtype: str = "float32") -> tuple[Array, Array]:
-    """Return centroids (m, d) that are not one, in their order, and the sizes (m,) of each place.
+    """Return the different ones of centroids (m, d), in order, and the sizes (m,) of each place.
 
-    Rows that are the same at all sites, as of patients without a single mutation, are a cluster of
-    every site, in one place. Drawn twice, it would leave a cluster too few.
+    Rows that are equal at all sites, as of patients without any mutation, form one cluster of every
+    site in one place. Drawn twice, it would leave one cluster too few.
 
-    dtype : in which the points were computed.
+    dtype : type in which the points were computed.
     """
     spread, size = (np.abs(c).max(initial=0.0) for c in (centroids - centroids.mean(0), centroids))
     unit = max(APART * float(spread), ROUNDED * float(np.finfo(dtype).eps * size)) or 1.0
@@ -149,10 +149,11 @@ def distinct(centroids: Array, sizes: Array, dtype: str = "float32") -> tuple[Ar
 
 
 def max_min(centroids: Array, sizes: Array, k: int, rng: np.random.Generator) -> Array:
-    """Return k of centroids (m, d): one at random, then each time the farthest from those chosen.
+    """Return k of centroids (m, d): one at random, then repeatedly the farthest from those chosen.
 
-    The thesis takes the first centroid of a site at random; as k-means gives clusters in no order,
-    this is any of all.
+    The thesis starts with a random site's first centroid; k-means clusters have no order, so this
+    is
+    any centroid.
     """
     _enough(len(centroids), k)
     chosen = [int(rng.integers(len(centroids)))]
@@ -195,9 +196,9 @@ def _enough(points: int, k: int) -> None:
 
 
 def least_difference(table: Array) -> float:
-    """Return the fewest rows, above 0, that unions of clusters of two partitions do not share.
+    """Return the smallest positive number of rows between unions of clusters of two partitions.
 
-    table : f (a, b) ≥ 0, rows by cluster of the one and the other; infinite where all are 0.
+    table : f (a, b) ≥ 0, rows by cluster of the one and the other; infinite if all are 0.
     """
     a, b = table.shape
     graph = np.zeros((a + b, a + b))
@@ -208,10 +209,10 @@ def least_difference(table: Array) -> float:
 
 
 def allowed(flow: Array, least: int) -> Array:
-    """Return which moves between clusters may be, so that no few rows are told apart: (k, k).
+    """Return the allowed moves between clusters, so that no few rows are singled out: (k, k).
 
-    Of all moves those across the least cut are held back where that is of fewer than `least` rows,
-    and so on in its two sides, until every cut that is left is of so many or of none.
+    Moves across the least cut are withheld if it has fewer than `least` rows, then within its two
+    sides, until every remaining cut has that many or none.
 
     flow : (k, k) ≥ 0, rows by cluster before and after; those that stay are never cut.
     """
@@ -235,7 +236,7 @@ def allowed(flow: Array, least: int) -> Array:
 
 
 def _connected(joined: Array) -> tuple[int, Array]:
-    """Return how many connected parts a graph (v, v) has, and which one each node is in: (v,)."""
+    """Return the number of connected parts of a graph (v, v), and each node's part: (v,)."""
     from scipy.sparse.csgraph import connected_components  # slow to load, as all of scipy.sparse
 
     return connected_components(joined, directed=False)
@@ -268,7 +269,7 @@ def _least_cut(graph: Array) -> tuple[float, list[int]]:
 
 
 def dropped_note(found: int, asked: int) -> str:
-    """Return a clause that says how many clusters were asked for and could not be had."""
+    """Return a clause on the number of clusters asked for and not available."""
     gone = asked - found
     return (
         f"{gone} of {asked} clusters {'was' if gone == 1 else 'were'} dropped, as too few rows, or "

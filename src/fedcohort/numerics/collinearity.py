@@ -1,9 +1,8 @@
-"""Which covariates a flat likelihood is to be blamed on, in words.
+"""Names of the covariates along which a likelihood is flat, in words.
 
-An information matrix is flat along its eigenvectors of (nearly) no eigenvalue, and a step that
-never ends runs along a direction in which the likelihood rises for ever. A covariate is to blame
-if it has a part in that direction. A column whose standard deviation is what rounding leaves of a
-constant has no scale.
+An information matrix is flat along eigenvectors of (nearly) zero eigenvalue, and an endless step
+runs along a direction in which the likelihood always rises. Covariates with a part in that
+direction are named. A column whose standard deviation is rounding of a constant has no scale.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 
-#: A column whose standard deviation is less than this share of its mean does not vary.
+#: Standard deviation over mean below which a column is constant.
 CONSTANT = 1e-12
 #: Smallest over largest eigenvalue of an information matrix that can still be inverted.
 SINGULAR = 1e-10
@@ -27,14 +26,14 @@ RIDGE = "refit with a ridge penalty (l2 > 0)"
 def collinear(
     names: Sequence[str], flat: Array, ratio: float, where: str = "", remedy: str = RIDGE
 ) -> str:
-    """Say which covariates are constant or collinear, and what to do.
+    """Name constant or collinear covariates, and say what to do.
 
     Parameters
     ----------
     flat : (p, k) eigenvectors along which the information is flat.
     ratio : of its smallest eigenvalue to its largest.
-    where : it is, if not in the whole table.
-    remedy : what helps besides dropping a covariate; empty where a method has nothing.
+    where : part of the table, if not the whole.
+    remedy : an alternative to dropping a covariate; empty if a method has none.
     """
     weight = np.abs(flat).max(axis=1)
     blame = [n for n, w in zip(names, weight, strict=True) if w > PART]

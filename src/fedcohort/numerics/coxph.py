@@ -1,4 +1,4 @@
-"""Cox's partial likelihood in pieces: what each record adds, and what only the total can give.
+"""Cox's partial likelihood in pieces: contributions of records, and formulas of the total.
 
 At the times t of the grid, with d_t deaths D(t), the risk set R(t) and risk weights r = exp(xᵀβ):
 
@@ -13,24 +13,25 @@ Summed over times first and records last, with slot_j the last grid time at whic
 
     w_j = r_j (Σ_{t ≤ slot_j} a_t − [j dies] b_{slot_j}),   a_t = Σ_l 1/φ_l,   b_t = Σ_l f_l/φ_l
 
-are the deaths expected of record j (they sum to all deaths d), and (2), (3) become
+are the expected deaths of record j (they sum to all deaths d), and (2), (3) become
 
     U = Σ_deaths x − d x̄,                     x̄ = Σ_j w_j x_j / d                       (4)
     I = Σ_j w_j (x_j − x̄)(x_j − x̄)ᵀ − Σ_t Σ_l (m_l − x̄)(m_l − x̄)ᵀ                       (5)
 
-So ℓ and U need S₀ and D₀ alone, the first term of I is one (p, p) sum over records, and S₁ enters
-I only through its drift over time. Where d_t < 2, f = 0: D₀ and D₁ are needed at tied times only.
+So ℓ and U need only S₀ and D₀, the first term of I is one (p, p) sum over records, and S₁ enters I
+only through its drift over time. If d_t < 2, f = 0: D₀ and D₁ are needed at tied times only.
 
-Where t is the end of an interval, and the order in which its J_t leavers left is not known, D(t)
-is all of them: each of l = 0 … J_t − 1 counts as d_t/J_t deaths, with f_l = l/J_t. That is Efron's
-average over orders, of deaths and censored records alike. Where all of them left at one time, the
-d_t deaths were the first: l = 0 … d_t − 1.
+If t ends an interval whose J_t leavers have an unknown order, D(t) is all of them: each of
+l = 0 … J_t − 1 counts as d_t/J_t deaths, with f_l = l/J_t (Efron's average over orders, of deaths
+and censored records alike). If all left at one time, the d_t deaths were the first:
+l = 0 … d_t − 1.
 
-With an offset o and case weights v, r = v exp(xᵀβ + o), sums over deaths weigh them by v, and each
-l of a time counts as the mean weight ω_t of its deaths, as in R's survival. A record that enters at
-slot e > 0 is at risk from there on: with S over the records that leave at each slot, less those who
-enter at the next, sums over risk sets stay one reversed cumulative sum (`Placed.leaving`). Strata,
-each with a baseline hazard, have their times in a row; a cumulative sum ends with its stratum.
+With an offset o and case weights v, r = v exp(xᵀβ + o), sums over deaths are weighted by v, and
+each l of a time counts as the mean weight ω_t of its deaths, as in R's survival. A record that
+enters at slot e > 0 is at risk from then on: with S over the records that leave at each slot, less
+those that enter at the next, sums over risk sets stay one reversed cumulative sum
+(`Placed.leaving`). Strata have one baseline hazard each; their times follow one another, and a
+cumulative sum ends with its stratum.
 """
 
 from __future__ import annotations
@@ -66,13 +67,13 @@ class Hazard(NamedTuple):
 
 
 class Ties(NamedTuple):
-    """Where risk sets shrink while those of one time die.
+    """Times at which risk sets shrink between simultaneous deaths.
 
     Attributes
     ----------
     at : (G,) indices of grid times.
-    sharers : (G,) those who share the time: the deaths, or all leavers of an interval.
-    places : (G,) how many places in the order of the sharers the deaths may have.
+    sharers : (G,) records that share the time: the deaths, or all leavers of an interval.
+    places : (G,) possible places of the deaths in the order of the sharers.
     """
 
     at: Array
@@ -123,7 +124,7 @@ class Means(NamedTuple):
     Attributes
     ----------
     time : (M,) index of the grid time; at tied times one m_l for each death.
-    weight : (M,) of the deaths that have this mean: all of their time, or one of those tied.
+    weight : (M,) of the deaths with this mean: all of their time, or one of those tied.
     mean : (M, p) m_l.
     """
 
@@ -176,19 +177,19 @@ class Extra(NamedTuple):
 
 @dataclass(frozen=True)
 class Placed:
-    """Records on a grid, sorted by slot; those that are never at risk are left out.
+    """Records on a grid, sorted by slot, without those never at risk.
 
     Attributes
     ----------
     x : (n, p).
     slot : (n,) ascending; dead : (m,) rows that die.
-    sharing : (h,) rows that share their time where it is tied: the dead, or all of an interval.
-    starts : (s,) first row of each slot that is taken; taken : (s,) those slots.
+    sharing : (h,) rows that share a tied time: the dead, or all of an interval.
+    starts : (s,) first row of each occupied slot; taken : (s,) those slots.
     n_times : T.
     late, before : (l,) rows that enter after the first slot, and the last slot without each.
-    sizes : (K,) how many of the T slots are each stratum's; None where there is one.
-    weight : (m,) of the dead; base : (n,) offset + log weight; offset : (n,). None where all are
-        1, or 0.
+    sizes : (K,) number of the T slots of each stratum; None for one stratum.
+    weight : (m,) of the dead; base : (n,) offset + log weight; offset : (n,). None if all are 1, or
+        0.
     """
 
     x: Array
@@ -218,9 +219,9 @@ class Placed:
     ) -> Placed:
         """Place records x (n, p), time (n,), event (n,) on the grid `times` (T,).
 
-        Where these are ends of intervals, `shared` (T,) says in which of them all leavers share
-        their time, and not the deaths alone. Where records have strata, `sizes` (K,) says how many
-        times are each stratum's (`numerics.strata`).
+        For ends of intervals, `shared` (T,) marks those in which all leavers share their time, not
+        the
+        deaths alone. With strata, `sizes` (K,) is the number of times of each (`numerics.strata`).
         """
         extra = extra or Extra()
         sizes = np.array([len(times)]) if sizes is None else sizes

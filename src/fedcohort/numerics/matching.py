@@ -1,12 +1,12 @@
-"""Which cluster is which class: the best one-to-one matching of labels (Hungarian method).
+"""The best one-to-one matching of clusters to classes (Hungarian method).
 
-Kuhn, Naval Res. Logist. Q. 2, 1955; solved by `scipy.optimize.linear_sum_assignment`. Of a table of
+Kuhn, Naval Res. Logist. Q. 2, 1955; solved by `scipy.optimize.linear_sum_assignment`. In a table of
 counts f_ij, of rows with label i and class j, the matching M is the one-to-one choice of cells with
 the largest
 
     Σ_{(i,j) ∈ M} f_ij                                                                      (1)
 
-Labels have no order, so "cluster 2" means nothing until it is matched.
+Labels have no order, so "cluster 2" means nothing before it is matched.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What belongs to a fitted model besides its covariates, as rows for people.
+"""A fitted model's parameters other than coefficients, as rows for people.
 
-With f the linear predictor, b₀ + Σ coefficient × covariate, plus the offset if there is one, a
-model is written down by b₀, the coefficients, and how f becomes a prediction. Rows have the keys
-`name` and `value`, and where there are any `standard_error`, `p`, `low`, `high`, and a `note` in
-words.
+With f the linear predictor, b₀ + Σ coefficient × covariate plus any offset, a model is defined by
+b₀, the coefficients, and the map from f to a prediction. Rows have the keys `name` and `value`, and
+if available `standard_error`, `p`, `low`, `high`, and a `note` in words.
 """
 
 from __future__ import annotations

@@ -12,16 +12,16 @@ With multipliers s of α ≥ 0 and ξ of α ≤ c, the optimum has Bx − t = s 
     (ρI + BᵀD⁻¹B) Δx = BᵀD⁻¹g,   Δα = D⁻¹(g − BΔx),   D = s/α + ξ/(c − α)
     g = m/α − s − m'/(c − α) + ξ − (Bx − t − s + ξ)                                        (2)
 
-so that an iteration costs O(n d²). The start keeps the first condition, and so does every step:
-αᵀs + (c − α)ᵀξ is then the gap between both sides of (1), which is driven to rounding.
+at O(n d²) per iteration. The start and every step keep the first condition: αᵀs + (c − α)ᵀξ is the
+gap between both sides of (1), which is reduced to rounding.
 
-A round of ADMM moves v but little, so the rows on the margin are first guessed from the last x. If
-E are on it and those of U inside, then x = v + (Σ_U c b + B_Eᵀα_E)/ρ with B_E x = t_E, and
+A round of ADMM moves v little, so the rows on the margin are first guessed from the last x. With E
+on it and U inside, x = v + (Σ_U c b + B_Eᵀα_E)/ρ with B_E x = t_E, and
 
     row i belongs to U, E or neither as  α_i + ρ (t_i − b_iᵀx)/‖b_i‖²  is above c_i, within, or < 0
 
-(Hintermüller, Ito & Kunisch, SIAM J. Optim. 13(3), 2002). Where that settles, x is the solution to
-rounding, at O(n d) an iteration; where it does not, the interior point method runs.
+(Hintermüller, Ito & Kunisch, SIAM J. Optim. 13(3), 2002). If that settles, x is the solution to
+rounding, at O(n d) per iteration; otherwise the interior point method runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Residuals of each column of a table on all of its others, and over how few rows they are.
+"""Residuals of each column of a table on all others, and the effective number of their rows.
 
-Of columns z_j with the cross-products S, in standard deviations, the residual r_j = z_j − Σ b_i z_i
-is along a row of S⁻¹. Where others give a column exactly, it is 0, and so is that of each column of
-such a relation. Nothing is revealed here.
+For columns z_j with cross-products S, in standard deviations, the residual r_j = z_j − Σ b_i z_i is
+along a row of S⁻¹. If others determine a column, its residual is 0, as for each column of such a
+relation. Revealed: nothing.
 """
 
 from __future__ import annotations

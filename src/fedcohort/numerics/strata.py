@@ -1,8 +1,8 @@
-"""Records of several strata on grids that stand one behind the other.
+"""Records of several strata on consecutive grids.
 
-Each stratum has a baseline hazard, so a grid, of its own; the times of all are laid in a row, and
-`sizes` (K,) says how many are each stratum's. Slots count within a stratum, or from the first time
-of the first. Sums over risk sets, and over time, end where a stratum ends. One stratum is K = 1.
+Each stratum has its own baseline hazard and grid; the times of all are concatenated, `sizes` (K,)
+of each. Slots count within a stratum, or from the first time of the first. Sums over risk sets and
+over time end with a stratum. One stratum is K = 1.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def running(values: Array, sizes: Array | None) -> Array:
 
 
 class Laid(NamedTuple):
-    """When records are at risk, each on its own stratum's grid.
+    """Records' times at risk, each on its own stratum's grid.
 
     Attributes
     ----------
     enter : (n,) the first slot, counted within the stratum; None without entries.
-    slot : (n,) the last, −1 where it is at risk at no time.
+    slot : (n,) the last, −1 if it is at risk at no time.
     dies : (n,) whether it dies there.
-    start : where the stratum's slots start in the row of all, (n,) or the same for all.
+    start : start of the stratum's slots among all, (n,) or the same for all.
     stratum : (n,), or 0.
     """
 

@@ -1,16 +1,15 @@
 """Right-censored times on a grid, and sums over risk sets.
 
-With grid times t_0 < … < t_{T−1}, a death in (t_{k−1}, t_k] counts at t_k; a censored record is
-at risk at t_k if its time is ≥ t_k. On the grid of all distinct death times this is exactly
-the ungridded data; on a coarser one it is the exact analysis of the records moved to the grid.
+With grid times t_0 < … < t_{T−1}, a death in (t_{k−1}, t_k] counts at t_k; a censored record is at
+risk at t_k if its time is ≥ t_k. On the grid of all distinct death times this is exactly the
+ungridded data; on a coarser one, the exact analysis of the records moved to the grid.
 
-The slot of a record is the last k at which it is at risk, and for a death the k at which it
-counts; −1 means never at risk. Sums over risk sets R(t_k) = {j : slot_j ≥ k} are then one
-`bincount` and one reversed cumulative sum: O(n + T), whatever the ties.
+A record's slot is the last k at which it is at risk, and for a death the k at which it counts; −1:
+never at risk. Sums over risk sets R(t_k) = {j : slot_j ≥ k} are one `bincount` and one reversed
+cumulative sum: O(n + T), whatever the ties.
 
-Where consecutive sums must not show single patients, the times are ends of intervals that hold
-enough leavers, and all who leave in (t_{k−1}, t_k], dead or censored, are at risk until t_k
-(`together`).
+To hide single patients in consecutive sums, times are ends of intervals with enough leavers, and
+all who leave in (t_{k−1}, t_k], dead or censored, are at risk until t_k (`together`).
 """
 
 from __future__ import annotations
@@ -62,12 +61,12 @@ def spans(
     Parameters
     ----------
     time, event, times, together : as for `slots`.
-    entry : (n,) times after which records are at risk; None where they are from the start.
+    entry : (n,) times after which records are at risk; None: from the start.
 
     Returns
     -------
     enter : (n,) the first slot of each record; None without `entry`.
-    slot : (n,) its last; −1 where it is at risk at no time of the grid.
+    slot : (n,) its last; −1 if it is at risk at no time of the grid.
     dies : (n,) whether it dies there.
     """
     slot = slots(time, event, times, together=together)

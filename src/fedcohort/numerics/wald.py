@@ -34,11 +34,11 @@ def ratio_rows(
 
     Parameters
     ----------
-    names : of the covariates, p of them.
+    names : of the p covariates.
     coefficients, standard_errors : (p,).
     level : coverage of the intervals.
-    ratio : what exp(β) is, such as ``hazard_ratio``; its initials head the keys of its interval.
-        Nothing where it is no ratio: the rows then have none.
+    ratio : name of exp(β), such as ``hazard_ratio``; its initials begin the keys of its interval.
+        Empty: rows have none.
     freedom : degrees of freedom of Student's distribution; infinite for the normal.
 
     Returns

@@ -1,1 +1,1 @@
-"""What may leave a site: noise that is counted, rules of disclosure, and what is refused."""
+"""Protection of what leaves a site: accounted noise, rules of disclosure, refusals."""

@@ -1,16 +1,15 @@
-"""What releases cost, by the accountants of dp-accounting.
+"""Privacy cost of releases, by the accountants of dp-accounting.
 
-Nothing here bounds a privacy loss itself: releases are translated to that library's events, for
-neighbouring tables that differ by one record added or taken away (or one site, where the unit is a
-site), and its answers are returned.
+Releases are translated to that library's events, for neighbouring tables that differ by one record
+added or removed (or one site, if the unit is a site), and its bounds are returned.
 
 * "pld": privacy loss distributions on a grid, rounded so that ε is never too small; tight. Gaussian
   releases without sampling are first composed to one, z⁻² = Σ count·z_i⁻², which is exact.
 * "rdp": Rényi divergences at orders of a grid, converted as in Canonne, Kamath & Steinke (2020).
-  Looser, and works by other means: a cross-check.
+  Looser and independent: a cross-check.
 
-A sampling probability below 1 lowers ε only where each record is drawn by its own coin in each step
-(Poisson sampling). Batches cut from a shuffled table are not that.
+A sampling probability below 1 lowers ε only if each record is drawn independently in each step
+(Poisson sampling), not for batches cut from a shuffled table.
 """
 
 from __future__ import annotations
@@ -145,11 +144,12 @@ def gaussian_sigma(epsilon: float, delta: float, rule: str = "analytic") -> floa
 
     Parameters
     ----------
-    rule : "analytic", the smallest there is (Balle & Wang, ICML 2018); "zhao", the bound
+    rule : "analytic", the smallest possible (Balle & Wang, ICML 2018); "zhao", the bound
         (c + √(c² + ε)) / (ε√2), c² = ln(2 / (√(16δ + 1) − 1)), of Zhao et al. (2019), theorem 5;
-        "classic", √(2 ln(1.25/δ)) / ε, whose proof (Dwork & Roth 2014, theorem A.1) asks for ε < 1;
-        "classic_beyond_proof", the same at any ε: to repeat what a paper printed, for it gives less
-        privacy than it says (ε 10, δ 0.01: its δ is 0.0406).
+        "classic", √(2 ln(1.25/δ)) / ε, whose proof (Dwork & Roth 2014, theorem A.1) needs ε < 1;
+        "classic_beyond_proof", the same at any ε, to repeat a paper's numbers: it gives less
+        privacy
+        than it says (ε 10, δ 0.01: its δ is 0.0406).
 
     Raises
     ------
@@ -247,11 +247,11 @@ def _composed(
 
 
 def _grid(merged: tuple[tuple[str, float, float, int], ...], fine: bool) -> float:
-    """Return a step of the grid of losses that is fine enough for them, and not too fine.
+    """Return a step of the grid of losses, fine enough for them.
 
-    Coarser than `STEP` where one release loses up to hundreds, so that the grid stays in memory.
-    Finer where all releases together lose less than about 0.1, or one of many loses little: what
-    rounding adds to each adds up.
+    It is coarser than `STEP` if one release loses up to hundreds (memory), and finer if all
+    releases
+    together lose less than about 0.1, or one of many loses little (rounding adds up).
     """
     widest = max(6 / noise + 0.5 / noise**2 for _, _, noise, _ in merged)
     together = math.sqrt(sum(count * (q / noise) ** 2 for _, q, noise, count in merged))

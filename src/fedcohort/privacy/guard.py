@@ -1,30 +1,30 @@
-"""A site's half of a private fit: it adds the noise, counts what left, and refuses the rest.
+"""A site's half of a private fit: it adds the noise, counts releases, and refuses others.
 
-The site works the fit's releases out from the approved study alone (`Method.private`). So whatever
-a coordinator sends,
+The site derives the fit's releases from the approved study alone (`Method.private`). So, whatever a
+coordinator sends,
 
-* a step that is none of them is refused before a row is looked at, with every reply that is exact;
-* a step is answered as often as the list says, with the noise that the list says;
-* records are sampled with the probability that the list says: another one is refused; so is any
-  argument that follows from the study (a plan, a rate, groups, a clip) and comes otherwise;
-* a call counts whole from the moment it is let in, before a row is looked at: whether it then fails
-  may follow from the noise in it, or from a row, and so is an answer too;
-* what an argument chooses (a clipping norm, say) is in the sensitivity that the step states, and
-  noise grows with it (`protocol.private.Private`).
+* a step outside the list is refused before a row is read, with every reply that is exact;
+* a step is answered as often, and with the noise, as the list says;
+* records are sampled with the list's probability; another one is refused, as is any argument that
+  the study determines (a plan, a rate, groups, a clip) and that differs;
+* a call counts whole from its admission, before a row is read: its failure may depend on the noise
+  or a row, and so is an answer too;
+* what an argument chooses (a clipping norm, say) is in the step's sensitivity, and noise grows with
+  it (`protocol.private.Private`).
 
-Of a reply of k fields each gets √k times the Gaussian noise of its own sensitivity (k times, of
+Each of k fields of a reply gets √k times the Gaussian noise of its own sensitivity (k times, of
 Laplace). Gaussian: with Δ_f and σ_f = √k z Δ_f, the fields over their σ_f are one vector, which one
 unit moves by at most √(Σ_f Δ_f²/σ_f²) = 1/z in L2: one release of multiplier z. Laplace: the same
 in L1.
 
-A site whose patients are n, all that the study has there, refuses a δ of a fit above 1/n: with such
-a δ a mechanism that publishes one patient's record would pass. It refuses too to take part with
-fewer than `LEAST_ROWS` rows to train on, whose noise would drown whatever they add.
+A site with n patients in the study refuses a δ of a fit above 1/n: such a δ admits a mechanism that
+publishes one patient's record. It also refuses with fewer than `LEAST_ROWS` training rows, whose
+noise would exceed their contribution.
 
-Steps draw (samples, groups) from the operating system's generator on a node, as the study's seed is
-the coordinator's: a sample that it could work out hides nobody. In a simulation all draws derive
-from the seed and what the fit is (`stream`), so that two runs agree and two arms have noise of
-their own; what comes out of that must not be given away as private.
+On a node, steps draw samples and groups from the operating system's generator: the coordinator
+knows the study's seed, and a sample that it can compute hides nobody. In a simulation all draws
+derive from the seed and the identity of the fit (`stream`): two runs agree, two arms have their own
+noise, and the result must not be published as private.
 
 Revealed: replies with noise; by a refusal, the rule; that n is below `LEAST_ROWS` or above 1/δ.
 """
@@ -114,12 +114,12 @@ class SiteGuard:
     ----------
     site : its name. method : the method's.
     releases : all that the fit may release.
-    dp : what the study asks for.
-    rows : that the site trains on.
+    dp : the study's request.
+    rows : the site's training rows.
     seed : of a simulation; None on a node.
-    patients : all rows that the study has at the site; `rows` where they are more.
-    held : step → argument → its value by the study; whatever else is sent is refused.
-    stream : what the fit is, in a simulation: fits that differ in it have other noise.
+    patients : all rows of the study at the site; `rows` if they are more.
+    held : step → argument → its value by the study; any other is refused.
+    stream : identity of the fit, in a simulation: other fits have other noise.
     """
 
     site: str
@@ -276,14 +276,14 @@ class SiteGuard:
 class SiteDrawing:
     """The noisy answers of one call; see `protocol.private.Drawing`.
 
-    All come from one stream of noise. `SiteGuard.admit` counted them before the first, as many as a
-    reply may be made of, so that a call that fails has spent what one that is answered does.
+    All come from one stream of noise. `SiteGuard.admit` counted a reply's largest number before the
+    first, so a failed call has spent as much as an answered one.
 
     Attributes
     ----------
-    guard : of the site. call : the `Call` that is answered.
+    guard : of the site. call : the `Call` in progress.
     source : of the noise.
-    most : how many answers there may be.
+    most : largest number of answers.
     """
 
     guard: SiteGuard
@@ -334,10 +334,10 @@ def _same(asked: Any, value: Any) -> bool:
 
 @lru_cache(maxsize=4096)
 def cumulative(so_far: tuple[Release, ...], fit: tuple[Release, ...], dp: Dp) -> float:
-    """Return an ε that the releases so far cost at dp.delta: at most that of the whole fit.
+    """Return an ε for the releases so far at dp.delta: at most that of the whole fit.
 
-    Gaussian releases without sampling are together one Gaussian, of 1/z² = Σ 1/z_i², whose ε is
-    exact. Of others the ε is that of the next power of two of their counts, which is no less.
+    Gaussian releases without sampling compose to one Gaussian, 1/z² = Σ 1/z_i², whose ε is exact.
+    Others use the next power of two of their counts, whose ε is no smaller.
     """
     from fedcohort.privacy import accounting  # slow to import: only where noise is asked for
 

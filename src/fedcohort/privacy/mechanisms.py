@@ -6,26 +6,26 @@ integers, with scale t and standard deviation σ,
     discrete Laplace    P(x) ∝ exp(−|x| / t)                                               (1)
     discrete Gaussian   P(x) ∝ exp(−x² / 2σ²)                                              (2)
 
-Draws of (2) are those of (1) with t = ⌊σ⌋ + 1, accepted with probability
+Draws of (2) are draws of (1) with t = ⌊σ⌋ + 1, accepted with probability
 exp(−(|x| − σ²/t)² / 2σ²); draws of (1) come from a uniform integer and a geometric one. Every
 probability is compared with a uniform number of 52 random bits at any size (`Source.uniform`), so
-each P(x) is right to a relative 2^-40 far into the tails: it is their paper's sampler in float64,
-not in rational numbers.
+each P(x) is right to a relative 2^-40 far into the tails: their sampler in float64 instead of
+rational numbers.
 
 Noise of a continuous scale is the same on a grid of 2^-30 of its scale: floating-point noise has
 holes that depend on the value it hides (Mironov, CCS 2012). The value is rounded to that grid
 first, which adds to the sensitivity (`perturb`). The concentrated privacy of (2) is that of a
-continuous Gaussian of this σ (their theorem 4), and its δ at any ε is the same to a relative 1/σ²
-(a sum over the grid against the integral), which is 2^-20 on the coarsest grid that is accepted.
+continuous Gaussian of this σ (their theorem 4), and its δ at any ε equals it to a relative 1/σ² (a
+sum over the grid against the integral): 2^-20 on the coarsest accepted grid.
 
 A secure sum of n shares, each a discrete Gaussian of σ, is close to a discrete Gaussian of √n σ.
 The log ratio of the probabilities of any value is at most (Kairouz, Liu & Steinke, ICML 2021)
 
     τ = 10 Σ_{k=1}^{n−1} exp(−2π² σ² k / (k + 1))                                          (3)
 
-That is 0 in float64 from σ = 9, and a share has at least `LEAST_STEPS`: nothing is counted for it.
-Shares are made for the least number t of sites whose sum is ever opened; more sites add more noise.
-If only h of the t sites keep their shares secret, noise z√(h/t) is left.
+That is 0 in float64 from σ = 9, and a share has at least `LEAST_STEPS`, so it is not counted.
+Shares are made for the smallest number t of sites whose sum is ever opened; more sites add more
+noise. If only h of the t sites keep their shares secret, noise z√(h/t) is left.
 """
 
 from __future__ import annotations
@@ -137,13 +137,13 @@ def perturb(
     Parameters
     ----------
     value : any shape, finite; the exact statistic.
-    sensitivity : Δ > 0, the most that one unit changes it: in L2 norm ("gaussian") or L1
-        ("laplace").
-    noise : z > 0; the standard deviation (or scale) is z·(Δ + what rounding to the grid adds), so
-        that the release costs what z says.
-    share : how many sites' replies are summed at least: each adds a Gaussian of variance 1/share,
-        and the sum has all of it (eq. 3). Laplace noise is not shared out: each site adds all of
-        it.
+    sensitivity : Δ > 0, the largest change by one unit: in L2 norm ("gaussian") or L1 ("laplace").
+    noise : z > 0; the standard deviation (or scale) is z·(Δ + the rounding to the grid), so that
+        the
+        release costs what z says.
+    share : smallest number of sites whose replies are summed: each adds a Gaussian of variance
+        1/share,
+        and the sum has all of it (eq. 3). Laplace noise is not shared: each site adds all of it.
     resolution : see `granularity`.
 
     Raises

@@ -1,13 +1,13 @@
 """Random words for noise: from the operating system's generator, or from a study's seed.
 
-Both are key streams of ChaCha20 (RFC 8439). A source of the system takes a new key from the
-operating system for every request: it keeps no state, so a copy of the process never repeats one. A
-seeded source reads one stream, whose key is HKDF-SHA256 (RFC 5869) of what it is given: two runs of
-a simulation draw the same noise. Whoever knows the seed can take that noise off again, so what it
-covers must not be given away as private.
+Both are ChaCha20 key streams (RFC 8439). A system source takes a new key from the operating system
+for every request and keeps no state, so a copy of the process repeats none. A seeded source reads
+one stream with the key HKDF-SHA256 (RFC 5869) of its entropy: two runs of a simulation draw the
+same noise. Anyone with the seed can remove that noise, so the result must not be published as
+private.
 
-NumPy's generators are used nowhere here: a general-purpose generator's past and future can be
-worked out from enough of its output.
+NumPy's generators are not used: enough output of a general-purpose generator reveals its past and
+future.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Statistics of bounded records, with how much one record changes them.
+"""Statistics of bounded records, with their sensitivity to one record.
 
-A `Statistic` is an exact sum over records, for a site's guard to add noise to; the
-tables that count as neighbours differ by one record that is added or taken away. Each record is cut
-to public bounds first, so the sensitivity holds for any table:
+A `Statistic` is an exact sum over records, to which a site's guard adds noise; neighbouring tables
+differ by one record added or removed. Each record is first cut to public bounds, so the sensitivity
+holds for any table:
 
     histogram     (n_1 … n_B), one bin a record    Δ₁ = Δ₂ = 1
     moments       (n, Σu, Σu²), u in [−1, 1]^p     Δ₁ = 1 + 2p,   Δ₂ = √(1 + 2p)
-    crossed       Σ aaᵀ, a = (x, y), ‖a‖ ≤ C   Δ₂ = C²,   Δ₁ ≤ C² (1 + (k − 1)/√2)   (1)
+    cross_products   Σ aaᵀ, a = (x, y), ‖a‖ ≤ C   Δ₂ = C²,   Δ₁ ≤ C² (1 + (k − 1)/√2)   (1)
 
 The bounds must come from a dictionary or a person, not from the records.
 """
@@ -75,13 +75,15 @@ def moments(values: Array, lower: Array, upper: Array) -> Statistic:
 def cross_products(rows: Array, norm: float) -> Statistic:
     """Return the upper triangle of Σ aaᵀ over rows a cut to a norm, eq. (1).
 
-    What is off the diagonal is multiplied by √2, so that the L2 norm of a row's part is that of aaᵀ
-    as a matrix, ‖a‖² ≤ C²: the two equal halves are not paid for twice.
+    Off-diagonal entries are multiplied by √2, so that the L2 norm of a row's part is that of aaᵀ as
+    a
+    matrix, ‖a‖² ≤ C²: two equal halves cost once.
 
     Parameters
     ----------
     rows : (n, k), one record each: covariates, and the outcome as a last column for Xᵀy; NaN counts
-        as 0.
+        as
+        0.
     norm : C > 0; a longer row is shortened to it.
 
     Returns

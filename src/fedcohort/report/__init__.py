@@ -1,8 +1,7 @@
-"""Results of a run as one page that opens offline, and as plain words for the command line.
+"""Results of a run as one offline page, and as plain words for the command line.
 
-Every picture is static SVG inside the page, drawn by altair: no script, no font, no image and no
-address outside the file, so that the page can be sent, archived and printed, and a browser
-without network shows all of it.
+Pictures are static SVG drawn by altair: the file has no script, font, image or outside address. It
+can be sent, archived and printed, and needs no network.
 """
 
 from __future__ import annotations
@@ -52,8 +51,8 @@ def summary_table(results: Mapping[str, Any], metric: str | None = None) -> list
 
     Returns
     -------
-    rows : the head (the metric's label, then the scenarios), then one row an arm, both by the
-        names that they have in the study; a dash where there is no value.
+    rows : the head (the metric's label, then the scenarios), then one row per arm, by the study's
+        names; a dash if there is no value.
     """
     run = Run(results, Path())
     name = metric or run.metric

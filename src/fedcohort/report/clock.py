@@ -1,6 +1,6 @@
-"""Times as a reader takes them in: days and months of a long follow-up as years.
+"""Times for a reader: days and months of a long follow-up as years.
 
-A time is kept in the unit of the dictionary; what is shown follows from the last time of all.
+Times are kept in the dictionary's unit; the last time decides the displayed unit.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Self
 IN_A_YEAR: Mapping[str, float] = {
     "days": 365.25, "weeks": 365.25 / 7, "months": 12.0, "years": 1.0,
 }  # fmt: skip
-#: From so many years on, a follow-up is shown in years.
+#: Years of follow-up from which on it is shown in years.
 LONG = 2.0
 
 
 @dataclass(frozen=True)
 class Clock:
-    """How times of one outcome are shown.
+    """Display of one outcome's times.
 
     Attributes
     ----------
-    unit : of the dictionary; "" where it has none.
-    shown : of what is shown.
-    factor : shown units in one unit.
+    unit : of the dictionary; "" if it has none.
+    shown : the displayed unit.
+    factor : displayed units per unit.
     """
 
     unit: str
@@ -35,7 +35,7 @@ class Clock:
 
     @classmethod
     def of(cls, unit: str, last: float) -> Self:
-        """Return how times are shown of which `last` is the last, in `unit`."""
+        """Return the display of times in `unit` up to `last`."""
         per_year = IN_A_YEAR.get(unit, math.inf)
         if last / per_year > LONG and unit != "years":
             return cls(unit, "years", 1.0 / per_year)
@@ -47,16 +47,16 @@ class Clock:
         return f"time since start, {self.shown}" if self.shown else "time since start"
 
     def at(self, time: float) -> float:
-        """Return a time in what is shown."""
+        """Return a time in the displayed unit."""
         return time * self.factor
 
     def say(self, time: float) -> str:
-        """Return ``730 days (2 years)``, ``18 months``, or the number where there is no unit."""
+        """Return ``730 days (2 years)``, ``18 months``, or the number if there is no unit."""
         return said(time, self.unit)
 
 
 def said(time: float, unit: str) -> str:
-    """Return a time with its unit; of a year or more in a smaller unit, in years as well."""
+    """Return a time with its unit; from one year on also in years."""
     text = f"{time:.6g} {unit}" if unit else f"{time:,.6g}"
     years = time / IN_A_YEAR.get(unit, math.inf)
     if unit == "years" or years < 0.99:

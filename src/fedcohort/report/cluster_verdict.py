@@ -1,20 +1,20 @@
-"""What a study of clusters found, in plain words: how many groups, whether the same, whether apart.
+"""Findings of a clustering study in plain words: number of groups, agreement, separation.
 
-Groups have no names and no right number, so that no gap between bounds is claimed of them. What is
-said follows fixed rules. Against pooled data, by the adjusted Rand index of the blind patients,
-with the levels of Steinley (Psychol. Methods 9, 2004):
+Groups have no names and no right number, so no gap between bounds is claimed. Fixed rules give the
+words. Agreement with pooled data is the adjusted Rand index of the blind patients, with the levels
+of Steinley (Psychol. Methods 9, 2004):
 
     ≥ 0.90  the same groups        ≥ 0.80  much the same
     ≥ 0.65  partly the same        below   not the same
 
-How far groups are apart, by the silhouette, with the levels of Kaufman & Rousseeuw (Finding Groups
-in Data, Wiley 1990, ch. 2):
+Separation is the silhouette, with the levels of Kaufman & Rousseeuw (Finding Groups in Data, Wiley
+1990, ch. 2):
 
     > 0.70  a strong structure     > 0.50  a reasonable one
     > 0.25  a weak one, which could be artificial     below  no substantial one
 
-Of survival, by the log-rank test of the blind patients in every fit, a repeat in a setting: a
-difference is claimed where all of them have p < 0.05.
+Survival is compared by the log-rank test of the blind patients in every fit; a difference is
+claimed if all repeats in a setting have p < 0.05.
 """
 
 from __future__ import annotations
@@ -62,13 +62,15 @@ def leading(run: Run) -> Arm | None:
 
 
 def gave_groups(run: Run, arm: Arm, scenario: str) -> bool:
-    """Return whether an arm gave groups in a setting; of a single one, most metrics say nothing."""
+    """Return whether an arm gave groups in a setting; most metrics are undefined for a single
+    group.
+    """
     known = any(run.summary(arm.name, scenario, m) is not None for m in run.metrics)
     return known or groups(run, arm, scenario) > 0
 
 
 def groups(run: Run, arm: Arm, scenario: str) -> int:
-    """Return how many groups the training patients of the first repeat are in; 0 is unknown."""
+    """Return the number of groups of the first repeat's training patients; 0 if unknown."""
     return sum(
         r.get("n") != 0
         for r in run.rows("clusters")
@@ -77,7 +79,7 @@ def groups(run: Run, arm: Arm, scenario: str) -> int:
 
 
 def answer(run: Run, arm: Arm) -> str:
-    """Return the headline: how many groups, whether pooled data give them, whether they differ."""
+    """Return the headline: number of groups, agreement with pooled data, differences."""
     shown = [c for c in run.scenarios if gave_groups(run, arm, c)]
     said = [_found(run, arm, shown), _same(run, arm, shown)]
     if run.mapping("outcome").get("kind") == "survival":
@@ -111,14 +113,14 @@ def _same(run: Run, arm: Arm, shown: Sequence[str]) -> str:
 
 
 def alike(value: float) -> str:
-    """Return what an adjusted Rand index is called."""
+    """Return the name of an adjusted Rand index."""
     return next((name for least, name in LEVELS if value >= least), "not the same")
 
 
 def structure(run: Run, arm: Arm) -> str:
-    """Return in a sentence how far an arm's groups are apart; nothing without a silhouette.
+    """Return a sentence on the separation of an arm's groups; nothing without a silhouette.
 
-    A simplified silhouette is mostly higher, and has no such levels.
+    A simplified silhouette is mostly higher and has no such levels.
     """
     found = [s.mean for c in run.scenarios if (s := run.summary(arm.name, c, "silhouette"))]
     if not found:
@@ -128,7 +130,7 @@ def structure(run: Run, arm: Arm) -> str:
 
 
 def log_rank(run: Run, arm: Arm, shown: Sequence[str]) -> list[float]:
-    """Return the p-values of all repeats in some settings; settings that are alike count once."""
+    """Return the p-values of all repeats in some settings; equal settings count once."""
     each = (tuple(run.values(arm.name, c, "log_rank_p").values()) for c in shown)
     return [p for found in dict.fromkeys(each) for p in found]
 
@@ -186,7 +188,7 @@ def span(values: Sequence[float], digits: int) -> str:
 
 
 def sentence(run: Run, arm: Arm, scenario: str) -> str:
-    """Return what was found in one setting, with its numbers."""
+    """Return the findings in one setting, with numbers."""
     if not gave_groups(run, arm, scenario):
         why = "; ".join(r.rstrip(".") for r in run.failures(arm.name, scenario))
         return f"failed: {why}." if why else "no value."
@@ -238,7 +240,7 @@ def _agreement(run: Run, arm: Arm, scenario: str) -> list[str]:
 
 
 def caveats() -> list[str]:
-    """Return what is particular about groups, before they are quoted."""
+    """Return the caveats of clusters."""
     return [
         "A method that is asked for so many groups gives so many, whether there are any or not: "
         "read the silhouette and the map first. That all hospitals find the same groups does not "

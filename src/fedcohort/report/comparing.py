@@ -1,4 +1,4 @@
-"""The page of several runs: what was asked differently, then every metric side by side."""
+"""The page of several runs: differences between the studies, then every metric side by side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedcohort.report.comparison import Comparison, Line, difference
 from fedcohort.report.markup import Markup, h, join, p, table
 from fedcohort.report.sections.base import Section
 
-#: A figure takes so many lines; more go into further figures.
+#: Lines of a figure; more go into further figures.
 _MOST = charts.MOST_ROWS
 
 
@@ -60,7 +60,7 @@ def _asked(comparison: Comparison) -> Section:
 
 
 def _files(comparison: Comparison) -> list[Section]:
-    """Return which files are equal to those of the first run, and why others differ."""
+    """Return the files equal to the first run's, and why others differ."""
     tables = [
         table(
             ["File", "State", "Why"], [[x.name, x.state, x.why] for x in lines],

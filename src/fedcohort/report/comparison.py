@@ -1,9 +1,9 @@
-"""Several runs side by side: what differs in what was asked, and in what came out.
+"""Several runs side by side: differences between their studies and between their results.
 
-Where two runs judged on the same patients in every repeat (the same `test_mark`), arms of the same
-name are compared pair by pair, eq. (2) of `share`; otherwise only their intervals stand beside
-each other, because the difference of means of other test sets says little. The setting of a network
-is that of the natural sites of one process, whatever they are called.
+If two runs judged the same patients in every repeat (equal `test_mark`), arms of the same name are
+compared by pairs, eq. (2) of `share`. Otherwise their intervals stand side by side, because the
+difference of means of different test sets says little. A network's setting corresponds to the
+natural sites of one process, whatever their names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOWER = (
     "hospitals in one process: no difference is given."
 )
 INTERVALS = "Intervals of a network are over the repeats, those of one process over its patients."
-#: Parts of a study file whose difference is no news.
+#: Parts of a study file whose differences are not reported.
 _IGNORED = ("study", "question")
 
 
@@ -38,9 +38,10 @@ class Line:
 
     Attributes
     ----------
-    summaries : one a run, None where the run has no such arm, setting or metric.
-    against : difference of each run to the first, better is positive where a metric has a better
-        side; None where it is not paired.
+    summaries : one per run; None if the run lacks the arm, setting or metric.
+    against : each run's difference to the first, positive if better (for a metric with a better
+        side);
+        None if not paired.
     """
 
     scenario: str
@@ -104,7 +105,7 @@ class Comparison:
         return [line for line in found if any(line.summaries)]
 
     def known(self, metric: str) -> words.Metric:
-        """Return what is known of a metric, in the unit of the runs if they have the same."""
+        """Return a metric's description, in the unit of the runs if they share it."""
         each = [run.known(metric) for run in self.runs]
         unit = each[0].unit if len({k.unit for k in each}) == 1 else ""
         return replace(each[0], unit=unit, digits=min(k.digits for k in each))
@@ -115,15 +116,14 @@ class Comparison:
         return next(r.scenarios[own] for r, own in named if own in r.scenarios)
 
     def files(self) -> dict[str, list[FileLine]]:
-        """Return by the name of each other run that judged the same patients how its files differ.
-
-        They are compared with those of the first run.
+        """Return, for each other run that judged the same patients, how its files differ from the
+        first's.
         """
         others = list(zip(self.names, self.runs, self.same_patients, strict=True))[1:]
         return {name: compared(self.runs[0], run) for name, run, same in others if same}
 
     def notes(self, metric: str) -> list[str]:
-        """Return how a network computed a metric, where another run had the rows in one place."""
+        """Return how a network computed a metric that another run computed from pooled rows."""
         if len({run.deployed for run in self.runs}) == 1:
             return []
         found: list[str] = []
@@ -138,18 +138,18 @@ class Comparison:
         return found
 
     def _natural(self, run: Run) -> str | None:
-        """Return the one setting of a run whose hospitals are those of the data."""
+        """Return a run's only setting with the data's own hospitals."""
         found = [c for c in run.scenarios if c in run.natural]
         return found[0] if len(found) == 1 else None
 
     def _common(self, run: Run, scenario: str) -> str:
-        """Return what a run's setting is called here: as in the first run that has it."""
+        """Return the common name of a run's setting: that of the first run that has it."""
         if scenario != self._natural(run):
             return scenario
         return next(own for r in self.runs if (own := self._natural(r)) is not None)
 
     def _own(self, run: Run, scenario: str) -> str:
-        """Return what a setting is called in a run."""
+        """Return a run's own name of a setting."""
         natural = self._natural(run)
         if natural is not None and self._common(run, natural) == scenario:
             return natural
@@ -229,7 +229,7 @@ def _study(run: Run) -> Mapping[str, Any]:
 
 
 def _flat(content: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a study file; arms go by their names, so that order is no difference."""
+    """Yield the leaves of a study file; arms go by name, so their order is no difference."""
     if isinstance(content, Mapping) and content:
         for k, v in content.items():
             if path or k not in _IGNORED:

@@ -1,6 +1,6 @@
-"""A description of tables as one page: Table 1, histograms, correlations, what is not shown.
+"""A description of tables as one page: Table 1, histograms, correlations, hidden parts.
 
-The page holds no script and loads nothing. Its pictures are drawn here, a few bars each.
+The page holds no script and loads nothing; its small pictures are drawn here.
 """
 
 from __future__ import annotations
@@ -105,7 +105,6 @@ def _figure(bars: Mapping[str, Any]) -> Markup:
 
 
 def _cell(edges: Sequence[float], i: int) -> str:
-    """Return what a bar counts, in words."""
     if i == 0:
         return f"up to {edges[0]:g}"
     if i == len(edges):

@@ -1,8 +1,7 @@
 """The ledger in plain words: what left each site, read line by line.
 
-A ledger has a line for each reply of each site, hundreds of thousands of them, which repeat but
-for the numbers of their call and round. Those two are cut out as text; what remains is counted,
-and each different remainder is parsed once.
+A ledger has one line per reply of each site, hundreds of thousands, which differ mostly in call and
+round. Those two are cut out as text; equal remainders are counted, and each is parsed once.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ SIZES = ("calls", "numbers", "bytes")
 
 @dataclass(frozen=True)
 class Sent:
-    """Replies to one step that left one site, over all training runs of an arm.
+    """Replies of one step that left one site, over all training runs of an arm.
 
     Attributes
     ----------
     verb : ``sum`` (used only in a total over sites) or ``gather`` (seen one by one).
-    arm : "" for the description of the patients, which is no arm's.
+    arm : "" for the description of the patients.
     phases : describe, preprocess, fit, tune or evaluate.
     fields : names of the arrays.
     calls, numbers, bytes : totals over `runs`.
-    runs : training runs (scenario × repeat) of the arm in which the site took part.
-    masked : how many of the calls were masked: nobody saw this site's own part of the sum.
-    noise : the mechanism whose noise was added before they left; "" without.
+    runs : training runs (scenario × repeat) of the arm with this site.
+    masked : number of masked calls: nobody saw this site's own part of the sum.
+    noise : mechanism of noise added before they left; "" without.
     """
 
     arm: str
@@ -122,24 +121,24 @@ class _Total:
 
 
 def federated(run: Run, lines: Iterable[Sent]) -> list[Sent]:
-    """Return the lines of the arms that train together, where something does leave a site.
+    """Return the lines of arms that train together, if something leaves a site.
 
-    So it does where hospitals that fit alone are judged over a network.
+    Arms of hospitals that fit alone count if they are judged over a network.
     """
     bounds = {a.name for a in (run.lower, run.upper) if a and not run.deployed}
     return [s for s in lines if s.arm not in bounds]
 
 
 def description(run: Run) -> Arm:
-    """Return what stands for the description of the patients among the arms."""
+    """Return the entry of the patients' description among the arms."""
     steps = run.mapping("cohort").get("steps") or {}
     return Arm("", "Description of the patients", "", "", {}, "", "", steps)
 
 
 def plain_ledger(folder: Path) -> list[str]:
-    """Return, arm by arm, what left each site in one training run, in plain words.
+    """Return in plain words, arm by arm, what left each site in one training run.
 
-    What left several sites alike stands there once; a site of which another thing is true follows.
+    Equal replies of several sites are listed once, followed by the sites that differ.
 
     Raises
     ------
@@ -175,7 +174,7 @@ def plain_ledger(folder: Path) -> list[str]:
 
 
 def _block(here: Sequence[Sent], steps: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the lines on what one site sent for one arm, without their names."""
+    """Return the lines on one site's replies for one arm, without their names."""
     n = here[0].runs
     calls, numbers, size = (sum(getattr(s, k) for s in here) / n for k in SIZES)
     often = f"; {words.of(n, 'training run')} in all" if here[0].arm else ""
@@ -187,7 +186,7 @@ def _block(here: Sequence[Sent], steps: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _sentence(s: Sent, steps: Mapping[str, str]) -> str:
-    """Return one step's line: what, how often, how much, who sees it, what it is for."""
+    """Return one step's line: content, number, size, readers, purpose."""
     does = steps.get(s.step, "").rstrip(".")
     who = "only the sum over sites" if s.verb == "sum" else "SEEN BY THE COORDINATOR"
     if s.masked == s.calls:
@@ -206,7 +205,7 @@ def _sentence(s: Sent, steps: Mapping[str, str]) -> str:
 
 
 def _mean(n: float) -> str:
-    """Return what stands before a count that is one on average only."""
+    """Return the words before a count that is only an average."""
     return "on average " if "." in words.count(n) else ""
 
 

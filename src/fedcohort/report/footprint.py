@@ -1,13 +1,13 @@
-"""Energy and carbon of a run, by a simple model whose every number is stated.
+"""Energy and carbon of a run, by a simple model with every number stated.
 
 Lannelongue, Grealey and Inouye, "Green Algorithms: quantifying the carbon footprint of
 computation", Advanced Science 8(12), 2021, with the defaults of their calculator:
 
     energy = t (P_core + g P_memory) PUE + bytes · k      carbon = energy · intensity        (1)
 
-with t the computing seconds of one core. The network's k is that of Aslan et al., "Electricity
-intensity of internet data transmission", J. Industrial Ecology 22(4), 2018, for 2015; it halves
-about every two years, so it is an upper estimate. All in kWh, and grams of CO₂ equivalent.
+with t the computing seconds of one core. k is the network's electricity intensity for 2015 (Aslan
+et al., J. Industrial Ecology 22(4), 2018); it halves about every two years, so it is an upper
+estimate. Units: kWh, and grams of CO₂ equivalent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedcohort.report.run import Run
 CORE_W = 12.0
 #: Watts of one GB of memory, and how many a process is taken to hold.
 MEMORY_W, MEMORY_GB = 0.3725, 2.0
-#: Power usage effectiveness: what a data centre draws over what its computers draw.
+#: Power usage effectiveness: power of a data centre over that of its computers.
 PUE = 1.67
 #: kWh for each GB between hospitals.
 NETWORK_KWH = 0.06
@@ -34,7 +34,7 @@ CAR_G = 175.0
 
 @dataclass(frozen=True)
 class Footprint:
-    """What some runs took: computing ``seconds`` of one core, ``traffic`` in bytes."""
+    """Cost of some runs: computing ``seconds`` of one core, ``traffic`` in bytes."""
 
     seconds: float
     traffic: float
@@ -64,10 +64,9 @@ class Footprint:
 
 
 def by_arm(run: Run) -> Mapping[str, Footprint]:
-    """Return what the whole study spent on each arm: all scenarios, repeats and sites.
+    """Return the whole study's cost of each arm: all scenarios, repeats, sites and final fits.
 
-    The upper bound stands under every scenario but was computed once a repeat; it counts once.
-    Final fits count as well.
+    The upper bound is listed under every scenario but computed, and counted, once per repeat.
     """
     out: dict[str, Footprint] = {}
     counted: set[tuple[str, int]] = set()
@@ -87,11 +86,13 @@ def by_arm(run: Run) -> Mapping[str, Footprint]:
 
 
 def by_site(run: Run) -> Mapping[str, Mapping[str, Footprint]]:
-    """Return what each hospital's own part of an arm took, by arm and site, of the whole study.
+    """Return each hospital's own cost by arm and site, over the whole study.
 
-    Of arms that train together where hospitals are those of the data: processor seconds of the
-    hospital's steps, where they were measured, what it sent, and an equal part of what all were
-    sent. What the coordinator computes is nobody's part.
+    For arms that train together over natural hospitals: measured processor seconds of the
+    hospital's
+    steps, bytes that it sent, and an equal share of the bytes sent to all. The coordinator's
+    computing
+    belongs to no hospital.
     """
     names = {a.name for a in run.together}
     known = [r for r in run.rows("arms") if r["arm"] in names and r["scenario"] in run.natural]

@@ -1,7 +1,7 @@
 """Estimates of sites side by side, as `Fit.plot` draws them: forest plots and site effects.
 
-A forest plot has a panel for each covariate, on an axis of its own: each site's estimate, the
-pooled one as a diamond as wide as its interval, and where that of a new site is expected.
+A forest plot has one panel per covariate, each on its own axis: every site's estimate, the pooled
+one as a diamond as wide as its interval, and the prediction interval of a new site.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from scipy.special import ndtri
 
 from fedcohort.protocol import NotSupported, Row, SettingError
 from fedcohort.report import charts, words
-from fedcohort.report.charts.scales import Domain
+from fedcohort.report.charts import Domain
 from fedcohort.report.plots import Picture, drawn
 
 #: How sites were pooled, in words.
@@ -41,7 +41,7 @@ class Pools(Protocol):
 
     @property
     def ratio(self) -> str:
-        """What e to a coefficient is; empty where it is no ratio."""
+        """Name of exp(coefficient); empty if it is no ratio."""
         ...
 
     def summary(self) -> list[Row]:
@@ -126,7 +126,7 @@ def _domain(model: Pools, own: Sequence[Row], pooled: Row) -> Domain:
 
 
 def effects_picture(effects: Mapping[str, float], tau2: float, level: float) -> Picture:
-    """Return each site's effect on the linear predictor, and the range that most sites are in.
+    """Return each site's effect on the linear predictor, and the range of most sites.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Counts of a results file, where null stands for a count that a site hid.
+"""Counts of a results file; null stands for a count that a site hid.
 
-A hidden count is no number and says nothing of one: 0 is hidden as well where a site has few rows.
-`Hidden` is a type of its own, so that no comparison or sum takes it for a count by mistake.
+A hidden count says nothing: a site with few rows hides 0 as well. `Hidden` is a type of its own, so
+that no comparison or sum takes it for a count.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from fedcohort.report import words
 
 
 class Hidden(enum.Enum):
-    """The type of `HIDDEN`, which stands for a count that a site hid.
+    """The type of `HIDDEN`, a count that a site hid.
 
-    Asking whether it is true, comparing it with a number, or adding it raises `TypeError`.
+    Its truth value, comparison with a number and addition raise `TypeError`.
     """
 
     HIDDEN = "hidden"
@@ -33,7 +33,7 @@ Count = int | Hidden
 
 
 def count_in(row: Mapping[str, Any], key: str) -> Count | None:
-    """Return a count of a row of a results file; None where the file says nothing of it."""
+    """Return a count of a row of a results file; None if the row has none."""
     if key not in row:
         return None
     n = words.number(row[key])
@@ -41,10 +41,10 @@ def count_in(row: Mapping[str, Any], key: str) -> Count | None:
 
 
 class Holes(NamedTuple):
-    """Columns of Table 1 with missing values, without any, and those where the counts are hidden.
+    """Columns of Table 1 with missing values, without any, and with hidden counts.
 
-    A column has missing values where a count over all sites, or of one, shows some. It has none
-    where the count over all sites is 0.
+    A column has missing values if a count over all sites, or of one, shows some. It has none if the
+    count over all sites is 0.
     """
 
     some: int

@@ -1,7 +1,7 @@
-"""Rounds that fits recorded, from history.csv, each course of rounds with the q that it was for.
+"""Rounds recorded by fits (history.csv), each with its q.
 
-A fit that tries several numbers q of latent dimensions goes through the rounds of each from 0, and
-records q when they end. All rounds of any other fit are one course, without a q.
+A fit that tries several numbers q of latent dimensions starts each at round 0 and records q at the
+end. All rounds of any other fit belong together, without a q.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fedcohort.report.run import Run
 from fedcohort.report.words import number
 
 _COLUMNS = ("arm", "scenario", "repeat", "site", "round", "name", "value")
-#: What ends a course, and what is recorded with it.
+#: The quantity recorded at the end of a q's rounds, and those recorded with it.
 _END, _WITH = "q", ("waic", "cost")
 
 
 class Line(NamedTuple):
-    """A finite value that a fit recorded in a round, from 0; ``q`` of its course, or None."""
+    """A finite value of a round, from 0; ``q`` as in the module, or None."""
 
     arm: str
     scenario: str
@@ -36,7 +36,7 @@ class Line(NamedTuple):
 
 
 def lines(path: Path) -> Iterator[Line]:
-    """Yield the lines of a history.csv, without what ends courses; none of another file."""
+    """Yield the lines of a history.csv, without those that record q; none of another file."""
     open_: dict[tuple[str, ...], list[Line]] = defaultdict(list)
     ended: set[tuple[str, ...]] = set()
     for line in _read(path):
@@ -69,7 +69,7 @@ def _read(path: Path) -> Iterator[Line]:
 
 
 def final_values(run: Run) -> Mapping[tuple[str, str], float]:
-    """Return the q that the first repeat's fit took, by arm and scenario, where it had a choice."""
+    """Return the q chosen by the first repeat's fit, by arm and scenario, if it had a choice."""
     return {
         (str(r["arm"]), str(r["scenario"])): number(r["q"])
         for r in run.rows("latent_numbers")

@@ -1,4 +1,4 @@
-"""Words and rules of the report, the approval and the model card by kind of task: one table."""
+"""Words and rules of the report, the approval and the model card, by kind of task: one table."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Kind:
-    """What a page says and shows of one kind of task.
+    """Words and rules of one kind of task.
 
     Attributes
     ----------
-    use : what columns are for, "" to a prediction; in a sentence.
-    verb : what is done with an outcome, before its name; "" where it is left aside.
-    judged : what an outcome judges that no fit sees; "" where fits see it.
+    use : purpose of columns, within a sentence; "" for a prediction.
+    verb : what is done with an outcome, before its name; "" if it is left aside.
+    judged : what an outcome judges if fits do not see it; "" if they do.
     asked : title of the block of settings on the outcome.
-    goes : what a covariate goes with.
-    leads : the metric that leads the page; "" for the first that the study names.
-    predicts : whether rows get a prediction of an outcome: TRIPOD+AI, and its guideline, apply.
-    ranks : whether models rank patients by risk.
-    shares : whether a prediction is a probability.
-    closes : whether arms close a gap between bounds.
-    scored : whether a coefficient adds to a risk score.
+    goes : what a covariate is associated with.
+    leads : the metric that leads the page; "" for the study's first.
+    predicts : rows get a prediction of an outcome: TRIPOD+AI, and its guideline, apply.
+    ranks : models rank patients by risk.
+    shares : a prediction is a probability.
+    closes : arms close a gap between bounds.
+    scored : a coefficient adds to a risk score.
     output : item 15 of TRIPOD+AI.
-    written : what a saved model writes for each row.
-    performance : the section on how good predictions are.
+    written : columns that a saved model writes for each row.
+    performance : the section on accuracy of predictions.
     """
 
     use: str = "predict from"
@@ -72,5 +72,5 @@ KINDS: Mapping[str, Kind] = {
 
 
 def kind_of(task: str) -> Kind:
-    """Return what is said of a kind of task; of an unknown one what is said of survival."""
+    """Return the entry of a kind of task; of an unknown one, that of survival."""
     return KINDS.get(task, Kind())

@@ -1,8 +1,8 @@
-"""What latent coordinates come to, and the number of latent dimensions that each arm had.
+"""Findings on latent coordinates, and the number of latent dimensions of each arm.
 
-An error is below another one where the interval of their difference, paired by repeat, eq. (2) of
-`share`, lies below 0. More dimensions give rows back better whether or not they mean anything. So
-of arms that differ in their number alone, one that chose it by itself leads the page.
+One error is lower than another if the interval of their difference, paired by repeat (eq. (2) of
+`share`), lies below 0. More dimensions reconstruct rows better whether or not they mean anything.
+So of arms that differ in their number alone, one that chose it by itself leads the page.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from fedcohort.report.share import Mean
 from fedcohort.report.words import number
 
 BACK, FILLED = "reconstruction_mae", "imputation_mae"
-#: From so large an error two decimals tell it in a sentence.
+#: Errors from this size on have two decimals in a sentence.
 PLAIN = 0.1
 #: An arm is almost as good as pooled data if it clearly closes such a share of the gap.
 NEAR = 0.9
 
 
 def answer(run: Run, arm: Arm) -> str:
-    """Return the headline: how well patients come back, and what a missing view is filled with.
+    """Return the headline: errors of reconstruction and of a filled-in view.
 
-    Empty where neither was measured.
+    Empty if neither was measured.
     """
     back, filled = _shown(run, arm, BACK), _shown(run, arm, FILLED)
     said = [_back(run, arm, back)] if back else []
@@ -40,7 +40,7 @@ def _shown(run: Run, arm: Arm, metric: str) -> list[str]:
 
 
 def _back(run: Run, arm: Arm, shown: Sequence[str]) -> str:
-    """Return how well patients come back, beside the bounds."""
+    """Return the error of reconstruction, beside the bounds."""
     own, alone, pooled = _levels(run, (arm, run.lower, run.upper), shown, BACK)
     error = f"error {own}{f' against {pooled}' * bool(pooled)}{run.known(BACK).after}"
     error += f"; a hospital alone {alone}" if alone else ""
@@ -48,7 +48,7 @@ def _back(run: Run, arm: Arm, shown: Sequence[str]) -> str:
 
 
 def _beside(run: Run, arm: Arm, shown: Sequence[str], metric: str) -> str:
-    """Return how an arm's error compares with that of all data in one place."""
+    """Return an arm's error compared with that of pooled data."""
     upper = run.upper
     if upper is None:
         return ""
@@ -82,7 +82,7 @@ def _near(run: Run, arm: Arm, scenario: str, metric: str) -> bool:
 
 
 def _filled(run: Run, arm: Arm, shown: Sequence[str], *, first: bool) -> str:
-    """Return what a missing view is filled with; with the unit where it is said first."""
+    """Return the error of a filled-in view; with the unit at its first mention."""
     own, alone = _levels(run, (arm, run.lower), shown, FILLED)
     unit = run.known(FILLED).after * first
     beside = f" (a hospital alone {alone})" if alone else ""
@@ -101,7 +101,7 @@ def _levels(run: Run, arms: Sequence[Arm | None], shown: Sequence[str], metric: 
 
 
 def filled(run: Run, arm: Arm, scenario: str) -> list[str]:
-    """Return in a sentence how a missing view is filled in in one setting, beside the bounds."""
+    """Return a sentence on the error of a filled-in view in one setting, beside the bounds."""
     found = run.summary(arm.name, scenario, FILLED)
     if found is None or run.metric == FILLED:
         return []
@@ -119,12 +119,12 @@ def filled(run: Run, arm: Arm, scenario: str) -> list[str]:
 
 
 def _clearly(difference: Mean) -> str:
-    """Return whether the other one's error is clearly another one."""
+    """Return whether an error clearly differs from another."""
     return {1: " (clearly more)", -1: " (clearly less)"}.get(difference.side, "")
 
 
 def caveats() -> list[str]:
-    """Return what is particular about latent coordinates, before they are quoted."""
+    """Return the caveats of latent coordinates."""
     return [
         "An error of reconstruction falls with every further latent number, whether or not it "
         "means anything: arms of different numbers compare by how they fill in a view that is "
@@ -134,14 +134,14 @@ def caveats() -> list[str]:
     ]
 
 
-#: Settings in which arms of one family differ: how many dimensions, and what is told beside a fit.
+#: Settings in which arms of one family differ: dimensions, and additional results of a fit.
 FREE = ("q", "q_range", "draws", "compare")
 #: What a setting of q says of an arm that chooses.
 AUTO = "auto"
 
 
 def family(arm: Arm) -> str:
-    """Return what arms have in common that differ in q alone; arms without q are alone."""
+    """Return what arms that differ in q alone share; an arm without q is its own family."""
     if "q" not in arm.settings:
         return arm.name
     rest = {k: v for k, v in arm.settings.items() if k not in FREE}
@@ -154,18 +154,18 @@ def relatives(run: Run, arm: Arm) -> list[Arm]:
 
 
 def heads(arms: Sequence[Arm]) -> list[Arm]:
-    """Return one arm of each family: the first that chose its number, else every one of them."""
+    """Return one arm per family: the first that chose its q, otherwise all of them."""
     choose = {family(a): a for a in reversed(arms) if a.settings.get("q") == AUTO}
     return [a for a in arms if choose.get(family(a), a) is a]
 
 
 def without_alike(run: Run, arms: Sequence[Arm]) -> list[Arm]:
-    """Return arms without those that a head of their family stands for, of a study of latents."""
+    """Return, for a study of latents, only the `heads` of families."""
     return heads(arms) if run.task == "latent" else list(arms)
 
 
 def dimensions_of(run: Run, arm: Arm, scenario: str) -> int | None:
-    """Return how many dimensions an arm had; of one that chose, those of the first repeat."""
+    """Return an arm's number of dimensions; if it chose, the first repeat's."""
     q = number(arm.settings.get("q"))
     q = history.final_values(run).get((arm.name, scenario), q) if q != q else q
     return int(q) if q == q else None

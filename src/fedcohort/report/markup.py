@@ -1,4 +1,4 @@
-"""HTML from templates and from Python values; every string is escaped unless it is `Markup`."""
+"""HTML from templates and Python values; every string except `Markup` is escaped."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def filled(template: str, /, **values: Any) -> Markup:
 def h(tag: str, /, *children: Child, **attributes: str | float | bool | None) -> Markup:
     """Return one element.
 
-    A trailing underscore of an attribute's name is dropped (``class_``), the others become
-    hyphens (``stroke_width``); None and False leave the attribute out, True leaves it bare.
+    Attribute names lose a trailing underscore (``class_``); other underscores become hyphens
+    (``stroke_width``). None and False omit the attribute, True leaves it bare.
     """
     told = ""
     for name, value in attributes.items():
@@ -72,12 +72,12 @@ def table(
     spoken: str | None = None,
     class_: str | None = None,
 ) -> Markup:
-    """Return a table inside a box that scrolls sideways on a narrow screen.
+    """Return a table in a box that scrolls sideways on a narrow screen.
 
     Parameters
     ----------
-    numeric : positions of the columns that hold numbers, set flush right.
-    spoken : what a screen reader calls the table, where there is no caption.
+    numeric : positions of the columns of numbers, set flush right.
+    spoken : name of the table for screen readers, if it has no caption.
     """
     return filled(
         "table.html", head=head, rows=rows, right=frozenset(numeric), caption=caption,

@@ -1,4 +1,4 @@
-"""What a reader needs to know of each metric: its name, what it says in plain words, its side."""
+"""Descriptions of metrics for readers: name, meaning in plain words, better side."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Metric:
-    """What a reader needs to know of a metric.
+    """Description of a metric.
 
     Attributes
     ----------
     label : as printed.
     plain : one sentence for a clinician.
-    sign : 1 where more is better, −1 where less is, 0 where neither.
-    chance : the value that a model without any information has, where there is one.
-    in_unit : whether it is in the unit of the outcome.
-    unit : that unit, where the run knows it.
-    digits : decimals that are printed.
-    is_p : whether it is the p-value of a test, which is not averaged and not compared.
+    sign : 1 if more is better, −1 if less is, 0 if neither.
+    chance : value of a model without any information, if there is one.
+    in_unit : it is in the outcome's unit.
+    unit : that unit, if the run knows it.
+    digits : printed decimals.
+    is_p : the p-value of a test, which is neither averaged nor compared.
     """
 
     label: str
@@ -260,7 +260,7 @@ OF_CLUSTERS: Mapping[str, Metric] = {
 
 
 def metric(name: str, task: str = "") -> Metric:
-    """Return what is known of a metric in a task; an unknown one is printed by its name."""
+    """Return a metric's description in a task; an unknown one is printed by its name."""
     if task == "clustering" and name in OF_CLUSTERS:
         return OF_CLUSTERS[name]
     return METRICS.get(name) or Metric(name.replace("_", " "), "")

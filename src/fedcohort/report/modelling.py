@@ -1,19 +1,19 @@
-"""What was particular about an arm's model, in words, and the steps that its ratios are for.
+"""Particulars of an arm's model in words, and the steps of its ratios.
 
-A fit's coefficient b is for one unit of the covariate as the fit saw it, which is `scale` units of
-the column. For a step of p units the ratio is exp(f b) with f = p / scale, and so are its ends. The
-step of a number is
+A coefficient b is per unit of the covariate as the fit saw it, which is `scale` units of the
+column. The ratio for a step of p units is exp(f b) with f = p / scale, as are its ends. A number's
+step is
 
-    what the dictionary asks for (`per`),
-    else one standard deviation, where numbers were scaled by it,
+    the dictionary's (`per`),
+    else one standard deviation, if numbers were scaled by it,
     else the round number 1, 2 or 5 times a power of ten that is nearest to the standard deviation
     of Table 1 (of an integer at least 1),
-    else, where Table 1 hides that, the same of c scale / s, with s the coefficient's standard error
-    and c the median of sd s / scale over the fit's numbers whose standard deviation is shown,
+    else, if Table 1 hides that, the same of c scale / s, with s the coefficient's standard error
+    and c the median of sd s / scale over the fit's numbers with a visible standard deviation,
     else one unit of the covariate as the fit saw it.
 
-Coefficients themselves stay as the fit has them, so that with the rest of a model they write it
-down; where they are no logarithms of ratios, the step is one unit as the fit saw it.
+Coefficients stay as the fit has them, so that they and the rest of a model define it; where they
+are no logarithms of ratios, the step is one unit as the fit saw it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _PENALTIES = ("penalty", "l1", "l2")
 
 
 def tuned(choices: Iterable[Row]) -> dict[str, str]:
-    """Return what tuning chose of each setting: the most frequent choice, and how others differ.
+    """Return each setting's most frequent tuned value, and how other choices differ.
 
     Parameters
     ----------
-    choices : rows of `tuning` in results.json, of one arm; those that failed chose nothing.
+    choices : rows of `tuning` in results.json, of one arm; failed ones chose nothing.
     """
     made = [dict(row.get("chosen") or {}) for row in choices]
     return {
@@ -107,10 +107,10 @@ def stepped(rows: Iterable[Row], scale: str, variables: Sequence[Row]) -> list[d
 
     Parameters
     ----------
-    rows : of results.json, of one arm; one without ``scale``, as of a level, stays as it is. Of
-        several fits the first tells the steps that Table 1 does not.
-    scale : how the arm scales numbers, such as "standard".
-    variables : Table 1, as results.json has it.
+    rows : of results.json, of one arm; one without ``scale``, as of a level, stays unchanged. Of
+        several fits the first gives the steps that Table 1 does not.
+    scale : the arm's scaling of numbers, such as "standard".
+    variables : Table 1, as in results.json.
     """
     spreads = {
         str(v["name"]): max(number(v.get("sd")), 1.0 if v.get("type") == "integer" else 0.0)

@@ -1,7 +1,7 @@
-"""The page: its head, its sections in order, its styles; one file that needs no other.
+"""The page: head, sections in order, styles; one self-contained file.
 
-The page declares to the browser that nothing may be loaded (Content-Security-Policy) and holds no
-script, so that it cannot change after it was written, and nobody learns that it was opened.
+Its Content-Security-Policy forbids loading anything, and it holds no script: it cannot change after
+it was written, and opening it tells nobody.
 """
 
 from __future__ import annotations
@@ -103,13 +103,13 @@ def document(
     words_used: Sequence[Markup] = (),
     version: str = "",
 ) -> str:
-    """Return a page: its head, a list of contents, sections and foot.
+    """Return a page: head, list of contents, sections and foot.
 
     Parameters
     ----------
     name : stands in the title, and on every printed page.
-    top : what comes before the contents.
-    words_used : what the foot explains.
+    top : content before the list of contents.
+    words_used : words that the foot explains.
     version : of the software that wrote it.
     """
     css = styles() + Markup(_running_head(name))
@@ -138,10 +138,10 @@ def _small(page: str) -> str:
 
 
 def thinned(page: str, limit: int = LIMIT) -> tuple[str, int]:
-    """Return a page of at most so many bytes, and how many of its files were left out for that.
+    """Return a page of at most so many bytes, and the number of files left out for that.
 
-    Pictures go before data, the largest first; what the page shows stays, so that one which is
-    too large without any file remains too large.
+    Pictures go before data, the largest first. The visible page stays, so one that is too large
+    without files remains too large.
     """
     excess = len(page.encode("utf-8", "replace")) - limit
     files = sorted(_FILE.finditer(page), key=lambda m: (m[1] != "SVG", -len(m[0])))

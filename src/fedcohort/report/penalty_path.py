@@ -1,8 +1,8 @@
-"""The path of an L1 penalty as `Fit.plot` draws it: coefficients against λ, and what they predict.
+"""The path of an L1 penalty as `Fit.plot` draws it: coefficients and held-out error against λ.
 
-λ has a log scale and a dotted line where the fit's own stands. Beside the coefficients stands what
-chose it, of records that were held out, where there is such a thing: the mean squared error with
-its standard error, or van Houwelingen's log-likelihood.
+λ has a log scale, with a dotted line at the fit's own. If records were held out, their criterion
+stands beside the coefficients: the mean squared error with its standard error, or van Houwelingen's
+log-likelihood.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedcohort.protocol import NotSupported, Row
 from fedcohort.report.charts import LOOKS, Series, lines_with_bands
 from fedcohort.report.plots import Picture, drawn
 
-#: What rows of a path may tell of records held out, and its panel.
+#: Criteria of held-out records in rows of a path, and their panels.
 HELD_OUT: Mapping[str, str] = {
     "mean_squared_error": "mean squared error held out, ± SE",
     "held_out_log_likelihood": "log-likelihood held out, for each event",
@@ -36,7 +36,7 @@ class PenaltyPath(Protocol):
         ...
 
     def rows(self) -> list[Row]:
-        """Return a row for each penalty, with what is known of it of `HELD_OUT`."""
+        """Return a row for each penalty, with its values of `HELD_OUT`."""
         ...
 
 
@@ -73,15 +73,15 @@ def path_picture(path: PenaltyPath, covariates: Sequence[str]) -> Picture:
 
 
 def _judged(x: float, row: Mapping[str, Any], key: str) -> tuple[float, ...]:
-    """Return a point, with the standard error on either side where there is one."""
+    """Return a point, with the standard error on either side if there is one."""
     y, reach = float(row[key]), row.get("standard_error")
     return (x, y) if reach is None else (x, y, y - reach, y + reach)
 
 
 def _coefficients(path: PenaltyPath, shown: Array, covariates: Sequence[str]) -> list[Series]:
-    """Return a line for each coefficient; more than can be told apart are one grey lot.
+    """Return a line per coefficient; those beyond the distinguishable ones share a grey look.
 
-    Those largest at the fit's penalty have names, and of equal ones those largest at the end.
+    The largest at the fit's penalty have names; of equal ones, the largest at the end.
     """
     at, end = np.abs(path.coefficients[path.chosen]), np.abs(path.coefficients[shown][-1])
     order: list[int] = np.lexsort((-end, -at)).tolist()

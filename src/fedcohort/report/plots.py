@@ -1,4 +1,4 @@
-"""Pictures of a fit, as `Fit.plot` draws them: one SVG that needs nothing else, shown and saved."""
+"""Pictures of a fit, as `Fit.plot` draws them: one self-contained SVG."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from fedcohort.protocol import NotSupported, Row, SettingError
-from fedcohort.report.charts import LOOKS, Series, curves_with_risk_table, lines_with_bands, render
-from fedcohort.report.charts.scales import ticks
-from fedcohort.report.charts.theme import WIDE, Draw
+from fedcohort.report.charts import (
+    LOOKS,
+    WIDE,
+    Draw,
+    Series,
+    curves_with_risk_table,
+    draw,
+    lines_with_bands,
+    stacked,
+    standalone,
+    ticks,
+)
 from fedcohort.report.markup import Markup, filled
 
 
@@ -54,15 +63,15 @@ class Picture:
 
 
 def drawn(charts: Draw | list[Draw], title: str, said: str) -> Picture:
-    """Return charts below each other, with their title and what a reader is told who sees none."""
+    """Return charts below each other, with their title and alternative text."""
     every = charts if isinstance(charts, list) else [charts]
-    drawing = render.stacked([render.draw(chart(WIDE)) for chart in every])
-    return Picture(render.standalone(drawing, title, said), title)
+    drawing = stacked([draw(chart(WIDE)) for chart in every])
+    return Picture(standalone(drawing, title, said), title)
 
 
 #: What a curve may be of, and its axis.
 CURVES: Mapping[str, str] = {"survival": "survival", "cumulative_hazard": "cumulative hazard"}
-#: What fits record that tells how far they are, and whether less is better.
+#: Recorded quantities that show convergence, and whether less is better.
 OBJECTIVES: Mapping[str, int] = {"objective": 1, "loss": 1, "log_likelihood": -1}
 #: What goes to 0 as a fit converges, and its panel.
 RESIDUALS: Mapping[str, str] = {
@@ -93,11 +102,11 @@ def survival_picture(
     Parameters
     ----------
     fits : name → rows as `Fitted.curves` gives them; all of survival, or all of hazards.
-    min_cell : of each fit, the fewest patients that a number may be of, but 0.
+    min_cell : of each fit, the smallest number shown, except 0.
 
     Raises
     ------
-    NotSupported : more curves than can be told apart.
+    NotSupported : more curves than can be distinguished.
     """
     rows = [(name, row) for name, found in fits.items() for row in found]
     kind = kind_of([rows[0][1]])
@@ -148,7 +157,7 @@ def _points(rows: Sequence[Row], kind: str) -> list[tuple[float, ...]]:
 
 
 def _at_risk(rows: Sequence[Row], time: float, min_cell: int) -> int | None:
-    """Return how many are followed at a time, None if that is not shown, −1 after the last time."""
+    """Return the number followed at a time; None: not shown, −1: after the last time."""
     before = max((i for i, row in enumerate(rows) if row["time"] <= time), default=0)
     now = rows[before]
     after = rows[before + 1] if before + 1 < len(rows) else None
@@ -164,7 +173,7 @@ def _at_risk(rows: Sequence[Row], time: float, min_cell: int) -> int | None:
 
 
 def can_show(history: Rows) -> bool:
-    """Return whether a fit recorded anything that tells how it converged."""
+    """Return whether a fit's history shows its convergence."""
     return any(k in row for row in history for k in (*OBJECTIVES, *RESIDUALS))
 
 
@@ -197,7 +206,7 @@ def convergence_picture(fits: Mapping[str, Rows]) -> Picture:
 
 
 def _recorded(rows: Rows, key: str) -> list[tuple[float, float]]:
-    """Return (round, value) of what was recorded under a name; the last of a round counts."""
+    """Return (round, value) of a recorded name; the last of a round counts."""
     found = {int(r["round"]) + 1: _number(r[key]) for r in rows if key in r}
     return [(float(x), y) for x, y in found.items() if math.isfinite(y)]
 

@@ -1,4 +1,4 @@
-"""A run's folder, as the page needs it: `results.json` behind questions with plain answers."""
+"""A run's folder for the page: `results.json` behind methods with plain answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Arm:
     Attributes
     ----------
     look : class of its colour: ``lower``, ``upper``, or ``c0`` … ``c7`` in declared order.
-    steps : what each step of its program does, in one line, where the run says so.
+    steps : one line for each step of its program, if the run has them.
     paper : the source of its method.
     """
 
@@ -166,7 +166,7 @@ class Run:
 
     @property
     def kind(self) -> Kind:
-        """What is said of its kind of task."""
+        """Words and rules of its kind of task."""
         return kind_of(self.task)
 
     @property
@@ -198,7 +198,7 @@ class Run:
         return words.decimals(max(sizes, default=0.0))
 
     def known(self, metric: str | None = None) -> words.Metric:
-        """Return what is known of a metric, by default the leading one, in this run's unit."""
+        """Return a metric's description, by default the leading one's, in this run's unit."""
         found = words.metric(metric or self.metric, self.task)
         return replace(found, unit=self.unit, digits=self._digits) if found.in_unit else found
 
@@ -262,7 +262,7 @@ class Run:
         return words.number(self.mapping("evaluate").get("test_fraction") or 0.0)
 
     def share(self, arm: str, scenario: str) -> Share | None:
-        """Return how much of the gap between the bounds an arm closes, where there are bounds."""
+        """Return the share of the gap that an arm closes, if there are bounds."""
         if self.lower is None or self.upper is None:
             return None
         sign = words.metric(self.metric).sign or 1
@@ -294,13 +294,13 @@ class Run:
 
     @property
     def compared_by_patients(self) -> bool:
-        """Whether arms are told apart by draws of the patients, and not by the repeats' spread."""
+        """Whether arms are compared by draws of the patients, not by the spread of repeats."""
         return bool(self._by_patients)
 
     def difference(self, arm: str, against: str, scenario: str, metric: str | None = None) -> Mean:
-        """Return how much better an arm is than another, paired by repeat, eq. (2) of `share`.
+        """Return an arm's advantage over another, paired by repeat, eq. (2) of `share`.
 
-        Of few repeats the interval is of draws of the patients, where the run has it.
+        With few repeats the interval is of draws of the patients, if the run has it.
         """
         sign = words.metric(metric or self.metric).sign or 1
         for a, b, turn in ((arm, against, sign), (against, arm, -sign)):
@@ -313,14 +313,14 @@ class Run:
         return paired(ours, theirs, self.test_fraction, sign)
 
     def final(self, arm: str) -> Mapping[str, Any] | None:
-        """Return what is told of an arm's final fit, to all rows; None without one."""
+        """Return facts on an arm's final fit, to all rows; None without one."""
         done = (f for f in self.rows("final") if f["arm"] == arm and f.get("status") == "done")
         return next(done, None)
 
     def model_rows(self, key: str, arm: str) -> list[Mapping[str, Any]]:
         """Return the rows of a list that are about an arm's model.
 
-        It is the final one, or else that of the first repeat in the first setting that has rows.
+        The model is the final fit, else that of the first repeat in the first setting with rows.
         """
         if (final := self.final(arm)) is not None:
             return list(final.get(key) or ())
@@ -335,7 +335,7 @@ class Run:
         return [r for r in mine if place(r) == first]
 
     def model_title(self, arm: str, key: str) -> str:
-        """Return which fit `model_rows` is of, in words."""
+        """Return in words the fit of `model_rows`."""
         if self.final(arm) is not None:
             return "final fit, all rows"
         rows = self.model_rows(key, arm)
@@ -343,7 +343,7 @@ class Run:
         return f"first repeat, {self.scenarios.get(scenario, scenario)}"
 
     def failures(self, arm: str, scenario: str | None = None) -> list[str]:
-        """Return the reasons, each once, for which fits of an arm are missing."""
+        """Return the reasons, each once, for missing fits of an arm."""
         return sorted(
             {
                 str(row.get("status")).removeprefix("failed: ")

@@ -95,7 +95,7 @@ def _keys_that_differ(one: Path, other: Path) -> str:
 
 
 def _why_models_differ(first: Run, other: Run) -> str:
-    """Return what is known to make models of the same rows differ."""
+    """Return known reasons for different models of the same rows."""
     why: list[str] = []
     if _asked(first) != _asked(other):
         why.append("the study files ask for other models")
@@ -109,7 +109,7 @@ def _why_models_differ(first: Run, other: Run) -> str:
 
 
 def _asked(run: Run) -> tuple[Any, ...]:
-    """Return what the declarations say that a model depends on."""
+    """Return the declarations that determine a model."""
     arms = {str(d["arm"]): (d.get("method"), d.get("settings")) for d in run.rows("declared")
             if d.get("role") == "arm"}  # fmt: skip
     return run.results.get("seed"), arms, run.mapping("preprocess")
@@ -160,7 +160,7 @@ def _one(name: str, first: Run, other: Run) -> str:
 
 
 def _rows(run: Run) -> list[list[str]]:
-    """Return history.csv without the name of the setting, where there is a single one."""
+    """Return history.csv without the name of its only setting."""
     text = _bytes(run.folder / "history.csv").decode(errors="replace")
     rows = list(csv.reader(text.splitlines()))
     single = len(run.scenarios) == 1 and rows and "scenario" in rows[0]

@@ -1,18 +1,18 @@
-"""How much of the gap between a hospital alone and all data in one place an arm closes.
+"""Share of the gap between a hospital alone and pooled data that an arm closes.
 
 With a_i, l_i, u_i the metric of the arm, the lower and the upper bound in repeat i of n:
 
     share  ρ = d̄ / ḡ,   d_i = a_i − l_i,   g_i = u_i − l_i                                (1)
 
 Repeats draw their test sets from the same patients, so their spread alone is too small. The
-variance of a mean is the corrected one of Nadeau and Bengio (Mach. Learn. 52, 2003), with f the
-fraction of patients in the test set,
+corrected variance of a mean (Nadeau and Bengio, Mach. Learn. 52, 2003), with f the fraction of
+patients in the test set, is
 
     v_xy = (1/n + f/(1−f)) s_xy                                                         (2)
 
 and the interval of ρ is Fieller's (Q. J. R. Stat. Soc. 1954): all ρ with
 (d̄ − ρḡ)² ≤ t² (v_dd − 2ρ v_dg + ρ² v_gg), t the 97.5 % quantile with n−1 degrees of freedom.
-It is bounded only if the gap itself differs clearly from 0; otherwise no share is given.
+It is bounded only if the gap itself clearly differs from 0; otherwise no share is given.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def share(
 
     Parameters
     ----------
-    lower, arm, upper : value of the metric by repeat; repeats that one of them lacks are left out.
+    lower, arm, upper : value of the metric by repeat; incomplete repeats are left out.
     test_fraction : f of eq. (2).
-    sign : 1 where a higher metric is better, −1 where a lower one is.
+    sign : 1 if a higher metric is better, −1 if a lower one is.
     """
     common = sorted(lower.keys() & arm.keys() & upper.keys())
     low, mid, top = ({r: v[r] for r in common} for v in (lower, arm, upper))

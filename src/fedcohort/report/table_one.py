@@ -1,7 +1,6 @@
-"""A description of tables as text: Table 1 by site and by group, and what is not shown.
+"""A description of tables as text: Table 1 by site and by group, and hidden parts.
 
-Used by the command line and by the page of `report.describing`. What is hidden is a dash, and is
-never worked out from sums.
+For the command line and `report.describing`. Hidden values are dashes, never derived from sums.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 from fedcohort.report import words
 
-#: Stands for what a site hid.
+#: Text of a hidden value.
 HIDDEN = "–"
 #: More sites than this do not stand beside each other.
 MOST_SITES = 6
@@ -110,7 +109,7 @@ def _smd(value: float | None) -> str:
 
 
 def noisy(dp: Mapping[str, Any]) -> str:
-    """Return what noise is in a private description, and what it cost, as sentences."""
+    """Return a private description's noise and cost, as sentences."""
     return (
         f"Differentially private, of each record: epsilon {dp['epsilon']:g}, delta "
         f"{dp['delta']:g}. A count has noise of a standard deviation of at most "
@@ -120,7 +119,7 @@ def noisy(dp: Mapping[str, Any]) -> str:
 
 
 def legend(min_cell: int, by: str = "") -> list[str]:
-    """Return what the tables' cells are, a sentence each."""
+    """Return the meaning of the cells, a sentence each."""
     said = ["Numbers: mean (SD), and median [quartiles]. Levels: rows (share of those known)."]
     if min_cell > 1:
         said.append(
@@ -136,6 +135,6 @@ def legend(min_cell: int, by: str = "") -> list[str]:
 
 
 def refused(refusals: Sequence[Line]) -> list[str]:
-    """Return what is not shown by rule, with how often, most often first."""
+    """Return hidden parts by rule with their number, most frequent first."""
     counted = Counter((str(r["what"]), str(r["rule"])) for r in refusals)
     return [f"{what}, {n} ×: {rule}" for (what, rule), n in counted.most_common()]

@@ -1,7 +1,7 @@
-"""The verdict on each arm, and the one honest sentence that the page begins with.
+"""The verdict on each arm, and the page's first sentence.
 
-An arm helped if its interval against the lower bound (eq. (2) of `share`) lies above 0, and a
-share of the gap is claimed only where the gap itself is clear by the same rule.
+An arm helped if its interval against the lower bound (eq. (2) of `share`) lies above 0. A share of
+the gap is claimed only if the gap itself is clear by the same rule.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def judge(run: Run, arm: Arm, scenario: str) -> Verdict:
 def leading(run: Run) -> Arm | None:
     """Return the arm the page leads with: most scenarios answered, then the highest mean share.
 
-    Without bounds, the best mean of the leading metric; of clusters, as `cluster_verdict` says. Of
-    arms that differ in latent dimensions alone, one that chose their number stands for them.
+    Without bounds, the best mean of the leading metric; of clusters, see `cluster_verdict`. Of arms
+    that differ in latent dimensions alone, one that chose their number represents them.
     """
     if run.task == "clustering":
         return cluster_verdict.leading(run)
@@ -71,7 +71,7 @@ def leading(run: Run) -> Arm | None:
 
 
 def answer(run: Run) -> str:
-    """Return the headline: one honest sentence."""
+    """Return the headline."""
     arm = leading(run)
     if arm is None:
         failed = any(run.failures(a.name) for a in run.together)

@@ -1,4 +1,4 @@
-"""How the page says things: numbers as a medical journal prints them, counts, titles."""
+"""Words and numbers of the page: numbers as in a medical journal, counts, titles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MISSING = "–"
 #: Why a site of a network is not among those compared, if it does not lack patients.
 AWAY = "it did not answer"
 
-#: Plain titles of what a study file names, for studies that give no title of their own.
+#: Plain titles of names in a study file without titles.
 TITLES: Mapping[str, str] = {
     "iid": "Patients spread at random",
     "unbalanced": "One large hospital",
@@ -30,7 +30,7 @@ TITLES: Mapping[str, str] = {
 }
 
 
-#: What a study file says under `governance`: key → what people call it.
+#: Keys under `governance` of a study file → labels.
 GOVERNANCE: Mapping[str, str] = {
     "purpose": "Purpose",
     "legal_basis": "Legal basis",
@@ -41,7 +41,7 @@ GOVERNANCE: Mapping[str, str] = {
 
 
 def title(name: str, given: Any = None, task: str = "survival") -> str:
-    """Return how the page calls an arm or a scenario; a title that only spells its name is none."""
+    """Return the page's title of an arm or scenario; one that only spells its name is none."""
     own = str(given or "")
     bare = name.replace("-", " ").replace("_", " ")
     if own and own.replace("-", " ").replace("_", " ") != bare:
@@ -59,7 +59,7 @@ def number(value: Any) -> float:
 
 
 def fixed(value: Any, digits: int = 3) -> str:
-    """Return a number with so many decimals and a true minus sign, or a dash."""
+    """Return a number with n decimals and a true minus sign, or a dash."""
     x = number(value)
     if math.isnan(x):
         return MISSING
@@ -76,27 +76,27 @@ def between(low: Any, high: Any, digits: int = 3) -> str:
 
 
 def estimate(value: Any, low: Any = None, high: Any = None, digits: int = 3) -> str:
-    """Return ``0.684 (0.671–0.697)``, without the interval where there is none."""
+    """Return ``0.684 (0.671–0.697)``, without a missing interval."""
     interval = between(low, high, digits)
     return f"{fixed(value, digits)} ({interval})" if interval else fixed(value, digits)
 
 
 def decimals(value: Any, digits: int = 4) -> int:
-    """Return how many decimals a number has with so many digits that matter."""
+    """Return the decimals of a number with n significant digits."""
     x = number(value)
     whole = 0 if math.isnan(x) or x == 0 else math.floor(math.log10(abs(x)))
     return max(0, digits - 1 - whole)
 
 
 def significant(value: Any, digits: int = 4) -> str:
-    """Return a number with so many digits that matter."""
+    """Return a number with n significant digits."""
     return fixed(value, decimals(value, digits))
 
 
 def effect(value: Any, digits: int = 3) -> str:
-    """Return a coefficient: so many decimals, or so many digits that matter where it is smaller.
+    """Return a coefficient: so many decimals, or significant digits if it is smaller.
 
-    What is per unit of a large unit is small, and no less of an effect.
+    An effect per unit of a large unit is small only by its unit.
     """
     x = number(value)
     if math.isnan(x) or x == 0 or 0.1 <= abs(x) < 1e6:
@@ -122,7 +122,7 @@ def p_value(value: Any) -> str:
 
 
 def ratio(value: Any) -> str:
-    """Return a hazard ratio: three digits that matter, near 1 two of its distance to 1."""
+    """Return a hazard ratio: three significant digits; near 1, two of its distance to 1."""
     x = number(value)
     if math.isnan(x):
         return MISSING
@@ -197,13 +197,13 @@ def inline(label: str) -> str:
 
 
 def with_article(label: str) -> str:
-    """Return a metric's label in a sentence with "a" or "an", as it is spoken: an AUC."""
+    """Return a metric's label in a sentence with its spoken article: an AUC."""
     spelt = label[1:2] not in "-’'" and not label[1:2].islower()
     return f"{'an' if label[:1] in ('AEFHILMNORSX' if spelt else 'AEIO') else 'a'} {inline(label)}"
 
 
 def unbroken(text: str) -> str:
-    """Return text whose numbers keep their percent sign, and C-index its hyphen, in one line."""
+    """Return text with unbreakable "95 %" and "C-index"."""
     return text.replace(" %", "\u00a0%").replace("C-index", "C\u2011index")
 
 
@@ -214,7 +214,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def some(names: Sequence[str], most: int = 6) -> str:
-    """Return names as `listed`; of more than so many the first ones, and how many more."""
+    """Return names as `listed`; beyond n names the first ones, and how many more."""
     if len(names) <= most:
         return listed(names)
     return listed([*names[: most - 1], f"{count(len(names) - most + 1)} more"])
@@ -241,7 +241,7 @@ def value(item: Any) -> str:
 
 
 def absent_from_final(missing: Iterable[Mapping[str, Any]], arm: str) -> list[str]:
-    """Return the sites whose rows some or all sums of an arm's final fit lack, in order.
+    """Return the sites whose rows are missing from sums of an arm's final fit, in order.
 
     missing : of results.json: site, arm, and repeat, "final" of a final fit.
     """
@@ -251,7 +251,7 @@ def absent_from_final(missing: Iterable[Mapping[str, Any]], arm: str) -> list[st
 def sites_left_out(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return the sites that do not take part by themselves, by reason; "" for none.
 
-    rows : of results.json: site, why, and to, the site that it is part of, or None.
+    rows : of results.json: site, why, and to (the site that it joins, or None).
     """
     by_fate: dict[tuple[str, str], list[str]] = {}
     for row in rows:

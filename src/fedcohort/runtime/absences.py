@@ -132,7 +132,7 @@ class Absences:
         return self.law.wait
 
     def away(self, number: int) -> frozenset[str]:
-        """Return who is away in a round, which counts from 0."""
+        """Return the absent sites of a round, which counts from 0."""
         while len(self._rounds) <= number:
             self._rounds.append(self._next())
         return self._rounds[number]

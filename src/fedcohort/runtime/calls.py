@@ -135,7 +135,7 @@ class Request:
         mark = None if self.view is None else self.view.mark
         shapes = [(a.dtype.str, a.shape) for a in self.parcel.arrays]
         head = [self.call, self.base, self.step, self.verb, mark, self.parcel.text, shapes]
-        if self.masked is not None:  # what noise is in it hangs on how many sites share it
+        if self.masked is not None:  # its noise depends on the number of sites that share it
             head.append(_members(self.masked))
         found = hashlib.blake2b(json.dumps(head).encode(), digest_size=16)
         for a in self.parcel.arrays:

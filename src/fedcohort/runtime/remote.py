@@ -126,7 +126,7 @@ class RemoteTransport:
         )
 
     def requests(self, call: Call, asked: int) -> Requests:
-        """Return the requests of a call to so many sites."""
+        """Return the requests of a call to n sites."""
         return Requests(self.head, call, self._kept, self.cap, asked)
 
     def exchanged(

@@ -110,7 +110,7 @@ class Answers:
         return {int(call): bytes(digest) for call, digest in rows}
 
     def load(self, run: str, session: str, history: str, call: int) -> Kept | None:
-        """Return what is kept of one call."""
+        """Return one kept call."""
         rows = self._all(
             "SELECT digest, reply, state FROM answers "
             "WHERE run = ? AND session = ? AND history = ? AND call = ?",

@@ -26,7 +26,7 @@ from fedcohort.protocol.errors import InputError, Refused
 Role = Literal["coordinator", "site", "lead", "steward"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
-#: How long a party's certificate is good unless told otherwise, and an authority's.
+#: Default validity of a party's certificate, and of an authority's.
 DAYS, AUTHORITY_DAYS = 397, 3650
 
 #: How much earlier than now a new certificate is good, for clocks that are behind.
@@ -223,7 +223,7 @@ def _builder(
     at: datetime,
     until: datetime,
 ) -> x509.CertificateBuilder:
-    """Return what the authority's certificate and a party's have alike."""
+    """Return the common part of the authority's certificate and a party's."""
     public, signers = key.raw.public_key(), signer.raw.public_key()
     return (
         x509.CertificateBuilder()
@@ -239,7 +239,7 @@ def _builder(
 
 
 def _usage(*, authority: bool) -> x509.KeyUsage:
-    """Return what a key may do: sign certificates, or sign as a party."""
+    """Return a key's permitted use: signing certificates, or signing as a party."""
     return x509.KeyUsage(
         digital_signature=not authority,
         content_commitment=False,

@@ -62,7 +62,7 @@ from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.algorithms.cox.steps import Totals, deaths, stratum_sizes, totals
 from fedcohort.arrays import Array
 from fedcohort.data.exact import Exact, check_covariates, exact_sums
-from fedcohort.data.prepare.timegrid import Intervals, intervals, no_events
+from fedcohort.data.timegrid import Intervals, intervals, no_events
 from fedcohort.numerics.collinearity import scale_of
 from fedcohort.numerics.strata import by_stratum
 from fedcohort.privacy.disclosure.rounding import origins

@@ -52,7 +52,7 @@ SEVERAL = "~"
 
 
 def party(endpoint: str) -> str:
-    """Return whose endpoint it is: the name in the certificate."""
+    """Return an endpoint's party: the name in the certificate."""
     return endpoint.partition(SEVERAL)[0]
 
 
@@ -119,7 +119,7 @@ class TlsConnection(Connection):
         try:
             self._stream.send(memoryview(frame), STUCK)
         except TimeoutError:
-            self.close()  # part of a frame may be out: what followed could not be read
+            self.close()  # part of a frame may be sent: the rest would be unreadable
             raise CommError(CommError.TIMEOUT, f"{self.name} takes nothing") from None
         except ConnectionError:
             raise CommError(CommError.CLOSED, f"{self.name} is closed") from None

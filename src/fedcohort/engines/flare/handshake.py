@@ -25,7 +25,7 @@ HANDSHAKE = 10.0
 
 _HELLO = b"fedcohort/1 "
 
-#: Why the coordinator turns away a peer whose certificate is in order.
+#: Reasons to refuse a peer with a valid certificate.
 _TURNED_AWAY = {
     "taken": "the coordinator already is in touch with a running node of the name {name!r}. Stop "
     "that one first; if this is the only one, its kit is in use elsewhere.",

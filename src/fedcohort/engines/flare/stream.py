@@ -83,7 +83,7 @@ class Stream:
             if not self.closed:
                 self.closed = True
                 with contextlib.suppress(OSError):
-                    # not SSLSocket's: it would let a reader see what is still encrypted
+                    # not SSLSocket's, which would show encrypted bytes to a reader
                     socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
     def release(self) -> None:

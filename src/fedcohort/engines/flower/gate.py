@@ -247,7 +247,7 @@ class Gate:
 
 @lru_cache(maxsize=256)
 def public_key(der: bytes) -> bytes:
-    """Return a certificate's public key in the form in which Flower compares keys (PEM)."""
+    """Return a certificate's public key in Flower's form (PEM)."""
     key = x509.load_der_x509_certificate(der).public_key()
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 

@@ -40,7 +40,7 @@ def client(kit: Credentials, timeout: float, *, dates: bool = True) -> httpx.Cli
 
 
 def named(kit: Credentials) -> dict[str, str]:
-    """Return what makes httpx look for the coordinator's name in its certificate."""
+    """Return the httpx option that checks the certificate for the coordinator's name."""
     return {"sni_hostname": kit.coordinator}
 
 
@@ -67,7 +67,7 @@ def preflight(kit: Credentials, timeout: float = 5.0, *, dates: bool = True) -> 
 
 
 def why(error: Exception, kit: Credentials) -> Refused | SiteUnavailable:
-    """Return what went wrong, in one line; nothing that a peer wrote is in it."""
+    """Return the error in one line, without anything that a peer wrote."""
     where = f"the coordinator at {kit.address}"
     if isinstance(error, httpx.HTTPStatusError):
         return SiteUnavailable(status_text(error.response.status_code, where))

@@ -80,7 +80,7 @@ class Named(H11Protocol):
         super().connection_made(transport)
         try:
             peer = Peer.of(transport.get_extra_info("ssl_object"))
-        except Exception:  # what cannot be read is nobody
+        except Exception:  # an unreadable certificate is nobody's
             peer = None
         self.app_state = {**self.app_state, PEER: peer}
 

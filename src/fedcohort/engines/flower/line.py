@@ -168,7 +168,7 @@ class FlowerLine:
 
 
 def read(reply: Message, site: str) -> bytes | Silence:
-    """Return the bytes of a reply, or why it has none; what an error says is not repeated."""
+    """Return the bytes of a reply, or why it has none, without an error's text."""
     try:
         if reply.has_error():
             code = int(reply.error.code)

@@ -194,7 +194,7 @@ def flower_local(
 
 
 def _place(host: Host, states: Path | None) -> Path:
-    """Return where a site keeps what it remembers; on the disk only if it may remember anything."""
+    """Return a site's store; on disk only if it may remember anything."""
     if states is None or not host.keeps:
         return Path(":memory:")
     return states / f"{host.name.encode().hex()}.sqlite"

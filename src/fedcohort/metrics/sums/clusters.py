@@ -1,19 +1,19 @@
-"""What sums over sites tell of clusters: their sizes, how tight they are, and what they go with.
+"""Sums over sites about clusters: sizes, tightness, and associated columns.
 
-A site's rows come as `Grouped` shows them: with the cluster that a model says each is in, features
-x (n, p), and perhaps an outcome. Of rows in clusters l = 1 … k:
+A site's rows are `Grouped`: cluster by a model, features x (n, p), and perhaps an outcome. For rows
+in clusters l = 1 … k:
 
     scatter   n_l, Σ (x − o), Σ ‖x − o‖²   about an origin o: exact Calinski–Harabasz           (1)
     nearness  Σ s_i of the simplified silhouette about given centroids, `metrics.clusters` (6)  (2)
     powers    n_l, Σ v, Σ v², Σ v³, Σ v⁴   of v = value − centre, for means that no few make     (3)
     hazards   events and person-time by cluster                                                 (4)
 
-All else are counts. (1) to (4) are of values: a sum over few rows is these rows, and so is the
-difference of two. So who asks counts first, and asks for them only if no cluster has 1 … m − 1
-rows, and if no unions of clusters differ by so few from those of a model that was judged before
-(`flow`); see `study.judge.summed.clusters`. (3) tells four numbers of a column: of four or five
-whole ones, such as ages, that is every one of them. So it is asked for where there are 2 m, of a
-column's *known* values (`known`), and no sooner.
+All else are counts. (1) to (4) are sums of values: over few rows they reveal these rows, as does
+the difference of two sums. So the coordinator counts first, and asks for them only if no cluster
+has 1 … m − 1 rows and no unions of clusters differ by so few from those of an earlier judged model
+(`flow`); see `study.judge.summed.clusters`. (3) gives four numbers of a column, which determine
+four or five whole values, such as ages. So it is asked for only from 2 m *known* values of a column
+on (`known`).
 
 Revealed: the messages below, only as sums over all sites.
 """
@@ -31,11 +31,11 @@ from fedcohort.protocol.step import Site, summed
 
 
 class Grouped(Protocol):
-    """A site's rows (n,) of one half, and what a model says of them.
+    """A site's rows (n,) of one half, with a model's clusters.
 
     ``labels`` integers in [0, ``clusters``), those of ``before`` by an earlier model; ``reference``
-    classes in [0, ``classes``); ``codes`` a column of levels each, with how many levels it has,
-    −1 where missing; ``numbers`` (n, q), NaN where missing; ``z`` (n, d) in the model's own space.
+    classes in [0, ``classes``); ``codes`` a column of levels each, with its number of levels, −1 if
+    missing; ``numbers`` (n, q), NaN if missing; ``z`` (n, d) in the model's own space.
     """
 
     x: Array

@@ -1,11 +1,11 @@
-"""Metrics over pairs of records, from counts by risk and time: C-index and AUC over sites.
+"""Metrics of pairs of records from counts by risk and time: C-index and AUC over sites.
 
-A pair of records at two sites cannot be compared without showing one site the other's record. A
-histogram can be summed: risk bins (r−1 edges) × cells (t_{k−1}, t_k] of a time grid, deaths and
-censored records apart. Pairs in different bins and cells are ordered as their records are; the
-others are what the grid does not show. The estimate is the C-index of the records moved to the
-grid: one bin is a tie in risk, one cell a tie in time. The bounds set every pair that the grid
-does not show to whatever is worst, or best: the C-index of the records lies between them.
+Comparing two sites' records directly would show one site the other's record. A histogram can be
+summed: risk bins (r−1 edges) × cells (t_{k−1}, t_k] of a time grid, deaths and censored records
+apart. Pairs in different bins and cells are ordered as their records; the grid hides the others.
+The estimate is the C-index of the records moved to the grid: one bin is a tie in risk, one cell a
+tie in time. The bounds set every hidden pair to the worst, or best, case: the C-index of the
+records lies between them.
 
 Let, for a death in (bin a, cell k) and weight w_k, over all its partners:
 
@@ -21,9 +21,9 @@ records; controls have t_j > t:
     AUC(t) = Σ_i Σ_j w_i [1(f_j < f_i) + ½ 1(f_j = f_i)] / (Σ_i w_i · Σ_j 1)                (1)
     mean   = Σ_k AUC(t_k) [S(t_{k−1}) − S(t_k)] / (1 − S(t_m)),  S Kaplan–Meier, t_0 = 0    (2)
 
-`spread_pairs` is for cells that are wide: records are taken as spread evenly over their cell. Of
-two deaths in one cell the one of higher risk then came first in one half of the pairs, and one half
-of those censored there were still followed when another died.
+`spread_pairs` is for wide cells: records are spread evenly over their cell. Of two deaths in one
+cell the one of higher risk came first in half of the pairs, and half of those censored there were
+still followed when another died.
 
 Revealed: `RiskTimeCounts`, only as a sum over sites; its smallest filled cell is reported.
 """

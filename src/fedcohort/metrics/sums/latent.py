@@ -1,18 +1,20 @@
-"""What sums over sites tell of latent coordinates: errors of rows that come back from them.
+"""Sums over sites about latent coordinates: errors of reconstructed rows.
 
-A site's rows come as `Rebuilt` shows them: entries x (n, p), NaN where unknown; what a model makes
-of them from what they hold, x̂; and x̂ of each view from the others alone. With c and s the mean and
-standard deviation of column j's entries among the rows of all sites,
+A site's rows are `Rebuilt`: entries x (n, p), NaN if unknown; a model's reconstruction x̂; and x̂
+of
+each view from the other views alone. With c and s the mean and standard deviation of column j's
+entries over all sites,
 
-    entries   Σ (x − c), Σ (x − c)²                        so that c and s are those of all     (1)
-    tails     Σ ((x − c)/s)³, Σ ((x − c)/s)⁴               what few values could have made      (2)
-    errors    Σ |x − x̂| / s, over rows and columns; of filled views Σ (x − x̂)² / s² as well     (3)
+    entries   Σ (x − c), Σ (x − c)²                        for c and s of all sites            (1)
+    tails     Σ ((x − c)/s)³, Σ ((x − c)/s)⁴               to detect influence of few values   (2)
+    errors    Σ |x − x̂| / s, over rows and columns; of filled views Σ (x − x̂)² / s² as well
+    (3)
     columns   both sums of each column                                                         (4)
 
-are of values: of few rows they are these rows. So who asks counts first (`known`, and `hidden` of
-rows that have another view as well), and asks for columns of many (`Counted`). Where fewer than m
-rows have a column's view alone, the two errors would be of sets of rows that differ by these few;
-so they count in neither, nor in (1).
+are sums of values: of few rows they reveal these rows. So the coordinator counts first (`known`,
+and `hidden` of rows that have another view as well), and asks for columns of many (`Counted`). If
+fewer than m rows have a column's view alone, the two errors would differ by these rows; so they
+count in neither, nor in (1).
 
 Revealed: the messages below, only as sums over all sites.
 """
@@ -31,11 +33,11 @@ from fedcohort.protocol.step import Site, summed
 
 
 class Rebuilt(Protocol):
-    """A site's rows (n, p), and what a model makes of them.
+    """A site's rows (n, p), with a model's reconstruction.
 
-    ``x`` NaN where unknown; ``hidden`` whether the row has the column's view, and another; ``said``
-    x̂ and ``filled`` x̂ of hidden entries; ``strange`` (p,) columns that the model knows nothing of,
-    whose mean is said.
+    ``x`` NaN if unknown; ``hidden``: the row has the column's view, and another; ``said`` x̂ and
+    ``filled`` x̂ of hidden entries; ``strange`` (p,) columns unknown to the model, reconstructed by
+    their mean.
     """
 
     x: Array
@@ -187,14 +189,14 @@ def _errors(d: Rebuilt, said: Array, centre: Array, unit: Array, x: Array) -> tu
 
 @dataclass(frozen=True)
 class Counted:
-    """Which columns are of many blind rows, and which of their rows count.
+    """Columns with many blind rows, and their rows that count.
 
     Attributes
     ----------
-    counts : as the sites have told them.
-    asked : (p,) whether 2 m rows or more count.
-    whole : (p,) whether rows that have the column's view alone count as well.
-    filled : (p,) whether 2 m rows or more have the column's view and another, so that it is filled.
+    counts : as the sites told them.
+    asked : (p,) at least 2 m rows count.
+    whole : (p,) rows that have the column's view alone count as well.
+    filled : (p,) at least 2 m rows have the column's view and another, so that it is filled.
     """
 
     counts: EntryCounts

@@ -1,7 +1,7 @@
-"""Mean and spread of numbers that nobody has in one place, from sums of their powers over sites.
+"""Mean and spread of numbers from sums of their powers over sites.
 
 Σ v, Σ v², Σ v³, Σ v⁴ of v = value − centre add up over sites. The first two give mean and standard
-deviation; the fourth says that no few values can have made them, where it is small enough.
+deviation; a small fourth shows that no few values made them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from fedcohort.privacy.disclosure.numbers import SHARE
 
 
 class Moments:
-    """Mean and sd of n values, from sums of powers, and whether `few` of them could make these.
+    """Mean and sd of n values from sums of powers, and whether `few` of them dominate.
 
-    With d_i the distances from the mean, S = Σ d² and by Cauchy and Schwarz
+    With d_i the distances from the mean, S = Σ d², by Cauchy and Schwarz
 
         Σ of the m − 1 largest d² ≤ L = √((m − 1) Σ d⁴)                                         (1)
 
-    so that where S − L ≥ `SHARE` · L the p % rule of `privacy.disclosure.numbers` holds as well.
+    so S − L ≥ `SHARE` · L implies the p % rule of `privacy.disclosure.numbers`.
     """
 
     def __init__(self, rows: float, powers: Array, centre: float = 0.0):

@@ -1,16 +1,16 @@
 """Metrics of survival over sites: steps that sum, and programs of several sums.
 
 A step knows no model. The coordinator sends one as a view, a pure function of a site's records:
-`fed.through(view)`, where `view(data)` returns `Scored` and `view.spec` is the JSON that determines
-it. The metrics' own functions take the sums:
+`fed.through(view)`, where `view(data)` returns `Scored` and `view.spec` is its JSON. The metrics'
+own functions take the sums:
 
     followed = censoring(grid, train.sum(count_leavers, grid=grid))  # G of training records
     scores = federated_brier(test, times=times, followed=followed)   # BS(t) of test records
     integrate(scores, times)
 
 With a grid of all distinct times, every result but the C-index and AUC equals that of the pooled
-records to rounding; these two converge to it as the risk bins get finer, and the C-index comes
-with bounds. Each step's docstring names what it reveals; all are sums over sites.
+records to rounding; these two converge to it with finer risk bins, and the C-index has bounds.
+Revealed: see each step; all are sums over sites.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from fedcohort.protocol.step import Site, summed
 
 
 class Scored(NamedTuple):
-    """Records and what a model says of them.
+    """Records with a model's predictions.
 
     ``risk`` (n,) log risk, higher is worse; ``surv`` (n, m) predicted survival at the times of the
     evaluation (m,); ``time`` (n,); ``event`` (n,) bool.
@@ -155,8 +155,9 @@ STEPS = (
 def federated_risk_edges(fed: Federation, *, bins: int = 100, fine: int = 16) -> Array:
     """Return edges that split the pooled risks into bins of about equal size.
 
-    Two sums give mean and standard deviation, a third a histogram of `fine` cells a bin, six
-    deviations wide, from which the quantiles are read off.
+    Two sums give mean and standard deviation; a third gives a histogram of `fine` cells per bin,
+    six
+    deviations wide, for the quantiles.
 
     Returns
     -------

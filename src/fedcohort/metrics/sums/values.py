@@ -1,15 +1,15 @@
 """Metrics of classes and of values over sites: steps that sum, and the programs that finish.
 
-Accuracy, Brier score, log loss, R², RMSE, MAE, both calibration slopes, intercept and deviance are
-those of the pooled records to rounding: eqs. (2) to (5) of `classification` and (1) to (6) of
-`regression` are sums of one record each, or of one record about a pooled mean. The AUC compares
-records: those of one site exactly, those of two by bins, where pairs in one bin are tied; see
-eq. (3) of `within_sites`.
+Accuracy, Brier score, log loss, R², RMSE, MAE, both calibration slopes, intercept and deviance
+equal those of the pooled records to rounding: eqs. (2) to (5) of `classification` and (1) to (6) of
+`regression` are sums over records, or over records about a pooled mean. The AUC compares records:
+those of one site exactly, those of two by bins, with ties within a bin; see eq. (3) of
+`within_sites`.
 
     log-likelihood of logistic recalibration   Σ y η − log(1 + e^η),  η = a + b (f − c)/s      (1)
 
-Steps look at `y` (n,), `f` (n,) and `lost` (), the rows of which the model says no finite number;
-where there are any, no metric is given.
+Steps read `y` (n,), `f` (n,) and `lost` (), the number of rows without a finite prediction; if
+there are any, no metric is given.
 
 Revealed: the messages below, only as sums over sites.
 """

@@ -1,15 +1,14 @@
 """Metrics of ranks within sites: each site's records are compared with each other alone.
 
-A site compares its own records exactly, and tells sums alone. Where every site has a model of its
-own, that is all there is to compare: risks of two sites are on two scales. With the pairs, or the
-risk sets, of site k marked by k:
+A site compares its own records exactly, and reveals sums alone. If every site has its own model,
+there is no more to compare: risks of two sites are on two scales. With site k's pairs or risk sets:
 
     C      Σ_k Σ_pairs w [1(f_j < f_i) + ½ 1(f_j = f_i)] / Σ_k Σ_pairs w                   (1)
     slope  Σ_k U_k(b) = 0, U and I as in eq. (1) of `calibration`: Cox, stratified by site  (2)
 
-(1) with w = 1 is Harrell's C, with w = 1(t_i < τ)/G(t_i)² Uno's, and over pairs of one row of each
-class the AUC. Both are exact. Of one model for all sites, pairs of records at two sites count too;
-these are known only as far as a summed histogram tells. With H pairs by the histogram:
+(1) is Harrell's C with w = 1, Uno's with w = 1(t_i < τ)/G(t_i)², and the AUC over pairs of one row
+of each class. Both are exact. For one model of all sites, pairs across sites count too; a summed
+histogram approximates them. With H the pairs by the histogram:
 
     pairs = H(all sites' records) + Σ_k [pairs of site k − H(site k's records)]           (3)
 

@@ -1,4 +1,4 @@
-"""How far predicted survival lies from what happened: Graf's Brier score under censoring.
+"""Graf's Brier score: squared error of predicted survival under censoring.
 
 Graf et al., Stat. Med. 18, 1999. With predicted survival π_i(t) and G the censoring distribution
 of the training records,
@@ -98,9 +98,10 @@ def evaluation_times(
 ) -> Array:
     """Return times at which predictions can be judged, equally spaced.
 
-    They run from the 5 % to the 90 % quantile of the test records' times of death, and stop
-    before the end of test follow-up and of training follow-up, and where less than 5 % of the
-    training records would still be followed.
+    They run from the 5 % to the 90 % quantile of the test records' times of death. They stop before
+    the
+    end of test and training follow-up, and before less than 5 % of the training records are
+    followed.
 
     Returns
     -------

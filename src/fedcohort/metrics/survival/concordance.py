@@ -1,23 +1,23 @@
-"""Do patients with higher risk die earlier? Harrell's and Uno's C-index in O(n log n).
+"""Harrell's and Uno's C-index in O(n log n): higher risk should mean earlier death.
 
-Harrell et al., Stat. Med. 15, 1996; Uno et al., Stat. Med. 30, 2011. A pair (i, j) is comparable
-if i died, and j lived longer or was censored at the same time. Over comparable pairs,
+Harrell et al., Stat. Med. 15, 1996; Uno et al., Stat. Med. 30, 2011. A pair (i, j) is comparable if
+i died, and j lived longer or was censored at the same time. Over comparable pairs,
 
     C = Σ w_i [1(f_j < f_i) + ½ 1(f_j = f_i)] / Σ w_i                                       (1)
 
-with w_i = 1 (Harrell), or w_i = 1(t_i < τ) / G(t_i)², G the censoring distribution of the
-training records (Uno), which does not depend on how the test records are censored. Two deaths at
-one time are not comparable. Pairs cross sites, so (1) is no sum over sites: see `histogram`.
+with w_i = 1 (Harrell), or w_i = 1(t_i < τ) / G(t_i)², G the censoring distribution of the training
+records (Uno), which does not depend on the test records' censoring. Two deaths at one time are not
+comparable. Pairs cross sites, so (1) is no sum over sites: see `histogram`.
 
 Standard error of Harrell's C (infinitesimal jackknife, as in R's survival; Therneau & Watson, The
 concordance statistic and the Cox model, Mayo Clinic technical report 85, 2017). Let A be the
-numerator and B the denominator of (1), a_i and b_i the parts of them that record i has a share in,
-as the one who died or as the partner:
+numerator and B the denominator of (1), a_i and b_i their parts with record i, as the one who died
+or as the partner:
 
     ∂C/∂m_i = (a_i − C b_i)/B,     se² = Σ_i (∂C/∂m_i)²                                     (2)
 
-With time 1 and an event for one class, time 2 and none for the other, (1) is the area under the
-ROC curve, and (2) is DeLong's variance with m and n for his m − 1 and n − 1.
+With time 1 and an event for one class, time 2 and none for the other, (1) is the area under the ROC
+curve, and (2) is DeLong's variance with m and n for his m − 1 and n − 1.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def uno(
     ----------
     train_time, train_event : records from which G is estimated.
     time, event, risk : (n,), the records to judge.
-    tau : only deaths before it count; the end of the training records' follow-up by default,
-        which is also the largest τ that these records support.
+    tau : only deaths before it count; by default, and at most, the end of the training records'
+        follow-up.
 
     Returns
     -------
@@ -171,7 +171,7 @@ def by_time(time: Array, event: Array) -> tuple[Array, Array]:
 
     Returns
     -------
-    order : (n,), record numbers by time, deaths before those who are censored at the same time.
+    order : (n,), record numbers by time, deaths before records censored at the same time.
     first : (m,), for each death, in the order of the records: the place after the deaths at its
         time.
     """

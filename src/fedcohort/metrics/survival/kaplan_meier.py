@@ -9,30 +9,30 @@ records at risk in cell k of a grid, and z the normal quantile of the level,
     low, high = S^exp(±z √v / −log S)     on the scale "log-log"                            (3)
     low, high = S exp(∓z √v)  "log",      S ∓ z √v S  "plain",    both cut to [0, 1]        (4)
 
-On the grid of all distinct times this is the estimate of the ungridded records. Groups stand in
-the rows of the counts (g, T+1), so that the counts of many curves are one sum over sites.
+On the grid of all distinct times this is the estimate of the ungridded records. Groups are the rows
+of the counts (g, T+1), so one sum over sites serves many curves.
 
 A life table (Cutler & Ederer, J. Chronic Dis. 8, 1958) has fewer cells. With c_k censored in cell
-k, told late: fewer than m wait for those of the cells after them (`steps.late`), d_k deaths and
+k, counted late (fewer than m are moved to the following cells, `steps.late`), d_k deaths and
 n_k = n − Σ_{l<k} (d_l + c_l),
 
     S(t_k) = Π_{l ≤ k} (1 − d_l/(n_l − c_l/2)),     v(t_k) with n_l − c_l/2 for n_l          (5)
 
-Revealed: `Leavers` by group, only as sums over sites.
-
-The cumulative hazard is Nelson and Aalen's estimate:
-Nelson, Technometrics 14(4), 1972; Aalen, Ann. Stat. 6(4), 1978; variance and interval as Klein,
-Scand. J. Stat. 18(4), 1991, recommends. With d_k deaths of n_k at risk in cell k of a grid,
+Cumulative hazard: Nelson, Technometrics 14(4), 1972; Aalen, Ann. Stat. 6(4), 1978; variance and
+interval as Klein, Scand. J. Stat. 18(4), 1991, recommends. With d_k deaths of n_k at risk in cell k
+of a grid,
 
     H(t_k) = Σ_{l ≤ k} d_l/n_l                                                              (6)
     v(t_k) = Σ_{l ≤ k} d_l (n_l − d_l) / n_l³                                               (7)
     low, high = H exp(∓z √v / H)                                                            (8)
 
-Where cells are intervals, and each death in one has a time of its own, a cell's d deaths are d
-cells of one death in (6) and (7), of whom the first finds n at risk and the last n − d + 1: to a
-term of second order in d/n, all find
+If cells are intervals whose deaths have different times, a cell's d deaths are d cells of one death
+in (6) and (7), with n at risk for the first and n − d + 1 for the last: to a term of second order
+in d/n, all have
 
     n − (d − 1)/2                                                                           (9)
+
+Revealed: `Leavers` by group, only as sums over sites.
 """
 
 from __future__ import annotations
@@ -138,12 +138,12 @@ def survival_curve(
 
 
 def first_below(times: Array, values: Array, level: float, *, steps: bool = True) -> float:
-    """Return when a falling curve that starts at 1 comes to `level` or below; nan if never.
+    """Return the time at which a falling curve from 1 reaches `level`; nan if never.
 
     Parameters
     ----------
     times, values : (T,). A value within rounding of the level counts as on it; nan is not below.
-    steps : whether the curve falls at the times alone; along straight lines if not.
+    steps : the curve falls at the times alone; if not, along straight lines.
     """
     found = np.flatnonzero(values <= level + 1e-12)
     if not len(found):

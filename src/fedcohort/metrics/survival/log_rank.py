@@ -1,4 +1,4 @@
-"""Do groups of patients die at different rates? The log-rank test.
+"""The log-rank test of equal death rates in groups of patients.
 
 Mantel, Cancer Chemother. Rep. 50, 1966; Peto & Peto, J. R. Stat. Soc. A 135, 1972. In cell k of a
 time grid, of n_k records at risk d_k die; group g has n_gk and d_gk of them. If rates are equal,
@@ -7,9 +7,9 @@ time grid, of n_k records at risk d_k die; group g has n_gk and d_gk of them. If
     V_gh = Σ_k d_k (n_k − d_k)/(n_k − 1) · n_gk/n_k · (1[g = h] − n_hk/n_k)                 (2)
     χ²   = (O − E)ᵀ V⁻ (O − E) on as many degrees of freedom as groups with E_g > 0, less one  (3)
 
-Weights w_k put more of the test where groups are thought to differ: the gap is then
-Σ_k w_k (d_gk − d_k n_gk/n_k), and each term of V is taken w_k² times. With S(t−) the survival of
-all groups together before t (Fleming & Harrington, 1991; Gehan, 1965; Tarone & Ware, 1977),
+Weights w_k emphasise times of expected difference: the gap is Σ_k w_k (d_gk − d_k n_gk/n_k), and
+each term of V is multiplied by w_k². With S(t−) the survival of all groups together before t
+(Fleming & Harrington, 1991; Gehan, 1965; Tarone & Ware, 1977),
 
     w = S(t−)^ρ (1 − S(t−))^γ,   n,   √n                                                    (4)
 
@@ -66,10 +66,11 @@ def log_rank_of(
     Parameters
     ----------
     observed : O (g,). died : d (T,), of all groups. risk : n_gk (g, T).
-    weight, weighted : w (T,), as `weights` gives it, and Σ w (g,) over each group's deaths; None
-        for 1 and O. The test's O and E are without weights.
-    tied : whether the deaths of a cell share their time; if not, each is a cell of its own in (2),
-        with the same numbers at risk.
+    weight, weighted : w (T,) of `weights`, and Σ w (g,) over each group's deaths; None: 1 and O.
+        The
+        returned O and E are without weights.
+    tied : the deaths of a cell share their time; if not, each is a cell of its own in (2), with the
+        same numbers at risk.
     """
     observed, risk = np.asarray(observed, float), np.asarray(risk, float)
     on = died > 0
@@ -103,7 +104,7 @@ def weights(kind: str, deaths: Array, risk: Array, rho: float, gamma: float) -> 
 def in_intervals(counts: Leavers) -> tuple[float, float, int]:
     """Return χ², p and the degrees of freedom of the test on intervals.
 
-    Who ends in an interval counts as at risk for half of it, and deaths there as one by one.
+    A record that ends in an interval counts half at risk there; its deaths count one by one.
     """
     risk = at_risk(counts) - 0.5 * (counts.censored + counts.deaths)
     deaths = counts.deaths

@@ -75,7 +75,7 @@ def brier(
 
 
 def published_span(time: Array, event: Array, at_least: int) -> tuple[float, float]:
-    """Return from when to when `at_least` records or more died and as many are still followed.
+    """Return the time span in which at least `at_least` records have died and are still followed.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def published_span(time: Array, event: Array, at_least: int) -> tuple[float, flo
 
     Returns
     -------
-    low, high : nan where there is no such time.
+    low, high : nan if there is no such time.
     """
     died, every = np.sort(np.asarray(time)[np.asarray(event, bool)]), np.sort(time)
     least = max(1, at_least)

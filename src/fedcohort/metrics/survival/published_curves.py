@@ -1,19 +1,18 @@
 """Survival curves and numbers at risk that may leave a network: they follow no single patients.
 
-A curve's values at double precision give back the counts that they are of. So `published_curve` is
-a life table (`kaplan_meier`, eq. 5) in cells that hold no event or m, the `at_least`, or more;
-those too few for a cell of their own join the last. It goes on to the last round time at which m
-are still followed, if no event or m lie beyond that time; else to the last round time beyond which
-m lie. With m = 1 its points lie on Kaplan–Meier's. Of several groups (`published_groups`), few
-events may lie beyond a curve's end, where of all groups together none or m do: then the groups'
-numbers of events are not to be shown.
+A curve's exact values reveal its counts. So `published_curve` is a life table (`kaplan_meier`,
+eq. 5) in cells of no event or at least m (`at_least`); smaller cells join the last. It ends at the
+last round time at which m are still followed, if no event or m lie beyond; otherwise at the last
+round time beyond which m lie. With m = 1 its points lie on Kaplan–Meier's. For several groups
+(`published_groups`), few events may lie beyond one curve's end if none or m do for all groups
+together; then the groups' numbers of events must not be shown.
 
-Numbers at risk (`published_at_risk`) are given for all groups at a time or for none: at each time
-shown, every group has nobody left or m, and nobody left it since the last time shown or m did, nor
-since or until any n_k of its curve. That holds of all groups together first, so that the times at
-which several groupings of the same records are shown tell no more. At other times a number is told
-about: on a straight line between two n_k of the curve, or the last one and m at its end, and so
-from nothing but what the curve tells.
+Numbers at risk (`published_at_risk`) are given for all groups at a time or for none: at each shown
+time every group has nobody left or m, and nobody or m left it since the last shown time, and since
+or until any n_k of its curve. The same holds first for all groups together, so that the times of
+several groupings of the same records reveal no more. At other times a number is approximate: on a
+straight line between two n_k of the curve, or the last one and m at its end; so it reveals no more
+than the curve.
 
 Revealed: nothing; `published_counts` takes `Leavers`, only as sums over sites.
 """
@@ -38,22 +37,22 @@ from fedcohort.metrics.survival.kaplan_meier import (
 from fedcohort.privacy.disclosure.counts import few
 from fedcohort.privacy.disclosure.steps import late, merged, separated
 
-#: A shown curve has at most so many points.
+#: Most points of a published curve.
 POINTS = 100
 
 
 def published_curve(time: Array, event: Array, at_least: int) -> Survival:
-    """Return the curve of records (n,) as it may be shown; the rule is the header's.
+    """Return the published curve of records (n,), by the rule of the module.
 
     Returns
     -------
-    curve : from (0, 1) on; that point alone where the events are fewer than `at_least`.
+    curve : from (0, 1) on; that point alone if there are fewer than `at_least` events.
     """
     return _published(np.asarray(time, float), np.asarray(event, bool), at_least).curve
 
 
 def published_counts(grid: Array, counts: Leavers, at_least: int) -> Survival:
-    """Return the curve that may be shown of records that are counted on a grid (T,).
+    """Return the published curve of records counted on a grid (T,).
 
     Parameters
     ----------
@@ -65,7 +64,9 @@ def published_counts(grid: Array, counts: Leavers, at_least: int) -> Survival:
     """
     start = Survival(*(np.array([v]) for v in (0.0, 1.0, 1.0, 1.0)))
     n = int(counts.deaths.sum() + counts.censored.sum())
-    last = int((at_risk(counts)[1:] >= max(at_least, 1)).sum())  # so many times have m behind them
+    last = int(
+        (at_risk(counts)[1:] >= max(at_least, 1)).sum()
+    )  # number of times with m beyond them
     deaths, censored = (np.r_[c[:last], c[last:].sum()] for c in (counts.deaths, counts.censored))
     if n < at_least or not last:
         return start
@@ -76,11 +77,13 @@ def published_counts(grid: Array, counts: Leavers, at_least: int) -> Survival:
 
 
 class Groups(NamedTuple):
-    """Curves of g groups of records with their numbers at risk, as they may be shown.
+    """Published curves of g groups of records with their numbers at risk.
 
     ``curves`` (g,); ``at`` (s,) and ``numbers`` (s, g), exact; ``times`` (t,), round ones up to the
-    end of the longest curve, and ``about`` (t, g), nan after a curve's end; ``events_told`` says
-    whether the groups' numbers of events may be shown beside the curves.
+    end
+    of the longest curve, and ``about`` (t, g), nan after a curve's end; ``events_told``: the
+    groups'
+    numbers of events may be shown beside the curves.
     """
 
     curves: list[Survival]
@@ -94,13 +97,13 @@ class Groups(NamedTuple):
 def published_groups(
     group: Array, time: Array, event: Array, at_least: int, most: int, factor: float = 1.0
 ) -> Groups:
-    """Return the curves of groups as they may be shown together; the rule is the header's.
+    """Return the curves of groups that may be published together, by the rule of the module.
 
     Parameters
     ----------
     group : (n,) integers from 0.
     time, event : (n,).
-    most : how many times numbers at risk are given at; they are round times `factor`.
+    most : largest number of times with numbers at risk; they are round times `factor`.
     """
     event = np.asarray(event, bool)
     masks = [group == g for g in range(int(group.max()) + 1)]
@@ -138,18 +141,18 @@ def _about(shown: _Shown, times: Array, at_least: int) -> Array:
 def published_at_risk(
     group: Array, time: Array, at: Array, at_least: int, event: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return the numbers at risk as they may be shown; the rule is the header's.
+    """Return the published numbers at risk, by the rule of the module.
 
     Parameters
     ----------
     group : (n,) integers from 0.
     time : (n,).
     at : times (m,), increasing.
-    event : (n,), where each group's `published_curve` is shown as well.
+    event : (n,), if each group's `published_curve` is shown as well.
 
     Returns
     -------
-    times, numbers : those of `at` that may be shown (s,), and each group's (s, groups).
+    times, numbers : the publishable times of `at` (s,), and each group's numbers (s, groups).
     """
     masks = [group == g for g in range(int(group.max()) + 1)]
     told = [] if event is None else [_published(time[m], event[m], at_least).left for m in masks]
@@ -178,7 +181,7 @@ class _Shown(NamedTuple):
 
 
 def _published(time: Array, event: Array, at_least: int, *, beyond: str = "safe") -> _Shown:
-    """Return a curve; how many events lie beyond its end, says `_cuts`."""
+    """Return a curve; `_cuts` says how many events lie beyond its end."""
     start = Survival(*(np.array([v]) for v in (0.0, 1.0, 1.0, 1.0)))
     nothing = _Shown(start, np.array([len(time)]))
     if len(time) < at_least:
@@ -206,7 +209,7 @@ def _published(time: Array, event: Array, at_least: int, *, beyond: str = "safe"
 
 
 def _flat(curve: Survival, grid: Array, cuts: Array, stop: int) -> Survival:
-    """Return a curve that goes on to a cell's end, up to which nobody dies."""
+    """Return a curve extended to a cell's end, up to which nobody dies."""
     if stop <= (cuts[-1] if len(cuts) else -1):
         return curve
     return Survival(np.r_[curve.times, grid[stop]], *(np.r_[v, v[-1]] for v in curve[1:]))
@@ -215,14 +218,15 @@ def _flat(curve: Survival, grid: Array, cuts: Array, stop: int) -> Survival:
 def _cuts(counts: Leavers, at_least: int, beyond: str = "safe") -> tuple[Array, int]:
     """Return the last cells (k,) of those of a curve, and the cell at whose end the curve ends.
 
-    Between the two nobody dies, and after them `at_least` or none are left that did not die. There
-    is no such cell, −1, where a curve would be of few events.
+    Between the two nobody dies; after them at least `at_least` or none of the survivors are left.
+    −1:
+    no such cell, the curve would be of few events.
 
     Parameters
     ----------
     counts : (T+1,), of which the last cell lies beyond the curve.
-    beyond : how many events there are after the curve's end: "safe" for none or `at_least`, "many"
-        for `at_least` where there are so many at all, "any".
+    beyond : number of events after the curve's end: "safe" for none or `at_least`, "many" for
+        `at_least` if there are so many at all, "any".
     """
     deaths = counts.deaths[:-1]
     stop = len(deaths) - 1

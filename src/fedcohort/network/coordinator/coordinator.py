@@ -26,8 +26,7 @@ from fedcohort.network.coordinator import runs
 from fedcohort.network.coordinator.conductor import Conductor
 from fedcohort.network.coordinator.runs import Run, Standing
 from fedcohort.network.engines import Opened
-from fedcohort.network.kits.make import Kit
-from fedcohort.network.kits.parties import Parties
+from fedcohort.network.kits import Kit, Parties
 from fedcohort.network.service import within
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.errors import FedcohortError, Refused
@@ -78,7 +77,7 @@ class Coordinator:
         within(0.5, self._hub.stop)
 
     def facts(self) -> dict[str, Any]:
-        """Return what the service says of itself."""
+        """Return the service's facts."""
         with self._studies.guard:
             under = self._studies.under
             waiting = [f"{r.study} ({r.hash[:12]})" for r in self._studies.runs.values() if r.open]
@@ -100,7 +99,7 @@ class Coordinator:
         """Say a line that tells of something wrong, and remember it."""
         self._studies.note(text)
 
-    # what leads and sites ask -------------------------------------------------------------
+    # requests of leads and sites -------------------------------------------------------------
 
     def _answer(self, peer: Peer, body: bytes) -> bytes:
         """Answer one request of a verified peer."""
@@ -141,7 +140,7 @@ class Coordinator:
         return self._here(peer, meta) | {"seen": self._parties.heard(peer.name, meta)}
 
     def _here(self, peer: Peer, meta: Mapping[str, Any]) -> dict[str, Any]:
-        """Say which version this is, and what the time is here."""
+        """Return this version and time."""
         return {"kind": "hello", "version": VERSION, "clock": time.time()}
 
     def _submit(self, peer: Peer, meta: Mapping[str, Any]) -> Any:

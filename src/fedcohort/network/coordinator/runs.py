@@ -184,7 +184,7 @@ def _why(site: str, standing: Standing) -> str:
 
 
 def read(folder: Path) -> Run | None:
-    """Return the record in a folder, or None where there is none that can be read."""
+    """Return the record in a folder; None if it cannot be read."""
     try:
         text = (folder / "run.json").read_text(encoding="utf-8")
         told = cast("dict[str, Any]", json.loads(text))

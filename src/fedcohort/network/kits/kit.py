@@ -135,7 +135,7 @@ class Kit:
         return host_and_port(self.address)[1]
 
     def trust(self, revoked: Iterable[str] = (), *, clock: Callable[[], datetime] = now) -> Trust:
-        """Return whom this party believes; `revoked` adds to the kit's own list."""
+        """Return this party's trust; `revoked` adds to the kit's own list."""
         return Trust(self.root, {*self.revoked, *revoked}, clock=clock)
 
     def private_key(self) -> Key:

@@ -59,7 +59,7 @@ __all__ = ["ADDRESS", "COORDINATOR", "Kit", "Network"]
 #: Names that no party but the coordinator may have.
 RESERVED = (COORDINATOR, "server", "authority")
 
-#: Where a network is unless told otherwise: on this computer alone.
+#: Default address of a network: this computer alone.
 ADDRESS = "127.0.0.1:8102"
 
 
@@ -333,7 +333,7 @@ class Network:
         _write(self._authority / members.LISTED, members.signed(self.name, listed, key))
 
     def _members(self) -> dict[str, str]:
-        """Return the public keys of the sites whose certificates are good, by name."""
+        """Return the public keys of the sites with valid certificates, by name."""
         path = self._authority / members.LISTED
         if not path.is_file():
             return {}

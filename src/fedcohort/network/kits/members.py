@@ -171,5 +171,5 @@ def _is_entry(name: object, public: object) -> bool:
 
 
 def _text(says: Mapping[str, Any]) -> bytes:
-    """Return what is signed."""
+    """Return the signed text."""
     return PURPOSE + json.dumps(says, sort_keys=True, separators=(",", ":")).encode()

@@ -26,7 +26,7 @@ from fedcohort.secure.channel import compatible, upgrade
 from fedcohort.version import VERSION
 
 _RESTORED = "It was restored from a backup; its IT has to run 'fedcohort node restored'"
-#: Characters of what a node tells that are shown.
+#: Characters shown of a node's text.
 LONGEST = 200
 
 
@@ -97,7 +97,7 @@ class Parties:
         self._wrong[site] = kind if wrong else ""
 
     def facts(self) -> dict[str, dict[str, Any]]:
-        """Return what is known of each site, for the service's note."""
+        """Return each site's known state, for the service's note."""
         return {
             name: {
                 "version": self._versions.get(name, ""),

@@ -264,7 +264,7 @@ def _of_run(name: str, lines: list[Mapping[str, Any]], does: Mapping[str, str]) 
 
 
 def _who(step: _Step) -> str:
-    """Return who can read what a step told."""
+    """Return the readers of a step's replies."""
     if step.verb != "sum":
         return "TOLD AS THIS SITE'S OWN"
     if step.masked == step.calls:

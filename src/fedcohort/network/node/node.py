@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcohort.network.kits.make import Kit
+from fedcohort.network.kits import Kit
 from fedcohort.network.node import log as node_log
 from fedcohort.network.node.budget import Budget, Spending
 from fedcohort.network.node.cohorts import Cohorts
@@ -53,11 +53,11 @@ from fedcohort.secure.trust import Peer, Trust
 from fedcohort.study.at_site.sessions import is_few, open_session
 from fedcohort.version import VERSION
 
-#: What the coordinator is told of a study that a person has to decide on.
+#: Reply to the coordinator on a study that waits for a person's decision.
 WAITS = "waiting for the data steward"
 #: Seconds for which a study waits for the greeting.
 GREETING = 10.0
-#: Studies that ended, of which the node's operator is told.
+#: Ended studies listed to the node's operator.
 LATEST = 20
 
 
@@ -134,7 +134,7 @@ class Node:
         node_log.closed(self.log)
 
     def facts(self) -> dict[str, Any]:
-        """Return what the node says of itself to its own operator."""
+        """Return the node's facts for its own operator."""
         entries = self.store.entries()
         ended = [e for e in entries if e.ended is not None][:LATEST]
         return {
@@ -243,7 +243,7 @@ class Node:
             self._studies.table(run, study)
             open_, table, mark = self._run_of(run)
             if table not in (None, study.mark):
-                self._end.close(run)  # the table is another: what was remembered of it is no use
+                self._end.close(run)  # the table is another: the remembered one is useless
             mark = mark if open_ and mark else secrets.token_hex(8)
             self._note_run(run, Noted(True, study.mark, mark))
             self._fresh.add(run)
@@ -308,7 +308,7 @@ class Node:
         reply = self._end.handle(body)
         said = head(reply)
         if said.get("kind") == "error" and said.get("code") != NO_VIEW:
-            # that a call with noise failed may tell of the noise: it counts as an answered one
+            # the failure of a noisy call may depend on the noise: it counts as an answer
             session = "" if study.terms.plan.privacy.dp is None else head(body).get("session")
             with contextlib.suppress(OSError):
                 self._ledger.note(
@@ -318,12 +318,11 @@ class Node:
         return reply
 
     def _lead(self, run: str) -> str:
-        """Return whose a study is, as far as this node holds it."""
+        """Return a study's lead, as far as this node holds it."""
         known = self._studies.held.get(run)
         return "" if known is None else known.lead.name
 
     def _run_of(self, run: str) -> Noted:
-        """Return what is noted of a run."""
         with self._lock:
             if run not in self._runs:
                 self._runs[run] = self.store.run(run)
@@ -370,7 +369,7 @@ class Node:
         self.log.info("feedback %s %s is in %s", short(run), name, path.relative_to(self.state))
 
     def _spending(self, run: str, session: str, dp: Dp) -> Spending:
-        """Return where a private session counts what it spends of the data set's budget."""
+        """Return the counter of a private session's spending."""
         path = self.state / "budget.sqlite"
         budget = Budget(path, self.config.data.name, self.config.policy.budget)
         return Spending(path, budget, run, session, dp, lambda: self._check_calls(run, session))
@@ -390,7 +389,7 @@ class Node:
         return SumRule(plain, self._keys, known_few, least=least, weights=False)
 
     def _keys(self) -> Keys:
-        """Return what masked sums need of the kit, as it lies there now."""
+        """Return the kit's current keys for masked sums."""
         found = self.kit.membership()
         return Keys(Identity.from_bytes(found.secret), found.pinned)
 
@@ -477,7 +476,7 @@ class Node:
 
 
 def _unkept(why: str) -> Refused:
-    """Return the refusal of a node whose state cannot be written; `why` is the system's text."""
+    """Return the refusal of a node that cannot write its state; `why` is the system's text."""
     return Refused(
         "disk",
         f"it cannot write its folder 'state' ({why}), and answers nothing that it cannot note "

@@ -49,7 +49,7 @@ COLUMN_SETTINGS = ("offset", "weights", "strata", "by")
 #: Replies that leave in one session, where node.toml does not say: room for a penalised path with
 #: folds, and for several attempts at it.
 MOST_CALLS = 100_000
-#: A line names at most this many of what is allowed.
+#: Most allowed names in one line.
 NAMED = 8
 
 
@@ -90,7 +90,7 @@ class Asked:
 
     @classmethod
     def of(cls, plan: Plan, dictionary: Dictionary, outcome: Outcome | None) -> Asked:
-        """Return what a checked study asks."""
+        """Return the requests of a checked study."""
         named = [*(outcome.columns if outcome is not None else ()), *dictionary.variables]
         for arm in plan.arms:
             given = arm.configured()
@@ -207,7 +207,7 @@ class Config:
 
 
 def _beyond(asked: Iterable[str], allowed: tuple[str, ...] | None) -> list[str]:
-    """Return what is asked and not allowed."""
+    """Return requests that are not allowed."""
     return [] if allowed is None else [name for name in asked if name not in allowed]
 
 
@@ -297,7 +297,7 @@ class _Table:
         return _Table(self.file, path, self.content[key], tuple(known))
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Return a text; one is needed where there is no default."""
+        """Return a text; required without a default."""
         value = self.content.get(key, default)
         if value is None:
             raise self.error("", f"the key {key!r} is missing.")

@@ -42,7 +42,7 @@ class Rollback:
         self._state, self._length = state, length
 
     def count(self) -> int:
-        """Return what the coordinator is told."""
+        """Return the count for the coordinator."""
         return self._length() + base(self._state)
 
     def seen(self, highest: object) -> bool:
@@ -83,7 +83,7 @@ def base(state: Path) -> int:
 
 
 def pending(state: Path) -> tuple[int, int] | None:
-    """Return what the coordinator has seen and what is here, where someone has to look at it."""
+    """Return the coordinator's count and this one, if someone must act on them."""
     found = _read(state / "older.json")
     seen, count = found.get("seen"), found.get("count")
     return (seen, count) if type(seen) is int and type(count) is int else None

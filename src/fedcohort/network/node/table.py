@@ -69,7 +69,7 @@ def open_table(
 
 
 def said(error: Unfit) -> str:
-    """Return what does not fit, as columns and rules."""
+    """Return the unmet columns and rules."""
     return "; ".join(
         f"column {column!r} breaks the rule {rule!r}" if column else f"rule {rule!r} is broken"
         for column, rule in error.faults
@@ -77,7 +77,7 @@ def said(error: Unfit) -> str:
 
 
 def digest(table: SiteTable) -> str:
-    """Return a digest of a table's rows, by which the node knows that they are still the same."""
+    """Return a digest of a table's rows, by which the node recognises them."""
     mark = hashlib.sha256("\0".join(map(str, table.frame.columns)).encode())
     mark.update(pd.util.hash_pandas_object(table.frame, index=False).to_numpy().tobytes())
     return mark.hexdigest()
@@ -147,7 +147,7 @@ def _check_dictionary(asked: Dictionary, data: DataSource) -> None:
 
 
 def _differs(asked: Variable, own: Mapping[str, Variable]) -> str | None:
-    """Say in what a site's dictionary differs in one column; None if it does not."""
+    """Return how a site's dictionary differs in one column; None if it does not."""
     here = own.get(asked.name)
     if here is None:
         return "is not"

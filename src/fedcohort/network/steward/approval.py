@@ -17,7 +17,7 @@ from decimal import Decimal
 import pandas as pd
 
 from fedcohort.data import describe
-from fedcohort.data.check.accepted import NOTHING
+from fedcohort.data.check import NOTHING
 from fedcohort.data.variable import Variable
 from fedcohort.network.node.budget import Account, Amount
 from fedcohort.network.node.policy import Asked, Policy
@@ -40,7 +40,7 @@ from fedcohort.study.run.warnings import columns_of, free_parameters
 #: Columns, kinds of models, earlier studies, and models of a kind that the page names; it says how
 #: many more there are, and the details name them.
 COLUMNS, MODELS, STUDIES, NAMED = 30, 6, 3, 4
-#: Characters of what a model's training tells, on the page.
+#: Characters on the page about what a model's training reveals.
 CLAUSE = 200
 #: What is not stated is called so, where the heading is no noun of its own.
 ELSE = {"recipients": "further recipients", "retention": "how long data and results are kept"}
@@ -119,7 +119,7 @@ def _sentence(text: str) -> str:
 
 
 def _yours(text: str) -> str:
-    """Return what a lead reads of the site's table as its steward reads it."""
+    """Return, for a steward, the lead's words on the site's table."""
     return _sentence(f"your {text[4:]}" if text.startswith("its ") else text)
 
 
@@ -248,7 +248,7 @@ def _others(n: int) -> str:
 
 
 def _clauses(text: str) -> str:
-    """Return the first clauses of what a method reveals; what is left out is said to be."""
+    """Return the first clauses of a method's disclosure, and that others are left out."""
     whole = " ".join(text.split())
     if len(whole) <= CLAUSE + 40:
         return whole
@@ -263,7 +263,7 @@ def _clauses(text: str) -> str:
 
 
 def fits(plan: Plan) -> int:
-    """Return how many private fits a study makes, each of which spends its ε."""
+    """Return a study's number of private fits, each of which spends its ε."""
     return sum(arm.scope == "sites" for arm in plan.arms) * (plan.repeats + plan.final)
 
 
@@ -333,7 +333,7 @@ def _risks(facts: Facts) -> Iterator[str]:
 
 
 def _memory(facts: Facts) -> Iterator[str]:
-    """Say which models may hold single rows; with the table, of how many rows."""
+    """Name models that may hold single rows; with the table, of how many rows."""
     terms, plan, table = facts.terms, facts.terms.plan, facts.table
     features = terms.dictionary.features(terms.outcome)
     frame = pd.DataFrame(columns=[v.name for v in features]) if table is None else table.frame

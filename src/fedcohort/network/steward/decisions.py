@@ -45,7 +45,7 @@ def now() -> str:
 
 
 def until(days: int) -> str:
-    """Return the day on which an approval of today ends."""
+    """Return the last day of an approval made today."""
     today = datetime.strptime(now()[:10], "%Y-%m-%d")
     return (today + timedelta(days=days)).strftime("%Y-%m-%d")
 

@@ -28,7 +28,7 @@ from fedcohort.study.run.extras import arm_of, asked_of
 
 #: Characters in a line, and where the text beside a heading begins.
 WIDTH, MARGIN = 96, 12
-#: Beside a heading there are so many characters at least.
+#: Smallest width of the text beside a heading.
 NARROWEST = 20
 #: Letters that look like space, and marks that a letter can have.
 BLANK, MARKS = frozenset("\u115f\u1160\u2800\u3164\uffa0"), 2
@@ -87,7 +87,7 @@ def printable(text: str) -> str:
 
 
 def _sought(plan: Plan, outcome: Outcome | None, dictionary: Dictionary) -> Iterator[Row]:
-    """Say what is predicted; what groups are judged by; or what stands for a patient."""
+    """Say the target: predictions, the classes that judge groups, or coordinates of a patient."""
     kind = kind_of(plan.task)
     if not kind.verb:
         yield ("sought", _coordinates(outcome))
@@ -105,7 +105,7 @@ def _sought(plan: Plan, outcome: Outcome | None, dictionary: Dictionary) -> Iter
 
 
 def _coordinates(outcome: Outcome | None) -> str:
-    """Say what latent coordinates are for, and what is done with a column that no fit sees."""
+    """Say the use of latent coordinates, and of a column that no fit sees."""
     said = (
         "a few numbers (latent coordinates) that stand for all columns of a patient, and fill in "
         "what is missing; nothing is predicted. They are judged by how near the columns of "
@@ -123,7 +123,7 @@ def _coordinates(outcome: Outcome | None) -> str:
 
 
 def outcome_of(outcome: Outcome | None, dictionary: Dictionary) -> str:
-    """Say what is predicted."""
+    """Say the predicted outcome."""
     if outcome is None:
         return "nothing; the study describes"
     if isinstance(outcome, Survival):
@@ -174,13 +174,13 @@ def _columns(plan: Plan, dictionary: Dictionary, outcome: Outcome | None) -> Ite
 
 
 def _variable(v: Variable) -> str:
-    """Return a column's name, and what the dictionary says of it."""
+    """Return a column's name with its entry in the dictionary."""
     about = ", ".join(part for part in (v.description, v.unit) if part)
     return f"{v.name} ({about})" if about else v.name
 
 
 def _methods(plan: Plan) -> Iterator[Row]:
-    """Say what is computed, and what each method reveals with its settings."""
+    """Say the computations, and each method's disclosure with its settings."""
     yield ("computed", f"{words.of(len(plan.arms), 'model')}, each compared:")
     for i, arm in enumerate(plan.arms, 1):
         method = registry.find(arm.method)
@@ -194,7 +194,7 @@ def _methods(plan: Plan) -> Iterator[Row]:
 
 
 def _besides(plan: Plan) -> Iterator[Row]:
-    """Say what is asked besides models: how sites differ, and what is off at each."""
+    """Say the analyses besides models: differences of sites, and remarks on each."""
     for i, kind in enumerate(asked_of(plan)):
         arm = arm_of(kind)
         method = registry.find(arm.method)
@@ -203,7 +203,7 @@ def _besides(plan: Plan) -> Iterator[Row]:
 
 
 def reveals(arm: Arm, method: Method, dp: Dp | None) -> str:
-    """Say in the method's words what leaves a site for one arm, with noise where it has any."""
+    """Return the method's words on one arm's disclosure, with its noise."""
     if arm.scope == "isolated":
         return (
             "to train, nothing: it is fitted to your rows alone, here. How good it is on your "
@@ -215,7 +215,7 @@ def reveals(arm: Arm, method: Method, dp: Dp | None) -> str:
 
 
 def _steps(plan: Plan, outcome: Outcome | None) -> Iterator[Row]:
-    """Say what may leave in each step, and who sees it."""
+    """Say the replies of each step, and who sees them."""
     found = asking.of_study(plan, outcome)
     yield (
         "replies",
@@ -244,7 +244,7 @@ def _steps(plan: Plan, outcome: Outcome | None) -> Iterator[Row]:
 
 
 def _noise(plan: Plan) -> str:
-    """Say what differential privacy the study asks for."""
+    """Say the requested differential privacy."""
     dp = plan.privacy.dp
     if dp is None:
         return "None is added: the study asks for no epsilon, and spends no privacy budget."

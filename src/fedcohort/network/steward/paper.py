@@ -154,7 +154,7 @@ def _study(entry: Entry) -> Markup:
 
 
 def _decisions(made: Sequence[Record], left_out: int) -> Markup:
-    """Return who decided what and when, until when, the runs left, and whether it counts."""
+    """Return all decisions: who, what, when, until when, runs left, whether it counts."""
     rows: list[Markup] = []
     for r in made:
         said = f"{r.entry.name} ({short(r.entry.study)}): {r.made.decision} by {r.made.by}"

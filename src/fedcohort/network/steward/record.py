@@ -93,7 +93,7 @@ def _standing(today: StudyStore, entry: Entry, one: Decision, later: Decision | 
 
 
 def made(one: Decision, used: int | None) -> str:
-    """Say what was decided, by whom, when, why and for how long."""
+    """Say the decision, by whom, when, why and for how long."""
     said = f"{one.decision} by {one.by}, {minute(one.at)}"
     said += f": {one.reason.rstrip('.')}" if one.reason else ""
     if one.until:

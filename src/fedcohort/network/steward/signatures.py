@@ -11,7 +11,7 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedcohort.network.kits.make import Kit
+from fedcohort.network.kits import Kit
 from fedcohort.network.node.policy import Policy
 from fedcohort.network.steward.study_store import Sign, StudyStore, Verify
 from fedcohort.protocol.errors import InputError, Refused
@@ -44,7 +44,7 @@ def verifier(trust: Trust, site: str, *, then: bool = False) -> Verify:
 
 
 def trust_at(trust: Trust, time: str) -> Trust:
-    """Return the trust of a time, as `steward.now` writes it; what was revoked since counts."""
+    """Return the trust at a time (as `steward.now` writes it); later revocations count."""
     at = datetime.strptime(time, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     return Trust(trust.root.text, trust.revoked, clock=lambda: at)
 

@@ -49,7 +49,7 @@ __all__ = [
     "short",
 ]
 
-#: How a study can have ended, as the coordinator tells it.
+#: Ends of a study, as the coordinator reports them.
 DONE, FAILED, CANCELLED, WITHOUT = "done", "failed", "cancelled", "without"
 ENDS = (DONE, FAILED, CANCELLED, REFUSED, WITHOUT)
 #: Who decides where no steward needs to.
@@ -235,7 +235,7 @@ class StudyStore:
         return len(list(islice(found, MOST_UNFIT))) == MOST_UNFIT
 
     def entry(self, study: str) -> Entry:
-        """Return what is known of a study."""
+        """Return a study's entry."""
         about = _read(self._place(study) / "study.json")
         made, ended = self.decision(study), self.ended(study)
         approved = made is not None and made.decision == APPROVED
@@ -337,7 +337,7 @@ class StudyStore:
         return made
 
     def lapse(self, study: str, made: Decision) -> str:
-        """Say why an approval lets no run begin or go on; "" where it does."""
+        """Return why an approval admits no run; "" if it does."""
         if made.ended:
             return made.ended
         begun, noted = self.begun(study, made), self.run(study)
@@ -433,7 +433,7 @@ class StudyStore:
     # the node's notes ---------------------------------------------------------------------
 
     def note_fit(self, study: str, unfit: tuple[str, ...]) -> None:
-        """Note for the steward what of the table does not fit a study: columns and rules."""
+        """Note the columns and rules that the table does not meet, for the steward."""
         write(self._place(study) / "fit.json", json.dumps({"unfit": list(unfit)}).encode())
 
     def note_run(self, study: str, noted: Noted) -> None:
@@ -441,7 +441,7 @@ class StudyStore:
         write(self._place(study) / "run.json", json.dumps(noted._asdict()).encode())
 
     def run(self, study: str) -> Noted:
-        """Return what is noted of a study's run; a damaged note reads as closed."""
+        """Return the note of a study's run; a damaged one reads as closed."""
         noted = _read(self._place(study) / "run.json")
         table, mark = noted.get("table"), noted.get("mark")
         return Noted(
@@ -485,7 +485,7 @@ class StudyStore:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return what a small JSON file holds; nothing where it is missing or damaged."""
+    """Return a small JSON file's content; nothing if it is missing or damaged."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

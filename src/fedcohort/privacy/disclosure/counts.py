@@ -1,26 +1,24 @@
-"""Which counts are shown: none of one to four people, and nothing from which one follows.
+"""Counts that are shown: none of 1 to m − 1 people, and none from which one follows.
 
-With m the `min_cell`, of k counts of a site that add up to n, which is known (`hidden`):
+With m the `min_cell`, of k counts of a site with a known total n (`hidden`):
 
     n < m, not 0    all are hidden, and n                                                    (1)
     n ≤ k           all are hidden
     otherwise       if one is of 1 … m − 1, all up to a size v are hidden, but not 0: the    (2)
                     smallest v that takes in all of 1 … m − 1, two different counts, and m
-                    rows; where no two differ, all of them, also 0
+                    rows; if no two differ, all of them, also 0
 
-Whoever knows n, the other counts and this rule can exchange any two hidden counts that differ and
-would have seen the same: each has two possible values or more. (With all of them equal and none 0,
-c = n/k ≥ 2, counts with a c − 1 and a c + 1, or with k − 1 times c − 1 and a larger one, would have
-shown the same.)
+With n, the other counts and this rule, any two hidden counts that differ can be exchanged without a
+visible change: each has at least two possible values. (If all are equal and none 0, c = n/k ≥ 2,
+counts with a c − 1 and a c + 1, or with k − 1 times c − 1 and a larger one, would look the same.)
 
 Of a variable with levels the first count is of missing values (`hidden_variable`). Others may know
-it: columns of a panel are missing together, so that it is told of another one. So it is shown, and
-levels are hidden as counts of what is known, but where one of the two is of 1 … m − 1, which no
-column with as many missing tells; there it is one of k + 1 counts.
+it: columns of a panel are missing together, so another column reveals it. So it is shown, and
+levels are hidden as counts of known values, unless one of the two is of 1 … m − 1, which no column
+with as many missing values reveals; then it is one of k + 1 counts.
 
-A report leaves the coordinator as well. There, counts of a total that is known (`published_parts`)
-are hidden, the smallest first and equal ones together, until two that differ are of m people in
-all.
+Published counts of a known total (`published_parts`) are hidden, the smallest first and equal ones
+together, until two that differ are of m people in all.
 """
 
 from __future__ import annotations
@@ -93,13 +91,14 @@ def can_rank(event: Array, at_least: int, *, both: bool) -> bool:
 def published_parts(
     counts: Sequence[int] | Array, at_least: int, of: Sequence[int] | Array | None = None
 ) -> list[int | None]:
-    """Return the counts of a known total as they may be shown; None stands for a hidden one.
+    """Return the counts of a known total as they may be shown; None: hidden.
 
     Parameters
     ----------
     counts : (g,), such as the events in each group.
-    of : (g,), the people that they are counted among, where these are shown as well: what a count
-        leaves of them is hidden with it.
+    of : (g,), the people among whom they are counted, if these are shown as well: what a count
+        leaves
+        of them is hidden with it.
     """
     cells = np.asarray(counts, np.int64)[:, None]
     if of is not None:
@@ -111,8 +110,8 @@ def published_parts(
 def hidden_groups(cells: Array, at_least: int) -> Array:
     """Return which groups of a known total are hidden: bool (g,).
 
-    Those with a cell of few; and as long as their cells follow from what the others leave of the
-    totals, the next larger groups, by their first cell. The last one of all is of nobody else.
+    Those with a cell of few; then, while their cells follow from the rest of the totals, the next
+    larger groups by their first cell. The last group hides no other.
 
     Parameters
     ----------
@@ -127,10 +126,10 @@ def hidden_groups(cells: Array, at_least: int) -> Array:
 
 
 def base(counts: Array, of: Array, at_least: int) -> Array:
-    """Return counts (…,) of people as multiples of `at_least`, the nearest, or all of `of` (…,).
+    """Return counts (…,) of people as the nearest multiples of `at_least`, or all of `of` (…,).
 
-    Where all parts of a total are told so, as shares of groups whose sizes are known, each is one
-    of several; and what it leaves of its group is of nobody or of `at_least` as well.
+    If all parts of a total are told so, as shares of groups of known size, each is one of several
+    possible values, and the rest of its group is of nobody or of `at_least` as well.
     """
     near = at_least * np.round(np.asarray(counts) / at_least)
     most = at_least * np.floor((of - at_least) / at_least)
@@ -145,9 +144,9 @@ def _follows(hidden: Array, at_least: int) -> bool:
 
 
 def nearly_same(apart: int, m: int) -> bool:
-    """Return whether results over both of two sets of patients may not be told, |A Δ B| = `apart`.
+    """Return whether results over two sets with |A Δ B| = `apart` must not both be told.
 
-    By subtraction they give a signed sum over A Δ B, which is of nobody or of m patients or more.
+    Their difference is a signed sum over A Δ B, which must be of nobody or of m patients or more.
     `network.node.cohorts` keeps the sets.
     """
     return 0 < apart < m

@@ -1,8 +1,8 @@
-"""What a site hides of a variable's counts by group, beside the counts of both that it shows.
+"""Counts by group that a site hides, besides the counts of variable and groups that it shows.
 
-`counts` decides which levels R₀ of the variable and which groups C of the rows it hides, each
-from its own counts at the site; missing values are a level, rows without a group are a group. Of
-the table x of levels by groups, with m the `min_cell`, are then hidden
+`counts` decides which levels R₀ of the variable and which groups C of the rows it hides, each from
+its own counts at the site; missing values are a level, rows without a group are a group. Of the
+table x of levels by groups, with m the `min_cell`, are then hidden
 
     all groups of C, for every level
     all levels of R, for every group: those of R₀; those with a count of 1 … m − 1 in a     (1)
@@ -10,12 +10,12 @@ the table x of levels by groups, with m the `min_cell`, are then hidden
         smallest v that takes these in and leaves two levels or more, and in every shown
         group a Σ_{l ∈ R} x of 0, or of m or more
 
-So whole rows and whole columns are hidden. What is left to whoever knows all shown counts, of the
-site, of levels and of groups, is a transportation problem: counts of two or more levels by two or
-more groups with given sums. There, unless a level or a group has no rows at all, a count lies
-between two different whole numbers, max(0, r + c − n) and min(r, c), and each of them is possible.
-The same holds for the tables of all variables and groupings together, since they share nothing but
-these sums; of two groupings' table by each other it holds for what both hide.
+So whole rows and columns are hidden. Given all shown counts, of the site, of levels and of groups,
+the rest is a transportation problem: counts of at least two levels by at least two groups with
+given sums. Unless a level or group has no rows at all, each count lies between two different whole
+numbers, max(0, r + c − n) and min(r, c), and each of them is possible. The same holds for the
+tables of all variables and groupings together, which share nothing but these sums; for two
+groupings' table by each other it holds for the cells that both hide.
 """
 
 from __future__ import annotations

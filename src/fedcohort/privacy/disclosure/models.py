@@ -1,4 +1,4 @@
-"""What a model may tell of those it was trained on: its leaves, its parameters, its rows.
+"""Limits on a model's leaves, parameters and rows.
 
     leaf        a leaf, or a bin of a tree's histogram, that is told holds `LEAF` counted patients
                 or more: of one patient the gradient g = p − y is the label
@@ -6,7 +6,7 @@
                 single rows. A run says so by default; a site's policy may refuse instead
     rows        a site of fewer rows than its own least takes no part
 
-"Counted" are patients with a weight above 0 who know the outcome; copies of a patient count once.
+"Counted" are patients with a weight above 0 and a known outcome; copies of a patient count once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What of a column of numbers is shown: no moments that few make, no extremes, no quantile of few.
+"""Published statistics of a numeric column: no dominated moments, extremes, or small quantiles.
 
 With m the `min_cell`, of n known values x:
 
@@ -10,11 +10,11 @@ With m the `min_cell`, of n known values x:
 
                         Σ_others d² < `SHARE` · Σ_largest d²                                    (1)
     winsorised          values beyond the m-th largest or smallest count as that one, so that
-                        nothing made of them tells of fewer than m
+                        results reveal nothing of fewer than m
     tail_rank           a limit that cuts a share p at a tail has from the end the rank
                         max(⌈p n⌉, m); there is none of fewer than 4 m values                   (2)
-    holding             a quantile that was found in a cell is told as the middle of that cell and
-                        of its neighbours, as many as it takes to hold m values                  (3)
+    holding             a quantile found in a cell is told as the middle of that cell and of as many
+                        neighbours as hold m values                                             (3)
 
 So nobody's smallest, largest or middle value is told.
 """
@@ -28,7 +28,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.privacy.disclosure.counts import hidden
 
-#: A number of so many distinct values, or fewer, is a table of counts.
+#: Distinct values up to which a number is a table of counts.
 FEW = 6
 #: The rest of a sum of squares is at least this share of its m − 1 largest parts.
 SHARE = 0.1

@@ -1,13 +1,13 @@
-"""How many records a sum is over in effect, and when those are too few.
+"""The effective number of records of a sum, and when it is too small.
 
 A sum of d² over records, of which few are large, is a sum over those few, and a column that an
-analyst chooses can make any sum one over few. How many they are in effect is, by powers that sites
-may sum (Kish, "Survey Sampling", Wiley 1965),
+analyst chooses can make any sum one over few. The effective number, by powers that sites may sum
+(Kish, "Survey Sampling", Wiley 1965), is
 
-    (Σ d²)²/Σ d⁴,   or of what records count, ω:   (Σ ω)²/Σ ω²                              (1)
+    (Σ d²)²/Σ d⁴,   or of weights of records, ω:   (Σ ω)²/Σ ω²                              (1)
 
-One record stands alone where the first is below `LONE`: where it has a share of `LONE`^-½ or more
-of Σ d². `data.isolation` and `data.differences` say of which columns this is asked.
+One record dominates if the first is below `LONE`: if its share of Σ d² is `LONE`^-½ or more.
+`data.isolation` and `data.differences` choose the checked columns.
 """
 
 from __future__ import annotations

@@ -1,25 +1,25 @@
-"""To what step a number made of values is rounded, so that it does not tell how many there are.
+"""Rounding of numbers made of values, so that they do not reveal how many values there are.
 
-The exact mean of whole numbers is a fraction, and its denominator tells how many there are. So what
-is computed from values is rounded to a step of 1, 2 or 5 times a power of ten, the next from
+The exact mean of whole numbers is a fraction whose denominator reveals their number. So statistics
+of values are rounded to a step of 1, 2 or 5 times a power of ten, the next from
 
     max(standard error / 4, 2 δ / values),   δ the unit in which values are counted          (1)
 
-which some sum of any number of values near by would have given as well. Where a mean is but an
-origin that a fit counts from, the step is
+so that some sum of any similar number of values gives the same result. For a mean that is only the
+origin of a fit, the step is at least
 
     3 √m standard errors                                                                  (2)
 
-or more, with m the `min_cell`. A group of c of n rows has the mean c/n and the standard error
+with m the `min_cell`. A group of c of n rows has the mean c/n and the standard error
 √(c (1 − c/n))/n, so that the origin of its 0/1 column is 0 for every c < m, and for some c beyond.
 
-A metric of one site's rows, by a model that somebody else chose, is a count of these rows where the
-model says the same of all but a few: of a model of yes and no, AUC = ½ + ½ (c₁/n₁ − c₀/n₀). So it
-is rounded to a step that m patients make,
+A metric of one site's rows, by another party's model, is a count of these rows if the model is
+constant for all but a few: of a yes/no model, AUC = ½ + ½ (c₁/n₁ − c₀/n₀). So it is rounded to a
+step that m patients make,
 
     m / (2 n) · the power of ten from |metric| up, 1 at least                             (3)
 
-with n the events, the rows of the smaller class, or rows where there is neither.
+with n the events, the rows of the smaller class, or otherwise rows.
 """
 
 from __future__ import annotations

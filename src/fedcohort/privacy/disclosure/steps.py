@@ -1,10 +1,10 @@
-"""How cells of counts, and points of a curve, are joined so that no step between two is of a few.
+"""Joining of cells of counts, and of points of a curve, so that no step is of a few people.
 
-Counts by time, by risk or by score are joined with their neighbours until each step holds m, the
-`min_cell`, or none. A curve is then a curve of steps of m events or more; a grid of times on which
-risk sets are summed has m events in each interval, and as many leavers, since those who have the
-event leave with it; numbers at risk are shown where nobody or m are left, and where nobody or m
-left since the last ones shown. So no difference of what is shown is of one to m − 1 people.
+Counts by time, risk or score are joined with neighbours until each step holds m, the `min_cell`, or
+none. A curve then has steps of at least m events. A grid of times for sums over risk sets has m
+events, and so m leavers, in each interval. Numbers at risk are shown if nobody or m are left, and
+nobody or m left since the last shown ones. So no difference of shown values is of 1 to m − 1
+people.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def merged(counts: Array, at_least: int) -> Array:
 
 
 def late(counts: Array, at_least: int, of: float) -> Array:
-    """Return counts (m,) told late: fewer than `at_least` wait for those of the cells after them.
+    """Return counts (m,) told late: fewer than `at_least` are moved to the following cells.
 
-    So do the last ones, where fewer of all `of` people would be left than that.
+    So are the last ones if they would leave fewer than that of all `of` people.
 
     Returns
     -------
-    told : (m,), each 0 or `at_least` or more; those that still wait at the end are in none.
+    told : (m,), each 0 or `at_least` or more; counts still waiting at the end are in none.
     """
     told = np.zeros(len(counts), np.int64)
     held = 0
@@ -57,10 +57,11 @@ def late(counts: Array, at_least: int, of: float) -> Array:
 
 
 def joined(cells: Array, at_least: int, size: int = 1) -> Array:
-    """Return where to cut rows of counts (m, c) in steps in which none is of few people.
+    """Return where to cut rows of counts (m, c) in steps of which none is of few people.
 
-    In each step every count is 0 or `at_least` or more, and all of them make `size` or more. What
-    is left after the last such step joins it, and that the one before where it has to.
+    In each step every count is 0 or at least `at_least`, and all of them make at least `size`. The
+    rest
+    after the last such step joins it, and that the one before if needed.
 
     Returns
     -------
@@ -105,7 +106,7 @@ def even_ends(sizes: Array, groups: int) -> Array:
 
 
 def separated(numbers: Array, at_least: int) -> Array:
-    """Return which rows of falling numbers (m, g) are of no few people, nor a step between them."""
+    """Return which rows of falling numbers (m, g) may be shown: none, nor a step, of few people."""
     kept: list[int] = []
     for i, row in enumerate(numbers):
         left = numbers[kept[-1]] - row if kept else row

@@ -1,27 +1,27 @@
-"""Which further cells of a table of sites by levels are hidden, so that no hidden count follows.
+"""Further hidden cells of a table of sites by levels, so that no hidden count follows.
 
-The table x (r, k) has the counts of k levels at r sites, with the sites' rows n (r,) and, as one
-row more, the levels over all sites t (k,). Some cells are hidden, as sites hide them or as they are
-small (`counts.hidden`). Whoever has all that is shown knows
+The table x (r, k) has the counts of k levels at r sites, with the sites' rows n (r,) and the levels
+over all sites t (k,). Sites hide some cells, and others are small (`counts.hidden`). All shown
+values give
 
     Σ_j x_ij = n_i,    Σ_i x_ij = t_j,    x ≥ 0                                               (1)
 
-so that a hidden cell lies between the least and the largest value that these allow (the attacker's
-audit of τ-Argus and sdcMicro). With m the `min_cell`, a count that is hidden for being 1 … m − 1
-has m − 1 possible values, and (1) must leave it as many:
+so a hidden cell lies between the least and the largest value that these allow (the attacker's audit
+of τ-Argus and sdcMicro). With m the `min_cell`, a count hidden for being 1 … m − 1 has m − 1
+possible values, and (1) must leave it as many:
 
     max x_ij − min x_ij ≥ m − 2                                                               (2)
 
-Each hidden cell stands in two equations of (1), so the tables that fit them are the flows of a
-network: rows and levels are its nodes, hidden cells its arcs. From any such flow a cell can rise by
-the largest flow that leads back from its head to its tail, and fall by the largest one that leads
-round it (Ahuja, Magnanti & Orlin, Network flows, 1993, ch. 6), which takes the place of two linear
-programs. A cell that (2) holds for keeps to it, as more cells are hidden.
+Each hidden cell stands in two equations of (1), so the fitting tables are the flows of a network:
+rows and levels are its nodes, hidden cells its arcs. From any such flow a cell can rise by the
+largest flow that leads back from its head to its tail, and fall by the largest one around it
+(Ahuja, Magnanti & Orlin, Network flows, 1993, ch. 6), instead of two linear programs. A cell that
+satisfies (2) still does when more cells are hidden.
 
-Where (2) fails, the corners of the cheapest rectangle through the cell are hidden with it, as the
-hypercube method does (Giessing & Repsilber, LNCS 2316, 2002): cells of sites before cells of the
-row of all, which count `ALL` times as much, and larger counts before smaller ones, which leave
-little room. Nothing of this depends on a hidden value, so which cells are hidden tells nothing new.
+If (2) fails, the corners of the cheapest rectangle through the cell are hidden with it, as in the
+hypercube method (Giessing & Repsilber, LNCS 2316, 2002): cells of sites before cells over all sites
+(which count `ALL` times as much), and larger counts before smaller ones, which leave little room.
+No choice depends on a hidden value, so the choice of cells reveals nothing new.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ import numpy as np
 
 from fedcohort.arrays import Array
 
-#: A cell of all sites is worth so many cells of one.
+#: Weight of a cell of all sites against a cell of one.
 ALL = 30
 
 
 def protected(
     shown: Array, rows: Array, whole: Array, total: float, min_cell: int, known: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return which cells of sites (r, k), and of all sites (k,), are hidden in the end: bool.
+    """Return which cells of sites (r, k), and of all sites (k,), are finally hidden: bool.
 
     Parameters
     ----------
-    shown : (r, k) counts, NaN where they are hidden already.
-    rows : (r,) Σ of each row, NaN where it is not known.
-    whole : (k,) over all sites, NaN where they are hidden already; they add up to `total`.
+    shown : (r, k) counts, NaN if hidden already.
+    rows : (r,) Σ of each row, NaN if unknown.
+    whole : (k,) over all sites, NaN if hidden already; they add up to `total`.
     known : (r + 1, k) bool, cells that hiding does not hide, as others tell them; None: none.
     """
     table = np.vstack([shown, whole]).astype(float)
@@ -68,13 +68,13 @@ def protected(
 
 
 class Audit:
-    """Which hidden cells of a table have too few possible values, as more and more are hidden.
+    """Hidden cells of a table with too few possible values, as more cells are hidden.
 
     Parameters
     ----------
-    table : (r + 1, k) whole counts, the row of all last, NaN where a cell is hidden from the first.
-    sums : (r + 1,) of rows, NaN where not known.
-    enough : how far apart the least and the largest value must be.
+    table : (r + 1, k) whole counts, the row of all last, NaN for initially hidden cells.
+    sums : (r + 1,) of rows, NaN if unknown.
+    enough : required distance of the least and the largest value.
     """
 
     def __init__(self, table: Array, sums: Array, enough: int) -> None:
@@ -98,9 +98,9 @@ class Audit:
         return None
 
     def room(self, i: int, j: int, hidden: Array) -> int:
-        """Return how far apart the ends of a hidden cell are, or `enough` if that is less.
+        """Return the distance of a hidden cell's bounds, or `enough` if that is less.
 
-        It is 0 where no table fits what is shown.
+        It is 0 if no table fits the shown values.
         """
         if self.fit is None:
             return 0
@@ -129,7 +129,7 @@ class Audit:
         hidden = np.isnan(table)
         r, k = table.shape
         known, last, source, sink = np.where(hidden, 0.0, table), r + k, r + k + 1, r + k + 2
-        out = np.zeros(last + 1)  # what flows out of each node, less what flows in
+        out = np.zeros(last + 1)  # outflow of each node less its inflow
         out[:r] = np.where(np.isnan(sums), 0.0, sums - known.sum(axis=1))
         out[r - 1] *= -1
         out[r:last] = known[:-1].sum(axis=0) - known[-1]

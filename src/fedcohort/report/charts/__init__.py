@@ -1,19 +1,18 @@
 """The report's pictures: altair charts as static SVG inside the page, each with its data.
 
-`figure` draws a chart twice, 720 px wide for screens and paper and 340 px wide for telephones,
-and style sheets show one of them; below its caption the picture can be had as SVG and its data
-as CSV. No script is in the page and nothing is loaded. A chart is a function of the width that
-it is drawn at, `Draw`, and several sections share these makers of charts:
+`figure` draws a chart twice, 720 px wide for screens and paper and 340 px wide for telephones;
+style sheets show one. Below its caption are links to the picture as SVG and its data as CSV. No
+script is in the page and nothing is loaded. A chart is a function of its width, `Draw`:
 
 interval_rows(rows, x_title, *, log=False, reference=None, band=None, domain=None, heads=None,
 legend=())
     one `Row` a line: name, mark with interval, the numbers as text (bounds, forest plots);
     ``kind="pooled"`` is a diamond from low to high, ``kind="heading"`` a line of text.
 bars(rows, x_title, *, domain=None)
-    the same lines as bars from zero, with whiskers where a row has an interval.
+    the same lines as bars from zero, with whiskers if a row has an interval.
 lines_with_bands(series, x_title, y_title, *, x_domain=None, y_domain=None, reference=None,
 whole=False, own=False, powers=False, upright=None, log=False, marks=False)
-    one `Series` a line, its band where points have low and high; a panel for each
+    one `Series` a line, with a band if points have low and high; a panel for each
     ``Series.panel``, with `own` axes or common ones; `reference` is a horizontal line, `upright`
     a vertical one; `marks` are at all points.
 histograms(shaded, outlined, x_title, y_title, *, x_domain=None)
@@ -27,29 +26,29 @@ scatter_with_diagonal(series, x_title, y_title, *, domain=(0, 1), marks=True)
 ellipses(found, x_title, y_title)
     one `Ellipse` a group, a panel for each ``Ellipse.panel``, with one unit on both axes.
 dots(found, x_title, y_title)
-    one `Dot` a point, for places that have no unit: axes without numbers.
+    one `Dot` a point, for places without a unit: axes without numbers.
 pictures(groups, shape)
     one `Group` a line: its average and its patients as pictures, a cell for each feature; a page
     has room for ``most_groups(shape, patients)``.
 
 Each returns a `Draw`: ``figure("importance-cox", title, note, bars(rows, "drop"), rows_of_the_csv,
-alt_text)``. A figure should fit a printed page: at most `MOST_ROWS` rows or `MOST_PANELS` panels,
-more go into several figures.
+alt_text)``. A figure should fit a printed page: at most `MOST_ROWS` rows or `MOST_PANELS` panels.
 
 Looks, for `Row.look` and `Series.look`: ``c0`` … ``c7``, ``lower``, ``upper``, ``faint``; an arm's
-is `Arm.look`. Colours are the variables of `report.css`, so that light, dark and print need one
-drawing. Texts may be anything a user wrote: they reach the drawing as data only.
+is `Arm.look`. Colours are the variables of `report.css`, so one drawing serves light, dark and
+print. A user's texts reach the drawing as data only.
 
-Altair is imported with this package, which is why nothing but `page` and the sections imports it.
+This package imports altair, so only `page` and the sections import it.
 """
 
-from fedcohort.report.charts.cells import Group, most_groups, pictures
+from fedcohort.report.charts.cells import Group, Heat, cut_off, heats, most_groups, pictures
 from fedcohort.report.charts.figures import figure
 from fedcohort.report.charts.parts import Series
 from fedcohort.report.charts.plane import Dot, Ellipse, dots, ellipses
+from fedcohort.report.charts.render import draw, stacked, standalone
 from fedcohort.report.charts.rows import Row, bars, interval_rows
-from fedcohort.report.charts.scales import around
-from fedcohort.report.charts.theme import LOOKS, MOST_PANELS, MOST_ROWS, Draw
+from fedcohort.report.charts.scales import Domain, around, ticks, wrapped
+from fedcohort.report.charts.theme import LOOKS, MOST_PANELS, MOST_ROWS, WIDE, Draw, shape
 from fedcohort.report.charts.xy import (
     curves_with_risk_table,
     histograms,
@@ -58,25 +57,36 @@ from fedcohort.report.charts.xy import (
 )
 
 __all__ = [
-    "LOOKS",
-    "MOST_PANELS",
-    "MOST_ROWS",
+    "Domain",
     "Dot",
     "Draw",
     "Ellipse",
     "Group",
+    "Heat",
+    "LOOKS",
+    "MOST_PANELS",
+    "MOST_ROWS",
     "Row",
     "Series",
+    "WIDE",
     "around",
     "bars",
+    "curves_with_risk_table",
+    "cut_off",
     "dots",
+    "draw",
     "ellipses",
     "figure",
+    "heats",
     "histograms",
     "interval_rows",
     "lines_with_bands",
     "most_groups",
     "pictures",
     "scatter_with_diagonal",
-    "curves_with_risk_table",
+    "shape",
+    "stacked",
+    "standalone",
+    "ticks",
+    "wrapped",
 ]

@@ -1,8 +1,8 @@
-"""Cells: patients as small pictures, and matrices of pairs as heat maps.
+"""Patients as small pictures, and matrices of pairs as heat maps.
 
-The darker a cell, the higher its value. Cells of a picture that lie side by side and have one
-darkness are one rectangle, so that thousands of cells stay small. Rows of a matrix have names and
-numbers, columns the numbers alone; of long names the beginning is shown, and `cut_off` tells which.
+Darker cells have higher values. Adjacent cells of one darkness are one rectangle, which keeps
+thousands of cells small. Rows of a matrix have names and numbers, columns numbers alone; `cut_off`
+lists the names that are cut.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedcohort.report.charts.theme import LINE, NARROW, Draw
 
 #: Steps of darkness between 0, which is blank, and 1.
 STEPS = 10
-#: Pictures are so many pixels wide: the average, a patient; and so far apart.
+#: Pixels: width of the average's picture, of a patient's, and the gap.
 _AVERAGE, _PATIENT, _APART = 96.0, 63.0, 8.0
 #: Most patients beside each other; room of a group's name and below it; height of a printed page.
 _EACH, _NAME, _BELOW, _PAGE = 6, LINE + 6, 18.0, 940.0
@@ -112,7 +112,7 @@ def pictures(groups: Sequence[Group], shape: tuple[int, int]) -> Draw:
 
 
 def most_groups(shape: tuple[int, int], patients: int) -> int:
-    """Return how many groups of so many patients fit a printed page, at least one."""
+    """Return how many groups of n patients fit a printed page, at least one."""
     ratio = shape[0] / shape[1]
     drawn = math.ceil(patients / _EACH) * (_PATIENT * ratio + _APART) - _APART
     return max(1, int(_PAGE // (_NAME + max(_AVERAGE * ratio, drawn) + _BELOW)))
@@ -179,9 +179,9 @@ def _rectangles(cells: Sequence[_Cell], place: Place, *, framed: bool = False) -
     ]
 
 
-#: Pixels: a cell at most, what a cell with its value takes, the gap between panels.
+#: Pixels: largest cell, cell with its value, gap between panels.
 _SIDE, _TOLD, _GAP = 44.0, 31.0, 26.0
-#: Room of names, at most, and what half-dark cells have as opacity.
+#: Largest width of names, and the opacity of half-dark cells.
 _NAMES, _DARK = 132.0, 0.55
 
 
@@ -228,13 +228,12 @@ def _labels(names: Sequence[str]) -> tuple[list[str], float]:
 
 
 def cut_off(names: Sequence[str]) -> list[bool]:
-    """Return which names are not shown to their end."""
+    """Return the names that are cut."""
     labels, left = _labels(names)
     return [text_width(t) > left - 6 for t in labels]
 
 
 def _panel(one: Heat, across: float) -> alt.LayerChart:
-    """Return one matrix so many pixels wide."""
     s = len(one.names)
     labels, left = _labels(one.names)
     side = min((across - left) / max(s, 1), _SIDE)

@@ -1,7 +1,7 @@
-"""A figure of the page: caption, drawing, and the two files that a reader can take away.
+"""A figure of the page: caption, drawing, and two files to take away.
 
-The files are ``data:`` links inside the page, because the page loads nothing. What a spreadsheet
-would run as a formula is written as text (OWASP, CSV injection).
+The files are ``data:`` links, because the page loads nothing. Cells that a spreadsheet would run as
+a formula are written as text (OWASP, CSV injection).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def figure(key: str, title: str, note: Child, chart: Draw, data: Data, alt_text:
 
     Parameters
     ----------
-    key : anchor of the figure and name of its files; what no file name may hold is replaced.
-    title : what the figure shows.
+    key : anchor of the figure and name of its files; invalid characters are replaced.
+    title : of the figure.
     note : how to read it, below the title.
     chart : drawn for a wide and for a narrow page; style sheets show one.
-    data : what is drawn, a frame or rows, as the reader takes it away.
-    alt_text : what a reader who does not see the figure is told.
+    data : the drawn data, a frame or rows, for the CSV file.
+    alt_text : for readers who do not see the figure.
     """
     name = slug(key)
     with debug_mode(False):  # else altair checks every part of a chart against its schema
@@ -59,7 +59,7 @@ def slug(key: str) -> str:
 
 
 def table_csv(data: Data) -> str:
-    """Return rows as CSV: six digits that matter, empty where there is no value."""
+    """Return rows as CSV: six significant digits, empty for missing values."""
     rows = list(_rows(data))
     names = list(dict.fromkeys(k for row in rows for k in row))
     out = io.StringIO()

@@ -1,7 +1,7 @@
-"""Layers that charts are made of: texts, marks, lines, bands, a legend.
+"""Layers of charts: texts, marks, lines, bands, a legend.
 
-Texts and marks beside the axes are placed in pixels; `Place` maps pixels back to values, because
-all layers of a chart share its scales.
+Texts and marks beside the axes are placed in pixels; `Place` maps pixels to values, because all
+layers of a chart share its scales.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ class Series:
 
     Attributes
     ----------
-    points : (x, y), or (x, y, low, high), in order of x; what is not finite is left out, a point
-        without a finite band stays as a point.
-    label : its name in the legend, where the grey ones stand last; empty for none.
-    panel : title of the panel that it is drawn in.
-    at_risk : (x, count) below a Kaplan-Meier curve; None is a count that is suppressed.
-    about : the same, estimated; where a count is in both, `at_risk` stands.
+    points : (x, y), or (x, y, low, high), in order of x; non-finite ones are left out, one without
+        a
+        finite band stays as a point.
+    label : its name in the legend, grey ones last; empty for none.
+    panel : title of its panel.
+    at_risk : (x, count) below a Kaplan-Meier curve; None: suppressed.
+    about : the same, estimated; `at_risk` takes precedence.
     """
 
     label: str
@@ -43,10 +44,9 @@ class Series:
 
 
 class _Layer(alt.Chart):
-    """A chart of one layer, which altair need not copy whenever it joins another.
+    """A chart of one layer, which altair need not copy when it joins another.
 
-    Nobody changes a layer once it is made, and a copy of a page's layers takes longer than to
-    draw them.
+    Layers never change, and copying a page's layers takes longer than drawing them.
     """
 
     def __deepcopy__(self, _memo: object = None) -> Self:
@@ -93,9 +93,9 @@ class Place:
 
 
 def even(x: Domain, y: Domain, across: float) -> Place:
-    """Return a place so many pixels wide, in which a unit is as long upwards as it is sideways.
+    """Return a place so many pixels wide with equal units on both axes.
 
-    It is half as high as wide, or more, and not much higher; domains are widened where need be.
+    Its height is at least half its width and not much more; domains are widened if needed.
     """
     height = min(max(across * (y[1] - y[0]) / (x[1] - x[0]), 0.5 * across), 1.15 * across)
     unit = max((x[1] - x[0]) / across, (y[1] - y[0]) / height)
@@ -148,7 +148,7 @@ class Rule:
 
 
 def data(rows: Sequence[dict[str, Any]]) -> alt.Chart:
-    """Return an empty chart on rows, which stay one text, so that altair does not visit them."""
+    """Return an empty chart on rows, kept as one text that altair does not visit."""
     clean = [
         {k: render.clean(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows
     ]

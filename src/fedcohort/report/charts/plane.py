@@ -28,9 +28,9 @@ class Ellipse:
     x, y : the middle.
     long, short : half axes; ``angle`` of the long one against the x-axis, in degrees.
     label : its name in the legend.
-    text : what stands beside the mark.
-    panel : title of the panel that it is drawn in.
-    pale : whether it is drawn without a filling, and thin.
+    text : beside the mark.
+    panel : title of its panel.
+    pale : drawn thin and without a filling.
     """
 
     x: float
@@ -45,7 +45,7 @@ class Ellipse:
     pale: bool = False
 
     def outline(self, corners: int) -> list[tuple[float, float]]:
-        """Return so many points of the ellipse, in order."""
+        """Return n points of the ellipse, in order."""
         turn = math.radians(self.angle)
         steps = (2 * math.pi * i / corners for i in range(corners))
         return [

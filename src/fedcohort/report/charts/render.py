@@ -1,9 +1,8 @@
-"""From a chart to few lines of SVG: what Vega writes, flattened, rounded and without its roles.
+"""A chart as compact SVG: Vega's output flattened and rounded, without its roles.
 
-Vega nests a group in a group for each mark and repeats every style on every element. Here each
-element is put at its place in the drawing, neighbours of the same style share one group, and what
-is invisible is left out. The same chart gives the same bytes, and those of the `LATEST` charts
-are kept: a report that is written again is drawn in no time.
+Vega nests a group for each mark and repeats every style on every element. Here each element has its
+final place, neighbours of the same style share one group, and invisible ones are left out. Equal
+charts give equal bytes; the `LATEST` charts are cached, so rewriting a report is fast.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ def standalone(drawing: Drawing, title: str, description: str) -> str:
 
 
 def stacked(drawings: Sequence[Drawing], gap: float = 12.0) -> Drawing:
-    """Return drawings below each other, so many pixels apart."""
+    """Return drawings below each other, with a gap in pixels."""
     found: list[str] = []
     top = 0.0
     for d in drawings:
@@ -153,7 +152,7 @@ def _filled(style: Mapping[str, str]) -> bool:
 
 
 def _ordered(style: Mapping[str, str]) -> Style:
-    """Return the styles that are not what SVG assumes anyway, always in one order."""
+    """Return styles other than SVG's defaults, always in one order."""
     return tuple(
         (k, style[k].removesuffix("px"))
         for k in _KEPT

@@ -27,9 +27,9 @@ def columns(series: Sequence[Series], place: Place) -> list[float]:
 
 
 def ticks_at(times: Sequence[float], place: Place) -> list[float]:
-    """Return ticks among which are all times: multiples of their step, or the times alone.
+    """Return ticks that include all times: multiples of their step, or the times alone.
 
-    There are none where the times are fewer than two.
+    None if there are fewer than two times.
     """
     if len(times) < 2:
         return []
@@ -47,7 +47,7 @@ def layers(
 ) -> list[parts.Layer]:
     """Return the table's layers: a line for each curve, a column for each of `times`.
 
-    A dash stands where there is no number: it is not shown, or the curve has ended.
+    A dash stands for a hidden number, or one after the curve's end.
     """
     if not times:
         return []

@@ -1,8 +1,7 @@
-"""Charts of one line an item: intervals (bounds, forest plots) and bars.
+"""Charts of one line per item: intervals (bounds, forest plots) and bars.
 
-On a wide drawing the names stand left and the numbers right of the marks; on a narrow one both
-stand above them. Everything has its place in pixels, so that a drawing is exactly as wide as it
-was asked to be, whatever fonts a machine has.
+On a wide drawing names stand left and numbers right of the marks; on a narrow one both stand above.
+All places are in pixels, so a drawing is exactly as wide as asked, whatever a machine's fonts.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ class Row:
 
     Attributes
     ----------
-    value, low, high : NaN where there is none.
-    text : the numbers as the reader sees them; lines apart by a line break.
+    value, low, high : NaN if absent.
+    text : the numbers as shown; line breaks separate lines.
     note : a second line below the name.
-    others : further marks, a look and a value each, drawn small.
-    link : whether a line runs from the first of `others` to the value.
-    span : a pale line behind, from and to (the range over fits, a prediction interval).
-    small : whether the mark is drawn small.
+    others : further small marks, each a look and a value.
+    link : a line runs from the first of `others` to the value.
+    span : a pale line behind, from and to (range over fits, prediction interval).
+    small : the mark is drawn small.
     kind : ``point``, ``pooled`` (a diamond from low to high), or ``heading`` (text only).
     """
 
@@ -103,15 +102,15 @@ def interval_rows(
     heads: tuple[str, str] | None = None,
     legend: Sequence[parts.Item] = (),
 ) -> Draw:
-    """Return a chart of marks with intervals; what lies outside the domain stops at its edge.
+    """Return a chart of marks with intervals, cut at the domain's edges.
 
     Parameters
     ----------
-    log : whether equal ratios take equal room.
-    reference : where a vertical line stands: no effect, or chance.
+    log : log scale.
+    reference : place of a vertical line: no effect, or chance.
     band : a shaded range behind all rows.
     domain : of the axis; by default, all values and the reference with a margin.
-    heads : what stands above names and numbers, on a wide drawing.
+    heads : above names and numbers, on a wide drawing.
     legend : looks and their names, above all rows.
     """
     spread = domain or _domain(rows, log, reference)
@@ -247,7 +246,7 @@ def _grid(layout: _Layout) -> Iterable[Rule]:
 
 
 def _spans(layout: _Layout, domain: Domain) -> Iterable[Rule]:
-    """Yield what lies behind the marks: ranges over fits, and links to the first other mark."""
+    """Yield the layers behind the marks: ranges over fits, and links to the first other mark."""
     for line in layout.lines:
         r, y = line.row, layout.place.y_at(line.middle)
         colour = theme.colour(r.look)
@@ -292,7 +291,7 @@ def _diamonds(layout: _Layout, domain: Domain) -> list[parts.Layer]:
 
 
 def _marks(layout: _Layout, domain: Domain) -> Iterable[Mark]:
-    """Yield the marks, a row's own above its others; others make room where marks would hide."""
+    """Yield the marks, a row's own above its others; others move so that none is hidden."""
     for line in layout.lines:
         r = line.row
         y = layout.place.y_at(line.middle)
@@ -306,9 +305,9 @@ def _marks(layout: _Layout, domain: Domain) -> Iterable[Mark]:
 
 
 def _apart(layout: _Layout, values: Sequence[float]) -> list[float]:
-    """Return by how many pixels each mark of a line is lowered, so that none hides one before it.
+    """Return by how many pixels each mark of a line is lowered, so that none hides an earlier one.
 
-    The first stays. Where there is no room above and below it either, a mark stays as well.
+    The first stays; so does a mark without room above or below.
     """
     place = layout.place
     low, high = map(math.log, place.x) if place.log else place.x

@@ -1,4 +1,4 @@
-"""Where numbers stand on an axis, and how much room a text takes."""
+"""Places of numbers on an axis, and the room of texts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def around(values: Iterable[float], margin: float = 0.06) -> Domain:
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Return round numbers in [low, high], about so many."""
+    """Return about n round numbers in [low, high]."""
     raw = (high - low) / max(about, 1)
     unit = 10.0 ** math.floor(math.log10(raw))
     step = next(m * unit for m in (1, 2, 2.5, 5, 10) if m * unit >= raw * 0.999)
@@ -42,12 +42,11 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def several_ticks(low: float, high: float, about: int = 5, *, whole: bool = False) -> list[float]:
-    """Return `ticks`, as many more as it takes for two: one number alone gives no scale.
+    """Return `ticks`, at least two of them: one number alone gives no scale.
 
     Parameters
     ----------
-    whole : whether only whole numbers may stand; where there are no two, it is as many as there
-        are.
+    whole : allow only whole numbers; if there are no two, there may be fewer.
     """
     found: list[float] = []
     for more in range(about, 4 * about + 1):
@@ -92,7 +91,7 @@ def text_width(text: str, size: float = TEXT) -> float:
 
 
 def wrapped(text: str, room: float, lines: int = 2) -> list[str]:
-    """Return a text in at most so many lines of so many pixels; an ellipsis ends what is cut."""
+    """Return a text in at most n lines of a width in pixels; an ellipsis ends a cut text."""
     out: list[str] = []
     for word in text.split() or [""]:
         if out and text_width(f"{out[-1]} {word}") <= room:

@@ -72,13 +72,13 @@ def lines_with_bands(
     Parameters
     ----------
     x_domain, y_domain : of the axes; by default, all points and the reference with a margin.
-    reference : where a horizontal line stands.
-    whole : whether x is counted, so that only whole numbers stand on its axis.
-    own : whether each panel has axes of its own, around its own points.
-    powers : whether heights are powers of ten, and labelled so.
-    upright : where a vertical line stands, in every panel.
-    log : whether equal ratios of x take equal room.
-    marks : whether every point has a mark.
+    reference : place of a horizontal line.
+    whole : x is a count: only whole numbers on its axis.
+    own : each panel has its own axes, around its own points.
+    powers : y is a power of ten, and labelled so.
+    upright : place of a vertical line, in every panel.
+    log : log scale of x.
+    marks : every point has a mark.
     """
     also = [] if reference is None else [reference]
 
@@ -167,7 +167,7 @@ def scatter_with_diagonal(
 
 
 def _finite(series: Sequence[Series]) -> list[Series]:
-    """Return the series with what can be drawn: points, and their bands where there is one."""
+    """Return the series' finite points and bands."""
 
     def kept(points: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
         placed = [p for p in points if all(map(math.isfinite, p[:2]))]
@@ -177,7 +177,7 @@ def _finite(series: Sequence[Series]) -> list[Series]:
 
 
 def _inside(series: Sequence[Series], axes: _Axes) -> list[Series]:
-    """Return the series cut to the axes: points beyond them, and what reaches out of them."""
+    """Return the series cut to the axes."""
     (left, right), (low, high) = axes.x, axes.y
     return [
         replace(
@@ -289,7 +289,7 @@ def _x_ticks(axes: _Axes, place: Place) -> list[float]:
 
 
 def _headings(names: Sequence[str], y_title: str, place: Place) -> list[Text]:
-    """Return what stands above a panel: its name, and what its height means."""
+    """Return a panel's heading: its name, and the meaning of its height."""
     lines = [(n, theme.INK, True) for n in names] + [(y_title, theme.QUIET, False)] * bool(y_title)
     top = -12 - LINE * (len(lines) - 1)
     return [

@@ -1,4 +1,4 @@
-"""What sections share: their type, and the few blocks that several of them draw."""
+"""Common parts of sections: their type, and shared blocks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fedcohort.report import words
-from fedcohort.report.charts import theme
+from fedcohort.report.charts import shape
 from fedcohort.report.markup import Child, Markup, h, join
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.verdict import leading
@@ -19,7 +19,7 @@ class Section:
     Attributes
     ----------
     key : its anchor.
-    title : a question or a claim, as the reader would put it.
+    title : a question or a claim, in the reader's words.
     intro : how to read what follows, in one or two sentences.
     body : the pictures and tables.
     short : its name in the list of contents.
@@ -36,7 +36,7 @@ def key(arm: Arm) -> Markup:
     """Return an arm's mark and title, for text and legends."""
     mark = h(
         "svg",
-        h("path", d=theme.shape(arm.look), transform="translate(8 8) scale(5.4)"),
+        h("path", d=shape(arm.look), transform="translate(8 8) scale(5.4)"),
         class_=f"key {arm.look}",
         viewBox="0 0 16 16",
         aria_hidden="true",
@@ -55,7 +55,7 @@ def follow_up(run: Run) -> str:
 
 
 def timed(run: Run, points: Iterable[Sequence[float]]) -> list[tuple[float, ...]]:
-    """Return points of which the first number is a time, with it as the page shows times."""
+    """Return points with times (their first numbers) in the displayed unit."""
     return [(run.clock.at(t), *rest) for t, *rest in points]
 
 
@@ -65,13 +65,15 @@ def more(summary: str, *body: Child) -> Markup:
 
 
 def same_for(titles: Iterable[str], blocks: Sequence[Child]) -> Markup | None:
-    """Return the blocks of other arms or settings, folded under their titles; None of none."""
+    """Return the blocks of other arms or settings, folded under their titles; None if there are
+    none.
+    """
     named = words.listed([f"“{title}”" for title in dict.fromkeys(titles)])
     return more(f"The same for {named}", *blocks) if blocks else None
 
 
 def first_setting(run: Run, shown: Sequence[str], draw: Callable[[str], Markup | None]) -> Markup:
-    """Return what is drawn of the first setting, and of the others folded.
+    """Return the first setting's figure, and the others folded.
 
     Parameters
     ----------
@@ -83,12 +85,12 @@ def first_setting(run: Run, shown: Sequence[str], draw: Callable[[str], Markup |
 
 
 def leading_open(run: Run, drawn: Sequence[tuple[Arm, Markup]], kept: int = 1) -> Markup:
-    """Return blocks of arms: the first of the arm that the page leads with, and the rest folded.
+    """Return blocks of arms: the leading arm's first, the rest folded.
 
     Parameters
     ----------
-    drawn : blocks in the order of the page, several of an arm one after the other.
-    kept : how many blocks of the leading arm stay open.
+    drawn : blocks in the order of the page, several per arm in succession.
+    kept : number of blocks of the leading arm that stay open.
     """
     lead = leading(run)
     arms = list({arm.name: arm for arm, _ in drawn}.values())

@@ -1,12 +1,11 @@
-"""The bounds picture: isolated, each arm, centralised, a panel for each scenario."""
+"""The bounds picture: isolated, each arm, centralised; a panel per scenario."""
 
 from __future__ import annotations
 
 import math
 
 from fedcohort.report import words
-from fedcohort.report.charts import Row, figure, interval_rows
-from fedcohort.report.charts.scales import Domain, around, wrapped
+from fedcohort.report.charts import Domain, Row, around, figure, interval_rows, wrapped
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run, Summary
 from fedcohort.report.sections.base import Section, key, more
@@ -50,12 +49,12 @@ def section(run: Run) -> Section | None:
 
 
 def _better(sign: int) -> str:
-    """Return on which side of a picture better values lie, where there is one."""
+    """Return the side of better values in a picture, if there is one."""
     return {1: ", further right is better", -1: ", further left is better"}.get(sign, "")
 
 
 def _without_upper(run: Run) -> str:
-    """Return what the lower bound is over a network, and why there is no upper one."""
+    """Return the meaning of the lower bound over a network, and why there is no upper one."""
     out = (
         "There is no upper bound: all data in one place is what a network exists to avoid. How "
         "near it training together comes can be seen on public data, with the same study on one "
@@ -75,7 +74,7 @@ def _without_upper(run: Run) -> str:
 
 
 def _domain(run: Run) -> Domain:
-    """Return one domain for all figures; it starts at chance where chance is near."""
+    """Return one domain for all figures; it starts at chance if that is near."""
     found = [s for a in run.arms for c in run.scenarios if (s := run.summary(a.name, c))]
     low, high = around([v for s in found for v in (s.mean, s.low, s.high)])
     chance = run.known().chance
@@ -140,7 +139,7 @@ def _data(run: Run, arm: Arm, scenario: str) -> dict[str, object]:
 
 
 def _share(run: Run, arm: Arm, scenario: str) -> str | None:
-    """Return the share closed, where there is a clear gap; clusters close none."""
+    """Return the closed share of a clear gap; clusters have none."""
     if not run.kind.closes:
         return None
     share = run.share(arm.name, scenario) if arm in run.together else None

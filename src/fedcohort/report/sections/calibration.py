@@ -1,4 +1,4 @@
-"""Calibration and decision curves: may predictions be taken at face value, and are they of use.
+"""Calibration and decision curves: accuracy and usefulness of predictions.
 
 Files: results.json, `calibration` and `decision`.
 """
@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedcohort.report import charts, words
-from fedcohort.report.charts import Series, figure, scatter_with_diagonal
-from fedcohort.report.charts.scales import Domain, around
+from fedcohort.report.charts import Domain, Series, around, figure, scatter_with_diagonal
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run, mean
 from fedcohort.report.sections.base import Section, first_setting, more
@@ -21,13 +20,13 @@ from fedcohort.report.words import number
 
 
 class Group(NamedTuple):
-    """One group of patients with similar predictions, over repeats.
+    """One group of patients with similar predictions; means over repeats.
 
     Attributes
     ----------
-    predicted, observed : survival at the horizon, probability or value; mean over repeats.
-    n : patients in a repeat, mean over repeats.
-    low, high : 95 % interval of what was observed in a repeat, mean over repeats.
+    predicted, observed : survival at the horizon, probability or value.
+    n : patients in a repeat.
+    low, high : 95 % interval of the observed value in a repeat.
     """
 
     predicted: float
@@ -179,7 +178,7 @@ def _calibrated(
 
 
 def _band(banded: Sequence[Arm], arms: Sequence[Arm]) -> str:
-    """Return what the band is, and whose."""
+    """Return the meaning of the band, and its arm."""
     of = "" if len(banded) == len(arms) else f" of “{banded[0].title}”" if banded else ""
     where = "the CSV has" if not banded else f"the band{of} is"
     return f"{where} the pointwise 95 % interval of what was observed in one repeat's patients"
@@ -205,7 +204,7 @@ def _table(
 
 Row = Mapping[str, Any]
 
-#: How far below 0 a figure goes, as a share of the highest net benefit: what lies lower is harm.
+#: Lower end of a figure, as a share of the highest net benefit; below is harm.
 BELOW = 0.15
 
 

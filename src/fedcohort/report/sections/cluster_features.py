@@ -1,7 +1,7 @@
-"""What sets clusters apart: each feature in a cluster against all other patients.
+"""Features that describe clusters: each feature in a cluster against all other patients.
 
-Odds ratios of levels and standardised differences of numbers, with their intervals, and p-values
-adjusted by Benjamini and Hochberg, as results.json has them in `cluster_features`.
+Odds ratios of levels and standardised differences of numbers, with intervals, and p-values adjusted
+by Benjamini and Hochberg (results.json, `cluster_features`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from fedcohort.report import charts, words
-from fedcohort.report.charts.scales import Domain, around
+from fedcohort.report.charts import Domain, around
 from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Run
 from fedcohort.report.sections import clustered
@@ -19,11 +19,11 @@ from fedcohort.report.sections.clustered import Fit, Row
 from fedcohort.report.sections.cohort import HIDDEN
 from fedcohort.report.words import number, ratio
 
-#: A figure shows so many features of a cluster, and only those below this q.
+#: Features of a cluster in a figure, and their largest q.
 SHOWN, SMALL = 6, 0.05
-#: Ratios beyond are not told apart: they are of shares near 0 or 1.
+#: Ratios beyond are not distinguished: they are of shares near 0 or 1.
 LEAST, MOST = 1e-2, 1e3
-#: What stands for a cluster all of whose features are hidden.
+#: Text for a cluster with only hidden features.
 FEW = f"{HIDDEN}: of few patients"
 #: Axis, and the value that says nothing, of shares and of means.
 _AXIS = {
@@ -182,9 +182,9 @@ def _estimate(r: Row) -> str:
 
 
 def _ratio(value: float) -> str:
-    """Return an odds ratio: three digits that matter, two of small ones; near 1 as `ratio` has it.
+    """Return an odds ratio: three significant digits, two of small ones; near 1 as `ratio`.
 
-    It is of few patients, so that more digits would be of none.
+    It is of few patients, so more digits would mean nothing.
     """
     if value != value:
         return words.MISSING

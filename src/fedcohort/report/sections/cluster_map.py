@@ -1,4 +1,4 @@
-"""Where clusters lie, and synthetic patients of each.
+"""Places of clusters in the plane, and synthetic patients of each.
 
 Files: results.json, `cluster_map`, `cluster_umap`, `cluster_images`.
 """
@@ -139,7 +139,7 @@ def _simulated(run: Run, fit: Fit) -> Markup | None:
 
 
 def cluster_images(run: Run) -> Section | None:
-    """Return the pictures of each arm whose model can draw patients."""
+    """Return the pictures of each arm with a model that draws patients."""
     body = clustered.folded(run, "cluster_images", lambda fit: _block(run, fit))
     if body is None:
         return None
@@ -156,7 +156,7 @@ def cluster_images(run: Run) -> Section | None:
 
 
 def _block(run: Run, fit: Fit) -> Markup | None:
-    """Return one fit's pictures, and which cell is which feature."""
+    """Return one fit's pictures, and the key of their cells."""
     found = clustered.rows(run, "cluster_images", fit)
     if not found:
         return None
@@ -211,7 +211,7 @@ def _block(run: Run, fit: Fit) -> Markup | None:
 
 
 def _shape(given: object, n: int) -> tuple[int, int]:
-    """Return rows and columns that hold so many features."""
+    """Return rows and columns for n features."""
     if isinstance(given, list) and len(given) == 2 and given[0] * given[1] >= n > 0:
         return int(given[0]), int(given[1])
     high = max(1, math.isqrt(n))
@@ -230,7 +230,7 @@ def _highest(features: Sequence[str], average: Sequence[float]) -> str:
 
 
 def _key(features: Sequence[str], shape: tuple[int, int]) -> Markup | None:
-    """Return which cell is which feature."""
+    """Return the feature of each cell."""
     if not features:
         return None
     high, wide = shape

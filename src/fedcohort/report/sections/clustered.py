@@ -1,4 +1,4 @@
-"""What sections on clusters and latent coordinates share: whose rows they show, and names."""
+"""Common parts of sections on clusters and latent coordinates: rows of fits, names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedcohort.report import words
-from fedcohort.report.charts.theme import LOOKS
+from fedcohort.report.charts import LOOKS
 from fedcohort.report.markup import Markup, h
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import same_for
@@ -19,9 +19,9 @@ Fit = tuple[Arm, str]
 
 
 def fits(run: Run, key: str) -> list[Fit]:
-    """Return the fits that have such rows, those of the leading arm first.
+    """Return the fits with such rows, those of the leading arm first.
 
-    All data in one place are the same in every setting, and stand once.
+    Pooled data are the same in every setting, and appear once.
     """
     first = leading(run)
     arms = [*([first] if first else []), *(a for a in run.arms if a is not first)]
@@ -38,7 +38,7 @@ def fits(run: Run, key: str) -> list[Fit]:
 
 
 def led(drawn: Sequence[tuple[Fit, Markup]]) -> Markup:
-    """Return the blocks of the first fit's arm; those of other arms open on a click."""
+    """Return the blocks of the first fit's arm; those of other arms are folded."""
     lead = drawn[0][0][0]
     first = [block for fit, block in drawn if fit[0] is lead]
     others = [(fit[0].title, block) for fit, block in drawn if fit[0] is not lead]
@@ -82,7 +82,7 @@ def look(cluster: int) -> str:
 
 
 def seen(run: Run) -> str:
-    """Return which patients features and maps are of: over a network those that no fit has seen."""
+    """Return the patients of features and maps: over a network those that no fit has seen."""
     return "blind" if run.deployed else "training"
 
 
@@ -93,7 +93,7 @@ def counted(value: Any) -> str:
 
 
 def hidden_note(run: Run, found: Sequence[Any]) -> str:
-    """Return what "hidden" means, where some of the values are hidden; else nothing."""
+    """Return the meaning of "hidden", if some values are hidden; else nothing."""
     if not any(v is None for v in found):
         return ""
     least = words.number(
@@ -104,10 +104,7 @@ def hidden_note(run: Run, found: Sequence[Any]) -> str:
 
 
 def folded(run: Run, key: str, draw: Callable[[Fit], Markup | None]) -> Markup | None:
-    """Return what is drawn of each arm's first setting: the leading arm's, and the others' folded.
-
-    None where there is nothing to draw.
-    """
+    """Return the leading arm's first setting, and the other arms' folded; None without any."""
     drawn = [(fit, found) for fit in firsts(run, key) if (found := draw(fit)) is not None]
     if not drawn:
         return None

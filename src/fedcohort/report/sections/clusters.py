@@ -1,7 +1,7 @@
-"""Clusters: their sizes, at which hospitals, against pooled data, survival, and known classes.
+"""Clusters: sizes, hospitals, agreement with pooled data, survival, and known classes.
 
 Files: results.json, `clusters`, `cluster_sites`, `cluster_curves`, `cluster_log_rank`,
-`cluster_confusion`. What may not be shown is None there; nothing is worked out from sums.
+`cluster_confusion`. Hidden values are None there; nothing is derived from sums.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedcohort.report.sections.base import Section, follow_up, more
 from fedcohort.report.sections.clustered import Fit, Row
 from fedcohort.report.words import number
 
-#: A table has so many hospitals.
+#: Hospitals of a table.
 MOST_SITES = 40
 
 
@@ -44,7 +44,7 @@ def clusters(run: Run) -> Section | None:
 
 
 def _verdict(run: Run) -> str:
-    """Return in plain words what was found, and how far it is apart."""
+    """Return in plain words the number of clusters and their separation."""
     arm = cluster_verdict.leading(run)
     if arm is None:
         return "No arm gave groups."
@@ -163,7 +163,7 @@ def cluster_survival(run: Run) -> Section | None:
 
 
 def _unlike(run: Run, fits: Sequence[Fit]) -> list[list[Fit]]:
-    """Return one arm's fits, those of the same curves and test together.
+    """Return one arm's fits, grouped by equal curves and test.
 
     Methods that do not depend on how patients lie over hospitals give the same in every setting.
     """
@@ -254,7 +254,7 @@ def _log_rank(run: Run, fit: Fit) -> str:
 
 
 def _levels(run: Run, fit: Fit) -> list[tuple[int, float, str]]:
-    """Return each cluster, when, and its survival then: at its last point up to mid-follow-up."""
+    """Return each cluster's survival and its time: the last point up to mid-follow-up."""
     found = clustered.rows(run, "cluster_curves", fit)
     half = max((number(r["time"]) for r in found), default=0.0) / 2
     out: list[tuple[int, float, str]] = []

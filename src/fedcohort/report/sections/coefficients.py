@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedcohort.report import charts, words
-from fedcohort.report.charts.scales import Domain, around
+from fedcohort.report.charts import Domain, around
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.modelling import penalty_of, scale_of, stepped
 from fedcohort.report.run import Arm, Run
@@ -42,16 +42,16 @@ _SCORE = (
     "Coefficient: what is added to the score from which the probability follows. Right of 0, the "
     "outcome is more frequent; left of 0, less."
 )
-#: What the intro says of arms whose effects are shrunken.
+#: Text on arms with shrunken effects.
 SHRUNKEN = (
     " Shrunken effects, of fits with a penalty, are drawn towards no effect: they serve "
     "prediction, and are no estimates of the effects. Their bars are standard errors of the "
     "penalised fit, no confidence intervals."
 )
 _SHORT = {"hazard ratio": "HR", "odds ratio": "OR", "rate ratio": "RR", "mean ratio": "MR"}
-#: From so many intervals on, how many would miss no effect by chance is said.
+#: Number of intervals from which on the page says how many exclude no effect by chance.
 MANY = 20
-#: What a fit calls the constant, whose size tells nothing beside the others.
+#: A fit's names of the constant, which is not comparable with other coefficients.
 _CONSTANTS = ("intercept", "(intercept)", "(Intercept)")
 
 
@@ -81,7 +81,7 @@ def section(run: Run) -> Section | None:
 
 
 def _by_chance(run: Run, arms: Sequence[Arm], ends: str) -> str:
-    """Return how many of many intervals would miss no effect by chance."""
+    """Return how many of many intervals would exclude no effect by chance."""
     told: list[str] = []
     for arm in arms:
         n = sum(map(_has_interval, run.model_rows("coefficients", arm.name)))
@@ -175,7 +175,7 @@ def _block(run: Run, arm: Arm) -> Markup | None:
 
 
 def _strongest(drawn: Sequence[Row]) -> tuple[list[Row], str]:
-    """Return coefficients with the strongest first, and by what they are compared."""
+    """Return coefficients with the strongest first, and the criterion."""
     z = [abs(number(c.get("coefficient")) / (number(c.get("standard_error")) or math.nan))
          for c in drawn]  # fmt: skip
     by = "|z|, a coefficient over its standard error"
@@ -187,17 +187,17 @@ def _strongest(drawn: Sequence[Row]) -> tuple[list[Row], str]:
 
 
 def _kind(c: Row) -> str:
-    """Return what the exponential of a coefficient is called; "coefficient" where none is taken."""
+    """Return the name of a coefficient's exponential; "coefficient" if it has none."""
     return next((k.replace("_", " ") for k in c if k.endswith("_ratio")), "coefficient")
 
 
 def _reference(kind: str) -> float:
-    """Return where a covariate says nothing."""
+    """Return the value of no effect."""
     return 0.0 if kind == "coefficient" else 1.0
 
 
 def _gridded(first: Sequence[Row]) -> bool:
-    """Return whether it is known how much the time grid may move coefficients."""
+    """Return whether the time grid's effect on coefficients is known."""
     return any(not math.isnan(number(c.get("grid_error"))) for c in first)
 
 
@@ -333,7 +333,7 @@ def _table(
 
 
 def _between(first: Sequence[Row], kind: str) -> Markup | None:
-    """Return how pooled coefficients differ between sites, and where a new site's are expected."""
+    """Return the variation of pooled coefficients between sites, and intervals for a new site."""
     rows = [c for c in first if number(c.get("tau2")) == number(c.get("tau2"))]
     if not rows:
         return None

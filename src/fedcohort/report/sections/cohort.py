@@ -1,7 +1,7 @@
-"""Cohort: how many patients there were at each stage, and Table 1 by site with missing values.
+"""Cohort: number of patients at each stage, and Table 1 by site with missing values.
 
-Every number comes from `results["cohort"]`, where the sites have hidden small counts already; what
-they hid is printed as "hidden" and is never worked out again from sums.
+Every number is from `results["cohort"]`, where sites have hidden small counts; these are printed as
+"hidden" and never derived from sums.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedcohort.report.table_one import decimals
 
 #: Stands where a site hid a number.
 HIDDEN = "hidden"
-#: A page shows so many columns of the data at once; the others open on a click.
+#: Open columns of the data on a page; others are folded.
 SHOWN = 25
 #: More sites than this do not fit beside each other.
 MOST_SITES = 12
@@ -54,7 +54,7 @@ def section(run: Run) -> Section | None:
 
 
 def _units(accepted: Sequence[str]) -> Markup | None:
-    """Return which units seem to differ between hospitals, and were accepted by the study file."""
+    """Return units that seem to differ between hospitals and that the study file accepts."""
     if not accepted:
         return None
     said = p("Units that seem to differ between hospitals. The study file accepts them (units):")
@@ -62,7 +62,7 @@ def _units(accepted: Sequence[str]) -> Markup | None:
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str | None]:
-    """Return None for all sites, then each site that the rows name, if a page has room for them."""
+    """Return None (all sites), then each named site, if a page has room for them."""
     sites = [str(s) for s in dict.fromkeys(r.get("site") for r in rows) if s is not None]
     return [None, *(sites if len(sites) <= MOST_SITES else ())]
 
@@ -167,7 +167,7 @@ def _number(v: Mapping[str, Any]) -> str | Markup:
 
 
 def _count(v: Mapping[str, Any], level: str) -> str:
-    """Return a level's patients and their share of those whose level is known."""
+    """Return a level's patients and their share of the known ones."""
     counts = v.get("counts") or {}
     if level not in counts:
         return words.MISSING

@@ -116,7 +116,7 @@ def carbon(run: Run) -> Section | None:
 
 
 def _measured(run: Run) -> Markup | None:
-    """Return what was measured beside the estimate; None where nothing was."""
+    """Return measurements besides the estimate; None without any."""
     found = run.mapping("measured")
     energy, grams = words.number(found.get("energy")), words.number(found.get("carbon"))
     if not (energy >= 0 and grams >= 0):
@@ -135,7 +135,7 @@ def _measured(run: Run) -> Markup | None:
 
 
 def _hospitals(run: Run) -> Markup | None:
-    """Return each hospital's own part by arm, behind a click; None where it is not known."""
+    """Return each hospital's own part by arm, folded; None if unknown."""
     found = footprint.by_site(run)
     rows = [
         [key(arm), site, *_numbers(spent)]
@@ -165,7 +165,7 @@ def _gram(grams: float) -> str:
 
 
 def _scaled(amount: float, unit: str) -> str:
-    """Return two digits that matter, in the unit's thousands or thousandths where it has to be."""
+    """Return two significant digits, in thousands or thousandths of the unit if needed."""
     for factor, prefix in ((1e3, "k"), (1.0, ""), (1e-3, "m")):
         if amount >= 0.995 * factor:
             return f"{words.significant(amount / factor, 2)} {prefix}{unit}"

@@ -1,7 +1,7 @@
-"""Differences between hospitals: pair by pair, in their columns, and for the user of one model.
+"""Differences between hospitals: by pairs, in their columns, and for the user of one model.
 
-Files: results.json, `shift`, `feedback`, and `others` of the first repeat. The page has no script,
-so that styles alone (`:has`, `:checked`) show how many of the others the reader looks at.
+Files: results.json, `shift`, `feedback`, and `others` of the first repeat. The page has no script:
+styles (`:has`, `:checked`) show the chosen number of other hospitals.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fedcohort.report import charts, words
-from fedcohort.report.charts.cells import Heat, cut_off, heats
+from fedcohort.report.charts import Heat, cut_off, heats
 from fedcohort.report.disclosure import natural
 from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Run
@@ -26,7 +26,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "conditional": ("The outcome in patients alike in a column", "outcome, given"),
     "gradient": ("Which way they pull a model (cosine)", ""),
 }
-#: A page has room for so many differences, and hospitals.
+#: Differences and hospitals on a page.
 MOST_LINES, MOST_SITES = 12, 24
 
 Found = Mapping[str, Any]
@@ -64,7 +64,7 @@ def shift(run: Run) -> Section | None:
 
 
 def _said(found: Found) -> str:
-    """Return in words how many differences are clear, and whom most are about."""
+    """Return in words the number of clear differences, and the sites that most concern."""
     if found.get("note"):
         return f"Nothing was compared: {found['note']}"
     clear, compared = int(found.get("n_clear") or 0), int(found.get("compared") or 0)
@@ -108,14 +108,14 @@ def _heat(kinds: Sequence[Found], sites: Sequence[str], order: Sequence[int]) ->
 
 
 def _numbers(names: Sequence[str]) -> str | None:
-    """Return whose numbers are whose, where the figure cuts names off; None where it does not."""
+    """Return the numbers of sites whose names the figure cuts; None if it cuts none."""
     if not any(cut_off(names)):
         return None
     return "; ".join(f"{i} {name}" for i, name in enumerate(names, 1)) + "."
 
 
 def _shade(beyond: float, turned: bool) -> float:
-    """Return how dark a cell is: of a divergence by its root, which spreads small ones."""
+    """Return a cell's darkness; of a divergence its root, which spreads small values."""
     if beyond != beyond or beyond <= 0:
         return 0.0
     return min(beyond / 2, 1.0) if turned else min(beyond, 1.0) ** 0.5
@@ -172,7 +172,7 @@ def _list(rows: Sequence[Found]) -> Markup | None:
 
 
 def _notes(found: Found) -> Markup | None:
-    """Return who was left out, and of what."""
+    """Return the omitted sites and columns."""
     out: list[str] = []
     left: Mapping[str, str] = found.get("left_out") or {}
     away = {s for s, why in left.items() if why == words.AWAY}
@@ -220,7 +220,7 @@ def feedback(run: Run) -> Section | None:
 
 
 def _kept(found: Mapping[str, Any], sites: Sequence[str], few: Sequence[str]) -> Section:
-    """Return who was given feedback, where each hospital keeps its own to itself."""
+    """Return the sites that got feedback, if each hospital keeps its own."""
     heard = [s for s in sites if s not in few]
     away = sorted(map(str, found.get("left_out") or ()), key=natural)
     body: list[Markup] = []
@@ -241,7 +241,7 @@ def _kept(found: Mapping[str, Any], sites: Sequence[str], few: Sequence[str]) ->
 def _without(
     found: Mapping[str, Any], few: Sequence[str], away: Sequence[str] = ()
 ) -> Iterator[Markup]:
-    """Yield who was not compared, and why there is no feedback at all."""
+    """Yield sites that were not compared, and why there is no feedback at all."""
     if few:
         yield p(f"Too few rows to be compared: {words.listed(few)}.")
     if away:
@@ -251,7 +251,7 @@ def _without(
 
 
 def _line(remark: Mapping[str, Any]) -> str:
-    """Return a remark without the site, which stands above it."""
+    """Return a remark without its site, named above it."""
     text, head = str(remark["line"]), f"{remark['site']}: "
     return text.removeprefix(head)
 
@@ -291,7 +291,7 @@ def others(run: Run) -> Section | None:
 
 
 def _rows(run: Run, fit: Fit) -> list[Row]:
-    """Return what one fit of the first repeat says of the others."""
+    """Return one fit's rows on the others, of the first repeat."""
     return [r for r in clustered.rows(run, "others", fit) if not int(r.get("repeat") or 0)]
 
 
@@ -326,7 +326,7 @@ def _choice(name: str, k: int, taken: bool) -> Markup:
 
 
 def _says(found: Sequence[Row], k: int) -> str:
-    """Return whom the first k are, and where a threshold would lie that includes the same."""
+    """Return the first k sites, and the threshold that includes the same."""
     names = words.listed([str(r["site"]) for r in found[:k]])
     side = "up to" if found[0].get("least") else "from"
     edge = f"{found[0]['measure']} {side} {_number(found[k - 1]['value'])}"

@@ -49,7 +49,7 @@ def _over_time(run: Run) -> Markup | None:
 
 
 def _at_horizon(run: Run) -> Markup | None:
-    """Return the AUC at the study's horizon, where so much is followed; None without one."""
+    """Return the AUC at the study's horizon, if it is followed so far; else None."""
     text = str(run.mapping("evaluate").get("horizon") or "")
     times = {words.number(r.get("time")) for r in run.rows("calibration")}
     found = [
@@ -71,10 +71,11 @@ def _at_horizon(run: Run) -> Markup | None:
 
 
 def over_time(run: Run, metric: str, title: str, reference: float | None = None) -> Markup | None:
-    """Return a figure of a metric over follow-up for each setting, with a line an arm.
+    """Return a figure of a metric over follow-up for each setting, with a line per arm.
 
-    The bands of more than two arms would hide each other: then they are in the figure's CSV only.
-    A network has none.
+    Bands of more than two arms would hide each other and are only in the figure's CSV. A network
+    has
+    none.
     """
     found = [r for r in run.rows("over_time") if r.get("metric") == metric]
     arms = [a for a in run.arms if any(r["arm"] == a.name for r in found)]
@@ -260,5 +261,5 @@ def _residuals(run: Run) -> Markup | None:
 
 
 def _decimals(found: Sequence[Mapping[str, Any]]) -> int:
-    """Return the decimals of residuals, which were rounded as in Table 1."""
+    """Return the decimals of residuals, rounded as in Table 1."""
     return max(words.decimals(words.number(r["q3"]) - words.number(r["q1"]), 2) for r in found)

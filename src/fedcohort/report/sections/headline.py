@@ -1,4 +1,4 @@
-"""The answer before anything else: one sentence, then one a scenario, then what to beware of."""
+"""The answer first: one sentence, then one per scenario, then caveats."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def by_scenario(run: Run, arm: Arm) -> Markup:
 
 
 def _sentence(run: Run, arm: Arm, v: Verdict) -> list[str]:
-    """Return what happened in one scenario, with its numbers."""
+    """Return the result in one scenario, with its numbers."""
     known = run.known()
     if v.kind == MISSING:
         why = run.failures(arm.name, v.scenario)
@@ -90,12 +90,12 @@ def _sentence(run: Run, arm: Arm, v: Verdict) -> list[str]:
 
 
 def _besides(run: Run, arm: Arm, scenario: str) -> list[str]:
-    """Return what a kind of task says of a setting besides its leading metric."""
+    """Return the task's sentence on a setting besides the leading metric."""
     return latent_verdict.filled(run, arm, scenario) if run.task == "latent" else []
 
 
 def caveats(run: Run, arm: Arm | None) -> list[str]:
-    """Return what a careful reader should know before quoting the headline."""
+    """Return the caveats of the headline."""
     out: list[str] = []
     split = [t for s, t in run.scenarios.items() if s not in run.natural]
     if split:
@@ -162,13 +162,13 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
 
 
 def _of_all(run: Run, n: int) -> str:
-    """Return how many of how many hospitals these are, where settings have as many."""
+    """Return the number of these hospitals among all, if settings have as many."""
     sizes = {len(run.sites(scenario)) for scenario in run.scenarios}
     return f" These are {n} of {max(sizes)} hospitals." if len(sizes) == 1 and max(sizes) else ""
 
 
 def _horizon(run: Run) -> list[str]:
-    """Return that nothing is shown at the study's horizon, where too few were followed so far."""
+    """Return that nothing is shown at the study's horizon, for lack of follow-up."""
     asked = run.mapping("evaluate").get("horizon")
     if not asked:
         return []
@@ -193,7 +193,7 @@ def _horizon(run: Run) -> list[str]:
 
 
 def _final(run: Run) -> list[str]:
-    """Return which fits performance is of, where models are fitted to all rows at the end."""
+    """Return which fits performance describes, if final models use all rows."""
     asked = {str(f["arm"]): f for f in run.rows("final")}
     titles = {a.name: a.title for a in run.together if a.name in asked}
     if not titles:
@@ -208,7 +208,7 @@ def _final(run: Run) -> list[str]:
         f"The final fit of “{titles[name]}”, to all rows, failed: {why}. Its model and "
         f"coefficients are those of the first repeat."
         for name, why in failed.items()
-        if name in judged  # of an arm without any fit the reason is told with those of its repeats
+        if name in judged  # an arm without any fit has its reason with those of its repeats
     ]
     if len(failed) == len(titles):
         return out
@@ -240,7 +240,7 @@ def _intervals(run: Run) -> str:
 
 
 def _deployed(run: Run) -> list[str]:
-    """Return what to know of a run in which every hospital held its own rows."""
+    """Return the caveats of a run over a network."""
     if not run.deployed:
         return []
     out = [
@@ -266,7 +266,7 @@ def _deployed(run: Run) -> list[str]:
 
 
 def _personal(run: Run) -> list[str]:
-    """Return whom personal models are for: they are judged on the others' patients as well."""
+    """Return the users of personal models, which are judged on the others' patients as well."""
     users: dict[str, list[str]] = {}
     for arm in run.arms:
         if user := str(arm.settings.get("user") or ""):
@@ -279,7 +279,7 @@ def _personal(run: Run) -> list[str]:
 
 
 def _missing(run: Run) -> list[str]:
-    """Return whose replies were left out of which arm, how often, and why."""
+    """Return missing replies: site, arm, number, reason."""
     drawn = run.mapping("availability")
     titles = {a.name: a.title for a in run.arms}
     gone: dict[tuple[str, str], int] = {}
@@ -319,7 +319,7 @@ def _missing(run: Run) -> list[str]:
 
 
 def _filled(run: Run) -> list[str]:
-    """Return which columns were filled in in many rows; the most where arms differ in it."""
+    """Return columns with many imputed rows; the largest number over arms."""
     share: dict[str, float] = {}
     for row in run.rows("filled"):
         name = str(row["column"])
@@ -338,7 +338,7 @@ def _filled(run: Run) -> list[str]:
 
 
 def _drowned(run: Run) -> list[str]:
-    """Return which private fits can hold nothing but noise."""
+    """Return the private fits that can hold nothing but noise."""
     titles = {a.name: a.title for a in run.arms}
     return list(
         dict.fromkeys(

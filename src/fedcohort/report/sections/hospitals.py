@@ -1,4 +1,4 @@
-"""Hospitals: what each gains over training alone, and how the same model does at each.
+"""Hospitals: each one's gain over training alone, and the same model's accuracy at each.
 
 Files: results.json, `arms` and `summary` (gains), `by_centre` and `heterogeneity` (centres).
 """
@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcohort.report import charts, words
-from fedcohort.report.charts import MOST_ROWS, Row, figure, interval_rows
-from fedcohort.report.charts.scales import Domain, around
+from fedcohort.report.charts import MOST_ROWS, Domain, Row, around, figure, interval_rows
 from fedcohort.report.disclosure import natural
 from fedcohort.report.markup import Markup, h, join
 from fedcohort.report.run import Arm, Run, mean
@@ -20,7 +19,7 @@ from fedcohort.report.sections.base import Section, leading_open, more
 from fedcohort.report.verdict import leading
 from fedcohort.report.words import fixed, number
 
-#: Of more than twice as many hospitals, so many stand open: those that gain least.
+#: Open hospitals of more than twice as many: those that gain least.
 LEAST = 15
 
 
@@ -66,9 +65,9 @@ def sites(run: Run) -> Section | None:
 
 
 def judged_by(run: Run) -> str:
-    """Return the metric of this section: of clusters, whether they are those of pooled data.
+    """Return the metric of this section; for clusters, agreement with pooled data.
 
-    A hospital alone may find groups as tight as those of all, and others.
+    A hospital alone may find groups as tight as those of all, but different ones.
     """
     return "agreement" if "agreement" in run.metrics else run.metric
 
@@ -192,9 +191,9 @@ def _sites_data(run: Run, scenario: str, gain: Gain) -> dict[str, object]:
     return {**head, "alone": gain.alone, **gain.arms}
 
 
-#: Below so many hospitals, how much they differ is hardly known.
+#: Number of hospitals below which their spread is poorly known.
 FEW = 5
-#: Of more than twice as many hospitals, so many stand open: those of the worst values.
+#: Open hospitals of more than twice as many: those of the worst values.
 WORST = 15
 
 

@@ -1,7 +1,7 @@
-"""Errors of latent coordinates by view, and what is filled in beside what was measured.
+"""Errors of latent coordinates by view, and filled-in values beside measured ones.
 
-Files: results.json, `latent_errors`, and `latent_filled`, in which small cells are joined already,
-both of the first repeat; errors of all views together are the summaries over the repeats.
+Files: results.json, `latent_errors`, and `latent_filled` (small cells are joined already), of the
+first repeat; errors of all views together are summaries over the repeats.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from fedcohort.report import charts, latent_verdict, words
-from fedcohort.report.charts.scales import around
+from fedcohort.report.charts import around
 from fedcohort.report.latent_verdict import BACK, FILLED
 from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Arm, Run, Summary
@@ -26,7 +26,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "reconstruction": (BACK, "Given back"),
     "imputation": (FILLED, "Filled in, the whole view hidden"),
 }
-#: A table has so many columns of the data, those that are filled in worst first.
+#: Columns of the data in a table, worst imputed first.
 MOST_COLUMNS = 60
 
 
@@ -106,7 +106,7 @@ def _views(run: Run, scenario: str, kind: str) -> list[str]:
 def _levels(
     run: Run, arms: Sequence[Arm], scenario: str, kind: str, metric: str, view: str | None
 ) -> dict[str, Summary]:
-    """Return each arm's error in a view, by its name; without a view, that of all together."""
+    """Return each arm's error in a view, by name; without a view, of all together."""
     out: dict[str, Summary] = {}
     if view is None:
         found = {a.name: run.summary(a.name, scenario, metric) for a in arms}
@@ -183,7 +183,7 @@ def _latent_errors_table(run: Run, arms: Sequence[Arm], scenario: str) -> Markup
 
 #: Columns that are drawn of a fit, those that differ most first.
 MOST = 12
-#: Looks of what was measured, and of what was filled in.
+#: Looks of measured and of imputed values.
 MEASURED, IMPUTED = "c0", "c1"
 
 
@@ -233,7 +233,7 @@ def _latent_filled_table(run: Run, fits: Sequence[Fit]) -> Markup:
 
 
 def _latent_filled_block(run: Run, fit: Fit) -> Markup:
-    """Return one fit's figures, and of how many columns they are not."""
+    """Return one fit's figures, and the number of columns without one."""
     rows = sorted(clustered.rows(run, "latent_filled", fit), key=lambda r: -number(r["distance"]))
     shown, more_of = rows[:MOST], len(rows) - MOST
     pages = [shown[i : i + charts.MOST_PANELS] for i in range(0, len(shown), charts.MOST_PANELS)]
@@ -249,7 +249,7 @@ def _latent_filled_block(run: Run, fit: Fit) -> Markup:
 
 
 def _figure(run: Run, fit: Fit, rows: Sequence[Row], part: int, parts: int) -> Markup:
-    """Return a panel a column: shares by standard deviation, of what was measured and filled in."""
+    """Return a panel per column: shares by standard deviation, measured and filled in."""
     measured: list[charts.Series] = []
     imputed: list[charts.Series] = []
     data: list[dict[str, object]] = []

@@ -1,4 +1,4 @@
-"""Where hospitals and classes lie in the latent space, and whether hospitals measure alike.
+"""Hospitals and classes in the latent space, and tests of whether hospitals measure alike.
 
 Files: results.json, `latent_map` (ellipses, no patient) and `latent_sites`, of the first repeat;
 p-values are adjusted by Holm over all hospitals and views of a fit.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedcohort.report import charts, latent_verdict, words
-from fedcohort.report.charts.theme import LOOKS
+from fedcohort.report.charts import LOOKS
 from fedcohort.report.disclosure import natural
 from fedcohort.report.markup import Markup, h, join, p, table
 from fedcohort.report.run import Arm, Run
@@ -18,7 +18,7 @@ from fedcohort.report.sections.base import Section, same_for
 from fedcohort.report.sections.clustered import Fit, Row
 from fedcohort.report.words import fixed, number, p_value
 
-#: What ellipses are of, as rows have it: what a figure calls all of them, and one.
+#: Kind of ellipses in rows → a figure's words for all of them, and for one.
 KINDS: Mapping[str, tuple[str, str]] = {
     "site": ("hospitals", "A hospital"),
     "group": ("classes", "A class"),
@@ -59,7 +59,7 @@ def _figures(run: Run, arm: Arm) -> list[Markup]:
             names = [str(r["name"]) for r in rows if r["by"] == by and r["scenario"] == scenario]
             if names:
                 named.setdefault(tuple(sorted(names, key=natural)), []).append(scenario)
-        # Shown names may differ between settings: what one hides takes no look from the next.
+        # Shown names may differ between settings: a hidden one takes no look.
         if len(every := {n for names in named for n in names}) <= len(LOOKS) and named:
             named = {tuple(sorted(every, key=natural)): [c for s in named.values() for c in s]}
         for i, (names, found) in enumerate(named.items()):
@@ -117,7 +117,7 @@ def _drawable(r: Row) -> bool:
 
 
 def _panel(run: Run, arm: Arm, scenario: str) -> str:
-    """Return a panel's title: the setting; of pooled data, whose fit no setting changes, none."""
+    """Return a panel's title: the setting; none for pooled data, which are the same in all."""
     return "" if arm is run.upper or len(run.scenarios) == 1 else run.scenarios[scenario]
 
 
@@ -128,7 +128,7 @@ def _share(r: Row) -> str:
 
 #: Below this adjusted p-value a hospital is said to differ.
 SMALL = 0.05
-#: A table has so many hospitals.
+#: Hospitals of a table.
 MOST_SITES = 40
 #: What rows call the test of a hospital's patients.
 PATIENTS = "patients"
@@ -153,7 +153,7 @@ def latent_sites(run: Run) -> Section | None:
 
 
 def _block(run: Run, fit: Fit) -> Markup:
-    """Return one fit's table, after what it says in words."""
+    """Return one fit's findings in words, and its table."""
     found = clustered.rows(run, "latent_sites", fit)
     cells = {(str(r["site"]), str(r["what"])): r for r in found}
     what = list(dict.fromkeys(str(r["what"]) for r in found))
@@ -190,7 +190,7 @@ def clear(r: Row) -> bool:
 
 
 def said(found: Sequence[Row]) -> str:
-    """Return in words which hospital differs in which view, and which has other patients."""
+    """Return in words which hospitals measure differently, by view, or have other patients."""
     apart, order = [r for r in found if clear(r)], dict.fromkeys(str(r["what"]) for r in found)
     patients = sorted({str(r["site"]) for r in apart if r["what"] == PATIENTS}, key=natural)
     measured: dict[str, list[str]] = {}

@@ -1,7 +1,7 @@
-"""How many latent dimensions: WAIC of each number q that was tried, and errors of arms by their q.
+"""Number of latent dimensions: WAIC of each q that was tried, and errors of arms by q.
 
-WAIC is from `latent_numbers`, of the first repeat. Errors are the summaries over the repeats of
-arms that differ in q alone; one that chose its q stands at what it took in the first repeat.
+WAIC is from `latent_numbers`, of the first repeat. Errors are summaries over the repeats of arms
+that differ in q alone; one that chose its q stands at the first repeat's choice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedcohort.report.words import number
 ERRORS = 2.0
 #: The looks of the numbers that were tried, and of the one that was taken.
 TRIED, TAKEN = "c0", "c1"
-#: The errors that are drawn by q: what a line is called, and its look.
+#: Errors drawn by q: a line's name and look.
 ERRORS_OF = {BACK: ("given back", "c0"), FILLED: ("filled in, the view hidden", "c1")}
 #: How to read each figure.
 WAIC = (
@@ -128,7 +128,7 @@ def _rows(run: Run, fit: Fit) -> list[Row]:
 
 
 def _block(run: Run, fits: Sequence[Fit]) -> Markup:
-    """Return one arm's settings: a panel each, what was taken in words, and the table."""
+    """Return one arm's settings: a panel each, its choice in words, and the table."""
     arm = fits[0][0]
     series: list[charts.Series] = []
     data: list[dict[str, object]] = []
@@ -185,7 +185,7 @@ def _block(run: Run, fits: Sequence[Fit]) -> Markup:
 
 
 def _around(fits: Sequence[Fit], run: Run) -> tuple[float, float]:
-    """Return the range of all q with room for half a mark."""
+    """Return the range of all q with a margin."""
     tried = [int(r["q"]) for fit in fits for r in _rows(run, fit)]
     return min(tried) - 0.2, max(tried) + 0.2
 
@@ -202,9 +202,9 @@ def best(found: Sequence[Row]) -> Row:
 
 
 def error(row: Row, found: Sequence[Row]) -> float:
-    """Return the standard error of a number's difference to the lowest one; 0 of that itself.
+    """Return the standard error of a number's difference to the lowest one; 0 for that itself.
 
-    It stands with the larger of the two, by the smaller.
+    It is stored with the larger of the two numbers, by the smaller.
     """
     lowest = best(found)
     if row is lowest:
@@ -214,7 +214,7 @@ def error(row: Row, found: Sequence[Row]) -> float:
 
 
 def _said(found: Sequence[Row], chosen: Sequence[Row]) -> str:
-    """Return which number was taken, and why."""
+    """Return the chosen number, and why."""
     lowest = int(best(found)["q"])
     tried = f"{found[0]['q']} to {found[-1]['q']} were tried"
     if not chosen:

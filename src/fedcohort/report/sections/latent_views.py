@@ -1,9 +1,8 @@
-"""The views: columns, sites, noise, what the latent space explains, and how much hospitals differ.
+"""The views: columns, sites, noise, variance explained, and differences of hospitals.
 
-Rows are those of results.json, `latent_views`, of the first repeat; how the spreads came there is
-in history.csv, of the q that was taken (Balelli et al. 2022, figure 7). Arms stand side by side by
-the root mean square over views, which is what private fits record; arms that differ in q alone are
-one.
+Rows are results.json, `latent_views`, of the first repeat; the rounds of the spreads are in
+history.csv, of the chosen q (Balelli et al. 2022, figure 7). Arms are compared by the root mean
+square over views, which private fits record; of arms that differ in q alone, one is shown.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from fedcohort.report import charts, history, latent_verdict, words
-from fedcohort.report.charts.theme import LOOKS
+from fedcohort.report.charts import LOOKS
 from fedcohort.report.history import Line
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run
@@ -27,11 +26,11 @@ RECORDED: Mapping[str, str] = {
     "sd_w": "Spread of W between hospitals",
     "sigma": "Noise σ",
 }
-#: A figure has lines for so many views, those with the largest numbers of columns.
+#: Views with lines in a figure: those with most columns.
 MOST_LINES = len(LOOKS)
 #: What is recorded without the number of a view is of all of them.
 EVERY = 0
-#: By (arm, scenario), and then by what was recorded of the view of a number from 1: its rounds.
+#: By (arm, scenario), then by quantity and number of the view from 1: its rounds.
 Courses = Mapping[tuple[str, str], Mapping[tuple[str, int], Sequence[tuple[float, float]]]]
 
 
@@ -55,7 +54,7 @@ def section(run: Run) -> Section | None:
 
 
 def _side_by_side(run: Run, recorded: Courses) -> list[Markup]:
-    """Return a figure a setting of arms' spreads, where two or more went through rounds."""
+    """Return a figure per setting of arms' spreads, if at least two had rounds."""
     out: list[Markup] = []
     for scenario, setting in run.scenarios.items():
         series: list[charts.Series] = []
@@ -94,9 +93,9 @@ def _side_by_side(run: Run, recorded: Courses) -> list[Markup]:
 def over_views(
     own: Mapping[tuple[str, int], Sequence[tuple[float, float]]], name: str
 ) -> list[tuple[float, float]]:
-    """Return (round, root mean square over views) of what a fit recorded under a name.
+    """Return (round, root mean square over views) of a recorded quantity.
 
-    Where it recorded that itself, it is taken; of rounds that not all views have, nothing is.
+    A recorded root mean square is used as it is; rounds that lack a view are left out.
     """
     if whole := own.get((name, EVERY)):
         return list(whole)
@@ -108,7 +107,7 @@ def over_views(
 
 
 def _private(run: Run, arm: Arm) -> str:
-    """Return what stands behind a private arm's title."""
+    """Return the suffix of a private arm's title."""
     found = {number(r.get("epsilon")) for r in run.rows("arms") if r["arm"] == arm.name}
     costs = [e for e in found if e == e]
     return f", ε {significant(max(costs), 2)}" if costs else ""
@@ -121,9 +120,9 @@ def _decades(series: Sequence[charts.Series]) -> tuple[float, float]:
 
 
 def read(run: Run) -> Courses:
-    """Return what the first repeat's fits recorded of views, of the q that was taken.
+    """Return the first repeat's recorded values of views, of the chosen q.
 
-    Rounds are from 1; what is not above 0 has no place on a log axis and is left out.
+    Rounds are from 1; values not above 0 have no place on a log axis and are left out.
     """
     taken = history.final_values(run)
     found: dict[tuple[str, str], dict[tuple[str, int], list[tuple[float, float]]]] = {}
@@ -137,7 +136,7 @@ def read(run: Run) -> Courses:
 
 
 def _recorded(line: Line) -> tuple[str, int] | None:
-    """Return what a line is of, and the number of its view or `EVERY`; None of anything else."""
+    """Return a line's quantity and view number, or `EVERY`; None of anything else."""
     if line.value <= 0:
         return None
     if line.name in RECORDED:
@@ -175,12 +174,12 @@ def _share(value: object) -> str:
 
 
 def _alone(r: Row) -> bool:
-    """Return whether one place has the view: nothing tells how places differ."""
+    """Return whether one place alone has the view, so that places cannot be compared."""
     return number(r.get("sites")) == 1
 
 
 def _hospitals(run: Run, fit: Fit, r: Row) -> str:
-    """Return how many hospitals have a view; of pooled data, and of private fits, no number."""
+    """Return how many hospitals have a view; no number for pooled data and private fits."""
     n = number(r.get("sites"))
     return words.MISSING if fit[0] is run.upper or n == 0 else count(n)
 

@@ -47,9 +47,9 @@ def risk_groups(run: Run) -> Section | None:
 
 
 def _unlike(rows: Sequence[Row]) -> list[list[Row]]:
-    """Return one arm's settings, those of the same curves and test together.
+    """Return one arm's settings, grouped by equal curves and test.
 
-    Methods that do not depend on how patients lie over hospitals give the same in every setting.
+    See `clusters._unlike`.
     """
     found: dict[str, list[Row]] = {}
     for r in rows:
@@ -153,7 +153,7 @@ def _block(run: Run, arm: Arm) -> Markup | None:
     head = ["Covariate", "χ²", "df", "p"]
     caption = f"Score test, {arm.title}"
     open_, folded = shown, list[Mapping[str, Any]]()
-    if len(shown) > SHOWN:  # those in doubt are what a reader needs, of many
+    if len(shown) > SHOWN:  # of many covariates a reader needs those in doubt
         whole = [r for r in shown if r["covariate"] == "global"]
         rest = sorted((r for r in doubted if r not in whole), key=lambda r: words.number(r["p"]))
         open_, folded = [*whole, *rest][:SHOWN], shown
@@ -199,7 +199,7 @@ def importance(run: Run) -> Section | None:
 
 
 def _label(run: Run) -> str:
-    """Return what is lost: of older runs, which do not say it, the metric that leads the page."""
+    """Return the lost metric; of older runs, which do not name it, the page's leading one."""
     return next((run.known(r.get("metric")).label for r in run.rows("importance")), "")
 
 

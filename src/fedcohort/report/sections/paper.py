@@ -88,7 +88,7 @@ def section(run: Run) -> Section | None:
 
 
 def _allowed(run: Run) -> str:
-    """Return under which ethics number and legal basis the data were used, where this is known."""
+    """Return ethics number and legal basis of the data, if known."""
     told = run.mapping("governance")
     ethics, basis = told.get("ethics"), told.get("legal_basis")
     said = f"Ethics number: {ethics}." if ethics else ""
@@ -96,14 +96,14 @@ def _allowed(run: Run) -> str:
 
 
 def _cite(cited: list[str], work: str) -> str:
-    """Return the number of a reference, which joins the list the first time."""
+    """Return a reference's number; a new one joins the list."""
     if work not in cited:
         cited.append(work)
     return f"[{cited.index(work) + 1}]"
 
 
 def _data(run: Run) -> str:
-    """Return where the patients came from, and how their data were prepared."""
+    """Return the patients' origin and the preparation of their data."""
     data = run.mapping("data")
     rows, events = words.number(data.get("rows")), words.number(data.get("events"))
     sites = max((len(run.sites(s)) for s in run.scenarios), default=0)
@@ -129,7 +129,7 @@ def _data(run: Run) -> str:
 
 
 def _fits(run: Run, cited: list[str]) -> str:
-    """Return which models were fitted, with what software."""
+    """Return the fitted models and the software."""
     version = run.mapping("versions").get("fedcohort")
     named = [_model(run, a, cited) for a in run.together]
     fitted = f"We fitted {words.listed(named)}." if named else ""
@@ -154,7 +154,7 @@ def _fits(run: Run, cited: list[str]) -> str:
 
 
 def _kept(run: Run) -> str:
-    """Return which rows the coefficients and models that are given are of, and if they shrink."""
+    """Return the rows of the given coefficients and models, and whether they are shrunken."""
     final = [a.title for a in run.together if run.final(a.name) is not None]
     shrunken = [a.title for a in run.together if penalty_of(run.model_rows("coefficients", a.name))]
     told = (
@@ -170,7 +170,7 @@ def _kept(run: Run) -> str:
 
 
 def _model(run: Run, arm: Arm, cited: list[str]) -> str:
-    """Return an arm with its method's citation, and what was particular about it."""
+    """Return an arm with its method's citation and particulars."""
     method = "" if arm.method == arm.title else arm.method
     inside = " ".join(x for x in (method, _cite(cited, arm.paper) if arm.paper else "") if x)
     chosen = modelling.tuned(t for t in run.rows("tuning") if t["arm"] == arm.name)

@@ -1,4 +1,4 @@
-"""What a model consists of besides its covariates: the table below its coefficients."""
+"""The table of a model's other parameters, below its coefficients."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def coverage(settings: Mapping[str, Any]) -> str:
 
 
 def penalised_bar(level: str) -> str:
-    """Return what stands around a shrunken effect: so many standard errors, no interval of it."""
+    """Return the meaning of a shrunken effect's bar: standard errors, not an interval."""
     share = number(float(level.removesuffix(" %")) / 100)
     return f"± {NormalDist().inv_cdf(0.5 + share / 2):.2f} SE, no CI"
 
 
 def parameters(run: Run, arm: Arm, level: str) -> Markup | None:
-    """Return the table of a model's intercept and what else belongs to it; None without any.
+    """Return the table of a model's intercept and other parameters; None without any.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def parameters(run: Run, arm: Arm, level: str) -> Markup | None:
 
 
 def name(row: Row) -> str:
-    """Return what a parameter is called, with its time and unit."""
+    """Return a parameter's name, with its time and unit."""
     if (time := row.get("time")) is None:
         return str(row["name"])
     return f"{row['name']} at {said(number(time), str(row.get('unit') or ''))}"

@@ -1,6 +1,6 @@
-"""Which protections were on, what each protects from and what it does not, and who tried them.
+"""Protections: which were on, what each prevents and does not, and audits.
 
-What `fedcohort audit` found of this run stands below the table (`audit.json`, beside the results).
+Findings of `fedcohort audit` on this run stand below the table (`audit.json`, beside the results).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Run
 from fedcohort.report.sections.base import Section
 
-#: Where `fedcohort audit` keeps what it found, and what each audit is called here.
+#: File of `fedcohort audit`, and the names of audits here.
 AUDITS = "audit.json"
 WHAT: Mapping[str, str] = {
     "inversion": "Records from a message",
@@ -61,7 +61,7 @@ def section(run: Run) -> Section | None:
 
 
 def _governed(run: Run) -> Markup | None:
-    """Return what the study says of its purpose and legal basis; None where it says nothing."""
+    """Return the study's purpose and legal basis; None if it states none."""
     said = governed(run)
     if not said:
         return None
@@ -70,13 +70,13 @@ def _governed(run: Run) -> Markup | None:
 
 
 def governed(run: Run) -> list[list[str | Markup]]:
-    """Return each thing that a study says under `governance`, by its label."""
+    """Return each statement under `governance`, by its label."""
     told = run.mapping("governance")
     return [[label, str(told[key])] for key, label in words.GOVERNANCE.items() if key in told]
 
 
 def _tested(run: Run) -> Markup:
-    """Return what the audits of this run found; where there are none, that nobody tried."""
+    """Return the findings of this run's audits, or that there were none."""
     found = _audits(run.folder / AUDITS)
     if not found:
         return p(
@@ -190,7 +190,7 @@ def _cells(run: Run) -> _Row:
 
 
 def _always(run: Run) -> list[_Row]:
-    """Return what is on in every run."""
+    """Return the protections of every run."""
     rows = [
         _Row(
             "Rows stay",

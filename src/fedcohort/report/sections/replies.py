@@ -1,8 +1,7 @@
-"""What left each hospital, and the privacy budget.
+"""Replies that left each hospital, and the privacy budget.
 
-Files: ledger.jsonl (every kind of reply, how often, how much, who could see it); results.json,
-`privacy`, `releases`, `claims`. Arms whose fits have no noise, such as bounds, are named: ε says
-nothing of them.
+Files: ledger.jsonl (kind of reply, number, size, readers); results.json, `privacy`, `releases`,
+`claims`. Arms without noise, such as bounds, are named: ε does not cover them.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def _masking(run: Run, lines: Sequence[Sent]) -> str:
 
 
 def _crowded(run: Run) -> str:
-    """Return which models have more free parameters than a tenth of some site's rows."""
+    """Return models with more free parameters than a tenth of some site's rows."""
     notes = [f" {row['arm']}: {row['note']}." for row in run.rows("crowded")]
     return "".join(dict.fromkeys(notes))
 
@@ -104,7 +103,7 @@ def _arms(arms: Sequence[Arm], lines: Sequence[Sent]) -> Markup:
 
 
 def _arm(arm: Arm, lines: Sequence[Sent]) -> Markup:
-    """Return one arm's steps: what one site sends in one training run."""
+    """Return one arm's steps: a site's replies in one training run."""
     own = [s for s in lines if s.arm == arm.name]
     body: list[list[str | Markup]] = []
     for step, verb in dict.fromkeys((s.step, s.verb) for s in own):
@@ -144,7 +143,7 @@ def _arm(arm: Arm, lines: Sequence[Sent]) -> Markup:
 
 
 def _noise(here: Sequence[Sent]) -> Markup | None:
-    """Return which noise was added, if there was any."""
+    """Return the added noise, if any."""
     found = next((s.noise for s in here if s.noise), "")
     return h("small", f"with {words.spaced(found)} noise") if found else None
 
@@ -187,7 +186,7 @@ def _sites(arms: Sequence[Arm], lines: Sequence[Sent]) -> Markup:
 
 
 def _bounds(run: Run) -> Markup | None:
-    """Return what the bounds would send."""
+    """Return the replies that the bounds would send."""
     parts: list[str] = []
     if run.lower:
         told = ", and what its judging sends stands above" if run.deployed else ""
@@ -201,7 +200,7 @@ def _bounds(run: Run) -> Markup | None:
 
 
 def budget(run: Run) -> Section | None:
-    """Return the table of arms with noise; None where there is none."""
+    """Return the table of arms with noise; None without any."""
     asked: Mapping[str, Any] = run.mapping("privacy").get("dp") or {}
     costs = {a.name: _epsilons(run, a) for a in run.arms}
     arms = [a for a in run.arms if costs[a.name]]
@@ -252,7 +251,7 @@ def _epsilons(run: Run, arm: Arm) -> list[float]:
 
 
 def _reading(run: Run, unit: str, epsilon: float, delta: float) -> str:
-    """Return how the totals are to be read."""
+    """Return the meaning of the totals."""
     told = (
         f"All fits with noise together are within ε {_number(epsilon)} and δ {delta:.2g} for "
         f"each {unit} (sums over fits: the simplest bound that always holds). "
@@ -269,7 +268,7 @@ def _reading(run: Run, unit: str, epsilon: float, delta: float) -> str:
 
 
 def _without(run: Run, arms: list[Arm]) -> Markup | None:
-    """Return which arms have no noise, whose numbers stand beside the others'."""
+    """Return arms without noise, listed beside the others."""
     fitted = {str(row.get("arm")) for row in run.rows("arms")}
     names = [a.title for a in arms if a.name in fitted]
     if not names:
@@ -282,7 +281,7 @@ def _without(run: Run, arms: list[Arm]) -> Markup | None:
 
 
 def _releases(run: Run, arms: list[Arm]) -> Markup | None:
-    """Return the noisy replies that each arm's accounting is over."""
+    """Return the noisy replies of each arm's accounting."""
     found = run.mapping("releases")
     rows: list[list[str | Markup]] = []
     for arm in arms:

@@ -1,4 +1,4 @@
-"""What is not computed, TRIPOD+AI, settings, tuning, versions, and how to run the study again.
+"""Absent parts, TRIPOD+AI, settings, tuning, versions, and how to repeat the study.
 
 Files: results.json, `left_out`, `tuning`, `versions`; model cards of the run.
 """
@@ -16,7 +16,7 @@ from fedcohort.report.tripod import FILLED, PART, WRITE, Line, checklist
 
 
 def absent(run: Run) -> Section | None:
-    """Return the parts and why they are absent; None of a run that lacks none."""
+    """Return the absent parts with reasons; None if there are none."""
     rows = [[str(x["title"]), str(x["reason"])] for x in run.rows("left_out") if x.get("part")]
     if not rows:
         return None
@@ -33,7 +33,7 @@ _WORDS = {FILLED: "filled", PART: "please complete", WRITE: "please write"}
 
 
 def tripod(run: Run) -> Section | None:
-    """Return the checklist; None of what predicts nothing, for which it is not made."""
+    """Return the checklist; None for a task without predictions."""
     if not run.kind.predicts:
         return None
     lines = checklist(run)
@@ -48,7 +48,7 @@ def tripod(run: Run) -> Section | None:
 
 
 def _table(lines: Sequence[Line]) -> Markup:
-    """Return the items with what the run answers."""
+    """Return the items with the run's answers."""
     return table(
         ["Item", "Asks for", "This study", ""],
         [_row(line) for line in lines],
@@ -67,7 +67,7 @@ _MOST_TRIED = 40
 
 
 def settings(run: Run) -> Section | None:
-    """Return what was set: for the study, and for each arm."""
+    """Return the settings of the study and of each arm."""
     blocks = [
         _facts("The data", _data(run)),
         _facts(
@@ -122,7 +122,7 @@ def reproduce(run: Run) -> Section | None:
 
 
 def _data(run: Run) -> Mapping[str, Any]:
-    """Return what the data are, without what stands elsewhere; events are counted of survival."""
+    """Return facts on the data that stand nowhere else; events for survival."""
     data = {k: v for k, v in run.mapping("data").items() if k not in ("features", "events")}
     if data and run.task == "survival":
         events = run.mapping("data").get("events")
@@ -133,7 +133,7 @@ def _data(run: Run) -> Mapping[str, Any]:
 
 
 def _dropped(run: Run) -> Markup | None:
-    """Return which columns no model used, and why."""
+    """Return the columns that no model used, and why."""
     told = (d for a in run.arms for d in run.model_rows("dropped", a.name))
     why = {str(d["column"]): str(d["reason"]) for d in told}
     if not why:
@@ -143,7 +143,7 @@ def _dropped(run: Run) -> Markup | None:
 
 
 def _told(run: Run) -> Mapping[str, Any]:
-    """Return how the study is judged, without the checksum that only software reads."""
+    """Return how the study is judged, without the checksum."""
     return {k: v for k, v in run.mapping("evaluate").items() if k != "test_mark"}
 
 
@@ -158,7 +158,7 @@ def _facts(title: str, content: Mapping[str, Any]) -> Markup | None:
 
 
 def _arm(run: Run, arm: Arm) -> Markup:
-    """Return one arm's settings, with what tuning chose in place of what it began from."""
+    """Return one arm's settings, tuned values in place of initial ones."""
     chosen = modelling.tuned(t for t in run.rows("tuning") if t["arm"] == arm.name)
     shown = {"method": arm.method} if arm.method else {}
     shown |= {**arm.settings, **chosen}
@@ -167,7 +167,7 @@ def _arm(run: Run, arm: Arm) -> Markup:
 
 
 def _tuning(run: Run) -> Markup | None:
-    """Return what tuning chose in each scenario, and all that it tried."""
+    """Return the tuned choices in each scenario, and all values tried."""
     found = run.rows("tuning")
     if not found:
         return None
@@ -196,7 +196,7 @@ def _tuning(run: Run) -> Markup | None:
 
 
 def _best(tried: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return what was tried, best score first, no more than a page can show."""
+    """Return tried settings, best score first, as many as fit a page."""
 
     def rank(item: Mapping[str, Any]) -> float:
         score = words.number(item.get("score"))

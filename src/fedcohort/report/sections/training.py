@@ -1,8 +1,7 @@
-"""Training round by round: what each arm minimises, and R, which tells whether hospitals differ.
+"""Training by round: each arm's objective, and R, which shows whether hospitals differ.
 
-Files: history.csv. A look at the hospitals is two lines of it, R and R_alarm, of the round before
-which it was (`training.heterogeneity`). The picture of R is of the first repeat; the
-table counts the alarms of all.
+Files: history.csv. A look at the hospitals is two lines of it, R and R_alarm, of the round after it
+(`training.heterogeneity`). The picture of R is of the first repeat; the table counts all alarms.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedcohort.report import history, words
-from fedcohort.report.charts import MOST_PANELS, Series, figure, lines_with_bands
-from fedcohort.report.charts.theme import LOOKS
+from fedcohort.report.charts import LOOKS, MOST_PANELS, Series, figure, lines_with_bands
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run, mean
 from fedcohort.report.sections.base import Section
@@ -30,7 +28,7 @@ Curve = list[tuple[float, float, float]]
 #: An arm, the name of what it recorded, and its curve in each scenario.
 Panel = tuple[Arm, str, dict[str, Curve]]
 
-#: Names under which methods record what they minimise, best first.
+#: Recorded names of minimised objectives, best first.
 _LOSSES = ("loss", "objective", "log_likelihood", "negative_elbo")
 
 #: What is recorded beside that, and is nothing that a training minimises.
@@ -72,14 +70,15 @@ def curves(run: Run) -> Section | None:
 def read(
     path: Path, taken: Mapping[tuple[str, str], float] | None = None
 ) -> dict[tuple[str, str, str], Curve]:
-    """Return each recorded value by (arm, scenario, name): mean and spread over repeats a round.
+    """Return each recorded value by (arm, scenario, name): mean and spread over repeats per round.
 
     Sites of one repeat are averaged first; a repeat that stopped early keeps its last value.
-    Values that are not finite are left out.
+    Non-finite
+    values are left out.
 
     Parameters
     ----------
-    taken : by (arm, scenario), the one q whose rounds count, of fits that tried several.
+    taken : by (arm, scenario), the q whose rounds count, for fits that tried several.
     """
     taken = taken or {}
     cells: dict[tuple[str, str, str], dict[str, dict[int, list[float]]]]
@@ -141,7 +140,7 @@ def _courses(run: Run, page: list[Panel], part: str) -> Markup:
 
 
 def _thinned(curve: Curve) -> Curve:
-    """Return at most so many points of a curve, its ends among them."""
+    """Return at most n points of a curve, including its ends."""
     step = math.ceil(len(curve) / _MOST_POINTS)
     kept = curve[::step]
     return kept if kept[-1] == curve[-1] else [*kept, curve[-1]]
@@ -166,7 +165,7 @@ Watched = tuple[Arm, str, dict[str, list[Look]]]
 
 
 def mixing(run: Run) -> Section | None:
-    """Return R of each arm that was watched, in each scenario; None without any."""
+    """Return R of each monitored arm, in each scenario; None without any."""
     known = looks_of(run)
     found: list[Watched] = [
         (arm, scenario, known[arm.name, scenario])
@@ -191,7 +190,7 @@ def mixing(run: Run) -> Section | None:
 
 
 def looks_of(run: Run) -> Mapping[tuple[str, str], dict[str, list[Look]]]:
-    """Return the looks of each repeat, in the order of their rounds, by arm and scenario."""
+    """Return the tests of each repeat, in the order of their rounds, by arm and scenario."""
     values: dict[tuple[str, str, str], dict[int, dict[str, float]]] = {}
     for line in history.lines(run.folder / "history.csv"):
         if line.name in (R, LEVEL) and not line.site:
@@ -206,12 +205,12 @@ def looks_of(run: Run) -> Mapping[tuple[str, str], dict[str, list[Look]]]:
 
 
 def alarm(looks: list[Look]) -> Look | None:
-    """Return the first look at which R was above the level."""
+    """Return the first test at which R was above the level."""
     return next((look for look in looks if look.r > look.level), None)
 
 
 def laps(looks: list[Look]) -> list[list[Look]]:
-    """Return looks by lap: the first round of one has none, so that there is a gap before it."""
+    """Return tests by lap; the first round of a lap has none, which leaves a gap."""
     found: list[list[Look]] = []
     for look in looks:
         if not found or look.round != found[-1][-1].round + 1:
@@ -221,7 +220,7 @@ def laps(looks: list[Look]) -> list[list[Look]]:
 
 
 def _watched(run: Run, page: list[Watched], part: str) -> Markup:
-    """Return a panel for each arm and scenario, of the first repeat that was watched."""
+    """Return a panel for each arm and scenario, of the first monitored repeat."""
     series: list[Series] = []
     rows: list[dict[str, object]] = []
     said: list[str] = []
@@ -260,7 +259,7 @@ def _watched(run: Run, page: list[Watched], part: str) -> Markup:
 
 
 def _table(run: Run, found: list[Watched]) -> Markup:
-    """Return how many trainings of each arm and scenario had an alarm, and when."""
+    """Return the number of trainings with an alarm by arm and scenario, and when."""
     body: list[list[str]] = []
     for arm, scenario, repeats in found:
         fired = [k for looks in repeats.values() if (k := alarm(looks)) is not None]

@@ -1,4 +1,4 @@
-"""The TRIPOD+AI checklist: what a run can answer, and what a person must write."""
+"""The TRIPOD+AI checklist: a run's answers, and the items for a person to write."""
 
 from fedcohort.report.tripod.items import FILLED, PART, WRITE, Line, checklist
 

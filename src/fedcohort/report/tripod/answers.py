@@ -1,6 +1,6 @@
-"""What a run knows of each item of TRIPOD+AI: a sentence or two, or None where it knows nothing.
+"""A run's answers to TRIPOD+AI items (`items`): a sentence or two, or None if unknown.
 
-Every answer is read from results.json; none is a guess. See `items` for what each item asks.
+Every answer is read from results.json; none is a guess.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""TRIPOD+AI, as far as a run knows the answers.
+"""TRIPOD+AI items and their state for a run.
 
 Collins et al., "TRIPOD+AI statement: updated guidance for reporting clinical prediction models that
 use regression or machine learning methods", BMJ 385, 2024, e078378: 27 items, 52 with their parts.
-What each asks for is said here in our own words; the statement itself rules. An item is
+They are worded here by us; the statement itself rules. An item is
 
     filled     the run knows the whole answer, and gives it;
     part       the run gives what it knows, a person must add the rest;
     write      only a person can answer.
 
-Nothing is filled by a guess: a key that is missing from results.json turns an item into "write".
+Nothing is guessed: a key missing from results.json turns an item into "write".
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Item:
     Attributes
     ----------
     number, topic : as in the statement.
-    ask : what it wants to know.
-    answer : what the run knows, or None where it knows nothing.
-    whole : whether such an answer is all that the item asks for.
+    ask : its question.
+    answer : the run's answer, or None.
+    whole : such an answer is complete.
     """
 
     number: str

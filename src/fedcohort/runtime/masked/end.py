@@ -405,7 +405,7 @@ class MaskedEnd:
         return Member(self._site, keys.identity, context, rule, self._book, self._size())
 
     def _member(self, epoch: int) -> Member:
-        """Return the member whose epoch it is."""
+        """Return the member of an epoch."""
         member = self._members.get(self._epochs.get(epoch, ()))
         if member is None or not member.holds(epoch):
             raise Refused(LOST, f"site {self._site!r} holds no keys of that epoch (any more).")

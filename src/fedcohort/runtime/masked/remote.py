@@ -73,11 +73,11 @@ class Carrier(Protocol):
     cap: int
 
     def requests(self, call: Call, asked: int) -> Requests:
-        """Return the requests of a call to so many sites."""
+        """Return the requests of a call to n sites."""
         ...
 
     def held(self, call: Call, members: Sequence[str]) -> tuple[str, ...]:
-        """Return which members are asked with a state."""
+        """Return the members that have a state."""
         ...
 
     def tell(self, site: str, mark: str) -> bool:

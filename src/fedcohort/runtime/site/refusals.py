@@ -59,7 +59,7 @@ class Refusals:
         self._log = log
 
     def of(self, error: Exception, request: Request | Stage | None) -> bytes:
-        """Return what is told of an error, and log where it arose."""
+        """Return an error's refusal, and log where it arose."""
         name = type(error).__name__
         step = "a request"
         if request is not None:

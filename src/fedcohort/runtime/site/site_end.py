@@ -343,7 +343,7 @@ class SiteEnd:
         return session.state[1]
 
     def _load(self, key: tuple[str, str, str], call: int) -> Kept | None:
-        """Return what is kept of a call; None as well where it is damaged, as if it were lost."""
+        """Return a kept call; None if lost or damaged."""
         with disk():
             kept = self._answers.load(*key, call)
         try:

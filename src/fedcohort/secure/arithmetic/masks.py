@@ -37,12 +37,12 @@ def binding(roll: bytes, asked: Asked, layout: Layout) -> Binding:
 
 
 def public_key(seed: bytes | bytearray, salt: bytes) -> bytes:
-    """Return the X25519 public key, 32 bytes, whose private half a mask-key seed gives."""
+    """Return the X25519 public key, 32 bytes, of a mask-key seed."""
     return keystream.public_bytes(keystream.private_key(seed, salt))
 
 
 def seal(seed: bytes | bytearray, salt: bytes, name: str, epoch: int, slot: int) -> bytes:
-    """Return what commits a site to a self-mask seed, 32 bytes."""
+    """Return a site's commitment to a self-mask seed, 32 bytes."""
     place = (epoch.to_bytes(8, "big"), slot.to_bytes(8, "big"))
     return keystream.derive(seed, salt, "seal", name, *place)
 

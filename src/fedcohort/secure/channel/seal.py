@@ -38,7 +38,7 @@ from fedcohort.secure.certificates import Certificate, Key
 MAGIC, PROTOCOL = b"FCN", 1
 HELLO, WELCOME, CALL, REPLY, DENIAL, REFUSAL = b"H", b"W", b"C", b"R", b"E", b"X"
 
-#: A session ends after so many calls and seconds; a callee allows a little more of both.
+#: Calls and seconds of a session; a callee allows a little more of both.
 MESSAGES, LIFETIME = 100_000, 24 * 3600.0
 
 #: Bytes of a session's name, and bytes that a seal adds to a body.
@@ -279,7 +279,7 @@ def _head(which: bytes) -> bytes:
 
 
 def welcome_context(hello: bytes) -> bytes:
-    """Return what a welcome's signature covers besides its own text."""
+    """Return the context of a welcome's signature."""
     return WELCOME_PURPOSE + hashlib.sha256(hello).digest()
 
 

@@ -36,7 +36,7 @@ from fedcohort.secure.exchange.strict import (
     hexed,
 )
 
-#: The fewest sites whose replies a masked sum may hold.
+#: Smallest number of sites of a masked sum.
 FEWEST = 3
 #: A digest of nothing.
 NOTHING = "0" * 64
@@ -67,7 +67,7 @@ class Advert:
     size: int = 0
 
     def text(self, context: Context) -> bytes:
-        """Return what is signed."""
+        """Return the signed text."""
         content = {k: v for k, v in self.to_meta().items() if k != "signature"}
         return canonical(["advert", context.mark, content])
 
@@ -200,7 +200,7 @@ class Asked:
     about: str = NOTHING
 
     def weight(self, name: str) -> float:
-        """Return what a member multiplies its reply by, before it encodes it."""
+        """Return the factor of a member's reply before it is encoded."""
         return 1.0 if self.weights is None else self.weights[name]
 
     def to_meta(self) -> dict[str, Any]:

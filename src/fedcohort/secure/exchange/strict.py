@@ -72,7 +72,7 @@ def as_bytes(value: Any, size: int | None = None) -> bytes:
     try:
         if type(value) is not str or (size is not None and len(value) != 2 * size):
             raise ValueError
-        found = bytes.fromhex(value)  # which passes over blanks: what it gave is short then
+        found = bytes.fromhex(value)  # which skips blanks and then returns fewer bytes
         if 2 * len(found) != len(value):
             raise ValueError
         return found

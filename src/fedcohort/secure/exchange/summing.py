@@ -36,7 +36,7 @@ from fedcohort.secure.exchange.messages import (
 
 
 def lost(stage: str, found: int, needed: int) -> QuorumLost:
-    """Return the error of a stage at which too few sites are left."""
+    """Return the error of a stage with too few sites left."""
     return QuorumLost(
         f"{found} sites are left at stage {stage!r} of a masked sum; {needed} are needed. Nothing "
         f"was unmasked. Bring the sites back and --resume."
@@ -217,7 +217,7 @@ class Summing:
         return name
 
     def _secrets(self, owners: Sequence[str]) -> dict[str, bytes]:
-        """Return what the first shares give for each owner, all at once; unsound where one lies."""
+        """Return each owner's secret from the first shares; unsound if one is wrong."""
         place = {name: x for x, name in enumerate(self._roll.names, 1)}
         told = {who: {**a.self_masks, **a.mask_keys} for who, a in self._answers.items()}
         parts = {place[who]: [own[name] for name in owners] for who, own in told.items()}
