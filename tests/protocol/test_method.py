@@ -158,6 +158,16 @@ def test_a_changed_setting_keeps_what_is_not_said_anew():
         Other(half=1.0)
 
 
+def test_what_a_block_says_of_the_pooled_fit_holds_behind_a_block_that_says_nothing():
+    class Silent(Settings): ...
+
+    class Saying(Settings, alone={"half": 1}): ...
+
+    class Both(Silent, Saying, method="both"): ...
+
+    assert (Both.alone, Both.method, Settings.method) == ({"half": 1}, "both", "")
+
+
 def test_a_setting_without_a_default_must_be_given():
     assert toy_method(Needy).configure({"q": 2}).q == 2
     with pytest.raises(SettingError, match="method 'toy' needs a value for q"):

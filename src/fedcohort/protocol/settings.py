@@ -63,8 +63,10 @@ class Settings:
         cls, *, method: str | None = None, alone: Mapping[str, Any] | None = None
     ) -> None:
         super().__init_subclass__()
-        cls.method = cls.method if method is None else method
-        cls.alone = cls.alone if alone is None else alone
+        if method is not None:
+            cls.method = method
+        if alone is not None:
+            cls.alone = alone
 
     def __post_init__(self) -> None:
         hints = _hints(type(self))

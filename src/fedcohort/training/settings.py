@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedcohort.data.timegrid import check_rule
 from fedcohort.protocol import Settings, setting
 
 
@@ -48,6 +49,28 @@ class RidgeSettings(Settings):
     l2: float = setting(
         0.0, "Ridge penalty λ₂ ≥ 0", "squared unit of the covariate", within="[0, inf)"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TiesSettings(Settings):
+    """Ties of Cox's model."""
+
+    ties: str = setting("efron", "Ties of death times", choices=("efron", "breslow"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridSettings(Settings, alone={"time_grid": "exact"}):
+    """Times at which survival is summed."""
+
+    time_grid: str | int = setting(
+        "protected",
+        "Times at which risk sets are summed: 'protected', 'exact', or a number m of intervals "
+        "(also as 'quantiles(m)')",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_rule(self.time_grid)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,14 +6,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedcohort.algorithms.cox import proportional
-from fedcohort.data.timegrid import check_rule
 from fedcohort.protocol import SettingError, changed, setting
-from fedcohort.training.settings import PathSettings, RidgeSettings, WeightedSettings
+from fedcohort.training.settings import (
+    GridSettings,
+    PathSettings,
+    RidgeSettings,
+    TiesSettings,
+    WeightedSettings,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoxSettings(
-    WeightedSettings, RidgeSettings, PathSettings, method="cox", alone={"time_grid": "exact"}
+    TiesSettings, GridSettings, WeightedSettings, RidgeSettings, PathSettings, method="cox"
 ):
     """Settings of `cox`; the objective is −ℓ(β)/n + l1 ‖β‖₁ + l2/2 ‖β‖², with n the weight of all.
 
@@ -22,7 +27,6 @@ class CoxSettings(
     are most likely.
     """
 
-    ties: str = setting("efron", "Ties of death times", choices=("efron", "breslow"))
     baseline: str = setting(
         "shared",
         "Baseline hazard: shared by all sites, or stratified by site",
@@ -51,11 +55,6 @@ class CoxSettings(
     strata: str = setting(
         "", "Column whose levels each have a baseline hazard of their own; empty: none"
     )
-    time_grid: str | int = setting(
-        "protected",
-        "Times at which risk sets are summed: 'protected', 'exact', or a number m of intervals "
-        "(also as 'quantiles(m)')",
-    )
     tol: float = changed(WeightedSettings, "tol", default=1e-7, unit="log hazard ratio per SD")
     max_rounds: int = changed(WeightedSettings, "max_rounds", default=60)
     ph_check: str = setting(
@@ -67,7 +66,6 @@ class CoxSettings(
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_rule(self.time_grid)
         if self.penalty and (self.l1 or self.l2):
             raise SettingError(
                 f"method 'cox' has penalty {self.penalty!r} besides l1 {self.l1:g} and l2 "

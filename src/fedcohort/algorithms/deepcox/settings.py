@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from fedcohort.data.timegrid import check_rule
 from fedcohort.models.network import Mlp
 from fedcohort.protocol import changed, setting
 from fedcohort.training.networks.plan import Plan
@@ -19,6 +18,7 @@ from fedcohort.training.networks.settings import (
 )
 from fedcohort.training.personal import PARTED
 from fedcohort.training.personal.settings import MaybeOwnSettings
+from fedcohort.training.settings import GridSettings
 
 STRATEGIES = (
     "fedavg", "fedprox", "fedadam", "fedyogi", "sequential", "ensemble", "exact",
@@ -27,6 +27,7 @@ STRATEGIES = (
 
 @dataclass(frozen=True, kw_only=True)
 class DeepCoxSettings(
+    GridSettings,
     AveragingSettings,
     MaybeOwnSettings,
     method="deepcox",
@@ -72,10 +73,6 @@ class DeepCoxSettings(
     keep_rounds: tuple[int, ...] = setting(
         (), "Keep the model after each of these rounds", "rounds", within="[1, inf)"
     )
-    time_grid: str | int = setting(
-        "protected",
-        "Times at which risk sets are summed: protected, exact, or a number of intervals",
-    )
     dp_groups: int = setting(
         128,
         "Random groups that a site's records are dealt into in a private pass",
@@ -100,7 +97,6 @@ class DeepCoxSettings(
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_rule(self.time_grid)
         one = f"as strategy {self.strategy!r} averages no models"
         averages = self.strategy in RULES
         self.check(

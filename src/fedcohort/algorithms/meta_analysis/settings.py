@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from fedcohort.numerics.families import FAMILIES
 from fedcohort.protocol import SettingError, changed, setting
-from fedcohort.training.settings import WeightedSettings
+from fedcohort.training.settings import TiesSettings, WeightedSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetaSettings(WeightedSettings, method="meta_analysis", alone={"pool": "fixed"}):
+class MetaSettings(WeightedSettings, TiesSettings, method="meta_analysis", alone={"pool": "fixed"}):
     """Settings of `meta_analysis`."""
 
     family: str = setting(
@@ -30,7 +30,6 @@ class MetaSettings(WeightedSettings, method="meta_analysis", alone={"pool": "fix
         "all coefficients together with their covariances",
         choices=("random", "fixed", "multivariate"),
     )
-    ties: str = setting("efron", "Ties of death times", choices=("efron", "breslow"))
     max_rounds: int = changed(
         WeightedSettings,
         "max_rounds",

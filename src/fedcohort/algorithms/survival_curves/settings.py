@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedcohort.data.timegrid import check_rule
 from fedcohort.metrics.survival.kaplan_meier import SCALES
 from fedcohort.metrics.survival.log_rank import WEIGHTINGS
-from fedcohort.protocol import Settings, changed, setting
-from fedcohort.training.settings import IntervalSettings
+from fedcohort.protocol import changed, setting
+from fedcohort.training.settings import GridSettings, IntervalSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupSettings(Settings, alone={"time_grid": "exact"}):
+class GroupSettings(GridSettings):
     """The groups that are compared, and the times."""
 
     by: str = setting("", "Column of the groups that are compared")
-    time_grid: str | int = setting(
-        "protected",
-        "Times at which curves may step: 'protected', 'exact', or a number of intervals at most",
+    time_grid: str | int = changed(
+        GridSettings,
+        "time_grid",
+        doc="Times at which curves may step: 'protected', 'exact', or a number of intervals",
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_rule(self.time_grid)
 
     @property
     def ranks(self) -> bool:

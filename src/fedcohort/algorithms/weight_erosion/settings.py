@@ -32,10 +32,10 @@ class ErosionSettings(PredictorSettings, UserSettings, method="weight_erosion", 
         VisitSettings, "internal_epochs", default=1, doc="Epochs in a local visit"
     )
     p_d: float = setting(
-        0.01, "p_d: weight that a site loses per unit of relative distance", within="[0, inf)"
+        0.01, "p_d: weight that a site loses per unit of relative distance", within="[0, inf]"
     )
     p_s: float = setting(
-        0.2, "p_s: additional weight loss for each use of the site's rows", within="[0, inf)"
+        0.2, "p_s: additional weight loss for each use of the site's rows", within="[0, inf]"
     )
     against: str = setting(
         "gradient",

@@ -111,7 +111,7 @@ class AveragingSettings(VisitSettings):
     )
     norm_bound: float | None = setting(
         None, "M of norm_bound: longest update of a site; null: the median of each round's",
-        within="(0, inf)",
+        within="(0, inf]",
     )  # fmt: skip
     patience: int | None = setting(
         None,
