@@ -116,7 +116,7 @@ def test_a_sum_of_the_others_is_neither_unmasked_nor_told(secure, monkeypatch):
     fed = local(hosts("abcd"), quorum=0.5, absent=absent, secure=secure).awaiting()
     ask(fed)
     before = list(fed.ledger.lines)
-    monkeypatch.setattr(masked_local, "exchange", lambda *_, **__: pytest.fail("unmasked"))
+    monkeypatch.setattr(masked_local, "masked_sum", lambda *_, **__: pytest.fail("unmasked"))
     with pytest.raises(SitesAway, match=r"^c left") as error:
         ask(fed)
     assert (error.value.sites, fed.ledger.lines, fed.missing) == (("c",), before, [(1, "c")])
