@@ -364,6 +364,7 @@ STATES = {
     "task": "classification", "arms": [{"method": "logistic", "solver": "admm", "l2": 0.01}],
     "data": {"source": "sample:gbsg2", "outcome": {"y": "cens"}},
     "preprocess": {"impute": "median", "scale": "standard"},
+    "evaluate": {"test_fraction": 0.25, "repeats": 1, "draws": 2, "metrics": ["auc"]},
 }  # fmt: skip
 CLEAR = r"Start again without --resume|start the study again without --resume"
 
