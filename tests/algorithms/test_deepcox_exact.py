@@ -1,4 +1,4 @@
-"""DeepCox `exact`, over the sites that `data.split.rules` makes, is pooled training."""
+"""DeepCox `exact`, over sites that a split makes, is pooled training."""
 
 from __future__ import annotations
 

@@ -306,7 +306,8 @@ def _medians(fit: Fit, frame: pd.DataFrame, curve: Array) -> Array:
 
 
 def _has_curve(fit: Fit) -> bool:
-    timed = isinstance(fit.parts.design.outcome, Survival)
+    outcome = fit.parts.design.outcome
+    timed = outcome is not None and outcome.kind == "survival"
     return timed and "predict_survival" in registry.find(fit.method).gives
 
 

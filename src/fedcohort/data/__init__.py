@@ -5,5 +5,8 @@ check      what is wrong with a table
 split      sites of one table, blind rows, folds
 prepare    encoding, imputation and scaling, from sums over sites
 describe   Table 1 of each site
+outcome    what is predicted: all that depends on its type
+encode     columns as numbers and codes, by the dictionary alone
+timegrid   times of events, cut into intervals, from sums over sites
 exact, differences, isolation    rules of exact sums over records
 """

@@ -100,7 +100,7 @@ class Kind:
         SettingError : it is of another class, or there is none and the task needs one.
         """
         if not (isinstance(outcome, self.outcomes) or (outcome is None and self.aside)):
-            name = "no" if outcome is None else f"a {type(outcome).__name__.lower()}"
+            name = "no" if outcome is None else f"a {outcome.type}"
             raise SettingError(self.refused.format(f"{name} outcome"))
 
     def metrics_of(

@@ -8,7 +8,7 @@ from fedcohort.algorithms.feedback import rules
 from fedcohort.algorithms.feedback.model import Remark
 from fedcohort.data.check import COMMON
 from fedcohort.data.describe import Reading
-from fedcohort.data.outcome import Binary, Outcome
+from fedcohort.data.outcome import Outcome
 
 #: The rules' names, by number.
 NAMES = (
@@ -79,8 +79,8 @@ def line(
             f"{more:g} times their spread: is it the same quantity, in the same unit?"
         )
     elif rule == rules.LABEL:
-        name = "" if outcome is None else outcome.columns[-1]
-        how = "AUC" if isinstance(outcome, Binary) else "correlation"
+        name = "" if outcome is None else outcome.label
+        how = "AUC" if outcome is not None and outcome.has_classes else "correlation"
         text = (
             f"{name} goes with the other columns the other way round than at the other sites "
             f"({how} of their model here {size:g}): are its values flipped?"
@@ -133,7 +133,7 @@ def unrecorded(
 ) -> Remark:
     """Return what a column that is not recorded would add, in words."""
     name = places[column]
-    what = "the outcome" if outcome is None else outcome.columns[-1]
+    what = "the outcome" if outcome is None else outcome.label
     text = (
         f"{name} is not recorded; at the other sites a linear model of {what} from the columns "
         f"that {site} has loses {100 * fall:.1f} % less with it (95 % interval {100 * low:.1f} to "

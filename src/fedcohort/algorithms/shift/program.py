@@ -131,7 +131,7 @@ def places_of(reading: Reading, outcome: Outcome | None) -> tuple[int, int]:
         return -1, 0
     if isinstance(outcome, Survival):
         return reading.place[outcome.event], reading.place[outcome.time]
-    return reading.place[outcome.columns[0]], 0
+    return reading.place[outcome.label], 0
 
 
 def law_of(reading: Reading, outcome: Outcome | None) -> str:
@@ -140,7 +140,7 @@ def law_of(reading: Reading, outcome: Outcome | None) -> str:
         return ""
     if isinstance(outcome, Survival):
         return "survival"
-    return "levels" if reading.levels[outcome.columns[0]] else "number"
+    return "levels" if reading.levels[outcome.label] else "number"
 
 
 def _over_shown(told: Sequence[Summary], min_cell: int) -> dict[str, Summary]:

@@ -118,8 +118,8 @@ def _made(plan: Plan, table: Table, scenario: Scenario, natural: Shown, named: b
 def _classes(table: Table, frame: pd.DataFrame) -> Array:
     """Return the class of each row of a part of the table (n,); 1 is an event."""
     outcome, levels = table.outcome, levels_of(table.outcome, table.dictionary)
-    if outcome is not None and levels and not table.dictionary[outcome.columns[0]].levels:
-        levels = sorted_levels(column_of(table.frame, outcome.columns[0]).dropna().unique())
+    if outcome is not None and levels and not table.dictionary[outcome.label].levels:
+        levels = sorted_levels(column_of(table.frame, outcome.label).dropna().unique())
     return classes_of(frame, outcome, levels)
 
 
