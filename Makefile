@@ -52,8 +52,8 @@ test-numerics: .venv/.stamp  ## the numerical tests, slow ones too, as on anothe
 	@echo "test-numerics: ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Haswell"
 	@ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Haswell $(bin)/python -m pytest -m "slow or not slow" -n $(WORKERS) $(NUMERICAL)
 
-test-pages: .venv/.stamp  ## the tests of studies that read a report's page, with its drawings
-	@echo "test-pages: tests/study"; FEDCOHORT_TEST_PAGES=1 $(bin)/python -m pytest tests/study
+test-pages: .venv/.stamp  ## the tests that read a page of a report, with all its drawings
+	@echo "test-pages: tests/study tests/report"; FEDCOHORT_TEST_PAGES=1 $(bin)/python -m pytest -n $(WORKERS) tests/study tests/report
 
 lint: .venv/.stamp  ## style, types, the direction of imports, and what must not be committed
 	@echo "lint: ruff"; $(bin)/ruff check --quiet; $(bin)/ruff format --check

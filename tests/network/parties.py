@@ -31,6 +31,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
+import in_process
 from network.wires import Wire, free_port, until
 
 PROCESS = Path(__file__).with_name("party_process.py")
@@ -259,7 +260,11 @@ class Parties:
         self.wires: dict[str, Wire] = {}
         self.others: list[Party] = []
         folder.mkdir(parents=True, exist_ok=True)
-        self.do(*new_network("net", self.names, f"127.0.0.1:{self.port}", engine))
+        with contextlib.chdir(folder):
+            made = in_process.command(
+                *new_network("net", self.names, f"127.0.0.1:{self.port}", engine)
+            )
+        assert made[0] == 0, made
         tables = shares(self.names) if tables is None else tables
         lines = {
             "methods": '"all"',
