@@ -45,7 +45,7 @@ test: .venv/.stamp  ## the fast tests: every claim once, in less than five minut
 	@$(bin)/python -m pytest -n $(WORKERS) --durations=5
 
 test-all: .venv/.stamp test-numerics test-pages  ## what `make test` leaves out: tests/slow.txt, other processors, pages
-	@echo "test-all: slow tests"; $(bin)/python -m pytest -m slow -n $(WORKERS)
+	@echo "test-all: slow tests, and more examples"; $(bin)/python -m pytest -m "slow or hypothesis" -n $(WORKERS)
 
 # Plain kernels of PyTorch, and those of BLAS without AVX-512; `make test` takes what suits the processor.
 test-numerics: .venv/.stamp  ## the numerical tests, slow ones too, as on another processor

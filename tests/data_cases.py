@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from fedcohort.data import prepare
-from fedcohort.data.prepare import timegrid
+from fedcohort.data import prepare, timegrid
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local

@@ -26,7 +26,7 @@ from fedcohort.study.file.terms import Terms
 from fedcohort.study.judge.summed import evaluation
 from fedcohort.study.judge.summed.evaluation import Found
 from fedcohort.study.run.engine import Problem, Run, fit_once
-from fedcohort.study.run.network_runner import run
+from fedcohort.study.run.runner import run_over as run
 from fedcohort.study.sites.layout import seed_of
 from fedcohort.study.sites.sites import LocalSites
 from loopback import LoopbackLine

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcohort.data.prepare.timegrid import STEPS, intervals
 from fedcohort.data.tables import SurvivalTable
+from fedcohort.data.timegrid import STEPS, intervals
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
 

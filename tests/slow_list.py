@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,8 @@ PAGES_DRAWN = "FEDCOHORT_TEST_PAGES"
 #: Tests of pages that look at no drawing. In `make test` none is made for them: it takes nine
 #: tenths of a page's time. What looks at one, or says what is nowhere in a page, is in `LOOKED_AT`.
 UNDRAWN = (
-    "study/*",
+    "study/*", "audit/*", "network/*", "apps/test_check_fits.py", "test_examples.py",
+    "docs/test_tutorial.py::test_the_guide*",
     *(f"report/test_{name}.py" for name in (
         "clusters", "coefficients", "comparison", "folded", "latents", "mixing", "others",
         "protection", "steps",
@@ -182,15 +184,16 @@ def wrong(lines: Iterable[Slow], tests: Mapping[str, bool], whole: bool) -> list
     whole : whether of each file that was collected all tests were.
     """
     lines = list(lines)
-    files = {test.partition("::")[0] for test in tests} if whole else set[str]()
     slow_files = {line.file for line in lines if line.is_file}
-    quick = [test for test, is_slow in tests.items() if not is_slow]
+    files: dict[str, dict[str, bool]] = {}
+    for test, is_slow in tests.items() if whole else ():
+        files.setdefault(test.partition("::")[0], {})[test] = is_slow
     found = []
     for line in lines:
         said = f"line {line.number}: {line.pattern}"
         if not there(line.pattern):
             found.append(f"{said}: no such test")
-        elif line.file in files and not any(map(line.has, tests)):
+        elif line.file in files and not any(map(line.has, files[line.file])):
             found.append(f"{said}: no test is of this form, or all are kept")
         if not line.cousins:
             found.append(f"{said}: it does not say what stays in make test")
@@ -200,7 +203,9 @@ def wrong(lines: Iterable[Slow], tests: Mapping[str, bool], whole: bool) -> list
                 found.append(f"{said}: {cousin} does not exist")
             elif file in slow_files:
                 found.append(f"{said}: {cousin} is slow")
-            elif file in files and not any(fits(cousin, test) for test in quick):
+            elif file in files and not any(
+                fits(cousin, test) for test, is_slow in files[file].items() if not is_slow
+            ):
                 found.append(f"{said}: {cousin} is slow, or no test is of this form")
     return found
 
@@ -208,8 +213,15 @@ def wrong(lines: Iterable[Slow], tests: Mapping[str, bool], whole: bool) -> list
 def there(pattern: str) -> bool:
     """Return whether a pattern's file is there, and has its function."""
     file, _, test = pattern.partition("::")
-    path = TESTS / file
-    if not path.is_file():
+    source = _source(file)
+    if source is None:
         return False
     name = re.escape(test.partition("[")[0]).replace(r"\*", r"\w*")
-    return not test or re.search(rf"^(async )?def {name}\(", path.read_text(), re.M) is not None
+    return not test or re.search(rf"^(async )?def {name}\(", source, re.M) is not None
+
+
+@cache
+def _source(file: str) -> str | None:
+    """Return a file's text."""
+    path = TESTS / file
+    return path.read_text() if path.is_file() else None

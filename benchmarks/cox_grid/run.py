@@ -27,8 +27,8 @@ from lifelines.datasets import load_lung, load_rossi
 from sksurv.datasets import load_gbsg2, load_veterans_lung_cancer, load_whas500
 
 from fedcohort.algorithms.cox import METHOD
-from fedcohort.data.prepare.timegrid import intervals
 from fedcohort.data.tables import SurvivalTable
+from fedcohort.data.timegrid import intervals
 from fedcohort.protocol import Task
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local

@@ -23,7 +23,7 @@ from fedcohort.data.read import sources
 from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.run import runner
-from fedcohort.study.run.network_runner import run
+from fedcohort.study.run.runner import run_over as run
 from fedcohort.study.sites.sites import LocalSites
 
 STUDY = {

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.cox_cases import Overheard, federation, fit, public, simulated, split
+from examples import examples
 from fedcohort.algorithms.cox import METHOD, CoxSettings
 from fedcohort.protocol import NotConverged, NothingToLearn
 
@@ -128,7 +129,7 @@ def test_no_fold_of_sites_is_one_site_or_has_few_deaths():
         assert set(at) == {-1} or np.bincount(at).min() >= 2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     n=st.integers(120, 300),
     p=st.integers(1, 4),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from algorithms.cox_cases import Overheard, federation, fit, simulated, split
+from examples import examples
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.protocol import NotConverged, SingularInformation
 
@@ -63,7 +64,7 @@ def awkward(n, n_times, seed):
     return SurvivalTable(x, time, event)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     n=st.integers(2, 40),
     n_times=st.sampled_from([2, 6, 1000]),

@@ -15,6 +15,7 @@ from lifelines.statistics import multivariate_logrank_test
 from numpy.testing import assert_allclose, assert_array_equal
 
 from algorithms.curve_cases import records, run, split
+from examples import examples
 from fedcohort.algorithms.survival_curves.steps import cell_counts
 from fedcohort.protocol import DataError, NothingToLearn, Site
 
@@ -249,7 +250,7 @@ def test_lowering_min_cell_shows_more():
     assert points[1] > points[3] > points[10]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     n=st.integers(60, 200), seed=st.integers(0, 2**16), small=st.integers(0, 9),
     nobody=st.integers(0, 6), lost=st.integers(0, 6), method=st.sampled_from(METHODS),

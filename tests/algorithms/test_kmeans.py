@@ -18,7 +18,7 @@ import fedcohort as fc
 from algorithms.cluster_cases import blobs, federation, fit, scattered
 from conformance.cases import RUNTIMES
 from fedcohort.algorithms.kmeans import KMEANS, KMODES, Clusters
-from fedcohort.algorithms.kmeans.program import first_levels, groups_of, modes_of
+from fedcohort.algorithms.kmeans.levels import first_levels, groups_of, modes_of
 from fedcohort.data.tables import FeatureTable
 from fedcohort.protocol import DataError, SettingError, Task, registry
 from fedcohort.protocol.host import Host

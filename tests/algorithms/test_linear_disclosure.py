@@ -23,6 +23,7 @@ from algorithms.linear_cases import (
     split,
     standard,
 )
+from examples import examples
 from fedcohort.algorithms.linear.steps import MOST_FOLDS, hashed
 from fedcohort.data.split.folds import BY_ROW
 from fedcohort.protocol import NothingToLearn, Refused, SettingError, SiteUnavailable
@@ -130,7 +131,7 @@ def test_fewer_records_than_min_cell_are_refused_over_several_sites():
     assert fit("ridge", [small]).rows == 4
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 2**16),
     n=st.sampled_from([60, 200, 440]),

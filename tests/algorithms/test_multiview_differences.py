@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import fedcohort as fc
+from examples import examples
 from fedcohort.algorithms.multiview_ppca import differences as d
 from fedcohort.algorithms.multiview_ppca.maths.model import Views
 from fedcohort.data.read.simulated_views import multiview
@@ -35,7 +36,7 @@ def told(x, step, **given):
     return reply.reply, reply.sensitivity
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(rows, st.sampled_from([0.5, 2.0]))
 def test_no_record_changes_what_is_told_by_more_than_is_stated(x, clip):
     # the last row is the record that is taken away

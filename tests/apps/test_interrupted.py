@@ -15,8 +15,7 @@ import pytest
 
 import in_process
 from command_line import COMMAND, RUN, running, without_times
-from fedcohort.study.run import runner
-from fedcohort.study.run.runner import locked
+from fedcohort.study.run.folder import claim, locked
 
 TUNED = """\
 study: tuned
@@ -111,7 +110,7 @@ def test_a_killed_worker_is_one_line_and_the_run_can_go_on(tuned, tmp_path):
 def test_a_folder_that_is_locked_is_refused_on_one_line(tmp_path):
     (tmp_path / "s.yaml").write_text(TUNED)
     (tmp_path / "out" / ".work").mkdir(parents=True)
-    runner.claim(tmp_path / "out").write_text("")
+    claim(tmp_path / "out").write_text("")
     with locked(tmp_path / "out" / ".work" / "lock"), contextlib.chdir(tmp_path):
         code, _, said = in_process.command(*RUN[len(COMMAND) :], "--resume")
     assert code == 2

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import norm
 
 from count_bounds import bounds
+from examples import examples
 from fedcohort.data.describe import STEPS, describe, variables_of
 from fedcohort.data.describe.shown_number import ShownNumber
 from fedcohort.data.describe.summary import mixture_quantiles
@@ -357,7 +358,7 @@ def from_cells(cells):
     return pd.DataFrame({"id": "", "age": 50.0, "grade": grade, "smoker": 0.0})
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     sites=st.lists(
         st.lists(st.one_of(st.integers(0, 6), st.integers(0, 60)), min_size=5, max_size=5),

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 
 from data_cases import mixed
 from dictionary_cases import dictionaries
+from examples import examples
 from fedcohort.data.dictionary import Dictionary, Variable
 from fedcohort.data.outcome import Binary, Category, Survival
 from fedcohort.data.read.dictionaries import read_dictionary, text
@@ -70,7 +71,7 @@ def test_json_and_back_gives_the_same_dictionary_and_the_same_bytes(d):
     assert again.to_json() == d.to_json()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(dictionaries())
 def test_yaml_and_back_gives_the_same_dictionary(d):
     with tempfile.TemporaryDirectory() as folder:

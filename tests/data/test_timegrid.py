@@ -10,8 +10,8 @@ from lifelines.datasets import load_gbsg2
 from numpy.testing import assert_array_equal
 
 from data_cases import deaths_at, federation
-from fedcohort.data.prepare.timegrid import MOST, STEPS, time_grid
 from fedcohort.data.tables import SurvivalTable
+from fedcohort.data.timegrid import MOST, STEPS, time_grid
 from fedcohort.protocol import DataError, SettingError
 
 

@@ -10,6 +10,7 @@ import pytest
 from doc_pages import DOCS, agree, follow
 from fedcohort.report import write
 from report import grouped, latents
+from slow_list import drawn_where_looked_at
 
 PAGE = (DOCS / "tutorial.md").read_text(encoding="utf-8")
 REPORT = (DOCS / "report.md").read_text(encoding="utf-8")
@@ -65,11 +66,12 @@ def test_the_guide_explains_every_section_of_the_report(report, tmp_path):
     # over a network
     explained = {"Privacy budget", "Feedback", "Differences", "Do hospitals differ", "Who helps"}
     explained |= {"Not computed"}
-    groups = [
-        sections_of(write(grouped.make(tmp_path / outcome, outcome=outcome)).read_text("utf-8"))
-        for outcome in ("survival", "classification")
-    ]
-    few = sections_of(write(latents.make(tmp_path / "latents")).read_text("utf-8"))
+    with drawn_where_looked_at():
+        groups = [
+            sections_of(write(grouped.make(tmp_path / outcome, outcome=outcome)).read_text("utf-8"))
+            for outcome in ("survival", "classification")
+        ]
+        few = sections_of(write(latents.make(tmp_path / "latents")).read_text("utf-8"))
     for sections in (sections_of(report), *groups, few):
         assert len(sections) > 10
         assert [name for name in guide if name in sections] == sections

@@ -40,7 +40,7 @@ STUDY: dict[str, Any] = {
     "arms": [{"method": "cox", "scale": "none"}],
     "bounds": [],
     "final": False,
-    "evaluate": {"test_fraction": 0.25, "repeats": 1, "draws": 2},
+    "evaluate": {"test_fraction": 0.25, "repeats": 1, "draws": 2, "metrics": ["c_index"]},
 }  # fmt: skip
 
 

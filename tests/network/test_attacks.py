@@ -27,7 +27,7 @@ from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Continuous, Survival
 from fedcohort.data.prepare.columns import NumberColumn
 from fedcohort.data.prepare.design import Design
-from fedcohort.data.prepare.timegrid import death_times
+from fedcohort.data.timegrid import death_times
 from fedcohort.data.variable import Variable
 from fedcohort.network.coordinator.lead import Office, Status
 from fedcohort.network.node.node import Node

@@ -16,7 +16,7 @@ from fedcohort.network.node import replay_guard
 from fedcohort.network.node.replay_guard import OnDisk
 from fedcohort.protocol.wire import decode
 from fedcohort.study.at_site.table import SiteTable
-from fedcohort.study.run.network_runner import run
+from fedcohort.study.run.runner import run_over as run
 from fedcohort.study.sites.sites import LocalSites
 from network.hall import Hall
 from network.parties import shares

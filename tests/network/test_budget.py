@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from fedcohort.network.node import budget as module
 from fedcohort.network.node.budget import Budget
 from fedcohort.network.node.policy import Allowance
@@ -172,7 +173,7 @@ OPERATIONS = st.lists(
 
 
 @given(OPERATIONS)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_no_interleaving_with_crashes_is_under_counted_or_passes(tmp_path_factory, operations):
     """The world: amounts whose noise was sent. Each was reserved to its end before it was sent."""
     folder = tmp_path_factory.mktemp("budget")

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from fedcohort.network.node import budget, cohorts, durable
 from fedcohort.network.node import budget as spending
 from fedcohort.network.node.cohorts import Cohorts, digests, parts
@@ -41,7 +42,7 @@ def of(ledger, study, ids, least=1):
                 {"analysed": np.arange(len(ids))}, least)  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     first=st.sets(st.integers(0, 30), min_size=5),
     out=st.sets(st.integers(0, 30)),

@@ -19,7 +19,7 @@ from fedcohort.protocol import FedcohortError
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.runtime.journal import Journal
 from fedcohort.study.at_site.table import SiteTable
-from fedcohort.study.run.network_runner import run as run_deployed
+from fedcohort.study.run.runner import run_over as run_deployed
 from fedcohort.study.sites.sites import LocalSites
 from network.hall import STUDY, Hall
 from network.parties import SITES, shares

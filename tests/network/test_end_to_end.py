@@ -18,8 +18,8 @@ import fedcohort as fc
 from command_line import without_times
 from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.file.terms import Terms
-from fedcohort.study.run.network_runner import run as run_deployed
 from fedcohort.study.run.pieces import FINAL, JUDGED
+from fedcohort.study.run.runner import run_over as run_deployed
 from fedcohort.study.sites.layout import seed_of
 from fedcohort.study.sites.sites import LocalSites
 from network.parties import SITES, Parties, shares

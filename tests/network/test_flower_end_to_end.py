@@ -17,7 +17,7 @@ pytest.importorskip("flwr")
 from command_line import without_times
 from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.file.terms import Terms
-from fedcohort.study.run.network_runner import run as run_deployed
+from fedcohort.study.run.runner import run_over as run_deployed
 from fedcohort.study.sites.sites import LocalSites
 from network.parties import SITES, Parties, shares
 from network.wires import until

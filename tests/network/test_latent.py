@@ -13,7 +13,7 @@ import pytest
 from fedcohort.network.coordinator import lead
 from fedcohort.network.steward.details import as_lines
 from fedcohort.study.at_site.table import SiteTable
-from fedcohort.study.run.network_runner import run
+from fedcohort.study.run.runner import run_over as run
 from fedcohort.study.sites.sites import LocalSites
 from network.hall import Hall
 from network.parties import shares

@@ -21,7 +21,7 @@ from fedcohort.runtime import coordinator
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.remote import RemoteTransport
 from fedcohort.study.at_site.judging import Said
-from fedcohort.study.run.network_runner import run
+from fedcohort.study.run.runner import run_over as run
 
 #: The tables of the study under way.
 TABLES: list[Any] = []

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from count_bounds import bounds
+from examples import examples
 from fedcohort.privacy.disclosure.tables import Audit, protected
 
 TABLE = np.array([[40.0, 20, 2], [30, 25, 35], [50, 10, 30]])
@@ -44,7 +45,7 @@ def test_nothing_is_hidden_where_nothing_has_to_be():
     assert not all_.any()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     sites=st.integers(2, 6),

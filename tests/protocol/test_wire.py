@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.testing import assert_array_equal
 
+from examples import examples
 from fedcohort.protocol import wire
 from fedcohort.protocol.wire import Malformed, decode, encode, head
 
@@ -59,7 +60,7 @@ def test_changed_bytes_are_malformed_and_nothing_else(data):
 
 
 @given(data=st.data())
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_changed_bytes_under_a_good_checksum_decode_to_numbers_or_are_malformed(data):
     body = bytearray(RECORD[:-4])
     for _ in range(data.draw(st.integers(1, 3))):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from examples import examples
 from fedcohort.protocol.errors import QuorumLost, Refused
 from fedcohort.secure import (
     Gathering,
@@ -47,7 +48,7 @@ def dropouts(draw):
     return n, away
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(dropouts(), st.integers(0, 2**32))
 def test_with_dropouts_at_any_stage_a_sum_is_exact_or_cleanly_given_up(case, seed):
     n, away = case

@@ -14,6 +14,7 @@ from statsmodels.stats.contingency_tables import Table2x2
 from statsmodels.stats.multitest import multipletests
 
 import fedcohort as fc
+from examples import examples
 from fedcohort.study.judge.shown.cluster_features import difference, feature_rows, odds
 from fedcohort.study.judge.shown.cluster_map import components, map_rows, shape_of
 from fedcohort.study.run.engine import Problem, fit_once
@@ -125,7 +126,7 @@ def test_a_level_of_few_is_hidden_and_its_test_counts_as_no_finding():
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     n=st.integers(20, 120),
     k=st.integers(2, 4),

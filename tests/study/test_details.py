@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.metrics import roc_auc_score
 
+from examples import examples
 from fedcohort.data.outcome import Binary, Category, Survival
 from fedcohort.data.read.drafting import draft
 from fedcohort.metrics.heterogeneity import pooled_share
@@ -158,7 +159,7 @@ def test_where_ties_leave_no_thirds_there_are_fewer_groups_or_none():
     least=st.integers(1, 8),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_no_count_is_of_few_people_and_nothing_fails(n, digits, least, seed):
     plan = SimpleNamespace(draws=5, min_cell=least)
     site = np.random.default_rng(seed).choice(list("abc"), n, p=[0.1, 0.3, 0.6])

@@ -10,6 +10,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from fedcohort.protocol import StudyError
 from fedcohort.study.file import plan, yamlfile
 
@@ -260,7 +261,7 @@ def places(value: object, at: tuple[object, ...] = ()) -> list[tuple[object, ...
     return [at, *(p for k, v in inner for p in places(v, (*at, k)))]  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(where=st.sampled_from(places(FULL)[1:]), junk=JUNK)
 @example(where=("data",), junk={"\x1e": None})
 @example(where=("arms", 0, "name"), junk="a\u2028b\x1b[2J")

@@ -23,7 +23,7 @@ from fedcohort.study.at_site.table import SiteTable, Unfit
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.run import tune
-from fedcohort.study.run.network_runner import run
+from fedcohort.study.run.runner import run_over as run
 from fedcohort.study.sites import layout
 from fedcohort.study.sites.sites import LocalSites
 from gappy import installed

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from fedcohort.arrays import Array
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.losses import LOSSES, PartialLikelihood
@@ -57,7 +58,7 @@ def rows_of(table: SurvivalTable, p: Plan) -> Rows:
     return Rows(tensor(table.x, p), LOSSES["cox"](table))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     n=st.integers(2, 14),
     groups=st.integers(1, 6),

@@ -15,8 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from fedcohort.apps.fit_findings import told_of_fits
-from fedcohort.data.check import ERROR, WARNING, Finding, Sheet, errors, examine, with_outcome
-from fedcohort.data.check.accepted import NOTHING, Accepted
+from fedcohort.data.check import (
+    ERROR,
+    NOTHING,
+    WARNING,
+    Accepted,
+    Finding,
+    Sheet,
+    errors,
+    examine,
+    with_outcome,
+)
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
 from fedcohort.data.read import sources

@@ -125,7 +125,7 @@ def run(
             _end_with(found.failures)
         return
     from fedcohort.apps import screen
-    from fedcohort.study.run.runner import default_folder
+    from fedcohort.study.run.folder import default_folder
     from fedcohort.study.study import Study
 
     loaded = Study.from_file(study, overrides=set_ or (), seed=seed)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fedcohort.network.kits.make import Kit
+    from fedcohort.network.kits import Kit
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -75,7 +75,7 @@ def _where(kit: Kit, listen: str | None) -> str:
 def status(kit: KitFolder, debug: Debug = False) -> None:
     """Say whether it runs, who is connected, and what it does."""
     from fedcohort.apps import serving
-    from fedcohort.network.kits.parties import as_line
+    from fedcohort.network.kits import as_line
     from fedcohort.network.service import read
 
     found = serving.kit(kit, "coordinator", check=False)

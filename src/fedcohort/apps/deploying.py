@@ -18,11 +18,11 @@ from fedcohort.apps.following import following
 from fedcohort.network import engines
 from fedcohort.network.coordinator import lead
 from fedcohort.network.coordinator.lead import Office, Status
-from fedcohort.network.kits.make import Kit
+from fedcohort.network.kits import Kit
 from fedcohort.network.study_offer import offer
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.study.file.terms import Terms
-from fedcohort.study.run.runner import default_folder
+from fedcohort.study.run.folder import default_folder
 from fedcohort.study.study import Results
 
 #: Seconds to reach the coordinator at first.

@@ -25,8 +25,7 @@ from fedcohort.network import clocks, engines
 from fedcohort.network.clocks import Offset
 from fedcohort.network.coordinator import runs
 from fedcohort.network.coordinator.lead import Office
-from fedcohort.network.kits import parties
-from fedcohort.network.kits.make import Kit
+from fedcohort.network.kits import Kit, as_line, trouble
 from fedcohort.network.node import rollback
 from fedcohort.network.node.budget import Budget
 from fedcohort.network.node.policy import Config
@@ -449,8 +448,8 @@ class Doctor:
         for name in self.kit.sites:
             here = name in note.facts.get("connected", [])
             about = known.get(name, {})
-            text = parties.as_line(name, about, here).partition(": ")[2]
-            if parties.trouble(name, about):
+            text = as_line(name, about, here).partition(": ")[2]
+            if trouble(name, about):
                 yield Finding(WRONG, name, text, f"IT of {name}", "fedcohort doctor KIT there")
             elif here:
                 yield Finding(GOOD, name, text)

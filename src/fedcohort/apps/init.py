@@ -18,7 +18,7 @@ import pandas as pd
 
 from fedcohort.apps.one_source import check_is_one
 from fedcohort.apps.penalising import copies, few_alone, why_penalised
-from fedcohort.data.check.checks import check_column
+from fedcohort.data.check import check_column
 from fedcohort.data.dictionary import Dictionary, Variable
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
 from fedcohort.data.read import dictionaries, drafting, sources

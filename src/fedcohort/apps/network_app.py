@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fedcohort.network.kits.make import Kit, Network
+    from fedcohort.network.kits import Kit, Network
     from fedcohort.secure.certificates import Certificate
 
 app = typer.Typer(
@@ -41,7 +41,7 @@ def new(
     debug: Debug = False,
 ) -> None:
     """Make a network: its authority, and a kit for each site, the coordinator and each person."""
-    from fedcohort.network.kits import make as kits
+    from fedcohort.network import kits
     from fedcohort.secure import certificates
 
     made = kits.Network.new(
@@ -68,7 +68,7 @@ def add(
     debug: Debug = False,
 ) -> None:
     """Add a site, with its data steward, or a study lead to a network."""
-    from fedcohort.network.kits.make import COORDINATOR, Network
+    from fedcohort.network.kits import COORDINATOR, Network
     from fedcohort.protocol.errors import StudyError
 
     if (site is None) == (person is None):
@@ -88,7 +88,7 @@ def add(
 @app.command()
 def renew(name: Folder, party: Party, days: Days = None, debug: Debug = False) -> None:
     """Give a party a new key and certificate, for instance before the old one expires."""
-    from fedcohort.network.kits.make import Network
+    from fedcohort.network.kits import Network
     from fedcohort.secure.certificates import Certificate
 
     found = Network.open(name)
@@ -110,7 +110,7 @@ def revoke(
     debug: Debug = False,
 ) -> None:
     """Take back a party's certificates, in all kits of this folder."""
-    from fedcohort.network.kits.make import Network
+    from fedcohort.network.kits import Network
 
     marks = Network.open(name).revoke(party, older=old)
     if not marks:
@@ -128,7 +128,7 @@ def show(
     debug: Debug = False,
 ) -> None:
     """Show who is in a network, in which role, until when, with fingerprints to compare."""
-    from fedcohort.network.kits.make import Kit, Network
+    from fedcohort.network.kits import Kit, Network
 
     if (name / "authority").is_dir():
         _table(Network.open(name))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedcohort.network.clocks import Offset
     from fedcohort.network.coordinator.lead import Office
     from fedcohort.network.engines import Spoke
-    from fedcohort.network.kits.make import Kit
+    from fedcohort.network.kits import Kit
     from fedcohort.network.node.policy import Config
     from fedcohort.network.node.rollback import Rollback
 

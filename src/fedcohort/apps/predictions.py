@@ -18,11 +18,11 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.check.cells import OTHER_LEVEL, level_remedies, number_remedies
+from fedcohort.data.check import OTHER_LEVEL, level_remedies, number_remedies
 from fedcohort.data.dictionary import Dictionary, Variable
 from fedcohort.data.encode import Unfit, column_of, read_numbers
 from fedcohort.data.outcome import Binary, Category, Survival
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare import Design
 from fedcohort.data.read import sources
 from fedcohort.data.read.canonical import texts
 from fedcohort.data.read.csvcells import harmless

@@ -13,7 +13,7 @@ from pathlib import Path
 import typer
 
 from fedcohort.network import clocks
-from fedcohort.network.kits.make import Kit
+from fedcohort.network.kits import Kit
 from fedcohort.network.service import BEAT, Note, unwritable
 from fedcohort.network.service import stop as end
 from fedcohort.protocol.errors import FedcohortError, InputError

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedcohort.apps import outfile
 from fedcohort.data import describe, prepare
-from fedcohort.network.kits.make import Kit
+from fedcohort.network.kits import Kit
 from fedcohort.network.node import cohorts
 from fedcohort.network.node import ledger as node_ledger
 from fedcohort.network.node.budget import Account, Amount, Budget

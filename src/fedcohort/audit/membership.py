@@ -17,7 +17,7 @@ from fedcohort.arrays import Array
 from fedcohort.audit.findings import Findings
 from fedcohort.audit.rebuilt import Rebuilt
 from fedcohort.audit.scores import Auc, delong, likelihood_ratios, scores
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare import Design
 from fedcohort.protocol import DataError, FedcohortError, Fitted
 from fedcohort.study.run.engine import Problem, Run, fit_once
 

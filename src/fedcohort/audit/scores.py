@@ -31,7 +31,7 @@ from scipy import stats
 
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Count
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare import Design
 from fedcohort.data.tables import LabelledTable, SurvivalTable
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import DataError, Fitted, NotSupported

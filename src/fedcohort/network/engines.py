@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from fedcohort.network.kits.make import Kit
+from fedcohort.network.kits import Kit
 from fedcohort.protocol.errors import InputError
 from fedcohort.protocol.line import Answering, Line, Silence
 from fedcohort.secure.channel import Callee

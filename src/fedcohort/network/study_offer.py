@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from fedcohort import version as here
-from fedcohort.network.kits.kit import Kit
+from fedcohort.network.kits import Kit
 from fedcohort.network.steward.study_store import is_hash
 from fedcohort.protocol.errors import Refused
 from fedcohort.secure.certificates import Certificate, is_name

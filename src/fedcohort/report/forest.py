@@ -14,7 +14,7 @@ from scipy.special import ndtri
 
 from fedcohort.protocol import NotSupported, Row, SettingError
 from fedcohort.report import charts, words
-from fedcohort.report.charts.scales import Domain
+from fedcohort.report.charts import Domain
 from fedcohort.report.plots import Picture, drawn
 
 #: How sites were pooled, in words.

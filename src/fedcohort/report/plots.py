@@ -8,9 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from fedcohort.protocol import NotSupported, Row, SettingError
-from fedcohort.report.charts import LOOKS, Series, curves_with_risk_table, lines_with_bands, render
-from fedcohort.report.charts.scales import ticks
-from fedcohort.report.charts.theme import WIDE, Draw
+from fedcohort.report.charts import (
+    LOOKS,
+    WIDE,
+    Draw,
+    Series,
+    curves_with_risk_table,
+    draw,
+    lines_with_bands,
+    stacked,
+    standalone,
+    ticks,
+)
 from fedcohort.report.markup import Markup, filled
 
 
@@ -56,8 +65,8 @@ class Picture:
 def drawn(charts: Draw | list[Draw], title: str, said: str) -> Picture:
     """Return charts below each other, with their title and alternative text."""
     every = charts if isinstance(charts, list) else [charts]
-    drawing = render.stacked([render.draw(chart(WIDE)) for chart in every])
-    return Picture(render.standalone(drawing, title, said), title)
+    drawing = stacked([draw(chart(WIDE)) for chart in every])
+    return Picture(standalone(drawing, title, said), title)
 
 
 #: What a curve may be of, and its axis.

@@ -21,8 +21,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.check import Sheet, checks, with_outcome
-from fedcohort.data.check.accepted import EVERY
+from fedcohort.data.check import EVERY, Sheet, check_sheets, with_outcome
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
 from fedcohort.data.prepare import checked
@@ -127,7 +126,7 @@ def simulate(
     about = with_outcome(described if known is not None else None, outcome)
     found = _large_enough(found, sites)
     sheets = _sheets(found, sites, about)
-    for text in checks.check_sheets(sheets, outcome, about, eventless=True, accepted=EVERY):
+    for text in check_sheets(sheets, outcome, about, eventless=True, accepted=EVERY):
         warnings.warn(f"{text}. Convert it if it is so.", stacklevel=2)
     tables = found if sites is None else by_column(found[TABLE], sites, TABLE)
     return Cohort(tables, described, outcome, seed, drafted=known is None)

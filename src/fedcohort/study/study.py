@@ -20,6 +20,7 @@ from fedcohort.data.read.sources import MEMORY, MEMORY_BY_SITE
 from fedcohort.protocol import InputError
 from fedcohort.study.file import plan, yamlfile
 from fedcohort.study.run import runner
+from fedcohort.study.run.folder import default_folder
 from fedcohort.study.sites import layout
 
 
@@ -145,7 +146,7 @@ class Study:
         debug : raise an error that nobody foresaw, rather than note that the fit failed.
         runtime : "local", or "flower-sim": every fit goes through Flower's messages.
         """
-        folder = Path(out) if out is not None else runner.default_folder(self.plan, resume)
+        folder = Path(out) if out is not None else default_folder(self.plan, resume)
         found = runner.run(
             self.plan,
             self.table,

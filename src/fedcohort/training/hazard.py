@@ -1,6 +1,6 @@
 """Sums over risk sets of a network's log risk, and the baseline hazard that they give.
 
-With f = Σ_m w_m f_m the log risk of each row, on a common grid of times (`data.prepare.timegrid`),
+With f = Σ_m w_m f_m the log risk of each row, on a common grid of times (`data.timegrid`),
 
     S_0(t) = Σ_{j: t_j ≥ t} e^{f_j − c}                                                      (1)
     H_0(t) = Σ_{t_k ≤ t} d(t_k)/S_0(t_k)                 Breslow's, of all sites' rows       (2)
@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.prepare.timegrid import Intervals
 from fedcohort.data.tables import SurvivalTable, remembered
+from fedcohort.data.timegrid import Intervals
 from fedcohort.models.losses import RiskSets
 from fedcohort.models.network import network
 from fedcohort.numerics.survival import Baseline

@@ -18,7 +18,7 @@ from deployed_cases import (
 )
 from fedcohort.network.node.replay_guard import OnDisk
 from fedcohort.protocol import SiteUnavailable
-from fedcohort.study.run.network_runner import run
+from fedcohort.study.run.runner import run_over as run
 from loopback import Fault
 from wired import Killed, meta_of
 

@@ -11,7 +11,7 @@ from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site.limits import Limits
 from fedcohort.runtime.site.site_end import SiteEnd
 from fedcohort.study.at_site.sessions import open_session
-from fedcohort.study.run.network_runner import run
+from fedcohort.study.run.runner import run_over as run
 from loopback import LoopbackLine
 
 

@@ -245,7 +245,7 @@ def test_a_session_knows_no_steps_but_its_own(tmp_path):
 
     with pytest.raises(VerbRefused, match="count_leavers"):
         fed("fit-r0000-a01").sum(count_leavers, grid=np.ones(1))
-    from fedcohort.data.prepare.timegrid import death_times
+    from fedcohort.data.timegrid import death_times
 
     with pytest.raises(VerbRefused, match="death_times"):
         fed("judge-r0000-a01").through(Seen("blind")).gather(death_times)

@@ -9,8 +9,7 @@ from fedcohort.algorithms.cox.own_steps import STEPS as OWN_STEPS
 from fedcohort.algorithms.cox.program import fit
 from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.algorithms.cox.steps import STEPS as COX_STEPS
-from fedcohort.data import exact
-from fedcohort.data.prepare import timegrid
+from fedcohort.data import exact, timegrid
 from fedcohort.protocol import Method, Step, Task
 
 _ONCE = (

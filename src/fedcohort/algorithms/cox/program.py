@@ -20,36 +20,23 @@ is averaged over, as Efron does over the order of tied deaths (`numerics.coxph`)
 may move β is estimated, once, at the end (`SharedBaseline.disorder`).
 
 Revealed, only as sums over all sites: over several, but on the grid "exact", what `data.exact`
-asks; `Totals` and `Deaths` once; `RiskWeights`
-(T,) and `Expected` (p, p) every round; `RiskMoments` (T, p) and `TrendMoments` (p + 2 p²) once; the
-second moment r x xᵀ by time never; on a grid `Disorder` (p,) once. Stratified: `Totals` and
-`Deaths` once, `OwnLikelihood` (1 + p + p²) every round, `OwnTrend` (p + 2 p²) and `RiskWeights`
-once. Sites learn β and the pooled hazard. The grid "exact" also gathers each site's times of death.
-With a path of penalties, `RiskWeights` and `Expected` for each of them, and what `elastic` says.
-
-In each interval of every grid but "exact" m records leave or more, and are summed together, dead or
-not. Where an interval holds a single time, the dead tie and the censored do not: there sums over
-the dead are asked for as well, where both are m or more. K calls for `RiskWeights` and one for
-`RiskMoments` make K + p equations about p covariates of each of m patients: too few to solve while
-K < (m − 1) p, where the K (1 + p + p²) of WebDISCO are enough in a few rounds. So m is `min_cell`,
-or more where few covariates, or a path of penalties, need it for so many calls; a fit that asks on
-is ended. `TrendMoments` and `Disorder` weigh whole intervals, so they are sums over m leavers, or
-more.
+asks; `Totals` and `Deaths` once; `RiskWeights` (T,) and `Expected` (p, p) every round;
+`RiskMoments` (T, p) and `TrendMoments` (p + 2 p²) once; the second moment r x xᵀ by time never; on
+a grid `Disorder` (p,) once. Stratified: `Totals` and `Deaths` once, `OwnLikelihood` (1 + p + p²)
+every round, `OwnTrend` (p + 2 p²) and `RiskWeights` once. Sites learn β and the pooled hazard. The
+grid "exact" also gathers each site's times of death. With a path of penalties, `RiskWeights` and
+`Expected` for each of them, and what `elastic` says.
 
 Strata have baseline hazards of their own and common coefficients. Their grids stand in a row
 (`numerics.strata`), so that each question is asked once and for all of them: `RiskWeights` and
-`RiskMoments` are over a stratum's intervals, by the rules above in each, the moments of all rounds
+`RiskMoments` are over a stratum's intervals, by the same rules in each, the moments of all rounds
 over all records. A stratified baseline is then one of each stratum at each site.
 
-Who enters late makes sums over an interval's leavers less those who enter at the next. Each may be
-of m records, and yet combinations of two intervals be of few: of those who enter and leave with the
-others but one. So with late entries a grid for all sites is refused; stratified needs none, and
-its pooled baseline is then the mean of the sites' own (`OwnHazard`, once).
+`disclosure` has how few records leave together, and what is refused.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -57,6 +44,12 @@ import numpy as np
 
 from fedcohort.algorithms.cox import proportional
 from fedcohort.algorithms.cox.ascent import Climb, Here, Top
+from fedcohort.algorithms.cox.disclosure import (
+    check_late,
+    check_strata,
+    least_cell,
+    most_sums,
+)
 from fedcohort.algorithms.cox.elastic import cross_validate, follow
 from fedcohort.algorithms.cox.likelihood import (
     Ground,
@@ -66,28 +59,22 @@ from fedcohort.algorithms.cox.likelihood import (
 from fedcohort.algorithms.cox.model import CoxModel
 from fedcohort.algorithms.cox.proportional import Trend
 from fedcohort.algorithms.cox.settings import CoxSettings
-from fedcohort.algorithms.cox.steps import StratumSizes, Totals, deaths, stratum_sizes, totals
+from fedcohort.algorithms.cox.steps import Totals, deaths, stratum_sizes, totals
 from fedcohort.arrays import Array
 from fedcohort.data.exact import Exact, check_covariates, exact_sums
-from fedcohort.data.prepare.timegrid import Intervals, intervals, no_events
+from fedcohort.data.timegrid import Intervals, intervals, no_events
 from fedcohort.numerics.collinearity import scale_of
 from fedcohort.numerics.strata import by_stratum
 from fedcohort.privacy.disclosure.rounding import origins
 from fedcohort.protocol import (
     Federation,
     NothingToLearn,
-    SettingError,
     Task,
     check_all_answered,
 )
 
 #: Of a stratum where nobody died.
 NOTHING = Intervals(np.zeros(0), np.zeros(0, bool), 0.0)
-#: The grid is so coarse that fewer sums over risk sets than this solve for no patient; fits of up
-#: to five covariates took 3 to 10.
-SUMS = 12
-#: And so many more for each penalty of a path, which took 2 to 4.
-SUMS_PER_PENALTY = 4
 
 
 def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
@@ -120,12 +107,7 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
     cell = least_cell(config, task.min_cell, p)
     grid = grids(fed, config, task.strata, max(cell, task.min_cell))
     ground = survey(fed, total, grid, cell, task.min_cell, p)
-    if ground.late and config.baseline == "shared" and not exact:
-        raise SettingError(
-            "some records enter late, and sums over those who leave an interval, less those who "
-            "enter, could show a few patients. Set baseline 'stratified', which shows no risk set, "
-            "or time_grid 'exact' if the coordinator may see all of them."
-        )
+    check_late(ground, config)
     choose = partial(cross_validate, fed, ground, config, task)
     climb = partial(
         Climb,
@@ -143,8 +125,7 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
 
     if config.baseline == "shared":
         one = SharedBaseline(fed, ground, config.ties)
-        bearable = math.inf if exact else (cell - 1) * p - 1
-        begun = climb(one, max_sums=bearable)
+        begun = climb(one, max_sums=most_sums(config, cell, p))
         look(begun)
         top, here, path = follow(begun, ground, config, choose)
         trend = partial(one.trend, here)
@@ -186,16 +167,6 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
         grid_error=spread,
         path=path,
     )
-
-
-def least_cell(config: CoxSettings, min_cell: int, p: int) -> int:
-    """Return how many records leave together at least."""
-    if config.time_grid == "exact":
-        return 1
-    if config.baseline == "stratified":
-        return min_cell
-    sums = SUMS + (SUMS_PER_PENALTY * config.path if config.penalty == "auto" else 0)
-    return max(min_cell, math.ceil(sums / p) + 1)
 
 
 def change_with_time(kind: str, ground: Ground, trend: Callable[[Array], Trend], top: Top) -> Array:
@@ -296,23 +267,8 @@ def grids(
     check_all_answered(fed)
     if not sizes.deaths.any():
         raise no_events(fed)
-    _check_enough(sizes, config.strata, strata, 1 if config.time_grid == "exact" else cell)
+    check_strata(sizes, config.strata, strata, 1 if config.time_grid == "exact" else cell)
     return [
         intervals(fed, config.time_grid, cell, k) if died else NOTHING
         for k, died in enumerate(sizes.deaths.tolist())
     ]
-
-
-def _check_enough(sizes: StratumSizes, column: str, strata: Sequence[str], cell: int) -> None:
-    few = [
-        name
-        for name, rows, died in zip(strata, sizes.rows, sizes.deaths, strict=True)
-        if 0 < rows < cell or 0 < died < cell
-    ]
-    if few:
-        raise SettingError(
-            f"strata {column!r} has too few records or deaths for a baseline hazard of "
-            f"{'its' if len(few) == 1 else 'their'} own in level {', '.join(map(repr, few))}: "
-            f"{cell} of each are needed. Join levels, give the column as a feature, or set "
-            f"time_grid 'exact' if the coordinator may see all risk sets."
-        )

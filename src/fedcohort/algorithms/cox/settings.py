@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedcohort.algorithms.cox import proportional
-from fedcohort.data.prepare.timegrid import check_rule
+from fedcohort.data.timegrid import check_rule
 from fedcohort.protocol import SettingError, changed, setting
 from fedcohort.training.settings import PathSettings, RidgeSettings, WeightedSettings
 

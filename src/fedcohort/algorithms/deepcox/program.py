@@ -22,7 +22,7 @@ where single replies are seen, ‖∇‖/√(n_k + 10) is compared between sites
 honest spread that this rests on is in docs/robustness.md. What a site can still say is a gradient
 of an honest length in a wrong direction, or a longer one with more rows in all its replies.
 
-Revealed, beside what `data.prepare.timegrid` and the strategy reveal (see
+Revealed, beside what `data.timegrid` and the strategy reveal (see
 `training.networks.strategies`): `Deaths`, at most once for each of the rows trained on, held out,
 and all; `RiskSums` and `Pull` every round of "exact"; `RiskSums` of the rows held out every round
 where a patience is set, once for the baseline hazard, and once for each kept round. All only as
@@ -44,7 +44,7 @@ from fedcohort.algorithms.deepcox import private
 from fedcohort.algorithms.deepcox.model import DeepCoxModel
 from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
 from fedcohort.arrays import Array
-from fedcohort.data.prepare import timegrid
+from fedcohort.data import timegrid
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.network import initial, network
 from fedcohort.protocol import (

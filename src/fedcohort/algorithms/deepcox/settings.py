@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from fedcohort.data.prepare.timegrid import check_rule
+from fedcohort.data.timegrid import check_rule
 from fedcohort.models.network import Mlp
 from fedcohort.protocol import changed, setting
 from fedcohort.training.networks.plan import Plan

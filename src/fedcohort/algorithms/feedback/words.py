@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fedcohort.algorithms.feedback import rules
 from fedcohort.algorithms.feedback.model import Remark
-from fedcohort.data.check.conversions import COMMON
+from fedcohort.data.check import COMMON
 from fedcohort.data.describe import Reading
 from fedcohort.data.outcome import Binary, Outcome
 

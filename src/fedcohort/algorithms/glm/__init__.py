@@ -4,9 +4,10 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from fedcohort.algorithms.glm import private
+from fedcohort.algorithms.glm.disclosure import BOUNDED, KINDS
 from fedcohort.algorithms.glm.logistic import LogisticModel
 from fedcohort.algorithms.glm.model import GlmModel
-from fedcohort.algorithms.glm.program import BOUNDED, KINDS, LOGIT, family_of, fit, fit_logistic
+from fedcohort.algorithms.glm.program import LOGIT, family_of, fit, fit_logistic
 from fedcohort.algorithms.glm.settings import GlmSettings, LogisticSettings
 from fedcohort.algorithms.glm.steps import (
     STEPS,

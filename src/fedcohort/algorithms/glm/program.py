@@ -14,40 +14,32 @@ Revealed, only as sums over all sites: over several, what `data.exact` asks; `To
 `Curvature` (4 + p + p²) every round, twice p² where the link is not the canonical one, 3 more with
 an offset; over several and with links "sqrt" and "inverse" `Reach` (2) before it, so that where
 some site has an impossible mean no sum is over the others alone; `Saturated` (1) once, but for
-`logistic`. Sites learn γ, the covariates' pooled means and standard deviations, and φ. With a
-coordinator of several sites, 1 to `min_cell` − 1 records of a class, or counts above 0, or records
-in all, are refused: U would be sums over so few; and so is an end at which fewer count for nearly
-all. K rounds give about K p²/2 equations about n p numbers: too few to solve while n is well above
-K p/2. It is a count, not a proof.
+`logistic`. Sites learn γ, the covariates' pooled means and standard deviations, and φ.
+`disclosure` has what is refused. K rounds give about K p²/2 equations about n p numbers: too few to
+solve while n is well above K p/2. It is a count, not a proof.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from fedcohort.algorithms.glm import private
+from fedcohort.algorithms.glm.disclosure import (
+    KINDS,
+    check_outcome,
+    check_products,
+    curvature_at,
+)
 from fedcohort.algorithms.glm.logistic import LogisticModel
 from fedcohort.algorithms.glm.model import GlmModel
 from fedcohort.algorithms.glm.scoring import Ground, Top, ascend
 from fedcohort.algorithms.glm.settings import GlmSettings, LogisticSettings, Scored
-from fedcohort.algorithms.glm.steps import (
-    IMPOSSIBLE,
-    Curvature,
-    Totals,
-    curvature,
-    reach,
-    saturated,
-    totals,
-)
-from fedcohort.arrays import Array
-from fedcohort.data.classes import Kind, check_classes
+from fedcohort.algorithms.glm.steps import Totals, saturated, totals
 from fedcohort.data.exact import Exact, exact_sums
 from fedcohort.numerics.families import CANONICAL, FAMILIES, USUAL, Family
-from fedcohort.numerics.residuals import about_means
 from fedcohort.protocol import (
     DataError,
     Federation,
@@ -61,17 +53,6 @@ from fedcohort.training.admm import Penalty, consensus
 LOGIT = Family("binomial", "logit")
 #: A dispersion below this share of the outcome's variance is rounding.
 EXACT = 1e-24
-#: What records of a family are told apart by.
-KINDS: Mapping[str, Kind] = {"binomial": "class", "poisson": "count"}
-#: V(μ) of each family.
-VARIANCES: Mapping[str, Callable[[float], float]] = {
-    "gaussian": lambda mean: 1.0,
-    "binomial": lambda mean: mean * (1.0 - mean),
-    "poisson": lambda mean: mean,
-    "gamma": lambda mean: mean**2,
-}
-#: Links that give some linear predictors no mean.
-BOUNDED = ("sqrt", "inverse")
 
 
 def fit(fed: Federation, config: GlmSettings, task: Task) -> GlmModel:
@@ -230,7 +211,7 @@ def regress(
     names = task.features[: len(task.features) - task.offset]
     sites = exact_sums(fed, task, KINDS.get(family.name, "number"), family.link)
     total = sites.sum(totals, family=family.name, link=family.link, offset=task.offset)
-    check(total, family, sites.least, method)
+    check_outcome(total, family, sites.least, method)
     ground = survey(total, family, names, config, task.offset, sites.least)
     if not config.ridge and ground.rows <= len(names):
         raise SingularInformation(
@@ -238,80 +219,9 @@ def regress(
             f"with a ridge penalty (l2 > 0)."
         )
 
-    def ask(gamma: Array, scale: Array, null: Array) -> Curvature:
-        beyond = np.zeros(2)
-        if family.link in BOUNDED and len(sites.fed.sites) > 1:
-            beyond = sites.sum(
-                reach,
-                family=family.name, link=family.link, offset=task.offset,
-                centre=ground.centre, scale=scale, gamma=gamma, null=null,
-            ).beyond  # fmt: skip
-        if beyond[0]:
-            return nowhere(len(gamma), family)
-        here = sites.sum(
-            curvature,
-            family=family.name, link=family.link, offset=task.offset,
-            centre=ground.centre, scale=scale, gamma=gamma, null=null[: 0 if beyond[1] else None],
-        )  # fmt: skip
-        return replace(here, null=np.array([IMPOSSIBLE, 0.0, 0.0])) if beyond[1] else here
-
-    def look(first: Curvature) -> None:
-        sites.related(*with_outcome(first, ground))
-
     rounds = config.max_rounds
+    ask, look = partial(curvature_at, sites, ground), partial(check_products, sites, ground)
     return sites, total, ground, ascend(sites.fed, ask, ground, config.tol, rounds, look)
-
-
-def with_outcome(first: Curvature, ground: Ground) -> tuple[Array, Array]:
-    """Return cross-products (q, q) and a point (q,), of the outcome too where the sums have it.
-
-    That is where all means are alike: in eqs. (1) to (3) of `numerics.families`, h' and V are then
-    numbers, and h'²/V is the information on the intercept for each unit of weight.
-    """
-    inner, centre, family = about_means(first.information), ground.centre, ground.family
-    each = float(first.information[0, 0]) / ground.weight
-    if not each or (ground.offset and family.link != "identity"):
-        return inner, centre
-    variance = VARIANCES[family.name](ground.mean)
-    slope = math.copysign(math.sqrt(each / variance), -1.0 if family.link == "inverse" else 1.0)
-    crossed = first.score[1:, None] / slope
-    rest = np.array([[float(first.pearson) * variance]])
-    middle = ground.start if family.link == "identity" else ground.mean
-    return np.block([[inner / each, crossed], [crossed.T, rest]]), np.r_[centre, middle]
-
-
-def nowhere(k: int, family: Family) -> Curvature:
-    """Return what stands for sums at a point (k,) where some site has an impossible mean."""
-    none, zero = np.zeros((k, k)), np.zeros(())
-    observed = np.zeros((0, 0)) if family.canonical else none
-    return Curvature(np.array(IMPOSSIBLE), zero, np.zeros(k), none, observed, zero, np.zeros(0))
-
-
-def check(total: Totals, family: Family, least: int, method: str) -> None:
-    """Refuse an outcome that teaches nothing, or is of fewer than `least` records."""
-    n, positive = int(total.rows), int(total.positive)
-    if not n:
-        raise NothingToLearn("no site holds any record; check their selection.")
-    if family.name == "binomial":
-        if total.others:
-            raise DataError(
-                f"the outcome has more than two classes, and {method!r} tells two apart. Give an "
-                f"outcome of two levels."
-            )
-        check_classes(n, positive, least)
-        return
-    if family.name == "poisson" and not positive:
-        raise NothingToLearn(
-            f"every count of {n} records is 0, and a fit needs events. Add a site that has some, "
-            f"or check how the outcome is coded."
-        )
-    few = positive if family.name == "poisson" else n
-    if few < least:
-        what = "counts above 0" if family.name == "poisson" else "records"
-        raise NothingToLearn(
-            f"there are fewer than {least} {what} at all sites together (min_cell). Add sites or "
-            f"records; or lower min_cell, if all sites agree."
-        )
 
 
 def survey(

@@ -13,7 +13,7 @@ With a monitor (`training.heterogeneity`) sites have one model until its alarm, 
 is made in the rounds that are left.
 
 Revealed: once `data.isolation`, but for `local`; what `training.personal` says; with a monitor what
-`training.heterogeneity` does; and of cox, but without `baseline`, what `data.prepare.timegrid` and
+`training.heterogeneity` does; and of cox, but without `baseline`, what `data.timegrid` and
 `training.hazard` do, over all sites, also by `local`. For that all sites are sent the user's model,
 which else the coordinator alone sees.
 """
@@ -24,8 +24,8 @@ from typing import Any
 
 from fedcohort.algorithms.personal.model import PersonalModel
 from fedcohort.algorithms.personal.settings import PersonalSettings, server
+from fedcohort.data import timegrid
 from fedcohort.data.exact import check_covariates, exact_sums, isolation
-from fedcohort.data.prepare import timegrid
 from fedcohort.models.predictor import KINDS, LINKS, start_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Federation, SettingError, Step, Task

@@ -20,10 +20,10 @@ from fedcohort.algorithms.survival_curves.settings import (
     LogRankSettings,
 )
 from fedcohort.algorithms.survival_curves.steps import STEPS as CURVE_STEPS
+from fedcohort.data import timegrid
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
-from fedcohort.data.prepare import timegrid
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare import Design
 from fedcohort.protocol import Method, SettingError, Task
 
 #: Why no fit calls `data.exact`.

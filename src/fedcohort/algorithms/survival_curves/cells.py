@@ -21,7 +21,7 @@ are told, which is 0 or m or more for fewer groups wherever it is for these. Whe
 of the group with the most cells is joined to its neighbour, unless the groups left over are few in
 all.
 
-All together, the intervals of the grid hold m deaths as they are (`data.prepare.timegrid`).
+All together, the intervals of the grid hold m deaths as they are (`data.timegrid`).
 """
 
 from __future__ import annotations

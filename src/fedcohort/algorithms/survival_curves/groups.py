@@ -14,8 +14,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary, Variable
 from fedcohort.data.outcome import Outcome
-from fedcohort.data.prepare.columns import LevelColumn
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare import Design, LevelColumn
 from fedcohort.data.words import nearest
 from fedcohort.protocol import SettingError
 

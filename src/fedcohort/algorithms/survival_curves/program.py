@@ -5,7 +5,7 @@ Equations stand in `metrics.survival.kaplan_meier`, `metrics.nelson_aalen` and
 `risk`. The course of a fit:
 
     1  records and deaths of each group;
-    2  the common grid of times, from the deaths of all groups (`data.prepare.timegrid`);
+    2  the common grid of times, from the deaths of all groups (`data.timegrid`);
     3  of each group, counts in cells of that grid, and the sums of their times: of deaths and of
        censored records for a curve, of all who leave for the test, which takes the deaths of all
        groups together. Cells are split while they hold many (`cells`), so that none holds few.
@@ -54,7 +54,7 @@ from fedcohort.algorithms.survival_curves.steps import (
     weighted_deaths,
 )
 from fedcohort.arrays import Array
-from fedcohort.data.prepare.timegrid import intervals_of, time_grid
+from fedcohort.data.timegrid import intervals_of, time_grid
 from fedcohort.metrics.survival.kaplan_meier import nelson_aalen, survival_curve
 from fedcohort.metrics.survival.log_rank import log_rank_of, weights
 from fedcohort.privacy.disclosure.counts import few, hidden_groups

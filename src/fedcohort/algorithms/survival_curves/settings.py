@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedcohort.data.prepare.timegrid import check_rule
+from fedcohort.data.timegrid import check_rule
 from fedcohort.metrics.survival.kaplan_meier import SCALES
 from fedcohort.metrics.survival.log_rank import WEIGHTINGS
 from fedcohort.protocol import Settings, changed, setting

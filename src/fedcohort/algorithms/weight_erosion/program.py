@@ -8,7 +8,7 @@ intercepts, too.
 A Cox model comes with Breslow's baseline hazard of all sites' rows at θ (`training.hazard`).
 
 Revealed: once `data.isolation`; each round what `algorithms.weight_erosion.erosion` says; of cox
-what `data.prepare.timegrid` and `training.hazard` do.
+what `data.timegrid` and `training.hazard` do.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 from fedcohort.algorithms.weight_erosion import erosion
 from fedcohort.algorithms.weight_erosion.model import ErosionModel
 from fedcohort.algorithms.weight_erosion.settings import ErosionSettings
+from fedcohort.data import timegrid
 from fedcohort.data.exact import exact_sums, isolation
-from fedcohort.data.prepare import timegrid
 from fedcohort.models.predictor import KINDS, LINKS, start_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Federation, NothingToLearn, SettingError, Step, Task

@@ -14,22 +14,18 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.read.csvcells import DOUBTFUL, looks_like_number
+from fedcohort.data.read.csvcells import DOUBTFUL, LIMITED, UNGROUPED
 from fedcohort.data.variable import Variable
 
-_LIMIT = "Take the sign of a detection limit out of the cell; empty it, or give the limit."
-_NUMBER = r"[+-]?\d+([.,]\d+)?"
 _FORMS: Mapping[str, re.Pattern[str]] = {
     "A comma may mark decimals or thousands: write decimals with a point, and thousands without a "
     "mark.": DOUBTFUL,
     "Write decimals with a point, and thousands without a mark.": re.compile(
         r"[+-]?\d{1,3}(([ .'’]\d{3})+|\d*),\d+|[+-]?\d{1,3}(([,'’]\d{3})+|( \d{3})+)(\.\d+)?"
     ),
-    _LIMIT: re.compile(
-        rf"[<>≤≥~]=?\s*{_NUMBER}.*"
-    ),
+    "Take the sign of a detection limit out of the cell; empty it, or give the limit.": LIMITED,
     "Take units out of the cells; a column's unit stands in the dictionary.": re.compile(
-        rf"{_NUMBER}\s*[a-zA-Zµμ%°][\w\s/%°µμ.*^²³-]*"
+        rf"{UNGROUPED}\s*[a-zA-Zµμ%°][\w\s/%°µμ.*^²³-]*"
     ),
 }  # fmt: skip
 _DATES = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}.*|\d{8}")
@@ -49,11 +45,6 @@ def number_remedies(column: pd.Series, broken: Array, otherwise: str) -> dict[st
         return next((say for say, form in _FORMS.items() if form.fullmatch(text)), otherwise)
 
     return _by_remedy(column, broken, remedy)
-
-
-def is_nearly_number(text: str) -> bool:
-    """Return whether a text is a number but for its commas, or for the sign of a limit."""
-    return looks_like_number(text) or _FORMS[_LIMIT].fullmatch(text) is not None
 
 
 def date_remedies(column: pd.Series, broken: Array) -> dict[str, Array]:

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from fedcohort.data.check import ERROR, Sheet, examine, with_outcome
 from fedcohort.data.check.accepted import NOTHING, Accepted
+from fedcohort.data.check.examining import examine, with_outcome
+from fedcohort.data.check.findings import ERROR
+from fedcohort.data.check.sheets import Sheet
 from fedcohort.data.check.sites import SITE_RULES, SITE_UNITS
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import column_of

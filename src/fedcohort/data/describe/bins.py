@@ -28,7 +28,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.describe.summary import NORMAL_IQR, Summary
 from fedcohort.data.encode import Encoded
-from fedcohort.data.prepare.sketch import count_between
+from fedcohort.data.prepare import count_between
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.rounding import round_number
 from fedcohort.protocol.federation import Federation

@@ -13,15 +13,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedcohort.data.prepare.bounded import bounded_design, check_options
+from fedcohort.data.prepare.columns import Column, LevelColumn, NumberColumn
+from fedcohort.data.prepare.design import Design
 from fedcohort.data.prepare.fit import check_roles, empty_views, fit_design, strata_levels
-from fedcohort.data.prepare.iterative import expected_moments
+from fedcohort.data.prepare.iterative import IncompleteView, expected_moments
 from fedcohort.data.prepare.options import IMPUTES, MOST_WINSORISED, OPTIONS, SCALES, checked
-from fedcohort.data.prepare.steps import (
-    column_cells,
-    column_cut,
-    column_spread,
-    column_tally,
-)
+from fedcohort.data.prepare.sketch import Histogram, Moments, count_between, histograms, refine
+from fedcohort.data.prepare.steps import column_cells, column_cut, column_spread, column_tally
 from fedcohort.protocol.step import Step
 
 #: Every step that `fit_design` asks for.
@@ -45,8 +43,15 @@ def asked(options: Mapping[str, Any]) -> tuple[Step[..., Any], ...]:
 
 
 __all__ = [
+    "Column",
+    "Design",
+    "Histogram",
     "IMPUTES",
+    "IncompleteView",
+    "LevelColumn",
     "MOST_WINSORISED",
+    "Moments",
+    "NumberColumn",
     "OPTIONS",
     "SCALES",
     "STEPS",
@@ -55,7 +60,10 @@ __all__ = [
     "check_options",
     "check_roles",
     "checked",
+    "count_between",
     "empty_views",
     "fit_design",
+    "histograms",
+    "refine",
     "strata_levels",
 ]

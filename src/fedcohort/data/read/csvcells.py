@@ -22,6 +22,10 @@ _COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?")
 _GROUPED = re.compile(r"[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+,[0-9]+")
 #: A comma of decimals, or of thousands.
 DOUBTFUL = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")
+#: A number, with one comma or point at most.
+UNGROUPED = r"[+-]?\d+([.,]\d+)?"
+#: A number with the sign of a detection limit before it.
+LIMITED = re.compile(rf"[<>≤≥~]=?\s*{UNGROUPED}.*")
 _POINT = re.compile(r"[+-]?[0-9,]*\.[0-9]+([eE][+-]?[0-9]+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3}){2,}")
 
@@ -69,3 +73,8 @@ def as_given(cell: str) -> str:
 def _is_run(text: str) -> bool:
     run = text.startswith(_RUN) or text.lstrip().startswith(_RUN)
     return run and _NUMBER.fullmatch(text) is None
+
+
+def is_nearly_number(text: str) -> bool:
+    """Return whether a text is a number but for its commas, or for the sign of a limit."""
+    return looks_like_number(text) or LIMITED.fullmatch(text) is not None

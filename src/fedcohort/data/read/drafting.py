@@ -24,12 +24,11 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.check.cells import is_nearly_number
 from fedcohort.data.dictionary import Dictionary, Variable
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.read import hints
 from fedcohort.data.read.canonical import plain
-from fedcohort.data.read.csvcells import looks_like_number
+from fedcohort.data.read.csvcells import is_nearly_number, looks_like_number
 from fedcohort.data.words import level_text, sorted_levels
 from fedcohort.protocol.errors import DataError
 

@@ -24,14 +24,15 @@ from fedcohort.network import requests
 from fedcohort.network.coordinator import runs
 from fedcohort.network.coordinator.remote_sites import Halt, RemoteSites, Traffic, Watched
 from fedcohort.network.coordinator.runs import Run
-from fedcohort.network.kits import members
+from fedcohort.network.kits import pinned
 from fedcohort.network.steward.study_store import WITHOUT
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.errors import DataError, FedcohortError
 from fedcohort.protocol.line import Line, Silence
 from fedcohort.study.file.terms import Terms
-from fedcohort.study.run import network_runner
-from fedcohort.study.run.runner import WORK, Event
+from fedcohort.study.run import runner
+from fedcohort.study.run.folder import WORK
+from fedcohort.study.run.runner import Event
 
 #: Seconds between two rounds of asking sites that have not decided; of a study that has waited for
 #: a while, only every so many rounds.
@@ -352,14 +353,14 @@ class Conductor:
         line = Watched(self._line, run.parties, under.traffic, halted)
         sites = RemoteSites(
             line, run.hash, under.traffic, run.timeout, run.absent,
-            lambda: members.pinned(self._folder),
+            lambda: pinned(self._folder),
         )  # fmt: skip
         if (run.out / "results.json").is_file() and not (run.out / WORK).exists():
             return  # it was complete when an earlier process ended
         resume = (run.out / WORK / "claim.json").is_file()
         if not resume and run.out.exists():
             shutil.rmtree(run.out)
-        network_runner.run(
+        runner.run_over(
             Terms.from_json(Offer.from_bytes(run.offer).terms),
             sites,
             run.out,

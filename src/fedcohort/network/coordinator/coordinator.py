@@ -26,8 +26,7 @@ from fedcohort.network.coordinator import runs
 from fedcohort.network.coordinator.conductor import Conductor
 from fedcohort.network.coordinator.runs import Run, Standing
 from fedcohort.network.engines import Opened
-from fedcohort.network.kits.make import Kit
-from fedcohort.network.kits.parties import Parties
+from fedcohort.network.kits import Kit, Parties
 from fedcohort.network.service import within
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.errors import FedcohortError, Refused

@@ -23,7 +23,7 @@ from typing import Any
 from fedcohort.network import requests
 from fedcohort.network.coordinator.runs import OPEN
 from fedcohort.network.engines import Spoke
-from fedcohort.network.kits.make import Kit
+from fedcohort.network.kits import Kit
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.errors import FedcohortError, Refused, StudyError
 from fedcohort.protocol.line import Silence

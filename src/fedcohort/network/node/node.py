@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcohort.network.kits.make import Kit
+from fedcohort.network.kits import Kit
 from fedcohort.network.node import log as node_log
 from fedcohort.network.node.budget import Budget, Spending
 from fedcohort.network.node.cohorts import Cohorts

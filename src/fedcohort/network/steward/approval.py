@@ -17,7 +17,7 @@ from decimal import Decimal
 import pandas as pd
 
 from fedcohort.data import describe
-from fedcohort.data.check.accepted import NOTHING
+from fedcohort.data.check import NOTHING
 from fedcohort.data.variable import Variable
 from fedcohort.network.node.budget import Account, Amount
 from fedcohort.network.node.policy import Asked, Policy

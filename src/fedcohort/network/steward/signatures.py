@@ -11,7 +11,7 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedcohort.network.kits.make import Kit
+from fedcohort.network.kits import Kit
 from fedcohort.network.node.policy import Policy
 from fedcohort.network.steward.study_store import Sign, StudyStore, Verify
 from fedcohort.protocol.errors import InputError, Refused

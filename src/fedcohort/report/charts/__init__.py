@@ -41,13 +41,14 @@ print. A user's texts reach the drawing as data only.
 This package imports altair, so only `page` and the sections import it.
 """
 
-from fedcohort.report.charts.cells import Group, most_groups, pictures
+from fedcohort.report.charts.cells import Group, Heat, cut_off, heats, most_groups, pictures
 from fedcohort.report.charts.figures import figure
 from fedcohort.report.charts.parts import Series
 from fedcohort.report.charts.plane import Dot, Ellipse, dots, ellipses
+from fedcohort.report.charts.render import draw, stacked, standalone
 from fedcohort.report.charts.rows import Row, bars, interval_rows
-from fedcohort.report.charts.scales import around
-from fedcohort.report.charts.theme import LOOKS, MOST_PANELS, MOST_ROWS, Draw
+from fedcohort.report.charts.scales import Domain, around, ticks, wrapped
+from fedcohort.report.charts.theme import LOOKS, MOST_PANELS, MOST_ROWS, WIDE, Draw, shape
 from fedcohort.report.charts.xy import (
     curves_with_risk_table,
     histograms,
@@ -56,25 +57,36 @@ from fedcohort.report.charts.xy import (
 )
 
 __all__ = [
-    "LOOKS",
-    "MOST_PANELS",
-    "MOST_ROWS",
+    "Domain",
     "Dot",
     "Draw",
     "Ellipse",
     "Group",
+    "Heat",
+    "LOOKS",
+    "MOST_PANELS",
+    "MOST_ROWS",
     "Row",
     "Series",
+    "WIDE",
     "around",
     "bars",
+    "curves_with_risk_table",
+    "cut_off",
     "dots",
+    "draw",
     "ellipses",
     "figure",
+    "heats",
     "histograms",
     "interval_rows",
     "lines_with_bands",
     "most_groups",
     "pictures",
     "scatter_with_diagonal",
-    "curves_with_risk_table",
+    "shape",
+    "stacked",
+    "standalone",
+    "ticks",
+    "wrapped",
 ]

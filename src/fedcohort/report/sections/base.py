@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fedcohort.report import words
-from fedcohort.report.charts import theme
+from fedcohort.report.charts import shape
 from fedcohort.report.markup import Child, Markup, h, join
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.verdict import leading
@@ -36,7 +36,7 @@ def key(arm: Arm) -> Markup:
     """Return an arm's mark and title, for text and legends."""
     mark = h(
         "svg",
-        h("path", d=theme.shape(arm.look), transform="translate(8 8) scale(5.4)"),
+        h("path", d=shape(arm.look), transform="translate(8 8) scale(5.4)"),
         class_=f"key {arm.look}",
         viewBox="0 0 16 16",
         aria_hidden="true",

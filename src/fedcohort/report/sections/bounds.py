@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from fedcohort.report import words
-from fedcohort.report.charts import Row, figure, interval_rows
-from fedcohort.report.charts.scales import Domain, around, wrapped
+from fedcohort.report.charts import Domain, Row, around, figure, interval_rows, wrapped
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run, Summary
 from fedcohort.report.sections.base import Section, key, more

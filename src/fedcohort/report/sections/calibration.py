@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedcohort.report import charts, words
-from fedcohort.report.charts import Series, figure, scatter_with_diagonal
-from fedcohort.report.charts.scales import Domain, around
+from fedcohort.report.charts import Domain, Series, around, figure, scatter_with_diagonal
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run, mean
 from fedcohort.report.sections.base import Section, first_setting, more

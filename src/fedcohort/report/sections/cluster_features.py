@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from fedcohort.report import charts, words
-from fedcohort.report.charts.scales import Domain, around
+from fedcohort.report.charts import Domain, around
 from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Run
 from fedcohort.report.sections import clustered

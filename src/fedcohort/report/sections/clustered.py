@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedcohort.report import words
-from fedcohort.report.charts.theme import LOOKS
+from fedcohort.report.charts import LOOKS
 from fedcohort.report.markup import Markup, h
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import same_for

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedcohort.report import charts, words
-from fedcohort.report.charts.scales import Domain, around
+from fedcohort.report.charts import Domain, around
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.modelling import penalty_of, scale_of, stepped
 from fedcohort.report.run import Arm, Run

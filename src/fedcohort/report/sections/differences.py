@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fedcohort.report import charts, words
-from fedcohort.report.charts.cells import Heat, cut_off, heats
+from fedcohort.report.charts import Heat, cut_off, heats
 from fedcohort.report.disclosure import natural
 from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Run

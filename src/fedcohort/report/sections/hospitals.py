@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcohort.report import charts, words
-from fedcohort.report.charts import MOST_ROWS, Row, figure, interval_rows
-from fedcohort.report.charts.scales import Domain, around
+from fedcohort.report.charts import MOST_ROWS, Domain, Row, around, figure, interval_rows
 from fedcohort.report.disclosure import natural
 from fedcohort.report.markup import Markup, h, join
 from fedcohort.report.run import Arm, Run, mean

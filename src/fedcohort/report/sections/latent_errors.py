@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from fedcohort.report import charts, latent_verdict, words
-from fedcohort.report.charts.scales import around
+from fedcohort.report.charts import around
 from fedcohort.report.latent_verdict import BACK, FILLED
 from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Arm, Run, Summary

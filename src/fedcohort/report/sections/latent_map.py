@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedcohort.report import charts, latent_verdict, words
-from fedcohort.report.charts.theme import LOOKS
+from fedcohort.report.charts import LOOKS
 from fedcohort.report.disclosure import natural
 from fedcohort.report.markup import Markup, h, join, p, table
 from fedcohort.report.run import Arm, Run

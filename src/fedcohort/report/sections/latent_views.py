@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from fedcohort.report import charts, history, latent_verdict, words
-from fedcohort.report.charts.theme import LOOKS
+from fedcohort.report.charts import LOOKS
 from fedcohort.report.history import Line
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run

@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedcohort.report import history, words
-from fedcohort.report.charts import MOST_PANELS, Series, figure, lines_with_bands
-from fedcohort.report.charts.theme import LOOKS
+from fedcohort.report.charts import LOOKS, MOST_PANELS, Series, figure, lines_with_bands
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run, mean
 from fedcohort.report.sections.base import Section

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare import Design
 from fedcohort.protocol import (
     FedcohortError,
     Fitted,

@@ -29,8 +29,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from fedcohort.data.encode import Encoding
-from fedcohort.data.prepare import strata_levels
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare import Design, strata_levels
 from fedcohort.data.split import BY_ROW, HIDDEN
 from fedcohort.protocol import Refused, SettingError, Task, registry
 from fedcohort.protocol.federation import View

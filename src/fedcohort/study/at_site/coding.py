@@ -23,7 +23,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Variable
 from fedcohort.data.encode import Encoding
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare import Design
 from fedcohort.protocol import DataError
 from fedcohort.protocol.views import view
 from fedcohort.study.at_site.judging import Rows, Said

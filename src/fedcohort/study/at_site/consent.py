@@ -35,10 +35,15 @@ import numpy as np
 
 from fedcohort.data.describe import variables_of
 from fedcohort.data.encode import Encoding
-from fedcohort.data.prepare import bounded_design, strata_levels
-from fedcohort.data.prepare.columns import Column, LevelColumn, NumberColumn
-from fedcohort.data.prepare.design import Design
-from fedcohort.data.prepare.iterative import IncompleteView
+from fedcohort.data.prepare import (
+    Column,
+    Design,
+    IncompleteView,
+    LevelColumn,
+    NumberColumn,
+    bounded_design,
+    strata_levels,
+)
 from fedcohort.data.variable import Variable
 from fedcohort.protocol import Refused, registry
 from fedcohort.protocol.federation import View

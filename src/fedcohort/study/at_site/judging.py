@@ -29,10 +29,10 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
+from fedcohort.data import timegrid
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Outcome, Survival
-from fedcohort.data.prepare import timegrid
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare import Design
 from fedcohort.metrics.sums import predictions as federated
 from fedcohort.metrics.sums import values as federated_values
 from fedcohort.metrics.sums import within_sites

@@ -32,8 +32,8 @@ from typing import Any, cast
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.prepare import timegrid
-from fedcohort.data.prepare.design import Design
+from fedcohort.data import timegrid
+from fedcohort.data.prepare import Design
 from fedcohort.metrics.decision import survival_edges
 from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.federation import View

@@ -22,7 +22,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Survival, classes_of, levels_of
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare import Design
 from fedcohort.protocol import DataError, Fitted, NotSupported
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.views import view

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from fedcohort.data.check.accepted import EVERY, NOTHING, Accepted
+from fedcohort.data.check import EVERY, NOTHING, Accepted
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.read.sql import is_url, problem_of_query, problem_of_url
 from fedcohort.data.split import THIRDS, check_thirds

@@ -22,8 +22,8 @@ from typing import Any
 
 import pandas as pd
 
+from fedcohort.data import timegrid
 from fedcohort.data.outcome import Outcome, Survival
-from fedcohort.data.prepare import timegrid
 from fedcohort.metrics.sums import clusters as sums_of_clusters
 from fedcohort.metrics.sums import latent as sums_of_latent
 from fedcohort.metrics.sums import predictions, values, within_sites

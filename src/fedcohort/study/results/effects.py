@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.prepare.columns import NumberColumn
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare import Design, NumberColumn
 from fedcohort.protocol import Method, Row, registry
 from fedcohort.study.results.rows import plain
 from fedcohort.study.run.engine import Run

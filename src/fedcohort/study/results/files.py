@@ -41,7 +41,7 @@ from fedcohort.study.results.outcomes import (
 )
 from fedcohort.study.results.step_words import step_words
 from fedcohort.study.run import arithmetic, private
-from fedcohort.study.run.extras import ask, asked_of
+from fedcohort.study.run.extras import ask_here, asked_of
 from fedcohort.study.run.local_fits import LocalFits
 from fedcohort.study.run.pieces import Shelf, cells_of, write_text
 from fedcohort.study.sites.cohort import cohort, described_rows
@@ -118,7 +118,7 @@ def write(
     asked = asked_of(plan)
     seen = described_rows(plan, table) if asked else ({}, None)
     for kind in reversed(asked):
-        more[kind], lines = ask(kind, plan, table, *seen, counts.described, agreed)
+        more[kind], lines = ask_here(kind, plan, table, *seen, counts.described, agreed)
         patients["steps"] |= more[kind].pop("steps")
         left += lines
     about = About(

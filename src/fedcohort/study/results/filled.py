@@ -7,8 +7,7 @@ import pandas as pd
 from scipy.special import ndtri
 
 from fedcohort.arrays import Array
-from fedcohort.data.prepare.columns import NumberColumn
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare import Design, NumberColumn
 from fedcohort.protocol import NotSupported
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.prepare.columns import LevelColumn
+from fedcohort.data.prepare import LevelColumn
 from fedcohort.protocol import Method, registry
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import NETWORK, Plan

@@ -16,9 +16,7 @@ from typing import Any
 import yaml
 
 from fedcohort.data import describe, prepare
-from fedcohort.data.check.between import Middle, differing
-from fedcohort.data.check.conversions import conversions_for
-from fedcohort.data.check.units import FEWEST
+from fedcohort.data.check import FEWEST, Middle, conversions_for, differing
 from fedcohort.data.describe.summary import Summary
 from fedcohort.data.outcome import Survival
 from fedcohort.protocol import DataError, SiteUnavailable, registry
@@ -27,7 +25,7 @@ from fedcohort.study.at_site.sessions import Session
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.results.files import About, mark_of, outcome_told, scenario_told, write_all
 from fedcohort.study.results.step_words import step_words
-from fedcohort.study.run import network_extras as extras
+from fedcohort.study.run.extras import asked_of
 from fedcohort.study.run.network_fits import COHORT, NetworkFits
 from fedcohort.study.run.pieces import tagged, write_text
 from fedcohort.study.sites.counts import Shown
@@ -162,9 +160,10 @@ def write(
     scenario = scenario_told(plan.scenarios[0], train)
     first = fits.lines(COHORT).read_text(encoding="utf-8").splitlines(keepends=True)
     more: dict[str, Any] = {}
-    for kind, said, lines in extras.found_of(fits):
-        met["steps"] |= said.pop("steps")
-        more[kind], first = said, first + lines
+    for kind in asked_of(plan):
+        more[kind] = dict(fits.note(kind) or {})
+        met["steps"] |= more[kind].pop("steps")
+        first += fits.lines(kind).read_text(encoding="utf-8").splitlines(keepends=True)
     about = About(
         outcome=outcome,
         data={

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Survival
-from fedcohort.data.prepare.columns import NumberColumn
+from fedcohort.data.prepare import NumberColumn
 from fedcohort.protocol import Row
 from fedcohort.study.results.rows import plain
 from fedcohort.study.results.saved import round_times

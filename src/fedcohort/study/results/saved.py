@@ -26,7 +26,7 @@ from safetensors.numpy import load, save
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Survival
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare import Design
 from fedcohort.protocol import DataError, Fitted, registry
 from fedcohort.version import VERSION
 

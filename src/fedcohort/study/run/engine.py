@@ -19,7 +19,7 @@ from fedcohort.data import prepare
 from fedcohort.data.describe.agreed import Agreed
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome, Survival
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare import Design
 from fedcohort.privacy.guard import SiteGuard
 from fedcohort.protocol import (
     DataError,
@@ -194,6 +194,11 @@ class Trail:
 
     waited: int = 0
 
+    def note(self, fed: Coordinator) -> None:
+        """Keep which replies a federation's calls lacked so far."""
+        self.missing, self.rejected = list(fed.missing), dict(fed.rejected)
+        self.waited = fed.waited
+
     @property
     def phases(self) -> dict[int, str]:
         """Which phase begins at which line."""
@@ -266,8 +271,7 @@ def fit_once(
                 worked = {host.name: host.seconds for host in hosts if here}
                 return dataclasses.replace(run, worked=worked)
             finally:
-                trail.missing, trail.rejected = list(fed.missing), dict(fed.rejected)
-                trail.waited = fed.waited
+                trail.note(fed)
     finally:
         if book:
             book.close()

@@ -2,8 +2,10 @@
 
 Both are methods that predict nothing, over the rows that are analysed, at the sites that Table 1
 describes. Each is made an arm, so that sites agree to its steps as to any arm's. Over a network
-each site keeps what feedback finds of it; on one computer the report has all. Where one cannot be
-had, as of two sites, the study goes on, and says why.
+each is asked in a session of its own, after the sites were met, and each site keeps what feedback
+finds of it: its node writes it down for the people at that site, and tells whether the site had
+rows enough. On one computer the report has all. Where one cannot be had, as of two sites, the study
+goes on, and says why.
 
 A divergence of two tables of which one is known tells the other. So what Table 1 or the counts by
 site hide has no part in `shift`: sites that hide their rows, and, in all that is about the outcome,
@@ -16,7 +18,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Protocol, cast
 
 import pandas as pd
@@ -25,6 +28,8 @@ from fedcohort.arrays import Array
 from fedcohort.data.describe.agreed import Agreed
 from fedcohort.protocol import FedcohortError, Row, registry
 from fedcohort.protocol.ledger import Ledger
+from fedcohort.protocol.step import Step
+from fedcohort.report.words import AWAY
 from fedcohort.study.file.arms import FOLDS, Arm
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.results.step_words import step_words
@@ -42,6 +47,10 @@ BLANKS: Mapping[str, Mapping[str, Any]] = {
     "shift": {"sites": [], "kinds": [], "clear": [], "compared": 0},
     "feedback": {"sites": [], "few": [], "remarks": []},
 }
+#: How each is called on screen.
+LABELS = {"shift": "differences", "feedback": "feedback"}
+#: What is said besides over a network: sites keep what feedback finds.
+KEPT: Mapping[str, Mapping[str, Any]] = {"shift": {}, "feedback": {"kept": True}}
 #: So many differences are listed, the largest beyond chance first.
 MOST = 60
 #: Kinds that the outcome has a part in.
@@ -60,41 +69,64 @@ def arm_of(kind: str) -> Arm:
 
 
 def ask(
-    kind: str, plan: Plan, table: Table, frames: Mapping[str, pd.DataFrame],
-    scenario: str | None, shown: Shown, agreed: Agreed | None = None,
+    kind: str, fit: Callable[[], Run], trail: Trail, shown: Shown, steps: Iterable[Step[..., Any]],
+    scenario: str | None, *, sites: Iterable[str] = (), ends: tuple[type[Exception], ...] = (),
+    **more: Any,
 ) -> tuple[dict[str, Any], list[str]]:  # fmt: skip
-    """Ask tables of this process for one of `KINDS`.
+    """Ask sites for one of `KINDS`, wherever they are.
 
     Parameters
     ----------
-    frames : by site, the rows that Table 1 describes.
-    scenario : whose sites they are, where they are simulated.
+    fit : fits its method. trail : of what leaves the sites for it.
     shown : what Table 1 shows of rows and events by site.
-    agreed : what sites hide of Table 1 beyond their own rules.
+    steps, scenario : what is asked; whose sites they are, where they are simulated.
+    sites : all that were asked over a network. ends : errors that end the run.
+    more : what is known beforehand.
 
     Returns
     -------
     found : `told`, a note where there is nothing, and what each step does.
     ledger : the lines of what left the sites for it, with the study's names in front.
     """
-    method, trail = registry.find(kind), Trail(Ledger(plan.min_cell))
-    found: dict[str, Any] = {**BLANKS[kind], "note": ""}
-    if kind == "shift":
-        hidden = sorted(s for s in frames if shown.rows.get(s) is None)
-        frames = {s: f for s, f in frames.items() if s not in hidden}
-        found["left_out"] = dict.fromkeys(hidden, "its number of rows is hidden")
+    found: dict[str, Any] = {**BLANKS[kind], "note": "", **more}
     try:
-        problem = Problem(
-            frames, table.dictionary, table.outcome, plan.min_cell, secure=plan.privacy.secure,
-            task=plan.task, agreed=agreed if kind == "shift" else None,
-        )  # fmt: skip
-        run = fit_once(problem, method, {}, {}, plan.seed, trail=trail)
-        new = told(kind, run, shown)
-        found |= new | {"left_out": found["left_out"] | new["left_out"]} if kind == "shift" else new
+        new = told(kind, fit(), shown)
+        if "left_out" in found:
+            gone = found["left_out"] | new.get("left_out", {})
+            known = {*new["sites"], *gone}
+            new["left_out"] = gone | {s: AWAY for s in sites if s not in known}
+        found |= new
+    except ends:
+        raise
     except FedcohortError as error:
         found["note"] = str(error)
     lines = tagged(trail.ledger.lines, "", scenario, 0, {0: kind})
-    return {**found, "steps": step_words(method.steps)}, lines
+    return {**found, "steps": step_words(steps)}, lines
+
+
+def ask_here(
+    kind: str, plan: Plan, table: Table, frames: Mapping[str, pd.DataFrame],
+    scenario: str | None, shown: Shown, agreed: Agreed | None = None,
+) -> tuple[dict[str, Any], list[str]]:  # fmt: skip
+    """Ask tables of this process for one of `KINDS`; see `ask`.
+
+    Parameters
+    ----------
+    frames : by site, the rows that Table 1 describes.
+    agreed : what sites hide of Table 1 beyond their own rules.
+    """
+    method, trail = registry.find(kind), Trail(Ledger(plan.min_cell))
+    more: dict[str, Any] = {}
+    if kind == "shift":
+        hidden = sorted(s for s in frames if shown.rows.get(s) is None)
+        frames = {s: f for s, f in frames.items() if s not in hidden}
+        more["left_out"] = dict.fromkeys(hidden, "its number of rows is hidden")
+    problem = Problem(
+        frames, table.dictionary, table.outcome, plan.min_cell, secure=plan.privacy.secure,
+        task=plan.task, agreed=agreed if kind == "shift" else None,
+    )  # fmt: skip
+    fit = partial(fit_once, problem, method, {}, {}, plan.seed, trail=trail)
+    return ask(kind, fit, trail, shown, method.steps, scenario, **more)
 
 
 def told(kind: str, run: Run, shown: Shown) -> dict[str, Any]:

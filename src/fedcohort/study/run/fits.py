@@ -19,10 +19,11 @@ from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.results import saved
 from fedcohort.study.results.kept import left_out_of, model_facts, notes_of
+from fedcohort.study.results.missing import stretches, waits
 from fedcohort.study.results.rows import row_of
 from fedcohort.study.run import private, tune
-from fedcohort.study.run.engine import Run
-from fedcohort.study.run.pieces import JUDGED, Cell, Shelf, defect, has_final
+from fedcohort.study.run.engine import Run, Trail
+from fedcohort.study.run.pieces import JUDGED, Cell, Shelf, defect, has_final, tagged
 from fedcohort.study.run.warnings import told_if_crowded, told_if_drowned
 
 #: Called with (rounds done, rounds in all).
@@ -198,6 +199,16 @@ class Fits(Shelf, ABC):
         found |= left_out_of(made.run, piece.arm, self.plan.min_cell, self.horizon)
         self._save(piece, made.run, chosen, piece.arm.name)
         return found
+
+    def _tagged(self, piece: Piece, lines: list[str], phases: Mapping[int, str]) -> list[str]:
+        scenario = self.plan.scenarios[piece.cell.scenario].name
+        return tagged(lines, piece.arm.name, scenario, piece.cell.repeat, phases)
+
+    def _heed(self, piece: Piece, trail: Trail, phases: Mapping[int, str], last: str) -> None:
+        """Keep what left the sites in a phase, and which were missing from which of its calls."""
+        piece.lines.extend(self._tagged(piece, trail.ledger.lines, phases))
+        piece.missing.extend(stretches(trail.missing, trail.rejected, last))
+        piece.waited.extend(waits(trail.waited, last))
 
     def _facts(self, piece: Piece, run: Run, chosen: Mapping[str, Any]) -> dict[str, list[Row]]:
         """Return coefficients, what else the model is, and the check of hazards."""

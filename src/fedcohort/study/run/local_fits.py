@@ -29,7 +29,7 @@ from fedcohort.study.file.plan import Plan
 from fedcohort.study.judge import evaluate
 from fedcohort.study.judge.details import details
 from fedcohort.study.judge.pooled.clusters import Grouped
-from fedcohort.study.results.missing import drawn_away, stretches, waits
+from fedcohort.study.results.missing import drawn_away, waits
 from fedcohort.study.results.rows import (
     ALL,
     LABELS,
@@ -44,7 +44,7 @@ from fedcohort.study.results.rows import (
 from fedcohort.study.run import tune
 from fedcohort.study.run.engine import Problem, Run, Trail, fit_alone, fit_once
 from fedcohort.study.run.fits import Fits, Fitted, Judged, OnProgress, Piece
-from fedcohort.study.run.pieces import Cell, tagged
+from fedcohort.study.run.pieces import Cell
 from fedcohort.study.sites.layout import Laid, Table, drawn, lay_out, seed_of
 
 
@@ -150,14 +150,8 @@ class LocalFits(Fits):
             )
         finally:
             if arm.scope == "sites":
-                piece.lines.extend(self._tagged(piece, trail.ledger.lines, trail.phases))
-                piece.missing.extend(stretches(trail.missing, trail.rejected, kind))
-                piece.waited.extend(waits(trail.waited, kind))
+                self._heed(piece, trail, trail.phases, kind)
         return Fitted(run, time.perf_counter() - began, *traffic(run, problem, arm.scope))
-
-    def _tagged(self, piece: Piece, lines: list[str], phases: Mapping[int, str]) -> list[str]:
-        scenario = self.plan.scenarios[piece.cell.scenario].name
-        return tagged(lines, piece.arm.name, scenario, piece.cell.repeat, phases)
 
     # judging --------------------------------------------------------------------------
 

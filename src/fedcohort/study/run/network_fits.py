@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fedcohort.data.describe.agreed import Agreed
 from fedcohort.protocol import (
     FedcohortError,
     JournalMismatch,
@@ -35,12 +36,12 @@ from fedcohort.study.file.terms import Terms
 from fedcohort.study.judge.evaluate import JUDGING, Model
 from fedcohort.study.judge.leading import LEADING
 from fedcohort.study.judge.summed.evaluation import Found
-from fedcohort.study.results.missing import stretches
-from fedcohort.study.run import tune
+from fedcohort.study.run import extras, tune
 from fedcohort.study.run.engine import Run, Trail, fit_over
 from fedcohort.study.run.fits import Fits, Fitted, Judged, Piece
 from fedcohort.study.run.network_tune import NetworkTuner
-from fedcohort.study.run.pieces import Cell, tagged, write_text
+from fedcohort.study.run.pieces import Cell, write_text
+from fedcohort.study.sites.counts import Shown
 from fedcohort.study.sites.layout import seed_of
 from fedcohort.study.sites.sites import Sites, noise_of
 from fedcohort.version import VERSION
@@ -166,6 +167,31 @@ class NetworkFits(Fits):
         (self._journals / f"{session.text}.journal").unlink(missing_ok=True)
         self._sites.close(session.text)
 
+    def ask(self, kind: str) -> None:
+        """Ask the sites for one of `extras.KINDS`, and keep what it came to.
+
+        Raises
+        ------
+        SiteUnavailable, JournalMismatch, Refused, Unfit : the run cannot go on now.
+        """
+        plan, arm, met = self.plan, extras.arm_of(kind), self.note(COHORT) or {}
+        method, given = registry.find(arm.method), arm.configured()
+        hidden = met.get("agreed")
+        agreed = None if hidden is None else Agreed.from_dict(hidden)
+        problem = replace(self.terms.whole, agreed=agreed)
+        rows, events = met["halves"][0]
+        counted = self.terms.outcome is not None and not self.terms.outcome.is_number
+        closed = frozenset(s for s, n in events.items() if counted and n is None)
+        with self.session(Session(kind)) as o:
+            found = extras.ask(
+                kind, partial(fit_over, o.fed, problem, method, given, {}, plan.seed, o.trail),
+                o.trail, Shown(rows, events, closed), method.asked(method.configure(given)),
+                plan.scenarios[0].name, sites=self._sites.names, ends=ENDS, left_out={},
+                **extras.KEPT[kind],
+            )  # fmt: skip
+        self.keep(kind, *found)
+        self.forget(Session(kind))
+
     # cells ----------------------------------------------------------------------------
 
     def _why(self, piece: Piece, error: FedcohortError) -> str:
@@ -187,7 +213,9 @@ class NetworkFits(Fits):
             try:
                 yield open_
             finally:
-                self._heed(piece, open_, phases or open_.trail.phases)
+                trail, phases = open_.trail, phases or open_.trail.phases
+                trail.note(open_.fed)
+                self._heed(piece, trail, phases, list(phases.values())[-1])
 
     def _searched(self, piece: Piece) -> tune.Tuned:
         cell = piece.cell
@@ -256,15 +284,6 @@ class NetworkFits(Fits):
             {"site": None, "metrics": dict(judged.metrics), "within": dict(judged.within), **blank}
         )
         return {"rows": rows, "history": []}
-
-    def _heed(self, piece: Piece, open_: Open, phases: Mapping[int, str]) -> None:
-        """Keep a session's ledger, and which sites were missing from which of its calls."""
-        scenario, repeat = self.plan.scenarios[0].name, piece.cell.repeat
-        piece.lines.extend(
-            tagged(open_.trail.ledger.lines, piece.arm.name, scenario, repeat, phases)
-        )
-        phase = list(phases.values())[-1]
-        piece.missing.extend(stretches(open_.fed.missing, open_.fed.rejected, phase))
 
     # what is kept ---------------------------------------------------------------------
 

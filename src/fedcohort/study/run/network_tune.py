@@ -20,7 +20,6 @@ import numpy as np
 
 from fedcohort.protocol import (
     FedcohortError,
-    Fitted,
     JournalMismatch,
     NothingToLearn,
     Refused,
@@ -37,7 +36,7 @@ from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.privacy import FEWEST
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.run.engine import Run, Trail, fit_over
-from fedcohort.study.run.tune import ROW_FOLDS, Settings, candidate, keeps_rounds
+from fedcohort.study.run.tune import ROW_FOLDS, Settings, candidate, keeps_rounds, models_at
 from fedcohort.study.sites.layout import seed_of
 
 #: Opens a session and keeps what left the sites in it.
@@ -96,7 +95,7 @@ class NetworkTuner:
                 except FedcohortError:
                     return [None] * models
                 asked = judge if left is None else judge.only([left])
-                for i, model in enumerate(_at(run.model, rounds)):
+                for i, model in enumerate(models_at(run.model, rounds)):
                     said = Said.by(replace(run, model=model), self._arm.method)
                     number = WHOLE if centres else fold
                     asked.through(said).sum(hold, fold=number, model=i, models=models)
@@ -118,8 +117,3 @@ class NetworkTuner:
             seed = seed_of(plan, self._place.repeat)
             trail = Trail(Ledger(plan.min_cell))
             return fit_over(some, about, self._method, given, self._arm.preprocess, seed, trail)
-
-
-def _at(model: Fitted, rounds: tuple[int, ...]) -> list[Fitted]:
-    """Return the model after each number of rounds, or the model itself."""
-    return [model.at_round(r) for r in rounds] if rounds else [model]

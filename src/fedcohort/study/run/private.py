@@ -21,7 +21,7 @@ from typing import Any
 
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare import Design
 from fedcohort.privacy.guard import SiteGuard, cumulative
 from fedcohort.protocol import (
     Dp,

@@ -1,40 +1,44 @@
-"""Runs the pieces of a study, in parallel where cores allow, so that it can be stopped at any time.
+"""Runs the pieces of a study, so that it can be stopped at any time and resumed (`run.folder`).
 
-Until a study is complete, its folder holds `.work/`: the finished pieces, and the journals of
-those that were under way. `resume` goes on from there; a finished study has no `.work/`.
+In one process pieces are done in parallel where cores allow. Over a network they are done one
+after the other, each in sessions with a journal, which a resumed run replays. Where too few sites
+answer, the run ends with `SiteUnavailable`; `resume` goes on with the call that failed. Such a run
+is a pure function of the terms, the sites' tables and which sites were missing from which calls; it
+gives the same bytes on every runtime, the keys named `seconds` aside.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import multiprocessing
 import os
 import queue
-import shutil
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
-from fedcohort.protocol import FedcohortError, NotSupported, StudyError, registry
+from fedcohort.protocol import FedcohortError, NotSupported, registry
 from fedcohort.runtime import interrupts
+from fedcohort.runtime.coordinator import Progress
 from fedcohort.study.file.plan import NETWORK, Plan
+from fedcohort.study.file.privacy import checked_secure
+from fedcohort.study.file.terms import Terms
 from fedcohort.study.judge.shown import cluster_umap
 from fedcohort.study.results import files as results
-from fedcohort.study.run import arithmetic, carbon
+from fedcohort.study.results import network
+from fedcohort.study.run import arithmetic, carbon, folder
+from fedcohort.study.run.extras import LABELS, asked_of
 from fedcohort.study.run.local_fits import LocalFits
-from fedcohort.study.run.pieces import Cell, cells_of, write_text
+from fedcohort.study.run.network_fits import NetworkFits
+from fedcohort.study.run.pieces import Cell, cells_of
+from fedcohort.study.sites.few_sites import check_sites
 from fedcohort.study.sites.layout import Table
-from fedcohort.version import VERSION
-
-WORK = ".work"
+from fedcohort.study.sites.sites import Sites
 
 
 @dataclass(frozen=True)
@@ -46,12 +50,16 @@ class Event:
     done, total : pieces finished, and all of them.
     name : the piece, such as "fedavg · iid · 3".
     rounds : rounds done and in all within the piece, where known.
+    session, call : over a network, the session that is under way and its latest call: step, who
+        answered and who is missing, seconds and bytes; none where a piece ended.
     """
 
     done: int
     total: int
     name: str
     rounds: tuple[int, int] | None
+    session: str = ""
+    call: Progress | None = None
 
 
 OnEvent = Callable[[Event], None]
@@ -96,7 +104,7 @@ def run(
     facts |= {} if runtime == "local" else {"runtime": runtime}
 
     def work(began: float) -> dict[str, Any]:
-        fits = LocalFits(plan, table, out / WORK, out / "models", debug, runtime)
+        fits = LocalFits(plan, table, out / folder.WORK, out / "models", debug, runtime)
         stages = cells_of(plan)
         total, done = sum(map(len, stages)), 0
         with carbon.measured(plan.carbon) as spent:
@@ -110,105 +118,78 @@ def run(
             spent["resumed"] = True  # what was done before is not measured
         return results.write(fits, table, out, time.monotonic() - began, command, spent)
 
-    return in_folder(
+    return folder.in_folder(
         out, resume, facts, "the study, its data, the runtime or the version",
-        lambda: arithmetic.begin_anew(out / WORK / "scratch"), work,
+        lambda: arithmetic.begin_anew(out / folder.WORK / "scratch"), work,
     )  # fmt: skip
 
 
-def in_folder(
-    out: Path, resume: bool, facts: Mapping[str, Any], said: str, moved: Callable[[], None],
-    work: Callable[[float], dict[str, Any]],
-) -> dict[str, Any]:  # fmt: skip
-    """Do the work of a run in its folder, and remove what was kept to resume it.
+def run_over(
+    terms: Terms,
+    sites: Sites,
+    out: Path,
+    *,
+    resume: bool = False,
+    tell: OnEvent | None = None,
+    command: str = "",
+    debug: bool = False,
+) -> dict[str, Any]:
+    """Do all pieces of a study over a network; see `run`.
 
     Parameters
     ----------
-    facts : what determines the run besides the version; a run to resume has the same.
-    said : the same in words.
-    moved : called where an earlier process computed with other libraries or another processor.
-    work : what writes the study's files; given the time at which the run began.
+    tell : told of every call and every piece that ends. What it raises ends the run, which can be
+        resumed, if it is no `Exception` but, say, a `KeyboardInterrupt`.
+    debug : let an error that nobody foresaw end the run, rather than fail an arm.
 
     Raises
     ------
-    StudyError : the folder cannot be written, holds another run, a finished one, or none to resume;
-        or another process works there.
-    FedcohortError : the disk is full, or a file cannot be written; what was done is kept.
+    StudyError : `out` cannot be written, holds another run, a finished one, or none to resume; or
+        another process works there.
+    SiteUnavailable : too few sites answered; bring them back and resume.
+    NotSupported : a map by UMAP is asked for, and its package is missing here, or cannot be used.
+    DataError : a site's table does not fit the study; nothing was computed.
+    SettingError : sums shall be masked, and fewer than three sites take part; or a setting of an
+        arm needs more sites than there are.
+    FedcohortError : a site does not accept the study, or the disk is full; what was done is kept.
     """
-    began = time.monotonic()
-    open_folder(out, resume)
-    with locked(out / WORK / "lock"):
-        mark = {"fedcohort": VERSION, **facts}
-        stake(out, json.dumps(mark, indent=1, sort_keys=True, default=str), resume, said)
-        if arithmetic.note(out / WORK, arithmetic.here(results.versions())):
-            moved()
-        try:
-            found = work(began)
-            claim(out).unlink()
-            shutil.rmtree(out / WORK)
-            return found
-        except OSError as error:
-            raise FedcohortError(
-                f"{error.filename or out}: {error.strerror or error}; what was finished is kept: "
-                f"run the same command with --resume."
-            ) from None
+    plan = terms.plan
+    checked_secure(plan.privacy.secure, len(sites.names))
+    check_sites(plan, len(sites.names))
+    if plan.umap:
+        cluster_umap.load()
+    tunings, every, finals = cells_of(plan)
+    cells = [c for c in tunings if plan.arms[c.arm].scope == "sites"] + every + finals
+    asked = asked_of(plan)
+    total = 1 + len(asked) + len(cells)
+    now = ["cohort", 0]
 
+    def told(event: Event) -> None:
+        if tell is not None:
+            tell(event)
 
-def default_folder(plan: Plan, resume: bool, parent: Path = Path("runs")) -> Path:
-    """Return where a run goes if the user does not say: the first free name of the study's.
+    def on_call(session: str, progress: Progress) -> None:
+        rounds = (progress.round + 1, progress.rounds) if progress.rounds else None
+        told(Event(int(now[1]), total, str(now[0]), rounds, session, progress))
 
-    Resuming takes the latest that is unfinished.
-    """
-    names = [plan.study, *(f"{plan.study}-{i}" for i in range(2, 10_000))]
-    if resume:
-        unfinished = [parent / n for n in names if (parent / n / WORK).is_dir()]
-        if unfinished:
-            return unfinished[-1]
-    return next(parent / n for n in names if not (parent / n).exists())
+    def work(began: float) -> dict[str, Any]:
+        fits = NetworkFits(terms, sites, out / folder.WORK, out / "models", on_call, debug)
+        network.meet(fits, sites)
+        told(Event(1, total, "cohort", None))
+        pieces = [(LABELS[k], fits.note(k), partial(fits.ask, k))
+                  for k in asked]  # fmt: skip
+        pieces += [(label(plan, c), fits.result(c), partial(fits.do, c)) for c in cells]
+        for done, (name, found, do) in enumerate(pieces, 1):
+            if found is None:
+                now[:] = [name, done]
+                do()
+                told(Event(done + 1, total, name, None))
+        return network.write(fits, sites, out, time.monotonic() - began, command)
 
-
-def claim(out: Path) -> Path:
-    """Return the file that says whose unfinished run is in a folder."""
-    return out / WORK / "claim.json"
-
-
-def open_folder(out: Path, resume: bool) -> None:
-    """Make the folder of a new run, or see that there is one to resume."""
-    try:
-        unfinished = claim(out).exists()
-        if resume:
-            if not unfinished:
-                finished = (out / "results.json").exists()
-                what = "the run there is finished" if finished else "there is no run"
-                raise StudyError(f"{out}: nothing to resume; {what}.")
-            return
-        if out.exists() and any(out.iterdir()):
-            hint = "--resume to go on with it, or " if unfinished else ""
-            raise StudyError(f"{out}: the folder is not empty; use {hint}another --out.")
-        (out / WORK).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StudyError(f"{out}: cannot make this folder ({error.strerror}).") from None
-
-
-def stake(out: Path, mark: str, resume: bool, facts: str) -> None:
-    """Write down whose run is in a folder, or compare it with what an earlier process wrote.
-
-    Parameters
-    ----------
-    mark : text that determines the run.
-    facts : what it is made of, in words.
-
-    Raises
-    ------
-    StudyError : the run to resume has another mark.
-    """
-    note = claim(out)
-    if not resume:
-        write_text(note, mark)
-    elif note.read_text(encoding="utf-8") != mark:
-        raise StudyError(
-            f"{out}: {facts} changed since this run began; start a new one with another --out."
-        )
+    facts = {"study": terms.hash, "sites": list(sites.names)}
+    return folder.in_folder(
+        out, resume, facts, "the study, its sites or the version", arithmetic.go_on, work
+    )
 
 
 def label(plan: Plan, cell: Cell) -> str:
@@ -301,8 +282,8 @@ def _start(
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
-    folder = Path(out)
-    _fits = LocalFits(plan, table, folder / WORK, folder / "models", debug, runtime)
+    path = Path(out)
+    _fits = LocalFits(plan, table, path / folder.WORK, path / "models", debug, runtime)
     _fits.workers = spare
     _news = news
 
@@ -319,22 +300,3 @@ def _work(cell: Cell) -> None:
     assert _fits is not None
     name = label(_fits.plan, cell)
     _fits.do(cell, lambda done, of: _news.put((name, (done, of))))
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Generator[None]:
-    """Hold a lock on a file, which is made if need be.
-
-    Raises
-    ------
-    StudyError : another process holds it.
-    """
-    try:
-        held = FileLock(path).acquire(timeout=0)
-    except Timeout:
-        raise StudyError(
-            f"{path.parent.parent}: another process is running a study there; wait for it, or use "
-            f"another --out."
-        ) from None
-    with held:
-        yield

@@ -159,7 +159,7 @@ class Tuner:
             run = self._fit(problem, given)
             rows = pd.concat(list(left.values()), ignore_index=True)
             x = run.design.matrix(rows)
-            said.append([m.predict(x) for m in _at(run.model, rounds)])
+            said.append([m.predict(x) for m in models_at(run.model, rounds)])
             held.append(rows)
         truth = pd.concat(held, ignore_index=True)
         models = (np.concatenate(parts) for parts in zip(*said, strict=True))
@@ -181,7 +181,7 @@ class Tuner:
                 seen = Outcomes.of(rows, problem.outcome, problem.dictionary)
                 y = np.asarray(seen.y, float)
                 x = run.design.matrix(rows)
-                said = [np.asarray(m.predict(x), float) for m in _at(run.model, rounds)]
+                said = [np.asarray(m.predict(x), float) for m in models_at(run.model, rounds)]
                 lost |= [not np.isfinite(risk).all() for risk in said]
                 found = np.array([leading.sums(np.nan_to_num(risk), seen) for risk in said])
                 parts[site] = parts.get(site, 0.0) + found
@@ -212,7 +212,7 @@ class Tuner:
             self.waited += trail.waited
 
 
-def _at(model: Fitted, rounds: tuple[int, ...]) -> Iterable[Fitted]:
+def models_at(model: Fitted, rounds: tuple[int, ...]) -> Iterable[Fitted]:
     """Return the model after each number of rounds, or the model itself."""
     return [model.at_round(r) for r in rounds] if rounds else [model]
 

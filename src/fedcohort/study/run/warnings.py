@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare import Design
 from fedcohort.data.variable import Variable
 from fedcohort.data.words import first_of
 from fedcohort.privacy.disclosure.models import ROWS_EACH, most_parameters

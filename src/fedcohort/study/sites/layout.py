@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.check import checks, with_outcome
+from fedcohort.data.check import check_sheets, with_outcome
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.data.prepare import check_roles, strata_levels
@@ -109,7 +109,7 @@ def load(plan: Plan, data: Any = None) -> Table:
     known = with_outcome(dictionary, outcome)
     aside = plan.kind.aside
     plan.units.check(known.variables)
-    units = checks.check_sheets(
+    units = check_sheets(
         found.sheets, outcome, known, natural=found.natural, eventless=aside, accepted=plan.units
     )
     if aside:

@@ -31,7 +31,7 @@ from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Binary, Category, levels_of
-from fedcohort.data.prepare.columns import NumberColumn
+from fedcohort.data.prepare import NumberColumn
 from fedcohort.metrics import classification
 from fedcohort.metrics.latent import commonest, discriminant, distance, over_entries, units
 from fedcohort.privacy.disclosure.counts import fewest, hidden

@@ -35,8 +35,7 @@ from scipy.special import ndtri
 
 from fedcohort.arrays import Array
 from fedcohort.data.describe.shown_number import ShownNumber
-from fedcohort.data.prepare.columns import NumberColumn
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare import Design, NumberColumn
 from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.protocol import Row
 

@@ -27,7 +27,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome, levels_of
-from fedcohort.data.prepare.columns import NumberColumn
+from fedcohort.data.prepare import NumberColumn
 from fedcohort.metrics.sums import clusters as sums_of
 from fedcohort.metrics.sums.power_sums import Moments
 from fedcohort.metrics.survival.censoring import Leavers

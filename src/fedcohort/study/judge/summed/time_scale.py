@@ -10,7 +10,7 @@ Of a private study only blind rows are counted, whose censoring then is G: an ex
 that are trained on would be beyond its ε. Where risks are told too, cells are joined to intervals
 which each hold `min_cell` deaths.
 
-Revealed: as sums over sites, what `data.prepare.timegrid` does of all rows, and `Leavers` of
+Revealed: as sums over sites, what `data.timegrid` does of all rows, and `Leavers` of
 either half; of a private study both of the blind rows alone.
 """
 
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.prepare.timegrid import time_grid
+from fedcohort.data.timegrid import time_grid
 from fedcohort.metrics.sums import predictions as federated
 from fedcohort.metrics.survival.brier import LEAST_FOLLOWED
 from fedcohort.metrics.survival.censoring import Curve, Leavers, at_risk

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.prepare.sketch import Histogram, Moments, count_between, histograms, refine
+from fedcohort.data.prepare import Histogram, Moments, count_between, histograms, refine
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.numerics.coxph import Ties, hazard
 from fedcohort.numerics.survival import Baseline

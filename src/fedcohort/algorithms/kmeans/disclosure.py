@@ -1,0 +1,104 @@
+"""What keeps clusters from telling of few rows (`program`).
+
+Every cluster has m rows or more. Of a feature with two values, such as a level, a cluster's mean
+times its rows is a count: it is published as a multiple of m, and so is the number of rows that
+were held back. Rounds are guarded by `training.clusters.lloyd`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.privacy.disclosure.counts import base
+from fedcohort.protocol import DataError, Federation, SettingError, SiteUnavailable, Task
+from fedcohort.training.clusters.lloyd import Found
+from fedcohort.training.clusters.partition import Cells, count
+from fedcohort.training.clusters.points import PLAIN
+from fedcohort.training.clusters.seeding import Cloud
+
+#: How often rows are counted about means that are told as multiples.
+TRIES = 8
+
+
+def least_of(fed: Federation, task: Task) -> int:
+    """Return m: 1 where the fit has one site, but not where one of several is left."""
+    return task.min_cell if len(fed.sites) > 1 else 1
+
+
+def check_features(task: Task) -> None:
+    """Refuse a task without features."""
+    if not task.features:
+        raise DataError("there are no columns to cluster by; name at least one.")
+
+
+def check_number(k: int, whole: Cloud, least: int) -> None:
+    """Refuse more clusters than the rows can make."""
+    if k * least > whole.rows:
+        raise SettingError(
+            f"setting 'n_clusters' is {k}, and {whole.rows} rows make at most "
+            f"{whole.rows // least} clusters of {least}. Give fewer."
+        )
+
+
+def settled(found: Found, task: Task, whole: Cloud, least: int) -> Found:
+    """Return clusters whose means tell no count of few, with the rows nearest to these means.
+
+    The rows are counted anew, and the means follow, until both agree; after `TRIES` the counts are
+    those of the means before. A cluster that would be of few, or a site that is away, ends it.
+    """
+    if least <= 1:
+        return found
+    clusters = published(_steady(found, least), task, whole, least)
+    if found.left or (clusters.centroids == found.centroids).all():
+        return clusters
+    for left in reversed(range(TRIES)):
+        try:
+            fed = whole.fed.only(found.sites)
+            counts = count(fed, Cells.around(clusters.centroids), None, PLAIN).counts
+        except SiteUnavailable:
+            return clusters
+        if (counts < least).any() or (counts == clusters.counts).all():
+            return clusters
+        clusters = replace(
+            clusters, centroids=found.centroids if left else clusters.centroids, counts=counts
+        )
+        clusters = published(clusters, task, whole, least) if left else clusters
+    return clusters
+
+
+def _steady(found: Found, least: int) -> Found:
+    """Return clusters of which the rows that were held back are a multiple of m."""
+    moving = base(np.array(found.moving), found.counts.sum(), least)
+    return replace(found, moving=int(moving))
+
+
+def published(found: Found, task: Task, whole: Cloud, least: int) -> Found:
+    """Return clusters whose means tell no count of few.
+
+    Of a feature with two values, such as a level, a cluster's mean times its rows is a count. It is
+    told as a multiple of m (`privacy.disclosure.counts.base`), and variance and inertia follow.
+    """
+    pairs = np.array(task.pairs or [(np.nan, np.nan)] * len(task.features), float)
+    pairs[whole.binary & np.isnan(pairs[:, 0])] = (0.0, 1.0)
+    two, low, wide = np.isfinite(pairs).all(axis=1), pairs[:, 0], pairs[:, 1] - pairs[:, 0]
+    two &= wide != 0
+    if not two.any():
+        return found
+    of, low, wide = found.counts[:, None], low[two], wide[two]
+    share = base(of * (found.centroids[:, two] - low) / wide, of, least) / of
+    centroids, variance = found.centroids.copy(), found.variance.copy()
+    centroids[:, two], variance[:, two] = low + wide * share, wide**2 * share * (1.0 - share)
+    inertia = float(found.counts @ variance.sum(axis=1))
+    return replace(found, centroids=centroids, variance=variance, inertia=inertia)
+
+
+def published_levels(found: Found, variance: Array, least: int) -> tuple[Found, Array]:
+    """Return the clusters of levels, and variances (k, p), from which no count of few follows."""
+    if least <= 1:
+        return found, variance
+    of = found.counts[:, None]
+    rarer = base(of * (1.0 - np.sqrt(np.maximum(1.0 - 4.0 * variance, 0.0))) / 2.0, of, least)
+    return _steady(found, least), rarer / of * (1.0 - rarer / of)
