@@ -104,7 +104,7 @@ def test_a_resumed_run_says_that_the_rest_was_not_measured():
         "arms": [{"arm": "a", "scenario": "iid", "repeat": 0, "site": None, "seconds": 1.0}],
         "measured": {"seconds": 2.0, "energy": 0.1, "carbon": 1.0, "by": "x", "resumed": True},
     }
-    assert "what was done before is missing" in cost.carbon(Run(results, Path())).body
+    assert "only since the run was resumed" in cost.carbon(Run(results, Path())).body
 
 
 def test_the_report_shows_what_was_measured_beside_the_estimate():

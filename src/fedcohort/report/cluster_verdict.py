@@ -242,9 +242,9 @@ def _agreement(run: Run, arm: Arm, scenario: str) -> list[str]:
 def caveats() -> list[str]:
     """Return the caveats of clusters."""
     return [
-        "A method that is asked for so many groups gives so many, whether there are any or not: "
-        "read the silhouette and the map first. That all hospitals find the same groups does not "
-        "show that there are groups in nature.",
-        "Clusters have numbers as the method gives them: cluster 0 of one arm or setting need not "
-        "be cluster 0 of another.",
+        "A method returns as many groups as it is asked for, whether they exist or not: read the "
+        "silhouette and the map first. Agreement of all hospitals does not prove that the groups "
+        "exist in nature.",
+        "The method numbers the clusters: cluster 0 of one arm or setting need not be cluster 0 "
+        "of another.",
     ]

@@ -51,7 +51,7 @@ def _asked(comparison: Comparison) -> Section:
     body = (
         table(["Key", *comparison.names], rows, caption="What the study files say differently")
         if rows
-        else p("Nothing: the study files say the same, and the software is of one version.")
+        else p("Nothing: the study files are equal, and the software has one version.")
     )
     return Section(
         "asked", "What differs", "What was asked differently?",
@@ -73,8 +73,8 @@ def _files(comparison: Comparison) -> list[Section]:
     return [
         Section(
             "files", "Files", "Which files are equal?",
-            "Of runs that judged the same patients. A model is its arrays and how a table becomes "
-            "its input; a card, metrics and results say how good it is.",
+            "Of runs that judged the same patients. A model is its arrays and its preprocessing; "
+            "a card, metrics and results describe how good it is.",
             h("div", tables),
         )
     ]  # fmt: skip

@@ -40,13 +40,14 @@ def page(found: Mapping[str, Any], title: str, version: str = "") -> str:
         sections.append(Section("by-group", "By group", f"By {by}", intro, _table(rows)))
     if bars := found["histograms"]:
         intro = (
-            "Counts between round edges over all sites. What lies beyond the edges is counted in "
-            "the outer bars, and each site has put cells of few patients into the next ones."
+            "Counts between round edges over all sites. Values beyond the edges are counted in "
+            "the outer bars, and each site has merged cells of few patients into the next ones."
         )
         if noise:
             intro = (
-                "Noisy counts between the dictionary's limits over all sites. What lies beyond is "
-                "counted in the outer bars, and cells of few patients are put into the next ones."
+                "Noisy counts between the dictionary's limits over all sites. Values beyond them "
+                "are counted in the outer bars, and cells of few patients are merged into the "
+                "next ones."
             )
         cells = h("div", (_figure(b) for b in bars), style="display:flex;flex-wrap:wrap;gap:24px")
         sections.append(

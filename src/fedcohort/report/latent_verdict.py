@@ -130,7 +130,7 @@ def caveats() -> list[str]:
         "means anything: arms of different numbers compare by how they fill in a view that is "
         "hidden from them.",
         "Errors are in standard deviations of each feature, and each feature counts alike: the "
-        "errors by view and by column say where they come from.",
+        "errors by view and by column show their sources.",
     ]
 
 

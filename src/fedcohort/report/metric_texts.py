@@ -110,8 +110,8 @@ METRICS: Mapping[str, Metric] = {
     ),
     "r2": Metric(
         "R²",
-        "How much of the variance of the outcome among blind patients the predictions explain: 1 "
-        "is all, 0 is what their own mean would do, and below 0 is worse than that.",
+        "Share of the outcome's variance among blind patients that the predictions explain: 1 is "
+        "all, 0 is predicting their mean, below 0 is worse than that.",
         chance=0.0,
     ),
     "r2_own": Metric(
@@ -142,8 +142,8 @@ METRICS: Mapping[str, Metric] = {
     ),
     "poisson_deviance": Metric(
         "Poisson deviance",
-        "Mean distance between predicted and seen counts, on the scale of a Poisson likelihood: 0 "
-        "is perfect, lower is better.",
+        "Mean distance between predicted and observed counts, on the scale of a Poisson "
+        "likelihood: 0 is perfect, lower is better.",
         sign=-1,
     ),
     "silhouette": Metric(
@@ -160,7 +160,7 @@ METRICS: Mapping[str, Metric] = {
     "calinski_harabasz": Metric(
         "Calinski–Harabasz index",
         "Spread between the groups over the spread within them: more is tighter. It has no fixed "
-        "scale, so that it compares on the same patients only.",
+        "scale, so compare it on the same patients only.",
         digits=1,
     ),
     "cycle_accuracy": Metric(
@@ -188,13 +188,13 @@ METRICS: Mapping[str, Metric] = {
     ),
     "ari": Metric(
         "Adjusted Rand index",
-        "Of pairs of patients, how often groups and known classes say the same of whether they "
-        "belong together, corrected for chance: 0 is chance, 1 is always.",
+        "Share of pairs of patients that groups and known classes both put together, or both "
+        "apart, corrected for chance: 0 is chance, 1 is always.",
         chance=0.0,
     ),
     "nmi": Metric(
         "Normalised mutual information",
-        "How much groups and known classes tell of each other: 0 is nothing, 1 is all.",
+        "How well groups and known classes predict each other: 0 is not at all, 1 is fully.",
         chance=0.0,
     ),
     "agreement": Metric(

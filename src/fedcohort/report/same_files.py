@@ -132,7 +132,7 @@ def _differing(name: str, first: Run, other: Run) -> FileLine:
     if base == "results.json" and _plain(first) == _plain(other):
         return FileLine(name, EQUAL, "but for times and the command")
     reasons: Mapping[str, Callable[[], str]] = {
-        "study.yaml": lambda: "what was asked differently stands above",
+        "study.yaml": lambda: "the differences of the studies stand above",
         "environment.json": lambda: "another computer, or other versions",
         "ledger.jsonl": lambda: (
             "over a network replies of counting and judging leave the sites as well"
@@ -146,8 +146,8 @@ def _differing(name: str, first: Run, other: Run) -> FileLine:
     if network:
         return FileLine(
             name, OTHER,
-            "a network forms metrics of sums over hospitals, and lacks what left_out of "
-            "results.json lists",
+            "a network forms metrics from sums over hospitals, and lacks the parts in left_out "
+            "of results.json",
         )  # fmt: skip
     return FileLine(name, OTHER, "the models, or how they are judged, differ")
 

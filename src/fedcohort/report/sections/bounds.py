@@ -56,9 +56,9 @@ def _better(sign: int) -> str:
 def _without_upper(run: Run) -> str:
     """Return the meaning of the lower bound over a network, and why there is no upper one."""
     out = (
-        "There is no upper bound: all data in one place is what a network exists to avoid. How "
-        "near it training together comes can be seen on public data, with the same study on one "
-        "computer."
+        "There is no upper bound: a network exists to avoid pooling all data in one place. "
+        "Public data, with the same study on one computer, show how near training together "
+        "comes."
     )
     if run.lower is None:
         return out

@@ -63,15 +63,15 @@ def calibration(run: Run) -> Section | None:
 
 
 _PROBABILITY = (
-    "Patients are put in groups by predicted probability. On the dotted diagonal, the share that "
-    "really had the outcome is the share predicted; below it, the model predicted too much, above "
-    "it, too little."
+    "Patients are in groups of similar predicted probability. On the dotted diagonal, the "
+    "observed share equals the predicted share; below it, predictions are too high, above it, "
+    "too low."
 )
 
 _VALUE = (
-    "Patients are put in groups by predicted value, each of so many that means tell of none of "
-    "them. On the dotted diagonal, the mean that was seen is the mean that was predicted; below "
-    "it, the model predicted too much, above it, too little. A line flatter than the diagonal says "
+    "Patients are in groups of similar predicted value, each large enough that means reveal no "
+    "single patient. On the dotted diagonal, the observed mean equals the predicted mean; below "
+    "it, predictions are too high, above it, too low. A line flatter than the diagonal means "
     "that predictions are too extreme."
 )
 

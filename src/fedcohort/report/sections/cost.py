@@ -122,9 +122,7 @@ def _measured(run: Run) -> Markup | None:
     if not (energy >= 0 and grams >= 0):
         return None
     part = (
-        "since the run was resumed, what was done before is missing"
-        if found.get("resumed")
-        else "tuning and judging included"
+        "only since the run was resumed" if found.get("resumed") else "tuning and judging included"
     )
     return p(
         f"Measured on this computer by {found.get('by')}, {part}: "

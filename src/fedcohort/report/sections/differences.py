@@ -211,10 +211,10 @@ def feedback(run: Run) -> Section | None:
         "feedback",
         "Feedback",
         "What should each hospital look at?",
-        "Each hospital compared its own rows with what the others have in common, and says which "
-        "columns are off, beyond what hospitals differ by; then what it does not record, and by "
-        "how much a linear model would lose less with it. A line is a question to whoever knows "
-        "the data, not a verdict.",
+        "Each hospital compared its own rows with the others, and lists columns that differ more "
+        "than hospitals usually do; then columns that it does not record, and by how much they "
+        "would reduce the loss of a linear model. A line is a question to people who know the "
+        "data, not a verdict.",
         h("div", body),
     )
 
@@ -231,9 +231,9 @@ def _kept(found: Mapping[str, Any], sites: Sequence[str], few: Sequence[str]) ->
         "feedback",
         "Feedback",
         "What should each hospital look at?",
-        "Each hospital compared its own rows with what the others have in common. What it found is "
-        "written at its own node, in the folder state/feedback, for the people there; neither the "
-        "coordinator nor this report has any of it.",
+        "Each hospital compared its own rows with the others. Its findings are at its own node, in "
+        "the folder state/feedback, for the people there; neither the coordinator nor this report "
+        "has any of them.",
         h("div", body),
     )
 
@@ -283,9 +283,9 @@ def others(run: Run) -> Section | None:
     drawn = [(fit, _block(run, fit, f"pick-{i}")) for i, fit in enumerate(found)]
     return Section(
         "others", "Who helps", "Which hospitals help the one that the model is for?",
-        "A personal model is for one hospital, the user. The others stand in the order in which "
-        "they help it, by the user’s own training rows. Choose how many to look at: what is shaded "
-        "is what so many of the first would include. First repeat.",
+        "A personal model is for one hospital, the user. The others are ranked by how much they "
+        "help it, by the user’s own training rows. Choose how many of the first to include: they "
+        "are shaded. First repeat.",
         clustered.led(drawn),
     )  # fmt: skip
 

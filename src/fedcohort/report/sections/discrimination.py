@@ -155,9 +155,9 @@ def accuracy(run: Run) -> Section | None:
         return None
     return Section(
         "accuracy", "Accuracy over time", "How far are predicted curves from what happened?",
-        "The Brier score is the mean squared distance between the predicted chance to be free of "
-        "the event and what was seen, weighted for patients who left early: 0 is perfect, and a "
-        "coin gives 0.25. It joins discrimination and calibration.",
+        "The Brier score is the mean squared distance between the predicted probability of being "
+        "free of the event and the observation, weighted for patients who left early: 0 is "
+        "perfect, and a coin gives 0.25. It combines discrimination and calibration.",
         h("div", drawn),
     )  # fmt: skip
 

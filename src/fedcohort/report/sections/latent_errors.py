@@ -196,15 +196,15 @@ def latent_filled(run: Run) -> Section | None:
     lead = [fit for fit in fits if fit[0] is fits[0][0]]
     first = max(lead, key=lambda fit: _mean(clustered.rows(run, "latent_filled", fit)))
     return Section(
-        "latent-filled", "Filled in", "Is what is filled in spread as what was measured?",
-        "Each view is hidden from the blind patients who have it and another one, and filled in "
-        "from the rest. Shaded: what was measured of them; the line: what was filled in. What is "
-        "filled in is the expectation given the rest, and so is less spread than what it stands "
-        "for, the more so, the less the rest tells. The number above a panel is the distance of "
-        "the two: 0 where they are the same, 1 where they share nothing. Cells of few patients are "
-        "joined with their neighbours, the outermost reach as far as there are patients, and "
-        "shares are rounded. That both are spread alike does not say that each patient’s value is "
-        "right: the errors above do. First repeat.",
+        "latent-filled", "Filled in", "Do imputed values have the spread of measured values?",
+        "Each view is hidden from the blind patients who have it and another one, and imputed "
+        "from the rest. Shaded: measured values; line: imputed values. An imputed value is an "
+        "expectation given the rest, so its spread is smaller; the less the rest predicts, the "
+        "smaller. The number above a panel is the distance of the two distributions: 0 if they "
+        "are equal, 1 if they share nothing. Cells of few patients are joined with their "
+        "neighbours, the outermost reach as far as there are patients, and shares are rounded. "
+        "Equal spreads do not mean that each patient’s value is right: see the errors above. "
+        "First repeat.",
         h("div", _latent_filled_block(run, first), _latent_filled_table(run, fits)),
     )  # fmt: skip
 
@@ -227,7 +227,8 @@ def _latent_filled_table(run: Run, fits: Sequence[Fit]) -> Markup:
         "Every arm and setting",
         table(
             ["", *(view or "no view" for view in views)], body, numeric=range(1, len(views) + 1),
-            caption="Mean distance of what was filled in from what was measured, over columns",
+            caption="Mean distance of the distributions of imputed and measured values, over "
+                    "columns",
         ),
     )  # fmt: skip
 

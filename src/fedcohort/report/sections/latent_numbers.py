@@ -26,11 +26,10 @@ TRIED, TAKEN = "c0", "c1"
 ERRORS_OF = {BACK: ("given back", "c0"), FILLED: ("filled in, the view hidden", "c1")}
 #: How to read each figure.
 WAIC = (
-    "The widely applicable information criterion (WAIC) asks how well a model with q latent "
-    "dimensions says what patients of these hospitals are like, less what q costs: lower is "
-    "better. The band is two standard errors of the difference to the lowest one. The smallest q "
-    "whose WAIC is within two standard errors of the lowest is taken: a further dimension must "
-    "earn its place. First repeat."
+    "The widely applicable information criterion (WAIC) measures how well a model with q latent "
+    "dimensions predicts patients of these hospitals, with a penalty for q: lower is better. The "
+    "band is two standard errors of the difference to the lowest one. The smallest q whose WAIC "
+    "is within two standard errors of the lowest is chosen. First repeat."
 )
 BY_NUMBER = (
     "Errors are mean absolute ones of blind patients, in standard deviations (SD), by arms that "

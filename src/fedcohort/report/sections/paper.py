@@ -83,7 +83,7 @@ def section(run: Run) -> Section | None:
     )
     return Section(
         "paper", "Methods text", "How would a paper put it?",
-        "A draft of the methods paragraph, from what was run; read it before you use it.", body,
+        "A draft of the methods paragraph, made from the run; read it before you use it.", body,
     )  # fmt: skip
 
 

@@ -49,8 +49,8 @@ def section(run: Run) -> Section | None:
         "protections",
         "Protections",
         "Which protections were on?",
-        "No protection helps against everything. Each row says where it ends; what they leave open "
-        "is for agreements between hospitals to settle.",
+        "No protection covers everything. Each row states its limits; agreements between "
+        "hospitals must settle the rest.",
         h(
             "div",
             table(head, body, spoken="Protections of the study", class_="wide even"),
@@ -65,7 +65,7 @@ def _governed(run: Run) -> Markup | None:
     said = governed(run)
     if not said:
         return None
-    caption = "What the study says of its purpose, and of what becomes of its results"
+    caption = "The study's statements on its purpose, and on the use of its results"
     return table(["", "In the study's words"], said, caption=caption)
 
 
@@ -150,8 +150,9 @@ def _masks(run: Run, lines: list[Sent]) -> _Row:
         on,
         how,
         "A coordinator that is curious, or broken into, reading one hospital's part of a sum.",
-        "What the sum itself tells; replies that are visible one by one; a majority of hospitals "
-        "that work together with the coordinator; two sums over hospitals that differ by one.",
+        "The information in the sum itself; replies that are visible one by one; a majority of "
+        "hospitals that collude with the coordinator; two sums over hospitals that differ by "
+        "one.",
     )
 
 
@@ -168,10 +169,10 @@ def _noise(run: Run, lines: list[Sent]) -> _Row:
         "Differential privacy",
         None if noisy and noisy < fits else bool(noisy),
         how,
-        "Anybody who has the model, or all that its fit told, finding out whether one patient was "
-        "in it, or what that patient's record says beyond what others tell.",
-        "What a group has in common; what others' records tell of a patient; Table 1 and the "
-        "counts of patients and events, which are exact, also of patients trained on; metrics of "
+        "A holder of the model, or of all replies of its fit, finding out whether one patient "
+        "was in it, or details of that patient's record that others' records do not reveal.",
+        "Properties shared by a group; conclusions from others' records; Table 1 and the counts "
+        "of patients and events, which are exact, also of patients trained on; metrics of "
         "patients held out, which are exact.",
     )
 
@@ -197,12 +198,12 @@ def _always(run: Run) -> list[_Row]:
             True,
             "no step replies a row; each reply's shape and type are checked before it leaves",
             "Copies of records lying at other places.",
-            "Numbers from which a record can be worked out; the rows above are for these.",
+            "Numbers from which a record can be reconstructed; see the rows above.",
         ),
         _Row(
             "Checked replies",
             True,
-            "numbers that are not finite, shapes and counts that cannot be are turned down",
+            "non-finite numbers and impossible shapes and counts are refused",
             "A site with a fault, or a hostile one, spoiling the model with impossible numbers.",
             "Wrong numbers that look right, unless the study aggregates robustly; and under masks "
             "a site's own check is the only one.",
@@ -215,7 +216,7 @@ def _always(run: Run) -> list[_Row]:
                 True,
                 "each message is encrypted between the node and the coordinator; each node ran "
                 "what its steward or its rules accepted",
-                "Someone on the way; a coordinator that asks for something else than the study.",
+                "An eavesdropper; a coordinator that makes other requests than the study.",
                 "A coordinator choosing the numbers that the study leaves open.",
             )
         )

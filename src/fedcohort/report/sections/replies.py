@@ -263,7 +263,7 @@ def _reading(run: Run, unit: str, epsilon: float, delta: float) -> str:
         )
     return told + (
         "The noise of a simulation is drawn from the study's seed, so that it can be repeated: "
-        "whoever knows the seed can take it away. Do not publish this run's models as private."
+        "anyone with the seed can remove it. Do not publish this run's models as private."
     )
 
 

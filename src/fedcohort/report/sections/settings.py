@@ -22,9 +22,9 @@ def absent(run: Run) -> Section | None:
         return None
     return Section(
         "absent", "Not computed", "What does this report lack?",
-        "No row left its hospital, so that a network gives less than a study on one computer. The "
-        "same study file over the hospitals' tables in one place has these parts, and the same "
-        "models.",
+        "No row left its hospital, so a network gives fewer parts than a study on one computer. "
+        "The same study file over the hospitals' tables in one place has these parts, and the "
+        "same models.",
         table(["Part", "Why it is absent"], rows, caption="Parts that are not computed"),
     )  # fmt: skip
 

@@ -132,7 +132,7 @@ def _courses(run: Run, page: list[Panel], part: str) -> Markup:
     return figure(
         f"curves{part}",
         "What each arm minimises or maximises, round by round",
-        "A line for each setting; where settings agree, one line hides the others",
+        "A line for each setting; equal settings share one line",
         lines_with_bands(series, "round", "", whole=True, own=True),
         rows,
         "; ".join(said) + ".",
@@ -181,10 +181,10 @@ def mixing(run: Run) -> Section | None:
         "mixing",
         "Do hospitals differ",
         "Do hospitals differ, as the training saw them?",
-        "R compares how far the hospitals' courses through the training lie apart with how far "
-        "each one strays by itself: about 1 where their patients are alike. Above the grey level "
-        "the study says that they differ; of trainings over hospitals that are alike, at most 5 % "
-        "ever come there. Gaps are where a lap begins, or too few hospitals could be looked at.",
+        "R compares the distance between the hospitals' paths through the training with the "
+        "variation of each path: it is about 1 if their patients are alike. Above the grey level "
+        "the study reports that they differ; of trainings over hospitals that are alike, at most "
+        "5 % ever reach it. Gaps are where a lap begins, or too few hospitals could be tested.",
         h("div", *figures, _table(run, found)),
     )
 
