@@ -17,7 +17,7 @@ from sklearn.metrics import (
 )
 
 from fedcohort.metrics import clusters, resampled
-from fedcohort.numerics.matching import matching
+from fedcohort.metrics.clusters import matching
 
 
 def cohort(n, k, seed, binary=False):

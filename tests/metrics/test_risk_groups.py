@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from fedcohort.metrics.survival.risk_groups import risk_groups
+from fedcohort.metrics.survival.log_rank import risk_groups
 from fedcohort.protocol.errors import DataError
 
 

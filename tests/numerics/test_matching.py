@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcohort.numerics.matching import NONE, matched, matching
+from fedcohort.metrics.clusters import NONE, matched, matching
 
 
 @given(k=st.integers(1, 5), wider=st.integers(0, 2), seed=st.integers(0, 2**16))

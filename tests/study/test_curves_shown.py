@@ -14,7 +14,7 @@ import pytest
 
 from fedcohort.metrics.calibration import calibration_groups
 from fedcohort.metrics.survival.kaplan_meier import kaplan_meier, leavers
-from fedcohort.metrics.survival.risk_groups import risk_groups
+from fedcohort.metrics.survival.log_rank import risk_groups
 from fedcohort.report.clock import Clock
 from fedcohort.study.judge.details import _risk_groups
 

@@ -20,7 +20,7 @@ from fedcohort.data.split import partition
 from fedcohort.protocol import Dp, registry
 from fedcohort.study.judge import evaluate
 from fedcohort.study.judge.shown.latent_filled import EDGES, Cells, counted, filled_rows, joined
-from fedcohort.study.judge.shown.latent_map import map_rows, shown
+from fedcohort.study.judge.shown.latent_rows import map_rows, shown
 from fedcohort.study.run.engine import Problem, Run, fit_once
 
 FRAME, VIEWS = multiview(400, (4, 3, 3), 2, 150, noise=(0.3, 0.3), distance=3.0)

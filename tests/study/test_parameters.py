@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from scipy.special import expit
 
 import fedcohort as fc
-from fedcohort.study.results.parameters import parameters
+from fedcohort.study.results.kept import parameters
 
 INVERSE = {"identity": lambda f: f, "logit": expit, "log": np.exp}
 VALUES, CLASSES = fc.Continuous("score"), fc.Binary("fell")

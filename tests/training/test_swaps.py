@@ -13,7 +13,7 @@ from sklearn.cluster import KMeans
 
 from algorithms.cluster_cases import federation, scattered
 from fedcohort.training.clusters.lloyd import lloyd
-from fedcohort.training.networks.swaps import swapped, swaps
+from fedcohort.training.clusters.swaps import swapped, swaps
 
 
 def inertia(parts):

@@ -4,7 +4,7 @@ Against a reference, from the table of counts f_ij of rows in cluster i and clas
 a_i, column sums b_j and n rows (Hubert & Arabie, J. Classif. 2, 1985; Vinh, Epps & Bailey, JMLR 11,
 2010):
 
-    accuracy  Σ over the best matching of labels / n (`numerics.matching`)                  (1)
+    accuracy  Σ over the best matching of labels / n                                        (1)
     ARI       (S − E)/((A + B)/2 − E),  S = Σ C(f_ij, 2), A = Σ C(a_i, 2), B = Σ C(b_j, 2),
               E = A B / C(n, 2)                                                             (2)
     NMI       I(f) / ((H(a) + H(b))/2)                                                      (3)
@@ -25,6 +25,9 @@ a row's own copies, at distance 0, are excluded from its cluster, because they w
 look better than the original rows.
 
 Revealed: nothing by itself; see the callers' sums.
+
+The best matching (Hungarian method; Kuhn, Naval Res. Logist. Q. 2, 1955) is the one-to-one choice M
+of cells with the largest Σ_{(i,j) ∈ M} f_ij, since labels have no order.
 """
 
 from __future__ import annotations
@@ -35,7 +38,6 @@ import numpy as np
 from scipy.special import xlogy
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.matching import matched
 
 #: Distances of (4).
 DISTANCES = ("euclidean", "cosine")
@@ -261,3 +263,33 @@ def hazards(labels: Array, time: Array, event: Array, clusters: int) -> Array:
     lived = np.bincount(labels, np.asarray(time, float), clusters)
     usual = died.sum() / lived.sum() if lived.sum() > 0 else 0.0
     return np.divide(died, lived, out=np.full(clusters, usual), where=lived > 0)
+
+
+#: Stands for a label without a partner, where one side has more labels than the other.
+NONE = -1
+
+
+def matching(table: Array) -> Array:
+    """Return the partner of each label, eq. (1): (k,) integers; `NONE` where there is none.
+
+    Parameters
+    ----------
+    table : f (k, l), rows of each label in each class.
+    """
+    rows, columns = _assignment(np.asarray(table))
+    partner = np.full(len(table), NONE)
+    partner[rows] = columns
+    return partner
+
+
+def matched(table: Array) -> float:
+    """Return the count of eq. (1), of rows that the best matching of a table (k, l) puts right."""
+    table = np.asarray(table)
+    return float(table[_assignment(table)].sum())
+
+
+def _assignment(table: Array) -> tuple[Array, Array]:
+    """Return the rows and the columns of the cells of M, eq. (1)."""
+    from scipy.optimize import linear_sum_assignment  # slow to load, as all of scipy.optimize
+
+    return linear_sum_assignment(table, maximize=True)

@@ -16,6 +16,10 @@ each term of V is multiplied by w_k². With S(t−) the survival of all groups t
 On the grid of all distinct times this is the test of the ungridded records.
 
 Revealed: `Leavers` by group, only as sums over sites.
+
+Groups of equal size by predicted risk: a record's place is the middle of those whose risk ties with
+its own. With l records of lower risk and u of lower or tied, it is in group ⌊g (l + u) / 2n⌋ of g.
+Tied records share a group; where ties are many, groups differ in size and some may be empty.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from scipy.special import chdtrc
 
 from fedcohort.arrays import Array
 from fedcohort.metrics.survival.censoring import Leavers, at_risk, product_limit
+from fedcohort.metrics.survival.concordance import TIED, checked_risk
 
 #: Families of weights, eq. (4); the first is the log-rank test at ρ = γ = 0.
 WEIGHTINGS = ("fleming-harrington", "gehan", "tarone-ware")
@@ -110,3 +115,17 @@ def in_intervals(counts: Leavers) -> tuple[float, float, int]:
     deaths = counts.deaths
     test = log_rank_of(deaths.sum(axis=1), deaths.sum(axis=0), risk, tied=False)
     return test.chi2, test.p, test.df
+
+
+def risk_groups(risk: Array, groups: int) -> Array:
+    """Return the group of each record (n,), 0 for the lowest risks.
+
+    Raises
+    ------
+    DataError : a risk is nan.
+    """
+    risk = checked_risk(risk)
+    scale = np.sort(risk)
+    lower = np.searchsorted(scale, risk - TIED, side="left")
+    up_to = np.searchsorted(scale, risk + TIED, side="right")
+    return groups * (lower + up_to) // max(1, 2 * len(risk))

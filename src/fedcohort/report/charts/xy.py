@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import altair as alt
 
-from fedcohort.report.charts import parts, risk_table, theme
+from fedcohort.report.charts import parts, theme
 from fedcohort.report.charts.parts import Mark, Place, Rule, Series, Text
 from fedcohort.report.charts.render import clean
 from fedcohort.report.charts.scales import (
@@ -217,9 +217,7 @@ def _drawn(series: Sequence[Series], axes_of: Callable[[Sequence[Series]], _Axes
         names = {t: wrapped(t, across / _BOLD) if t else [] for t in panels}
         lines = max(map(len, names.values()), default=0)
         above = LINE * (lines + any(a.y_title for a in axes.values())) + 12
-        below = 44 + (LINE + 2) * max(
-            (risk_table.lines_below(own) for own in panels.values()), default=0
-        )
+        below = 44 + (LINE + 2) * max((_lines_at_risk(own) for own in panels.values()), default=0)
         drawn: list[alt.LayerChart] = []
         for title, own in panels.items():
             a = axes[title]
@@ -264,9 +262,9 @@ def _panel(
     layers += parts.marks(
         Mark(p[0], p[1], s.look, small=True) for s in series for p in s.points[marked]
     )
-    times = risk_table.columns(series, place)
-    ticks = risk_table.ticks_at(times, place)
-    layers += risk_table.layers(series, ticks or times, place, axes.counted)
+    times = _at_risk_times(series, place)
+    ticks = _ticks_at(times, place)
+    layers += _numbers_at_risk(series, ticks or times, place, axes.counted)
     layers += parts.texts(_headings(names, axes.y_title, place))
     x_values = ticks or _x_ticks(axes, place)
     y_values = several_ticks(*axes.y, max(2, int(place.height / 45)))
@@ -342,3 +340,60 @@ def _lines(series: Sequence[Series]) -> list[parts.Layer]:
             order=alt.Order("x:Q"),
         )
     ]
+
+
+#: Room that a column of numbers takes, in pixels.
+COLUMN = 42
+
+
+def _lines_at_risk(series: Sequence[Series]) -> int:
+    """Return how many lines of text stand below a panel's axis."""
+    return len(series) + 1 if any(s.at_risk or s.about for s in series) else 0
+
+
+def _at_risk_times(series: Sequence[Series], place: Place) -> list[float]:
+    """Return the times of the table, as many as have room."""
+    low, high = place.x
+    times = sorted({t for s in series for t, _ in (*s.at_risk, *s.about) if low <= t <= high})
+    return times[:: math.ceil(len(times) * COLUMN / place.width) or 1]
+
+
+def _ticks_at(times: Sequence[float], place: Place) -> list[float]:
+    """Return ticks that include all times: multiples of their step, or the times alone.
+
+    None if there are fewer than two times.
+    """
+    if len(times) < 2:
+        return []
+    step = min(b - a for a, b in pairwise(times))
+    counted = [round(t / step) for t in times]
+    even = all(abs(t - k * step) <= 1e-9 * abs(t) for k, t in zip(counted, times, strict=True))
+    first, last = (math.ceil(place.x[0] / step - 1e-9), math.floor(place.x[1] / step + 1e-9))
+    if not even or (last - first + 1) * COLUMN > place.width + COLUMN:
+        return list(times)
+    return [round(k * step, 12) for k in range(first, last + 1)]
+
+
+def _numbers_at_risk(
+    series: Sequence[Series], times: Sequence[float], place: Place, counted: str
+) -> list[parts.Layer]:
+    """Return the table's layers: a line for each curve, a column for each of `times`.
+
+    A dash stands for a hidden number, or one after the curve's end.
+    """
+    if not times:
+        return []
+    top = place.height + 54.0
+    exact = {(i, t) for i, s in enumerate(series) for t, _ in s.at_risk}
+    if any((i, t) not in exact for i, s in enumerate(series) for t, _ in s.about if t in times):
+        counted = f"{counted}, about"
+    found = [Text(place.x[0], place.y_at(top), counted, colour=theme.QUIET)]
+    keys: list[Mark] = []
+    for i, s in enumerate(series):
+        y = place.y_at(top + (i + 1) * (LINE + 2))
+        counts = {**dict(s.about), **dict(s.at_risk)}
+        keys.append(Mark(place.x_at(-28), y, s.look, small=True))
+        for t in times:
+            n = counts.get(t)
+            found.append(Text(t, y, "–" if n is None else f"{n:,}", "center"))
+    return parts.marks(keys) + parts.texts(found)

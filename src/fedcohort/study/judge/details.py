@@ -35,9 +35,8 @@ from fedcohort.metrics.survival import over_time
 from fedcohort.metrics.survival.brier import evaluation_times
 from fedcohort.metrics.survival.concordance import Influence
 from fedcohort.metrics.survival.kaplan_meier import group_leavers, round_times
-from fedcohort.metrics.survival.log_rank import log_rank
+from fedcohort.metrics.survival.log_rank import log_rank, risk_groups
 from fedcohort.metrics.survival.published_curves import Groups, published_groups
-from fedcohort.metrics.survival.risk_groups import risk_groups
 from fedcohort.privacy.disclosure.counts import published_parts
 from fedcohort.protocol import NotSupported, Row
 from fedcohort.report.clock import Clock

@@ -66,8 +66,8 @@ from fedcohort.training.clusters.partition import (
     sum_near,
 )
 from fedcohort.training.clusters.points import PLAIN, Space
-from fedcohort.training.networks.swaps import swapped
-from fedcohort.training.networks.swaps import swaps as possible
+from fedcohort.training.clusters.swaps import swapped
+from fedcohort.training.clusters.swaps import swaps as possible
 
 #: Part of W by which a swap must lower it.
 BETTER = 1e-9
