@@ -13,7 +13,8 @@ import pytest
 from rich.console import Console
 
 from command_line import without_times
-from fedcohort.apps import deploying, following
+from fedcohort.apps import deploying
+from fedcohort.apps import deploying as following
 from fedcohort.apps.deploying import Detached
 from fedcohort.network import engines, requests
 from fedcohort.network.coordinator import lead
