@@ -154,8 +154,6 @@ def test_without_one_rule_of_these_its_plant_is_seen(case: Case, rule, plant, mo
 @pytest.mark.parametrize("case", [c for c in GUARDED if asks(c, "differences")], ids=str)
 def test_without_the_differences_of_columns_a_sum_of_two_others_is_seen(case: Case, monkeypatch):
     monkeypatch.setattr(exact, "check_differences", lambda *given, **named: None)
-    # a fit of each class's products looks again: one of the three may be alone in its class
-    monkeypatch.setattr(cross_products, "lone", lambda squares, *given: squares < 0)
     assert fails(case, ("given",), monkeypatch) == {"given"}
 
 

@@ -29,6 +29,9 @@ _AXIS, _GAP, _EDGE = 44, 20, 10
 _BOLD = 1.1
 _PADDING = {"left": 0, "right": 2, "top": 2, "bottom": 5}
 
+#: Room that a column of numbers at risk takes, in pixels.
+_COLUMN = 42
+
 #: The most that a square panel takes.
 _SQUARE = 270
 
@@ -342,10 +345,6 @@ def _lines(series: Sequence[Series]) -> list[parts.Layer]:
     ]
 
 
-#: Room that a column of numbers takes, in pixels.
-COLUMN = 42
-
-
 def _lines_at_risk(series: Sequence[Series]) -> int:
     """Return how many lines of text stand below a panel's axis."""
     return len(series) + 1 if any(s.at_risk or s.about for s in series) else 0
@@ -355,7 +354,7 @@ def _at_risk_times(series: Sequence[Series], place: Place) -> list[float]:
     """Return the times of the table, as many as have room."""
     low, high = place.x
     times = sorted({t for s in series for t, _ in (*s.at_risk, *s.about) if low <= t <= high})
-    return times[:: math.ceil(len(times) * COLUMN / place.width) or 1]
+    return times[:: math.ceil(len(times) * _COLUMN / place.width) or 1]
 
 
 def _ticks_at(times: Sequence[float], place: Place) -> list[float]:
@@ -369,7 +368,7 @@ def _ticks_at(times: Sequence[float], place: Place) -> list[float]:
     counted = [round(t / step) for t in times]
     even = all(abs(t - k * step) <= 1e-9 * abs(t) for k, t in zip(counted, times, strict=True))
     first, last = (math.ceil(place.x[0] / step - 1e-9), math.floor(place.x[1] / step + 1e-9))
-    if not even or (last - first + 1) * COLUMN > place.width + COLUMN:
+    if not even or (last - first + 1) * _COLUMN > place.width + _COLUMN:
         return list(times)
     return [round(k * step, 12) for k in range(first, last + 1)]
 
