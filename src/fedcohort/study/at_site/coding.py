@@ -24,10 +24,9 @@ from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Variable
 from fedcohort.data.encode import Encoding
 from fedcohort.data.prepare import Design
-from fedcohort.protocol import DataError
 from fedcohort.protocol.views import view
 from fedcohort.study.at_site.judging import Rows, Said
-from fedcohort.study.at_site.placing import run_of
+from fedcohort.study.at_site.placing import judged
 from fedcohort.study.judge.pooled.latent import Feature, features_of, filled_in, hidden_from
 from fedcohort.study.run.engine import Run
 
@@ -173,10 +172,5 @@ class Coded:
         ------
         DataError : the text holds no model, or one of another method than the session's.
         """
-        if self.said is None:
-            found = data.own()
-            return data if found is None else Coding(data, run_of(*found))
-        method, model, design = self.said.restored
-        if method != data.method:
-            raise DataError("the model that was sent is of another method than the session's.")
-        return Coding(data, run_of(model, design))
+        run = judged(self.said, data)
+        return data if run is None else Coding(data, run)

@@ -220,17 +220,26 @@ class Said:
             kind = type(error).__name__
             raise DataError(f"the model that was sent cannot be rebuilt ({kind}).") from None
 
+    def model_of(self, method: str) -> tuple[Fitted, Design]:
+        """Return model and design of a session's method.
+
+        Raises
+        ------
+        DataError : the text holds no model, or one of another method.
+        """
+        found, model, design = self.restored
+        if found != method:
+            raise DataError("the model that was sent is of another method than the session's.")
+        return model, design
+
     def __call__(self, data: Rows, /) -> Judged:
         """Return what the model says of the site's blind rows.
 
         Raises
         ------
-        DataError : the text holds no model, or one of another method than the session's.
+        DataError : as `model_of`.
         """
-        method, model, design = self.restored
-        if method != data.method:
-            raise DataError("the model that was sent is of another method than the session's.")
-        return said_of(data, model, design, self.times, self.of)
+        return said_of(data, *self.model_of(data.method), self.times, self.of)
 
 
 @view("own")

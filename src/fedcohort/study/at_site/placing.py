@@ -236,20 +236,24 @@ class Clustered:
             ranks are not one a cluster.
         """
         frame: pd.DataFrame = getattr(data.halves, self.half)
-        if self.said is None:
-            found = data.own()
-            if found is None:
-                return data
-            run = run_of(*found)
-        else:
-            method, model, design = self.said.restored
-            if method != data.method:
-                raise DataError("the model that was sent is of another method than the session's.")
-            run = run_of(model, design)
+        run = judged(self.said, data)
+        if run is None:
+            return data
         old = None if self.earlier is None else run_of(*self.earlier.restored[1:])
         if self.ranks and len(self.ranks) != clusters_of(run.model):
             raise DataError("the view has not as many ranks as the model has clusters.")
         return Placed(data, frame, run, old, self.ranks)
+
+
+def judged(said: Said | None, data: Rows) -> Run | None:
+    """Return the model that is judged, or where none was sent the site's own; None if it has none.
+
+    Raises
+    ------
+    DataError : as `Said.model_of`.
+    """
+    found = data.own() if said is None else said.model_of(data.method)
+    return None if found is None else run_of(*found)
 
 
 def run_of(model: Fitted, design: Design) -> Run:
