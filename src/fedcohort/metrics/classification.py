@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, logit, ndtri
 
-from fedcohort.arrays import Array
+from fedcohort.arrays import Array, ratio
 from fedcohort.privacy.disclosure.steps import joined, step_sums
 
 #: What is the same as certain.
@@ -51,7 +51,7 @@ def auc(y: Array, p: Array, weights: Array | None = None) -> Array:
     cases = np.add.reduceat((w * y)[..., order], starts, axis=-1)
     controls = np.add.reduceat((w * (1 - y))[..., order], starts, axis=-1)
     lower = np.cumsum(controls, axis=-1) - 0.5 * controls
-    return _ratio((cases * lower).sum(axis=-1), cases.sum(axis=-1) * controls.sum(axis=-1))
+    return ratio((cases * lower).sum(axis=-1), cases.sum(axis=-1) * controls.sum(axis=-1))
 
 
 def accuracy(y: Array, p: Array, weights: Array | None = None) -> Array:
@@ -181,8 +181,4 @@ def _inside(p: Array) -> Array:
 
 
 def _mean(values: Array, w: Array) -> Array:
-    return _ratio(w @ values.astype(float), w.sum(axis=-1))
-
-
-def _ratio(part: Array, whole: Array) -> Array:
-    return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=np.asarray(whole) > 0)
+    return ratio(w @ values.astype(float), w.sum(axis=-1))

@@ -37,7 +37,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import xlogy
 
-from fedcohort.arrays import Array
+from fedcohort.arrays import Array, ratio
 
 #: Distances of (4).
 DISTANCES = ("euclidean", "cosine")
@@ -68,7 +68,7 @@ def accuracy(table: Array) -> Array:
     """Return eq. (1) of tables (…, k, l): (…,); nan of a table without rows."""
     flat = np.asarray(table, float).reshape(-1, *np.shape(table)[-2:])
     found = np.array([matched(t) for t in flat]).reshape(np.shape(table)[:-2])
-    return _share(found, np.sum(table, axis=(-2, -1)))
+    return ratio(found, np.sum(table, axis=(-2, -1)))
 
 
 def adjusted_rand(table: Array) -> Array:
@@ -76,7 +76,7 @@ def adjusted_rand(table: Array) -> Array:
     f = np.asarray(table, float)
     pairs, own, other = (_pairs(part) for part in (f.reshape(*f.shape[:-2], -1), *_margins(f)))
     whole = f.sum(axis=(-2, -1))
-    expected = _share(own * other, whole * (whole - 1) / 2)
+    expected = ratio(own * other, whole * (whole - 1) / 2)
     most = (own + other) / 2
     same = most == expected  # both are one cluster, or all rows are alone
     return np.where(same, 1.0, (pairs - expected) / np.where(same, 1.0, most - expected))
@@ -91,7 +91,7 @@ def normalised_mutual_information(table: Array) -> Array:
     usual = (rows + columns) / 2
     alone = usual <= 0
     shared = np.maximum(rows + columns - joint, 0.0)
-    return np.where(np.isnan(usual), np.nan, np.where(alone, 1.0, _share(shared, usual)))
+    return np.where(np.isnan(usual), np.nan, np.where(alone, 1.0, ratio(shared, usual)))
 
 
 def _margins(f: Array) -> tuple[Array, Array]:
@@ -103,13 +103,8 @@ def _pairs(counts: Array) -> Array:
 
 
 def _entropy(counts: Array, whole: Array) -> Array:
-    p = _share(counts, np.asarray(whole)[..., None])
+    p = ratio(counts, np.asarray(whole)[..., None])
     return -xlogy(p, p).sum(axis=-1)
-
-
-def _share(part: Array, whole: Array) -> Array:
-    part, whole = np.broadcast_arrays(np.asarray(part, float), np.asarray(whole, float))
-    return np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0)
 
 
 # by itself --------------------------------------------------------------------------------
@@ -169,7 +164,7 @@ def _silhouettes(apart: Array, own: Array, k: int, weights: Array) -> Array:
     s = np.divide(b - a, most, out=np.zeros_like(a), where=told)
     several = (size > 0).sum(axis=1) > 1
     whole = np.where(several, weights.sum(axis=1), 0.0)
-    return _share((weights * s).sum(axis=1), whole)
+    return ratio((weights * s).sum(axis=1), whole)
 
 
 @dataclass(frozen=True)
@@ -216,7 +211,7 @@ def calinski_harabasz(sums: Scatter) -> Array:
     between = held - n * (middle**2).sum(axis=-1)
     within = np.asarray(sums.squares) - held
     told = (k > 1) & (n > k)
-    return _share(np.where(told, between * (n - k), np.nan), np.where(told, within * (k - 1), 0.0))
+    return ratio(np.where(told, between * (n - k), np.nan), np.where(told, within * (k - 1), 0.0))
 
 
 def simplified_silhouette(
@@ -234,7 +229,7 @@ def simplified_silhouette(
     a = apart[rows, labels]
     apart[rows, labels] = np.inf
     b = apart.min(axis=1, initial=np.inf)
-    s = _share(b - a, np.maximum(a, b))
+    s = ratio(b - a, np.maximum(a, b))
     s = np.where(np.isnan(s), 0.0, s)
     return np.bincount(labels, s, k), np.bincount(labels, minlength=k)
 
@@ -243,7 +238,7 @@ def cycle_accuracy(labels: Array, again: Array, weights: Array | None = None) ->
     """Return the share of rows (n,) whose label is that of their reconstruction: (), or (B,)."""
     same = (np.asarray(labels) == np.asarray(again)).astype(float)
     w = np.ones(len(same)) if weights is None else np.asarray(weights, float)
-    return _share(w @ same, w.sum(axis=-1))
+    return ratio(w @ same, w.sum(axis=-1))
 
 
 # hazards of clusters -----------------------------------------------------------

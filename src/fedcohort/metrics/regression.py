@@ -37,7 +37,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from scipy.special import xlogy
 
-from fedcohort.arrays import Array
+from fedcohort.arrays import Array, ratio
 from fedcohort.metrics.survival.concordance import Influence
 
 #: Spread over size below which values are equal up to rounding.
@@ -49,7 +49,7 @@ Metric = Callable[[Array, Array, "Array | None"], Array]
 def r2(y: Array, f: Array, weights: Array | None = None) -> Array:
     """Return the share of the variance that predictions explain, eq. (1)."""
     w = _weights(y, weights)
-    return 1.0 - _ratio(w @ (y - f) ** 2, _spread(y, w))
+    return 1.0 - ratio(w @ (y - f) ** 2, _spread(y, w))
 
 
 def rmse(y: Array, f: Array, weights: Array | None = None) -> Array:
@@ -73,7 +73,7 @@ def calibration_slope(y: Array, f: Array, weights: Array | None = None) -> Array
     centre = f.mean() if len(f) else 0.0
     d = f - centre
     both = w @ (d * y) - _mean(y, w) * (w @ d)
-    return _ratio(both, _spread(f, w))
+    return ratio(both, _spread(f, w))
 
 
 def poisson_deviance(y: Array, f: Array, weights: Array | None = None) -> Array:
@@ -119,8 +119,4 @@ def _spread(values: Array, w: Array) -> Array:
 
 
 def _mean(values: Array, w: Array) -> Array:
-    return _ratio(w @ values, w.sum(axis=-1))
-
-
-def _ratio(part: Array, whole: Array) -> Array:
-    return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=np.asarray(whole) > 0)
+    return ratio(w @ values, w.sum(axis=-1))

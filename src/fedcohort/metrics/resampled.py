@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedcohort.arrays import Array
+from fedcohort.arrays import Array, ratio
 from fedcohort.metrics import calibration
 from fedcohort.metrics.calibration import bin_shares, pearson
 from fedcohort.metrics.survival.brier import brier_terms
@@ -86,7 +86,7 @@ def _concordance(weights: Array, risk: Array, time: Array, event: Array, w: Arra
         weight = w[i, None] * weights[:, deaths[i]].T
         lower += np.sum(weight * (0.5 * (twice @ drawn[start:])), axis=0)
         whole += np.sum(weight * after[first[i]], axis=0)
-    return _ratio(lower, whole)
+    return ratio(lower, whole)
 
 
 # Brier score and D-calibration ------------------------------------------------------------
@@ -106,7 +106,7 @@ def integrated_brier(
     if len(times) < 2:
         return np.full(len(weights), np.nan)
     part = np.trapezoid(terms, times) / (times[-1] - times[0])
-    return _ratio(weights @ part, weights.sum(axis=1, dtype=float))
+    return ratio(weights @ part, weights.sum(axis=1, dtype=float))
 
 
 def d_calibration(weights: Array, own: Array, event: Array, bins: int = 10) -> Array:
@@ -172,10 +172,6 @@ def _slopes(drawn: Array, risk: Array, time: Array, event: Array, start: float) 
         if not len(todo):
             break
     return found
-
-
-def _ratio(part: Array, whole: Array) -> Array:
-    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
 
 
 def _blocks(length: int, width: int) -> Iterator[slice]:

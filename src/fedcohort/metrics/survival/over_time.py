@@ -19,7 +19,7 @@ import math
 
 import numpy as np
 
-from fedcohort.arrays import Array
+from fedcohort.arrays import Array, ratio
 from fedcohort.metrics.survival.brier import brier_terms
 from fedcohort.metrics.survival.censoring import censoring_of
 from fedcohort.metrics.survival.concordance import TIED, checked_risk
@@ -56,7 +56,7 @@ def auc(
             np.cumsum(np.where(when > t, drawn, 0.0), axis=1, out=lower[:, 1:])
             middle = 0.5 * (lower[:, below[cases]] + lower[:, up_to[cases]])
             pairs = heavy.sum(axis=1) * lower[:, -1]
-            found[rows, k] = _ratio(np.sum(heavy * middle, axis=1), pairs)
+            found[rows, k] = ratio(np.sum(heavy * middle, axis=1), pairs)
     return found
 
 
@@ -71,7 +71,7 @@ def brier(
 ) -> Array:
     """Return BS(t) of each draw, eq. (2), for predicted survival (n, m)."""
     terms = brier_terms(time, event, surv, times, censoring_of(train_time, train_event))
-    return _ratio(weights @ terms, weights.sum(axis=1, dtype=float, keepdims=True))
+    return ratio(weights @ terms, weights.sum(axis=1, dtype=float, keepdims=True))
 
 
 def published_span(time: Array, event: Array, at_least: int) -> tuple[float, float]:
@@ -91,8 +91,3 @@ def published_span(time: Array, event: Array, at_least: int) -> tuple[float, flo
         return math.nan, math.nan
     low, high = float(died[least - 1]), float(np.nextafter(every[len(every) - least], 0.0))
     return (low, high) if low <= high else (math.nan, math.nan)
-
-
-def _ratio(part: Array, whole: Array) -> Array:
-    whole = np.broadcast_to(whole, part.shape)
-    return np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0)
