@@ -191,7 +191,7 @@ class CoxModel(Fitted):
         ]
 
     def arrays(self) -> dict[str, Array]:
-        """Return the model's arrays: β, covariance, centre, baselines, χ², grid error, path."""
+        """Return the arrays to save."""
         times = np.unique(np.concatenate([b.times for b in self.baselines]))
         by_stratum = np.array([b.at(times) for b in self.baselines])
         ends = np.array([b.end for b in self.baselines])
@@ -207,7 +207,7 @@ class CoxModel(Fitted):
         } | ({} if self.path is None else {f"path_{k}": v for k, v in vars(self.path).items()})
 
     def meta(self) -> dict[str, Any]:
-        """Return names, rows, log-likelihoods, level, the test's name and strata."""
+        """Return the other values to save."""
         return {
             "features": list(self.features),
             "log_likelihood": self.log_likelihood,
@@ -220,7 +220,7 @@ class CoxModel(Fitted):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> CoxModel:
-        """Build the model from the results of `arrays` and `meta`."""
+        """Build the model from saved arrays and values."""
         named = ("penalties", "coefficients", "held_out")
         tried = [arrays[f"path_{k}"] for k in named if f"path_{k}" in arrays]
         return cls(

@@ -111,10 +111,7 @@ def hazards_privately(
 
 
 def record_hazards(f: Array, time: Array, event: Array, horizon: float) -> Array:
-    """Return each record's part of eq. (1), (n, 2 INTERVALS); 0 if it is not finite.
-
-    For any record and horizon its norm is at most √(1 + INTERVALS).
-    """
+    """Return each record's part of eq. (1), (n, 2 INTERVALS); 0 if it is not finite."""
     width = horizon / INTERVALS
     starts = width * np.arange(INTERVALS)
     with np.errstate(all="ignore"):

@@ -1,9 +1,8 @@
 """Rules by which a fit of a generalised linear model reveals nothing about few records (`program`).
 
 With several sites, 1 to `min_cell` − 1 records of a class, counts above 0, or records in all are
-refused: U would be a sum over so few. A maximum at which fewer records have nearly all the weight
-is refused as well (`scoring`). `data.exact` checks the first cross-products. If a site has an
-impossible mean, no sum is over the other sites alone.
+refused: U would be a sum over so few. So is a maximum at which so few have nearly all the weight
+(`scoring`). `data.exact` checks the first cross-products.
 """
 
 from __future__ import annotations

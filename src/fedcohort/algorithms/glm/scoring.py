@@ -265,10 +265,7 @@ def per_deviation(here: Curvature, scale: Array) -> Curvature:
 
 
 def _check_counts(here: Curvature, ground: Ground) -> None:
-    """Refuse a maximum at which few records have nearly all the weight.
-
-    The condition is (Σ ω)² < `least` · Σ ω², eq. (2) of `data.isolation`.
-    """
+    """Refuse few records with nearly all the weight, eq. (2) of `data.isolation`."""
     if float(here.information[0, 0]) ** 2 < ground.least * float(here.squares):
         raise NothingToLearn(
             f"at the maximum of the likelihood, fewer than {ground.least} records (min_cell) count "
@@ -316,8 +313,8 @@ def _newton(here: Curvature, penalty: Array, covariance: Array) -> Array:
 def _inverse(information: Array, ground: Ground, round_: int) -> Array:
     """Return the inverse of a positive definite matrix (p + 1, p + 1), the intercept first.
 
-    Eigenvalues are compared with a unit diagonal, so that a strong penalty, which leaves out the
-    intercept, does not look like a singular matrix.
+    Eigenvalues are those with a unit diagonal: a strong penalty, without the intercept, must not
+    look like a singular matrix.
     """
     diagonal = np.diag(information)
     unit = np.sqrt(np.where(diagonal > SINGULAR**2 * diagonal[0], diagonal, 1.0))

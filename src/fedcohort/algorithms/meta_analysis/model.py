@@ -200,7 +200,7 @@ class MetaModel(Fitted):
         return float(chdtrc(1, z**2))
 
     def arrays(self) -> dict[str, Array]:
-        """Return the sites' and the pooled coefficients."""
+        """Return the arrays to save."""
         return {
             "origin": self.origin,
             "estimates": self.estimates,
@@ -210,7 +210,7 @@ class MetaModel(Fitted):
         }
 
     def meta(self) -> dict[str, Any]:
-        """Return names, family, link, pooling, the sites left out, and level."""
+        """Return the other values to save."""
         return {
             "features": list(self.features),
             "offset": self.offset,
@@ -224,7 +224,7 @@ class MetaModel(Fitted):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> MetaModel:
-        """Build the model from the results of `arrays` and `meta`."""
+        """Build the model from saved arrays and values."""
         pooled = (Pooled(*row) for row in arrays["pooled"].tolist())
         return cls(
             features=tuple(meta["features"]),

@@ -218,12 +218,7 @@ def check_outcome(family: str, total: Totals, least: int) -> None:
 
 
 def check_columns(information: Array, names: tuple[str, ...]) -> None:
-    """Refuse a singular information matrix (p + 1, p + 1), intercept first.
-
-    Raises
-    ------
-    SingularInformation : it is; the covariates are named.
-    """
+    """Raise `SingularInformation`, with the covariates' names, for a singular (p + 1, p + 1)."""
     diagonal = np.diag(information)
     unit = np.sqrt(np.where(diagonal > SINGULAR**2 * diagonal[0], diagonal, 1.0))
     values, vectors = np.linalg.eigh(information / np.outer(unit, unit))

@@ -127,7 +127,7 @@ class MixedModel(Fitted):
         return [*rows, {"name": "test of τ² = 0", "value": statistic, "p": p, "note": note}]
 
     def arrays(self) -> dict[str, Array]:
-        """Return b₀, β, their covariance and the variances."""
+        """Return the arrays to save."""
         return {
             "intercept": np.array(self.intercept),
             "coefficients": self.coefficients,
@@ -136,7 +136,7 @@ class MixedModel(Fitted):
         }
 
     def meta(self) -> dict[str, Any]:
-        """Return names, family, log-likelihoods, counts, level, note and site effects."""
+        """Return the other values to save."""
         return {
             "features": list(self.features),
             "offset": self.offset,
@@ -153,7 +153,7 @@ class MixedModel(Fitted):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> MixedModel:
-        """Build the model from the results of `arrays` and `meta`."""
+        """Build the model from saved arrays and values."""
         sigma2, tau2, low, high = (float(v) for v in arrays["variances"])
         return cls(
             features=tuple(meta["features"]),

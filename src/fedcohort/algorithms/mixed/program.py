@@ -18,10 +18,10 @@ sums (two θ, or θ = 0 and its derivatives) have the same directions s_j. With 
 they can be solved for each site's number of records and its means of covariates and outcome
 (`tests/algorithms/test_mixed_disclosure.py` does so). So a site with fewer than `min_cell` records
 is left out, and the fit says so; of other sites no single record can be solved for. Binomial and
-Poisson: `Working` once and `Likelihoods` every round, which cannot be separated by site; all sites
-take part. K rounds give about K p²/2 equations about n p numbers. With `site_effects`, also the û_j
-of each site with `min_cell` records or more. Sites learn the coefficients, τ², and the covariates'
-pooled means and standard deviations.
+Poisson: `Working` once and `Likelihoods` every round, which cannot be separated by site. K rounds
+give about K p²/2 equations about n p numbers. With `site_effects`, also the û_j of each site with
+`min_cell` records or more. Sites learn the coefficients, τ², and the covariates' pooled means and
+standard deviations.
 """
 
 from __future__ import annotations

@@ -148,11 +148,9 @@ def hidden_cells(counts: Array, missing: int | None, below: int | None, min_cell
 
 
 def check_edges(edges: Array) -> None:
-    """Refuse edges (b,) that are not consecutive multiples of one round step.
+    """Raise `Refused` for edges (b,) that are not consecutive multiples of one round step.
 
-    Raises
-    ------
-    Refused : the step is not 1, 2 or 5 times a power of ten, or there is one edge only.
+    A step is 1, 2 or 5 times a power of ten; one edge alone is refused.
     """
     if len(edges) < 2:
         if len(edges):

@@ -5,10 +5,9 @@ numbers at risk without exact times, and their error. Steps of a fit:
 
     1  Count records and deaths of each group.
     2  Find the common grid of times from the deaths of all groups (`data.timegrid`).
-    3  Count each group's records in cells of that grid, and sum their times: deaths and censored
-       records for a curve; all leavers for the test, and the deaths of all groups together. `cells`
-       splits cells with many records, so that none holds few. With time_grid "exact", count deaths
-       and censored records at each time of death.
+    3  Count each group's records in cells of that grid (`cells`), and sum their times: deaths and
+       censored records for a curve; all leavers for the test, and the deaths of all groups
+       together. With time_grid "exact", count deaths and censored records at each time of death.
     4  For a weighted test, sum the weights over each group's deaths.
 
 With a number as time_grid, a curve shows that many points of the protected grid: several grids

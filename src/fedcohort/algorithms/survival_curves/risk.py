@@ -1,8 +1,8 @@
 """Numbers at risk at deaths, from counts and mean times in cells.
 
-In a cell from a to b, c censored records left at a mean time of a + u (b − a). They are assumed to
-leave evenly over the cell, except for a share that leaves at one end and gives the mean: 2u − 1 at
-b if u ≥ ½, 1 − 2u at a otherwise. By a time t = a + v (b − a) inside,
+In a cell from a to b, c censored records left at a mean time of a + u (b − a). It is assumed that
+they leave evenly over the cell, except a share at one end: 2u − 1 at b if u ≥ ½, otherwise 1 − 2u
+at a. By a time t = a + v (b − a) inside,
 
     left(t) = c [max(1 − 2u, 0) + 2 min(u, 1 − u) v]                                       (1)
 
