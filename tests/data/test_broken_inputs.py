@@ -97,7 +97,7 @@ STUDIES = [
     ("  sites: {column: hospital}\n", "", "s.yaml, line 3, data: the key 'sites' is missing: name a site column, or a split and n."),
     ("column: hospital", "column: hospitl", "t.csv: there is no column 'hospitl' among 9 columns. Did you mean 'hospital'?"),
     ("{column: hospital}", "{split: iidd, n: 3}", "s.yaml, line 6, data.sites.split: 'iidd' is not possible; did you mean 'iid'?"),
-    ("{column: hospital}", "{split: iid, n: 30}", "t.csv: 40 rows are too few for 30 sites after 25% were set aside for the test; use fewer sites."),
+    ("{column: hospital}", "{split: iid, n: 30}", "t.csv: 40 rows are too few for 30 sites after 25% were set aside for the test. Use fewer sites."),
     ("{column: hospital}", "{split: iid, n: three}", "s.yaml, line 6, data.sites.n: expected a whole number of at least 1."),
     ("  sites", "  outcome: {time: dys, event: death}\n  sites", "t.csv: there is no column 'dys' among 9 columns. Name the outcome's column."),
     ("  sites", "  outcome: {time: days}\n  sites", "s.yaml, line 6, data.outcome: the key 'event' is missing."),

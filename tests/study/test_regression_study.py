@@ -397,8 +397,8 @@ def test_an_arm_that_predicts_nothing_is_refused_with_its_place(monkeypatch):
     [
         ({"days": 3}, "", "t.csv: column 'days' has one value in all 240 rows, so there is nothing "
          "to predict. Name another 'outcome'."),
-        ({}, ", test_fraction: 0.01", "t.csv: 1% of 240 rows are fewer than 5, too few to judge "
-         "predictions by; set more aside (evaluate.test_fraction)."),
+        ({}, ", test_fraction: 0.01", "t.csv: 1% of 240 rows are fewer than 5 test rows, too few to "
+         "evaluate predictions. Raise evaluate.test_fraction."),
     ],
 )  # fmt: skip
 def test_a_table_that_cannot_be_judged_is_refused_before_anything_runs(
