@@ -83,14 +83,14 @@ def every(column: str, new: str) -> Callable[[str], str]:
 
 
 STUDIES = [
-    ("study: small", "study: a/b", "s.yaml, line 1, study: expected a name that can be a folder's, such as 'gbsg2-rfs': at most 80 characters, no slash, no dot or space in front."),
+    ("study: small", "study: a/b", "s.yaml, line 1, study: expected a valid folder name, such as 'gbsg2-rfs': at most 80 characters, no slash, no dot or space in front."),
     ("task: survival", "task: surival", "s.yaml, line 2, task: 'surival' is not possible; did you mean 'survival'?"),
     ("task: survival", "task: synthesis", "s.yaml, line 2, task: 'synthesis' is not possible; known are classification, clustering, latent, regression, survival."),
     ("data:\n", "dta:\n", "s.yaml, line 3, dta: unknown key 'dta'; did you mean 'data'?"),
     ("  source: t.csv\n", "", "s.yaml, line 3, data: the key 'source' is missing."),
     ("source: t.csv", "source: tt.csv", "there is no file tt.csv. Did you mean 't.csv'?"),
     ("source: t.csv", "source: sample:gbsg3", "sample:gbsg3: there is no sample 'gbsg3'. Did you mean 'gbsg2'?"),
-    ("source: t.csv", "source: sqlite:///t.db", "s.yaml, line 3, data: the key 'query' is missing: what to ask the database."),
+    ("source: t.csv", "source: sqlite:///t.db", "s.yaml, line 3, data: the key 'query' is missing: the SQL query of the database."),
     ("source: t.csv", "source: '{site}.txt'", "s.yaml, line 6, data.sites.column: the source has one file a site already; leave 'column' out."),
     ("d.yaml", "dd.yaml", "there is no dictionary file dd.yaml. Did you mean 'd.yaml'?"),
     ("  dictionary: d.yaml\n", "", "s.yaml, line 3, data: the key 'outcome' is missing."),
@@ -108,7 +108,7 @@ STUDIES = [
     ("arms:", "arms: []\nxarms:", "s.yaml, line 8, xarms: unknown key 'xarms'; did you mean 'arms'?"),
     ("repeats: 1", "repeats: 0", "s.yaml, line 9, evaluate.repeats: expected a whole number from 1 to 1000."),
     ("repeats: 1", "test_fraction: 1.5", "s.yaml, line 9, evaluate.test_fraction: expected a number between 0 and 1."),
-    ("repeats: 1", "metrics: [accuracy]", "s.yaml, line 9, evaluate.metrics.0: 'accuracy' is not possible in a study of survival, it judges classification; known are c_index, uno_c, ibs, calibration_slope, d_calibration_p."),
+    ("repeats: 1", "metrics: [accuracy]", "s.yaml, line 9, evaluate.metrics.0: 'accuracy' is not possible in a study of survival, it evaluates classification; known are c_index, uno_c, ibs, calibration_slope, d_calibration_p."),
     ("evaluate:", "quorum: 2\nevaluate:", "s.yaml, line 9, quorum: expected a number between 0 and 1."),
     ("evaluate:", "preprocess: {impute: middle}\nevaluate:", "s.yaml, line 9, preprocess.impute: 'middle' is not possible; known are indicator, iterative, mean, median, most_frequent, none."),
     ("evaluate:", "tune: {trials: 3}\nevaluate:", "s.yaml, line 9, tune: 'trials' and 'space' belong together (Optuna)."),

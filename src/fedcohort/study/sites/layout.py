@@ -102,7 +102,7 @@ def load(plan: Plan, data: Any = None) -> Table:
     if plan.privacy.dp is not None and found.drafted:
         raise DataError(
             f"{plan.source}: a private fit scales by a dictionary's ranges and levels, and there "
-            f"is none. Name one as data.dictionary: 'fedcohort init' drafts it; then set "
+            f"is none. Name one as data.dictionary; 'fedcohort init' drafts it. Then set "
             f"'usual: [low, high]' of each number."
         )
     source, dictionary, outcome = found.source, found.dictionary, found.outcome
