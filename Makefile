@@ -36,7 +36,7 @@ setup: .venv/.stamp  ## make the environment in .venv (Python 3.11 or later)
 	  || { echo "setup: torch $(TORCH)"; $(pip) install torch==$(TORCH); }
 	@echo "setup: fedcohort"; $(pip) install --no-deps --no-build-isolation -e .
 	@$(bin)/python -m pip --disable-pip-version-check check >.venv/check.log || { cat .venv/check.log; exit 1; }
-	@touch $@; echo "setup: done"
+	@$(bin)/python -m compileall -q src; touch $@; echo "setup: done"
 
 run: .venv/.stamp  ## the first study, on real data: prints a table, writes a report
 	@$(bin)/fedcohort run studies/quickstart.yaml

@@ -28,8 +28,8 @@ from pathlib import Path
 
 from sheet import main
 
-from fedcohort.network.node.budget import Account, Budget
-from fedcohort.network.node.policy import Allowance
+from fedcohort.network.state.budget import Account, Budget
+from fedcohort.network.state.policy import Allowance
 from fedcohort.protocol.errors import Refused
 
 ITEM = "budget store"

@@ -38,7 +38,7 @@ from described import Attack, cohort, random_sites
 from fedcohort.audit.linkage import Published, linkage, thin_intervals
 from fedcohort.metrics.survival.kaplan_meier import round_times
 from fedcohort.metrics.survival.published_curves import published_at_risk, published_curve
-from fedcohort.network.node.cohorts import Cohorts, digests
+from fedcohort.network.state.cohorts import Cohorts, digests
 from fedcohort.privacy.disclosure.models import LEAF, may_split
 from fedcohort.protocol import Refused
 from overheard import listen, recovered

@@ -14,9 +14,9 @@ from fedcohort.apps import doctor
 from fedcohort.apps.cli import app
 from fedcohort.network import engines, service
 from fedcohort.network.kits.make import Network
-from fedcohort.network.node import rollback
-from fedcohort.network.node.rollback import Rollback
 from fedcohort.network.service import Note
+from fedcohort.network.state import rollback
+from fedcohort.network.state.rollback import Rollback
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.secure import certificates
 from network.hall import Hall, Spoke

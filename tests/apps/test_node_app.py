@@ -13,7 +13,7 @@ import pytest
 
 from fedcohort.apps.cli import app
 from fedcohort.network.kits.make import Kit
-from fedcohort.network.steward import decisions
+from fedcohort.network.state import decisions
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from hospital import STUDY, Hospital
 
@@ -118,7 +118,7 @@ def test_the_budget_is_told_honestly(hospital, capsys):
     ):
         assert line in text
     assert "spends its epsilon and delta for each fit" in text
-    from fedcohort.network.node.budget import Budget
+    from fedcohort.network.state.budget import Budget
 
     config = hospital.node.config
     budget = Budget(hospital.state / "budget.sqlite", config.data.name, config.policy.budget)
@@ -204,7 +204,7 @@ def test_a_running_node_heeds_a_decision_within_a_second(hospital):
 def test_an_expired_certificate_of_a_steward_decides_nothing(hospital):
     from datetime import timedelta
 
-    from fedcohort.network.steward import signatures, study_store
+    from fedcohort.network.state import signatures, study_store
     from fedcohort.secure.certificates import now
     from fedcohort.secure.trust import Trust
 

@@ -11,7 +11,7 @@ import typer
 
 from doc_pages import DOCS
 from fedcohort.apps.cli import app
-from fedcohort.network.node import policy
+from fedcohort.network.state import policy
 
 PAGES = [
     *((DOCS / f"network-{name}.md") for name in ("tutorial", "it", "operations")),

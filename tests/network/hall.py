@@ -24,7 +24,7 @@ from fedcohort.network.coordinator.coordinator import Coordinator
 from fedcohort.network.coordinator.lead import Office, Status
 from fedcohort.network.kits.make import Kit, Network
 from fedcohort.network.node.node import Node
-from fedcohort.network.node.policy import Config
+from fedcohort.network.state.policy import Config
 from fedcohort.network.study_offer import Offer, offer
 from fedcohort.protocol.line import Answering, Silence
 from fedcohort.secure.channel import Callee

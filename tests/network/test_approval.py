@@ -7,14 +7,14 @@ from decimal import Decimal
 
 import pytest
 
-from fedcohort.network.node import cohorts
-from fedcohort.network.node.budget import Account, Amount
-from fedcohort.network.node.policy import Allowance
-from fedcohort.network.steward import approval, decisions
+from fedcohort.network.state import cohorts, decisions
+from fedcohort.network.state.budget import Account, Amount
+from fedcohort.network.state.policy import Allowance
+from fedcohort.network.state.study_store import WAITING, Entry
+from fedcohort.network.steward import approval
 from fedcohort.network.steward import details as messages
 from fedcohort.network.steward.approval import Facts
 from fedcohort.network.steward.earlier import Earlier
-from fedcohort.network.steward.study_store import WAITING, Entry
 from fedcohort.protocol import registry
 from fedcohort.study.at_site import asking
 from fedcohort.study.at_site.table import SiteTable

@@ -31,7 +31,7 @@ from fedcohort.data.timegrid import death_times
 from fedcohort.data.variable import Variable
 from fedcohort.network.coordinator.lead import Office, Status
 from fedcohort.network.node.node import Node
-from fedcohort.network.node.policy import Config
+from fedcohort.network.state.policy import Config
 from fedcohort.protocol import InputError, Refused, Task
 from fedcohort.protocol.arguments import Arguments, Parcel
 from fedcohort.protocol.errors import DataError
@@ -391,7 +391,7 @@ def test_a_lead_cannot_fill_the_coordinator_and_keeps_nobody_else_out(hall):
 
 def test_a_desk_keeps_so_many_studies_and_then_takes_no_more(hospital, monkeypatch):
     """Also where the policy approves each of them at once."""
-    monkeypatch.setattr("fedcohort.network.steward.study_store.MOST_KEPT", 3)
+    monkeypatch.setattr("fedcohort.network.state.study_store.MOST_KEPT", 3)
     told = [
         hospital.offered(hospital.signed(hospital.terms(STUDY + f"seed: {i}\n"))) for i in range(5)
     ]

@@ -13,13 +13,14 @@ from fedcohort.apps.node_service import Watch
 from fedcohort.network import requests
 from fedcohort.network.coordinator import lead, runs
 from fedcohort.network.coordinator.lead import Office
-from fedcohort.network.coordinator.runs import Run, Standing
+from fedcohort.network.coordinator.runs import Run
 from fedcohort.network.kits.parties import Parties, trouble
-from fedcohort.network.node import rollback
-from fedcohort.network.node.budget import Budget
 from fedcohort.network.node.node import Node
-from fedcohort.network.node.policy import Config
-from fedcohort.network.node.rollback import Rollback
+from fedcohort.network.requests import Standing
+from fedcohort.network.state import rollback
+from fedcohort.network.state.budget import Budget
+from fedcohort.network.state.policy import Config
+from fedcohort.network.state.rollback import Rollback
 from fedcohort.protocol.errors import InputError, Refused
 from network.hall import Hall, Spoke
 from network.parties import Parties as Network

@@ -12,8 +12,8 @@ import pytest
 
 from fedcohort.apps import steward
 from fedcohort.network.coordinator import lead
-from fedcohort.network.node import replay_guard
-from fedcohort.network.node.replay_guard import OnDisk
+from fedcohort.network.state import replay_guard
+from fedcohort.network.state.replay_guard import OnDisk
 from fedcohort.protocol.wire import decode
 from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.run.runner import run_over as run

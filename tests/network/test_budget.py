@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from fedcohort.network.node import budget as module
-from fedcohort.network.node.budget import Budget
-from fedcohort.network.node.policy import Allowance
+from fedcohort.network.state import budget as module
+from fedcohort.network.state.budget import Budget
+from fedcohort.network.state.policy import Allowance
 from fedcohort.protocol.errors import Refused
 
 THREE = Allowance(Decimal(3), Decimal("1e-5"))
@@ -214,8 +214,8 @@ CHILD = """
 import sys
 from decimal import Decimal
 from pathlib import Path
-from fedcohort.network.node.budget import Budget
-from fedcohort.network.node.policy import Allowance
+from fedcohort.network.state.budget import Budget
+from fedcohort.network.state.policy import Allowance
 from fedcohort.protocol.errors import Refused
 budget = Budget(Path(sys.argv[1]), "patients", Allowance(Decimal(1000), Decimal(1)))
 for i in range(100000):

@@ -17,13 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from fedcohort.network.node import budget, cohorts, durable
-from fedcohort.network.node import budget as spending
-from fedcohort.network.node.cohorts import Cohorts, digests, parts
-from fedcohort.network.node.policy import Config
-from fedcohort.network.node.replay_guard import OnDisk
 from fedcohort.network.node.table import open_table
-from fedcohort.network.steward import decisions
+from fedcohort.network.state import budget, cohorts, decisions, durable
+from fedcohort.network.state import budget as spending
+from fedcohort.network.state.cohorts import Cohorts, digests, parts
+from fedcohort.network.state.policy import Config
+from fedcohort.network.state.replay_guard import OnDisk
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.study.file.terms import Terms
 from hospital import DICTIONARY, STUDY, Hospital, patients
@@ -117,7 +116,7 @@ def test_a_refusal_names_the_rule_and_the_study_and_tells_no_number_of_patients(
 def test_what_is_noted_is_there_after_a_kill(tmp_path):
     script = (
         "import os, numpy as np, sys; from pathlib import Path\n"
-        "from fedcohort.network.node.cohorts import Cohorts\n"
+        "from fedcohort.network.state.cohorts import Cohorts\n"
         "marks = [b'%016d' % i for i in range(50)]\n"
         "Cohorts(Path(sys.argv[1]), 'patients', 5).note('a', 'first', marks, "
         "{'analysed': np.arange(50)})\n"

@@ -13,8 +13,8 @@ from command_line import without_times
 from fedcohort.network.coordinator import conductor, lead, runs
 from fedcohort.network.coordinator.lead import Status
 from fedcohort.network.node import node
-from fedcohort.network.steward.signatures import signer
-from fedcohort.network.steward.study_store import APPROVED, said_of
+from fedcohort.network.state.signatures import signer
+from fedcohort.network.state.study_store import APPROVED, said_of
 from fedcohort.protocol import FedcohortError
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.runtime.journal import Journal
@@ -239,7 +239,7 @@ def test_a_study_waits_for_the_steward_and_then_runs(tmp_path):
 
 
 def approve(hall, site, run, decision="approved", reason=""):
-    from fedcohort.network.steward import signatures
+    from fedcohort.network.state import signatures
 
     kit = hall.kit(f"steward-{site}")
     found = hall.nodes[site].store

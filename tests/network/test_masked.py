@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedcohort.network.coordinator.lead import Status
-from fedcohort.network.node.budget import Budget
+from fedcohort.network.state.budget import Budget
 from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.wire import decode
 from fedcohort.study.at_site.sessions import is_few

@@ -12,11 +12,11 @@ import fedcohort
 from fedcohort.algorithms.cox import METHOD as COX
 from fedcohort.data import prepare
 from fedcohort.network import requests
-from fedcohort.network.coordinator.runs import Standing
 from fedcohort.network.kits.make import Kit
-from fedcohort.network.node.budget import Budget
-from fedcohort.network.steward import decisions, signatures, study_store
-from fedcohort.network.steward.study_store import MOST_UNFIT
+from fedcohort.network.requests import Standing
+from fedcohort.network.state import decisions, signatures, study_store
+from fedcohort.network.state.budget import Budget
+from fedcohort.network.state.study_store import MOST_UNFIT
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.wire import decode, encode

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from fedcohort.network.node import ledger as node_ledger
-from fedcohort.network.node.ledger import NodeLedger, as_lines, read
+from fedcohort.network.state import ledger as node_ledger
+from fedcohort.network.state.ledger import NodeLedger, as_lines, read
 from hospital import Hospital
 
 RUN = "ab" * 32
@@ -29,7 +29,7 @@ def test_lines_are_read_back_by_run(tmp_path):
 def test_a_killed_node_has_noted_all_that_left(tmp_path):
     code = (
         "import sys; from pathlib import Path\n"
-        "from fedcohort.network.node.ledger import NodeLedger\n"
+        "from fedcohort.network.state.ledger import NodeLedger\n"
         "made = NodeLedger(Path(sys.argv[1]))\n"
         "for call in range(10**6):\n"
         "    made.left('ab' * 32, 's', call, 'totals', 'sum', {}); print(call, flush=True)\n"

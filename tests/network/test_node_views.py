@@ -9,8 +9,8 @@ import pytest
 
 from fedcohort.data.read.dictionaries import text
 from fedcohort.data.read.simulated_views import dictionary_of, multiview
-from fedcohort.network.node.policy import DataSource
 from fedcohort.network.node.table import open_table
+from fedcohort.network.state.policy import DataSource
 from fedcohort.protocol.errors import Refused
 from fedcohort.study.file.terms import Terms
 

@@ -7,7 +7,7 @@ import pytest
 
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Survival
-from fedcohort.network.node.policy import Allowance, Asked, Config, Policy
+from fedcohort.network.state.policy import Allowance, Asked, Config, Policy
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.study.file.plan import check
 from fedcohort.study.file.yamlfile import parse

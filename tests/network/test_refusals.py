@@ -32,7 +32,7 @@ from fedcohort.engines.flare import handshake
 from fedcohort.network import engines, requests
 from fedcohort.network.coordinator.lead import Office
 from fedcohort.network.kits.make import Kit, Network
-from fedcohort.network.node import ledger as node_ledger
+from fedcohort.network.state import ledger as node_ledger
 from fedcohort.network.study_offer import Offer, offer
 from fedcohort.protocol.errors import FedcohortError
 from fedcohort.protocol.line import LARGEST, Silence

@@ -15,8 +15,8 @@ import pytest
 from fedcohort.algorithms.deepcox import METHOD as DEEPCOX
 from fedcohort.data.prepare import bounded_design
 from fedcohort.models.network import initial
-from fedcohort.network.node.budget import Budget, Spending
-from fedcohort.network.node.policy import Allowance
+from fedcohort.network.state.budget import Budget, Spending
+from fedcohort.network.state.policy import Allowance
 from fedcohort.privacy.guard import SiteGuard
 from fedcohort.protocol import Dp, Refused, Release, SiteFailed
 from fedcohort.protocol.arguments import Parcel

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from fedcohort.network.steward import study_store
-from fedcohort.network.steward.study_store import APPROVED, REFUSED, WAITING, Noted, StudyStore
+from fedcohort.network.state import study_store
+from fedcohort.network.state.study_store import APPROVED, REFUSED, WAITING, Noted, StudyStore
 from fedcohort.protocol.errors import InputError, Refused
 
 ONE, TWO, THREE = ("ab" * 32, "ab" * 4 + "cd" * 28, "12" * 32)
@@ -44,7 +44,7 @@ def test_a_desk_in_another_process_sees_a_decision_at_once(tmp_path):
     for n, decision in enumerate([APPROVED, REFUSED, APPROVED]):
         code = (
             "import sys; from pathlib import Path;"
-            "from fedcohort.network.steward.study_store import StudyStore;"
+            "from fedcohort.network.state.study_store import StudyStore;"
             "StudyStore(Path(sys.argv[1]), 'net', 'north', None)"
             ".decide(sys.argv[2], sys.argv[3], 'x')"
         )

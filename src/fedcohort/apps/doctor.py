@@ -26,11 +26,11 @@ from fedcohort.network.clocks import Offset
 from fedcohort.network.coordinator import runs
 from fedcohort.network.coordinator.lead import Office
 from fedcohort.network.kits import Kit, as_line, trouble
-from fedcohort.network.node import rollback
-from fedcohort.network.node.budget import Budget
-from fedcohort.network.node.policy import Config
 from fedcohort.network.service import Note, read, unwritable
-from fedcohort.network.steward.study_store import noted_config
+from fedcohort.network.state import rollback
+from fedcohort.network.state.budget import Budget
+from fedcohort.network.state.policy import Config
+from fedcohort.network.state.study_store import noted_config
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.report import words
 from fedcohort.secure.certificates import Certificate, now

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from fedcohort.network.coordinator.lead import Office
     from fedcohort.network.engines import Spoke
     from fedcohort.network.kits import Kit
-    from fedcohort.network.node.policy import Config
-    from fedcohort.network.node.rollback import Rollback
+    from fedcohort.network.state.policy import Config
+    from fedcohort.network.state.rollback import Rollback
 
 KitFolder = Annotated[Path, typer.Argument(metavar="KIT", help="The site's kit.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
@@ -61,8 +61,8 @@ def start(
     from fedcohort.network import engines
     from fedcohort.network.coordinator.lead import Office
     from fedcohort.network.node.node import Node
-    from fedcohort.network.node.policy import Config
     from fedcohort.network.service import Service, leave, within
+    from fedcohort.network.state.policy import Config
 
     found = serving.kit(kit, "site")
     read = Config.read(config)  # its faults are reported before anything begins
@@ -256,7 +256,7 @@ class Watch:
     def _greet(self) -> Mapping[str, Any]:
         """Greet the coordinator; tell the node's state, and measure the clocks' offset."""
         from fedcohort.network import clocks
-        from fedcohort.network.node import rollback
+        from fedcohort.network.state import rollback
 
         found: list[Mapping[str, Any]] = []
 
@@ -380,7 +380,7 @@ def restored(
 ) -> None:
     """Let a node go on whose state was restored from an older backup."""
     from fedcohort.apps import serving
-    from fedcohort.network.node import rollback
+    from fedcohort.network.state import rollback
 
     found = serving.kit(kit, "site", check=False)
     state = found.folder / "state"
@@ -400,9 +400,9 @@ def _book(state: Path, epsilon: float, delta: float) -> None:
     InputError : the node never started, so its node.toml is not known.
     Refused : the site has no budget, or less is left.
     """
-    from fedcohort.network.node.budget import Budget
-    from fedcohort.network.node.policy import Config
-    from fedcohort.network.steward.study_store import noted_config
+    from fedcohort.network.state.budget import Budget
+    from fedcohort.network.state.policy import Config
+    from fedcohort.network.state.study_store import noted_config
 
     path = noted_config(state)
     if path is None:

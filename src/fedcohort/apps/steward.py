@@ -13,23 +13,16 @@ from typing import Any
 from fedcohort.apps import outfile
 from fedcohort.data import describe, prepare
 from fedcohort.network.kits import Kit
-from fedcohort.network.node import cohorts
-from fedcohort.network.node import ledger as node_ledger
-from fedcohort.network.node.budget import Account, Amount, Budget
-from fedcohort.network.node.policy import Asked, Config
 from fedcohort.network.node.table import open_table
-from fedcohort.network.steward import (
-    approval,
-    decisions,
-    findings,
-    paper,
-    record,
-    signatures,
-    study_store,
-)
+from fedcohort.network.requests import FAILED, is_hash
+from fedcohort.network.state import cohorts, decisions, findings, signatures, study_store
+from fedcohort.network.state import ledger as node_ledger
+from fedcohort.network.state.budget import Account, Amount, Budget
+from fedcohort.network.state.policy import Asked, Config
+from fedcohort.network.state.study_store import Entry, StudyStore, short
+from fedcohort.network.steward import approval, paper, record
 from fedcohort.network.steward import details as messages
 from fedcohort.network.steward.earlier import earlier
-from fedcohort.network.steward.study_store import Entry, StudyStore, short
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
@@ -198,7 +191,7 @@ def ledger(node: Path, text: str | None) -> list[str]:
     names: dict[str, str] = {"": "Requests that name no study"}
     steps: list[Step[..., Any]] = [*prepare.STEPS, *OWN_STEPS]
     for study in dict.fromkeys(str(line["run"]) for line in lines):
-        if not study_store.is_hash(study):
+        if not is_hash(study):
             continue
         entry = store.entry(study)
         names[study] = f"{entry.name} ({short(study)}), of {entry.lead}" if entry.name else study
@@ -288,7 +281,7 @@ def _check_open(store: StudyStore, study: str) -> None:
     made = entry.decision
     approved = made is not None and made.decision == study_store.APPROVED
     what = "If its lead submits it again, it waits here again; approve it then."
-    if approved and entry.ended.how == study_store.FAILED:
+    if approved and entry.ended.how == FAILED:
         assert made is not None
         if store.lapse(study, made):
             return

@@ -7,13 +7,14 @@ this package are sent, as class and text; they hold names and rules.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.network.coordinator.runs import Standing
 from fedcohort.protocol import errors
 from fedcohort.protocol.errors import FedcohortError, Refused
 from fedcohort.protocol.line import Silence
@@ -23,6 +24,11 @@ from fedcohort.secure.trust import CODES
 
 #: The longest text of an error or a reason that is taken from a peer.
 LONGEST = 2_000
+#: The longest count of a ledger's lines that a message states.
+LONGEST_LEDGER = 1 << 50
+#: How a study ends for a site: done, failed, cancelled, or without this site.
+DONE, FAILED, CANCELLED, WITHOUT = "done", "failed", "cancelled", "without"
+_HASH = re.compile(r"[0-9a-f]{64}")
 STATES = ("approved", "waiting", "refused")
 #: Codes of a site whose people must act before it can answer; the study is not refused.
 PASSING = ("disk", "older")
@@ -30,6 +36,25 @@ PASSING = ("disk", "older")
 OF_CHANNEL = (*CODES, "network", "forged", "malformed", "replayed", "no key", "busy", "failed",
               "version", "refused")  # fmt: skip
 Body = tuple[dict[str, Array], dict[str, Any]]
+
+
+@dataclass
+class Standing:
+    """Where one site stands with a study.
+
+    Attributes
+    ----------
+    state : "approved", "refused", "waiting" (for its steward), or "away" (never reached so far).
+    reason : why, in the site's words.
+    """
+
+    state: str = "away"
+    reason: str = ""
+
+
+def is_hash(text: object) -> bool:
+    """Return whether a text is a study's whole hash."""
+    return isinstance(text, str) and _HASH.fullmatch(text) is not None
 
 
 def ask(kind: str, arrays: Mapping[str, Array] | None = None, **meta: Any) -> bytes:

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from fedcohort import version as here
 from fedcohort.network.kits import Kit
-from fedcohort.network.steward.study_store import is_hash
+from fedcohort.network.requests import is_hash
 from fedcohort.protocol.errors import Refused
 from fedcohort.secure.certificates import Certificate, is_name
 from fedcohort.secure.channel import VERSION, compatible, read_json

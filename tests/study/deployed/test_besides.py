@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from deployed_cases import results_of, run_local
-from fedcohort.network.node.policy import Asked, Policy
+from fedcohort.network.state.policy import Asked, Policy
 from fedcohort.network.steward import details as messages
 from fedcohort.protocol import Refused, SiteUnavailable, VerbRefused
 from fedcohort.protocol.arguments import Arguments

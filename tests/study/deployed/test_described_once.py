@@ -6,7 +6,7 @@ import pytest
 
 from deployed_cases import MaskedSites, frames_of, tables_of, terms_of
 from fedcohort.data import describe
-from fedcohort.network.node.replay_guard import OnDisk
+from fedcohort.network.state.replay_guard import OnDisk
 from fedcohort.protocol import Refused
 
 NAMES = ("bergen", "oslo", "tromsø", "ålesund")

@@ -16,7 +16,7 @@ from deployed_cases import (
     tables_of,
     terms_of,
 )
-from fedcohort.network.node.replay_guard import OnDisk
+from fedcohort.network.state.replay_guard import OnDisk
 from fedcohort.protocol import SiteUnavailable
 from fedcohort.study.run.runner import run_over as run
 from loopback import Fault

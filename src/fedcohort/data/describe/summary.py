@@ -184,21 +184,21 @@ def mixture_quantiles(
     for row, z, (q, x) in zip(values, scores, curves, strict=True):
         row[: len(x)] = x + tiny * np.arange(len(x))
         z[: len(x)] = ndtri(q)
-    own = np.arange(len(curves))
+    own = np.arange(len(curves))[:, None]
 
-    def at(x: float) -> float:
-        i = np.clip((values < x).sum(axis=1) - 1, 0, last)
+    def at(x: Array) -> Array:
+        """Return the mixture's distribution function at points (q,)."""
+        i = np.clip((values[:, :, None] < x).sum(axis=1) - 1, 0, last[:, None])
         left, low = values[own, i], scores[own, i]
         slope = (scores[own, i + 1] - low) / (values[own, i + 1] - left)
-        return float(share @ ndtr(low + slope * (x - left)))
+        return share @ ndtr(low + slope * (x - left))
 
-    found: list[float] = []
-    for q in wanted:
-        a, b = float(values[:, 0].min()), float(values[own, last + 1].max())
-        for _ in range(200):
-            centre = (a + b) / 2
-            if centre in (a, b):
-                break
-            a, b = (centre, b) if at(centre) < q else (a, centre)
-        found.append((a + b) / 2)
-    return found
+    a = np.full(len(wanted), values[:, 0].min())
+    b = np.full(len(wanted), values[own[:, 0], last + 1].max())
+    for _ in range(200):
+        centre = (a + b) / 2
+        if ((centre == a) | (centre == b)).all():
+            break
+        below = at(centre) < wanted
+        a, b = np.where(below, centre, a), np.where(below, b, centre)
+    return ((a + b) / 2).tolist()

@@ -25,7 +25,7 @@ from fedcohort.network.coordinator import runs
 from fedcohort.network.coordinator.remote_sites import Halt, RemoteSites, Traffic, Watched
 from fedcohort.network.coordinator.runs import Run
 from fedcohort.network.kits import pinned
-from fedcohort.network.steward.study_store import WITHOUT
+from fedcohort.network.requests import WITHOUT
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.errors import DataError, FedcohortError
 from fedcohort.protocol.line import Line, Silence
@@ -173,7 +173,7 @@ class Conductor:
                 shutil.rmtree(run.out, ignore_errors=True)
                 run.started = None
             if run.started is None:  # no call was made: the sites are asked anew
-                run.sites = {name: runs.Standing() for name in run.sites}
+                run.sites = {name: requests.Standing() for name in run.sites}
                 run.absent = {}
                 run.change("waiting")
                 self._kick.set()

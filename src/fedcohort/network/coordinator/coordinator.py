@@ -24,9 +24,10 @@ from typing import Any
 from fedcohort.network import requests
 from fedcohort.network.coordinator import runs
 from fedcohort.network.coordinator.conductor import Conductor
-from fedcohort.network.coordinator.runs import Run, Standing
+from fedcohort.network.coordinator.runs import Run
 from fedcohort.network.engines import Opened
 from fedcohort.network.kits import Kit, Parties
+from fedcohort.network.requests import Standing
 from fedcohort.network.service import within
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.errors import FedcohortError, Refused

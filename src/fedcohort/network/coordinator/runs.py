@@ -21,24 +21,12 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
+from fedcohort.network.requests import Standing
+
 #: States in which a study still needs the coordinator, in the order in which it passes them.
 OPEN = ("waiting", "queued", "running")
 #: What a site can say of a study for good.
 DECIDED = ("approved", "refused")
-
-
-@dataclass
-class Standing:
-    """Where one site stands with a study.
-
-    Attributes
-    ----------
-    state : "approved", "refused", "waiting" (for its steward), or "away" (never reached so far).
-    reason : why, in the site's words.
-    """
-
-    state: str = "away"
-    reason: str = ""
 
 
 @dataclass

@@ -21,7 +21,6 @@ from typing import Any
 
 from fedcohort.network import clocks, requests
 from fedcohort.network.clocks import Offset
-from fedcohort.network.node.rollback import MOST
 from fedcohort.secure.channel import compatible, upgrade
 from fedcohort.version import VERSION
 
@@ -68,7 +67,7 @@ class Parties:
         count = meta.get("count")
         with self._lock:
             highest = self._highest.get(site)
-            if type(count) is not int or not 0 <= count <= MOST:
+            if type(count) is not int or not 0 <= count <= requests.LONGEST_LEDGER:
                 return highest
             if highest is None or count > highest:
                 self._highest[site] = count
@@ -116,7 +115,11 @@ def _read(path: Path) -> dict[str, int]:
     """Return the counts of an earlier process; none where the file cannot be read."""
     try:
         found: Any = json.loads(path.read_text(encoding="utf-8"))
-        return {str(k): v for k, v in found.items() if type(v) is int and 0 <= v <= MOST}
+        return {
+            str(k): v
+            for k, v in found.items()
+            if type(v) is int and 0 <= v <= requests.LONGEST_LEDGER
+        }
     except (OSError, ValueError, AttributeError, RecursionError):
         return {}
 

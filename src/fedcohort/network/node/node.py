@@ -27,17 +27,17 @@ from typing import Any
 
 from fedcohort.network.kits import Kit
 from fedcohort.network.node import log as node_log
-from fedcohort.network.node.budget import Budget, Spending
-from fedcohort.network.node.cohorts import Cohorts
-from fedcohort.network.node.ledger import NodeLedger
-from fedcohort.network.node.policy import Config
-from fedcohort.network.node.replay_guard import OnDisk
-from fedcohort.network.node.rollback import Rollback
 from fedcohort.network.node.studies import Studies, Study, by_steward, lapsed
-from fedcohort.network.requests import PASSING
+from fedcohort.network.requests import PASSING, is_hash
 from fedcohort.network.service import unwritable
-from fedcohort.network.steward import decisions, findings, signatures, study_store
-from fedcohort.network.steward.study_store import Noted, said_of, short
+from fedcohort.network.state import decisions, findings, signatures, study_store
+from fedcohort.network.state.budget import Budget, Spending
+from fedcohort.network.state.cohorts import Cohorts
+from fedcohort.network.state.ledger import NodeLedger
+from fedcohort.network.state.policy import Config
+from fedcohort.network.state.replay_guard import OnDisk
+from fedcohort.network.state.rollback import Rollback
+from fedcohort.network.state.study_store import Noted, said_of, short
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol import Dp
 from fedcohort.protocol.errors import Refused
@@ -154,7 +154,7 @@ class Node:
                 raise Refused("size", f"a request is larger than {LARGEST} bytes, the most.")
             meta = head(body)
             kind, named = meta.get("kind"), meta.get("run")
-            run = str(named) if study_store.is_hash(named) else ""
+            run = str(named) if is_hash(named) else ""
             if kind != "ping":
                 self._check_disk()
             if kind not in ("ping", "close", "end"):
@@ -422,7 +422,7 @@ class Node:
 
         What protects patients stays: decisions and runs counted, budget, ledger, cohorts, pins.
         """
-        if not study_store.is_hash(run):
+        if not is_hash(run):
             raise Refused("run", "a request names no study by its whole hash.")
         session, over = meta.get("session"), meta.get("over") is True
         with self._reading:
@@ -439,7 +439,7 @@ class Node:
 
     def _end_of(self, run: str, meta: Mapping[str, Any]) -> bytes:
         """Note how a run ended that can be resumed."""
-        if not study_store.is_hash(run):
+        if not is_hash(run):
             raise Refused("run", "a request names no study by its whole hash.")
         with self._reading:
             self._note_end(run, meta.get("end"), meta.get("reason"))

@@ -13,11 +13,12 @@ import logging
 import threading
 from dataclasses import dataclass
 
-from fedcohort.network.node.cohorts import Cohorts, parts
-from fedcohort.network.node.policy import Asked, Config
 from fedcohort.network.node.table import digest, open_table
-from fedcohort.network.steward import study_store
-from fedcohort.network.steward.study_store import StudyStore, short
+from fedcohort.network.requests import is_hash
+from fedcohort.network.state import study_store
+from fedcohort.network.state.cohorts import Cohorts, parts
+from fedcohort.network.state.policy import Asked, Config
+from fedcohort.network.state.study_store import StudyStore, short
 from fedcohort.network.study_offer import Offer
 from fedcohort.privacy.disclosure.models import ROWS_EACH
 from fedcohort.protocol.errors import FedcohortError, Refused
@@ -104,7 +105,7 @@ class Studies:
             text was
             changed.
         """
-        if not study_store.is_hash(run):
+        if not is_hash(run):
             raise Refused("run", "a call names no study by its whole hash.")
         made = self._desk.decision(run)
         if made is None:

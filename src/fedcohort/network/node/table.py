@@ -20,8 +20,8 @@ from fedcohort.data.read import sources
 from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.data.read.sql import is_url, read_sql
 from fedcohort.data.variable import Variable, columns_by_view, lacking
-from fedcohort.network.node.cohorts import digests
-from fedcohort.network.node.policy import DataSource
+from fedcohort.network.state.cohorts import digests
+from fedcohort.network.state.policy import DataSource
 from fedcohort.protocol.errors import FedcohortError, Refused
 from fedcohort.study.at_site.table import SiteTable, Unfit
 from fedcohort.study.file.terms import Terms

@@ -19,11 +19,12 @@ import pandas as pd
 from fedcohort.data import describe
 from fedcohort.data.check import NOTHING
 from fedcohort.data.variable import Variable
-from fedcohort.network.node.budget import Account, Amount
-from fedcohort.network.node.policy import Asked, Policy
-from fedcohort.network.steward import decisions, details, record
+from fedcohort.network.state import decisions
+from fedcohort.network.state.budget import Account, Amount
+from fedcohort.network.state.policy import Asked, Policy
+from fedcohort.network.state.study_store import Entry
+from fedcohort.network.steward import details, record
 from fedcohort.network.steward.earlier import Earlier
-from fedcohort.network.steward.study_store import Entry
 from fedcohort.privacy.disclosure.models import ROWS_EACH, most_parameters
 from fedcohort.protocol import registry
 from fedcohort.report import words

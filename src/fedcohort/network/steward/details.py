@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.variable import Variable
-from fedcohort.network.node.policy import COLUMN_SETTINGS
+from fedcohort.network.state.policy import COLUMN_SETTINGS
 from fedcohort.protocol import Dp, registry
 from fedcohort.protocol.method import Method
 from fedcohort.report import words

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcohort.network.node import cohorts
-from fedcohort.network.node import ledger as node_ledger
-from fedcohort.network.node.policy import Asked
-from fedcohort.network.steward.study_store import StudyStore
+from fedcohort.network.state import cohorts
+from fedcohort.network.state import ledger as node_ledger
+from fedcohort.network.state.policy import Asked
+from fedcohort.network.state.study_store import StudyStore
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import FedcohortError

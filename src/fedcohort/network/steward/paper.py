@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import resources
 
-from fedcohort.network.steward import decisions, record
+from fedcohort.network.state import decisions
+from fedcohort.network.state.study_store import Entry, short
+from fedcohort.network.steward import record
 from fedcohort.network.steward.approval import Facts, Row, page
 from fedcohort.network.steward.details import Row as Detail
 from fedcohort.network.steward.record import Record
-from fedcohort.network.steward.study_store import Entry, short
 from fedcohort.report import words
 from fedcohort.report.markup import Markup, filled, h, join, p, styles
 from fedcohort.version import VERSION

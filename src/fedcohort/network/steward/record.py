@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fedcohort.network.steward import study_store
-from fedcohort.network.steward.decisions import Decision
-from fedcohort.network.steward.study_store import Entry, StudyStore, short
+from fedcohort.network.state import study_store
+from fedcohort.network.state.decisions import Decision
+from fedcohort.network.state.study_store import Entry, StudyStore, short
 from fedcohort.report import words
 
 #: Of a decision that counts.

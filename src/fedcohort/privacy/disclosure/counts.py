@@ -147,6 +147,6 @@ def nearly_same(apart: int, m: int) -> bool:
     """Return whether results over two sets with |A Δ B| = `apart` must not both be told.
 
     Their difference is a signed sum over A Δ B, which must be of nobody or of m patients or more.
-    `network.node.cohorts` keeps the sets.
+    `network.state.cohorts` keeps the sets.
     """
     return 0 < apart < m

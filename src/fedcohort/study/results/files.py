@@ -14,6 +14,7 @@ import platform
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +205,8 @@ def write_all(fits: Shelf, about: About, out: Path, seconds: float, command: str
     return results
 
 
-def versions() -> dict[str, str]:
+@cache
+def versions() -> Mapping[str, str]:
     """Return the versions that a result may depend on."""
     found = {"fedcohort": VERSION, "python": platform.python_version()}
     for name in PACKAGES:

@@ -21,12 +21,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from fedcohort.network.node.durable import write
-from fedcohort.network.steward.decisions import now
+from fedcohort.network.requests import LONGEST_LEDGER
+from fedcohort.network.state.decisions import now
+from fedcohort.network.state.durable import write
 from fedcohort.protocol.errors import InputError, Refused
-
-#: No ledger is longer than this, in bytes.
-MOST = 1 << 50
 
 
 class Rollback:
@@ -50,7 +48,7 @@ class Rollback:
         state.
         """
         known = pending(self._state) is not None
-        if known or type(highest) is not int or not 0 <= highest <= MOST:
+        if known or type(highest) is not int or not 0 <= highest <= LONGEST_LEDGER:
             return known
         if (mine := self.count()) >= highest:
             return False

@@ -23,7 +23,7 @@ from typing import Any, cast
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
 from fedcohort.data.read.sql import is_url, problem_of_query, problem_of_url
-from fedcohort.network.steward import decisions
+from fedcohort.network.state import decisions
 from fedcohort.privacy.disclosure.models import ACTIONS
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import InputError, Refused

@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from fedcohort.network.node.durable import opened
+from fedcohort.network.state.durable import opened
 from fedcohort.protocol.errors import InputError
 
 APPROVED, REFUSED, WAITING = "approved", "refused", "waiting"

@@ -12,7 +12,7 @@ import json
 import threading
 from pathlib import Path
 
-from fedcohort.network.node.durable import write
+from fedcohort.network.state.durable import write
 from fedcohort.protocol.once import among_first
 from fedcohort.runtime.site import disk
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from fedcohort.network.steward.study_store import now
+from fedcohort.network.state.study_store import now
 from fedcohort.report import words
 
 #: Seconds after which lines are on the disk at the latest.

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedcohort.network.kits import Kit
-from fedcohort.network.node.policy import Policy
-from fedcohort.network.steward.study_store import Sign, StudyStore, Verify
+from fedcohort.network.state.policy import Policy
+from fedcohort.network.state.study_store import Sign, StudyStore, Verify
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.secure.trust import Trust
 

@@ -42,7 +42,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.network.node.durable import opened
+from fedcohort.network.state.durable import opened
 from fedcohort.privacy.disclosure.counts import nearly_same
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.study.at_site.table import SiteTable

@@ -32,9 +32,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from fedcohort.network.node.durable import write
-from fedcohort.network.steward import decisions
-from fedcohort.network.steward.decisions import APPROVED, REFUSED, WAITING, Counted, Decision, now
+from fedcohort.network.requests import CANCELLED, DONE, FAILED, WITHOUT, is_hash
+from fedcohort.network.state import decisions
+from fedcohort.network.state.decisions import APPROVED, REFUSED, WAITING, Counted, Decision, now
+from fedcohort.network.state.durable import write
 from fedcohort.protocol.errors import InputError, Refused
 
 __all__ = [
@@ -50,7 +51,6 @@ __all__ = [
 ]
 
 #: Ends of a study, as the coordinator reports them.
-DONE, FAILED, CANCELLED, WITHOUT = "done", "failed", "cancelled", "without"
 ENDS = (DONE, FAILED, CANCELLED, REFUSED, WITHOUT)
 #: Who decides where no steward needs to.
 POLICY = "policy"
@@ -66,7 +66,6 @@ LONGEST_REASON = 500
 #: How many characters of a hash are shown, and how few are enough to name a study.
 SHOWN, SHORTEST = 12, 4
 
-_HASH = re.compile(r"[0-9a-f]{64}")
 #: A longer file of decisions was not written by these commands.
 _MOST_BYTES = 1 << 22
 
@@ -89,11 +88,6 @@ def said_of(end: End | None) -> str:
     if end.how == WITHOUT:
         return f"it went on without this site{reason}"
     return f"{end.how}{' elsewhere' * (end.how == REFUSED and not end.here)}{reason}"
-
-
-def is_hash(text: object) -> bool:
-    """Return whether a text is a study's whole hash."""
-    return isinstance(text, str) and _HASH.fullmatch(text) is not None
 
 
 def note_config(state: Path, config: Path) -> None:

@@ -31,8 +31,8 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 
-from fedcohort.network.node.durable import opened
-from fedcohort.network.node.policy import Allowance
+from fedcohort.network.state.durable import opened
+from fedcohort.network.state.policy import Allowance
 from fedcohort.privacy.guard import beyond
 from fedcohort.protocol import Dp
 from fedcohort.protocol.errors import InputError, Refused

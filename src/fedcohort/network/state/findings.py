@@ -6,28 +6,28 @@ the node's reply leaves; the reply holds none of it. It stays after the run.
 
 from __future__ import annotations
 
-import os
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedcohort.network.steward.study_store import short
+from fedcohort.network.state import durable
+from fedcohort.network.state.study_store import short
 
-#: The folder in the node's state, and how wide a text is.
+#: Folder in the node's state; width of a text.
 FOLDER, WIDTH = "feedback", 96
 HEAD = (
-    "What is off in this site's table beside the other sites' of the study. A line is a question "
-    "to whoever knows the data, not a verdict. Nobody outside this site has been told."
+    "Differences between this site's table and the other sites' tables in this study. Each line is "
+    "a question to those who know the data, not a verdict. Nobody outside this site has this text."
 )
 
 
 def path_of(state: Path, run: str) -> Path:
-    """Return where the text of a study is, if there is one."""
+    """Return the path of a study's text."""
     return state / FOLDER / f"{short(run)}.txt"
 
 
 def write(state: Path, run: str, study: str, lines: Sequence[str]) -> Path:
-    """Write what was found, so that it is there as a whole or not at all; return where.
+    """Write the findings, whole or not at all; return the path.
 
     Parameters
     ----------
@@ -39,9 +39,5 @@ def write(state: Path, run: str, study: str, lines: Sequence[str]) -> Path:
     said = [textwrap.fill(line, WIDTH, initial_indent="- ", subsequent_indent="  ")
             for line in lines]  # fmt: skip
     text = "\n".join([f"Study {study}, {run}", "", textwrap.fill(HEAD, WIDTH), "", *said])
-    fresh = path.with_suffix(".new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
-    os.replace(fresh, path)
+    durable.write(path, f"{text}\n".encode())
     return path
