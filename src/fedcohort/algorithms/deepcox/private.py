@@ -200,7 +200,7 @@ def reveals(config: DeepCoxSettings, dp: Dp) -> str:
 
 
 def rounds_of(config: DeepCoxSettings, dp: Dp) -> int:
-    """Return the number of rounds of a private fit: as set, or by ε.
+    """Return the number of rounds of a private fit: as set, or by ε up to `rounds`.
 
     The noise of T steps grows as √T/ε, their progress as T.
     """

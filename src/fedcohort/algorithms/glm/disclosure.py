@@ -36,8 +36,8 @@ VARIANCES: Mapping[str, Callable[[float], float]] = {
 BOUNDED = ("sqrt", "inverse")
 
 
-def check_outcome(total: Totals, family: Family, least: int, method: str) -> None:
-    """Refuse an outcome without variation, or of fewer than `least` records."""
+def check_outcome(total: Totals, family: Family, min_cell: int, method: str) -> None:
+    """Refuse an outcome without variation, or of fewer than `min_cell` records."""
     n, positive = int(total.rows), int(total.positive)
     if not n:
         raise NothingToLearn("no site holds any record; check their selection.")
@@ -47,7 +47,7 @@ def check_outcome(total: Totals, family: Family, least: int, method: str) -> Non
                 f"the outcome has more than two classes, and method {method!r} needs two. Give an "
                 f"outcome of two levels."
             )
-        check_classes(n, positive, least)
+        check_classes(n, positive, min_cell)
         return
     if family.name == "poisson" and not positive:
         raise NothingToLearn(
@@ -55,11 +55,11 @@ def check_outcome(total: Totals, family: Family, least: int, method: str) -> Non
             f"check how the outcome is coded."
         )
     few = positive if family.name == "poisson" else n
-    if few < least:
+    if few < min_cell:
         what = "counts above 0" if family.name == "poisson" else "records"
         raise NothingToLearn(
-            f"there are fewer than {least} {what} at all sites together (min_cell). Add sites or "
-            f"records; or lower min_cell, if all sites agree."
+            f"there are fewer than {min_cell} {what} at all sites together (min_cell). Add sites "
+            f"or records; or lower min_cell, if all sites agree."
         )
 
 

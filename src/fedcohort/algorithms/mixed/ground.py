@@ -71,7 +71,7 @@ class Ground:
 
     @property
     def estimable(self) -> bool:
-        """Whether τ² can be estimated: two sites, and two records at one (not for counts)."""
+        """Whether τ² can be estimated: two sites and, except for counts, two records at one."""
         return self.sites > 1 and (self.several or self.family == "poisson")
 
     @property
@@ -197,22 +197,22 @@ def family_of(wanted: str, task: Task) -> str:
     return family
 
 
-def check_outcome(family: str, total: Totals, least: int) -> None:
+def check_outcome(family: str, total: Totals, min_cell: int) -> None:
     """Refuse an outcome that the family excludes, or with too few records of a kind.
 
     Parameters
     ----------
-    least : smallest number of records of each class, or of counts above 0.
+    min_cell : smallest number of records of each class, or of counts above 0.
     """
     if total.wrong:
         what, remedy = RULES[family]
         raise DataError(f"the outcome of some records {what}. {remedy}")
     n, marked = int(total.rows), int(total.marked)
     if family == "binomial":
-        check_classes(n, marked, least)
-    if family == "poisson" and marked < least:
+        check_classes(n, marked, min_cell)
+    if family == "poisson" and marked < min_cell:
         raise NothingToLearn(
-            f"fewer than {max(least, 1)} records at all sites together have a count above 0 "
+            f"fewer than {max(min_cell, 1)} records at all sites together have a count above 0 "
             f"(min_cell). Add sites or records, or check how the outcome is coded."
         )
 

@@ -83,7 +83,7 @@ class ShiftModel(Fitted):
         return np.sqrt(np.maximum(beyond, 0.0))
 
     def places(self, kind: str) -> tuple[tuple[str, ...], Array, float]:
-        """Return sites (m,), their places (m, 2) by `distances`, and the share of the map.
+        """Return sites (m,), their places (m, 2), and the share of `distances` that these show.
 
         Sites without some distance are left out, the site with most of them missing first.
         """
