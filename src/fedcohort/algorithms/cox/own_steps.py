@@ -215,7 +215,6 @@ def folds_of(table: SurvivalTable, fold: int, folds: int) -> Array:
 
 
 def _rows(table: SurvivalTable, kept: Array) -> SurvivalTable:
-    """Return the rows `kept` of a table."""
     if kept.all():
         return table
     x, time, event, *more = table

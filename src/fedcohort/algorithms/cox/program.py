@@ -10,10 +10,10 @@ each round gives the sums over every risk set of r, r x and r x xᵀ. Here, with
        *all* records. They give the score U(β), and the information without the drift of m(t).
     3  Once, at the end, sites sum r x by time. It gives the drift and the exact information.
 
-Rounds repeat 1 and 2; the drift is estimated from the change of U (`ascent`). With a stratified
-baseline each site has its own hazard: ℓ, U and I are sums over sites, and no risk set is revealed.
-At the end the test of proportional hazards (`algorithms.cox.proportional`) repeats step 2, with the
-expected deaths weighted by a function of time and by its square.
+Rounds repeat 1 and 2; the drift is estimated from the change of U (`ascent`). At the end the test
+of proportional hazards (`algorithms.cox.proportional`) repeats step 2, with the expected deaths
+weighted by a function of time and by its square. With a stratified baseline each stratum of each
+site has its own hazard: ℓ, U and I are sums over sites, and no risk set is revealed.
 
 On the protected grid the fit averages over the order of the records that leave in an interval, as
 Efron does over tied deaths (`numerics.coxph`). The effect of the unknown order on β is estimated
@@ -29,8 +29,7 @@ grid "exact" also gathers each site's times of death. With a path of penalties: 
 
 Strata have their own baseline hazards and common coefficients. Their grids are concatenated
 (`numerics.strata`), so one call serves all strata: `RiskWeights` and `RiskMoments` are by the
-intervals of each stratum, `Expected` over all records. With a stratified baseline, each stratum of
-each site has its own hazard. `disclosure` has the rules for few records.
+intervals of each stratum, `Expected` over all records. `disclosure` has the rules for few records.
 """
 
 from __future__ import annotations

@@ -314,7 +314,6 @@ def _course(
     task: Task,
     dp: Dp,
 ) -> Course:
-    """Train one model from θ (P,)."""
     draws = draws_of(config, dp)
     if config.strategy == "exact":
         return noisy.noisy_descent(fed, plan, schedule, theta, draws)

@@ -168,7 +168,6 @@ class MetaModel(Fitted):
         return rows
 
     def _intercepts(self) -> list[Row]:
-        """Return the intercept and its heterogeneity."""
         one = self.intercept
         if one is None:
             note = (
@@ -244,5 +243,4 @@ class MetaModel(Fitted):
 
 
 def _exp(x: float) -> float:
-    """Return eˣ; inf if it overflows."""
     return math.exp(x) if not x > 709.0 else math.inf

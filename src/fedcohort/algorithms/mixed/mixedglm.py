@@ -183,5 +183,4 @@ def _curvature(family: Canonical, eta: Array, tau: float, z: float) -> float:
 
 
 def _height(family: Canonical, eta: Array, y: Array, tau: float, z: float) -> float:
-    """Return h(z)."""
     return family.log_likelihood(y, eta + tau * z) - z**2 / 2

@@ -103,9 +103,9 @@ class Profile(NamedTuple):
         return self.theta * self.sigma2
 
     def log_tau2_error(self) -> float:
-        """Return the standard error of log τ², from the curvature of ℓ in (log θ, log σ²).
+        """Return the standard error of log τ², from the curvature of ℓ in (log θ, log σ²); or nan.
 
-        nan at θ = 0, or if ℓ is not concave there.
+        It is nan at θ = 0, or if ℓ is not concave.
         """
         if not self.theta:
             return math.nan

@@ -32,7 +32,7 @@ from fedcohort.training import disclosure
 LAWS = ("", "levels", "number", "survival")
 #: Largest distance of an edge from a multiple of its step, in steps.
 ROUNDING = 1e-6
-#: Largest value in standard deviations; fourth powers of larger values overflow.
+#: Largest value in standard deviations, so that fourth powers stay finite.
 MOST = 1e50
 
 
@@ -74,11 +74,15 @@ def count_cells(
 ) -> SiteCells:  # fmt: skip
     """Count the site's rows by the cells of each variable, and by the outcome's groups.
 
-    edges : (c, b) of numbers, padded with inf. n_levels : (k,) of variables with levels. label :
-    place of the outcome among numbers and codes, −1 without. cut : (1,), the edge between two
-    groups of an outcome that is a number. within : (v,) whether a variable is crossed with groups.
+    Parameters
+    ----------
+    edges : (c, b) of numbers, padded with inf.
+    n_levels : (k,) of variables with levels.
+    label : place of the outcome among numbers and codes; −1 without.
+    cut : (1,), the edge between two groups of an outcome that is a number.
+    within : (v,), variables that are crossed with the outcome.
     marks, closed : what sites hide in Table 1 of these rows (`data.describe.agreed.Agreed`). If
-    anything of a number is hidden there, all its cells are: its mean follows from them.
+        anything of a number is hidden there, all its cells are: its mean follows from them.
 
     Raises
     ------
@@ -191,11 +195,15 @@ def pull_here(
 ) -> Pull:  # fmt: skip
     """Return the site's mean gradient at a common model without covariates.
 
-    centre, spread : (c,) of numbers; a number with spread 0 is left out. n_levels : (k,) of codes;
-    0 leaves one out. label, other : places of the outcome, and of the time of an event. law : one
-    of `LAWS`. null : the model: a share for each level, or mean and standard deviation, or events
-    per unit of time. marks, closed : as in `count_cells`. Nothing is shown if Table 1 hides part of
-    the outcome, and nothing of a level that it hides.
+    Parameters
+    ----------
+    centre, spread : (c,) of numbers; a number with spread 0 is left out.
+    n_levels : (k,) of codes; a code with 0 is left out.
+    label, other : places of the outcome, and of the time of an event.
+    law : one of `LAWS`.
+    null : the model: a share for each level, or mean and standard deviation, or events per time.
+    marks, closed : as in `count_cells`. If Table 1 hides part of the outcome, nothing is shown;
+        nothing is shown of a level that it hides.
     """
     row = closed_at(site.name, marks, closed)
     numbers, codes = site.data

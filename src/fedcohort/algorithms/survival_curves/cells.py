@@ -139,7 +139,6 @@ class Finder:
         return np.array([first, last])
 
     def _question(self, lines: Sequence[_Line]) -> dict[str, Any]:
-        """Return the arguments of a call about all rows."""
         edges = np.full((len(lines), max(len(x.edges) for x in lines)), len(self._times) + 1)
         for padded, line in zip(edges, lines, strict=True):
             padded[: len(line.edges)] = line.edges
@@ -152,13 +151,11 @@ class Finder:
         }
 
     def _counted(self, lines: Sequence[_Line]) -> list[_Line]:
-        """Return the lines with the counts of all cells."""
         reply = self._fed.sum(cell_counts, **self._question(lines))
         both = zip(lines, reply.own, reply.rest, strict=True)
         return [replace(x, own=a[: len(x.own)], rest=b[: len(x.own)]) for x, a, b in both]
 
     def _timed(self, lines: Sequence[_Line]) -> list[_Line]:
-        """Return the lines with the sums of times in all cells."""
         reply = self._fed.sum(cell_times, **self._question(lines))
         return [replace(x, totals=t[: len(x.own)]) for x, t in zip(lines, reply.total, strict=True)]
 

@@ -168,7 +168,6 @@ def _started(
 def _exact_risks(
     start: _Start, times: Array, kept: Sequence[int], groups: int
 ) -> dict[int, AtRisk]:
-    """Return the numbers at risk of each group at all times of death."""
     reply = start.fed.sum(exact_counts, times=times, groups=groups)
     return {i: exactly(times, reply.deaths[i], reply.censored[i]) for i in kept}
 
@@ -176,7 +175,6 @@ def _exact_risks(
 def _protected_risks(
     start: _Start, times: Array, kept: Sequence[int], groups: int
 ) -> dict[int, AtRisk]:
-    """Return the numbers at risk of each group in its own cells."""
     censored = [i for i in kept if not start.leaves_out(i) and start.censored[i] > 0]
     rows = [Row(i, k) for i in kept for k in (DEATHS, CENSORED) if k == DEATHS or i in censored]
     finder = Finder(start.fed, times, groups, start.min_cell)
