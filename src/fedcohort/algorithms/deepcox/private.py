@@ -17,12 +17,11 @@ followed, and w_j = e^{min(f_j, B) − B} ≤ 1,
 
     d_k = Σ_j δ_j 1(t_j in k),   E_k = Σ_j w_j u_jk,   H_k = e^{−B} Σ_{l ≤ k} d_l / E_l      (1)
 
-The (d, E) of one record has a norm of √(1 + INTERVALS) at most. Without usual times, or with unit
-"site", there is no baseline, and the model predicts only risks. The centre c is 0: the mean risk of
-the records is not released.
+The (d, E) of one record has a norm of √(1 + INTERVALS) at most; `training.private` proves the other
+sensitivities. Without usual times, or with unit "site", there is no baseline, and the model
+predicts only risks. The centre c is 0: the mean risk of the records is not released.
 
-`training.private` proves the other sensitivities. Revealed: its releases, and `Hazards` once, with
-noise, as a sum over sites.
+Revealed: the replies of `training.private`, and `Hazards` once, with noise, as a sum over sites.
 """
 
 from __future__ import annotations

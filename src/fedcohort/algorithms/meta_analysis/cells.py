@@ -9,8 +9,8 @@ above 0 and events, each of these numbers of records is 0 or at least `least`:
                no more than the numbers that may be revealed, k (k + 3)/2
 
 No single record may have nearly all of a column's spread. No group of few records may differ by a
-weight or an offset, or by a covariate or outcome that the other columns predict elsewhere.
-These are the rules of `data.isolation` and `data.differences` for one site.
+weight, an offset, or a column that the others predict for all other records. These are the rules of
+`data.isolation` and `data.differences` for one site.
 """
 
 from __future__ import annotations

@@ -9,9 +9,8 @@ h is concave. With its mode ẑ and ŝ = (−h''(ẑ))^−½, the integral is a 
 up to where h has fallen by `DEPTH` on either side of ẑ. Its error is about exp(−2π a/d), if exp h
 is analytic and bounded up to a distance a from the real line (Trefethen & Weideman, SIAM Rev. 56,
 2014). a is about π/τ for the logit, π/(2τ) for the logarithm, and π ŝ²/d for a normal curve. So
-d = min(0.7 ŝ, 0.3/τ) leaves only rounding errors. Gauss-Hermite nodes about ẑ (Pinheiro & Bates, J.
-Comput. Graph. Stat. 4, 1995) would need many points for a site of one class, whose h is flat on one
-side.
+d = min(0.7 ŝ, 0.3/τ) leaves only rounding errors. Gauss-Hermite quadrature needs many nodes for a
+site of one class, whose h is flat on one side.
 
 Given the data, point z_k has the probability π_k, its share of the sum. With E, Var under π and the
 derivative a(z) = (Xᵀ(y − μ), z Σ(y − μ)) of h in (β, τ),

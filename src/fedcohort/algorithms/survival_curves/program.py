@@ -13,9 +13,9 @@ numbers at risk without exact times, and their error. Steps of a fit:
 With a number as time_grid, a curve shows that many points of the protected grid: several grids
 reveal no more than the finest.
 
-Published results depend only on 3 and 4: on counts of 0 or at least `min_cell`, and on sums over as
-many. Total numbers of records and deaths are public: if one group is hidden, others are hidden as
-well until its numbers do not follow.
+Published results depend only on 3 and 4: counts of 0 or at least `min_cell`, and sums over as many.
+Total numbers of records and deaths are public: with a hidden group, others are hidden until its
+numbers do not follow.
 
 Revealed, only as sums over all sites: `Tally` once, `CellCounts` and `CellTimes` a few times,
 `Weighted` once, and the sums of the grid. Counts of step 1, of the grid's histogram, and rarely of
