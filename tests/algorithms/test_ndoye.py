@@ -246,7 +246,10 @@ def test_a_column_that_does_not_vary_at_a_site_is_no_obstacle():
     [
         ({"user": ""}, r"needs 'user', the site that the model is for; there are a, b, c, d, user"),
         ({"user": "usr"}, r"setting 'user' of method 'ndoye': no site 'usr'. Did you mean 'user'"),
-        ({"k": 5}, r"'k' of method 'ndoye' is 5, and 4 other sites are ranked. Give 4 or fewer"),
+        (
+            {"k": 5},
+            r"'k' of method 'ndoye' is 5, but only 4 other sites are ranked. Give 4 or fewer",
+        ),
         ({"k": 0}, "setting 'k' of method 'ndoye' is 0; give a whole number from 1, or null"),
         ({"k": 1, "threshold": 0.1}, "two ways to choose sites; give one of them"),
         ({"threshold": float("inf")}, "setting 'threshold' of method 'ndoye' is inf"),

@@ -226,14 +226,14 @@ def judged(
     DataError : the user has too few rows.
     SiteUnavailable : the user's site does not answer.
     """
-    told = fed.only([user]).gather(
+    replies = fed.only([user]).gather(
         judge_here, law=law.name, user=user, held=held, origin=origin, points=points, least=least
     )
-    if told[user].few:
+    if replies[user].few:
         raise DataError(
             f"site {user!r}, the user, has fewer than {least} rows to judge models by (min_cell)."
         )
-    return told[user].loss
+    return replies[user].loss
 
 
 def gone(user: str) -> SiteUnavailable:

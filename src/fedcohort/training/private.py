@@ -160,7 +160,10 @@ def train_privately(
     clip: float,
     sampling: float,
 ) -> Noised[Trained]:
-    """Train from the common model by noisy gradients; further arguments as in `pull_privately`."""
+    """Train from the common model by noisy gradients.
+
+    Further arguments as in `pull_privately`.
+    """
     return Noised(_puller(site, plan, groups, clip, sampling), visit_course)
 
 
@@ -177,7 +180,7 @@ def leave_privately(
     rounds: int,
     keep: Array,
 ) -> Noised[Left]:
-    """Train `rounds` rounds by noisy gradients; return this site's own models."""
+    """Train by noisy gradients; return this site's own models."""
     return Noised(_puller(site, plan, groups, clip, sampling), lone_course)
 
 

@@ -34,14 +34,14 @@ HELD_OUT = "with a patience each round the ELBO of rows held out, as a sum over 
 
 def reveals_with(config: VaeSettings) -> str:
     """Return, in plain words, what leaves a site with these settings."""
-    told = [ONCE, SUMS + LONE if config.centre.plain else SEEN]
+    parts = [ONCE, SUMS + LONE if config.centre.plain else SEEN]
     if config.patience is not None:
-        told.append(HELD_OUT)
+        parts.append(HELD_OUT)
     if config.personal != "none":
-        told.append(config.reveals_own("the coordinator sees"))
+        parts.append(config.reveals_own("the coordinator sees"))
     if config.monitor != "none":
-        told.append(heterogeneity.REVEALS)
-    text = "; ".join(told) + "."
+        parts.append(heterogeneity.REVEALS)
+    text = "; ".join(parts) + "."
     return text[0].upper() + text[1:]
 
 

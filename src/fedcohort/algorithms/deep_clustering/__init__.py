@@ -56,19 +56,19 @@ LEFT_OUT = "the same sums over all sites but each one, from which that one's own
 
 def reveals_with(config: DeepClusteringSettings) -> str:
     """Return, in plain words, what leaves a site with these settings."""
-    told = [SUMS if config.centre.plain else f"{SEEN}; the rest {SUMS}"]
+    parts = [SUMS if config.centre.plain else f"{SEEN}; the rest {SUMS}"]
     if config.personal != "none":
-        told.append(OF_USER + (PARTS if config.personal in personal.PARTED else ""))
+        parts.append(OF_USER + (PARTS if config.personal in personal.PARTED else ""))
     if config.monitor != "none":
-        told.append(heterogeneity.REVEALS)
+        parts.append(heterogeneity.REVEALS)
     auto = config.n_clusters == "auto"
     if config.centroids == "lloyd" or auto:
-        told.append(LLOYD + (", for each number of clusters" if auto else ""))
+        parts.append(LLOYD + (", for each number of clusters" if auto else ""))
     if config.centroids != "lloyd":
-        told.append(OWN)
+        parts.append(OWN)
     if auto:
-        told.append(GAP if config.choose == "gap" else LEFT_OUT)
-    text = "; ".join(told) + "."
+        parts.append(GAP if config.choose == "gap" else LEFT_OUT)
+    text = "; ".join(parts) + "."
     return text[0].upper() + text[1:]
 
 

@@ -110,9 +110,9 @@ class DeepClusters(Fitted):
 
     def summary(self) -> list[Row]:
         """Return a row per cluster: its number, rows, and share of all rows."""
-        whole = self.counts.sum()
+        total = self.counts.sum()
         return [
-            {"cluster": j, "n": int(n), "share": float(n / whole)}
+            {"cluster": j, "n": int(n), "share": float(n / total)}
             for j, n in enumerate(self.counts)
         ]
 

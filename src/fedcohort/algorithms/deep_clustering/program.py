@@ -198,8 +198,8 @@ def reconstruct(
     visits = Visits(rebuild, rebuild_seen, lambda theta: given)
 
     def held_out(theta: Array) -> float:
-        told = fed.sum(held_out_loss, theta=theta, plan=plan.text)
-        return float(told.loss) / max(float(told.rows), 1.0)
+        sums = fed.sum(held_out_loss, theta=theta, plan=plan.text)
+        return float(sums.loss) / max(float(sums.rows), 1.0)
 
     theta = initial(plan.network, task.seed)
     if config.pretrain == "layerwise":
@@ -226,28 +226,28 @@ def centroids(
     """
     rng, least = task.rng, least_of(fed, task)
     fed, space = placed(fed, latent(config, task, theta))
-    whole: Cloud | None = None
+    pooled: Cloud | None = None
     if config.latent_scale == "standard":
-        space, whole = standard(fed, space, least=least)
-        fed = whole.fed
+        space, pooled = standard(fed, space, least=least)
+        fed = pooled.fed
     space = replace(space, scale=config.latent_scale)
 
-    def by_sums(whole: Cloud, k: int) -> Found:
-        start = from_candidates(whole, k, space, rng=rng, least=least, restarts=config.restarts)
-        return lloyd(whole.fed, start, space, rng=rng, least=least, swaps=config.swaps)
+    def by_sums(pooled: Cloud, k: int) -> Found:
+        start = from_candidates(pooled, k, space, rng=rng, least=least, restarts=config.restarts)
+        return lloyd(pooled.fed, start, space, rng=rng, least=least, swaps=config.swaps)
 
     k, numbers, found = config.numbers[0], (), None
     if config.n_clusters == "auto":
-        whole = whole or cloud(fed, space, least=least)
-        fed = whole.fed
-        possible = [k for k in config.numbers if k * least <= whole.rows]
+        pooled = pooled or cloud(fed, space, least=least)
+        fed = pooled.fed
+        possible = [k for k in config.numbers if k * least <= pooled.rows]
         if config.choose == "gap":
-            choice = by_gap(whole, possible, by_sums, rng, least=least, space=space)
+            choice = by_gap(pooled, possible, by_sums, rng, least=least, space=space)
         else:
-            choice = by_consensus(whole, possible, by_sums, least=least, space=space)
+            choice = by_consensus(pooled, possible, by_sums, least=least, space=space)
         k, numbers, found = choice.k, tuple(choice.table), choice.found[choice.k]
     if config.centroids == "lloyd":
-        found = found or by_sums(whole or cloud(fed, space, least=least), k)
+        found = found or by_sums(pooled or cloud(fed, space, least=least), k)
     else:
         at, fed = from_sites(
             fed, k, space, rng=rng, least=least, restarts=config.restarts,
@@ -275,11 +275,11 @@ def sharpen(
 
     def enough(both: Array) -> bool:
         nonlocal frequencies, asked, settled
-        told = fed.sum(soft_frequencies, theta=plan.sent(both), plan=plan.text)
-        share = float(told.changed) / max(float(told.rows), 1.0)
+        sums = fed.sum(soft_frequencies, theta=plan.sent(both), plan=plan.text)
+        share = float(sums.changed) / max(float(sums.rows), 1.0)
         if asked:
             fed.record(changed=share)
-        frequencies, asked, settled = told.frequencies, asked + 1, share < config.tol
+        frequencies, asked, settled = sums.frequencies, asked + 1, share < config.tol
         return settled
 
     def given(both: Array) -> Mapping[str, Any]:
@@ -343,11 +343,11 @@ def within(
     found = lloyd(fed, mu, space, rng=task.rng, least=least, rounds=0)
     order = np.argsort(-found.counts, kind="stable")
     mu = found.centroids[order]
-    told = fed.sum(
+    sums = fed.sum(
         sum_near, path=mu[None], moves=Cells.around(mu).moves, about=mu, unscaled=False,
         **space.given,
     )  # fmt: skip
     check_all_answered(fed)
-    off = told.drift / told.counts[:, None]
-    variances = np.maximum(told.squares / told.counts[:, None] - off**2, 0.0)
-    return Within(mu, mu + off, variances, told.counts)
+    off = sums.drift / sums.counts[:, None]
+    variances = np.maximum(sums.squares / sums.counts[:, None] - off**2, 0.0)
+    return Within(mu, mu + off, variances, sums.counts)

@@ -124,7 +124,7 @@ def rebuild(
 def rebuild_seen(
     site: Site[Any, Any], *, theta: Array, plan: str, rate: float, frequencies: Array
 ) -> Visit:
-    """Train the autoencoder likewise; return it, for a robust aggregation."""
+    """Train the autoencoder; return it, for a robust aggregation."""
     p = Plan.of(plan)
     return Visit.trained(theta, _noisy(site, p, frequencies), p, rate, site.entropy)
 
@@ -217,7 +217,7 @@ def refine_seen(
     frequencies: Array,
     gamma: float,
 ) -> Visit:
-    """Refine likewise; return the model itself, for a robust aggregation."""
+    """Train encoder and centroids; return them, for a robust aggregation."""
     p = Plan.of(plan)
     rows = aimed(site, theta, p, frequencies, gamma)
     return Visit.trained(theta, rows, p, rate, site.entropy)

@@ -74,12 +74,12 @@ def fit(fed: Federation, config: FeedbackSettings, task: Task) -> Feedback:
         _check_same(whole)
         middle = others.median_of(found)
         centre = centre + np.where(np.isnan(middle), 0.0, unit * others.value_of(middle))
-    told = whole.sum(
+    votes = whole.sum(
         vote, centre=centre, unit=unit, n_levels=levels, label=label, min_cell=m
     )  # fmt: skip
     _check_same(whole)
     asked: dict[str, Any] = {
-        **vars(told), "centre": centre, "unit": unit, "n_levels": levels, "label": label,
+        **vars(votes), "centre": centre, "unit": unit, "n_levels": levels, "label": label,
         "feature": feature, "factors": np.array([u.back for u in UNITS]), "far": config.far,
     }  # fmt: skip
     if not config.told:
@@ -170,7 +170,7 @@ def _check_same(fed: Federation) -> None:
 
 def _remarks(
     site: str,
-    told: Told,
+    reply: Told,
     reading: Reading,
     places: tuple[str, ...],
     outcome: Outcome | None,
@@ -178,12 +178,12 @@ def _remarks(
 ) -> list[Remark]:
     """Return one site's findings in words."""
     parts = zip(
-        told.rule.tolist(), told.column.tolist(), told.other.tolist(), told.size.tolist(),
-        told.more.tolist(), strict=True,
+        reply.rule.tolist(), reply.column.tolist(), reply.other.tolist(), reply.size.tolist(),
+        reply.more.tolist(), strict=True,
     )  # fmt: skip
     out = [line(site, reading, places, outcome, *one) for one in parts]
     added = zip(
-        told.unrecorded.tolist(), told.fall.tolist(), told.low.tolist(), told.high.tolist(),
+        reply.unrecorded.tolist(), reply.fall.tolist(), reply.low.tolist(), reply.high.tolist(),
         strict=True,
     )  # fmt: skip
     return out + [unrecorded(site, places, outcome, *one) for one in list(added)[:gains]]

@@ -33,14 +33,14 @@ ROUNDS = (
 OWN = " Of each site, once: its own clusters' means and sizes, none of fewer rows than min_cell."
 
 
-def _told(config: MeansSettings | ModesSettings) -> str:
+def _reveals(config: MeansSettings | ModesSettings) -> str:
     """Return what leaves a site with these settings."""
-    told = ROUNDS + (OWN if config.seeding == "sites" else "")
+    text = ROUNDS + (OWN if config.seeding == "sites" else "")
     if not isinstance(config, MeansSettings) or config.n_clusters != "auto":
-        return told
+        return text
     if config.choose == "gap":
-        return told + GAP
-    return told + (
+        return text + GAP
+    return text + (
         " All of this for each number of clusters, and again over all sites but each one, from "
         "which that site's own totals follow."
     )
@@ -75,7 +75,7 @@ KMEANS = Method(
         "2001 (gap statistic)"
     ),
     reveals=ROUNDS,
-    reveals_with=_told,
+    reveals_with=_reveals,
     unguarded=_UNGUARDED,
     settings=MeansSettings,
     fit=fit_means,
@@ -91,7 +91,7 @@ KMODES = Method(
     tasks=("clustering",),
     paper="Huang, Data Mining and Knowledge Discovery 2, 1998",
     reveals=ROUNDS,
-    reveals_with=_told,
+    reveals_with=_reveals,
     unguarded=_UNGUARDED,
     settings=ModesSettings,
     fit=fit_modes,

@@ -34,16 +34,16 @@ def check_features(task: Task) -> None:
         raise DataError("there are no columns to cluster by; name at least one.")
 
 
-def check_number(k: int, whole: Cloud, least: int) -> None:
+def check_number(k: int, pooled: Cloud, least: int) -> None:
     """Refuse more clusters than the rows allow."""
-    if k * least > whole.rows:
+    if k * least > pooled.rows:
         raise SettingError(
-            f"setting 'n_clusters' is {k}, and {whole.rows} rows make at most "
-            f"{whole.rows // least} clusters of {least}. Give fewer."
+            f"setting 'n_clusters' is {k}, and {pooled.rows} rows make at most "
+            f"{pooled.rows // least} clusters of {least}. Give fewer."
         )
 
 
-def settled(found: Found, task: Task, whole: Cloud, least: int) -> Found:
+def settled(found: Found, task: Task, pooled: Cloud, least: int) -> Found:
     """Return clusters whose means tell no small count, with the rows nearest to these means.
 
     Rows and means are updated in turn until both agree; after `TRIES` the counts are those of the
@@ -51,12 +51,12 @@ def settled(found: Found, task: Task, whole: Cloud, least: int) -> Found:
     """
     if least <= 1:
         return found
-    clusters = published(_steady(found, least), task, whole, least)
+    clusters = published(_steady(found, least), task, pooled, least)
     if found.left or (clusters.centroids == found.centroids).all():
         return clusters
     for left in reversed(range(TRIES)):
         try:
-            fed = whole.fed.only(found.sites)
+            fed = pooled.fed.only(found.sites)
             counts = count(fed, Cells.around(clusters.centroids), None, PLAIN).counts
         except SiteUnavailable:
             return clusters
@@ -65,7 +65,7 @@ def settled(found: Found, task: Task, whole: Cloud, least: int) -> Found:
         clusters = replace(
             clusters, centroids=found.centroids if left else clusters.centroids, counts=counts
         )
-        clusters = published(clusters, task, whole, least) if left else clusters
+        clusters = published(clusters, task, pooled, least) if left else clusters
     return clusters
 
 
@@ -75,14 +75,14 @@ def _steady(found: Found, least: int) -> Found:
     return replace(found, moving=int(moving))
 
 
-def published(found: Found, task: Task, whole: Cloud, least: int) -> Found:
+def published(found: Found, task: Task, pooled: Cloud, least: int) -> Found:
     """Return clusters whose means tell no small count.
 
     For a feature with two values a cluster's mean times its rows is rounded to a multiple of m
     (`privacy.disclosure.counts.base`); variance and inertia follow.
     """
     pairs = np.array(task.pairs or [(np.nan, np.nan)] * len(task.features), float)
-    pairs[whole.binary & np.isnan(pairs[:, 0])] = (0.0, 1.0)
+    pairs[pooled.binary & np.isnan(pairs[:, 0])] = (0.0, 1.0)
     two, low, wide = np.isfinite(pairs).all(axis=1), pairs[:, 0], pairs[:, 1] - pairs[:, 0]
     two &= wide != 0
     if not two.any():

@@ -32,7 +32,12 @@ import numpy as np
 from fedcohort.algorithms.linear.settings import PathSettings, RidgeSettings
 from fedcohort.protocol import Dp, Federation, Release, SettingError, Task
 from fedcohort.training.linear.cross_products import Moments
-from fedcohort.training.linear.private_products import Told, ask, demanded, products_privately
+from fedcohort.training.linear.private_products import (
+    NoisyProducts,
+    ask,
+    demanded,
+    products_privately,
+)
 
 #: Default of C.
 CLIPS = {"record": 1.5}
@@ -96,7 +101,7 @@ def collect(
     return read(ask(fed, task, releases(config, dp)[0], dp.norm))
 
 
-def read(told: Told) -> tuple[Moments, float]:
+def read(told: NoisyProducts) -> tuple[Moments, float]:
     """Return the results of `collect` from given cross-products."""
     inner, right = told.inner, told.square[:-1, -1]
     weight = float(inner[0, 0])

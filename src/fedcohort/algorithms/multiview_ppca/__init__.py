@@ -35,7 +35,7 @@ OWN = (
 )
 
 
-def _told(config: Settings) -> str:
+def _reveals(config: Settings) -> str:
     """Return what leaves a site with these settings."""
     return REVEALS + (WAIC if config.draws else "") + (OWN if config.compare else "")
 
@@ -73,7 +73,7 @@ METHOD = Method(
     tasks=("latent",),
     paper="Balelli, Silva, Lorenzi, MELBA 1, 2022 (Fed-mv-PPCA)",
     reveals=REVEALS,
-    reveals_with=_told,
+    reveals_with=_reveals,
     unguarded=(
         "Changes of a model of a view that min_cell rows have (`algorithms.multiview_ppca.steps`)."
     ),

@@ -175,21 +175,21 @@ class MultiView(Fitted):
         """Return cautions: early end of rounds, empty rows, views without common rows, views of one
         site.
         """
-        told: list[str] = []
+        notes: list[str] = []
         if not self.settled:
-            told.append(f"{self.rounds} rounds ended before parameters settled")
+            notes.append(f"{self.rounds} rounds ended before parameters settled")
         if self.empty:
-            told.append(f"{self.empty} rows without any entry were left out")
-        for one, other in self._apart():
-            told.append(
+            notes.append(f"{self.empty} rows without any entry were left out")
+        for one, other in self._unlinked():
+            notes.append(
                 f"no rows have both {one!r} and {other!r}: what one says of the other is a guess"
             )
         lone = [v for k, v in enumerate(self.views) if self.sites[self.of == k].max() == 1]
         if lone and int(self.sites.max()) > 1:
-            told.append(f"{', '.join(map(repr, lone))}: known from one site alone")
-        return tuple(told)
+            notes.append(f"{', '.join(map(repr, lone))}: known from one site alone")
+        return tuple(notes)
 
-    def _apart(self) -> list[tuple[str, str]]:
+    def _unlinked(self) -> list[tuple[str, str]]:
         """Return the first view, with one view of each group that has no rows in common with it."""
         from scipy.sparse.csgraph import connected_components
 

@@ -219,9 +219,9 @@ def fit_privately(fed: Federation, config: Settings, task: Task, views: Views) -
         )
     (release,) = releases(config, task.dp)
     clip = task.dp.norm
-    told = fed.sum(views_privately, of=views.of, clip=clip)
+    reply = fed.sum(views_privately, of=views.of, clip=clip)
     noise = release.noise * clip**2 * math.sqrt(len(fed.sites))
-    found = read(told.upper, views.of, noise)
+    found = read(reply.upper, views.of, noise)
     theta = start.principal(found, views)
     least = np.maximum(em.floors(found, views), LEAST)
     for _ in range(EPOCHS):

@@ -44,12 +44,12 @@ def reveals_with(config: PersonalSettings) -> str:
     hazard = f" {HAZARD}{told_all}" * (config.baseline and config.model in ("auto", "cox"))
     if config.way == "local":
         return ALONE + hazard
-    told = {
+    by_way = {
         "global": MEANS.strip(),
         "cluster": GROUPS,
         **dict.fromkeys(personal.PARTED, PARTS + OWN),
     }
-    text = COUNTS + told.get(config.way, MEANS + OWN) + hazard
+    text = COUNTS + by_way.get(config.way, MEANS + OWN) + hazard
     if config.monitor == "none":
         return text
     apart = f" {WATCHED}" if config.way == "global" else f" {WATCHED} {UNTIL}"

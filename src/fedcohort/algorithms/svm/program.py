@@ -79,9 +79,10 @@ def platt(
     targets: Array,
     at: Array,
 ) -> Platt:
-    """Sum the log-likelihood of the classes, with log odds linear in the decision values.
+    """Sum the likelihood of the classes, given the decision values.
 
-    With the shift and slope `at` (2,), for targets (2,) of classes 0 and 1.
+    The log odds are linear in these, with the shift and slope `at` (2,), for targets (2,) of
+    classes 0 and 1.
     """
     decision = intercept + site.data.x @ coefficients
     z = np.column_stack([np.ones(len(decision)), decision])

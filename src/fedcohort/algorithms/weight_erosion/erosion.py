@@ -121,14 +121,14 @@ class Weights:
     alpha: dict[str, float] = field(default_factory=dict[str, float])
     past: dict[str, int] = field(default_factory=dict[str, int])
 
-    def erode(self, told: Mapping[str, Distance], by: Erosion) -> dict[str, float]:
+    def erode(self, replies: Mapping[str, Distance], by: Erosion) -> dict[str, float]:
         """Lower the α of the sites that took part; return these.
 
         A new site starts at 1, or, once others have an α, at the median of all α with the user's,
         before this round.
         """
         late = float(np.median([1.0, *self.alpha.values()]))
-        came = {site: d for site, d in told.items() if d.part}
+        came = {site: d for site, d in replies.items() if d.part}
         for site, d in came.items():
             now = self.alpha.get(site, late)
             far = float(d.excess if by.noisy else d.distance)
@@ -220,7 +220,9 @@ def tell_distance(
     site: Site[Any, None], *, theta: Array, own: Array, noise: float, plan: str, visit: str,
     rate: float, draw: int, past: int, against: str, min_cell: int,
 ) -> Distance:  # fmt: skip
-    """Return the distance of this site's gradient from the user's, eq. (1), and also (4) if used.
+    """Return the distance of this site's gradient from the user's.
+
+    By eq. (1), and by eq. (4) with `against` noise.
 
     own : g_0 (P,). noise : v_0, or 0; used only with `against` noise. past : number of earlier
     rounds with this site.
@@ -325,14 +327,14 @@ def train_eroding(
     held, steepest, flat, summed_at = Weights(), 0.0, 0, set[bytes]()
     alone: dict[str, int] = {}
     for r in fed.rounds(rounds):
-        told = fed.only([own]).gather(
+        slope = fed.only([own]).gather(
             tell_slope, theta=theta, plan=plan.text, visit=visit, rate=rate, draw=r,
             against=by.against, user=user, min_cell=min_cell,
         )[own]  # fmt: skip
-        norm = length(told.gradient)
+        norm = length(slope.gradient)
         steepest = max(steepest, norm)
-        noise = max(float(told.noise), SILENT * norm**2) if by.noisy else 0.0
-        seen = {"loss": float(told.loss), "gradient": norm} | ({"noise": noise} if noise else {})
+        noise = max(float(slope.noise), SILENT * norm**2) if by.noisy else 0.0
+        seen = {"loss": float(slope.loss), "gradient": norm} | ({"noise": noise} if noise else {})
         if norm <= max(FLAT * steepest, ROUNDING) or theta.tobytes() in summed_at:
             flat += 1
             fed.record(**seen)
@@ -341,7 +343,7 @@ def train_eroding(
         found: dict[str, Distance] = {}
         if others.sites:
             found = others.gather(
-                tell_distance, theta=theta, own=told.gradient, noise=noise, plan=plan.text,
+                tell_distance, theta=theta, own=slope.gradient, noise=noise, plan=plan.text,
                 visit=visit, rate=rate, draw=r, against=by.against, min_cell=min_cell,
                 past=per_site({s: held.past.get(s, 0) for s in others.sites}),
             )  # fmt: skip
@@ -350,7 +352,7 @@ def train_eroding(
             seen |= {f"alpha {site}": alpha, f"distance {site}": float(found[site].distance)}
             seen |= {f"excess {site}": float(found[site].excess)} if noise else {}
         heavy = {site: alpha for site, alpha in weights.items() if alpha}
-        gradient, weight = told.gradient, 1.0
+        gradient, weight = slope.gradient, 1.0
         if hides(alphas := np.array([*heavy.values()])):
             summed_at.add(theta.tobytes())
             total = fed.sum(

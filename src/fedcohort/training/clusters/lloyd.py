@@ -245,7 +245,7 @@ class _Rounds:
         for _ in rounds:
             cells = self._next()
             if cells is not None:
-                cells = self._apart(cells)
+                cells = self._separated(cells)
             if cells is None:
                 self.converged = True
                 return
@@ -283,12 +283,12 @@ class _Rounds:
             may, flow, held = self._moves(self.asked, self.least)
             if (flow.sum(axis=0) >= self.least).all():
                 self.moving = held
-                if not (flow - np.diag(flow.diagonal())).any() or self._gives_away(flow):
+                if not (flow - np.diag(flow.diagonal())).any() or self._over_few(flow):
                     return None
                 return self.asked.then(self.at, may) if held else Cells.around(self.at)
         flow = self._sound().flow
         self.moving = _moving(flow)
-        return None if self._gives_away(flow) else Cells.around(self.at)
+        return None if self._over_few(flow) else Cells.around(self.at)
 
     def _moves(self, asked: Cells, least: int) -> tuple[Array, Array, int]:
         """Return the allowed moves (k, k), the rows by move (k, k), and the number of rows held
@@ -325,12 +325,12 @@ class _Rounds:
             at = np.vstack([at, at[big] - draw / 2])
             at[big] += draw / 2
         near = count(self.fed, Cells.around(at), self.asked, self.space)
-        if (near.counts < self.least).any() or self._gives_away(near.flow):
+        if (near.counts < self.least).any() or self._over_few(near.flow):
             return None
         self.at = at
         return Cells.around(at)
 
-    def _apart(self, cells: Cells) -> Cells | None:
+    def _separated(self, cells: Cells) -> Cells | None:
         """Return clusters whose sums differ from those before the last swap by many rows.
 
         Otherwise more rows stay than m requires, twice as many each time, so that rows far from a
@@ -340,7 +340,7 @@ class _Rounds:
             return cells
         before, k, held = self.rounds[: self.since], len(self.at), self.least
         base = self.asked if len(self.rounds) > self.since else self.home
-        while any(map(self._gives_away, count_since(self.fed, cells, before, self.space))):
+        while any(map(self._over_few, count_since(self.fed, cells, before, self.space))):
             held *= 2
             if base is None or base.clusters != k:
                 return None
@@ -350,26 +350,26 @@ class _Rounds:
             cells = base.then(self.at, may)
         return cells
 
-    def _gives_away(self, flow: Array) -> bool:
+    def _over_few(self, flow: Array) -> bool:
         """Return whether these sums, less those before, would be over few rows."""
         return self.least > 1 and least_difference(flow) < self.least
 
     def _sum(self, cells: Cells) -> float:
         """Ask for sums, move the centroids; return the sum of their squared moves."""
-        told = self.fed.sum(
+        sums = self.fed.sum(
             sum_near, path=cells.path, moves=cells.moves, about=self.at, unscaled=False,
             **self.space.given,
         )  # fmt: skip
         check_all_answered(self.fed)
         self.asked, was = cells, self.at
         self.rounds.append(cells)
-        step = told.drift / told.counts[:, None]
+        step = sums.drift / sums.counts[:, None]
         mean = was + step
         self.at = mean if self.centre is None else self.centre(mean)
-        self.weight = told.counts
-        self.variance = np.maximum(told.squares / told.counts[:, None] - step**2, 0.0)
+        self.weight = sums.counts
+        self.variance = np.maximum(sums.squares / sums.counts[:, None] - step**2, 0.0)
         off = ((self.at - mean) ** 2).sum(axis=1)
-        self.inertia = float(told.counts @ (self.variance.sum(axis=1) + off))
+        self.inertia = float(sums.counts @ (self.variance.sum(axis=1) + off))
         return float(((self.at - was) ** 2).sum())
 
 
@@ -394,7 +394,7 @@ def unscaled(fed: Federation, found: Found, space: Space) -> tuple[Array, Array]
         shift, spread = space.frame
         return shift + found.centroids * spread, found.variance * spread**2
     fed = fed.only(found.sites)
-    told = fed.sum(
+    sums = fed.sum(
         sum_near,
         path=found.centroids[None],
         moves=Cells.around(found.centroids).moves,
@@ -403,5 +403,5 @@ def unscaled(fed: Federation, found: Found, space: Space) -> tuple[Array, Array]
         **space.given,
     )
     check_all_answered(fed)
-    mean = told.drift / told.counts[:, None]
-    return mean, np.maximum(told.squares / told.counts[:, None] - mean**2, 0.0)
+    mean = sums.drift / sums.counts[:, None]
+    return mean, np.maximum(sums.squares / sums.counts[:, None] - mean**2, 0.0)

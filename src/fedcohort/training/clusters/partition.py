@@ -76,7 +76,7 @@ def count_near(
     frame: Array,
     groups: Array,
 ) -> Near:
-    """Count the rows of each cluster, and by earlier cluster."""
+    """Count the rows of each cluster, and the moves since an earlier round."""
     z = points_at(site, space, theta, frame, groups)
     label = labels(z, path, moves)
     k, b = path.shape[1], before.shape[1] if len(before) else 0
@@ -100,7 +100,7 @@ def count_flows(
     frame: Array,
     groups: Array,
 ) -> Flows:
-    """Count the rows of each cluster by cluster in each of several earlier partitions.
+    """Count the rows of each cluster, by their clusters in several earlier rounds.
 
     Parameters
     ----------
@@ -191,12 +191,12 @@ def count_since(fed: Federation, now: Cells, before: Sequence[Cells], space: Spa
     """
     long, wide = (max(n) for n in zip(*((len(c.path), c.clusters) for c in before), strict=True))
     cells = [c.padded(long, wide) for c in before]
-    told = fed.sum(
+    reply = fed.sum(
         count_flows, path=now.path, moves=now.moves, before=np.stack([c.path for c in cells]),
         moves_before=np.stack([c.moves for c in cells]), **space.given,
     )  # fmt: skip
     check_all_answered(fed)
-    return told.flow
+    return reply.flow
 
 
 def count(fed: Federation, now: Cells, before: Cells | None, space: Space) -> Near:

@@ -142,7 +142,7 @@ class Kept:
 
 @summed
 def place(site: Site[Any, Any], *, theta: Array, space: str) -> Keep[Placed, Kept]:
-    """Compute the points of the rows in a network's latent space, and keep them."""
+    """Compute the rows' points in a network's latent space, and keep them at the site."""
     nothing = np.zeros((0, 0)), np.zeros(0, np.int64)
     bare = replace(Space.of(space, theta, *nothing), scale="none", kept=False)
     z = points_of(site.data.x, **bare.given)

@@ -213,13 +213,13 @@ def personalise(
                 f"sum over them could tell one site's model beside the user's; {LEAST} are needed. "
                 f"Ask another site to join, or take the way 'local' or 'global'."
             )
-        told = fed.only([user]).gather(
+        reply = fed.only([user]).gather(
             steps.tell, theta=plan.sent(theta), plan=plan.text, rate=schedule.learning_rate,
             way=way.text, min_cell=min_cell, **steps.given,
         )[user]  # fmt: skip
-        if not told.part:
+        if not reply.part:
             raise nothing(user, min_cell)
-        return told
+        return reply
 
     def between(theta: Array) -> bool:
         nonlocal done
@@ -240,10 +240,10 @@ def personalise(
     if way.name not in TOLD:
         _check_finite(course.theta, schedule)
         return Personal(course.theta, course.theta, course.rounds, kept=kept)
-    told = tell(course.theta)
-    _check_finite(told.theta, schedule)
-    alpha = float(told.alpha) if way.name == "apfl" else math.nan
-    return Personal(told.theta, course.theta, course.rounds, float(told.loss), alpha, kept)
+    reply = tell(course.theta)
+    _check_finite(reply.theta, schedule)
+    alpha = float(reply.alpha) if way.name == "apfl" else math.nan
+    return Personal(reply.theta, course.theta, course.rounds, float(reply.loss), alpha, kept)
 
 
 def _alone(
@@ -251,18 +251,20 @@ def _alone(
     keep: tuple[int, ...], min_cell: int,
 ) -> Personal:  # fmt: skip
     """Ask the user for a model of its rows alone; its losses make the history."""
-    told = fed.only([user]).gather(
+    reply = fed.only([user]).gather(
         tell_alone, theta=plan.sent(theta), plan=plan.text, rate=schedule.learning_rate,
         rounds=schedule.rounds, keep=np.array(keep, int), way=way.text, min_cell=min_cell,
     )[user]  # fmt: skip
-    if not told.part:
+    if not reply.part:
         raise nothing(user, min_cell)
     for r in fed.rounds(schedule.rounds):
-        fed.record(**{schedule.named: told.losses[r], "learning_rate": schedule.learning_rate})
-    for model in told.thetas:
+        fed.record(**{schedule.named: reply.losses[r], "learning_rate": schedule.learning_rate})
+    for model in reply.thetas:
         _check_finite(model, schedule)
-    kept = dict(zip(keep, told.thetas[1:], strict=True))
-    return Personal(told.thetas[0], np.zeros(0), schedule.rounds, float(told.losses[-1]), kept=kept)
+    kept = dict(zip(keep, reply.thetas[1:], strict=True))
+    return Personal(
+        reply.thetas[0], np.zeros(0), schedule.rounds, float(reply.losses[-1]), kept=kept
+    )
 
 
 def asks(way: str, visits: Visits = PLAIN) -> tuple[Step[..., Any], ...]:
