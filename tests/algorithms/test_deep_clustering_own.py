@@ -178,7 +178,7 @@ WRONG = [
     ({"personal": "cluster"}, "'cluster', which lets sites choose the model of least loss"),
     ({"personal": "local"}, "choose one of"),
     ({"aggregation": "median"}, "does not go with aggregation 'median', which sees models"),
-    ({"architecture": (2,), "personal": "fedper"}, "needs a layer before the last"),
+    ({"architecture": (2,), "personal": "fedper"}, "needs a common layer before the last"),
     ({"pull": -1.0}, "'pull' of method 'deep_clustering' is -1.0; give a number from 0"),
     ({"user": ""}, "'user' is not given; name the site"),
     ({"user": "nord"}, "'user' is 'nord', which is no site"),

@@ -132,7 +132,7 @@ def user_of(fed: Federation, user: str, method: str) -> str:
     if not user:
         shown = ", ".join(fed.sites[:12]) + (", …" if len(fed.sites) > 12 else "")
         raise SettingError(
-            f"method {method!r} needs 'user', the site that the model is for; there are {shown}."
+            f"method {method!r} needs 'user', the site that the model is for. Sites: {shown}."
         )
     if user not in fed.sites:
         raise SettingError(f"setting 'user' of method {method!r}: " + known_site(user, fed))
@@ -205,7 +205,7 @@ def judge_here(
     DataError : this is not the user's site.
     """
     if site.name != user:
-        raise DataError(f"site {site.name!r} judges no models: it is not that of the user.")
+        raise DataError(f"site {site.name!r} does not judge models: it is not the user's site.")
     rows = halves(len(site.data.y), held, site.entropy)[1] if held else slice(None)
     x, y = site.data.x[rows] - origin, site.data.y[rows]
     few = len(y) < max(least, 1)

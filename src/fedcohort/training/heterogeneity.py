@@ -351,7 +351,7 @@ def asks(watch: str) -> tuple[Step[..., Any], ...]:
 #: What leaves a site in these steps, in plain words.
 REVEALS = (
     "each round, sums over sites of the common model's gradient, or loss, on a tenth or "
-    "a fifth of their rows, and of products of these; every ten or five rounds how many sites can "
-    "be in them, their rows in each part (deaths, each class), and in the least part those that "
-    "differ in each column"
+    "a fifth of their rows, and of products of these; every ten or five rounds the number of sites "
+    "in these sums, their rows in each part (deaths, each class), and the smallest number of rows "
+    "in a part that differ in each column"
 )

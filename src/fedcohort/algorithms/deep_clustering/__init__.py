@@ -51,11 +51,11 @@ OF_USER = (
     "centroids and their loss, which the coordinator and all sites see"
 )
 PARTS = "; a site's own last layer and centroids stay there"
-LEFT_OUT = "the same sums over all sites but each one, from which that one's own follow"
+LEFT_OUT = "the same sums without each site in turn, from which that site's own follow"
 
 
 def reveals_with(config: DeepClusteringSettings) -> str:
-    """Return, in plain words, what leaves a site with these settings."""
+    """Return what leaves a site, in plain words."""
     parts = [SUMS if config.centre.plain else f"{SEEN}; the rest {SUMS}"]
     if config.personal != "none":
         parts.append(OF_USER + (PARTS if config.personal in personal.PARTED else ""))
@@ -73,7 +73,7 @@ def reveals_with(config: DeepClusteringSettings) -> str:
 
 
 def asks(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
-    """Return the steps of a fit with these settings."""
+    """Return the steps of a fit."""
     plain = config.centre.plain
     found: list[Step[..., Any]] = [look_at_columns, *points.STEPS, *lloyd.STEPS]
     found += [rebuild if plain else rebuild_seen, *heterogeneity.asks(config.monitor)]
@@ -106,7 +106,7 @@ def _asks_own(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
 
 
 def bounds(config: DeepClusteringSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
+    """Return the allowed arguments of steps (`Method.bounds`)."""
     p, most = len(task.features), config.numbers[-1]
     plan, whole = config.plan(p), config.autoencoder(p)
     made = zip(pairs(whole), objectives(whole, config.reconstruction), strict=True)

@@ -171,8 +171,8 @@ def check_columns(seen: Columns, config: DeepClusteringSettings, task: Task, lea
         )
     if config.beta and seen.outside.any():
         raise DataError(
-            f"column {first(seen.outside)} has values below 0 or above 1, and a 'beta' above 0 "
-            f"compares probabilities. Set scale: minmax, or beta: 0."
+            f"column {first(seen.outside)} has values below 0 or above 1, but a 'beta' above 0 "
+            f"needs probabilities. Set scale: minmax, or beta: 0."
         )
     odd = seen.outside + seen.fractions > 0
     needs = "binary: true" if config.binary is True else "noise: flip"

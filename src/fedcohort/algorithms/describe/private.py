@@ -93,7 +93,7 @@ def releases(config: DescribeSettings, dp: Dp) -> Sequence[Release]:
     """
     if dp.unit != "record":
         raise SettingError(
-            f"dp.unit is {dp.unit!r}, and a description protects records; choose 'record'."
+            f"dp.unit is {dp.unit!r}, but a description protects only records; choose 'record'."
         )
     for name in ("by", "quantiles"):
         if value := getattr(config, name):

@@ -118,7 +118,7 @@ def fit(fed: Federation, config: DescribeSettings, task: Task) -> Description:
 
 
 def bounds(config: DescribeSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
+    """Return the allowed arguments of steps (`Method.bounds`)."""
     if not config.by:
         return {"by": ()}
     dictionary = cast("Dictionary", task.dictionary)

@@ -20,15 +20,15 @@ _UNGUARDED = (
 
 STEPS = (*seeding.STEPS, *candidates.STEPS, *lloyd.STEPS)
 GAP = (
-    " All of this for each number of clusters; and once, of columns of which no value is that of "
-    "half of a site's rows, products of sums over min_cell rows or more, drawn at random."
+    " All of this for each number of clusters; and once, products of sums over min_cell rows or "
+    "more, drawn at random, for columns in which no value has half of a site's rows."
 )
 ROUNDS = (
     "Only sums over all sites: once the number of rows, and totals and squares of their columns; "
     "the number of rows nearest to each of some hundred points that the coordinator "
-    "draws; and in each round the rows of each cluster, how many went from one to another, and the "
-    "totals and squares of their values, over clusters of min_cell rows or more, and where no "
-    "difference to the round before, or to one before a swap, is over fewer."
+    "draws; and in each round, over clusters of min_cell rows or more, their rows, the rows that "
+    "moved between them, and totals and squares of their values. No difference from the round "
+    "before, or from one before a swap, is over fewer rows."
 )
 OWN = " Of each site, once: its own clusters' means and sizes, none of fewer rows than min_cell."
 
@@ -41,13 +41,13 @@ def _reveals(config: MeansSettings | ModesSettings) -> str:
     if config.choose == "gap":
         return text + GAP
     return text + (
-        " All of this for each number of clusters, and again over all sites but each one, from "
-        "which that site's own totals follow."
+        " All of this for each number of clusters, and again without each site in turn, from which "
+        "that site's own totals follow."
     )
 
 
 def asks(config: MeansSettings | ModesSettings) -> tuple[Step[..., Any], ...]:
-    """Return the steps of a fit with these settings."""
+    """Return the steps of a fit."""
     start = (seeding.own_centroids,) if config.seeding == "sites" else candidates.STEPS
     found = (seeding.sum_points, *start, *lloyd.STEPS)
     if isinstance(config, MeansSettings) and config.n_clusters == "auto":
@@ -56,7 +56,7 @@ def asks(config: MeansSettings | ModesSettings) -> tuple[Step[..., Any], ...]:
 
 
 def bounds(config: MeansSettings | ModesSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
+    """Return the allowed arguments of steps (`Method.bounds`)."""
     auto = isinstance(config, MeansSettings) and config.n_clusters == "auto"
     return {
         "space": (PLAIN.text,),

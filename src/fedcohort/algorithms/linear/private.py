@@ -52,7 +52,7 @@ def releases(config: RidgeSettings | PathSettings, dp: Dp) -> Sequence[Release]:
     """
     if dp.unit != "record":
         raise SettingError(
-            f"dp.unit is {dp.unit!r}, and a linear model protects records; choose 'record'."
+            f"dp.unit is {dp.unit!r}, but a linear model protects only records; choose 'record'."
         )
     if config.solver != "exact":
         raise SettingError(

@@ -150,8 +150,8 @@ def releases(config: Settings, dp: Dp) -> Sequence[Release]:
     """
     if dp.unit != "record" and config.dp_route == "moments":
         raise SettingError(
-            f"dp.unit is {dp.unit!r}, and one sum of products protects records; choose 'record', "
-            f"or dp_route: differences."
+            f"dp.unit is {dp.unit!r}, but one sum of products protects only records; choose "
+            f"'record', or dp_route: differences."
         )
     if config.q == "auto":
         raise SettingError(

@@ -246,8 +246,8 @@ def _check_company(fed: Federation, sums: Moved, wait: int) -> None:
     """
     if len(fed.sites) > 1 and int(sums.places) < 2:
         raise NothingToLearn(
-            f"{int(sums.places)} of {len(fed.sites)} sites have the {wait} rows that the first "
-            f"round needs of two. Give a smaller q, or add sites."
+            f"{int(sums.places)} of {len(fed.sites)} sites have {wait} rows or more; the first "
+            f"round needs two such sites. Give a smaller q, or add sites."
         )
 
 
@@ -290,8 +290,8 @@ def updated(prior: Prior, sums: Moved, views: Views) -> Prior:
     if (alike := ~(sums.noises > 0) & (prior.alpha < 0)).any():
         columns = int(np.isin(views.noise, np.flatnonzero(alike)).sum())
         raise NothingToLearn(
-            f"{columns} columns do not vary at any site, so that nobody knows their noise. Leave "
-            f"them out of the dictionary."
+            f"{columns} columns do not vary at any site, so their noise is unknown. Leave them out "
+            f"of the dictionary."
         )
     seen = c > 0
     c = np.where(seen, c, 1.0)

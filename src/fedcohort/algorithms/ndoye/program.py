@@ -73,7 +73,7 @@ def fit(fed: Federation, config: NdoyeSettings, task: Task) -> NdoyeModel:
         if one.reason != FINE
     }
     if user in refused:
-        raise DataError(f"site {user!r}, the user, tells no model: {refused[user]}.")
+        raise DataError(f"site {user!r}, the user, cannot tell its model: {refused[user]}.")
     sites = [site for site in replies if site != user and site not in refused]
     transfer = np.zeros(0)
     if sites:

@@ -148,8 +148,8 @@ def calibrate(fed: Federation, found: Solution) -> tuple[float, float]:
         if float(here.score @ step) <= GAIN * found.rows:
             return float(base[0] + step[0]), float(base[1] + step[1])
     raise NotConverged(
-        f"the probabilities did not settle in {STEPS} steps, after a fit that did. Check the "
-        f"covariates for outliers, or raise the penalty."
+        f"the fit converged, but its probabilities did not in {STEPS} steps. Check the covariates "
+        f"for outliers, or raise the penalty."
     )
 
 

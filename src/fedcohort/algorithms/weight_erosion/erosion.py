@@ -403,8 +403,8 @@ def check_number(sites: int) -> None:
     """
     if sites == 2:
         raise SettingError(
-            "Weight Erosion over 2 sites would tell the other site's gradient, as the user's is "
-            "known; it needs 3 sites or more. Ask another site to join."
+            "Weight Erosion over 2 sites would tell the other site's gradient, because the user's "
+            "is known. It needs 3 sites or more. Ask another site to join."
         )
 
 

@@ -202,8 +202,8 @@ def by_consensus(
     numbers = [k for k in numbers if k > 1]
     if len(left) < 3 or not numbers:
         raise SettingError(
-            f"a consensus needs three sites of {least} rows or more, and numbers of clusters above "
-            f"1; {len(left)} sites have these. Choose by 'gap', or give n_clusters."
+            f"a consensus needs three sites with {least} rows or more, and numbers of clusters "
+            f"above 1; {len(left)} sites have enough rows. Choose by 'gap', or give n_clusters."
         )
     found: dict[int, Found] = {}
     table: list[Row] = []

@@ -280,8 +280,8 @@ def moments(sites: Exact, task: Task, kind: Kind) -> Moments:
         ones = int(sums.away[-1])
         if not sums.total[-1] == sums.inner[-1, -1] == sums.fourth[-1] == ones:
             raise DataError(
-                "the outcome has other values than 0 and 1, and this method tells two classes "
-                "apart. Give an outcome of two levels."
+                "the outcome has other values than 0 and 1, but this method needs two classes. "
+                "Give an outcome of two levels."
             )
         check_classes(n, ones, sites.least)
     return _centred(sites, sums, origin)

@@ -209,9 +209,9 @@ def personalise(
             idle = len(fed.answered) - there
         if len(fed.sites) > 1 and fewest - idle < LEAST:
             raise NothingToLearn(
-                f"in a round at most {max(fewest - idle, 0)} sites had rows to learn from, and the "
-                f"sum over them could tell one site's model beside the user's; {LEAST} are needed. "
-                f"Ask another site to join, or take the way 'local' or 'global'."
+                f"in a round at most {max(fewest - idle, 0)} sites had rows to learn from; {LEAST} "
+                f"are needed, because the sum over fewer and the user's model could tell another "
+                f"site's. Ask another site to join, or take the way 'local' or 'global'."
             )
         reply = fed.only([user]).gather(
             steps.tell, theta=plan.sent(theta), plan=plan.text, rate=schedule.learning_rate,
@@ -304,8 +304,9 @@ def check_number(way: str, sites: int) -> None:
     """
     if sites == 2 and way not in ("local", "global"):
         raise SettingError(
-            f"way {way!r} over 2 sites could tell the other site's model, as the user's is known; "
-            f"it needs 3 sites or more. Ask another site to join, or take 'local' or 'global'."
+            f"way {way!r} over 2 sites could tell the other site's model, because the user's is "
+            f"known. It needs 3 sites or more. Ask another site to join, or take 'local' or "
+            f"'global'."
         )
 
 
@@ -318,8 +319,8 @@ def _check_hidden(fed: Federation, way: str) -> None:
     """
     if way in TOLD and len(fed.sites) > 1 and len(fed.answered) < LEAST:
         raise SiteUnavailable(
-            f"only {', '.join(fed.answered)} answered, and the sum over them could tell one site's "
-            f"model beside the user's. Bring the others back and --resume, or start again."
+            f"only {', '.join(fed.answered)} answered; the sum over them and the user's model "
+            f"could tell another site's. Bring the others back and --resume, or start again."
         )
 
 

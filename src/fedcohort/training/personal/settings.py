@@ -201,7 +201,6 @@ def check_switch(way: str, method: str) -> None:
     """
     if way not in SWITCHED:
         raise SettingError(
-            f"with a monitor, method {method!r} goes on in a personal way once sites differ, and "
-            f"{way!r} does not go on from a common model; give {', '.join(SWITCHED)}, or no "
-            f"monitor."
+            f"with a monitor, method {method!r} continues in a personal way once sites differ, but "
+            f"{way!r} cannot start from a common model; give {', '.join(SWITCHED)}, or no monitor."
         )
