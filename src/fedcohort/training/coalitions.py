@@ -103,17 +103,17 @@ def law_of(model: str, task: Task, method: str) -> Family:
     ------
     SettingError : the model does not fit the type of outcome.
     """
-    known = task.outcome or ("binary" if task.kind == "classification" else "continuous")
-    if known not in USUAL:
+    outcome = task.outcome or ("binary" if task.kind == "classification" else "continuous")
+    if outcome not in USUAL:
         raise SettingError(
-            f"method {method!r} has no model for an outcome of type {known!r}; give a binary, a "
+            f"method {method!r} has no model for an outcome of type {outcome!r}; give a binary, a "
             f"continuous or a count outcome."
         )
-    name = USUAL[known] if model == "auto" else model
-    if (name == "logistic") != (known == "binary"):
-        fits = [m for m in MODELS if (m == "logistic") == (known == "binary")]
+    name = USUAL[outcome] if model == "auto" else model
+    if (name == "logistic") != (outcome == "binary"):
+        fits = [m for m in MODELS if (m == "logistic") == (outcome == "binary")]
         raise SettingError(
-            f"model {name!r} of method {method!r} does not go with a {known} outcome; give "
+            f"model {name!r} of method {method!r} does not go with a {outcome} outcome; give "
             f"{' or '.join(map(repr, fits))}, or auto."
         )
     law = MODELS[name]
@@ -130,9 +130,9 @@ def user_of(fed: Federation, user: str, method: str) -> str:
     if len(fed.sites) == 1:
         return fed.sites[0]
     if not user:
-        shown = ", ".join(fed.sites[:12]) + (", …" if len(fed.sites) > 12 else "")
+        names = ", ".join(fed.sites[:12]) + (", …" if len(fed.sites) > 12 else "")
         raise SettingError(
-            f"method {method!r} needs 'user', the site that the model is for. Sites: {shown}."
+            f"method {method!r} needs 'user', the site that the model is for. Sites: {names}."
         )
     if user not in fed.sites:
         raise SettingError(f"setting 'user' of method {method!r}: " + known_site(user, fed))

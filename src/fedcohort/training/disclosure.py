@@ -6,9 +6,9 @@ rows. With m = `min_cell`, it tells only the reason if
     few         there are fewer than m rows more than coefficients
     kinds       the outcome has kinds, and fewer than m rows are of one kind
     rare        1 to m − 1 rows do not have the most common value of a covariate or the outcome
-    cells       1 to m − 1 rows of one kind have one value of a covariate of two values. With k
-                coefficients, if all covariates have two values and at most k (k + 3)/2 patterns,
-                each of which they could tell: one value, or one pattern
+    cells       1 to m − 1 rows of one kind have one value of a covariate of two values. For k
+                coefficients only if all covariates have two values, and at most k (k + 3)/2
+                patterns, which they could tell; then also if so few rows have one pattern
     crossed     1 to m − 1 rows have one pair of values of two such covariates; for sums alone
     alone       one row has nearly all of the squares of a column about its median
     near        other columns give a covariate, or the outcome, in all but few rows

@@ -12,8 +12,8 @@ without penalties, which are the same at all sites. Each row is in one point onl
 same distribution differ as the parts of one site do. After K rounds the rows are dealt anew for the
 next lap; all laps share one level. A site's weight is the size of its parts.
 
-(1) is the paper's, except for the rows: the paper's coordinator holds rows of its own, ours has
-none. Two sites with opposite effects may have the same loss; only (2) separates them.
+(1) is the paper's, but its coordinator has its own rows, ours has none. Two sites with opposite
+effects may have the same loss; only (2) separates them.
 
 A loss with random draws is drawn anew at each site in each round. Each number of an autoencoder's
 sketch mixes `MIXED` parameters or more on average.

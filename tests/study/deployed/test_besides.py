@@ -170,7 +170,7 @@ def test_what_is_found_of_a_site_reaches_that_site_alone_and_is_what_a_laptop_sa
     assert {(r["site"], r["rule"], r["column"]) for r in here["remarks"]} >= {("s1", "shift", "u")}
     for site in NAMES:
         own = [r["line"].removeprefix(f"{site}: ") for r in here["remarks"] if r["site"] == site]
-        assert heard[site] == (own or ["Nothing is off beside the other sites."])
+        assert heard[site] == (own or ["No anomaly compared with the other sites."])
     found = net["feedback"]
     assert found == {
         "sites": list(NAMES), "few": [], "remarks": [], "kept": True, "left_out": {}, "note": "",

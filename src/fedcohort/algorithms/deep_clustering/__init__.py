@@ -108,8 +108,8 @@ def _asks_own(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
 def bounds(config: DeepClusteringSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return the allowed arguments of steps (`Method.bounds`)."""
     p, most = len(task.features), config.numbers[-1]
-    plan, whole = config.plan(p), config.autoencoder(p)
-    made = zip(pairs(whole), objectives(whole, config.reconstruction), strict=True)
+    plan, autoencoder = config.plan(p), config.autoencoder(p)
+    made = zip(pairs(autoencoder), objectives(autoencoder, config.reconstruction), strict=True)
     small = (replace(plan, network=pair.spec, loss=goal.spec) for pair, goal in made)
     plans = [
         plan,
@@ -127,7 +127,7 @@ def bounds(config: DeepClusteringSettings, task: Task) -> Mapping[str, Collectio
     return {
         **config.own_bounds(ways if p else (), config.rounds),
         "plan": tuple(one.text for one in plans),
-        "below": tuple(lower(whole, n).spec for n in range(1, len(whole.widths))),
+        "below": tuple(lower(autoencoder, n).spec for n in range(1, len(autoencoder.widths))),
         "space": tuple(space.text for space in spaces),
         "k": config.numbers,
         "restarts": (config.restarts,),

@@ -10,22 +10,20 @@ Xie et al., ICML 2016; on MDS patients and federated: thesis 003 (GenoMed4All), 
 
 In phase 2 each round begins with a sum: f_j = Σ_i q_ij over the rows of all sites, so that every
 site's P is that of the pooled table. It ends when fewer than `tol` of all labels change between two
-rounds. With one local step a round of plain gradient descent on all rows, and means weighted by
-rows, the rounds equal those of pooled training. With ``target: site`` f is each site's own, as in
-the thesis, and they do not.
+rounds. With one step a round of plain gradient descent on all rows, and means weighted by rows, the
+rounds equal pooled training. With ``target: site`` f is each site's own, as in the thesis, and they
+do not.
 
-Clusters with fewer than `min_cell` rows, or none, are dropped, the smallest first, and their rows
-counted with the nearest of the others. Means and variances within the remaining clusters make
-synthetic rows.
-
-Before k-means, and at the end, sites receive θ once and keep their latent points.
+Clusters with fewer than `min_cell` rows are dropped, the smallest first, and their rows counted
+with the nearest of the others. Means and variances within the remaining clusters make synthetic
+rows. Before k-means, and at the end, sites receive θ once and keep their latent points.
 
 With `personal`, phase 2 makes encoder and centroids one site's own, by `training.personal`: in
 finetune by passes over the user's rows at its end, in ditto beside each round. In fedper and fedrep
-the encoder's last layer and μ are each site's own, starting from the common ones, and so is f,
-because clusters of different sites may differ. Phase 1 and k-means are common. Clusters are
-summarised over all sites' rows, so all sites see the user's model. With a monitor phase 1 is
-monitored (`training.heterogeneity`), and clusters are personal only after an alarm.
+the encoder's last layer, μ and f are each site's own, because clusters of different sites may
+differ; they start from the common ones. Clusters are summarised over all sites' rows, so all sites
+see the user's model. With a monitor (`training.heterogeneity`) clusters are personal only after an
+alarm in phase 1.
 
 Revealed: with `personal` see `own_steps` and `training.personal`, with a monitor
 `training.heterogeneity`; else `steps`. `Placed` twice. `Near` and `Sums` of latent points
@@ -94,8 +92,8 @@ def fit(fed: Federation, config: DeepClusteringSettings, task: Task) -> DeepClus
         personal.owner(fed, Way(name=config.personal, user=config.user))
     columns = fed.sum(look_at_columns)
     binary = check_columns(columns, config, task, least_of(fed, task))
-    theta, apart = reconstruct(fed, config, task, columns)
-    return cluster(fed, config, task, theta, binary, apart=apart)
+    theta, differ = reconstruct(fed, config, task, columns)
+    return cluster(fed, config, task, theta, binary, apart=differ)
 
 
 def cluster(
@@ -174,14 +172,14 @@ def check_columns(seen: Columns, config: DeepClusteringSettings, task: Task, lea
             f"column {first(seen.outside)} has values below 0 or above 1, but a 'beta' above 0 "
             f"needs probabilities. Set scale: minmax, or beta: 0."
         )
-    odd = seen.outside + seen.fractions > 0
+    not_binary = seen.outside + seen.fractions > 0
     needs = "binary: true" if config.binary is True else "noise: flip"
-    if odd.any() and (config.binary is True or config.noise == "flip"):
+    if not_binary.any() and (config.binary is True or config.noise == "flip"):
         raise DataError(
-            f"column {first(odd)} has other values than 0 and 1, which {needs} needs. Leave the "
-            f"column out, or that setting."
+            f"column {first(not_binary)} has other values than 0 and 1, which {needs} needs. Leave "
+            f"the column out, or that setting."
         )
-    return not odd.any() if config.binary == "auto" else config.binary
+    return not not_binary.any() if config.binary == "auto" else config.binary
 
 
 def reconstruct(

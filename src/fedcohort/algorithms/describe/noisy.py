@@ -84,13 +84,13 @@ class Layout:
             )
         limits = np.array(ends, float).reshape(-1, 2)
         span = limits[:, 1] - limits[:, 0] + 1
-        whole = np.array([v.type == "integer" for v in numbers], bool) & (span <= CELLS)
-        half = np.where(whole, 0.5, 0.0)
+        integer = np.array([v.type == "integer" for v in numbers], bool) & (span <= CELLS)
+        half = np.where(integer, 0.5, 0.0)
         return cls(
             reading,
             limits[:, 0] - half,
             limits[:, 1] + half,
-            np.where(whole, span, CELLS).astype(np.int64),
+            np.where(integer, span, CELLS).astype(np.int64),
         )
 
     @property

@@ -80,7 +80,7 @@ def fit(fed: Federation, config: DescribeSettings, task: Task) -> Description:
         one = describe(fed, reading.variables, shares=shares, min_cell=m, rounding=config.rounding)
         found, note = one.summaries, one.note
         fed = fed.only(fed.answered)
-        whole = [s for s in found if s.site is None]
+        over_sites = [s for s in found if s.site is None]
         if config.by:
             groups, left_out = describe_groups(
                 fed, reading, config.by, shares=shares, min_cell=m, rounding=config.rounding,
@@ -89,13 +89,13 @@ def fit(fed: Federation, config: DescribeSettings, task: Task) -> Description:
             _check_all_answered(fed)
         view = fed.through(reading.view)
         if config.histograms:
-            by_name = {s.variable.name: s for s in whole}
+            by_name = {s.variable.name: s for s in over_sites}
             bars, without = histograms(
                 view, [by_name[v.name] for v in reading.view.numeric], min_cell=m
             )
             _check_all_answered(fed)
         if config.correlation:
-            pairs = correlate(view, reading, whole, min_cell=m, rounding=config.rounding)
+            pairs = correlate(view, reading, over_sites, min_cell=m, rounding=config.rounding)
             _check_all_answered(fed)
         n_hidden = sum(s.n_hidden for s in (*found, *groups))
         fed.record(hidden=float(n_hidden))

@@ -87,12 +87,12 @@ def fit(fed: Federation, config: InfluenceSettings, task: Task) -> InfluenceMode
         rng = task.rng
         orders = np.stack([rng.permutation(m) for _ in range(config.permutations)])
         found = drawn(game, m, orders, config.tolerance, config.level)
-    alone, whole = game(np.array([[False] * m, [True] * m]))
+    alone, together = game(np.array([[False] * m, [True] * m]))
     left_out = leave_one_out(game, m)
     weights = weights_of(found.value, config.use)
     gamma, loss = game.trained(weights)
     fed.record(
-        alone=-alone, together=-whole, final=loss, coalitions=float(len(game.known)),
+        alone=-alone, together=-together, final=loss, coalitions=float(len(game.known)),
     )  # fmt: skip
     intercept, beta = unshifted(gamma, game.origin)
     return InfluenceModel(
@@ -108,7 +108,7 @@ def fit(fed: Federation, config: InfluenceSettings, task: Task) -> InfluenceMode
         leave_one_out=left_out,
         weights=weights,
         loss_alone=-float(alone),
-        loss_together=-float(whole),
+        loss_together=-float(together),
         loss=loss,
         level=config.level,
         use=config.use,

@@ -14,7 +14,7 @@ from fedcohort.training.clusters.points import PLAIN
 
 #: Why no fit calls `data.exact`.
 _UNGUARDED = (
-    "Sums over clusters of min_cell rows or more, and no two rounds' of which they differ in fewer "
+    "Sums over clusters of min_cell rows or more; those of two rounds do not differ in fewer rows "
     "(`training.clusters.lloyd`)."
 )
 

@@ -39,8 +39,8 @@ def check_levels(pooled: Cloud, points: Cloud, groups: Array, features: tuple[st
             )
     starts = np.flatnonzero(first_levels(groups))
     squares = np.add.reduceat(points.variance + points.mean**2, starts)
-    if len(odd := np.flatnonzero(np.abs(squares - 0.5) * points.rows > 0.25)):
-        name = features[int(np.flatnonzero(groups == odd[0])[0])].partition("=")[0]
+    if len(several := np.flatnonzero(np.abs(squares - 0.5) * points.rows > 0.25)):
+        name = features[int(np.flatnonzero(groups == several[0])[0])].partition("=")[0]
         raise DataError(
             f"rows have two levels of {name!r} at once, as columns are named. Rename columns so "
             f"that '=' stands only between a variable and its level."

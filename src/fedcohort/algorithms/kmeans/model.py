@@ -95,8 +95,8 @@ class Clusters(Fitted):
         """Return the number of missing clusters, and the sites that left."""
         k, away = len(self.counts), ", ".join(self.left)
         notes = (dropped_note(k, k + self.dropped),) if self.dropped else ()
-        late = f"{away} left during the rounds, which ended with the last that had all sites"
-        return (*notes, late) if away else notes
+        note = f"{away} left during the rounds, which ended with the last complete round"
+        return (*notes, note) if away else notes
 
     def arrays(self) -> dict[str, Array]:
         """Return centroids, counts, variances, groups and order."""
@@ -124,6 +124,6 @@ class Clusters(Fitted):
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Clusters:
         """Rebuild the model from what `arrays` and `meta` returned."""
-        known: dict[str, Any] = {**meta, **arrays}
-        known |= {k: tuple(meta[k]) for k in ("features", "numbers", "left")}
-        return cls(**known)
+        fields: dict[str, Any] = {**meta, **arrays}
+        fields |= {k: tuple(meta[k]) for k in ("features", "numbers", "left")}
+        return cls(**fields)

@@ -52,8 +52,8 @@ def reveals_with(config: PersonalSettings) -> str:
     text = COUNTS + by_way.get(config.way, MEANS + OWN) + hazard
     if config.monitor == "none":
         return text
-    apart = f" {WATCHED}" if config.way == "global" else f" {WATCHED} {UNTIL}"
-    return text + apart
+    monitored = f" {WATCHED}" if config.way == "global" else f" {WATCHED} {UNTIL}"
+    return text + monitored
 
 
 def bounds(config: PersonalSettings, task: Task) -> Mapping[str, Collection[Any]]:

@@ -1,23 +1,23 @@
 """Start of Lloyd's rounds over sites, from counts of rows alone.
 
-The coordinator draws candidate points from a normal around the mean of all sites' points. Sites
-count the rows nearest to each candidate. The next candidates are drawn around these, in proportion
-to the counts, with a smaller variance, and so on. All candidates with rows, weighted by their
-counts, are clustered by k-means (`numerics.centroids.weighted_kmeans`). This is done for several
-sets of candidates at once. The start with the least W over all sets' candidates, weighted by
-counts, is taken. W of the rows would reveal more: if a single row changes its cluster before
-Lloyd's first round, the difference of W from its sums is that row's distances.
+The coordinator draws candidates from a normal around the mean of all sites' points. Sites count the
+rows nearest to each. The next candidates are drawn around these, in proportion to the counts, with
+a smaller variance, and so on. All candidates with rows, weighted by counts, are clustered by
+k-means (`numerics.centroids.weighted_kmeans`). This is done for several sets of candidates at once.
+The start with the least W over all sets' candidates, weighted by counts, is taken. W of the rows
+would reveal more: if a single row changes its cluster before Lloyd's first round, the difference of
+W from its sums is that row's distances.
 
 Candidates are drawn along r = k − 1 axes, at least `AXES`: the centroids of k clusters span k − 1
 dimensions, best estimated by the first principal axes (Ding and He, ICML 2004). Principal axes need
 products of columns, and products of rare columns are single patients. So the axes are estimated
-from counts as well. With candidates p drawn along all columns, and n_p rows nearest to each, they
-are the first eigenvectors of
+from counts too. With candidates p drawn along all columns, and n_p rows nearest to each, they are
+the first eigenvectors of
 
     Σ_p n_p p pᵀ / Σ_p n_p − Σ_p p pᵀ / Σ_p 1                                               (1)
 
-then those of Σ_p n_p p pᵀ / Σ_p n_p with candidates drawn along these, and so on, each time fewer.
-The deviation along an axis is that of the candidates, weighted by counts.
+then those of Σ_p n_p p pᵀ / Σ_p n_p with candidates drawn along these, each time fewer. The
+standard deviation along an axis is that of the candidates, weighted by counts.
 
 Revealed: `Weighed` of each set, only as sums over all sites: counts, no sum of values. A count of 1
 says that one row is near a candidate. Many candidates on few axes would locate every row (300 of

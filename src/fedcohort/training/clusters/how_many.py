@@ -22,7 +22,7 @@ group would still show the few rows with another value. Such columns are indepen
 
 Consensus: for each k, and each site left out, all rows are labelled by the centroids of all sites
 and by those of the others. The number is the largest k ≥ 2 whose mean adjusted Rand index is within
-`MARGIN` of the best, since fewer clear clusters agree as well. It cannot find a single cluster.
+`MARGIN` of the best, because fewer clear clusters agree as well. It cannot find one cluster alone.
 
 Revealed: what each fit reveals, for each k. For gaps, except with zeros and ones, `Products` once,
 as a sum over all sites. For a consensus also `Moments` and the sums of each round over all sites

@@ -22,7 +22,7 @@ So with m > 1 a few rows, fewer than m for each cut, may differ from the pooled 
 fit of one site has m = 1, and nothing is held back. Not protected: sums of rounds further apart
 that lead from one partition to another, or of several fits, combined.
 
-When rounds have settled, two clusters may be merged and a third one split
+When rounds settle, two clusters may be merged and a third one split
 (`training.clusters.swaps`). Rounds continue from there by the same rules, and the least W wins.
 They often return to the earlier partition except for a few rows. So the rule of unions then holds
 for all rounds before the swap: more rows stay where they are, and if that does not help, rounds
@@ -212,17 +212,17 @@ class _Rounds:
         self, best: Found | None, gone: Collection[str], error: SiteUnavailable
     ) -> Found:  # fmt: skip
         """Return the result so far when sites do not return; raise the error if there is none."""
-        if (known := best or self.summed) is None:
+        if (result := best or self.summed) is None:
             raise error
-        return replace(known, left=tuple(sorted(gone)))
+        return replace(result, left=tuple(sorted(gone)))
 
     def _swap(self, best: Found) -> Array | None:
         """Return centroids (k, d) after the most promising swap not tried yet; None without one."""
         if best.dropped:
             return None
-        known = best.centroids, best.variance, best.counts
-        for swap in possible(*known):
-            start = swapped(*known, swap)
+        clusters = best.centroids, best.variance, best.counts
+        for swap in possible(*clusters):
+            start = swapped(*clusters, swap)
             if not any(np.array_equal(start, tried) for tried in self.tried):
                 self.tried.append(start)
                 return start

@@ -310,8 +310,7 @@ def telling(sums: Products, origin: Array, centre: Array, least: int = 0) -> Arr
     """Return the number of rows that a cross-product tells about, see the header: (q, q) or (F, q,
     q).
 
-    The diagonal has the list's first two lines, the rest the others; 0 if it tells about no few
-    rows.
+    The diagonal has the list's first two lines, the rest the others; 0 if nothing is told.
 
     Parameters
     ----------

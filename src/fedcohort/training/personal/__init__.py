@@ -27,8 +27,7 @@ beside w_0, …, w_{R−1}; here it is w_1, …, w_R, so that the last visit is 
 and apfl is that of `global`, to the bit. FedProx's term applies to the common training only; fedper
 and fedrep have none.
 
-A site keeps its own part, and the user's v and α; the coordinator does not see them during
-training. A site that was absent continues from its state.
+A site keeps its own part, and the user's v and α, as its state. An absent site continues from it.
 
 Revealed: each round the mean of models, `Update`, as a sum over all sites; in fedper and fedrep the
 mean of the common part (the own part in it is the one that was sent). **The user's own model**,
