@@ -78,7 +78,7 @@ def test_a_cox_model_has_the_baseline_hazard_of_all_rows_at_the_users_model(way)
         k = np.searchsorted(model.baseline.times, at, side="right")
         alive = np.exp(-np.outer(np.exp(one.predict(blind)), np.append(0, wanted)[k]))
         alive[:, at > model.baseline.end] = np.nan
-        with pytest.warns(UserWarning, match="up to which the sites' sums tell it"):
+        with pytest.warns(UserWarning, match="the last time that the sites' sums cover"):
             assert_allclose(one.predict_survival(blind, at), alive, rtol=1e-9)
     back = METHOD.model.restore(fit.model.arrays(), json.loads(json.dumps(fit.model.meta())))
     x = np.zeros((2, 2))

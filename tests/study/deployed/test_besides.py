@@ -260,8 +260,8 @@ def test_a_steward_reads_what_is_asked_and_may_refuse_it_by_name(tmp_path):
     terms, _ = deployed(tmp_path, shift=True, feedback=True)
     text = " ".join(" ".join(messages.as_lines(terms)).split())
     assert "How different sites are" in text
-    assert "(feedback). What leaves: Of all sites together, as sums" in text
-    assert "What a site finds of itself it keeps" in text
+    assert "(feedback). What leaves: As sums over all sites: location" in text
+    assert "Each site keeps its findings" in text
     assert "keep findings (few): Compare the site's rows" in text
     assert "is told to nobody else" in text
     asked = Asked.of(terms.plan, terms.dictionary, terms.outcome)
