@@ -196,9 +196,9 @@ def losses(law: Family, x: Array, y: Array, points: Array) -> Array:
 def judge_here(
     site: UserSite, *, law: str, user: str, held: int, origin: Array, points: Array, least: int
 ) -> Losses:
-    """Return the mean loss of the models `points` (C, 1 + p) on the user's private rows.
+    """Return the mean loss of each given model on the user's private rows.
 
-    `held` percent of the rows are private; with 0 the loss is over all rows.
+    The models are `points` (C, 1 + p). `held` percent of the rows are private; 0 uses all rows.
 
     Raises
     ------

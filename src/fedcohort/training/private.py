@@ -248,7 +248,7 @@ def _noisy_steps(
 def move_privately(
     site: Site[Any, None], *, theta: Array, plan: str, rate: float, clip: float
 ) -> Private[Moved]:
-    """Train from the common model; return the change, clipped to the norm `clip`."""
+    """Train from the common model; return the change, clipped in norm."""
     p = Plan.of(plan)
     moved, _ = train(theta, rows_of(site.data, whole(p), (0, 0)), p, rate, site.entropy)
     return Private(Moved(clipped(moved - theta, clip)), {"change": clip})

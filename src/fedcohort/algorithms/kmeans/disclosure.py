@@ -51,7 +51,7 @@ def settled(found: Found, task: Task, pooled: Cloud, least: int) -> Found:
     """
     if least <= 1:
         return found
-    clusters = published(_steady(found, least), task, pooled, least)
+    clusters = published(_rounded_moves(found, least), task, pooled, least)
     if found.left or (clusters.centroids == found.centroids).all():
         return clusters
     for left in reversed(range(TRIES)):
@@ -69,7 +69,7 @@ def settled(found: Found, task: Task, pooled: Cloud, least: int) -> Found:
     return clusters
 
 
-def _steady(found: Found, least: int) -> Found:
+def _rounded_moves(found: Found, least: int) -> Found:
     """Return clusters with the number of held-back rows rounded to a multiple of m."""
     moving = base(np.array(found.moving), found.counts.sum(), least)
     return replace(found, moving=int(moving))
@@ -101,4 +101,4 @@ def published_levels(found: Found, variance: Array, least: int) -> tuple[Found, 
         return found, variance
     of = found.counts[:, None]
     rarer = base(of * (1.0 - np.sqrt(np.maximum(1.0 - 4.0 * variance, 0.0))) / 2.0, of, least)
-    return _steady(found, least), rarer / of * (1.0 - rarer / of)
+    return _rounded_moves(found, least), rarer / of * (1.0 - rarer / of)

@@ -84,7 +84,7 @@ def changes_privately(
     reply = changes(site, views, prior, Theta(mu, w, variance), epochs, clip)
     reach = math.sqrt(2.0 * views.count)
     return Private(reply, {
-        "mu": _sides(unit) * math.sqrt(views.count), "w": _sides(unit) * math.sqrt(views.count),
+        "mu": _radii(unit) * math.sqrt(views.count), "w": _radii(unit) * math.sqrt(views.count),
         "squares": reach,
     })  # fmt: skip
 
@@ -143,11 +143,11 @@ def levels_privately(
     known = views.pooled(views_here(found, views)[of].astype(float)) > 0
     cut = np.clip(np.nan_to_num(change), -MOST_LOG, MOST_LOG)
     return Private(
-        Levels(np.where(known, cut, 0.0)), {"change": _sides(unit) * MOST_LOG * views.noises}
+        Levels(np.where(known, cut, 0.0)), {"change": _radii(unit) * MOST_LOG * views.noises}
     )  # fmt: skip
 
 
-def _sides(unit: str) -> float:
+def _radii(unit: str) -> float:
     """Return the number of radii by which a protected unit can move a point in a ball."""
     return 2.0 if unit == "record" else 1.0
 

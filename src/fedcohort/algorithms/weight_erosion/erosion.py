@@ -200,7 +200,7 @@ def tell_slope(
     site: Site[Any, None], *, theta: Array, plan: str, visit: str, rate: float, draw: int,
     against: str, user: str, min_cell: int,
 ) -> Slope:  # fmt: skip
-    """Return the gradient of the user's own rows, and its variance if `against` is noise."""
+    """Return the gradient of the user's own rows, and its variance if that is used."""
     if user not in ("", site.name):
         raise Refused(
             "user", f"site {site.name!r} does not tell its gradient: the model is for {user!r}."

@@ -72,9 +72,9 @@ def multiply_sums(
     frame: Array,
     groups: Array,
 ) -> Products:
-    """Sum the points in random groups of `least` rows or more, and add the products of these sums.
+    """Sum the points in large random groups, and add the products of these sums.
 
-    A column in which half of the rows have one value is left out.
+    A group has `least` rows or more. A column in which half of the rows have one value is left out.
     """
     z = points_at(site, space, theta, frame, groups)
     many = len(z) // max(least, 1)

@@ -185,7 +185,7 @@ class _Rounds:
 
     def run(self, most: int, counted: bool, swaps: int) -> Found:
         """Return the result of the rounds."""
-        self._open()
+        self._check_rows()
         rounds, best = iter(self.fed.rounds(most) if counted else range(most)), None
         try:
             best = self._settle(rounds, counted)
@@ -232,7 +232,7 @@ class _Rounds:
         """Continue the rounds until they end; return the result."""
         self.converged = False
         self._go(rounds, counted)
-        counts = self._sound().counts
+        counts = self._drop_small().counts
         return replace(self._found(counts), moving=self.moving, converged=self.converged)
 
     def _found(self, counts: Array) -> Found:
@@ -258,7 +258,7 @@ class _Rounds:
                 self.converged = True
                 return
 
-    def _open(self) -> None:
+    def _check_rows(self) -> None:
         """Check the number of rows."""
         now = Cells.around(self.at[:1])
         near = self.fed.sum(
@@ -275,7 +275,7 @@ class _Rounds:
     def _next(self) -> Cells | None:
         """Return the partition to sum next; None if none is allowed or needed."""
         if self.asked is None:
-            self._sound()
+            self._drop_small()
             return Cells.around(self.at)
         if len(self.at) < self.k and self.reseeds and (cells := self._split()):
             return cells
@@ -286,7 +286,7 @@ class _Rounds:
                 if not (flow - np.diag(flow.diagonal())).any() or self._over_few(flow):
                     return None
                 return self.asked.then(self.at, may) if held else Cells.around(self.at)
-        flow = self._sound().flow
+        flow = self._drop_small().flow
         self.moving = _moving(flow)
         return None if self._over_few(flow) else Cells.around(self.at)
 
@@ -303,7 +303,7 @@ class _Rounds:
         held = np.where(may, 0, flow)
         return may, flow - held + np.diag(held.sum(axis=1)), int(held.sum())
 
-    def _sound(self) -> Near:
+    def _drop_small(self) -> Near:
         """Drop small clusters until none is left; return the counts."""
         while True:
             near = count(self.fed, Cells.around(self.at), self.asked, self.space)

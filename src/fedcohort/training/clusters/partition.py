@@ -127,9 +127,10 @@ def sum_near(
     frame: Array,
     groups: Array,
 ) -> Sums:
-    """Sum the points of each cluster, and their squares, relative to centres `about` (k, d).
+    """Sum the points of each cluster, and their squares, relative to given centres.
 
-    unscaled : sum the points before the space's scale, which still determines the nearest centroid.
+    about : the centres (k, d). unscaled : sum the points before the space's scale, which still
+    determines the nearest centroid.
     """
     z = points_at(site, space, theta, frame, groups)
     label = labels(z, path, moves)

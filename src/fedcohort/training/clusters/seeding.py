@@ -87,7 +87,7 @@ def own_centroids(
     frame: Array,
     groups: Array,
 ) -> OwnCentroids:
-    """Cluster the site's own rows; return centroids of clusters with `least` rows or more.
+    """Cluster the site's own rows; return centroids of clusters that are not small.
 
     In a column of two values a centroid is a share of a multiple of `least` rows.
     """

@@ -233,7 +233,7 @@ def personalise(
         more = visits.given
         visits = Visits(sum=steps.train, given=lambda theta: {"way": way.text, **more(theta)})
     course = averaging(
-        fed, plan, schedule, rule, server, _no_loss, visits=visits, enough=between
+        fed, plan, schedule, rule, server, lambda _: 0.0, visits=visits, enough=between
     )  # fmt: skip
     hidden()
     if way.name not in TOLD:
@@ -329,8 +329,3 @@ def _check_finite(theta: Array, schedule: Schedule) -> None:
             f"the model left the range of numbers. Lower learning_rate from "
             f"{schedule.learning_rate:g}."
         )
-
-
-def _no_loss(theta: Array) -> float:
-    """Return 0 as the held-out loss: a schedule without patience does not use it."""
-    return 0.0

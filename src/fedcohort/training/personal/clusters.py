@@ -249,7 +249,7 @@ def train_clusters(
         split = held.counts if len(held.servers) > 1 else []
         fed.record(**values, **{f"sites {j + 1}": float(n) for j, n in enumerate(split)})
 
-    follow(schedule, server.x, advance, held_out=_no_loss, rounds=fed.rounds, record=record)
+    follow(schedule, server.x, advance, held_out=lambda _: 0.0, rounds=fed.rounds, record=record)
 
     def of_user(models: Array, counts: Array) -> Array:
         if len(models) == 1:
@@ -319,11 +319,6 @@ def _round(
         held.servers[j] = rule(held.servers[j], total.theta / float(total.rows))
         rows, loss = rows + float(total.rows), loss + float(total.loss)
     return rows, loss
-
-
-def _no_loss(theta: Array) -> float:
-    """Return 0 as the held-out loss: a schedule without patience does not use it."""
-    return 0.0
 
 
 STEPS = (rate_starts, tell_takes, train_taken, tell_side)

@@ -65,7 +65,7 @@ def information(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Vie
         at, scale = np.ix_(use := _used(views, k), use), _scales(prior, views, k)
         for j in np.flatnonzero((views.of == k) & (rows > 0)):
             s = np.sqrt(len(rows) / rows[j])
-            own = _held(seen[j][at], full[j][at], s / (1.0 + s))
+            own = _raised(seen[j][at], full[j][at], s / (1.0 + s))
             out[j][at] = _softened(own, scale)
     return out
 
@@ -107,9 +107,9 @@ def _information(
     return marginal, full, rows
 
 
-def _held(seen: Array, full: Array, share: float) -> Array:
+def _raised(seen: Array, full: Array, share: float) -> Array:
     """Return an information matrix raised to at least a share of another in every direction."""
-    root = np.linalg.cholesky(_firm(full))
+    root = np.linalg.cholesky(_positive(full))
     half = np.linalg.solve(root, np.linalg.solve(root, seen).T)
     values, turn = np.linalg.eigh((half + half.T) / 2.0)
     side = root @ turn
@@ -122,11 +122,11 @@ def roots(total: Array, views: Views) -> Array:
     for k in range(views.count):
         at = np.ix_(use := _used(views, k), use)
         for j in np.flatnonzero((views.of == k) & (total[:, -1, -1] > 0)):
-            out[j][at] = np.linalg.cholesky(np.linalg.inv(_firm(total[j][at])))
+            out[j][at] = np.linalg.cholesky(np.linalg.inv(_positive(total[j][at])))
     return out
 
 
-def _firm(known: Array) -> Array:
+def _positive(known: Array) -> Array:
     """Return an information matrix made positive definite against rounding."""
     return (known + known.T) / 2.0 + np.diag(ROUNDING * np.diag(known))
 
@@ -177,7 +177,7 @@ def gibbs(
     there = ~np.isnan(x)
     kinds, of = np.unique(there, axis=0, return_inverse=True)
     patterns = [(np.flatnonzero(of.ravel() == k), np.flatnonzero(c)) for k, c in enumerate(kinds)]
-    alike, entries = list(_alike(there, views)), views.pooled(there.sum(axis=0, dtype=float))
+    alike, entries = list(_like_columns(there, views)), views.pooled(there.sum(axis=0, dtype=float))
     middle = np.column_stack([prior.w, prior.mu])
     for _ in range(draws):
         z = np.ones((len(x), views.q + 1))
@@ -225,7 +225,7 @@ def _drawn(
     return Theta(mu, w, variance, centre)
 
 
-def _alike(there: Array, views: Views) -> Iterator[tuple[Array, Array]]:
+def _like_columns(there: Array, views: Views) -> Iterator[tuple[Array, Array]]:
     """Yield columns of the same view with the same missing rows, and their present rows (n,)."""
     for k in range(views.count):
         columns = np.flatnonzero(views.of == k)

@@ -97,7 +97,7 @@ def step(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views, lea
     ----------
     least : least σ² (G,).
     """
-    mu, centre = _located(found, theta, prior, views)
+    mu, centre = _mu_and_centre(found, theta, prior, views)
     theta = Theta(mu, theta.w, theta.variance, centre)
     sums = _Sums.of(found, theta, views)
     w = _loadings(sums, theta, prior, views)
@@ -112,7 +112,7 @@ def step(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views, lea
     return Theta(mu, w, variance, centre)
 
 
-def _located(
+def _mu_and_centre(
     found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views
 ) -> tuple[Array, Array | None]:
     """Return μ (p,) and m (q,) by eq. (c) and (μ)."""
