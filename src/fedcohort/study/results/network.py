@@ -23,7 +23,8 @@ from fedcohort.protocol import DataError, SiteUnavailable, registry
 from fedcohort.study.at_site import asking, counting, judging
 from fedcohort.study.at_site.sessions import Session
 from fedcohort.study.file.terms import Terms
-from fedcohort.study.results.files import About, mark_of, outcome_told, scenario_told, write_all
+from fedcohort.study.results.files import About, mark_of, outcome_told, write_all
+from fedcohort.study.results.scenarios import scenario_told
 from fedcohort.study.results.step_words import step_words
 from fedcohort.study.run.extras import asked_of
 from fedcohort.study.run.network_fits import COHORT, NetworkFits
