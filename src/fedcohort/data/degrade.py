@@ -82,7 +82,8 @@ class Given:
     Attributes
     ----------
     laid, rows : rows before and after. entries : known entries of features in the rows after.
-    removed, replaced, noisy : how many of these. columns : columns that became empty.
+    removed, replaced, noisy : how many of these. how : by which of `HOW` they were removed.
+    columns : columns that became empty.
     swapped, flipped : rows whose outcomes were permuted, or changed.
     units : factor by column.
     degraded : whether the site is one of `degrade`.
@@ -101,6 +102,7 @@ class Given:
     swapped: int = 0
     flipped: int = 0
     noise: float = 0.0
+    how: str = RANDOM
     columns: tuple[str, ...] = ()
     units: Mapping[str, float] = field(default_factory=dict[str, float])
     degraded: bool = False
@@ -372,7 +374,7 @@ class _Site:
     def remove(self, item: Degradation) -> None:
         if not item.missing:
             return
-        rng = self._rng("missing")
+        rng, self.given.how = self._rng("missing"), item.how
         entries = self._entries(item.columns)
         if item.how == COLUMN:
             gone = rng.permutation(len(entries))[: _part(item.missing, len(entries))]
