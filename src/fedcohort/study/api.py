@@ -342,8 +342,8 @@ class Fit:
         """Return a figure of this fit, together with others: ``svg``, and ``save(path)``.
 
         Survival curves with numbers at risk, if the method has curves; for one fit a path of
-        penalties, a forest plot of pooled coefficients or the effects of sites, if it has one;
-        otherwise the convergence of the fits by round.
+        penalties, a forest plot or the effects of sites, if it has one; otherwise the convergence
+        by round.
 
         Parameters
         ----------
@@ -353,8 +353,7 @@ class Fit:
         Raises
         ------
         NotSupported : the fits have no common figure.
-        SettingError : there are not as many names as fits, or two are the same; or there is no such
-            covariate.
+        SettingError : wrong number of names, equal names, or an unknown covariate.
         """
         from fedcohort.study.results import plotting
 

@@ -41,8 +41,8 @@ _PAIRS = (
 )
 _TIMES = "every row exactly; {} times of evaluation are read off counts in fine cells of time"
 _FILLED = "exact, of columns that enough blind patients have beside another view"
-_PREDICTS = "predicts nothing, and arms are compared by what they predict"
-_CURVES = "predicts no survival curve, by which arms are compared as well"
+_PREDICTS = "predicts nothing; arms are compared by their predictions"
+_CURVES = "predicts no survival curve; arms are also compared by their curves"
 
 
 @dataclass(frozen=True)

@@ -250,8 +250,8 @@ def is_few(terms: Terms, session: str, step: str, sites: int, asked: int | None)
         tune    if each fold leaves a whole site out (centre-kfold) and two sites are left
         score   if the model of such a fold is evaluated on the left-out site, which reports nothing
 
-    and is masked in every other session. Absent sites do not change this: to go on with two of a
-    larger network's sites, a study sets `secure_aggregation: false`.
+    and is masked in every other session. To go on with two of a larger network's sites, a study
+    sets `secure_aggregation: false`.
 
     Parameters
     ----------

@@ -254,8 +254,8 @@ def _carbon(reader: Reader, *, network: bool) -> str:
     if country and network:
         raise reader.doc.error(
             ("carbon",),
-            "only this computer would be measured, not the sites'. Leave this key out over a "
-            "network; the report has an estimate.",
+            "only this computer would be measured, not the sites'; leave this key out over a "
+            "network. The report has an estimate.",
         )
     return country
 

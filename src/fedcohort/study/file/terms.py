@@ -316,7 +316,6 @@ def _travelling(content: Mapping[str, Any], outcome: Outcome | None) -> dict[str
 
 
 def _spoken(outcome: Outcome) -> dict[str, str]:
-    """Return an outcome as a study file has it."""
     return outcome.to_dict()
 
 

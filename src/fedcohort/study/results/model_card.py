@@ -220,7 +220,6 @@ def _role(name: str, roles: Mapping[str, str]) -> str:
 
 
 def _performance(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
-    """Return every metric with its interval."""
     unit = results["outcome"].get("unit")
     rows = [
         (_in_unit(s["metric"], unit), _number(s["mean"]), _interval(s), str(s["n"]))
@@ -253,7 +252,6 @@ def _centres(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
 
 
 def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
-    """Return the coefficients of the saved model."""
     mine = _of_model(results, "coefficients", arm, scenario)
     if not mine:
         return ""
@@ -349,7 +347,6 @@ def _use(arm: Arm, results: Mapping[str, Any]) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
 
@@ -375,7 +372,6 @@ def _ratio(value: Any) -> str:
 
 
 def _ends(row: Mapping[str, Any], shown: Callable[[Any], str]) -> str:
-    """Return an interval of a coefficient or a ratio."""
     low, high = shown(row.get("low")), shown(row.get("high"))
     return words.MISSING if words.MISSING in (low, high) else f"{low} to {high}"
 

@@ -80,13 +80,12 @@ def ask(
     trail : what leaves the sites for it.
     shown : published rows and events by site.
     steps, scenario : the method's steps; the scenario, if sites are simulated.
-    sites : over a network, all sites.
-    ends : errors that end the run.
+    sites, ends : over a network, all sites, and the errors that end the run.
     more : facts known beforehand.
 
     Returns
     -------
-    found : `told`; a note if there is nothing; the purpose of each step.
+    found : `told`, a note if there is nothing, and the purpose of each step.
     ledger : lines of what left the sites, tagged with the study's names.
     """
     found: dict[str, Any] = {**BLANKS[kind], "note": "", **more}

@@ -32,13 +32,12 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Piece:
-    """A cell in progress, with its ledger and its missing replies so far.
+    """A cell in progress.
 
     Attributes
     ----------
     lines : ledger lines so far; kept if the piece fails.
-    missing : missing replies so far, in the form of results.json.
-    waited : rounds in which calls waited for sites so far, in the form of results.json.
+    missing, waited : missing replies, and rounds of waiting for sites, as in results.json.
     """
 
     cell: Cell
@@ -80,11 +79,11 @@ class Fits(Shelf, ABC):
     Parameters
     ----------
     work : folder of the unfinished run.
-    models : folder of models. Only arms over all sites are kept: the first repeat's model, then the
-        final one. Models of the bounds are not kept: they describe single hospitals or pooled rows.
+    models : folder of models over sites: the first repeat's, then the final one. Models of the
+        bounds are not kept: they describe single hospitals or pooled rows.
     known : dictionary that is saved with a model.
-    horizon : time at which risks are predicted, in the unit of the outcome; None without.
-    noise : "seed" or "system": source of the noise of private fits.
+    horizon : time of predicted risks, in the unit of the outcome; None without.
+    noise : source of the noise of private fits, "seed" or "system".
     debug : let an unexpected error end the run.
     """
 
@@ -157,7 +156,7 @@ class Fits(Shelf, ABC):
 
     @abstractmethod
     def _rows_by_site(self, piece: Piece) -> list[int | None]:
-        """Return the training rows of each site; None where they are not shown."""
+        """Return the training rows of each site; None if hidden."""
 
     # what is done ---------------------------------------------------------------------
 
@@ -167,7 +166,6 @@ class Fits(Shelf, ABC):
         return {"chosen": best.chosen, "score": best.score, "tried": tried}
 
     def _fit(self, piece: Piece) -> dict[str, Any]:
-        """Fit an arm and judge it."""
         cell, arm = piece.cell, piece.arm
         if arm.scope == "isolated":
             return self._alone(piece)

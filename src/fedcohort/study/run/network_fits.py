@@ -136,9 +136,9 @@ class NetworkFits(Fits):
             book.close()
 
     def _known(self, session: Session) -> Known:
-        """Return the published row counts of a session's rows.
+        """Return the published counts of a session's rows and events.
 
-        In later repeats a site's count may differ by one row.
+        In later repeats a site's count may differ by one.
         """
         halves = (self.note(COHORT) or {}).get("halves")
         if halves is None or session.kind not in ("fit", "final", "tune", "judge"):

@@ -66,14 +66,11 @@ class NetworkTuner:
 
     @property
     def keeps_rounds(self) -> bool:
-        """Whether one fit of the method gives every smaller number of rounds."""
+        """See `tune.Scores`."""
         return keeps_rounds(self._method)
 
     def scores(self, settings: Settings, rounds: tuple[int, ...]) -> list[float | None]:
-        """Return the score of `settings` at each of `rounds` (one score, if there are none).
-
-        A score is None if the method could not be fitted with these settings.
-        """
+        """See `tune.Scores`."""
         given = candidate(self._arm, settings, rounds)
         models = max(1, len(rounds))
         place = replace(self._place, kind="score", number=self._candidates)

@@ -50,8 +50,8 @@ class Event:
     done, total : finished pieces, and all pieces.
     name : the piece, such as "fedavg · iid · 3".
     rounds : rounds done and in all within the piece, if known.
-    session, call : over a network, the current session and its latest call: step, sites that
-        answered and are missing, seconds, bytes; none when a piece ended.
+    session, call : over a network, the current session and its latest call; none when a piece
+        ended.
     """
 
     done: int
@@ -137,20 +137,16 @@ def run_over(
     command: str = "",
     debug: bool = False,
 ) -> dict[str, Any]:
-    """Do all pieces of a study over a network; see `run`.
+    """Do all pieces of a study over a network; parameters and errors as in `run`.
 
     Parameters
     ----------
-    tell : called with every call and every piece that ends. If it raises a BaseException that is no
-        `Exception`, such as `KeyboardInterrupt`, the run ends and can be resumed.
-    debug : let an unexpected error end the run; otherwise it fails the arm.
+    tell : called with every call and every piece that ends. An interrupt that it raises, such as
+        `KeyboardInterrupt`, ends the run, which can be resumed.
 
     Raises
     ------
-    StudyError : `out` cannot be written, holds another run, a finished one, or none to resume; or
-        another process works there.
     SiteUnavailable : too few sites answered; bring them back and resume.
-    NotSupported : the package of a UMAP figure is missing here, or cannot be used.
     DataError : a site's table does not fit the study; nothing was computed.
     SettingError : masked sums with fewer than three sites, or a setting of an arm that needs more
         sites.
@@ -245,7 +241,6 @@ def _do(
 
 
 def _here(fits: LocalFits, cells: list[Cell]) -> Iterator[Told]:
-    """Do cells in this process."""
     for cell in cells:
         name = label(fits.plan, cell)
         fits.do(cell, lambda done, of: None)

@@ -95,8 +95,7 @@ class Tuner:
 
     Attributes
     ----------
-    ledger, missing : what left the sites so far, and the missing replies.
-    waited : rounds in which calls waited for sites so far.
+    ledger, missing, waited : what left the sites, missing replies, rounds of waiting for sites.
     """
 
     def __init__(
@@ -125,14 +124,11 @@ class Tuner:
 
     @property
     def keeps_rounds(self) -> bool:
-        """Whether one fit of the method gives every smaller number of rounds."""
+        """See `Scores`."""
         return keeps_rounds(self._method)
 
     def scores(self, settings: Settings, rounds: tuple[int, ...]) -> list[float | None]:
-        """Return the score of `settings` at each of `rounds` (one score, if there are none).
-
-        A score is None if the method could not be fitted with these settings.
-        """
+        """See `Scores`."""
         given = candidate(self._arm, settings, rounds)
         totals: list[Array] = []
         for group in self._groups:
@@ -273,7 +269,10 @@ class Scores(Protocol):
         ...
 
     def scores(self, settings: Settings, rounds: tuple[int, ...]) -> list[float | None]:
-        """Return the score of `settings` at each of `rounds` (one score, if there are none)."""
+        """Return the score of `settings` at each of `rounds` (one score, if there are none).
+
+        A score is None if the method could not be fitted with these settings.
+        """
         ...
 
 

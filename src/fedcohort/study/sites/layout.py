@@ -54,8 +54,8 @@ class Table:
     description, licence : of the source, for the report.
     flow : from rows read to rows analysed, over all sites and at each natural one.
     fates : natural sites that do not take part under their own name.
-    units : notes on sites with apparently different, accepted units.
-    digests : of the rows of each natural site, for the draw of its blind rows.
+    units : notes on accepted differences of units.
+    digests : of each natural site's rows, for the draw of its blind rows.
     lacks : columns missing in the table of a natural site.
     """
 
@@ -88,11 +88,7 @@ class Table:
 
 
 def load(plan: Plan, data: Any = None) -> Table:
-    """Read and check a study's data.
-
-    Parameters
-    ----------
-    data : replaces the source: a frame, or a mapping from site names to frames.
+    """Read and check a study's data; `data` as in `opened`.
 
     Raises
     ------

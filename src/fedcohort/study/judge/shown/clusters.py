@@ -165,7 +165,6 @@ def _curves(labels: Array, time: Array, event: Array, min_cell: int) -> list[Row
 
 
 def _log_rank(labels: Array, time: Array, event: Array) -> list[Row]:
-    """Return the log-rank test of all clusters."""
     names, group = np.unique(labels, return_inverse=True)
     test = log_rank(group_leavers(group, len(names), time, event, np.unique(time)))
     return [plain({"chi2": test.chi2, "df": test.df, "p": test.p, "n": len(labels)})]
