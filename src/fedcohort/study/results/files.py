@@ -329,8 +329,8 @@ def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
         "settings": _settings(plan, arm, method),
         "reveals": {
             "sites": method.revealed(method.configure(arm.configured()), plan.privacy.dp),
-            "isolated": "To train, nothing leaves a site: each hospital fits its own rows. Its "
-            "model is judged on held-back rows, and not kept.",
+            "isolated": "In training nothing leaves a site: each hospital fits its own rows. Its "
+            "model is evaluated on held-back rows, and not kept.",
             "centralised": "Everything: all rows in one place. A bound, not a proposal.",
         }[arm.scope],
         "steps": step_words((*prepare.STEPS, *method.steps)) if arm.scope == "sites" else {},

@@ -226,9 +226,9 @@ def _declared(fits: NetworkFits) -> dict[str, dict[str, Any]]:
             continue
         found[arm.name] = {
             "steps": step_words(alone),
-            "reveals": "To train, nothing leaves a site: each hospital fits its own rows, and "
-            "keeps its model. What is told of it is how good it is on the hospital's own held-back "
-            "rows, in sums over hospitals.",
+            "reveals": "In training nothing leaves a site: each hospital fits its own rows, and "
+            "keeps its model. Only metrics on the hospital's own held-back rows are revealed, in "
+            "sums over hospitals.",
             "note": plan.kind.alone,
         }
     return found
@@ -238,55 +238,56 @@ def _declared(fits: NetworkFits) -> dict[str, dict[str, Any]]:
 PARTS: dict[str, tuple[str, str]] = {
     "calibration": (
         "Calibration by group",
-        "Groups of predicted values begin and end at those of single patients. The slope and the "
-        "intercept are told (calibration_slope, calibration_intercept).",
+        "The edges of groups of predictions are values of single patients. The slope and the "
+        "intercept are given (calibration_slope, calibration_intercept).",
     ),
     "residuals": (
         "Residuals",
-        "Quartiles of what was seen less predicted are values of single patients. Their mean size "
-        "is told (rmse, mae).",
+        "Quartiles of residuals are values of single patients. Their mean size is given (rmse, "
+        "mae).",
     ),
     "importance": (
         "Importance",
-        "A column is shuffled over the patients of all hospitals, whose rows would have to meet.",
+        "A column is permuted over the patients of all hospitals, which needs all rows in one "
+        "place.",
     ),
     "silhouette": (
         "Silhouette",
-        "It compares all pairs of patients, whose rows would have to meet; simplified_silhouette "
-        "stands for it.",
+        "It compares all pairs of patients, which needs all rows in one place; "
+        "simplified_silhouette replaces it.",
     ),
     "agreement": (
         "Agreement with pooled data",
-        "It compares with the groups of one table that holds all rows.",
+        "It compares with the clusters of one table with all rows.",
     ),
     "at_risk": (
         "Numbers at risk by cluster",
-        "Deaths and censorings are counted in intervals of time that hold several deaths, and not "
-        "at round times.",
+        "Deaths and censorings are counted in intervals of time with several deaths, not at round "
+        "times.",
     ),
     "latent_filled": (
         "Filled in",
-        "It sets true beside imputed values of patients of all hospitals, whose rows would have to "
-        "meet.",
+        "It compares true and imputed values of the patients of all hospitals, which needs all "
+        "rows in one place.",
     ),
     "latent_map": (
         "Latent space",
-        "It places the patients of all hospitals on one map, which takes their rows in one place.",
+        "It places the patients of all hospitals on one map, which needs all rows in one place.",
     ),
     "latent_accuracy": (
         "Classes told from latent coordinates",
-        "A discriminant takes sums of training rows by class, a second set beside those of the "
+        "A discriminant needs sums of training rows by class, a second set beside those of the "
         "fit.",
     ),
     "draws": (
         "Intervals over patients",
-        "The seed of a study is public, so that sums of one metric at known weights of the "
-        "patients could be solved for single patients. Intervals are over the repeats; there are "
-        "none of fewer than three.",
+        "The seed of a study is public, so sums of one metric at known weights of the patients "
+        "could be solved for single patients. Intervals are over the repeats, if there are three "
+        "or more.",
     ),
     "seconds": (
         "Footprint of each hospital",
-        "A site does not tell how long it computed.",
+        "A site does not report its computing time.",
     ),
 }  # fmt: skip
 

@@ -18,9 +18,7 @@ _ARGUMENT = re.compile(r",? (?:about|with \w+) `\w+`")
 
 
 def step_words(steps: Iterable[Step[Any, Any]]) -> dict[str, str]:
-    """Return the purpose of each step, by name: its docstring's first line without notes on the
-    code.
-    """
+    """Return each step's purpose by name: its docstring's first line without notes on the code."""
     return {s.name: plain_words((s.run.__doc__ or "").strip().partition("\n")[0]) for s in steps}
 
 
