@@ -73,7 +73,7 @@ STEPS = (tell_counts,)
 # at the coordinator -------------------------------------------------------------------
 
 
-def shown_halves(told: Mapping[str, SiteCounts]) -> tuple[Shown, Shown]:
+def published_halves(told: Mapping[str, SiteCounts]) -> tuple[Shown, Shown]:
     """Return published training and blind rows; no events if any site hides its own.
 
     A model gives the events of all sites together, so one hidden number would follow as a

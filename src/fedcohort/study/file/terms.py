@@ -208,10 +208,10 @@ class Terms:
     @cached_property
     def problem(self) -> Problem:
         """The problem of a fit, without tables."""
-        return replace(self.whole.of(self.plan.kind).learnt(), dp=self.plan.privacy.dp)
+        return replace(self.described.of(self.plan.kind).learnt(), dp=self.plan.privacy.dp)
 
     @property
-    def whole(self) -> Problem:
+    def described(self) -> Problem:
         """The problem of Table 1, with an outcome for evaluation only; without tables."""
         plan = self.plan
         return Problem(

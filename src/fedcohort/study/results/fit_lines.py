@@ -31,7 +31,7 @@ def about(
 
     Parameters
     ----------
-    private : for a private fit, `study.run.private.told`.
+    private : for a private fit, `study.run.private.noise_note`.
     """
     told = [f"<Fit of {method}"]
     told += [_many(sites, "site"), _many(rounds, "round")] if sites else []

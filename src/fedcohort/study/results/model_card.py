@@ -97,7 +97,7 @@ def _rows_seen(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
     data, events = results["data"], results["data"].get("events")
     held = f", {events} with the event" if events is not None else ""
     if _final(results, arm):
-        seen = f"all {data['rows']} rows{held}{_but(results, arm)}"
+        seen = f"all {data['rows']} rows{held}{_absent(results, arm)}"
         own = [r for r in results["arms"] if r["arm"] == arm.name]
         if all(r["status"] != "done" for r in own):
             return f"{seen}. How good such a model is was not measured: no fit could be judged"
@@ -110,7 +110,7 @@ def _rows_seen(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
     return f"the training rows of the first repeat ({share:.0f} % of {data['rows']} rows{held})"
 
 
-def _but(results: Mapping[str, Any], arm: Arm) -> str:
+def _absent(results: Mapping[str, Any], arm: Arm) -> str:
     """Return the sites whose rows are missing in sums of the final fit; "" for none."""
     lacking = words.absent_from_final(results.get("missing") or (), arm.name)
     if not lacking:
@@ -158,7 +158,7 @@ def _privacy(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
     if dp is None or arm.scope != "sites":
         return ""
     method = registry.find(arm.method)
-    said = private.told(method, method.configure(arm.configured()), dp, results["noise"])
+    said = private.noise_note(method, method.configure(arm.configured()), dp, results["noise"])
     unit = "hospital" if dp.unit == "site" else "patient"
     warning = (
         "\n\n**Whoever knows the seed, which stands above, can take the noise off. Do not give "

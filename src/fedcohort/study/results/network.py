@@ -23,7 +23,7 @@ from fedcohort.protocol import DataError, SiteUnavailable, registry
 from fedcohort.study.at_site import asking, counting, judging
 from fedcohort.study.at_site.sessions import Session
 from fedcohort.study.file.terms import Terms
-from fedcohort.study.results.files import About, mark_of, outcome_told, scenario_told, write_all
+from fedcohort.study.results.files import About, mark_of, outcome_row, scenario_row, write_all
 from fedcohort.study.results.step_words import step_words
 from fedcohort.study.run.extras import asked_of
 from fedcohort.study.run.network_fits import COHORT, NetworkFits
@@ -63,7 +63,7 @@ def meet(fits: NetworkFits, sites: Sites) -> dict[str, Any]:
         _all(sites, dict.fromkeys(fed.answered))
         lines += open_.trail.ledger.lines
     accepted = _units(terms, summaries)
-    train, test = counting.shown_halves(told)
+    train, test = counting.published_halves(told)
     told_of = () if terms.outcome is None else terms.outcome.columns
     secret = set(told_of) if train.closed else set[str]()
     summaries = [
@@ -155,14 +155,14 @@ def write(
         Shown(rows, events, frozenset(s for s, n in events.items() if n is None))
         for rows, events in met.pop("halves")
     )
-    outcome = outcome_told(terms.outcome, terms.dictionary)
+    outcome = outcome_row(terms.outcome, terms.dictionary)
     rows = sum(n for half in (train, test) for n in half.rows.values() if n is not None)
     events = None
     if isinstance(terms.outcome, Survival) and not train.closed:
         events = sum(n for half in (train, test) for n in half.events.values() if n is not None)
     elif isinstance(terms.outcome, Survival):
         events = _events(met["variables"], terms.outcome.event)
-    scenario = scenario_told(plan.scenarios[0], train)
+    scenario = scenario_row(plan.scenarios[0], train)
     first = fits.lines(COHORT).read_text(encoding="utf-8").splitlines(keepends=True)
     more: dict[str, Any] = {}
     for kind in asked_of(plan):

@@ -419,14 +419,14 @@ def _guards(problem: Problem, method: Method, config: Any, seed: int) -> Sequenc
     ]  # fmt: skip
 
 
-def told_of_noise(
+def noise_notes(
     method: Method, settings: Mapping[str, Any], problem: Problem
 ) -> dict[str, dict[str, Any]]:
     """Return the note on noise for a fit's model; empty without noise."""
     if problem.dp is None:
         return {}
     config = method.configure(settings)
-    return {"privacy": private.told(method, config, problem.dp, problem.noise)}
+    return {"privacy": private.noise_note(method, config, problem.dp, problem.noise)}
 
 
 def _check_entry(outcome: Outcome | None, method: Method) -> None:

@@ -85,12 +85,12 @@ def ask(
 
     Returns
     -------
-    found : `told`, a note if there is nothing, and the purpose of each step.
+    found : `published`, a note if there is nothing, and the purpose of each step.
     ledger : lines of what left the sites, tagged with the study's names.
     """
     found: dict[str, Any] = {**BLANKS[kind], "note": "", **more}
     try:
-        new = told(kind, fit(), shown)
+        new = published(kind, fit(), shown)
         if "left_out" in found:
             gone = found["left_out"] | new.get("left_out", {})
             known = {*new["sites"], *gone}
@@ -129,10 +129,10 @@ def ask_here(
     return ask(kind, fit, trail, shown, method.steps, scenario, **more)
 
 
-def told(kind: str, run: Run, shown: Shown) -> dict[str, Any]:
+def published(kind: str, run: Run, shown: Shown) -> dict[str, Any]:
     """Return the published result of one of `KINDS`; no remarks if sites keep them."""
     if kind == "shift":
-        found = told_of(run.model, registry.find(kind).model, shown)
+        found = published_shift(run.model, registry.find(kind).model, shown)
         return found | {"left_out": dict(cast(_Shifts, run.model).left_out)}
     meta = run.model.meta()
     return {"sites": meta["sites"], "few": meta["few"], "remarks": run.model.summary()}
@@ -150,7 +150,7 @@ class _Shifts(Protocol):
     def places(self, kind: str) -> tuple[tuple[str, ...], Array, float]: ...
 
 
-def told_of(found: Any, kind_of: Any, shown: Shown) -> dict[str, Any]:
+def published_shift(found: Any, kind_of: Any, shown: Shown) -> dict[str, Any]:
     """Return the published result of a model, without the outcome of sites that hide its counts.
 
     Parameters

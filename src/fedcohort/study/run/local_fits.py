@@ -121,7 +121,7 @@ class LocalFits(Fits):
                 piece.missing.extend(tuner.missing)
                 piece.waited.extend(waits(tuner.waited, "tune"))
 
-    def _whole(self, piece: Piece, chosen: Mapping[str, Any]) -> Fitted:
+    def _fit_all(self, piece: Piece, chosen: Mapping[str, Any]) -> Fitted:
         problem, scope = self._laid(piece.cell).problem, piece.arm.scope
         return self._fitted(piece, problem.pooled() if scope == "centralised" else problem, chosen)
 
@@ -150,7 +150,7 @@ class LocalFits(Fits):
             )
         finally:
             if arm.scope == "sites":
-                self._heed(piece, trail, trail.phases, kind)
+                self._keep_trail(piece, trail, trail.phases, kind)
         return Fitted(run, time.perf_counter() - began, *traffic(run, problem, arm.scope))
 
     # judging --------------------------------------------------------------------------

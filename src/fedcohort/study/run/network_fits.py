@@ -172,7 +172,7 @@ class NetworkFits(Fits):
         method, given = registry.find(arm.method), arm.configured()
         hidden = met.get("agreed")
         agreed = None if hidden is None else Agreed.from_dict(hidden)
-        problem = replace(self.terms.whole, agreed=agreed)
+        problem = replace(self.terms.described, agreed=agreed)
         rows, events = met["halves"][0]
         counted = self.terms.outcome is not None and not self.terms.outcome.is_number
         closed = frozenset(s for s, n in events.items() if counted and n is None)
@@ -209,7 +209,7 @@ class NetworkFits(Fits):
             finally:
                 trail, phases = open_.trail, phases or open_.trail.phases
                 trail.note(open_.fed)
-                self._heed(piece, trail, phases, list(phases.values())[-1])
+                self._keep_trail(piece, trail, phases, list(phases.values())[-1])
 
     def _searched(self, piece: Piece) -> tune.Tuned:
         cell = piece.cell
@@ -228,7 +228,7 @@ class NetworkFits(Fits):
         rows: dict[str, int | None] = met.get("halves", [[{}, {}]])[0][0]
         return [rows.get(site) for site in self._sites.names]
 
-    def _whole(self, piece: Piece, chosen: Mapping[str, Any]) -> Fitted:
+    def _fit_all(self, piece: Piece, chosen: Mapping[str, Any]) -> Fitted:
         cell, arm, began = piece.cell, piece.arm, time.perf_counter()
         final = cell.kind == "final"
         with self._during(piece, Session(cell.kind, 0 if final else cell.repeat, cell.arm)) as o:

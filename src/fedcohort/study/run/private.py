@@ -110,10 +110,10 @@ def simulated_guard(
         arms have the same noise; None for the system's generator, as on a node.
     patients, demanded : `patients` and `held` of `SiteGuard`.
     """
-    told = repr((method.name, config, dp.clipped(method.clips), scenario))
+    stream = repr((method.name, config, dp.clipped(method.clips), scenario))
     return SiteGuard(
         site, method.name, releases(method, config, dp), dp, rows, seed,
-        patients=patients, held=demanded or {}, stream=told,
+        patients=patients, held=demanded or {}, stream=stream,
     )  # fmt: skip
 
 
@@ -124,7 +124,7 @@ NOISE: Mapping[str, str] = {
 }
 
 
-def told(method: Method, config: Any, dp: Dp, noise: str) -> dict[str, Any]:
+def noise_note(method: Method, config: Any, dp: Dp, noise: str) -> dict[str, Any]:
     """Return the note on the noise of a private fit's model, as JSON-able values.
 
     Parameters

@@ -155,7 +155,7 @@ FILLED_NAMED = 5
 _log = logging.getLogger(__name__)
 
 
-def told_if_crowded(
+def crowded_notes(
     run: Run, arm: Arm, chosen: Mapping[str, Any], rows: Iterable[int | None]
 ) -> list[dict[str, str]]:
     """Return notes on too many parameters for some sites' rows, and the model's own notes.
@@ -195,7 +195,7 @@ def filled_rows(design: Design) -> list[dict[str, Any]]:
     ]
 
 
-def told_if_drowned(
+def drowned_notes(
     arm: Arm, chosen: Mapping[str, Any], dp: Dp | None, rows: Iterable[int | None]
 ) -> list[dict[str, str]]:
     """Return a note if a fit's noise exceeds its signal, and log it.
@@ -203,7 +203,7 @@ def told_if_drowned(
     Parameters
     ----------
     dp : privacy of the fit; None without noise.
-    rows : as `told_if_crowded`; no note if any is hidden.
+    rows : as `crowded_notes`; no note if any is hidden.
     """
     every = list(rows)
     if dp is None or arm.scope != "sites" or None in every:
