@@ -85,7 +85,6 @@ class Rows:
 
     Attributes
     ----------
-    halves : training and blind rows.
     outcome, dictionary : of the study; outcome None for clusters without one.
     method : whose models may be sent.
     least : smallest published count.

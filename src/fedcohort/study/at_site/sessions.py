@@ -13,7 +13,7 @@
                             modulo the number of folds
     score-r0003-a01-n00001  evaluation of candidate 1 (from 0) on the left-out training rows
 
-A site makes the `Host` of a session from the study and its own table, so only the text is sent. A
+A site makes the `Host` of a session from the study and its own table; only the text is sent. A
 session may ask only what the study's settings need (`asking`).
 
 Revealed: what these steps declare.

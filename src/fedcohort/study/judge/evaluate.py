@@ -10,8 +10,8 @@ predictions, and is the same for every arm of a repeat:
     clustering       `Clusters`: test, train; an outcome that no fit has seen, or none
     latent           `Latent`: the same
 
-All have `min_cell`: nothing is published of fewer patients alone. Over a network sums over sites
-give the metrics (`judge.summed`); `steps` are the questions, which a site agrees to.
+All have `min_cell`. Over a network sums over sites give the metrics (`judge.summed`), by `steps`
+that a site agrees to.
 """
 
 from __future__ import annotations

@@ -35,12 +35,7 @@ POOLED = "other levels: {} (fewer than {} rows each, or the next rarest; pooled)
 
 
 def card(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
-    """Return the model card of an arm: the model, its training data, its performance.
-
-    Parameters
-    ----------
-    results : content of results.json.
-    """
+    """Return the model card of an arm: the model, its training data, its performance."""
     declared = next(d for d in results["declared"] if d["arm"] == arm.name)
     first = plan.scenarios[0].name
     chosen = modelling.tuned(_of_model(results, "tuning", arm, first))

@@ -151,7 +151,6 @@ class Run:
 
     Attributes
     ----------
-    model : the fitted model.
     design : fitted preprocessing, from a table to the model's x; without columns if the method is
         raw.
     history : one row per `record` of the program.
@@ -179,7 +178,6 @@ class Trail:
 
     Attributes
     ----------
-    ledger : all its lines.
     n_preprocess : number of lines of the preprocessing; None until it is done.
     missing, rejected : missing replies as (call, site); reasons of rejected ones.
     waited : rounds of waiting for sites.
@@ -284,7 +282,6 @@ def fit_alone(
 
     Parameters
     ----------
-    fit : fits a problem, as `fit_once` does.
     needed : raise if a setting needs more rows than the site has, as when no other site has a
         model.
     """
@@ -361,7 +358,6 @@ def fit_over(
     Parameters
     ----------
     problem : what is known about the sites' tables; its own tables are not read.
-    trail : that of the federation's ledger.
     every : whether these are all sites of a study; then a view without a value at any site is a
         DataError (for local tables `data.check.checks` finds it before).
     """

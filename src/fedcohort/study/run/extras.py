@@ -2,13 +2,13 @@
 
 Both are methods without predictions, over the analysed rows, at the sites of Table 1. Each is made
 an arm, so that sites agree to its steps as to any arm's. Over a network each has its own session,
-after the sites' rows were counted. Each site keeps its feedback: its node writes it down for the
-people there, and reports only whether the site had enough rows. On one computer the report has all.
-If an analysis fails, as with two sites, the study goes on and states why.
+after the sites' rows were counted. A site keeps its feedback for the people there, and reports only
+whether it had enough rows. If an analysis fails, as with two sites, the study goes on and states
+why.
 
-A divergence of two tables, of which one is known, reveals the other. So `shift` leaves out what
-Table 1 or the counts by site hide: sites that hide their rows and, for everything about the
-outcome, sites that hide its counts.
+A divergence of two tables, of which one is known, reveals the other. So `shift` leaves out sites
+that hide their rows in Table 1 or the counts by site and, for everything about the outcome, sites
+that hide its counts.
 
 Revealed: what the two methods reveal, once.
 """
@@ -76,7 +76,6 @@ def ask(
 
     Parameters
     ----------
-    fit : fits its method.
     trail : what leaves the sites for it.
     shown : published rows and events by site.
     steps, scenario : the method's steps; the scenario, if sites are simulated.

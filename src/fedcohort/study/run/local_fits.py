@@ -49,12 +49,7 @@ from fedcohort.study.sites.layout import Laid, Table, drawn, lay_out, seed_of
 
 
 class LocalFits(Fits):
-    """Does the pieces of a study of tables in this process.
-
-    Parameters
-    ----------
-    runtime : connection to the sites; see `Problem`.
-    """
+    """Does the pieces of a study of tables in this process."""
 
     def __init__(
         self,

@@ -73,12 +73,7 @@ def _together(
 
 
 class NetworkFits(Fits):
-    """Does the pieces of a study over a network, in a folder that keeps their results and journals.
-
-    Parameters
-    ----------
-    on_call : called after every call.
-    """
+    """Does the pieces of a study over a network, in a folder of their results and journals."""
 
     def __init__(
         self,

@@ -44,13 +44,7 @@ Opens = Callable[[Session], AbstractContextManager[Coordinator]]
 
 
 class NetworkTuner:
-    """Scores candidate settings of one arm, for the searches of `run.tune`.
-
-    Parameters
-    ----------
-    sites : names of the participating sites.
-    opens : opens a session.
-    """
+    """Scores candidate settings of one arm, for the searches of `run.tune`."""
 
     def __init__(self, terms: Terms, sites: tuple[str, ...], arm: int, repeat: int, opens: Opens):
         self._terms = terms

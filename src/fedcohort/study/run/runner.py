@@ -1,9 +1,9 @@
 """Runs the pieces of a study, so that it can be stopped at any time and resumed (`run.folder`).
 
 In one process pieces run in parallel if cores allow. Over a network they run one after the other,
-each in sessions with a journal; a resumed run replays it. If too few sites answer, the run ends
+each in sessions with a journal that a resumed run replays. If too few sites answer, the run ends
 with `SiteUnavailable`, and `resume` goes on with the failed call. Such a run is a pure function of
-the terms, the sites' tables and the missing replies. It gives the same bytes on every runtime,
+the terms, the sites' tables and the missing replies: it gives the same bytes on every runtime,
 except the keys named `seconds`.
 """
 
@@ -82,7 +82,6 @@ def run(
     Parameters
     ----------
     debug : let an unexpected error end the run; otherwise it fails the piece.
-    runtime : "local" or "flower-sim".
 
     Raises
     ------

@@ -2,11 +2,10 @@
 
 D6.2, section 8.2.5: centre-based K-fold. Each fold leaves one site out, the arm is fitted on the
 others, and the left-out rows are predicted. The C-index (classification: AUC; regression: R²) is
-computed once over the predictions of all folds. If sites differ in their outcome, a left-out site
-is unlike the training sites, and the choice can be poor; row-based K-fold leaves out some rows of
-every site instead. At natural sites only pairs of rows of one site and fold count, as over a
-network (`leading`). The bounds have no centres to leave out and use row folds: pooled data as one
-table, an isolated site alone, averaged over sites.
+computed once over the predictions of all folds. If sites differ in their outcome, the choice can be
+poor; row-based K-fold leaves out some rows of every site instead. At natural sites only pairs of
+rows of one site and fold count, as over a network (`leading`). The bounds use row folds: pooled
+data as one table, an isolated site alone, averaged over sites.
 
 `rounds` costs nothing: one fit with the largest number keeps the model at each smaller one.
 """

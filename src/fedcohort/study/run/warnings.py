@@ -120,8 +120,6 @@ def drowned(method: Method, config: Any, dp: Dp | None, units: int) -> str:
 
     Parameters
     ----------
-    config : the settings of the fit.
-    dp : privacy of the fit; None without noise.
     units : number of training records, or of sites if these are protected.
     """
     if dp is None or units >= needed(private.releases(method, config, dp)):

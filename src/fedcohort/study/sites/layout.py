@@ -49,9 +49,7 @@ class Table:
     frame : all rows, without the site column, with the columns of the dictionary and the outcome;
         those of natural sites in the study's order.
     site : each row's natural site, or None for simulated sites.
-    dictionary, outcome : types of the columns.
     n_sites : number of sites of a split.
-    description, licence : of the source, for the report.
     flow : from rows read to rows analysed, over all sites and at each natural one.
     fates : natural sites that do not take part under their own name.
     units : notes on accepted differences of units.

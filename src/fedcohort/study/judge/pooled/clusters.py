@@ -93,7 +93,6 @@ class Clusters:
     ----------
     train, test : training rows of the models, and blind rows.
     outcome, dictionary : outcome for evaluation, or None; its levels.
-    min_cell : smallest published count.
     seed : seed of the silhouette's sample.
     """
 

@@ -96,7 +96,6 @@ class Latent:
     among : all blind rows, also if `test` are some of them: s_j comes from these.
     outcome, levels : classes for evaluation, in the order of their numbers; or None.
     dictionary : types and views of the columns that fits see.
-    min_cell : smallest published count.
     """
 
     train: pd.DataFrame

@@ -5,14 +5,13 @@
     by cells    c_index: pairs of one site exactly, those of two sites by intervals of time with
                 `min_cell` deaths; log_rank_p: counts in the same intervals
 
-Clusters are ranked by their hazards in the training rows, whose outcome no fit has seen. Sums of
-values by cluster are formed only if `Sums.are_of_many` holds; otherwise the metrics that need them
-are None. It holds if no cluster has 1 … m − 1 rows, and no union of clusters differs by so few rows
-from a union of clusters of an earlier arm's model in the same repeat. Differences among three or
-more models are not checked.
+Clusters are ranked by their hazards in the training rows, whose outcome no fit has seen. Metrics
+from sums of values by cluster are None unless `Sums.are_of_many`: no cluster has 1 … m − 1 rows,
+and no union of clusters differs by so few rows from a union of clusters of an earlier arm's model
+in the same repeat. Differences among three or more models are not checked.
 
-Every site also evaluates the clusters on its own blind rows, by the same metrics; the mean over
-sites is reported. The lower bound has only these.
+Every site also evaluates the clusters on its own blind rows; the mean over sites is reported. The
+lower bound has only these.
 
 Revealed: what `metrics.sums.clusters`, `cluster_sites` and `time_scale` list.
 """
