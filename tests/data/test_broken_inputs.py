@@ -156,7 +156,7 @@ TABLES = [
     (cell(3, "grade", "ii"), "t.csv: column 'grade' has a level outside the 3 that the dictionary knows, in row 3. They differ from a known level in capitals, accents or blanks alone; write them as the dictionary does."),
     (cell(3, "smoker", "2"), "t.csv: column 'smoker' is binary, and neither 0 nor 1 in row 3. Recode it, or declare its type in the dictionary."),
     (cell(3, "smoker", "yes"), "t.csv: column 'smoker' holds no number in row 3. Write 0 and 1, or name its two levels in the dictionary."),
-    (cell(3, "birth", "03.04.1950"), "t.csv: column 'birth' holds no date in row 3. Write dates as 2015-01-31; day and month cannot be told apart otherwise."),
+    (cell(3, "birth", "03.04.1950"), "t.csv: column 'birth' holds no date in row 3. Write dates as 2015-01-31: other forms leave open which number is the month."),
     (cell(3, "birth", "long ago"), "t.csv: column 'birth' holds no date in row 3. Write dates as 2015-01-31, and empty the others."),
     (cell(3, "days", "0"), "t.csv: column 'days' is not above 0 in row 3. Correct or drop them."),
     (cell(3, "days", "-4"), "t.csv: column 'days' is not above 0 in row 3. Correct or drop them."),

@@ -84,6 +84,16 @@ def test_a_metric_is_rounded_to_what_few_patients_change(value):
     assert by_patients(value, 25, 5, up=True) >= value - 1e-9
 
 
+def test_no_rounded_auc_is_above_1():
+    """Of 27 cases and m = 7 the step is 7/54: eight steps are nearest to 1, and are 1.037."""
+    assert by_patients(1.0, 27, 7) == pytest.approx(56 / 54)
+    assert by_patients(1.0, 27, 7, most=1.0) == 1.0
+    y, f = np.repeat([1.0, 0.0], 27), np.repeat([1.0, 0.0], 27)
+    none = np.zeros(54)
+    d = Judged(f, np.zeros((54, 0)), none, none > 0, y, f, 0, 7, "classification", none)
+    assert float(tell_own.run(Site("a", d, None, (0,)), min_cell=7).value) == 1.0
+
+
 def test_with_noise_all_repeats_share_their_blind_rows(tmp_path):
     """A row that one repeat trains on with noise was judged exactly in another."""
     plain = terms_of(tmp_path / "a", "gbsg2", "[{method: deepcox}]", repeats=3, bounds="[]")

@@ -35,6 +35,7 @@ OWN = (
     "silhouette", "simplified_silhouette", "calinski_harabasz", "cycle_accuracy", "reconstruction",
     "c_index", "accuracy", "ari", "nmi",
 )  # fmt: skip
+UNBOUNDED = ("calinski_harabasz", "reconstruction")
 #: Values of an ellipse, in the order of `SitePlaces`.
 PLACE = ("x", "y", "sx", "sy", "angle", "n")
 #: Value of a hidden count.
@@ -112,7 +113,12 @@ def tell_own_groups(site: Site[Placed | Rows, None], *, min_cell: int) -> OwnGro
     d = site.data
     found = _chance(d.outcome) if isinstance(d, Rows) else _own(d, min_cell)
     n, least = len(d.halves.blind if isinstance(d, Rows) else d.frame), min_cell
-    values = np.array([by_patients(found.get(m, np.nan), n, least) for m in OWN])
+    values = np.array(
+        [
+            by_patients(found.get(m, np.nan), n, least, most=np.inf if m in UNBOUNDED else 1.0)
+            for m in OWN
+        ]
+    )
     told = np.isfinite(values)
     return OwnGroups(np.where(told, values, 0.0), told)
 

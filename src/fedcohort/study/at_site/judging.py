@@ -332,7 +332,8 @@ def tell_own(site: Site[Judged, None], *, min_cell: int) -> OwnRank:
     if found is None or not np.isfinite([found.value, found.error]).all():
         return OwnRank(np.array(0.0), np.array(0.0), np.array(False))
     n = leading.count(seen.y)
-    value, error = by_patients(found.value, n, least), by_patients(found.error, n, least, up=True)
+    value = by_patients(found.value, n, least, most=1.0)
+    error = by_patients(found.error, n, least, up=True)
     return OwnRank(np.array(value), np.array(error), np.array(True))
 
 
