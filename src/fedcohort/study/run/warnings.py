@@ -126,11 +126,11 @@ def drowned(method: Method, config: Any, dp: Dp | None, units: int) -> str:
         return ""
     what = "sites" if dp.unit == "site" else "records"
     said = (
-        f"epsilon {dp.epsilon:g} takes more noise than all {what} together outweigh: the result "
-        f"can hold nothing of them"
+        f"epsilon {dp.epsilon:g} needs noise above the signal of all {what} together: the result "
+        f"holds no information on them"
     )
     least = next(_enough(method, config, dp, units), None)
-    return said if least is None else f"{said}; the least epsilon for so many is {least:g}"
+    return said if least is None else f"{said}; the smallest sufficient epsilon is {least:g}"
 
 
 def _enough(method: Method, config: Any, dp: Dp, units: int) -> Iterator[float]:
