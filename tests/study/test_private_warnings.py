@@ -106,7 +106,7 @@ def test_a_study_says_it_in_its_log_its_results_and_its_report(
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
     with caplog.at_level(logging.WARNING, "fedcohort"):
         fc.Study.from_file(tmp_path / "study.yaml").run(tmp_path / "out")
-    lines = [r.getMessage() for r in caplog.records if "more noise" in r.getMessage()]
+    lines = [r.getMessage() for r in caplog.records if "needs noise above" in r.getMessage()]
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert len(lines) == len(results["drowned"]) == int(says)
     report = (tmp_path / "out" / "report.html").read_text()
