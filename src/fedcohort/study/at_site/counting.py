@@ -44,7 +44,7 @@ class SiteCounts:
 
 @gathered
 def tell_counts(site: Site[SiteTable, None], *, min_cell: int) -> SiteCounts:
-    """Return the site's counts of rows and events, in the first repeat."""
+    """Rows and events of the site, in the first repeat."""
     table, stages = site.data, {stage: n for stage, _, n, _ in site.data.flow}
     min_cell = max(min_cell, table.terms.plan.min_cell)
     out = np.array([stages.get(f"excluded: {reason}", 0) for reason in REASONS])
