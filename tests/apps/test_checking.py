@@ -338,7 +338,7 @@ def test_a_network_study_is_checked_without_a_table_by_its_file_and_its_dictiona
     code, text, _ = check("s.yaml")
     text = " ".join(text.split())
     assert code == 0
-    assert text.startswith("the dictionary: 2 warnings warning column 'hsct_day' is called like")
+    assert text.startswith("the dictionary: 2 warnings warning column 'hsct_day' has a name that")
     assert "is it the time of something later" in text
     assert "column 'crp' has no unit in the dictionary, and sites may differ in it" in text
     assert text.endswith("Each checks its own: fedcohort data check STUDY.yaml TABLE.")

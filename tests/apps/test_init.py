@@ -246,8 +246,8 @@ def test_a_folder_or_the_files_in_it_are_told_how_to_be_named(here, names, patte
         table().to_csv(file, index=False)
     (here / "study.yaml").write_text("another mistake")
     remedy = (
-        f"Give '{pattern}' in quotes if each file is of one site, which {{site}} stands for; else "
-        f"one file."
+        f"Give '{pattern}' in quotes if each file holds one site: {{site}} stands for the site's "
+        f"name. Otherwise give one file."
     )
     code, out, err = command("init", "--data", "exports/")
     assert (code, out, err) == (2, "", f"fedcohort: --data exports/: it is a folder. {remedy}\n")

@@ -32,7 +32,7 @@ def test_a_site_finds_its_own_fold_among_all():
     ids=str,
 )
 def test_a_deal_that_is_not_one_for_all_sites_is_refused(dealt):
-    with pytest.raises(Refused, match="dealt folds otherwise than the other sites"):
+    with pytest.raises(Refused, match="is not divided as the other sites are"):
         own_fold("a", dealt, 2, 1)
 
 

@@ -61,7 +61,7 @@ def test_the_event_under_another_name_is_told_with_its_auc(sites):
     said = found(frame, sites=sites, status2="binary")
     area = roc_auc_score(frame["relapse"], frame["status2"])
     assert list(said) == ["status2"]
-    assert f"'status2' alone tells the outcome: AUC {area:.2f} over 400 rows" in said["status2"]
+    assert f"'status2' alone predicts the outcome: AUC {area:.2f} over 400 rows" in said["status2"]
     assert said["status2"].endswith("Then give it feature: false in the dictionary.")
 
 
@@ -80,7 +80,7 @@ def test_the_time_in_another_unit_is_told_with_its_concordance():
     frame = table().assign(months=lambda t: t["days"] / 30.4)
     c = concordance_index_censored(frame["relapse"] == 1, frame["days"], -frame["months"])[0]
     assert (
-        f"alone tells the time of the outcome: C-index {c:.2f}"
+        f"alone predicts the time of the outcome: C-index {c:.2f}"
         in found(frame, months="number")["months"]
     )
 
@@ -91,7 +91,7 @@ def test_the_time_in_another_unit_is_told_with_its_concordance():
 def test_a_name_that_is_known_late_is_told_without_a_number(name):
     frame = table().assign(**{name: np.random.default_rng(2).normal(size=N)})
     said = found(frame, **{name: "number"})[name]
-    assert "is called like what is known late" in said
+    assert "has a name that suggests it is known late" in said
     assert "AUC" not in said
 
 
@@ -115,7 +115,7 @@ def test_classes_and_values_are_judged_as_well():
     frame["word"] = frame["y"].map({"yes": "I", "no": "III"})
     levels = {"type": "category", "levels": ["I", "II", "III"]}
     said = found(frame.drop(columns=["days", "relapse"]), Binary("y"), word=levels)
-    assert "'word' alone tells the outcome: AUC 1.00" in said["word"]
+    assert "'word' alone predicts the outcome: AUC 1.00" in said["word"]
     valued = table().assign(twice=lambda t: 2 * t["days"] + 1)
     said = found(valued.drop(columns="relapse"), Continuous("days"), twice="number")
     assert "rank correlation 1.00" in said["twice"]

@@ -237,10 +237,10 @@ def test_sites_need_two_rows_and_an_event_and_are_named():
     said = [f.line for f in found(frame, site=site)]
     assert [line.partition(";")[0] for line in said] == [
         "t.csv: site 'Ely' has 1 row",
-        "t.csv: site 'south' has no event in column 'event' among 25 rows. Nothing can be learnt "
-        "there. A study leaves it out, or joins it with other sites (data.sites).",
-        "t.csv: site 'west' has no event in column 'event' among 4 rows. Nothing can be learnt "
-        "there. A study leaves it out, or joins it with other sites (data.sites).",
+        "t.csv: site 'south' has no event in column 'event' among 25 rows. A model cannot "
+        "be fitted there. A study leaves it out, or joins it with other sites (data.sites).",
+        "t.csv: site 'west' has no event in column 'event' among 4 rows. A model cannot "
+        "be fitted there. A study leaves it out, or joins it with other sites (data.sites).",
     ]
 
 

@@ -1,9 +1,9 @@
-"""When an outcome that has kinds can teach, and be shown: of each kind are no few records.
+"""Smallest number of records of each kind of outcome, over all sites.
 
-A yes/no outcome has two classes, survival the event or not, and counts 0 and above. Coefficients of
-a covariate with the values 0 and 1 alone are the logarithms of how many records of each kind have
-either value, so these are no few either. Nothing is revealed: the counts of all sites together are
-known when this is asked.
+The kinds are the two classes of a yes/no outcome, survival with the event and without, and counts
+of 0 and above. If a covariate has only the values 0 and 1, its coefficient is a logarithm of the
+numbers of records of each kind with either value, so these must be large enough too.
+Nothing is revealed: the checks use counts over all sites.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedcohort.arrays import Array
 from fedcohort.privacy.disclosure.counts import few
 from fedcohort.protocol.errors import NothingToLearn
 
-#: What an outcome is told apart by, if by anything.
+#: How records of an outcome divide into kinds; "number" if they do not.
 Kind = Literal["number", "class", "count", "event"]
 #: The records of one kind, in words.
 WORDS = {"class": "of one class", "count": "with a count above 0, or of 0,",
@@ -26,7 +26,7 @@ WORDS = {"class": "of one class", "count": "with a count above 0, or of 0,",
 
 
 def check_classes(rows: int, ones: int, least: int) -> None:
-    """Refuse one class only, or a class of few.
+    """Refuse an outcome with one class only, or with few records of a class.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def check_classes(rows: int, ones: int, least: int) -> None:
 
     Raises
     ------
-    NothingToLearn : either is so.
+    NothingToLearn : the outcome is refused.
     """
     if ones in (0, rows):
         raise NothingToLearn(
@@ -50,7 +50,7 @@ def check_classes(rows: int, ones: int, least: int) -> None:
 
 
 def check_kinds(rows: int, some: int, kind: Kind, least: int) -> None:
-    """Refuse a kind of few; that there are records of each, the program sees to.
+    """Refuse an outcome with few records of one kind; the program checks that there are any.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def check_kinds(rows: int, some: int, kind: Kind, least: int) -> None:
 
     Raises
     ------
-    NothingToLearn : it is so.
+    NothingToLearn : the outcome is refused.
     """
     if kind == "class":
         if 0 < some < rows:
@@ -81,8 +81,9 @@ class Cells:
 
     Attributes
     ----------
-    rows, some : records, and those above 0.
-    away, both : (p,) records that differ from the point in a covariate, and those of them above 0.
+    rows, some : records, and those with an outcome above 0.
+    away, both : (p,) records that differ from the public point in a covariate, and those of them
+        with an outcome above 0.
     """
 
     rows: int
@@ -91,13 +92,13 @@ class Cells:
     both: Array
 
     def small(self, names: Sequence[str], level: Array, least: int) -> Array:
-        """Return which covariates (p,) have a value that few records of one kind have.
+        """Return which covariates (p,) have a value with few records of one kind.
 
-        Columns "variable=level" of one variable leave their rest to its first level.
+        The first level of a variable with columns "variable=level" has the remaining records.
 
         Parameters
         ----------
-        level : (p,), which covariates have two values.
+        level : (p,), covariates with two values.
         """
         found = level & self._few(self.away, self.both, least)
         variables = [name.partition("=")[0] if "=" in name else "" for name in names[: len(level)]]

@@ -1,7 +1,7 @@
 """The data dictionary: what each column of a study means, agreed between the sites beforehand.
 
-`dictionaries` reads one from a file. In a simulation `drafting` infers one from the tables. Nothing
-here leaves a site: the dictionary is public, and must be the same everywhere.
+`dictionaries` reads one from a file. In a simulation `drafting` guesses one from the tables. The
+dictionary is public, and must be the same at all sites.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEAD = ("title", "description", "licence")
 
 @dataclass(frozen=True)
 class Dictionary:
-    """Variables by name, in order, and what the table as a whole is."""
+    """Variables by name, in order, and a description of the table."""
 
     variables: Mapping[str, Variable]
     title: str = ""
@@ -36,7 +36,7 @@ class Dictionary:
 
         Raises
         ------
-        DataError : there is none of that name; the nearest is named.
+        DataError : there is none of that name; the message gives the nearest.
         """
         if name not in self.variables:
             raise DataError(f"the dictionary has {known_name('variable', name, self.variables)}")
@@ -46,7 +46,7 @@ class Dictionary:
         return name in self.variables
 
     def outcome(self) -> Survival | None:
-        """Return the survival outcome that the types "time" and "event" mark, if they do."""
+        """Return the survival outcome that the types "time" and "event" mark, or None."""
         marked = {v.type: v.name for v in self.variables.values() if v.type in ("time", "event")}
         return Survival(marked["time"], marked["event"]) if len(marked) == 2 else None
 
@@ -56,11 +56,11 @@ class Dictionary:
         return tuple(v for v in self.variables.values() if v.usable and v.name not in taken)
 
     def with_views(self, views: Mapping[str, Iterable[str]]) -> Dictionary:
-        """Return the same dictionary, where the columns named belong to these views.
+        """Return the dictionary with the named columns in these views.
 
         Raises
         ------
-        DataError : a view names a column that the dictionary does not know.
+        DataError : a view names a column that is not in the dictionary.
         """
         variables = dict(self.variables)
         for view, names in views.items():
@@ -69,7 +69,7 @@ class Dictionary:
         return replace(self, variables=variables)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the dictionary as it would stand in a file."""
+        """Return the dictionary as in a file."""
         out: dict[str, Any] = {k: getattr(self, k) for k in HEAD if getattr(self, k)}
         out["variables"] = {name: v.to_dict() for name, v in self.variables.items()}
         return out
@@ -90,17 +90,17 @@ class Dictionary:
         where: str = "the dictionary",
         lines: Mapping[str, int] | None = None,
     ) -> Dictionary:
-        """Build a dictionary from a mapping: with a key `variables`, or of variables alone.
+        """Build a dictionary from a mapping with a key `variables`, or of variables alone.
 
         Parameters
         ----------
-        where : what the mapping is called in errors.
-        lines : the line of `where` that a variable stands on.
+        where : name of the mapping in errors.
+        lines : line of each variable in `where`.
 
         Raises
         ------
-        DataError : an unknown key, a variable that is not as it must be, or variables that do not
-            go together: a `since` that names no date, two columns of type time or of type event.
+        DataError : a key is unknown, a variable is wrong, or variables do not fit together: a
+            `since` that names no date, or two columns of type time or of type event.
         """
         known = (*HEAD, "variables")
         if "variables" not in spec:
@@ -128,7 +128,7 @@ class Dictionary:
         return found
 
     def _check(self, where: str) -> None:
-        """Check what concerns several variables."""
+        """Check the relations between variables."""
         for v in self.variables.values():
             origin = self.variables.get(v.since)
             dated = origin is not None and origin.type == "date" and origin is not v

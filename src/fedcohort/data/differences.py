@@ -1,25 +1,25 @@
-"""Columns in which few records differ from a combination of others: what a fit would tell of them.
+"""Check for columns that differ from a combination of others in few records only.
 
 Let r_j be the residual of column z_j on all other columns, z_j − Σ b_i z_i. With S the
-cross-products, S_j − Σ b_i S_i = Σ r_j z, so that S, or a saved covariance, which is its inverse,
-tells the row of the one record that makes up r_j, or a sum over the few. That is so of a column
-that copies another, or a sum of others, but for few records. It is refused where these are few by
+cross-products, S_j − Σ b_i S_i = Σ r_j z. So S, or a saved covariance, which is its inverse,
+reveals the row of a single record that makes up r_j, or a sum over few. This happens if a column
+copies another, or a sum of others, except in few records. A column is refused if these are few by
 
     (Σ r²)² < `LONE` · Σ r⁴;  or, where R_j² > 1 − `NEAR`,  (Σ r²)² < m · Σ r⁴               (1)
 
-with m = `min_cell`, or n/`CHANCE` of few rows n. Sites first sum r² and r⁴ of residuals of their
-own, on their own columns (`data.isolation`, and with the one sum of `ridge`): where z_j is given by
-others in all but one record, these are that record's, of share 1 − h of what they are over all
-sites, h its leverage at its site. So where they are not over few, and are half of it or more,
-nothing else is asked, but of columns that others give to rounding. Otherwise residuals over all
-sites are summed, of columns of which
+with m = `min_cell`, or n/`CHANCE` for small numbers of rows n. Sites first sum r² and r⁴ of
+residuals of their own regressions (`data.isolation`, and in the same sum as `ridge`). If other
+columns determine z_j in all but one record, these are that record's, with share 1 − h of those over
+all sites, h being its leverage at its site. So if they are not over few, and are at least half of
+those over all sites, only columns are asked for that others determine up to rounding. Otherwise
+residuals over all sites are summed, for columns with
 
     R_j² > 1 − `NEAR`,  or  (Σ r²)² < `FEW` · Σ d⁴,                                         (2)
 
-d from the column's own median: Σ d⁴ is not much less than Σ r⁴ where one record makes up both.
+d from the column's own median: Σ d⁴ is close to Σ r⁴ if one record makes up both.
 
-Revealed: `Differences` of those columns, if any, once, as a sum over all sites. The cross-products
-have then been seen by the coordinator: it is the readers of what is saved that (1) then protects.
+Revealed: `Differences` of those columns, if any, once, as a sum over all sites. The coordinator has
+then seen the cross-products; (1) protects against the readers of saved results.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
 
-#: 1 − R² of a column that others nearly give.
+#: Largest 1 − R² of a column that others nearly determine.
 NEAR = 0.1
-#: (Σ r²)²/Σ d⁴, and that of sites' own residuals, for each that would be few: they may be.
+#: Factor on the number of few records, below which (Σ r²)²/Σ d⁴, or that of sites' own residuals,
+#: makes a column suspect.
 FEW = 4.0
-#: Sites' own residuals are at least this share of those over all sites, or these are asked for.
+#: If sites' own residuals are a smaller share of those over all sites, the latter are summed.
 SHARE = 0.5
-#: The number of rows over this is no more than (Σ r²)²/Σ r⁴ of their residuals by chance.
+#: n over this is at most the (Σ r²)²/Σ r⁴ of n residuals by chance.
 CHANCE = 6.0
-#: Parts of a combination that are worth naming, against its largest.
+#: Smallest coefficient of a named column, as a share of the largest.
 PART = 0.05
 
 
@@ -86,9 +87,9 @@ def check_differences(
     least: int,
     offset: bool = False,
 ) -> None:
-    """Ask for `Differences` where a column may differ in few records, and refuse it if it does.
+    """Sum `Differences` of suspect columns, and refuse columns that differ in few records.
 
-    Nothing is asked of one site alone, or where `min_cell` is 1.
+    A single site is not asked, nor any site if `min_cell` is 1.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ def check_differences(
 
     Raises
     ------
-    NothingToLearn : some column does; it and those that nearly give it are named.
+    NothingToLearn : a column is refused; the message names it and the others.
     SiteUnavailable : a site has left.
     """
     if len(fed.sites) < 2 or least < 2:
@@ -108,13 +109,13 @@ def check_differences(
     parts, left = suspects(inner, own, least)
     if not len(parts):
         return
-    told = fed.sum(differences, centre=centre, parts=parts / roots(inner), offset=offset)
+    found = fed.sum(differences, centre=centre, parts=parts / roots(inner), offset=offset)
     if missing := sorted(set(fed.sites) - set(fed.answered)):
         raise SiteUnavailable(
             f"{', '.join(missing)} left during the fit, and an exact fit needs the same sites in "
             f"every sum. Bring them back and --resume, or start again without them."
         )
-    for part in parts[in_few(told.squares, told.fourth, left, float(told.rows), least)]:
+    for part in parts[in_few(found.squares, found.fourth, left, float(found.rows), least)]:
         called = [*map(repr, names), "the outcome"]
         order = np.argsort(-np.abs(part), kind="stable").tolist()
         raise NothingToLearn(
@@ -127,7 +128,7 @@ def check_differences(
 
 
 def suspects(inner: Array, own: Columns, least: int) -> tuple[Array, Array]:
-    """Return residuals (k, q) that may be of few records, eq. (2), and their 1 − R² (k,)."""
+    """Return residuals (k, q) that few records may make up, eq. (2), and their 1 − R² (k,)."""
     parts, left = residual_parts(inner)
     near, some = left < NEAR, np.isfinite(left)
     left = np.where(some, left, 1.0)
@@ -139,7 +140,7 @@ def suspects(inner: Array, own: Columns, least: int) -> tuple[Array, Array]:
 
 
 def in_few(squares: Array, fourth: Array, left: Array, rows: float, least: int) -> Array:
-    """Return which residuals (k,) are of few records, eq. (1), of sums (m, k) of m kinds."""
+    """Return which residuals (k,) few records make up, eq. (1), of sums (m, k) of m kinds."""
     some = min(least, rows / CHANCE)
     few = (left < NEAR) & (squares > 0) & (squares**2 < some * fourth)
     found: Array = few | lone(squares, fourth)

@@ -1,9 +1,8 @@
 """Columns of a table as numbers and level codes, by the dictionary alone.
 
-This is the first half of every design, and a view of its own: federated preprocessing looks at
-sites through it. It needs nothing but the dictionary, so it is the same before and after a fit.
-A date that is counted `since` another, or since a day, becomes the time between them in its unit.
-Where a table lacks all columns of a view (`modalities`), they are missing in every row.
+This is the first half of every design. It is also a view of its own, which federated preprocessing
+uses before there is a design. A date `since` another date, or a day, becomes the time between them
+in its unit. If a table lacks all columns of a view (`modalities`), they are missing in every row.
 Nothing is revealed.
 """
 
@@ -28,7 +27,7 @@ from fedcohort.protocol.views import view
 class Encoded(NamedTuple):
     """A table's columns: ``numbers`` (n,) each, NaN if missing; ``codes`` (n,) each, −1 if missing.
 
-    Columns of floats are the table's own, not copies: nobody may change them.
+    Columns of floats are the table's own, not copies: do not change them.
     """
 
     numbers: tuple[Array, ...]
@@ -36,7 +35,7 @@ class Encoded(NamedTuple):
 
 
 class Unfit(NamedTuple):
-    """Cells of one column that cannot be read: which ``rows`` (n,) bool, and ``line`` says why."""
+    """Cells of one column that cannot be read: ``rows`` (n,) bool, and an error in ``line``."""
 
     column: str
     rows: Array
@@ -46,7 +45,7 @@ class Unfit(NamedTuple):
 @view("encoding")
 @dataclass(frozen=True)
 class Encoding:
-    """The view that reads `variables`; see `Encoded`."""
+    """View that reads `variables`; see `Encoded`."""
 
     variables: tuple[Variable, ...]
 
@@ -79,9 +78,8 @@ class Encoding:
 
         Raises
         ------
-        DataError : a column is missing and its view, if it has one, is not; a column holds no
-            number where one belongs, or a level that the dictionary does not know; columns and row
-            numbers are named.
+        DataError : a column is missing, unless its whole view is; or it holds no number where one
+            is expected, or an unknown level. The message names columns and row numbers.
         """
         gone, n = self.lacking(frame), len(frame)
         return Encoded(
@@ -96,15 +94,15 @@ class Encoding:
         )
 
     def lacking(self, frame: pd.DataFrame) -> frozenset[str]:
-        """Return the views of which a table has no column at all."""
+        """Return the views without any column in a table."""
         return lacking(self._views, frame.columns)
 
     def unfit(self, frame: pd.DataFrame) -> list[Unfit]:
-        """Return every cell that the view could not read, column by column.
+        """Return every cell that the view cannot read, column by column.
 
         Raises
         ------
-        DataError : a column is missing, or is of dates where numbers belong.
+        DataError : a column is missing, or holds dates where numbers are expected.
         """
         gone = self.lacking(frame)
         return [
@@ -125,7 +123,7 @@ class Encoding:
 
 
 def _more(v: Variable) -> tuple[str, ...]:
-    """Return what a view's text says of a variable besides its levels; nothing of most."""
+    """Return the further entries of a variable in a view's text; none for most."""
     since = (v.since, v.unit) if v.since else ("", "")
     return (*since, v.view) if v.view else since if v.since else ()
 
@@ -135,7 +133,7 @@ def column_of(frame: pd.DataFrame, name: str) -> pd.Series:
 
     Raises
     ------
-    DataError : there is none of that name, or more than one.
+    DataError : there is no column of that name, or more than one.
     """
     if name not in frame.columns:
         hint = nearest(name, map(str, frame.columns))
@@ -149,7 +147,7 @@ def column_of(frame: pd.DataFrame, name: str) -> pd.Series:
 
 
 def number_column(frame: pd.DataFrame, variable: Variable) -> Array:
-    """Return a column as floats (n,), NaN where missing; a date as the time `since` another.
+    """Return a column as floats (n,), NaN if missing; a date as the time `since` another.
 
     Raises
     ------
@@ -159,17 +157,17 @@ def number_column(frame: pd.DataFrame, variable: Variable) -> Array:
 
 
 def code_column(frame: pd.DataFrame, variable: Variable) -> Array:
-    """Return a column as positions in the variable's levels (n,), −1 where missing.
+    """Return a column as positions in the variable's levels (n,), −1 if missing.
 
     Raises
     ------
-    DataError : a level that the dictionary does not know.
+    DataError : a level is not in the dictionary.
     """
     return _fit(*read_codes(frame, variable))
 
 
 def numbers(column: pd.Series, name: str) -> Array:
-    """Return a column as floats (n,), NaN where missing.
+    """Return a column as floats (n,), NaN if missing.
 
     Raises
     ------
@@ -179,11 +177,11 @@ def numbers(column: pd.Series, name: str) -> Array:
 
 
 def read_numbers(frame: pd.DataFrame, variable: Variable) -> tuple[Array, list[Unfit]]:
-    """Return a column as floats (n,), NaN where missing or not fit to be read, and the latter.
+    """Return a column as floats (n,), NaN if missing or unreadable, and the unreadable cells.
 
     Raises
     ------
-    DataError : there is no such column, or it holds dates where numbers belong.
+    DataError : there is no such column, or it holds dates where numbers are expected.
     """
     name = variable.name
     if variable.since:
@@ -206,17 +204,17 @@ def read_numbers(frame: pd.DataFrame, variable: Variable) -> tuple[Array, list[U
 
 
 def offset_column(frame: pd.DataFrame, name: str) -> Array:
-    """Return a column that is added to linear predictors as it is (n,).
+    """Return the column of an offset (n,).
 
     Raises
     ------
-    DataError : it is not there, or some rows hold no finite number.
+    DataError : there is no such column, or some rows hold no finite number.
     """
     return _fit(*read_offset(frame, name))
 
 
 def read_offset(frame: pd.DataFrame, name: str) -> tuple[Array, list[Unfit]]:
-    """Return an offset's column (n,), and the cells that hold no finite number.
+    """Return an offset's column (n,), and the cells without a finite number.
 
     Raises
     ------
@@ -256,13 +254,13 @@ def stratum_column(frame: pd.DataFrame, variable: Variable) -> Array:
 
     Raises
     ------
-    DataError : it is not there, or some rows have no level, or one that the dictionary lacks.
+    DataError : there is no such column, or some rows have no level, or an unknown one.
     """
     return _fit(*read_stratum(frame, variable))
 
 
 def read_stratum(frame: pd.DataFrame, variable: Variable) -> tuple[Array, list[Unfit]]:
-    """Return the number of each row's level (n,), and the cells that have none.
+    """Return the number of each row's level (n,), and the cells without a known level.
 
     Raises
     ------
@@ -281,7 +279,7 @@ def read_stratum(frame: pd.DataFrame, variable: Variable) -> tuple[Array, list[U
 
 
 def read_codes(frame: pd.DataFrame, variable: Variable) -> tuple[Array, list[Unfit]]:
-    """Return a column as level positions (n,), −1 where missing, and the cells that have none.
+    """Return a column as level positions (n,), −1 if missing, and the cells with an unknown level.
 
     Raises
     ------
@@ -302,7 +300,7 @@ def read_codes(frame: pd.DataFrame, variable: Variable) -> tuple[Array, list[Unf
 
 
 def _fit(values: Array, unfit: list[Unfit]) -> Array:
-    """Return `values` if every cell could be read."""
+    """Return `values` if every cell could be read; raise the first error otherwise."""
     if unfit:
         raise DataError(unfit[0].line)
     return values
@@ -322,7 +320,7 @@ def _numbers(column: pd.Series, name: str) -> tuple[Array, list[Unfit]]:
 
 
 def _durations(frame: pd.DataFrame, variable: Variable) -> tuple[Array, list[Unfit]]:
-    """Return the time from `since` to the date in the variable's unit (n,), NaN where unknown."""
+    """Return the time from `since` to the date in the variable's unit (n,), NaN if unknown."""
     end, unfit = _days(column_of(frame, variable.name), variable.name)
     if variable.since_day is not None:
         start = float(np.datetime64(variable.since_day, "D").astype(np.int64))
@@ -333,7 +331,7 @@ def _durations(frame: pd.DataFrame, variable: Variable) -> tuple[Array, list[Unf
 
 
 def _days(column: pd.Series, name: str) -> tuple[Array, list[Unfit]]:
-    """Return dates as days since 1970 (n,), NaN where missing."""
+    """Return dates as days since 1970 (n,), NaN if missing, and the unreadable cells."""
     missing = column.isna().to_numpy()
     if column.dtype.kind == "M":
         dates, bad = column, np.zeros(len(column), bool)

@@ -1,17 +1,17 @@
-"""What every exact fit calls before it sums anything over covariates: all its checks in one.
+"""Checks before the sums of an exact fit, in one call.
 
-An exact fit is one whose sums, at equal models, are those of the pooled table: what a sum is over,
-and what the difference of two is over, is then a question of columns and of sites. `exact_sums`
-asks the sites for what `data.isolation` counts, and refuses a fit without covariates, and columns
-and kinds of outcome that single out few records. The `Exact` that it returns stands for the sites
-that answered:
+An exact fit sums over all records at equal models, as on the pooled table. So sums over few
+records, and differences of sums over different sites, would reveal records. `exact_sums` asks the
+sites for the counts of `data.isolation`. It refuses a fit without covariates, and columns and kinds
+of outcome that single out few records. The `Exact` that it returns stands for the sites that
+answered:
 
-    sum       a sum that lacks none of them: two sums that differ by a site tell its own
-    related   refuses columns that others give but for few records (`data.differences`), once
-              cross-products are known
+    sum       a sum over all of these sites: two sums that differ by a site reveal that site's
+    related   refuses columns that other columns determine except in few records
+              (`data.differences`), once cross-products are known
 
-A fit whose first sum holds the same counts (`ridge`) makes the `Exact` of that one. A method that
-makes none says why it needs none (`Method.unguarded`); `tests/conformance` looks at both.
+A fit whose first sum holds the same counts (`ridge`) makes the `Exact` of that sum. A method that
+makes none gives the reason (`Method.unguarded`); `tests/conformance` checks both.
 
 Revealed: over several sites `Isolation`, once, and `Differences`, if any, as sums over all.
 """
@@ -37,7 +37,7 @@ from fedcohort.protocol.step import Summed
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: What is asked.
+#: Steps of the checks.
 STEPS = (isolation, differences)
 
 
@@ -47,12 +47,12 @@ class Exact:
 
     Attributes
     ----------
-    fed : the sites that answered first; a call to them waits until all are there.
+    fed : the sites that answered first; a call waits for all of them.
     names : of the covariates, (p,).
-    offset : whether x has one as its last column.
-    least : `min_cell`; 1 where there is one site.
-    columns : what is known of covariates and outcome; None where nothing is, and nothing asked.
-    caution : what is to be said of the fit; "" for nothing.
+    offset : whether the last column of x is an offset.
+    least : `min_cell`; 1 if there is one site.
+    columns : what is known of covariates and outcome; None if nothing was asked.
+    caution : warning about the fit; "" for none.
     """
 
     fed: Federation
@@ -64,7 +64,7 @@ class Exact:
 
     @classmethod
     def of(cls, fed: Federation, task: Task, columns: Columns | None, caution: str = "") -> Exact:
-        """Return the sites that answered the latest call, of which the columns are known."""
+        """Return the sites that answered the latest call, with what is known of the columns."""
         several = len(fed.sites) > 1
         there = fed.only(fed.answered).awaiting()
         names = task.features[: len(task.features) - task.offset]
@@ -75,14 +75,14 @@ class Exact:
 
         Raises
         ------
-        SiteUnavailable : it lacks a site.
+        SiteUnavailable : a site did not answer.
         """
-        told = self.fed.sum(step, *args, **kwargs)
+        total = self.fed.sum(step, *args, **kwargs)
         check_all_answered(self.fed)
-        return told
+        return total
 
     def related(self, inner: Array, centre: Array) -> None:
-        """Refuse columns in which few records differ from a combination of others.
+        """Refuse columns that differ from a combination of others in few records.
 
         Parameters
         ----------
@@ -91,7 +91,7 @@ class Exact:
 
         Raises
         ------
-        NothingToLearn : some column does; it and those that nearly give it are named.
+        NothingToLearn : a column is refused; the message names it and the others.
         """
         if self.columns is None:
             return
@@ -110,18 +110,17 @@ def check_covariates(task: Task) -> None:
 def exact_sums(fed: Federation, task: Task, kind: Kind, link: str = "") -> Exact:
     """Make the checks of an exact fit, and return the sites to ask for its sums.
 
-
-    Nothing is asked of one site alone; no column is refused where `min_cell` is 1.
+    A single site is not asked. With a `min_cell` of 1 no column is refused.
 
     Parameters
     ----------
-    kind : what the outcome is told apart by: "class", "event", "count"; "number" if by nothing.
-    link : by which an offset acts; "" without.
+    kind : kinds of the outcome: "class", "event", "count"; "number" without kinds.
+    link : of the offset; "" without.
 
     Raises
     ------
     DataError : there are no covariates.
-    NothingToLearn : some column does; it is named.
+    NothingToLearn : a column singles out few records; the message names it.
     """
     check_covariates(task)
     p = len(task.features) - task.offset

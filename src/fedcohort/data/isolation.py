@@ -1,31 +1,31 @@
-"""Columns that single out a record: what a program asks before it sums anything over covariates.
+"""Check for columns that single out few records, before anything is summed over covariates.
 
-A sum over few records is those records, and a column can make any sum one over few: a number that
-few records have, an outcome or offset that is huge in one, a weight that leaves the others none.
-Analysts choose columns. So over several sites a program asks for counts and powers of each column,
-and refuses, before it asks for more, where
+A sum over few records reveals these records, and a column can make any sum one over few: a number
+that few records have, an outcome or offset that is huge in one, a weight that leaves the others
+almost none. Analysts choose columns. So over several sites a program first asks for counts and
+powers of each column, and refuses columns by these rules:
 
     rare    fewer than `min_cell` records, but some, differ from a public point (the fill of a
             covariate; 0 of an outcome or offset, 1 of a weight); or from their site's median, in
-            a covariate of which (Σ d²)²/Σ d⁴ about the public point does not show more records;
-            or in one covariate, or the outcome, from another; or, of two with the values 0 and 1,
-            do not
+            a covariate whose (Σ d²)²/Σ d⁴ about the public point does not show more records;
+            or between two covariates, or a covariate and the outcome; or, if both are 0 or 1,
+            agree
     kinds   fewer, but some, are of a class, have the event or have it not, or count above 0; or, if
-            all covariates are 0 or 1 (not of Cox's model, whose coefficients are not those counts),
-            are so with one value of one of them
-    lone    of the d² about the sites' medians nearly all is one record's:
-            (Σ d²)² < `LONE` · Σ d⁴, which one of `LONE`^-½ or more of Σ d² brings about        (1)
-    given   others give it in all but one record: eq. (1) of its residuals on them, at each site
-    heavy   (Σ ω)² < `min_cell` · Σ ω², Kish's number of records, for what a record counts: ω = w,
-            or w times e^offset, and e^-offset, where a link makes it count so; over all records,
-            over those that have a 0/1 covariate, and over those that do not                    (2)
+            all covariates are 0 or 1 (not for Cox's model, whose coefficients are not those
+            counts), are so with one value of one of them
+    lone    one record makes up nearly all of the d² about the sites' medians:
+            (Σ d²)² < `LONE` · Σ d⁴, which holds from a share of `LONE`^-½ of Σ d² on           (1)
+    given   others determine it in all but one record: eq. (1) for its residuals at each site
+    heavy   (Σ ω)² < `min_cell` · Σ ω², Kish's number of records ("Survey Sampling", Wiley 1965),
+            for a record's weight ω = w, or w times e^offset, and e^-offset, by the link;
+            over all records, and over those with and without a 0/1 covariate                   (2)
 
-("Survey Sampling", Wiley 1965, for the last). The outcome is a column like the covariates: of one
-that is it in all but one record, score and information at the model without covariates tell that
-record, Σ (z_j − y) x. `data.differences` looks at more of the last but one, once the cross-products
-are known. Not looked at: records that alone count at the coefficients of a later round.
+The outcome is a column like the covariates: if it equals a covariate in all but one record, score
+and information at the model without covariates reveal that record, Σ (z_j − y) x.
+`data.differences` extends the rule "given" once the cross-products are known. Not checked: records
+that alone have weight at the coefficients of a later round.
 
-`data.exact` asks for it. Revealed: `Isolation`, once, as a sum over all sites.
+`data.exact` makes these checks. Revealed: `Isolation`, once, as a sum over all sites.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from fedcohort.protocol.step import Site, summed
 #: Deviations, exponents and weights are cut to these, so that an exact sum
 #: (`secure.arithmetic.ring`) can hold their powers over a thousand million records.
 FARTHEST, STEEPEST, HEAVIEST = 1e16, 75.0, 1e33
-#: How far an exact sum of fourth powers over a thousand sites may be off; a column, or weights,
-#: whose own are not well above it could hide a record, and are refused.
+#: Error bound of an exact sum of fourth powers over a thousand sites. A column, or weights, with
+#: powers near it could hide a record, and are refused.
 ROUNDED = 2.0**-119
 _CLEAR = 2.0**10 * ROUNDED
-#: So many columns a caution names.
+#: A caution names this many columns.
 NAMED = 5
-#: Links by which e^offset is what a record counts; and those by which it is that or its inverse.
+#: Links with which e^offset acts as a weight; and those with which it or its inverse does.
 GROWS, TURNS = ("log",), ("logit", "probit", "cloglog")
 
 
@@ -61,13 +61,13 @@ GROWS, TURNS = ("log",), ("logit", "probit", "cloglog")
 class Isolation:
     """Counts and powers of q columns: covariates, outcome, offset, weights.
 
-    ``rows`` (); records that differ from the public point, ``away`` (q,), and from their site's
-    median, ``odd`` (q,); Σ d² and Σ d⁴ about the point, and about the median, ``squares`` and
-    ``fourth`` (2, q); in which two covariates ``differ`` (p, p), or one and the outcome,
-    ``unlike`` (p,); of an outcome that has kinds, how many above 0 are away in each covariate,
-    ``cells`` (p,); Σ r² and Σ r⁴ of the residuals of covariates and outcome on the others of them
-    at their site, ``rest`` (2, p + 1); Σ ω and Σ ω² of eq. (2), ``hold`` (m, 2, p + 1), over all
-    records and, for each covariate, times the d² about the point, at most 1.
+    ``rows`` (); ``away`` and ``odd`` (q,), records that differ from the public point and from their
+    site's median; ``squares`` and ``fourth`` (2, q), Σ d² and Σ d⁴ about the point and the median;
+    ``differ`` (p, p), records in which two covariates differ; ``unlike`` (p,), in which a covariate
+    and the outcome do; ``cells`` (p,), records with an outcome above 0 that are away in each
+    covariate, if the outcome has kinds; ``rest`` (2, p + 1), Σ r² and Σ r⁴ of the residuals of
+    covariates and outcome on the others at their site; ``hold`` (m, 2, p + 1), Σ ω and Σ ω² of eq.
+    (2) over all records and, for each covariate, times the d² about the point, at most 1.
     """
 
     rows: Array
@@ -87,7 +87,8 @@ class Columns(NamedTuple):
 
     Attributes
     ----------
-    shown : (q,), (Σ d²)²/Σ d⁴ about the sites' medians; squares : (q,), Σ d².
+    shown : (q,), (Σ d²)²/Σ d⁴ about the sites' medians.
+    squares : (q,), Σ d².
     rest : (2, q), as in `Isolation`.
     """
 
@@ -105,10 +106,11 @@ def isolation(
     offset: bool,
     kinds: bool,
 ) -> Isolation:
-    """Count the records that differ in each column, and sum how far.
+    """Count the records that differ in each column, and sum the powers of their distances.
 
-    From the public point `origin` (q,), where the last column of x may be an offset, and the last
-    of all are weights. The outcome, of survival the event, may have `kinds`: 0, and above.
+    origin : (q,), the public point. The last column of x may be an offset; weights come last of
+        all.
+    kinds : whether the outcome, for survival the event, has the kinds 0 and above.
     """
     table = site.data
     n = len(table.x)
@@ -144,48 +146,48 @@ def isolation(
 
 
 def check_isolation(
-    told: Isolation, names: Sequence[str], covariates: int, least: int, kind: Kind
+    found: Isolation, names: Sequence[str], covariates: int, least: int, kind: Kind
 ) -> str:
-    """Refuse columns that single out fewer than `least` records, by the header's list.
+    """Refuse columns that single out fewer than `least` records, by the header's rules.
 
     Parameters
     ----------
     names : of the covariates and, if there is one, the offset.
-    covariates : how many of them are covariates.
+    covariates : number of covariates among them.
     least : `min_cell`.
 
     Returns
     -------
-    caution : what sums, though not coefficients, tell of few; "" if nothing.
+    caution : what sums, though not coefficients, reveal of few records; "" if nothing.
 
     Raises
     ------
-    NothingToLearn : some do; the first is named.
+    NothingToLearn : a column is refused; the message names the first.
     """
-    if told.rows < least:
-        return ""  # the program says so
+    if found.rows < least:
+        return ""  # the program refuses it
     agree = "or lower min_cell, if all sites agree."
-    weighty = heavy(told, covariates, least)
+    weighty = heavy(found, covariates, least)
     if weighty[:, 0].any():
         raise NothingToLearn(_too_heavy("", least, agree))
     called = [*map(repr, names[:covariates]), "the outcome", *map(repr, names[covariates:])]
     called.append("the column of weights")
-    for j in np.flatnonzero((told.odd > 0) & (told.squares[1] ** 2 < _CLEAR)):
+    for j in np.flatnonzero((found.odd > 0) & (found.squares[1] ** 2 < _CLEAR)):
         raise NothingToLearn(_too_small(called[j]))
-    if (told.hold[:, 0, 0] ** 2 < _CLEAR).any():
+    if (found.hold[:, 0, 0] ** 2 < _CLEAR).any():
         raise NothingToLearn(_too_small("the column of weights, or an offset,"))
-    few = rare(told, covariates, least)
-    alone = lone(told.squares[1], told.fourth[1]) & ~few
+    few = rare(found, covariates, least)
+    alone = lone(found.squares[1], found.fourth[1]) & ~few
     if kind != "number":
         few[covariates] = False
-        check_kinds(int(told.rows), int(told.away[covariates]), kind, least)
+        check_kinds(int(found.rows), int(found.away[covariates]), kind, least)
     for j in np.flatnonzero(few):
         raise NothingToLearn(
             f"{called[j]} has the same value in all but a few records (fewer than min_cell, "
             f"{least}) at all sites together, so that sums are over those few. Leave it out, "
             f"{agree}"
         )
-    for j, i in np.argwhere(alike(told, covariates, least)):
+    for j, i in np.argwhere(alike(found, covariates, least)):
         raise NothingToLearn(
             f"{called[j]} and {called[i]} agree in all but a few records, or in a few (fewer than "
             f"min_cell, {least}) at all sites together, so that sums are over those few. Leave "
@@ -193,18 +195,20 @@ def check_isolation(
         )
     for j in np.flatnonzero(alone):
         raise NothingToLearn(too_far(called[j], "at all sites together"))
-    if (given := lone(*told.rest)).any():
+    if (given := lone(*found.rest)).any():
         blame = [called[j] for j in np.flatnonzero(given)]
         raise NothingToLearn(nearly_given(blame, "at all sites together", least))
     for j in np.flatnonzero(weighty[:, 1:].any(axis=0)):
         raise NothingToLearn(_too_heavy(f" that have {called[j]}, or have not", least, agree))
-    return "" if kind == "number" else _cells(told, names, covariates, least, kind)
+    return "" if kind == "number" else _cells(found, names, covariates, least, kind)
 
 
-def _cells(told: Isolation, names: Sequence[str], covariates: int, least: int, kind: Kind) -> str:
-    """Refuse, or return a caution of, levels of which few records are of one kind of outcome."""
-    level = levels(told, covariates)
-    known = Cells(int(told.rows), int(told.away[covariates]), told.away[:covariates], told.cells)
+def _cells(found: Isolation, names: Sequence[str], covariates: int, least: int, kind: Kind) -> str:
+    """Refuse levels with few records of one kind of outcome, or return a caution about them."""
+    level = levels(found, covariates)
+    known = Cells(
+        int(found.rows), int(found.away[covariates]), found.away[:covariates], found.cells
+    )
     small = [n for n, s in zip(names, known.small(names, level, least), strict=False) if s]
     if not small:
         return ""
@@ -238,7 +242,7 @@ def _too_heavy(whose: str, least: int, agree: str) -> str:
 
 
 def too_far(column: str, where: str) -> str:
-    """Say of what is called `column` that one record stands alone, and what helps."""
+    """Return the error text for a column in which one record is far from all others."""
     return (
         f"{column} has, {where}, one record so far from the others that sums with it tell it. "
         f"Correct it, cut the column to a limit (winsorise), take its logarithm or leave it out; "
@@ -247,7 +251,7 @@ def too_far(column: str, where: str) -> str:
 
 
 def nearly_given(columns: Sequence[str], where: str, least: int) -> str:
-    """Say of columns that one is given by others but for few records, and what helps."""
+    """Return the error text for columns of which the others determine one except in few records."""
     one, named = ("one of " if len(columns) > 1 else ""), ", ".join(columns)
     return (
         f"{one}{named} is told by other columns, {where}, in all but a few records (fewer than "
@@ -257,50 +261,52 @@ def nearly_given(columns: Sequence[str], where: str, least: int) -> str:
 
 
 def ways(link: str) -> tuple[int, ...]:
-    """Return the multiples of an offset whose exponential is what a record may count."""
+    """Return the multiples of an offset whose exponential may be a record's weight."""
     return (0, 1) if link in GROWS else (0, 1, -1) if link in TURNS else (0,)
 
 
-def heavy(told: Isolation, covariates: int, least: int) -> Array:
-    """Return which ways to count (m, p + 1) are over few, by eq. (2): of all, and of covariates."""
-    total, squares = told.hold[:, 0], told.hold[:, 1]
+def heavy(found: Isolation, covariates: int, least: int) -> Array:
+    """Return which weights (m, p + 1) are over few records, by eq. (2): of all, and by
+    covariate.
+    """
+    total, squares = found.hold[:, 0], found.hold[:, 1]
     few = over_few(total, squares + ROUNDED, least) & (total > 0)
-    level = levels(told, covariates)
+    level = levels(found, covariates)
     rest, others = total[:, :1] - total[:, 1:], squares[:, :1] - squares[:, 1:]
     few[:, 1:] |= over_few(rest, others + ROUNDED, least) & (rest > 0)
     few[:, 1:] &= level
     return few
 
 
-def rare(told: Isolation, covariates: int, least: int) -> Array:
-    """Return which columns (q,) all but a few records share a value of."""
-    shown = np.where(told.fourth[0] > 0, effective(told.squares[0], told.fourth[0]), 0.0)
-    odd = told.odd.astype(float)
+def rare(found: Isolation, covariates: int, least: int) -> Array:
+    """Return the columns (q,) in which all but a few records share a value."""
+    shown = np.where(found.fourth[0] > 0, effective(found.squares[0], found.fourth[0]), 0.0)
+    odd = found.odd.astype(float)
     odd[:covariates] = np.maximum(odd, np.ceil(shown))[:covariates]
-    few = np.minimum(told.away, np.where(odd > 0, odd, told.away))
+    few = np.minimum(found.away, np.where(odd > 0, odd, found.away))
     return (few > 0) & (few < least)
 
 
-def alike(told: Isolation, covariates: int, least: int) -> Array:
-    """Return which two columns differ, or where they are 0 or 1 agree, in few records.
+def alike(found: Isolation, covariates: int, least: int) -> Array:
+    """Return the pairs of columns that differ, or if both are 0 or 1 agree, in few records.
 
     (p, p + 1), of covariates, and of covariates and outcome, above the diagonal.
     """
-    level = levels(told, covariates + 1)
-    differ = np.column_stack([told.differ, told.unlike])
-    agree = np.where(np.outer(level[:-1], level), told.rows - differ, 0)
+    level = levels(found, covariates + 1)
+    differ = np.column_stack([found.differ, found.unlike])
+    agree = np.where(np.outer(level[:-1], level), found.rows - differ, 0)
     few = (differ > 0) & (differ < least)
     return np.triu(few | ((agree > 0) & (agree < least)), 1)
 
 
-def levels(told: Isolation, columns: int) -> Array:
-    """Return which of the first columns (p,) have two values, of which one is the public point."""
-    two: Array = (told.squares[0] == told.fourth[0]) & (told.away > 0)
+def levels(found: Isolation, columns: int) -> Array:
+    """Return which of the first columns (p,) have two values, one of them the public point."""
+    two: Array = (found.squares[0] == found.fourth[0]) & (found.away > 0)
     return two[:columns]
 
 
 def disagreements(columns: Array) -> Array:
-    """Return in how many rows of (n, p) two columns differ, (p, p)."""
+    """Return the number of rows of (n, p) in which two columns differ, (p, p)."""
     rows = np.ascontiguousarray(columns.T)
     out = np.zeros((len(rows), len(rows)), np.int64)
     for j, row in enumerate(rows):

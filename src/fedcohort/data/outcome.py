@@ -1,7 +1,6 @@
-"""What a study is about: the columns of the outcome, and everything that depends on its type.
+"""Outcomes of a study: their columns, and everything that depends on their type.
 
-A class is a type of outcome; what another module needs to know of a type it asks the outcome.
-Read from a table, the columns must keep these rules:
+Each type of outcome is a class, which other modules ask. Columns must keep these rules:
 
 survival      time a number above 0, event 0 or 1, entry a number below time; none may be missing
 binary        one of two levels; category: one of its levels
@@ -25,14 +24,14 @@ from fedcohort.data.variable import Variable
 from fedcohort.data.words import rows, sorted_levels
 from fedcohort.protocol.errors import DataError
 
-#: Where a value or a count is cut into strata.
+#: Quantiles that divide a value or a count into strata.
 FIFTHS = (0.2, 0.4, 0.6, 0.8)
-#: What the dictionary calls a column of a survival outcome, by the column's role.
+#: Dictionary type of a column of a survival outcome, by role.
 _TYPES = {"time": "time", "event": "event", "entry": "number"}
 
 
 class Known(Protocol):
-    """The dictionary, as far as an outcome looks at it."""
+    """The part of the dictionary that an outcome uses."""
 
     @property
     def variables(self) -> Mapping[str, Variable]:
@@ -45,13 +44,15 @@ class Known(Protocol):
 
 
 class _Outcome:
-    """What every type of outcome answers.
+    """Interface of every type of outcome.
 
     Attributes
     ----------
-    kind : the task that predicts it. type : as a study file names it.
+    kind : task that predicts it.
+    type : name in a study file.
     has_events : whether a row can have an event, or be of the class that counts as 1.
-    has_classes : whether its values are levels. is_number : whether they are numbers.
+    has_classes : whether its values are levels.
+    is_number : whether its values are numbers.
     counted : what `fewest` counts, in words.
     """
 
@@ -74,11 +75,11 @@ class _Outcome:
 
     @property
     def roles(self) -> Mapping[str, str]:
-        """Role of each column, by name: the type, or of survival "time", "event", "entry"."""
+        """Role of each column, by name: the type, or for survival "time", "event", "entry"."""
         return {self.label: self.type}
 
     def type_of(self, name: str) -> str:
-        """Return the type that a column must have in the dictionary; "" where any will do."""
+        """Return the type that a column must have in the dictionary; "" for any."""
         return _TYPES.get(self.roles.get(name, ""), "")
 
     def to_dict(self) -> dict[str, str]:
@@ -86,12 +87,12 @@ class _Outcome:
         return {"y": self.label, "type": self.type}
 
     def time_unit(self, known: Known) -> str:
-        """Return the unit of times; "" where the dictionary names none, or there are no times."""
+        """Return the unit of times; "" if the dictionary gives none, or there are no times."""
         del known
         return ""
 
     def levels(self, known: Known) -> tuple[str, ...]:
-        """Return the classes in the order of their numbers; empty where there are none."""
+        """Return the classes in the order of their numbers; empty without classes."""
         del known
         return ()
 
@@ -100,23 +101,23 @@ class _Outcome:
 
         Raises
         ------
-        DataError : a rule of the header is broken; column, rule and rows are named.
+        DataError : a rule of the header is broken; the message names column, rule and rows.
         """
         raise NotImplementedError
 
     def arrays(self, frame: pd.DataFrame, classes: Sequence[str] = ()) -> tuple[Array, Array]:
-        """Return time (n,), which is 0 but of survival, and y (n,) as `values` does."""
+        """Return time (n,), 0 except for survival, and y (n,) as `values` does."""
         return np.zeros(len(frame)), self.values(frame, classes)
 
     def labels(self, frame: pd.DataFrame, classes: Sequence[str]) -> Array:
-        """Return the class (n,) of each row: 1 for an event, 0 of a value."""
+        """Return the class (n,) of each row: 1 for an event, 0 for a value."""
         del classes
         return np.zeros(len(frame), np.int64)
 
     def events(self, frame: pd.DataFrame) -> Array | None:
-        """Return 1 for each row with the event, or of the last class, 0 for others (n,).
+        """Return 1 for rows with the event, or of the last class, and 0 for others (n,).
 
-        NaN stands where the outcome is neither; None where it has no events. No rule is checked.
+        NaN if the outcome is neither; None if the type has no events. No rule is checked.
         """
         del frame
         return None
@@ -126,7 +127,7 @@ class _Outcome:
         return int(frame[self.label].notna().sum())
 
     def strata(self, frame: pd.DataFrame) -> Array:
-        """Return a number (n,) for each row by which rows are stratified: event, class, fifth."""
+        """Return a number (n,) for stratifying each row: event, class, or fifth."""
         y = np.asarray(frame[self.label], float)
         return np.searchsorted(np.quantile(y, FIFTHS), y)
 
@@ -137,10 +138,10 @@ class _Outcome:
 
 @dataclass(frozen=True)
 class Survival(_Outcome):
-    """Right-censored time to an event: `time` > 0, `event` 1 where it was seen and 0 where not.
+    """Right-censored time to an event: `time` > 0, `event` 1 if it was seen and 0 if not.
 
-    `entry` < `time` is when a patient came under observation (left truncation): who had had the
-    event before could not have come. "" where all were under observation from time 0.
+    `entry` < `time` is the start of a patient's observation (left truncation); patients with an
+    earlier event are not in the table. "" if all are observed from time 0.
     """
 
     time: str
@@ -171,7 +172,7 @@ class Survival(_Outcome):
         return {role: name for role, name in asdict(self).items() if name}
 
     def time_unit(self, known: Known) -> str:
-        """Return the unit of time; "" where the dictionary names none."""
+        """Return the unit of time; "" if the dictionary gives none."""
         return known.variables[self.time].unit if self.time in known.variables else ""
 
     def values(self, frame: pd.DataFrame, classes: Sequence[str] = ()) -> Array:
@@ -183,7 +184,7 @@ class Survival(_Outcome):
 
         Raises
         ------
-        DataError : a rule of the header is broken; column, rule and rows are named.
+        DataError : a rule of the header is broken; the message names column, rule and rows.
         """
         del classes
         time, event = _complete(frame, self.time), _complete(frame, self.event)
@@ -194,11 +195,11 @@ class Survival(_Outcome):
         return time, event.astype(bool)
 
     def entries(self, frame: pd.DataFrame, time: Array) -> Array | None:
-        """Return when each row came under observation (n,), before its `time` (n,); None without.
+        """Return the start of each row's observation (n,), before its `time` (n,); None without.
 
         Raises
         ------
-        DataError : an entry is missing, infinite, or not before the time; rows are named.
+        DataError : an entry is missing, infinite, or not before the time; the message names rows.
         """
         if not self.entry:
             return None
@@ -214,7 +215,7 @@ class Survival(_Outcome):
         return self.arrays(frame, classes)[1].astype(np.int64)
 
     def events(self, frame: pd.DataFrame) -> Array | None:
-        """Return the event (n,), NaN where it is neither 0 nor 1."""
+        """Return the event (n,), NaN if it is neither 0 nor 1."""
         event = pd.to_numeric(column_of(frame, self.event), errors="coerce").to_numpy(float)
         return np.where(np.isin(event, (0.0, 1.0)), event, np.nan)
 
@@ -227,7 +228,7 @@ class Survival(_Outcome):
         return np.asarray(frame[self.event], float)
 
     def can_teach(self, frames: Iterable[pd.DataFrame]) -> bool:
-        """Return whether some row of the tables has the event."""
+        """Return whether a row of the tables has the event."""
         return any((np.asarray(f[self.event], float) > 0).any() for f in frames)
 
 
@@ -257,7 +258,7 @@ class _Labelled(_Target):
 
         Raises
         ------
-        DataError : a rule of the header is broken; column, rule and rows are named.
+        DataError : a rule of the header is broken; the message names column, rule and rows.
         """
         codes = code_column(frame, Variable(self.y, "category", tuple(classes)))
         _rule(self.y, codes < 0, "is missing", "Complete or drop them.")
@@ -268,7 +269,7 @@ class _Labelled(_Target):
         return self.values(frame, classes).astype(np.int64)
 
     def fewest(self, frame: pd.DataFrame) -> int:
-        """Return the number of rows of the rarest class; 0 where there is one class."""
+        """Return the number of rows of the rarest class; 0 if there is one class."""
         found = frame[self.y].value_counts()
         return int(found.min()) if len(found) > 1 else 0
 
@@ -278,7 +279,7 @@ class _Labelled(_Target):
 
 
 class Binary(_Labelled):
-    """A yes/no outcome: any two values; the one that sorts last counts as 1."""
+    """A yes/no outcome with any two values; the one that sorts last counts as 1."""
 
     type: ClassVar[str] = "binary"
     has_events: ClassVar[bool] = True
@@ -288,7 +289,7 @@ class Binary(_Labelled):
         return super().values(frame, classes).astype(np.float64)
 
     def events(self, frame: pd.DataFrame) -> Array | None:
-        """Return 1 for each row of the class that sorts last (n,), NaN where it is missing."""
+        """Return 1 for each row of the class that sorts last (n,), NaN if it is missing."""
         column = column_of(frame, self.y)
         classes = sorted(column.dropna().astype(str).unique())
         known = (column.astype(str) == classes[-1]) * 1.0 if classes else column * np.nan
@@ -313,7 +314,7 @@ class Continuous(_Target):
 
         Raises
         ------
-        DataError : a rule of the header is broken; column, rule and rows are named.
+        DataError : a rule of the header is broken; the message names column, rule and rows.
         """
         del classes
         y = _complete(frame, self.y)
@@ -333,7 +334,7 @@ class Count(_Target):
 
         Raises
         ------
-        DataError : a rule of the header is broken; column, rule and rows are named.
+        DataError : a rule of the header is broken; the message names column, rule and rows.
         """
         y = Continuous(self.y).values(frame, classes)
         _rule(self.y, (y < 0) | (y != np.floor(y)), "is no count", "Give whole numbers from 0.")
@@ -354,11 +355,11 @@ def classes_of(frame: pd.DataFrame, outcome: Outcome | None, levels: Sequence[st
 
 
 def weights_of(frame: pd.DataFrame, name: str) -> Array:
-    """Return how much each row counts (n,).
+    """Return the weight of each row (n,).
 
     Raises
     ------
-    DataError : a weight is missing, infinite, or not above 0; column, rule and rows are named.
+    DataError : a weight is missing, infinite, or not above 0; the message names column and rows.
     """
     weight = _complete(frame, name)
     _rule(name, ~(weight > 0) | np.isinf(weight), "is no weight", "Give finite numbers above 0.")

@@ -1,6 +1,6 @@
-"""A site's records as arrays, once a design has turned columns into numbers.
+"""A site's records as arrays, after a design has converted columns to numbers.
 
-`remembered` keeps what a step has prepared of a table for as long as the table lives.
+`remembered` caches what a step has computed from a table for as long as the table lives.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _memories: dict[int, _Memory] = {}
 
 
 def remembered(table: Any, key: Hashable, make: Callable[[], T]) -> T:
-    """Return what `make` gave for this table and key before, or make it now.
+    """Return the cached result of `make` for this table and key, or call it now.
 
-    The table's first outcome array is the anchor, or x where it has no outcome: when it is
-    collected, so is all that was made from it. What `make` returns must not hold that array itself.
+    The anchor is the table's first outcome array, or x if it has no outcome. When the anchor is
+    collected, its results are too. So the result of `make` must not hold that array itself.
     """
     x, *outcomes = table
     anchor, *rest = outcomes if outcomes else [x]
@@ -47,10 +47,10 @@ def remembered(table: Any, key: Hashable, make: Callable[[], T]) -> T:
 class SurvivalTable(NamedTuple):
     """Right-censored records: ``x`` (n, p), ``time`` (n,) > 0, ``event`` (n,) bool.
 
-    ``weight`` (n,) > 0 is how much each record counts; None where all count alike. ``entry`` (n,)
-    < time is when each record came under observation; None where all were from the start.
-    ``stratum`` (n,) is the number of the level that says which baseline hazard is theirs; None
-    where one is.
+    ``weight`` (n,) > 0: each record's weight; None for equal weights.
+    ``entry`` (n,) < time: start of observation; None if all are observed from time 0.
+    ``stratum`` (n,): number of the stratum, which has its own baseline hazard; None for a single
+    one.
     """
 
     x: Array
@@ -64,7 +64,7 @@ class SurvivalTable(NamedTuple):
 class LabelledTable(NamedTuple):
     """Records with a target: ``x`` (n, p), ``y`` (n,): 0/1, a class number, a value or a count.
 
-    ``weight`` (n,) > 0 is how much each record counts; None where all count alike.
+    ``weight`` (n,) > 0: each record's weight; None for equal weights.
     """
 
     x: Array

@@ -1,23 +1,23 @@
 """A common grid of times for survival programs, fixed before the fit.
 
-Risk-set sums at the exact times of deaths reveal patients: the difference of two consecutive
-ones belongs to the few who left in between. So by default the sums are taken at the ends of
-intervals (t_{k−1}, t_k] which each hold at least `min_cell` deaths of the pooled sites; those who
-die in an interval leave with it, so it also has that many leavers. Intervals of leavers, dead or
-censored, that are all at risk until the end of theirs, are finer where many are censored
-(`intervals`): `min_cell` of them leave in each, of whom some died.
+Risk-set sums at the exact times of deaths reveal patients: the difference of two consecutive sums
+belongs to the few who left in between. So by default the sums are taken at the ends of
+intervals (t_{k−1}, t_k] with at least `min_cell` deaths of the pooled sites each. Who dies in an
+interval leaves with it, so it also has that many leavers. Intervals of leavers, dead or
+censored, are finer if many are censored (`intervals`): all leavers of an interval stay at risk
+until its end, and `min_cell` of them leave in each, of whom some died.
 
     "protected"  as many such intervals as a histogram sketch of the times of death resolves,
                  up to `MOST`; the last one ends above all deaths
-    m            the same, with at most m intervals of about equally many deaths; "quantiles(m)"
-                 says the same
+    m            the same, with at most m intervals of about equally many deaths;
+                 "quantiles(m)" is the same
     "exact"      the distinct times of death
 
-The end of the follow-up is one patient's own time, and is not told. A curve ends at `known`: where
-at least `min_cell` patients were still followed.
+The end of the follow-up is one patient's own time, and is not revealed. A curve ends at `known`,
+while at least `min_cell` patients are still followed.
 
 Revealed: for "exact", each site's distinct times of death; otherwise, and for `intervals`, `Times`,
-`Spread` and `Cells`, only as sums over all sites. A cell may hold as little as one record.
+`Spread` and `Cells`, only as sums over all sites. A cell may hold a single record.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, Step, gathered, summed
 
 _QUANTILES = re.compile(r"quantiles\((\d+)\)")
-#: "protected" gives at most about this many intervals, however many deaths there are.
+#: Largest number of intervals of "protected", approximately.
 MOST = 512
-#: In place of the number of a stratum: the records of all.
+#: Instead of the number of a stratum: all records.
 ALL = -1
 
 
 class Intervals(NamedTuple):
-    """A grid on which risk sets are summed, with what is known of it.
+    """Grid of times at which risk sets are summed.
 
     Attributes
     ----------
     times : (T,) strictly increasing, in the unit of the outcome; the times of death, or ends of
         intervals, the last above all times.
     single : (T,) whether all who leave in an interval leave at one time; None for times of death.
-    known : the time up to which survival can be known: of intervals the start of the last, which
+    known : time up to which survival is estimated: for intervals the start of the last, which
         at least `min_cell` records reach.
     """
 
@@ -71,7 +71,7 @@ class Intervals(NamedTuple):
 
         Parameters
         ----------
-        weight, leaving, s0 : (T,) the weight of the deaths, how many leave, and S₀.
+        weight, leaving, s0 : (T,) weight of the deaths, number of leavers, and S₀.
         """
         if self.single is None:
             return np.divide(weight, s0, out=np.zeros(len(s0)), where=s0 > 0)
@@ -80,7 +80,7 @@ class Intervals(NamedTuple):
         return hazard(weight, s0, -np.diff(s0, append=0.0)[at], ties).a
 
     def baseline(self, steps: Array, deaths: Array, least: int) -> Baseline:
-        """Return the cumulative hazard of `steps` (T,) up to where survival is known.
+        """Return the cumulative hazard of `steps` (T,) up to `known`.
 
         Intervals are joined until each holds `least` of the deaths (T,).
         """
@@ -94,7 +94,7 @@ class Intervals(NamedTuple):
 
 @message
 class Times:
-    """How many deaths, and of these, or of all leavers: number, sum of times, times not whole."""
+    """Number of deaths; and of deaths or of all leavers: number, sum of times, times not whole."""
 
     deaths: Array
     counted: Array
@@ -127,7 +127,7 @@ class DeathTimes:
 def death_moments(
     site: Site[SurvivalTable, None], *, stratum: int = ALL, leavers: bool = False
 ) -> Times:
-    """Count the deaths, or all who leave, and sum their times."""
+    """Count the deaths, or all leavers, and sum their times."""
     t = _times(site.data, stratum, leavers)
     whole = t == np.floor(t)
     died = float(len(_times(site.data, stratum)))
@@ -147,22 +147,22 @@ def death_spread(
 def death_cells(
     site: Site[SurvivalTable, None], *, edges: Array, stratum: int = ALL, leavers: bool = False
 ) -> Cells:
-    """Count the deaths, or all who leave, between edges of time (1, m)."""
+    """Count the deaths, or all leavers, between edges of time (1, m)."""
     return Cells(count_between([_times(site.data, stratum, leavers)], edges))
 
 
 @gathered
 def death_times(site: Site[SurvivalTable, None], *, stratum: int = ALL) -> DeathTimes:
-    """Reveal the distinct times of death: asked for by the grid "exact" alone."""
+    """Return the distinct times of death; only the grid "exact" asks for it."""
     return DeathTimes(np.unique(_times(site.data, stratum)))
 
 
-#: Every step that a grid may ask for; a method that has one declares them.
+#: Every step that a grid may call; a method with a grid declares them.
 STEPS = (death_moments, death_spread, death_cells, death_times)
 
 
 def asks(rule: str | int, *, known: bool = False) -> tuple[Step[..., Any], ...]:
-    """Return the steps by which a grid of that rule is found, and up to where it is `known`."""
+    """Return the steps that find a grid of that rule, and with `known` also its last time."""
     cells = (death_moments, death_spread, death_cells)
     if rule == "exact":
         return (*cells, death_times) if known else (death_times,)
@@ -170,7 +170,7 @@ def asks(rule: str | int, *, known: bool = False) -> tuple[Step[..., Any], ...]:
 
 
 def check_rule(rule: str | int) -> None:
-    """Refuse what is no rule for a time grid, so that settings can do so before a fit.
+    """Refuse a wrong rule of a time grid; settings call it before a fit.
 
     Raises
     ------
@@ -185,7 +185,7 @@ def check_rule(rule: str | int) -> None:
 
 
 def intervals_of(rule: str | int) -> int | None:
-    """Return m of a rule m or "quantiles(m)"; None of any other."""
+    """Return m of a rule m or "quantiles(m)"; None for other rules."""
     if isinstance(rule, str):
         found = _QUANTILES.fullmatch(rule)
         return int(found[1]) if found else None
@@ -199,21 +199,21 @@ def time_grid(fed: Federation, rule: str | int, min_cell: int, stratum: int = AL
     ----------
     fed : sites that hold a `SurvivalTable`.
     rule : "protected", "exact", or a number of intervals, also as "quantiles(m)".
-    min_cell : deaths that an interval must hold; not heeded by "exact". Fewer deaths than twice
+    min_cell : deaths that an interval must hold; "exact" ignores it. Fewer deaths than twice
         that in all give one interval.
-    stratum : the number of the stratum whose deaths these are; all by default.
+    stratum : number of the stratum; all by default.
 
     Returns
     -------
-    times : (T,) strictly increasing, in the unit of the outcome; no death lies after the last.
+    times : (T,) strictly increasing, in the unit of the outcome; no death is after the last.
 
     Raises
     ------
-    NothingToLearn : no site has seen an event.
+    NothingToLearn : no site has an event.
     SettingError : the rule is none of the above.
     """
     check_rule(rule)
-    # a table without strata is asked without
+    # a table without strata gets no `stratum`
     which: dict[str, Any] = {} if stratum == ALL else {"stratum": stratum}
     if rule == "exact":
         replies = fed.gather(death_times, **which)
@@ -232,17 +232,17 @@ def time_grid(fed: Federation, rule: str | int, min_cell: int, stratum: int = AL
 
 
 def intervals(fed: Federation, rule: str | int, min_cell: int, stratum: int = ALL) -> Intervals:
-    """Return ends of intervals of time in each of which `min_cell` records leave, dead or censored.
+    """Return intervals of time in each of which `min_cell` records leave, dead or censored.
 
     Parameters
     ----------
-    rule, stratum : as for `time_grid`; with "exact" the times are those of death. A number is of
-        the intervals up to where survival is known, behind which there is one more.
-    min_cell : records that an interval must hold, and that must be followed beyond what is known.
+    rule, stratum : as for `time_grid`; with "exact" the times are those of death. A number counts
+        the intervals up to `known`; one more follows.
+    min_cell : records that an interval must hold, and that must be followed beyond `known`.
 
     Raises
     ------
-    NothingToLearn : no site has seen an event.
+    NothingToLearn : no site has an event.
     """
     check_rule(rule)
     which: dict[str, Any] = {"leavers": True}
@@ -281,7 +281,7 @@ def _tail(cells: Histogram, at_least: float, most: int) -> tuple[float, Array]:
 
 
 def _sketch(fed: Federation, which: dict[str, Any], first: Times, at_least: float) -> Histogram:
-    """Ask for a histogram of times; cells with `at_least` of them are split."""
+    """Return a histogram of times, in which cells with `at_least` of them are split."""
     mean = float(first.total) / float(first.counted)
     squares = float(fed.sum(death_spread, centre=mean, **which).squares)
     moments = Moments(
@@ -303,7 +303,7 @@ def _sketch(fed: Federation, which: dict[str, Any], first: Times, at_least: floa
 
 
 def _times(table: SurvivalTable, stratum: int, leavers: bool = False) -> Array:
-    """Return the times of the deaths, or of all who leave, of a stratum."""
+    """Return the times of the deaths, or of all leavers, of a stratum."""
     kept = np.ones(len(table.x), bool) if leavers else np.asarray(table.event, bool)
     if stratum != ALL and table.stratum is not None:
         kept = kept & (table.stratum == stratum)
@@ -311,7 +311,7 @@ def _times(table: SurvivalTable, stratum: int, leavers: bool = False) -> Array:
 
 
 def no_events(fed: Federation) -> NothingToLearn:
-    """Return the error that no site has seen an event."""
+    """Return the error that no site has an event."""
     return NothingToLearn(
         f"none of the {len(fed.sites)} sites has seen an event, so there is no survival to model. "
         f"Check that the event column is 1 where the event was seen."

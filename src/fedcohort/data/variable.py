@@ -1,10 +1,10 @@
-"""One variable of a data dictionary: what a column means, checked when it is read.
+"""One variable of a data dictionary: the meaning of a column, checked when it is read.
 
 Levels and missing codes are text: 2, 2.0 and "2" are the same. Nothing is revealed: a dictionary is
 public.
 
-A view is a group of columns, such as a laboratory's or a scanner's. A site may lack all columns of
-a view: it did not measure it. A site that lacks some of them lost these, which is an error.
+A view is a group of columns, such as a laboratory's or a scanner's. A site that did not measure a
+view lacks all its columns. A site that lacks only some of them has lost them, which is an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fedcohort.protocol.errors import DataError
 
 
 def columns_by_view(variables: Iterable[Variable]) -> dict[str, list[str]]:
-    """Return the names of each view's columns, in order; columns without a view are left out."""
+    """Return the names of each view's columns, in order, without columns outside views."""
     found: dict[str, list[str]] = {}
     for v in variables:
         if v.view:
@@ -29,13 +29,13 @@ def columns_by_view(variables: Iterable[Variable]) -> dict[str, list[str]]:
 
 
 def lacking(views: dict[str, list[str]], header: Collection[str]) -> frozenset[str]:
-    """Return the views of which a table with this header has no column at all."""
+    """Return the views without any column in this header."""
     return frozenset(
         view for view, names in views.items() if not any(name in header for name in names)
     )
 
 
-#: What a variable may be. Free text never enters a model; a date does as the time `since` another.
+#: Types of variables. Free text never enters a model; a date does as the time `since` another.
 #: "time" and "event" mark the outcome of a survival study.
 TYPES = ("number", "integer", "binary", "category", "date", "text", "time", "event")
 
@@ -62,18 +62,19 @@ class Variable:
     type : one of `TYPES`; binary means 0/1 or two named levels.
     levels : of a category, in order; the first is the reference.
     unit : of a number; of a duration one of `DURATIONS`.
-    range : lowest and highest value that is possible, both included; None where there is no limit.
-    usual : what most patients have, within the range: a private fit cuts and scales by it, and by
-        the range where it is not given. It comes from the literature, never from the records.
-    missing : codes that stand for a missing value, as text.
+    range : lowest and highest possible value, both included; None for no limit.
+    usual : range of most patients, within `range`; a private fit cuts and scales by it, or else by
+        `range`. It comes from the literature, never from the records.
+    missing : codes for a missing value, as text.
     since : of a date: the column of another date, or a day such as "2015-01-31". The variable then
         is the time from there to the date, in `unit`.
     description : for people.
-    view : name of the group of columns (modality) it belongs to.
-    feature : whether a model may use it; false for what is known only after the start, say.
+    view : group of columns (modality) that it belongs to.
+    feature : whether a model may use it; false for a column known only after the start, for
+        example.
     identifier : whether it names a person or a site; identifiers never enter a model.
-    per : of a number: effects are shown for so many of its units, such as 10 years; 0 where the
-        report chooses.
+    per : of a number: effects are shown per this many units, such as 10 years; 0 lets the report
+        choose.
     """
 
     name: str
@@ -104,14 +105,14 @@ class Variable:
 
     @property
     def since_day(self) -> datetime.date | None:
-        """The day that `since` names, or None if it names a column."""
+        """The day in `since`, or None if it names a column."""
         try:
             return datetime.date.fromisoformat(self.since)
         except ValueError:
             return None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what differs from the defaults, as JSON-able values, without the name."""
+        """Return the values that differ from the defaults, JSON-able, without the name."""
         out: dict[str, Any] = {"type": self.type}
         for field, value in list(asdict(self).items())[2:]:
             if value != getattr(_DEFAULT, field):
@@ -125,12 +126,11 @@ class Variable:
 
     @classmethod
     def from_dict(cls, name: str, spec: Any, where: str = "the dictionary") -> Variable:
-        """Build a variable from what a dictionary file says of it.
+        """Build a variable from its entry in a dictionary file.
 
         Raises
         ------
-        DataError : an unknown key or type, a value that a key cannot have, or keys that do not fit
-            the type.
+        DataError : a key or type is unknown, a value is wrong, or keys do not fit the type.
         """
         if isinstance(spec, str):
             spec = {"type": spec}
@@ -212,7 +212,7 @@ _DEFAULT = Variable("")
 
 
 def _plain(value: float | None) -> float | int | None:
-    """Return a whole number as one, so that a file shows 120 and not 120.0."""
+    """Return a whole number as an int, so that a file shows 120 and not 120.0."""
     return int(value) if value is not None and value.is_integer() and abs(value) < 1e15 else value
 
 
@@ -221,7 +221,7 @@ def _text(value: Any, key: str, at: str) -> str:
 
     Raises
     ------
-    DataError : it is a list or a mapping, or what YAML reads as true or false.
+    DataError : it is a list, a mapping, or a word that YAML reads as true or false.
     """
     if isinstance(value, (bool, Mapping, list, tuple)):
         raise DataError(f"{at}: {key!r} is text; put it in quotes.")
@@ -233,7 +233,7 @@ def _codes(value: Any, key: str, at: str) -> tuple[str, ...]:
 
     Raises
     ------
-    DataError : no list; or an item is true, false, empty, or no plain value.
+    DataError : it is no list; or an item is true, false, empty, or no plain value.
     """
     if not isinstance(value, (list, tuple)):
         raise DataError(f"{at}: {key!r} is a list, such as [a, b].")
@@ -257,7 +257,7 @@ def _range(value: Any, at: str, key: str = "range") -> tuple[float | None, float
 
     Raises
     ------
-    DataError : not two finite numbers that ascend, one of which may be null.
+    DataError : these are not two ascending finite numbers; one may be null.
     """
     items = cast("list[Any]", value) if isinstance(value, (list, tuple)) else []
     low, high = (_end(v) for v in items) if len(items) == 2 else (math.nan, math.nan)
@@ -271,7 +271,7 @@ def _range(value: Any, at: str, key: str = "range") -> tuple[float | None, float
 
 
 def _end(value: Any) -> float | None:
-    """Return one end of a range; NaN for what is no number."""
+    """Return one end of a range; NaN if it is no number."""
     if value is None:
         return None
     try:

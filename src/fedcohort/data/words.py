@@ -1,4 +1,4 @@
-"""How this package's data errors speak: nearest names, row numbers, levels as text."""
+"""Parts of error messages: nearest names, row numbers, levels as text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+")
 
 _DIVIDED = re.compile(r"[,;|\t\n\r\"]")
 
-#: The word that a text ends with.
+#: Last word of a text.
 _WORD = re.compile(r"[^\W_]+$")
 
 #: A message names at most this many rows.
@@ -25,9 +25,9 @@ ROWS_NAMED = 5
 
 
 def near_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the nearest of the known names, if one is near.
+    """Return the nearest of the known names, or None if none is near.
 
-    A name with a separator or a quote in it is none: it is a line that was not divided.
+    Known names with a separator or a quote are skipped: they are lines that were not divided.
     """
     whole = [k for k in map(str, known) if not _DIVIDED.search(k)]
     if near := difflib.get_close_matches(str(name), whole, n=1):
@@ -37,13 +37,15 @@ def near_name(name: str, known: Iterable[str]) -> str | None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean …?" for the nearest known name, or nothing."""
+    """Return " Did you mean …?" for the nearest known name, or ""."""
     near = near_name(name, known)
     return f" Did you mean {near!r}?" if near else ""
 
 
 def known_name(kind: str, name: object, known: Iterable[str]) -> str:
-    """Say that there is no `kind` called `name`, and what the nearest or the known ones are."""
+    """Return the message that there is no `kind` called `name`, with the nearest or the known
+    names.
+    """
     known = [str(k) for k in known]
     hint = nearest(str(name), known)
     shown = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
@@ -51,7 +53,7 @@ def known_name(kind: str, name: object, known: Iterable[str]) -> str:
 
 
 def rows(bad: Array) -> str:
-    """Name the data rows (from 1) where `bad` (n,) holds: a handful, then how many in all."""
+    """Return the first row numbers (from 1) where `bad` (n,) holds, and how many there are."""
     where = np.flatnonzero(bad) + 1
     named = ", ".join(str(i) for i in where[:ROWS_NAMED])
     if len(where) == 1:
@@ -60,13 +62,13 @@ def rows(bad: Array) -> str:
 
 
 def first_of(names: Sequence[str], most: int = ROWS_NAMED) -> str:
-    """Return the first `most` names, and how many more there are."""
+    """Return the first `most` names, and the number of the others."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def level_text(value: Any) -> str:
-    """Return a level as text: 2, 2.0, "2" and "2.0" are the same level; "007" is another than 7."""
+    """Return a level as text: 2, 2.0, "2" and "2.0" are the same level; "007" and 7 differ."""
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return str(int(value))
     text = str(value)
@@ -75,31 +77,31 @@ def level_text(value: Any) -> str:
 
 
 def in_folder(folder: Path) -> list[str]:
-    """Return the files of a folder that may be tables, or how one might be called."""
+    """Return the files of a folder that may be tables, or an example of a name."""
     files = [p.as_posix() for p in sorted(folder.iterdir()) if p.suffix]
     return files or [f"{folder.as_posix()}/x.csv"]
 
 
 def by_site(files: Sequence[str]) -> str:
-    """Say how files of one site each are named together."""
+    """Return the advice to name files of one site each with {site}."""
     start = _WORD.sub("", _common(files))
     end = _WORD.sub("", _common([f[::-1] for f in files]))[::-1]
     if "/" in end or "." not in end or not all(len(f) > len(start + end) for f in files):
         start, end = f"{Path(files[0]).parent.as_posix()}/", Path(files[0]).suffix
     return (
-        f"Give '{start}{{site}}{end}' in quotes if each file is of one site, which {{site}} stands "
-        f"for; else one file."
+        f"Give '{start}{{site}}{end}' in quotes if each file holds one site: {{site}} stands for "
+        f"the site's name. Otherwise give one file."
     )
 
 
 def _common(texts: Sequence[str]) -> str:
-    """Return what texts begin with, all of them."""
+    """Return the common beginning of texts."""
     alike = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
     return "".join(letters[0] for letters in alike)
 
 
 def sorted_levels(values: Iterable[Any]) -> tuple[str, ...]:
-    """Return the levels among `values`: numbers by size, before text by alphabet."""
+    """Return the levels among `values`: numbers by size, then text by alphabet."""
 
     def key(text: str) -> tuple[int, float, str]:
         try:

@@ -1,6 +1,6 @@
-"""Is a table fit for a study? `examine` finds everything that is wrong at once.
+"""Checks of a study's tables: `examine` returns all findings at once.
 
-Nothing here leaves a site, and no finding holds a cell's value.
+Nothing leaves a site, and no finding holds a cell's value.
 """
 
 from fedcohort.data.check.accepted import EVERY, NOTHING, Accepted

@@ -1,7 +1,7 @@
-"""What a study file says of units: the columns of which sites' numbers are right as they are.
+"""Columns whose units a study file declares correct (`units`).
 
-A study stops where a column seems to be in another unit at a site (`quality.between`), unless the
-lead said so. Nothing is revealed.
+A study stops if a column seems to be in another unit at a site (`check.between`), unless the lead
+accepts it. Nothing is revealed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fedcohort.protocol.errors import DataError
 
 @dataclass(frozen=True)
 class Accepted:
-    """The columns of which a study accepts that units seem to differ: some, or every one."""
+    """Columns whose apparent differences of unit a study accepts: some, or every one."""
 
     columns: tuple[str, ...] = ()
     every: bool = False
@@ -24,18 +24,18 @@ class Accepted:
         return self.every or name in self.columns
 
     def check(self, known: Collection[str]) -> None:
-        """Check that each column is among those of a dictionary.
+        """Check that each column is in a dictionary.
 
         Raises
         ------
-        DataError : it is not; the nearest is named.
+        DataError : it is not; the message gives the nearest name.
         """
         for name in self.columns:
             if name not in known:
                 raise DataError(f"units: there is {known_name('column', name, known)}")
 
 
-#: No column's.
+#: No column.
 NOTHING = Accepted()
-#: Every column's.
+#: Every column.
 EVERY = Accepted(every=True)

@@ -1,21 +1,22 @@
-"""Sites that have a whole column in another unit than the others.
+"""Search for sites that have a whole column in another unit than the others.
 
-Asked of nothing but quartiles, which Table 1 shows of each site anyway. Let m_i be the logarithm of
+It uses quartiles only, which Table 1 shows of each site anyway. Let m_i be the logarithm of
 a site's median, s the median over sites of ln(q₃/q₁)/1.349, and the usual sites the largest set
 near one of them: k sites, at least half of all, with middle c. Medians of hospitals that truly
-differ lie apart by
+differ have the variance
 
     t² = (`PRIOR` (`OWN` s + `LEAST`)² + Σ_usual (m_i - c)²) / ν,      ν = `PRIOR` + k - 1       (1)
     τ² = (1 + 1/k) t² + 2 (1.2533 s)²/n
 
-A site beside them, of n values, is d from c, and r once its numbers are converted. With Student's t
-for how hospitals differ, the conversion is likelier than a hospital that truly differs by
+Another site, of n values, has distance d from c, and r once its numbers are converted. With
+Student's t for the differences of hospitals, the log-likelihood ratio of the conversion to a
+hospital that truly differs is
 
     L = ½ (ν + 1) ln((ν + d²/τ²) / (ν + r²/τ²))                                                (2)
 
-It is told where L is `LIKELY` or more, `SURE` for what is rare; r within `COMES` τ; and the spread
-within a factor `WIDTH` of s. The constants were set on simulated hospitals and on real centres
-(benchmarks/units).
+It is reported if L is `LIKELY` or more, `SURE` for rare conversions, r is within `COMES` τ, and
+the spread is within a factor `WIDTH` of s. The constants were set on simulated hospitals and on
+real centres (benchmarks/units).
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ from fedcohort.data.check.conversions import Conversion
 from fedcohort.data.describe.summary import NORMAL_IQR
 from fedcohort.privacy.disclosure.rounding import rounded
 
-#: Medians of hospitals differ by so much of the spread within them, and so much besides.
+#: Prior standard deviation of the medians of hospitals: a share of the spread within them, and a
+#: constant.
 OWN, LEAST = 0.4, 0.03
-#: These count as so many hospitals.
+#: Weight of this prior, in hospitals.
 PRIOR = 5.0
-#: The least L of units that the quantity has, and of conversions that are rare.
+#: Smallest L for units of the quantity, and for rare conversions.
 LIKELY, SURE = 4.0, 7.0
-#: So far from another a site is usual, in `OWN` s + `LEAST`; and so near it comes, in τ.
+#: Largest distance between usual sites, in `OWN` s + `LEAST`, and largest r, in τ.
 NEAR, COMES = 2.5, 3.0
-#: The converted spread is the others' up to this factor.
+#: Largest ratio of the converted spread to that of the others.
 WIDTH = 2.0
 #: Standard error of a median over that of a mean, of a normal distribution.
 _MEDIAN = 1.2533
-#: Digits of a median that are said.
+#: Digits of a median in messages.
 DIGITS = 2
-#: What to do.
 REMEDY = (
     "Convert it at that site; or, if the numbers are right, say so in the study file: units: [{}]."
 )
@@ -54,21 +55,23 @@ ACCEPTED = "The study accepts it (units)."
 
 @dataclass(frozen=True)
 class Middle:
-    """Quartiles (q₁, median, q₃) of a column at one site, and how many values are behind them."""
+    """Quartiles (q₁, median, q₃) of a column at one site, and the number of values behind them."""
 
     site: str
     quartiles: tuple[float, float, float]
     rows: int
 
     @property
-    def told(self) -> bool:
-        """Whether they can be compared on a log scale: hardly one is below 0, and they differ."""
+    def comparable(self) -> bool:
+        """Whether the quartiles can be compared on a log scale: none is negative, and they
+        differ.
+        """
         low, median, high = self.quartiles
         return low >= 0 and median > 0 and low < high and (low > 0 or median < high)
 
     @property
     def spread(self) -> float:
-        """The standard deviation of log x that the quartiles suggest."""
+        """Standard deviation of log x, estimated from the quartiles."""
         low, median, high = self.quartiles
         if low > 0:
             return float(np.log(high / low)) / NORMAL_IQR
@@ -84,8 +87,9 @@ class Difference:
     site : its name.
     conversion : between the two units.
     smaller : whether the site has the smaller unit, and so larger numbers.
-    median, low, high : of the site; the least and the greatest of the usual sites.
-    alone : whether there are but two sites, so that either may be the one.
+    median : of the site.
+    low, high : smallest and largest median of the usual sites.
+    alone : whether there are only two sites, so that either may be the one.
     """
 
     site: str
@@ -97,11 +101,12 @@ class Difference:
     alone: bool
 
     def text(self, name: str, at: str = "") -> str:
-        """Return in words what differs.
+        """Return the difference in words.
 
         Parameters
         ----------
-        name : of the column. at : what the site is called; by its name where this is empty.
+        name : of the column.
+        at : how the site is named; "" for its name.
         """
         c, where = self.conversion, at or f"site {self.site!r}"
         others = "the other site has" if self.alone else "the others have"
@@ -121,14 +126,14 @@ class Difference:
 
 
 def differing(sites: Sequence[Middle], conversions: Sequence[Conversion]) -> list[Difference]:
-    """Return the sites that have a column in another unit than the usual ones.
+    """Return the sites that have a column in another unit than the usual sites.
 
     Parameters
     ----------
     sites : with quartiles of the column.
     conversions : that the column can need.
     """
-    known = [s for s in sites if s.told]
+    known = [s for s in sites if s.comparable]
     if len(known) < 2 or not conversions:
         return []
     m = np.log([s.quartiles[1] for s in known])
@@ -181,7 +186,7 @@ def _best(
     for c in conversions:
         low, median, high = ((c.to_large if larger else c.to_small)(x) for x in site.quartiles)
         there = Middle(site.site, (low, median, high), site.rows)
-        if not there.told:
+        if not there.comparable:
             continue
         r = (math.log(median) - centre) / tau
         likelier = (degrees + 1) / 2 * math.log((degrees + d * d) / (degrees + r * r))
@@ -193,6 +198,6 @@ def _best(
 
 
 def _digits(x: float) -> str:
-    """Return a median as it is said: with so many digits, and of large ones no decimals."""
+    """Return a median with `DIGITS` digits, and without decimals if it is large."""
     size = 10.0 ** (int(np.floor(np.log10(x))) - DIGITS + 1)
     return f"{rounded(x, size):,.10g}"

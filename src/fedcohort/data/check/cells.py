@@ -1,6 +1,6 @@
-"""Why a cell is not what its column should hold, so far as its form shows: the likely remedy.
+"""Remedies for cells that do not fit their column, chosen by the form of the cell.
 
-Forms are told apart by patterns; what stands in the cells is neither kept nor said.
+Patterns recognise the forms. No cell is kept or quoted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def date_remedies(column: pd.Series, broken: Array) -> dict[str, Array]:
 
     def remedy(cell: Any) -> str:
         if isinstance(cell, str) and _DATES.fullmatch(cell.strip()):
-            return "Write dates as 2015-01-31; day and month cannot be told apart otherwise."
+            return "Write dates as 2015-01-31: other forms leave open which number is the month."
         return "Write dates as 2015-01-31, and empty the others."
 
     return _by_remedy(column, broken, remedy)
@@ -75,7 +75,7 @@ def _bare(text: str) -> str:
 
 
 def _by_remedy(column: pd.Series, broken: Array, remedy: Callable[[Any], str]) -> dict[str, Array]:
-    """Divide the broken rows by what helps them; the same cell is looked at once."""
+    """Divide the broken rows by remedy; equal cells are looked at once."""
     at = np.flatnonzero(broken)
     codes, distinct = pd.factorize(column.to_numpy(object)[at])
     said = np.array([remedy(cell) for cell in distinct], object)

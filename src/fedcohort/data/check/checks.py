@@ -1,6 +1,7 @@
-"""Is a table fit for a study? Errors name file, column, rule and rows, never a value.
+"""Checks of tables before a study: the first error is raised.
 
-The rules are those of `fedcohort data check` (`quality`): what it calls an error is refused here.
+The rules are those of `fedcohort data check` (`examine`). Messages name file, column, rule and
+rows, never a value.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ def check_table(
     where: str,
     dictionary: Dictionary | None = None,
 ) -> None:
-    """Check one table, of which sites are yet to be made.
+    """Check one table that is not yet divided into sites.
 
     Parameters
     ----------
-    where : what the table is called in errors: a file, or a site.
+    where : name of the table in errors: a file, or a site.
 
     Raises
     ------
-    DataError : the first rule that is broken, on one line, and how many more there are.
+    DataError : a rule is broken; the message has the first finding and the number of others.
     """
     known = with_outcome(dictionary, outcome)
     check_sheets([Sheet(canonical(frame, known), where)], outcome, known, natural=False)
@@ -58,7 +59,7 @@ def check_sites(
 
     Raises
     ------
-    DataError : there are no sites; a table breaks a rule; no site at all has an event.
+    DataError : there are no sites; a table breaks a rule; no site has an event.
     """
     if not frames:
         raise DataError("there are no sites. Give at least one table, or a column of sites.")
@@ -78,16 +79,16 @@ def check_sheets(
     eventless: bool = False,
     accepted: Accepted = NOTHING,
 ) -> list[str]:
-    """Check all tables of a study, in the form of their dictionary; see `quality.examine`.
+    """Check all tables of a study, in the form of their dictionary; see `examine`.
 
     Returns
     -------
-    units : what is said of sites whose units seem to differ, and are accepted.
+    units : findings on accepted differences of units.
 
     Raises
     ------
-    DataError : the first error, on one line, and how many more there are; or a view that no table
-        has.
+    DataError : there is an error, or no table has a column of a view. The message has the first
+        error and the number of others.
     """
     found = examine(
         sheets, dictionary, outcome, natural=natural, eventless=eventless, warnings=False,
@@ -118,7 +119,7 @@ def check_column(frame: pd.DataFrame, name: str, where: str) -> None:
 
     Raises
     ------
-    DataError : it has none, or several; the nearest name is given.
+    DataError : it has none, or several; the message gives the nearest name.
     """
     try:
         column_of(frame, name)

@@ -1,7 +1,7 @@
-"""Units that one quantity is measured in, and which of them a column can have.
+"""Conversions between units of one quantity, and those that a column can need.
 
 Only conversions of the column's own quantity are tried, by its unit and its name: a share in % is
-in no pounds. Any other number may be in thousandths, hundredths or tenths of its unit.
+never in pounds. Any other number may be in thousandths, hundredths or tenths of its unit.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Conversion:
     Attributes
     ----------
     factor : above 1.
-    small, large : the units' names; of the smaller unit there are more.
-    offset : of scales that have different zeros.
-    decimal : whether any quantity may have it, and the units are an example.
+    small, large : names of the smaller and the larger unit.
+    offset : for scales with different zeros.
+    decimal : whether it fits any quantity, and the units are an example.
     """
 
     factor: float
@@ -57,7 +57,7 @@ DECIMAL = (
     Conversion(100.0, "centimetres", "metres", decimal=True),
     Conversion(10.0, "g/l", "g/dl", decimal=True),
 )
-#: The same of a length, by its units' names.
+#: The same for lengths, with the names of their units.
 LENGTHS = (
     Conversion(1000.0, "millimetres", "metres", decimal=True),
     Conversion(100.0, "centimetres", "metres", decimal=True),
@@ -71,7 +71,7 @@ TIMES = (
     Conversion(7.0, "days", "weeks"),
 )
 PERCENT = (Conversion(100.0, "percent", "shares"),)
-#: The units of one quantity: conversions, units, and how a word of the column's name begins.
+#: Per quantity: conversions, units, and beginnings of words in the column's name.
 _QUANTITIES: tuple[tuple[tuple[Conversion, ...], frozenset[str], tuple[str, ...]], ...] = (
     (
         (Conversion(88.4, "creatinine in µmol/l", "mg/dl"),),
@@ -122,7 +122,7 @@ _QUANTITIES: tuple[tuple[tuple[Conversion, ...], frozenset[str], tuple[str, ...]
         ("weight", "wt", "kg", "lbs", "mass"),
     ),
 )  # fmt: skip
-#: What is tried where nothing is known of the quantity, the largest factor first.
+#: Conversions for an unknown quantity, the largest factor first.
 COMMON = sorted(
     {
         c.factor: c
@@ -131,9 +131,9 @@ COMMON = sorted(
     }.values(),
     key=lambda c: -c.factor,
 )
-#: By a column's own unit of time, those that may stand beside it.
+#: Units of time.
 _DURATIONS = frozenset({"years", "months", "weeks", "days"})
-#: What a name has of a column that counts time.
+#: Words in names of columns of times.
 _TIMED = frozenset(
     {"time", "duration", "followup", "fu", "age", "years", "months", "weeks", "days"}
 )
@@ -142,7 +142,7 @@ _TIMED = frozenset(
 def conversions_of(name: str, unit: str, *, time: bool = False) -> tuple[Conversion, ...]:
     """Return the conversions that a column can need, by its own unit and its name.
 
-    time : whether it is one by its type.
+    time : whether its type is time.
     """
     parts, known = words(name), unit.lower()
     own = [
@@ -163,11 +163,13 @@ def conversions_of(name: str, unit: str, *, time: bool = False) -> tuple[Convers
 
 
 def conversions_for(v: Variable, outcome: Outcome | None) -> tuple[Conversion, ...]:
-    """Return the conversions that a variable can need; a survival outcome's are of time."""
+    """Return the conversions that a variable can need; times of a survival outcome need those of
+    time.
+    """
     of_outcome = outcome is not None and outcome.roles.get(v.name) in ("time", "entry")
     return conversions_of(v.name, v.unit, time=of_outcome or v.type == "time")
 
 
 def factors_of(conversions: tuple[Conversion, ...]) -> Mapping[float, str]:
-    """Return the factors of those that have no offset, each with an example."""
+    """Return the factors of conversions without offset, each with an example."""
     return {c.factor: c.example for c in conversions if not c.offset}

@@ -1,4 +1,4 @@
-"""All checks of a study's tables, in the order in which a person would mend what they find."""
+"""All checks of a study's tables, in the order in which a person would correct them."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def examine(
     warnings: bool = True,
     accepted: Accepted = NOTHING,
 ) -> list[Finding]:
-    """Return everything that is wrong with a study's tables, or strange.
+    """Return all errors and warnings about a study's tables.
 
     Parameters
     ----------
-    dictionary : knows the outcome's columns too; see `with_outcome`.
+    dictionary : with the outcome's columns; see `with_outcome`.
     natural : whether each site needs two rows and an event; sites that a split made are exempt.
-    eventless : whether a site may be without an event all the same, as long as another has one.
-    warnings : whether to look for what is strange, too.
+    eventless : whether a site may lack an event if another has one.
+    warnings : whether to look for warnings, too.
     accepted : columns whose units may differ between sites.
     """
     found: list[Finding] = []
@@ -84,7 +84,7 @@ def examine(
 
 
 def _constant_everywhere(found: Sequence[Finding], sheets: Sequence[Sheet]) -> list[Finding]:
-    """Return findings where a column counts as constant only if all tables hold that one value.
+    """Return the findings; a column counts as constant only if all tables hold the same value.
 
     A rare mutation has one value at most small hospitals, and two over all of them.
     """
@@ -98,7 +98,7 @@ def _constant_everywhere(found: Sequence[Finding], sheets: Sequence[Sheet]) -> l
 
 
 def with_outcome(dictionary: Dictionary | None, outcome: Outcome | None) -> Dictionary:
-    """Return the dictionary with the outcome's columns in it."""
+    """Return the dictionary with the outcome's columns added."""
     variables = dict(dictionary.variables) if dictionary is not None else {}
     if outcome is not None:
         for name in outcome.columns:
@@ -118,7 +118,7 @@ def _check_cells(
     *,
     warnings: bool,
 ) -> list[Finding]:
-    """Return what the cells break of the rules of their columns, and of dates' order."""
+    """Return findings on cells that break rules of their columns, and on the order of dates."""
     found: list[Finding] = []
     known = dictionary.variables.values()
     for v in known:
@@ -134,7 +134,7 @@ def _check_cells(
 
 
 def _check_entry(sheet: Sheet, frame: pd.DataFrame, outcome: Survival) -> list[Finding]:
-    """Return the rows whose patients came under observation no earlier than they left it."""
+    """Return findings on rows whose entry is not before the time."""
     late = numbers(frame[outcome.entry]) >= numbers(frame[outcome.time])
     if not late.any():
         return []
@@ -144,7 +144,7 @@ def _check_entry(sheet: Sheet, frame: pd.DataFrame, outcome: Survival) -> list[F
 
 
 def _of_rule(sheet: Sheet, column: pd.Series, v: Variable, rule: Rule) -> list[Finding]:
-    """Return one finding for each remedy that a broken rule has."""
+    """Return one finding for each remedy of a broken rule."""
     broken = rule.broken(column)
     what = f"column {v.name!r} {rule.what}"
     if isinstance(broken, (bool, np.bool_)):
@@ -169,7 +169,7 @@ def _of_rule(sheet: Sheet, column: pd.Series, v: Variable, rule: Rule) -> list[F
 def _check_duration(
     sheet: Sheet, frame: pd.DataFrame, v: Variable, *, warnings: bool
 ) -> list[Finding]:
-    """Return what is wrong with the time from `since` to a date."""
+    """Return findings on the time from `since` to a date."""
     if v.since_day is None and v.since not in frame.columns:
         return []
     lengths, _ = read_numbers(frame, v)

@@ -1,9 +1,9 @@
-"""What a check found in a table: one broken rule, its rows, and what to do.
+"""Findings of the checks: a broken rule, its rows, and what to do.
 
 A finding names files, sites, columns, rules, row numbers and counts. It never holds a cell's
-value, so that it can be shown, written and sent to whoever keeps the table.
+value, so it can be shown, written and sent to the table's owner.
 
-Rows are data rows: the first one below the header is row 1.
+Row numbers count data rows: the first one below the header is row 1.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Finding:
 
     Attributes
     ----------
-    file : what the table is called: a file, or a site; empty for what is said of all sites.
+    file : name of the table: a file, or a site; empty for a finding about all sites.
     rule : the rule's name, as in `docs/data-check.md`.
     severity : `ERROR` or `WARNING`; a study does not run on tables with errors.
     what : the broken rule in words, without file, rows and remedy.
     remedy : one or two sentences: what to do.
-    site, column : where it is, if it is at one site, or in one column.
-    rows : data rows from 1, at most `ROWS_KEPT` of them; empty where a rule is not about rows.
-    n_rows : how many rows there are in all.
+    site, column : if the finding is about one.
+    rows : at most `ROWS_KEPT` row numbers; empty if the rule is not about rows.
+    n_rows : number of all such rows.
     """
 
     file: str
@@ -51,7 +51,7 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """The finding on one line, which begins with the table."""
+        """The finding on one line, with the table's name first."""
         named = not self.file or self.what.startswith(self.file)
         return self.text() if named else f"{self.file}: {self.text()}"
 
@@ -60,13 +60,13 @@ class Finding:
 
         Parameters
         ----------
-        offset : line of the file − data row, where the file has lines; they are then named too.
+        offset : line in the file − data row; None if the file has no lines.
         """
         at = f" in {self._rows(offset)}" if self.rows else ""
         return f"{self.what}{at}. {self.remedy}"
 
     def to_dict(self, offset: int | None = None) -> dict[str, Any]:
-        """Return the finding as JSON-able values; `lines` are null where `offset` is None."""
+        """Return the finding as JSON-able values; `lines` are null if `offset` is None."""
         return {
             "file": self.file,
             "site": self.site,
@@ -88,16 +88,16 @@ class Finding:
 
 
 def rows_of(broken: Array, number: Callable[[Array], Array]) -> dict[str, Any]:
-    """Return `rows` and `n_rows` of a finding, from the rows (n,) where a rule is broken.
+    """Return `rows` and `n_rows` of a finding, from the rows (n,) that break a rule.
 
-    number : places in the table → data rows.
+    number : positions in the table → row numbers.
     """
     at = np.flatnonzero(broken)
     return {"rows": tuple(map(int, number(at[:ROWS_KEPT]))), "n_rows": len(at)}
 
 
 def errors(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings that a study does not run with."""
+    """Return the findings that stop a study."""
     return [f for f in findings if f.severity == ERROR]
 
 

@@ -1,12 +1,12 @@
-"""Whether a table's header names the columns of the dictionary, each once.
+"""Check that a table's header names the columns of the dictionary, each once.
 
-Names that the dictionary does not know are told where at least half of its columns are found, so
-that the first line is a header, and one that is nearly right always. Else their positions alone are
-told: where the header line is missing, the first patient stands in its place.
+Findings show an unknown name only if it is nearly a known one, or if at least half of the
+dictionary's columns are present, so that the first line is a header. Otherwise they show positions
+alone: without a header line, the first patient stands in its place.
 
-A view (`modalities`) may be absent as a whole, if another one is there: the site did not measure
-it. Then no column of the table is nearly called as one of the view's, and none of its dates counts
-from one; the outcome's columns are needed in any case.
+A table may lack a whole view (`modalities`) if it has another one: the site did not measure
+it. Then no column of the table has nearly the name of one of the view's, and no date of the table
+counts from one. The outcome's columns are always needed.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from fedcohort.data.outcome import Outcome
 from fedcohort.data.variable import columns_by_view, lacking
 from fedcohort.data.words import near_name
 
-#: So many unknown columns are named, each by so many of its characters.
+#: Number of unknown columns that are named, and of characters of each.
 _NAMED, _LETTERS = 5, 40
 
 
 def check_header(
     sheet: Sheet, dictionary: Dictionary, outcome: Outcome | None, *, warnings: bool
 ) -> tuple[list[Finding], pd.DataFrame]:
-    """Look at the header alone.
+    """Check the header alone.
 
-    warnings : whether columns that the dictionary does not know are mentioned.
+    warnings : whether to report columns that the dictionary does not contain.
 
     Returns
     -------
-    findings : no rows, missing, repeated and unknown columns; views that are not there.
-    frame : the table's columns that the dictionary knows and that stand once.
+    findings : no rows; missing, repeated and unknown columns; views that are not there.
+    frame : the table's columns that the dictionary contains and that occur once.
     """
     frame = sheet.frame
     names = [str(c) for c in frame.columns]
@@ -66,7 +66,7 @@ def check_header(
 def unmeasured(
     names: Sequence[str], dictionary: Dictionary, outcome: Outcome | None
 ) -> tuple[str, ...]:
-    """Return the views that a table with this header may lack, and does, in order."""
+    """Return the views that a table with this header lacks and may lack, in order."""
     taken = outcome.columns if outcome is not None else ()
     known = {k: v for k, v in dictionary.variables.items() if k not in taken}
     views = columns_by_view(known.values())
@@ -145,7 +145,7 @@ def _unknown(
 ) -> list[Finding]:
     """Return one warning for each name that is nearly known, and one for all others.
 
-    suggested : remedies of missing columns, which name some of them already.
+    suggested : remedies of missing columns, which already name some of them.
     """
     found: list[Finding] = []
     others: list[tuple[int, str]] = []
@@ -160,7 +160,7 @@ def _unknown(
             sheet.finding(
                 "unknown column",
                 f"column {name!r} is not in the dictionary",
-                f"The nearest name there is {near!r}; as it is, the column is left out.",
+                f"The nearest name there is {near!r}. The column is left out until it is renamed.",
                 column=name,
                 severity=WARNING,
             )

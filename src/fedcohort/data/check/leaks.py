@@ -1,16 +1,16 @@
-"""Does a single column tell the outcome too well? Then it may be known only after it.
+"""Search for columns that predict the outcome too well: they may be known only after it.
 
-Of each covariate, over all rows at hand, beside nothing else:
+Each covariate is judged by itself over all rows:
 
-AUC    of the event, or the class: by a number's ranks, by a level's share of events, and by where
-       the column is empty, since what happens with the outcome is empty without it
+AUC    of the event, or the class: by a number's ranks, by a level's share of events, and by
+       missing values, since a measurement made with the outcome is missing without it
 C      Harrell's concordance with the time, of a survival outcome
 ρ      Spearman's rank correlation with a value
 
-A column is told where AUC reaches `AUC`, C reaches `C` or |ρ| reaches `RHO`; H2O Driverless AI
-speaks of leakage from an AUC of 0.95 on as well. So is one whose name says that it is known late.
-Good predictors that doctors know beforehand stay well below. A number is said of `FEWEST` rows or
-more, `EACH` of them with the outcome and without, to two digits; no cell and no row.
+A column is reported if AUC reaches `AUC`, C reaches `C` or |ρ| reaches `RHO`, or if its name
+suggests that it is known late. H2O Driverless AI also reports leakage from an AUC of 0.95 on. Good
+predictors that doctors know beforehand stay well below. A finding shows one statistic, to two
+digits, of at least `FEWEST` rows, `EACH` of them with the outcome and without; no cell and no row.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from fedcohort.data.read import hints
 from fedcohort.data.variable import Variable
 from fedcohort.data.words import level_text
 
-#: What a single covariate hardly reaches.
+#: Limits that a covariate known beforehand hardly reaches.
 AUC, C, RHO = 0.95, 0.9, 0.98
-#: Rows, and those with the outcome and without, below which nothing is said.
+#: Fewest rows, and fewest with the outcome and without, for a finding.
 FEWEST, EACH = 50, 10
-#: Rows that ranks, and pairs, are made of: every k-th where there are more.
+#: Most rows for ranks, and for pairs; of more rows every k-th is taken.
 ROWS, PAIRED = 10_000, 1_000
-#: Fewer rows of a level say nothing of its share of events.
+#: Fewest rows of a level for its share of events.
 LEVEL = 5
 
 _REMEDY = (
@@ -48,9 +48,9 @@ _REMEDY = (
 def check_leaks(
     sheets: Sequence[Sheet], dictionary: Dictionary, outcome: Outcome | None
 ) -> list[Finding]:
-    """Return a warning for each covariate that tells the outcome too well, or is called so.
+    """Return a warning for each covariate that predicts the outcome too well, or has a late name.
 
-    sheets : none where the tables are elsewhere; then only names are judged.
+    sheets : none if the tables are elsewhere; then only names are judged.
     """
     if outcome is None:
         return []
@@ -61,19 +61,19 @@ def check_leaks(
     for v in dictionary.features(outcome):
         having = [s for s in sheets if v.name in s.frame.columns]
         y = whole if len(having) == len(sheets) else _outcome(having, outcome) if having else None
-        said = "" if y is None else next(_told(having, v, y, outcome), "")
-        if not said and (late := hints.late(v.name, outcome, names)):
-            said = f"is called like what is known late: {late}"
-        if said:
-            what = f"column {v.name!r} {said}"
+        reason = "" if y is None else next(_reasons(having, v, y, outcome), "")
+        if not reason and (late := hints.late(v.name, outcome, names)):
+            reason = f"has a name that suggests it is known late: {late}"
+        if reason:
+            what = f"column {v.name!r} {reason}"
             found.append(Finding(file, "leak", WARNING, what, _REMEDY, column=v.name))
     return found
 
 
 def _outcome(sheets: Sequence[Sheet], outcome: Outcome) -> dict[str, Array] | None:
-    """Return the outcome of all rows of some tables; None where it is unfit.
+    """Return the outcome of all rows of some tables; None if it is unfit.
 
-    `y` is the event, the class as 0 and 1, or the value; of a survival outcome there is `time`.
+    `y` is the event, the class as 0 and 1, or the value; a survival outcome also has `time`.
     """
     if not all({*outcome.columns} <= {*s.frame.columns} for s in sheets):
         return None
@@ -91,12 +91,13 @@ def _outcome(sheets: Sequence[Sheet], outcome: Outcome) -> dict[str, Array] | No
     return {"y": np.where(codes < 0, np.nan, codes.astype(float))}
 
 
-def _told(
+def _reasons(
     having: Sequence[Sheet], v: Variable, y: dict[str, Array], outcome: Outcome
 ) -> Iterator[str]:
-    """Yield what is said of one column, the first reason being enough.
+    """Yield the reasons to report one column; the first is enough.
 
-    having : the tables with the column. y : the outcome of their rows.
+    having : tables with the column.
+    y : outcome of their rows.
     """
     step = max(1, -(-len(y["y"]) // ROWS))
     columns = [s.frame[v.name] for s in having]
@@ -107,7 +108,7 @@ def _told(
     x = numbers(cells) if is_numeric(v) else None
     if outcome.is_number:
         if x is not None and (rho := _rank_correlation(x, part["y"])) >= RHO:
-            yield f"alone tells the outcome: rank correlation {rho:.2f} over {len(cells):,} rows"
+            yield f"alone predicts the outcome: rank correlation {rho:.2f} over {len(cells):,} rows"
         return
     event = part["y"] == 1
     empty = cells.isna().to_numpy()
@@ -120,13 +121,15 @@ def _told(
     if scores is None:
         return
     if (area := _auc(scores, event)) >= AUC:
-        yield f"alone tells the outcome: AUC {area:.2f} over {len(cells):,} rows"
+        yield f"alone predicts the outcome: AUC {area:.2f} over {len(cells):,} rows"
     if "time" in part and (c := _concordance(scores, part["time"], event)) >= C:
-        yield f"alone tells the time of the outcome: C-index {c:.2f} over {len(cells):,} rows"
+        yield f"alone predicts the time of the outcome: C-index {c:.2f} over {len(cells):,} rows"
 
 
 def _auc(x: Array, event: Array) -> float:
-    """Return the area under the ROC curve of x (n,), whichever way it points; 0 of too few rows."""
+    """Return the area under the ROC curve of x (n,), in the better direction; 0 for too few
+    rows.
+    """
     kept = ~np.isnan(x)
     x, event = x[kept], event[kept]
     ones = int(event.sum())
@@ -138,13 +141,13 @@ def _auc(x: Array, event: Array) -> float:
 
 
 def _ranks(x: Array) -> Array:
-    """Return the ranks of x (n,), from 1, ties sharing their mean."""
+    """Return the ranks of x (n,), from 1; ties share their mean."""
     _, at, n = np.unique(x, return_inverse=True, return_counts=True)
     return (np.cumsum(n) - (n - 1) / 2)[at]
 
 
 def _rank_correlation(x: Array, y: Array) -> float:
-    """Return |ρ| of two columns (n,); 0 of too few rows."""
+    """Return |ρ| of two columns (n,); 0 for too few rows."""
     kept = ~(np.isnan(x) | np.isnan(y))
     if kept.sum() < FEWEST:
         return 0.0
@@ -155,7 +158,7 @@ def _rank_correlation(x: Array, y: Array) -> float:
 
 
 def _concordance(x: Array, time: Array, event: Array) -> float:
-    """Return Harrell's C of x (n,), whichever way it points; 0 of too few rows."""
+    """Return Harrell's C of x (n,), in the better direction; 0 for too few rows."""
     kept = np.flatnonzero(~(np.isnan(x) | np.isnan(time)))
     if len(kept) < FEWEST or event[kept].sum() < EACH:
         return 0.0
@@ -173,7 +176,7 @@ def _concordance(x: Array, time: Array, event: Array) -> float:
 
 
 def _shares(cells: pd.Series, event: Array) -> Array:
-    """Return each row's share of events among the rows of its level (n,), NaN of rare levels."""
+    """Return the share of events among the rows of each row's level (n,), NaN for rare levels."""
     found, values = pd.factorize(cells)
     texts, distinct = pd.factorize(np.array([level_text(v) for v in values], object))
     codes = np.append(texts, -1)[found]

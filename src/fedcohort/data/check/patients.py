@@ -1,4 +1,4 @@
-"""Is a patient in the study twice? The same identifier, or a row or table that equals another."""
+"""Search for patients that occur twice: repeated identifiers, equal rows and equal tables."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fedcohort.data.dictionary import Dictionary
 def check_patients(
     sheet: Sheet, frame: pd.DataFrame, dictionary: Dictionary, *, warnings: bool
 ) -> list[Finding]:
-    """Look for patients that stand in a table more than once.
+    """Return findings on patients that occur more than once in a table.
 
     An identifier with fewer distinct values than half the rows names groups of patients, such as
     wards, and may repeat. Identifiers are compared within each site, which may count from 1.
 
-    frame : the columns of `sheet` that the dictionary knows.
+    frame : columns of `sheet` that the dictionary contains.
     warnings : whether to look for equal rows, too.
     """
     known = dictionary.variables
@@ -52,39 +52,39 @@ def check_patients(
 
 
 def check_between(sheets: Sequence[Sheet], dictionary: Dictionary) -> list[Finding]:
-    """Look for tables that equal another one, and for identifiers that stand at two sites.
+    """Return findings on tables that equal another, and on identifiers that occur at two sites.
 
-    Of equal tables, the first alone is compared with the others.
+    Only the first of equal tables is compared with the others.
 
-    sheets : with the columns that the dictionary knows.
+    sheets : with the columns that the dictionary contains.
     """
     found: list[Finding] = []
-    apart: list[Sheet] = []
+    unique: list[Sheet] = []
     for sheet in sheets:
-        twin = next((s for s in apart if _equal(s.frame, sheet.frame)), None)
+        twin = next((s for s in unique if _equal(s.frame, sheet.frame)), None)
         if twin is None:
-            apart.append(sheet)
+            unique.append(sheet)
             continue
         what = f"all {len(sheet.frame)} rows equal those of {twin.name}"
         more = "Was one table given twice?"
         found.append(sheet.finding("equal tables", what, more, severity=WARNING))
     for v in dictionary.variables.values():
         if v.identifier:
-            found += _at_two_sites(apart, v.name)
+            found += _at_two_sites(unique, v.name)
     return found
 
 
 def _equal(one: pd.DataFrame, other: pd.DataFrame) -> bool:
-    """Return whether tables with rows hold the same, in whichever order of columns."""
+    """Return whether tables with rows have equal columns, in any order."""
     if not len(one) or len(one) != len(other) or set(one.columns) != set(other.columns):
         return False
     return one.reset_index(drop=True).equals(other[list(one.columns)].reset_index(drop=True))
 
 
 def _at_two_sites(sheets: Sequence[Sheet], name: str) -> list[Finding]:
-    """Return a finding for each table with identifiers that another site has, too.
+    """Return a finding for each table with identifiers that another site also has.
 
-    A column that names groups of patients, see `check_patients`, is not looked at.
+    A column that names groups of patients is skipped; see `check_patients`.
     """
     having = [s for s in sheets if s.site is not None and name in s.frame.columns]
     if not having:
@@ -105,7 +105,7 @@ def _at_two_sites(sheets: Sequence[Sheet], name: str) -> list[Finding]:
             n = len(np.unique(people[rows][broken[rows]]))
             many = f"{n} identifiers stand" if n > 1 else "an identifier stands"
             what = f"column {name!r}: {many} at two sites"
-            more = "Is a patient at both? Leave them if each site numbers its own."
+            more = "Is a patient at both sites? If each site numbers its own patients, ignore this."
             found.append(
                 sheet.finding(
                     "same patient", what, more, broken[rows], column=name, severity=WARNING
@@ -117,7 +117,7 @@ def _at_two_sites(sheets: Sequence[Sheet], name: str) -> list[Finding]:
 def equal_rows(frame: pd.DataFrame) -> Array:
     """Return the rows (n,) that equal another row in every column.
 
-    Columns of numbers come first, and rows that are told apart leave: few columns are looked at.
+    Columns of numbers come first and unique rows are removed early, so few columns are compared.
     """
     order = np.argsort([c.kind != "f" for c in frame.dtypes], kind="stable")
     left, group = np.arange(len(frame)), np.zeros(len(frame), np.int64)

@@ -1,7 +1,7 @@
-"""Rules that the cells of one column must keep, by what the dictionary says of the column.
+"""Rules for the cells of one column, by the dictionary's entry of the column.
 
-Every rule looks at a whole column at once and gives the rows that break it. Columns are in the
-form of `canonical`: where a cell could not become what it should, the column holds objects.
+Each rule takes a whole column and returns the rows that break it. Columns are in the
+form of `canonical`: a column with cells that could not be converted holds objects.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from fedcohort.data.outcome import Outcome
 from fedcohort.data.variable import LARGEST, Variable
 from fedcohort.data.words import level_text
 
-#: Nobody in a study was born, or seen, before this year.
+#: Dates before this year are reported.
 FIRST_YEAR = 1900
-#: Rows that are looked at before all are, to see that a column varies.
+#: Rows that are tested before all others are, to find that a column varies.
 _GLANCE = 1000
 
 CORRECT = "Correct or drop them."
@@ -33,12 +33,12 @@ CONSTANT = "constant"
 
 @dataclass(frozen=True)
 class Rule:
-    """One thing that is asked of a column.
+    """One rule for a column.
 
     Attributes
     ----------
     name : as in `docs/data-check.md`.
-    broken : column → rows (n,) that break it, or one truth where it is no matter of rows.
+    broken : column → rows (n,) that break it, or one truth if it is not about rows.
     what : what is wrong, after "column 'x' ".
     remedy : what to do.
     severity : as of a `Finding`.
@@ -68,13 +68,13 @@ def rules_of(variable: Variable, outcome: Outcome | None = None) -> tuple[Rule, 
 
 
 def is_numeric(variable: Variable) -> bool:
-    """Return whether a column in form is of floats."""
+    """Return whether a column in form holds floats."""
     kinds = ("number", "integer", "binary", "time", "event")
     return variable.type in kinds and not (variable.coded or variable.identifier)
 
 
 def numbers(column: pd.Series) -> Array:
-    """Return a column as floats (n,), NaN where missing or no number."""
+    """Return a column as floats (n,), NaN if missing or no number."""
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
         return column.to_numpy(np.float64)
     if column.dtype.kind in "mM":
@@ -86,7 +86,7 @@ def numbers(column: pd.Series) -> Array:
 
 
 def dates(column: pd.Series) -> Array:
-    """Return a column as dates (n,) in microseconds, NaT where missing or no date."""
+    """Return a column as dates (n,) in microseconds, NaT if missing or no date."""
     if column.dtype.kind == "M":
         return column.to_numpy("datetime64[us]")
     nothing = np.datetime64("NaT")
@@ -134,7 +134,7 @@ def _number(remedy: str) -> Rule:
 NUMBER = _number("Correct or empty them.")
 _TRUTH = _number("Write 0 and 1, or name its two levels in the dictionary.")
 _FINITE = Rule("finite", _infinite, "is infinite", "Leave a missing value empty.")
-#: Says the same as `_FINITE` of numbers that are too large to be squared.
+#: Numbers too large to be squared break the same rule as infinite ones.
 _LARGE = Rule(
     "finite", _large, f"is beyond ±{LARGEST:.0e}",
     "Correct them, or list the code among the column's missing values.",
@@ -231,7 +231,7 @@ def _constant() -> Rule:
             part.nunique() == 1 and part.notna().any() for part in (column.iloc[:_GLANCE], column)
         )
 
-    remedy = "Alone it teaches a model nothing. Is it the right column?"
+    remedy = "A constant column does not help a model. Is it the right column?"
     return Rule(CONSTANT, broken, "has the same value in every row", remedy, WARNING)
 
 
@@ -243,7 +243,7 @@ def _missing(severity: str = ERROR) -> Rule:
 
 
 def _of_outcome(variable: Variable, outcome: Outcome) -> tuple[Rule, ...]:
-    """Return what is asked of an outcome's column, whatever its type in the dictionary."""
+    """Return the rules for an outcome's column, whatever its type in the dictionary."""
     role = outcome.roles[variable.name]
     if outcome.has_classes:
         coded = (_levels(variable),) if variable.coded else ()

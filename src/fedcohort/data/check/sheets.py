@@ -1,4 +1,4 @@
-"""A table on its way into a study, as the checks see it."""
+"""A table in the form that the checks use."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fedcohort.arrays import Array
 from fedcohort.data.check.findings import ERROR, Finding, rows_of
 from fedcohort.data.read.frames import site_names
 
-#: Where more than half of the names in a column have fewer rows, they may be patients' and no
-#: sites': such a name is not said.
+#: If more than half of a site column's names have fewer rows than this, the names may be patients'.
+#: Then findings do not show a name with fewer rows.
 FEW = 5
-#: So much of a site's name is said.
+#: Findings show this many characters of a site's name.
 LONGEST = 80
 
 
@@ -28,11 +28,11 @@ class Sheet:
     Attributes
     ----------
     frame : (n rows), in the form of `canonical`, without the site column.
-    name : what findings call it: a file, or a site.
-    site : the site whose table it is, or each row's (n,); None where sites are yet to be made.
-    rows : (n,) data row from 1 of each row of `frame`, where rows were left out; None if none was.
-    left_out : how many rows were.
-    site_at : where the site column stood in the table.
+    name : its name in findings: a file, or a site.
+    site : its site, or each row's site (n,); None if it is not yet divided into sites.
+    rows : (n,) row number from 1 of each row of `frame`; None if no row was left out.
+    left_out : number of rows that were left out.
+    site_at : position of the site column in the table.
     """
 
     frame: pd.DataFrame
@@ -48,12 +48,12 @@ class Sheet:
     ) -> Sheet:
         """Return a table of several sites, which a column names.
 
-        known : columns of the dictionary; if none is there, the header is at fault, as will be
-            said of the whole.
+        known : columns of the dictionary. If none is in the table, the header is wrong; another
+            check reports it.
 
         Raises
         ------
-        DataError : there is no such column, or rows without a site.
+        DataError : there is no such column, or rows have no site.
         """
         names = [str(c) for c in frame.columns]
         if known and not {column, *known} & set(names):
@@ -74,16 +74,16 @@ class Sheet:
 
     @property
     def width(self) -> int:
-        """How many columns the table has, that of the site included."""
+        """Number of the table's columns, with the site column."""
         return self.frame.shape[1] + (self.site_at is not None)
 
     def place(self, i: int) -> int:
-        """Return the position, from 1, at which column i of `frame` stood in the table."""
+        """Return the position, from 1, of column i of `frame` in the table."""
         return i + 1 + (self.site_at is not None and i >= self.site_at)
 
     @cached_property
     def parts(self) -> tuple[SitePart, ...]:
-        """The rows of each site; one part with all rows where sites are yet to be made."""
+        """The rows of each site; one part with all rows if the table is not yet divided."""
         n = len(self.frame)
         if self.site is None:
             return (SitePart(self, "the table", None, slice(None), n),)
@@ -110,13 +110,13 @@ class Sheet:
         return pd.factorize(self.site, sort=True)
 
     def number(self, at: Array) -> Array:
-        """Return the data rows, from 1, of places in `frame`."""
+        """Return the row numbers, from 1, of positions in `frame`."""
         return at + 1 if self.rows is None else self.rows[at]
 
     def finding(
         self, rule: str, what: str, remedy: str, broken: Array | None = None, **more: Any
     ) -> Finding:
-        """Return a finding of this table; `broken` (n,) says in which rows."""
+        """Return a finding of this table, about the rows `broken` (n,)."""
         about: dict[str, Any] = {"severity": ERROR, **more}
         if broken is not None:
             about |= rows_of(broken, self.number)
@@ -131,10 +131,10 @@ class SitePart:
 
     Attributes
     ----------
-    called : how findings name it in a sentence.
-    known : its name, or None if it has none that may be said.
-    rows : where they are in the table.
-    n : how many.
+    called : how findings name the site in a sentence.
+    known : the site's name, or None if findings must not show it.
+    rows : positions in the table.
+    n : number of rows.
     """
 
     sheet: Sheet

@@ -1,4 +1,4 @@
-"""Whether each site has what a study needs: two rows, an event, and the units of the others."""
+"""Checks of each site: two rows, an event, and the units of the others."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.variable import Variable
 
 JOIN = "A study leaves it out, or joins it with other sites (data.sites)."
-#: What a site may break; a study leaves such sites out, and nothing else takes them.
+#: Rules on a site's size; a study leaves out sites that break them.
 SITE_RULES = ("site rows", "site events")
 
-#: A level in fewer rows is not named: it may be a slip, and a slip may be anything.
+#: A level in fewer rows is not named: it may be an error, which may hold anything.
 NAMED = 5
 
-#: Among fewer sites a level that one has alone is no surprise.
+#: Fewest sites for a finding on a level that only one of them has.
 FEWEST_SITES = 3
 
-#: The rule that no whole site has a column in another unit than the others.
+#: Rule: no site has a whole column in another unit than the others.
 SITE_UNITS = "site units"
 #: One site's part of a table, and its middle.
 _Of = tuple[SitePart, Middle]
 
 
 def check_sizes(sheet: Sheet) -> list[Finding]:
-    """Look for sites with a single row."""
+    """Return findings on sites with a single row."""
     return [
         sheet.finding(
             SITE_RULES[0],
@@ -50,9 +50,9 @@ def check_sizes(sheet: Sheet) -> list[Finding]:
 
 
 def check_events(sheets: Sequence[Sheet], outcome: Survival, *, each: bool) -> list[Finding]:
-    """Look for sites in which nobody had the event.
+    """Return findings on sites without an event.
 
-    Tables whose event column breaks its own rules are not asked.
+    Tables whose event column breaks its own rules are skipped.
 
     each : whether every site needs an event, or one of them.
     """
@@ -69,7 +69,7 @@ def check_events(sheets: Sequence[Sheet], outcome: Survival, *, each: bool) -> l
             sheet.finding(
                 SITE_RULES[1],
                 f"{part.called} has no event in column {outcome.event!r} among {part.n} rows",
-                f"Nothing can be learnt there. {JOIN}",
+                f"A model cannot be fitted there. {JOIN}",
                 site=part.known,
                 severity=WARNING,
                 column=outcome.event,
@@ -91,9 +91,9 @@ def check_events(sheets: Sequence[Sheet], outcome: Survival, *, each: bool) -> l
 def check_levels(
     sheets: Sequence[Sheet], dictionary: Dictionary, outcome: Outcome | None
 ) -> list[Finding]:
-    """Look for levels of covariates that one of three sites or more has alone.
+    """Return findings on levels of covariates that only one of three or more sites has.
 
-    A level is named if it stands in `NAMED` rows or more.
+    A level is named if it has `NAMED` rows or more.
     """
     found: list[Finding] = []
     for v in (v for v in dictionary.features(outcome) if v.coded):
@@ -116,7 +116,7 @@ def check_levels(
             f"column {v.name!r} has {len(alone)} level{'s' * (len(alone) > 1)} at one of {n_sites} "
             f"sites alone{said}"
         )
-        remedy = "Its effect cannot be told from the site's. Pool it by preprocess: pool_levels."
+        remedy = "Its effect cannot be separated from the site's. Pool it: preprocess: pool_levels."
         file = having[0].name if len(having) == 1 else ""
         found.append(Finding(file, "site level", WARNING, what, remedy, column=v.name))
     return found
@@ -130,9 +130,9 @@ def check_units(
     *,
     rows: bool = True,
 ) -> list[Finding]:
-    """Look for whole sites in another unit than the others, and for rows that may be.
+    """Return findings on sites, and on rows, that may be in another unit.
 
-    accepted : columns of which the sites' units are right as they are.
+    accepted : columns whose units are right at all sites.
     rows : whether to look at rows, too.
     """
     found: list[Finding] = []
@@ -176,9 +176,9 @@ def _mixed_rows(
     factors: Factors,
     event: str,
 ) -> list[Finding]:
-    """Look at each site's rows by themselves.
+    """Return findings on rows in another unit, for each site by itself.
 
-    event : the column by which rows are judged apart, of a time of follow-up; "" of others.
+    event : for a time of follow-up, the event column, by which rows are judged separately; else "".
     """
     found: list[Finding] = []
     seen = numbers(sheet.frame[event]) == 1 if event in sheet.frame.columns else None
@@ -216,7 +216,7 @@ def _suspected(x: Array, factors: Factors) -> Suspicion | None:
 
 
 def _at(part: SitePart) -> str:
-    """Return " at site 'x'"; nothing where sites are yet to be made."""
+    """Return " at site 'x'"; "" if the table is not yet divided into sites."""
     return "" if part.sheet.site is None else f" at {part.called}"
 
 

@@ -1,26 +1,26 @@
-"""Is a column in two units? Two clusters on the log scale, a known factor apart.
+"""Search for a column in two units: two clusters on the log scale, a known factor apart.
 
 Let A, B and C be windows of equal width ⅓ log f on the log scale, at the middle of a column's
 values, ½ log f and log f from there. If the density of log x is log-concave, so is the
-probability of a window of given width by where it stands (Prékopa), hence
+probability of a window of given width as a function of its position (Prékopa), hence
 
     P(A) P(C) ≤ P(B)²                                                                   (1)
 
-Normal, uniform, exponential, gamma, Weibull, Pareto and lognormal values all have such logs.
-With counts a, b, c of the three windows, taken as Poisson with means α, β and at most β²/α, the
-chance to see b or fewer in B and yet c or more in C is at most
+The logarithms of normal, uniform, exponential, gamma, Weibull, Pareto and lognormal values have
+such densities. With counts a, b, c of the three windows, taken as Poisson with means α, β and at
+most β²/α, the probability of b or fewer in B and c or more in C is at most
 
     sup over β of  F(b; β) · [1 − F(c − 1; β²/a)]                                       (2)
 
-Rows are suspected where (2) is below `CHANCE`, shared among all factors and both directions, and
-C holds clearly more than B. So at most a share `CHANCE` of such columns is suspected wrongly. Of
-whole sites in another unit see `between`.
+Rows are suspected if (2) is below `CHANCE`, shared among all factors and both directions, and
+C holds clearly more than B. So at most a share `CHANCE` of such columns is suspected wrongly.
+`between` finds whole sites in another unit.
 
-Many columns have two clusters of their own, of which (1) does not hold. So only such factors are
-tried as units of the quantity can have (`conversions`): a share in % is in no pounds. Where more
-than half of three sites or more have rows that look alike, it is the column that is so. And times
-of follow-up are judged among those with the event and those without apart, because early deaths
-and late ends of follow-up make two clusters: both must be suspected, by the same factor.
+Many columns have two clusters by nature, so (1) does not hold. So only factors are
+tried that units of the quantity can have (`conversions`). If more than half of three or more sites
+are suspected, the clusters belong to the column, and nothing is reported. Times of follow-up are
+judged separately for rows with the event and without, because early deaths and late ends of
+follow-up make two clusters: both must be suspected, by the same factor.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from fedcohort.data.describe.shown_number import QUARTILES
 #: Factor between two units of one quantity → an example; see `conversions`.
 Factors: TypeAlias = Mapping[float, str]
 
-#: A column with log-concave logs is suspected at most so often, whatever its size.
+#: Largest share of columns with log-concave logs that are suspected, whatever their size.
 CHANCE = 1e-4
-#: B may hold at most this share of C: between two units lies a gap.
+#: B may hold at most this share of C: there is a gap between two units.
 GAP = 0.6
-#: Fewer values than this are too few to say.
+#: Fewest values for a decision.
 FEWEST = 20
-#: The middle of a column needs so many distinct values; else it is a code or a small count.
+#: Fewest distinct values in the middle of a column; else it is a code or a small count.
 DISTINCT = 5
-#: The middle of the first cluster is looked for near these quantiles.
+#: Quantiles near which the middle of the first cluster is searched.
 STARTS = (0.5, 0.25, 0.75)
 
-#: Bits of a float that are not counted: what is left is an octave and 1/256 of it.
+#: Bits of a float that are dropped; the others give cells of 1/256 of an octave.
 _DROPPED = 44
 #: Cells of the histogram for each unit of log x.
 _CELLS = 256 / np.log(2.0)
@@ -57,14 +57,14 @@ _CELLS = 256 / np.log(2.0)
 
 @dataclass(frozen=True)
 class Suspicion:
-    """Some values of a column may be in another unit.
+    """Values of a column that may be in another unit.
 
     Attributes
     ----------
     factor : between the two units.
     example : of such units.
     centre : of the first cluster, as a logarithm.
-    larger : whether the values in question are the larger ones.
+    larger : whether the suspected values are the larger ones.
     """
 
     factor: float
@@ -86,7 +86,7 @@ class Suspicion:
 
 
 def suspect_rows(counts: Counts, factors: Factors) -> Suspicion | None:
-    """Look for rows in another unit; return the factor that fits best of those suspected."""
+    """Return the factor that fits suspected rows best; None if no row is suspected."""
     logs = np.log(list(factors))
     step = np.repeat(np.concatenate([logs, -logs]), len(STARTS))
     centre = counts.middle_near(np.tile(counts.quantile(STARTS), 2 * len(logs)), np.abs(step))
@@ -108,7 +108,7 @@ class Counts:
 
     @property
     def total(self) -> float:
-        """How many values there are."""
+        """Number of values."""
         return float(self.upto[-1])
 
     def quantile(self, p: Array | Sequence[float]) -> Array:
@@ -121,7 +121,7 @@ class Counts:
         return self._at((self.upto[first] + self.upto[last]) / 2)
 
     def window(self, centre: Array, width: Array) -> tuple[Array, Array]:
-        """Return the counts in windows (q,), and how many cells of the histogram each fills."""
+        """Return the counts in windows (q,), and the number of histogram cells in each."""
         first, last = self._cells(centre, width)
         return (self.upto[last] - self.upto[first]).astype(float), last - first
 
@@ -135,9 +135,9 @@ class Counts:
 
 
 def histogram(x: Array) -> Counts | None:
-    """Count the values (n,) above 0 by the leading bits of their binary form, which ascend with x.
+    """Count the values (n,) above 0 in cells of their leading bits, which ascend with x.
 
-    None where they are fewer than `FEWEST`, or fewer than half of those present.
+    None if they are fewer than `FEWEST`, or fewer than half of the values.
     """
     positive = x[(x > 0) & (x < np.inf)]
     if len(positive) < FEWEST or 2 * len(positive) < np.count_nonzero(~np.isnan(x)):
@@ -151,9 +151,9 @@ def histogram(x: Array) -> Counts | None:
 
 
 def quartiles(x: Array) -> tuple[float, float, float] | None:
-    """Return the quartiles of x (n,), of those known; 0 or -1 where that is 0 or below.
+    """Return the quartiles of x (n,), with 0 for a quartile of 0 and -1 for a negative one.
 
-    None where those above 0 are too few (`histogram`).
+    None if too few values are above 0 (`histogram`).
     """
     counts = histogram(x)
     if counts is None:
@@ -168,12 +168,12 @@ def quartiles(x: Array) -> tuple[float, float, float] | None:
 
 
 def _chances(counts: Counts, centre: Array, step: Array) -> Iterator[tuple[int, float]]:
-    """Yield the bound (2) for the places (q,) where the windows can tell at all."""
+    """Yield the bound (2) for the positions (q,) where the windows are fine enough."""
     width = np.abs(step) / 3
     a, distinct = counts.window(centre, width)
     b, _ = counts.window(centre + step / 2, width)
     c, other = counts.window(centre + step, width)
-    # Whole numbers leave gaps of their own: are the values fine enough to fill B?
+    # Whole numbers also leave gaps: are the values fine enough to fill B?
     cells = width * _CELLS
     fine = distinct >= cells * -np.expm1(-a / cells) / 2
     fine |= distinct * np.exp(np.minimum(step, 0.0) / 2) >= DISTINCT

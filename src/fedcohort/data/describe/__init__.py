@@ -1,4 +1,4 @@
-"""Table 1 of each site: what it may show of its columns, and what sites show together."""
+"""Table 1: description of columns at each site, and over all sites."""
 
 from fedcohort.data.describe.agreed import OTHERS
 from fedcohort.data.describe.summary import Summary

@@ -1,28 +1,28 @@
-"""What sites hide of Table 1 together, so that no sum over them tells what one of them hides.
+"""Agreement on what sites hide in Table 1, so that no sum reveals what one of them hides.
 
-A site says of each of its counts whether its own rule hides it, and not how large it is
-(`tell_cells`). The coordinator says which further cells each site hides (`Agreed`): what a site
-hides alone, another one hides with it, whatever that one has there.
+A site says of each of its counts whether its own rule hides it, but not how large it is
+(`tell_cells`). The coordinator says which further cells each site hides (`Agreed`): if a site
+would hide a cell alone, another site hides it too, whatever it has there.
 
-Of what is hidden the coordinator then asks for sums (`describe_pooled.sum_hidden`). It knows of
-each site the rows and the counts that are shown, so that of the hidden counts x of a variable
+The coordinator then asks for sums of hidden counts (`pooled.sum_hidden`). It knows the
+rows and the shown counts of each site. So the hidden counts x of a variable satisfy
 
-    Σ_i x_si = what is left of the rows of site s,    Σ_s x_si = the sum of cell i, where it is told
+    Σ_i x_si = hidden rows of site s,    Σ_s x_si = the sum of cell i, if it is shown
 
-These are the flows of a network from sites to cells, all cells without a sum being one node. A
-count follows from them, whatever the values, where its arc is a bridge, the one way between two
-parts of the network. So a cell is told only where no count that a site hides by its own rule has a
-bridge to it (`told_cells`). An arc is a bridge where its effective resistance in the network, with
-a resistance of 1 for each arc, is 1 (Klein & Randić, J. Math. Chem. 12, 1993).
+These are flows in a network from sites to cells, in which all cells without a sum are one node. A
+count is determined, whatever the values, if its arc is a bridge: the only connection between two
+parts of the network. So the sum of a cell is shown only if no count that a site hides by its own
+rule has a bridge to it (`told_cells`). An arc is a bridge if its effective resistance in the
+network, with a resistance of 1 for each arc, is 1 (Klein & Randić, J. Math. Chem. 12, 1993).
 
-With the moments of a number comes how many values are known at the sites that hide its mean. Of
-the counts that sites hide, these are none, all, or two at least on either side.
+The moments of a number reveal how many values are known at the sites that hide its mean. Among the
+counts that sites hide, these must be none, all, or at least two on either side.
 
-The coordinator's word is not trusted. In the sum every site finds its own line, and refuses where
-that is not what it hides; it works out by itself which cells are told; all sites are sent the same
-lines, or masks do not cancel (`secure`); and the lines are of the sites of the sum. So the sum is
-told where all lines are true. What is hidden in a site's table is fixed with the lines
-(`Step.once`). A coordinator that names others can only hide more.
+Sites do not trust the coordinator. In the sum every site checks its own line, and refuses if
+it differs from what the site hides. Each site computes which cells are shown. All sites get the
+same lines, or masks do not cancel (`secure`), and the lines must be of the sites of the sum. So
+the sum is computed only if all lines are true. What a site hides in its table is fixed with the
+lines (`Step.once`). A coordinator that names other cells can only hide more.
 
 Revealed: `CellStates` of each site, once.
 """
@@ -45,11 +45,11 @@ from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered, mark_of
 
-#: What sites are called that are shown, or take part, together.
+#: Name of sites that are shown, or take part, together.
 OTHERS = "other hospitals"
-#: What a site says of a cell: it is none, hidden by the site's own rule, or shown.
+#: State of a cell at a site: no rows, hidden by the site's own rule, or shown.
 NONE, OWN, SHOWN = 0, 1, 2
-#: No sites of which anything is said, and no cells that are hidden beyond a site's own rule.
+#: Defaults: no sites, and no cells that are hidden beyond a site's own rule.
 NO_MARKS, NO_MORE = np.zeros(0, np.int64), np.zeros((0, 0, 0), bool)
 #: An arc of at least this resistance is a bridge: others have at most 1 − 1/arcs.
 BRIDGE = 1.0 - 1e-6
@@ -57,7 +57,7 @@ BRIDGE = 1.0 - 1e-6
 
 @message
 class CellStates:
-    """What one site would show: ``rows`` (), `HIDDEN` below m, and ``state`` (c + k, w + 1).
+    """Which cells one site would show: ``rows`` (), `HIDDEN` below m, ``state`` (c + k, w + 1).
 
     The w cells of a variable are missing values, then levels (of a number, known values); the last
     column is a number's mean.
@@ -68,7 +68,7 @@ class CellStates:
 
 
 def cells_of(data: Encoded, n_levels: Array) -> list[Array]:
-    """Return the cells of each variable: missing values, then known ones or levels."""
+    """Return the counts of each variable: missing values, then known ones or levels."""
     known = [np.count_nonzero(~np.isnan(x)) for x in data.numbers]
     out = [np.array([len(x) - n, n]) for x, n in zip(data.numbers, known, strict=True)]
     pairs = zip(data.codes, n_levels.tolist(), strict=True)
@@ -76,7 +76,7 @@ def cells_of(data: Encoded, n_levels: Array) -> list[Array]:
 
 
 def states_of(data: Encoded, n_levels: Array, min_cell: int) -> tuple[int, Array]:
-    """Return a site's rows and `CellStates.state`, by its own rule alone."""
+    """Return a site's number of rows and `CellStates.state`, by its own rule alone."""
     every = cells_of(data, n_levels)
     n = int(every[0].sum()) if every else 0
     state = np.zeros((len(every), max([2, *(len(c) for c in every)]) + 1), np.int64)
@@ -94,33 +94,39 @@ def states_of(data: Encoded, n_levels: Array, min_cell: int) -> tuple[int, Array
 
 
 def closed_at(name: str, marks: Array, closed: Array) -> Array | None:
-    """Return which cells (c + k, w + 1) the site of that name hides by `Agreed`; None without.
+    """Return the cells (c + k, w + 1) that the site of that name hides by `Agreed`; None without.
 
     Raises
     ------
-    Refused : the lines do not have the site.
+    Refused : there is no line of the site.
     """
     if not len(marks):
         return None
     at = np.flatnonzero(marks == mark_of(name))
     if len(at) != 1 or closed.ndim != 3 or len(closed) != len(marks):
-        raise Refused("agreed", f"site {name!r}: what sites hide of Table 1 has no line of it.")
+        raise Refused(
+            "agreed",
+            f"site {name!r}: the list of cells that sites hide in Table 1 has no line for it.",
+        )
     return closed[at[0]].astype(bool)
 
 
 def secret(cells: Array, row: Array | None, j: int, min_cell: int) -> Array:
-    """Return which cells (k,) of variable j a site hides, `row` being that of `closed_at`."""
+    """Return which cells (k,) of variable j a site hides; `row` is that of `closed_at`."""
     own = hidden_variable(cells, min_cell)
     if row is None:
         return own
     if row.shape[0] <= j or row.shape[1] <= len(cells):
-        raise Refused("agreed", "what sites hide of Table 1 is of other columns than are asked.")
+        raise Refused(
+            "agreed",
+            "the list of cells that sites hide in Table 1 is of other columns than the call.",
+        )
     return own | row[j, : len(cells)]
 
 
 @gathered
 def tell_cells(site: Site[Encoded, None], *, n_levels: Array, min_cell: int) -> CellStates:
-    """Tell which counts the site hides by its own rule, and whether it shows a mean; no count."""
+    """Return which counts the site hides by its own rule, and whether it shows a mean; no count."""
     n, state = states_of(site.data, n_levels, min_cell)
     return CellStates(np.array(HIDDEN if 0 < n < min_cell else n), state)
 
@@ -129,11 +135,12 @@ def own_line(
     site: Site[Encoded, None], n_levels: Array, min_cell: int, marks: Array, closed: Array,
     own: Array, some: Array,
 ) -> tuple[Array, int]:  # fmt: skip
-    """Return what the site hides by its line of `Agreed` (c + k, w + 1), and its rows.
+    """Return what the site hides by its line of `Agreed` (c + k, w + 1), and its number of rows.
 
     Raises
     ------
-    Refused : the lines are of other sites than the sum, or that of this site is not what it hides.
+    Refused : the lines are of other sites than the sum, or this site's line differs from what it
+        hides.
     """
     row = closed_at(site.name, marks, closed)
     n, state = states_of(site.data, n_levels, min_cell)
@@ -149,8 +156,8 @@ def own_line(
     if not fine or row is None:
         raise Refused(
             "agreed",
-            f"site {site.name!r} is told that sites hide other cells of Table 1 than it does, or "
-            f"that others are in the sum: a hidden count could be alone in it.",
+            f"site {site.name!r}: its line in the list of hidden cells of Table 1 is wrong, "
+            f"or the list is of other sites than the sum. The sum could reveal a hidden count.",
         )
     return row, n
 
@@ -159,53 +166,53 @@ def own_line(
 
 
 def told_cells(closed: Array, own: Array, some: Array) -> Array:
-    """Return of which cells (c + k, w + 1) the sum over sites may be told, the last of a mean.
+    """Return for which cells (c + k, w + 1) the sum over sites is shown; the last is a mean.
 
-    closed, own, some : as `Agreed` has them.
+    closed, own, some : see `Agreed`.
     """
     masks = [np.ascontiguousarray(a, bool) for a in (closed, own, some)]
     return _told(masks[0].shape, *(a.tobytes() for a in masks)).copy()
 
 
-@lru_cache(maxsize=2)  # in a simulation every site works it out
+@lru_cache(maxsize=2)  # in a simulation every site computes it
 def _told(shape: tuple[int, ...], *masks: bytes) -> Array:
     closed, own, some = (np.frombuffer(b, bool).reshape(shape) for b in masks)
     gives = closed & some
-    told = gives.sum(axis=0) > 1
+    shown = gives.sum(axis=0) > 1
     for j in range(shape[1]):
         arcs, secret = gives[:, j, :-1], own[:, j, :-1]
-        cells = told[j, :-1]  # a view
+        cells = shown[j, :-1]  # a view
         while cells.any():
             follows = (_bridges(arcs, cells) & secret & cells).any(axis=0)
             if not follows.any():
                 break
             cells &= ~follows
-        told[j, -1] &= not _alone(gives[:, j], own[:, j], told[j, 1])
-    return told
+        shown[j, -1] &= not _alone(gives[:, j], own[:, j], shown[j, 1])
+    return shown
 
 
-def _alone(gives: Array, own: Array, told: bool) -> bool:
-    """Return whether the values known where a mean is hidden (S, w + 1) tell what one site hides.
+def _alone(gives: Array, own: Array, shown: bool) -> bool:
+    """Return whether sums at sites that hide a mean (S, w + 1) reveal one site's known values.
 
-    told : whether those of all sites that hide how many they know are.
+    shown : whether the sum of known values is shown for the sites that hide them.
     """
     inside, rest = _sides(gives)
-    sides = (inside, rest) if told else (inside,)
+    sides = (inside, rest) if shown else (inside,)
     return any(side.sum() == 1 and own[side, 1].any() for side in sides)
 
 
 def _sides(gives: Array) -> tuple[Array, Array]:
-    """Return which sites hide how many values are known, with the mean and without (S,)."""
+    """Return which sites (S,) hide the number of known values, with the mean and without it."""
     return gives[:, 1] & gives[:, -1], gives[:, 1] & ~gives[:, -1]
 
 
-def _bridges(arcs: Array, told: Array) -> Array:
-    """Return which arcs (S, w) from sites to cells are bridges; cells that are not `told` are one.
+def _bridges(arcs: Array, shown: Array) -> Array:
+    """Return which arcs (S, w) from sites to cells are bridges; cells not in `shown` are one node.
 
-    It is 1 of an arc between parts that hang together by it alone, as all that flows goes there.
+    The resistance is 1 for an arc that alone connects two parts, as the whole flow passes it.
     """
     s, i = np.nonzero(arcs)
-    head = np.where(told[i], i, arcs.shape[1])
+    head = np.where(shown[i], i, arcs.shape[1])
     nodes, ends = np.unique(np.append(s, len(arcs) + head), return_inverse=True)
     tail, head = ends[: len(s)], ends[len(s) :]
     laplacian = np.zeros((len(nodes), len(nodes)))
@@ -220,15 +227,15 @@ def _bridges(arcs: Array, told: Array) -> Array:
 
 @dataclass(frozen=True)
 class Agreed:
-    """Who hides what of Table 1; S sites by name.
+    """Which site hides which cell of Table 1; S sites by name.
 
     Attributes
     ----------
     sites : their names, sorted.
-    small : those that are shown together as `OTHERS`.
+    small : sites that are shown together as `OTHERS`.
     closed : (S, c + k, w + 1), bool: the site hides the cell, or the mean.
     own : the same shape: it does so by its own rule.
-    some : the same shape: the site has rows, and of a mean known values.
+    some : the same shape: the site has rows; for a mean, known values.
     """
 
     sites: tuple[str, ...]
@@ -239,36 +246,38 @@ class Agreed:
 
     @property
     def marks(self) -> Array:
-        """What stands for the sites' names (S,)."""
+        """Hashes of the sites' names (S,)."""
         return np.array([mark_of(s) for s in self.sites], np.int64)
 
     @property
     def asked(self) -> dict[str, Array]:
-        """What sites are told that show a table."""
+        """Arguments for steps that show a table."""
         return {"marks": self.marks, "closed": self.closed}
 
     @property
     def summed(self) -> dict[str, Array]:
-        """What sites are told that give to a sum."""
+        """Arguments for steps that add to a sum."""
         return {**self.asked, "own": self.own, "some": self.some}
 
     def told(self) -> Array:
-        """Return of which cells (c + k, w + 1) the sum over sites is told."""
+        """Return for which cells (c + k, w + 1) the sum over sites is shown."""
         return told_cells(self.closed, self.own, self.some)
 
     def untold(self) -> Array:
-        """Return which cells (c + k, w + 1) sites hide without a sum, as it would tell of one."""
+        """Return hidden cells (c + k, w + 1) without a shown sum, because it would reveal one
+        site's.
+        """
         return (self.closed & self.some).any(axis=0) & ~self.told()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what can be written as JSON."""
+        """Return JSON-able values."""
         packed = [np.packbits(a).tobytes().hex() for a in (self.closed, self.own, self.some)]
         shape = list(self.closed.shape)
         return {"sites": [*self.sites], "small": [*self.small], "shape": shape, "cells": packed}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Agreed:
-        """Return what `to_dict` wrote."""
+        """Rebuild it from `to_dict`."""
         shape = tuple(plain["shape"])
         masks = (
             np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8), count=math.prod(shape))
@@ -279,7 +288,7 @@ class Agreed:
 
     @classmethod
     def of(cls, told: Mapping[str, CellStates], min_cell: int) -> Agreed:
-        """Return what all sites are to hide, so that no sum is of one of them."""
+        """Return what all sites must hide, so that no sum is of one of them."""
         names = tuple(sorted(told))
         state = np.array([told[s].state for s in names])
         own, some = state == OWN, state != NONE
@@ -303,11 +312,13 @@ class Agreed:
 
 
 def _with_partners(closed: Array, some: Array, of: Array, large: Sequence[int]) -> None:
-    """Let another site hide with each that would be alone in a sum; one variable, in place.
+    """Let another site hide each cell that one site would hide alone; one variable, in place.
 
     Parameters
     ----------
-    closed, some : (S, w + 1). of : (w + 1,) of which columns. large : who can, fewest rows first.
+    closed, some : (S, w + 1).
+    of : (w + 1,) columns.
+    large : sites that can, fewest rows first.
     """
     for i in [*large, *(i for i in range(len(closed)) if i not in large)]:
         gives = closed & some & of
@@ -315,16 +326,17 @@ def _with_partners(closed: Array, some: Array, of: Array, large: Sequence[int]) 
             continue
         part = closed[i] & of
         able = [t for t in large if t != i and (some[t] & part).any()]
-        if able:  # rather one that knows values
+        if able:  # prefer a site with known values
             closed[min(able, key=lambda t: not some[t, -1])] |= part
 
 
 def _with_means(closed: Array, own: Array, some: Array, order: Sequence[int]) -> None:
-    """Let sites hide a mean with others, so that it is told how many values those know; in place.
+    """Hide further means, so that the number of known values behind hidden means is safe; in place.
 
     Parameters
     ----------
-    closed, own, some : (S, w + 1). order : who can, fewest rows first.
+    closed, own, some : (S, w + 1).
+    order : sites that can, fewest rows first.
     """
     if (closed & some)[:, -1].sum() < 2:
         return

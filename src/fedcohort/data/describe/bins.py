@@ -1,18 +1,18 @@
-"""Histograms over sites: counts of a number between round edges, of few patients nowhere.
+"""Histograms over sites: counts of a number between round edges, with small counts merged.
 
-The edges follow from what Table 1 shows of the number over all sites: multiples of a round width
-inside q₁ − 1.5 IQR and q₃ + 1.5 IQR (mean ± 2.7 sd where there are no quartiles). What lies beyond
-is counted together, so no smallest or largest value is seen. Before its counts leave, with m the
+The edges follow from Table 1 over all sites: multiples of a round width
+inside q₁ − 1.5 IQR and q₃ + 1.5 IQR (mean ± 2.7 sd without quartiles). Values beyond
+are counted together, so no smallest or largest value is shown. Before its counts leave, with m the
 `min_cell`, a site
 
     adds nothing               if it has fewer than 2m known values
-    moves a count of 1 … m − 1 into the next cell on the way to its fullest one, until every   (1)
-                               cell has none or m and more
-    counts n − ⌊m/2⌋ values    of n rows in all, by its fullest cell, where Table 1 hides how  (2)
-                               many are missing
+    moves a count of 1 … m − 1 into the next cell towards its fullest one, until every         (1)
+                               cell has none or at least m
+    counts n − ⌊m/2⌋ values    of its n rows, by adjusting its fullest cell, if Table 1 hides  (2)
+                               how many are missing
 
-So the cells' sum tells nothing that Table 1 hides, and what holds for a histogram holds for the
-difference of two. Where sites are small, the ends of a histogram are drawn to the middle.
+So the sum reveals nothing that Table 1 hides, and neither does the difference of two histograms.
+If sites are small, the ends of a histogram are moved towards the middle.
 
 Revealed: `Bins`, only as the sum over all sites.
 """
@@ -35,15 +35,17 @@ from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
 
-#: About so many cells lie between the limits.
+#: About the number of cells between the limits.
 CELLS = 16
-#: So many interquartile ranges beyond the quartiles lie the limits.
+#: Distance of the limits from the quartiles, in interquartile ranges.
 FENCE = 1.5
 
 
 @message
 class Bins:
-    """Counts of c numbers between edges (c, b + 1), and of sites that add to them (c,)."""
+    """Counts of c numbers between edges (c, b + 1), and the number of sites that add to them
+    (c,).
+    """
 
     counts: Array
     sites: Array
@@ -51,14 +53,14 @@ class Bins:
 
 @dataclass(frozen=True)
 class Bars:
-    """A histogram as it is shown.
+    """A histogram of one number.
 
     Attributes
     ----------
     name, unit : of the variable.
     edges : (b,) ascending, in its unit.
     counts : (b + 1,) values up to the first edge, between two (the upper one included), and beyond
-        the last; none, or `min_cell` and more.
+        the last; each is 0, or at least `min_cell`.
     """
 
     name: str
@@ -83,7 +85,7 @@ class Bars:
 
 @summed
 def count_bins(site: Site[Encoded, None], *, edges: Array, min_cell: int) -> Bins:
-    """Count the values of each number between edges, those of few patients with their neighbours.
+    """Count the values of each number between edges, with small counts merged into neighbours.
 
     edges : (c, b), padded with inf.
     """
@@ -103,7 +105,10 @@ def count_bins(site: Site[Encoded, None], *, edges: Array, min_cell: int) -> Bin
 
 
 def safe_bins(counts: Array, rows: int, min_cell: int) -> Array:
-    """Return what a site of so many rows may tell of its counts (b + 1,), eqs. (1), (2)."""
+    """Return a site's counts (b + 1,) after eqs. (1) and (2).
+
+    rows : of the site, with those without a value.
+    """
     known = int(counts.sum())
     if min_cell <= 1:
         return counts
@@ -136,7 +141,7 @@ def histograms(
     Parameters
     ----------
     fed : sites, each seen through an encoding of numbers and codes.
-    shown : of every number in the encoding's order, what Table 1 shows over all sites.
+    shown : Table 1 over all sites, of every number in the encoding's order.
     """
     limits = [edges_of(s) for s in shown]
     most = max([len(e) for e in limits], default=0)
@@ -158,7 +163,7 @@ def histograms(
 
 
 def _trimmed(name: str, unit: str, edges: Array, counts: Array) -> Bars:
-    """Return a histogram without empty cells at its ends, but for one."""
+    """Return a histogram with at most one empty cell at each end."""
     used = np.flatnonzero(counts)
     first, last = max(int(used[0]) - 1, 0), min(int(used[-1]) + 1, len(counts) - 1)
     kept = counts[first : last + 1].tolist()
@@ -166,9 +171,9 @@ def _trimmed(name: str, unit: str, edges: Array, counts: Array) -> Bars:
 
 
 def edges_of(shown: Summary, cells: int = CELLS) -> Array:
-    """Return the edges (b,) that follow from what is shown of a number; none if nothing is.
+    """Return the edges (b,) for a number's shown statistics; none if nothing is shown.
 
-    About so many `cells` lie between the first and the last.
+    cells : about the number of cells between the first and the last edge.
     """
     low, high = 0.0, 0.0
     if shown.quartiles is not None:

@@ -1,18 +1,18 @@
 """Table 1 by group over sites: every variable described in each group of a column's levels.
 
-Each site divides its rows by the levels of one column and hides what is of few patients before
+Each site divides its rows by the levels of one column and hides small counts before
 anything leaves: counts of levels and of missing values by `privacy.disclosure.groups`, means,
-standard deviations and quantiles of each group by `shown_number`. As the mean of a group is what
-the mean of all rows leaves over when the other groups are taken off, means are hidden further,
-those of the fewest known values first,
+standard deviations and quantiles of each group by `shown_number`. The mean of a hidden group
+follows from the mean of all rows and of the other groups. So further means are hidden, those of
+the fewest known values first,
 
-    until the groups without one are none, or two or more with m or more known values together  (1)
+    until no group lacks a mean, or two or more do, with m or more known values together      (1)
 
-where the rows without a group are a group, too. A site's reply depends on its own rows alone, so
-that asking some of the sites, or asking again, tells nothing new.
+Rows without a group count as a group. A site's reply depends on its own rows alone, so
+that asking some of the sites, or asking again, reveals nothing new.
 
-What there is over all sites is computed from what they show, of those sites that show how many rows
-each group has: a site with a group of a few patients would hide the groups of all.
+Groups over all sites are computed from the sites that show the number of rows of each group; a
+site with a small group would hide the groups of all.
 
 Revealed: `GroupTables`, each site's own, once.
 """
@@ -38,11 +38,11 @@ from fedcohort.protocol.step import Site, gathered
 
 @message
 class GroupTables:
-    """One site's description of g groups; counts are `HIDDEN` where not shown.
+    """One site's description of g groups; hidden counts are `HIDDEN`.
 
     ``rows`` (g,); ``missing`` (c + k, g), numbers first; ``levels`` (k, most levels, g);
     ``numbers`` (c, 5 + q, g): mean, sd, quartiles and q further quantiles, 0 where ``shown``, of
-    the same shape, says that they are not.
+    the same shape, is False.
     """
 
     rows: Array
@@ -64,10 +64,11 @@ def describe_by_group(
     marks: Array = NO_MARKS,
     closed: Array = NO_MORE,
 ) -> GroupTables:
-    """Describe the site's rows in each group, with counts of few patients hidden.
+    """Describe the site's rows in each group, with small counts hidden.
 
-    by : which of the codes divides the rows; n_levels (k,), of each; shares (q,) of quantiles;
-    marks, closed : what sites hide of Table 1 so that the column of all sites can be shown.
+    by : position of the grouping column among the codes.
+    n_levels (k,), of each code; shares (q,) of quantiles.
+    marks, closed : cells that sites hide in Table 1 so that the column of all sites can be shown.
     """
     row = closed_at(site.name, marks, closed)
     numbers, codes = site.data
@@ -83,17 +84,17 @@ def describe_by_group(
     shown = np.zeros(found.shape, bool)
     small = row is not None and bool(row.all())
     whole = np.bincount(codes[by] + 1, minlength=g + 1)
-    apart = np.roll(secret(whole, row, len(numbers) + by, min_cell), -1)
-    gone = hidden_levels(rows[None, :], min_cell, None, apart)[1] | small
+    also = np.roll(secret(whole, row, len(numbers) + by, min_cell), -1)
+    gone = hidden_levels(rows[None, :], min_cell, None, also)[1] | small
     for j, table in enumerate(tables):
         more = secret(table.sum(axis=1), row, j, min_cell)
-        # of a number the cells are known values, then missing ones: both are hidden, or none
-        lines, shut = hidden_levels(table, min_cell, more, apart)
+        # cells of a number: known values, then missing ones; both are hidden, or none
+        lines, shut = hidden_levels(table, min_cell, more, also)
         shut = shut | small
-        told = np.where(lines[:, None] | shut, HIDDEN, table)[:, :g]
-        missing[j] = told[0]
+        counts = np.where(lines[:, None] | shut, HIDDEN, table)[:, :g]
+        missing[j] = counts[0]
         if j >= len(numbers):
-            levels[j - len(numbers), : len(table) - 1] = told[1:]
+            levels[j - len(numbers), : len(table) - 1] = counts[1:]
             continue
         for i in np.flatnonzero(~shut).tolist():
             one = ShownNumber.of(
@@ -116,7 +117,7 @@ def describe_by_group(
 
 
 def _crossed(code: Array, group: Array, n_levels: int, g: int) -> Array:
-    """Return the rows of each level in each group, (n_levels, g + 1), those without one last."""
+    """Return the rows of each level in each group, (n_levels, g + 1); rows without group last."""
     cells = np.bincount(code * (g + 1) + group, minlength=n_levels * (g + 1))
     return cells.reshape(n_levels, g + 1)
 
@@ -124,7 +125,8 @@ def _crossed(code: Array, group: Array, n_levels: int, g: int) -> Array:
 def _left_over(known: Array, without: Array, min_cell: int) -> Array:
     """Return which groups (g,) have no mean to be shown, eq. (1).
 
-    known : (g,) values; without (g,): those that have none by themselves.
+    known : (g,) known values.
+    without : (g,) groups without a mean by themselves.
     """
     out = without.copy()
     if min_cell <= 1:
@@ -147,20 +149,20 @@ def describe_groups(
     rounding: bool = True,
     one: TableOne | None = None,
 ) -> tuple[list[Summary], tuple[str, ...]]:
-    """Describe variables in the groups of one of them, at each site and over those that show it.
+    """Describe variables in the groups of one of them, at each site and over sites.
 
     Parameters
     ----------
     fed : sites that hold data frames.
     by : a variable of `reading` with levels.
-    shares, rounding : as `describe` has them.
-    one : Table 1; what it hides of a level is hidden in all groups.
+    shares, rounding : as for `describe`.
+    one : Table 1; levels that it hides are hidden in all groups.
 
     Returns
     -------
-    summaries : of each variable but `by`, of each group, over sites first, then of each by name.
-        Over sites, a group that none of those in the sum has is hidden where others are left out.
-    left_out : sites that hide how many rows a group has, and are in no sum over sites.
+    summaries : of each variable but `by`, of each group: over sites first, then of each by name.
+        Over sites, a group without rows in the sum is hidden if sites are left out.
+    left_out : sites that hide the number of rows of a group, and are in no sum over sites.
     """
     replies = fed.through(reading.view).gather(
         describe_by_group,
@@ -204,7 +206,7 @@ def _shut(shown: Summary | None, one: TableOne | None, levels: int) -> list[bool
 
 
 def _as_in_table_one(s: Summary, shown: Summary | None, shut: bool) -> Summary:
-    """Return a group's summary without what Table 1 hides of the same levels."""
+    """Return a group's summary without the levels that Table 1 hides."""
     if shown is None or shut:
         blank = Summary(s.variable, s.levels, s.site, None, None, group=s.group)
         secret = (None,) * len(s.counts)

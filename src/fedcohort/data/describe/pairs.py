@@ -5,20 +5,20 @@ With K 1 where a value is known and z = x − c about a public origin c, 0 where
     n = KᵀK,   s = zᵀK,   q = (z²)ᵀK,   p = zᵀz                                              (1)
     r_ij = (p_ij − s_ij s_ji / n_ij) / √((q_ij − s_ij²/n_ij) (q_ji − s_ji²/n_ij))           (2)
 
-which is Pearson's r of the pooled rows that know both. The correlation of two columns of two values
-gives, with how often each value occurs, their 2 × 2 table. So, with m the `min_cell`, a site
+which is Pearson's r of the pooled rows with both values. For two columns of two values, r and the
+counts of the values determine their 2 × 2 table. So, with m the `min_cell`, a site
 
-    adds nothing to a pair     that fewer than m of its rows know both values of             (3)
-    closes a pair              of columns of two values there, if their table, with missing
-                               values as a third, has a count of 1 … m − 1
-    counts n − ⌊m/2⌋ pairs     of its n rows, where fewer than m rows lack one of the values
+    adds nothing to a pair     if fewer than m of its rows have both values                  (3)
+    closes a pair              of two-valued columns, if their table, with missing
+                               values as a third value, has a count of 1 … m − 1
+    counts n − ⌊m/2⌋ pairs     of its n rows, if fewer than m rows lack one of the values
 
-and a pair is shown where no site closes it, m rows or more know both values, and either value of a
-two-valued column has m of these rows. r is rounded to a quarter of 1/√n or more: by the covariance
-of many rows, nobody can tell what a few of them hold.
+A pair is shown if no site closes it, at least m rows have both values, and either value of a
+two-valued column has m of these rows. r is rounded to a quarter of 1/√n or more, so that the
+covariance of many rows reveals no few of them.
 
-Revealed: `Pairs`, only as the sum over all sites. The coordinator sees the counts of pairs and, of
-two-valued columns, those of either value among them, of pairs that are not shown as well.
+Revealed: `Pairs`, only as the sum over all sites. The coordinator also sees the sums of pairs that
+are not shown: the counts of pairs and, for two-valued columns, of either value among them.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
 
-#: Why a pair has no correlation.
+#: Reasons why a pair has no correlation.
 ALONE, CLOSED, FEW, RARE, FLAT = "alone", "closed", "few", "rare", "flat"
 
 
 @message
 class Pairs:
-    """The sums of eq. (1), each (p, p), and how many sites close a pair (p, p)."""
+    """Sums of eq. (1), each (p, p), and the number of sites that close a pair (p, p)."""
 
     n: Array
     s: Array
@@ -59,8 +59,8 @@ class Correlation:
     Attributes
     ----------
     names : of the columns.
-    r : (p, p), NaN where it is not shown.
-    refused : of a pair of names → why, one of the constants above.
+    r : (p, p), NaN if not shown.
+    refused : pair of names → reason, one of the constants above.
     """
 
     names: tuple[str, ...]
@@ -72,9 +72,9 @@ class Correlation:
 def sum_pairs(
     site: Site[Encoded, None], *, numbers: Array, codes: Array, origin: Array, min_cell: int
 ) -> Pairs:
-    """Sum products of columns about a public origin, over the rows that know both.
+    """Sum products of columns about a public origin (p,), over the rows with both values.
 
-    numbers, codes : positions of the columns among the numbers, and the codes; origin (p,).
+    numbers, codes : positions of the columns among the numbers, and the codes.
     """
     known = [site.data.numbers[j] for j in numbers.tolist()]
     known += [np.where(c < 0, np.nan, c) for c in (site.data.codes[j] for j in codes.tolist())]
@@ -89,16 +89,18 @@ def sum_pairs(
     few = (lacking > 0) & (lacking < min_cell)
     pairs = np.where(few, len(x) - min_cell // 2, n)
 
-    def told(sums: Array) -> Array:
+    def shown(sums: Array) -> Array:
         return np.where(out, 0.0, sums)
 
     return Pairs(
-        told(pairs), told(z.T @ k), told((z * z).T @ k), told(z.T @ z), closed.astype(np.int64)
+        shown(pairs), shown(z.T @ k), shown((z * z).T @ k), shown(z.T @ z), closed.astype(np.int64)
     )
 
 
 def _closed(x: Array, min_cell: int) -> Array:
-    """Return which pairs of columns of x (n, p) have two values each and a count of a few."""
+    """Return which pairs of columns of x (n, p) are closed by (3): two-valued, with a small
+    count.
+    """
     p = x.shape[1]
     closed = np.zeros((p, p), bool)
     if min_cell <= 1:
@@ -130,8 +132,7 @@ def correlate(
     Parameters
     ----------
     fed : sites, each seen through `reading`.
-    shown : what Table 1 shows over all sites; a number without mean and sd there has no
-        correlation.
+    shown : Table 1 over all sites; a number without mean and sd there has no correlation.
     rounding : False gives exact numbers.
     """
     told = {s.variable.name: s for s in shown}
@@ -171,7 +172,7 @@ def _pairs(names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _origin(shown: Summary) -> float:
-    """Return a round number near a column's mean; 0 of a two-valued one."""
+    """Return a round number near a column's mean; 0 for a two-valued one."""
     if shown.mean is None or shown.sd is None:
         return 0.0
     return rounded(shown.mean, round_number(shown.sd / 4))
@@ -180,7 +181,7 @@ def _origin(shown: Summary) -> float:
 def _r(
     found: Pairs, i: int, j: int, two: Array, min_cell: int, rounding: bool
 ) -> tuple[float, str]:
-    """Return r of eq. (2), or why there is none."""
+    """Return r of eq. (2), or the reason why there is none."""
     n = float(found.n[i, j])
     if found.closed[i, j]:
         return np.nan, CLOSED

@@ -1,25 +1,25 @@
-"""The column of all sites of Table 1, and what single sites hide so that it can be shown.
+"""Column of all sites in Table 1, and what single sites hide so that it can be shown.
 
-The pooled column is worth more than any site's, so it comes first: counts that sites hide are
-summed over them (`sum_hidden`), and with what the others show give the counts of all. Who hides
-what, and of which cells the sum may be told, stands in `describe_agreed`. Nothing is summed where
-fewer than three sites hide each other: then the column of all sites is of what they show.
+The pooled column has priority over the sites' columns. Counts that sites hide are summed over them
+(`sum_hidden`), and the shown counts are added. `agreed` decides which site hides which cell, and
+which sums are shown. Nothing is summed if fewer than three sites hide each other: then the column
+of all sites is made of what they show.
 
-Sites with fewer than 2m rows show nothing of their own, m being the `min_cell`, nor which of their
-counts are 0: they are one column, `OTHERS`, with the next larger sites until they are two or more
-of 2m rows together. What may be shown of the whole table is then decided by
-`privacy.disclosure.tables`; twice, as columns that are missing together tell each other's missing
-values: then what may be the commonest count of them at a site is taken as known.
+Sites with fewer than 2m rows, m being the `min_cell`, show neither statistics nor which of their
+counts are 0. They form one column, `OTHERS`, together with the next larger sites until these are
+two or more with 2m rows. `privacy.disclosure.tables` then decides what of the whole table may be
+shown. It runs twice: columns that are missing together reveal each other's missing values, so
+the second run takes the likely commonest count of them at a site as known.
 
-Mean and standard deviation are of all rows, from those that sites show and from sums of n, d, d²
-and d⁴, d = (x − c)/s, of the others, c and s being public. A site of which few values make the
-moments cuts these to its m-th largest (`numbers.winsorised`). The sums count where m values or more
-make them, (Σ d²)² ≥ m Σ d⁴. Where fewer than m values of a site differ from its most frequent one,
-they are a count, which the sums would tell of these sites alone: so of others among them m values
-or more are to differ. Sums that do not count are left out where they are of less than `LITTLE` of
-all known values, and elsewhere there is no mean. Quartiles are those of the mixture of `summary`,
-in which the rows of sites that show none have the shape of the others' mixture, with their own mean
-and standard deviation.
+Mean and standard deviation are of all rows: from the means that sites show, and from sums of n, d,
+d² and d⁴ of the other sites, d = (x − c)/s, with public c and s. A site where a few values dominate
+the moments cuts these to its m-th largest (`numbers.winsorised`). The sums are used only if m
+values or more contribute, (Σ d²)² ≥ m Σ d⁴. If fewer than m values of a site differ from its most
+frequent one, their number is a count, and sums of such sites alone would reveal it. So the other
+sites in the sum must have m or more differing values. Sums that cannot be used are left out
+if they are of less than `LITTLE` of all known values; otherwise there is no mean. Quartiles are
+those of the mixture of `summary`. Rows of sites without quartiles get the shape of the others'
+mixture, with their own mean and standard deviation.
 
 Revealed: `CellStates` of each site, once; `Hidden`, once, as the sum over all sites.
 """
@@ -44,20 +44,21 @@ from fedcohort.privacy.disclosure.tables import Audit, protected
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
 
-#: A value farther from the centre, in standard deviations, counts as that.
+#: Largest distance of a value from the centre, in standard deviations; values beyond are cut.
 FARTHEST = 10.0
-#: A mean is shown without what may not be told where that is of less than this share of the values.
+#: A mean leaves out sums that cannot be used if they are of less than this share of the values.
 LITTLE = 0.02
 
 
 @message
 class Hidden:
-    """Sums over sites of what each hides.
+    """Sums over sites of hidden counts and moments.
 
-    ``counts`` (c + k, w); of numbers without a mean ``sums`` (c, 4):
-    n, Σ d, Σ d², Σ d⁴, and ``apart`` (c, 2): of how many sites fewer than m values differ from the
-    most frequent one, and how many values do so at the others; ``shut`` (), rows of the sites that
-    hide everything.
+    ``counts`` (c + k, w).
+    ``sums`` (c, 4): n, Σ d, Σ d², Σ d⁴ of numbers whose mean is hidden.
+    ``apart`` (c, 2): number of sites where fewer than m values differ from the most frequent one,
+    and number of differing values at the other sites. ``shut`` (): rows of the sites that hide
+    everything.
     """
 
     counts: Array
@@ -81,11 +82,12 @@ def sum_hidden(
 ) -> Hidden:
     """Sum the counts that sites hide, and moments of numbers whose mean they hide.
 
-    marks, closed, own, some : as `Agreed` has them; centre, spread (c,) of numbers, public.
+    marks, closed, own, some : see `Agreed`; centre, spread (c,) of numbers, public.
 
     Raises
     ------
-    Refused : the lines are of other sites than the sum, or that of this site is not what it hides.
+    Refused : the lines are of other sites than the sum, or this site's line differs from what it
+        hides.
     """
     row, n = own_line(site, n_levels, min_cell, marks, closed, own, some)
     mine = row & told_cells(closed, own, some)
@@ -115,15 +117,15 @@ def sum_hidden(
 
 @dataclass(frozen=True)
 class Pooled:
-    """What the sites' replies come to.
+    """Combined replies of the sites.
 
     Attributes
     ----------
-    agreed : who hides what.
-    held : the sums of what they hide.
-    centre, spread : (c,) as asked with.
+    agreed : which site hides which cell.
+    held : sums of what they hide.
+    centre, spread : (c,) as sent to the sites.
     shares : (q,) of quantiles besides the quartiles.
-    common : how many missing values a site tells most often, by name, None for all sites.
+    common : by site name, None for all sites, the commonest count of missing values.
     """
 
     agreed: Agreed
@@ -136,12 +138,12 @@ class Pooled:
     def over(
         self, j: int, sites: Sequence[Summary], min_cell: int, *, rounding: bool, one: Summary
     ) -> list[Summary]:
-        """Return variable j over all sites, then at each that is shown, as they may be.
+        """Return the summary of variable j over all sites, then those of the shown sites.
 
         Parameters
         ----------
-        sites : what each of them shows, by name.
-        one : of all sites, from nothing but what they show (`summary.over_all`).
+        sites : summary of each site, by name.
+        one : over all sites, from these summaries alone (`summary.over_all`).
         """
         small = self.agreed.small
         large = [s for s in sites if s.site not in small]
@@ -185,15 +187,15 @@ class Pooled:
         return [first, *parts]
 
     def _guess(self, large: Sequence[Summary], i: int) -> float:
-        """Return the commonest count of missing values of row i, the last of all sites, or NaN."""
+        """Return the commonest count of missing values of row i, the last for all sites, or NaN."""
         found = self.common.get(large[i].site if i < len(large) else None)
         return float("nan") if found is None else float(found)
 
     def _guessed(self, j: int, large: Sequence[Summary], true: Array) -> Array:
-        """Return whose missing values (r + 1,) others know, as many as most columns have there.
+        """Return at which rows (r + 1,) others may guess the count of missing values.
 
-        true : (r + 1, k), NaN where the coordinator does not know it: of a site that hides with
-        another it is taken to be so, and of one that hides its own it is not.
+        true : (r + 1, k), NaN if the coordinator does not know it. A site that hides a cell as a
+        partner of another is assumed to have the commonest count; one that hides its own is not.
         """
         out = np.zeros(len(true), bool)
         for i in range(len(true)):
@@ -206,14 +208,14 @@ class Pooled:
 
     @property
     def _shut(self) -> set[str]:
-        """The sites that hide everything."""
+        """Sites that hide everything."""
         a = self.agreed
         return {s for s, own in zip(a.sites, a.closed, strict=True) if own.all()}
 
     def _numbers(
         self, j: int, one: Summary, sites: Sequence[Summary], known: int, m: int, rounding: bool
     ) -> Summary:
-        """Return a number over all sites with moments and quartiles."""
+        """Return the summary of a number over all sites with moments and quartiles."""
         seen = [s for s in sites if s.mean is not None and s.site not in self.agreed.small]
         n, s1, s2, s4 = self.held.sums[j].tolist()
         few, others_apart = self.held.apart[j].tolist()
@@ -265,7 +267,7 @@ class Pooled:
 
 
 def _cells(s: Summary) -> list[float]:
-    """Return what a site shows of its missing and known values, NaN where it is hidden."""
+    """Return a site's shown counts of missing and known values, NaN if hidden."""
     if s.levels:
         return [float("nan") if c is None else float(c) for c in (s.missing, *s.counts)]
     if s.missing is None or s.rows is None:
@@ -274,7 +276,7 @@ def _cells(s: Summary) -> list[float]:
 
 
 def _with(s: Summary, cells: Array, secret: Array) -> Summary:
-    """Return a summary with such counts, but for those that are hidden."""
+    """Return a summary with the given counts, except hidden ones."""
     told = [None if h or np.isnan(c) else int(c) for c, h in zip(cells, secret, strict=True)]
     if not s.levels:
         return replace(s, missing=None if None in told else told[0])
@@ -282,12 +284,12 @@ def _with(s: Summary, cells: Array, secret: Array) -> Summary:
 
 
 def _known(s: Summary, min_cell: int) -> float:
-    """Return about how many values a site knows."""
+    """Return the approximate number of a site's known values."""
     return max((s.rows or 0) - (min_cell / 2 if s.missing is None else s.missing), 1.0)
 
 
 def _joined(n: Array, mean: Array, sd: Array) -> tuple[float, float, float]:
-    """Return values, mean and standard deviation of groups put together."""
+    """Return number of values, mean and standard deviation of groups taken together."""
     total = float(n.sum())
     middle = float(n @ mean / total)
     inside = np.maximum(n - 1, 0) @ sd**2 + n @ (mean - middle) ** 2

@@ -1,31 +1,32 @@
-"""What a site shows of a column of numbers; the rules are those of `privacy.disclosure.numbers`.
+"""Description of a number at a site, by the disclosure rules of `privacy.disclosure.numbers`.
 
-With m the `min_cell`, of a number are shown
+With m the `min_cell`, a site shows
 
-    mean, sd    of 2m known values or more, where no few values make them (1)
-    quartiles   of 4m or more; each the mean of the m values nearest in rank
-    a quantile  where quartiles are, and m lie at either side of it; on a line between the means of
-                blocks of m or more neighbours in rank
+    mean, sd    of 2m known values or more, unless a few values dominate them (1)
+    quartiles   of 4m or more; each is the mean of the m values nearest in rank
+    a quantile  if quartiles are shown and m values lie at either side; interpolated between the
+                means of blocks of m or more neighbours in rank
 
-unless the number is a count in disguise, when nothing is shown:
+and nothing if the values are a count in disguise:
 
     fewer than m values differ from the most frequent one, or none does;
     of `FEW` distinct values, or m, some count is one that `privacy.disclosure` hides.
 
-Of a few patients, such as one of 999 among many near 0, mean and sd tell both how many they are and
-the value. So they are shown only where, of the squared distances from the median, those of all
-others add up to a share of the m − 1 largest (a p % rule against fewer than m together):
+If most values are near 0 and a few patients have 999, mean and sd reveal both the number of these
+patients and their value. So mean and sd are shown only if the squared distances from the median of
+all other values add up to a share of those of the m − 1 largest (a p % rule against fewer than m
+together):
 
     Σ_others d² ≥ `SHARE` · Σ_largest d²                                                     (1)
 
-A value beyond the m-th largest or smallest counts as that one in quartiles and quantiles, which so
-say nothing of fewer than m. The blocks lie side by side and are the same whatever shares are asked
-for: the mean of a block less that of a shifted one would be a single value.
+In quartiles and quantiles, a value beyond the m-th largest or smallest counts as that one, so that
+they depend on no fewer than m values. The blocks do not overlap and do not depend on the requested
+shares: the difference of the means of two overlapping blocks would be a single value.
 
-All are rounded to a step that hides how many values there are; where (1) fails, that of quartiles
-is from the sd of the values so cut. Where the count of missing values of n rows is hidden, the
-rules count n − (m − 1) known ones, as if as many as possible were missing: whether a mean is there
-tells nothing. Nobody's smallest or largest value is asked for.
+All statistics are rounded to a step that hides the number of values. If (1) fails, the step of
+quartiles comes from the sd of the cut values. If the count of missing values of n rows is hidden,
+the rules take n − (m − 1) values as known, the smallest possible number, so that the presence
+of a mean reveals nothing. The smallest and the largest value are never shown.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ from fedcohort.privacy.disclosure.rounding import rounded, step, unit
 
 #: Stands for a count that is hidden.
 HIDDEN = -1
-#: At these shares of the rows lie the quartiles.
+#: Shares of the quartiles.
 QUARTILES = (0.25, 0.5, 0.75)
 
 
 @dataclass(frozen=True)
 class ShownNumber:
-    """What a site shows of one column of numbers; None, or `HIDDEN`, for what it does not."""
+    """Statistics that a site shows of one column of numbers; None or `HIDDEN` for hidden ones."""
 
     missing: int
     mean: float | None = None
@@ -71,8 +72,8 @@ class ShownNumber:
 
         Parameters
         ----------
-        shares : (q,) of the quantiles asked for besides the quartiles.
-        rounding : without it, and with a `min_cell` of 1, everything is exact.
+        shares : (q,) of quantiles besides the quartiles.
+        rounding : False, with a `min_cell` of 1, gives exact numbers.
         secret : whether the count of missing values is hidden for another reason than its size.
         """
         known = np.sort(x[~np.isnan(x)])
@@ -85,12 +86,12 @@ class ShownNumber:
             return cls(missing, quantiles=(None,) * len(shares))
         with np.errstate(over="ignore", invalid="ignore"):
             mean, spread = float(known.mean()), float(known.std(ddof=1))
-            made_by_few = dominated(known, m)
+            few_dominate = dominated(known, m)
             cut = winsorised(known, m)
             inner = float(cut.std(ddof=1))
         if not math.isfinite(mean + spread):
             return cls(missing, quantiles=(None,) * len(shares))
-        s = step(inner if made_by_few else spread, sure, unit(known)) if rounding else 0.0
+        s = step(inner if few_dominate else spread, sure, unit(known)) if rounding else 0.0
         near = _quantile if m == 1 and not rounding else _near
         quartiles = more = None
         if sure >= 4 * m:
@@ -101,8 +102,8 @@ class ShownNumber:
             more = tuple(None if out else rounded(x, s) for out, x in zip(outside, at, strict=True))
         return cls(
             missing,
-            None if made_by_few else rounded(mean, s),
-            None if made_by_few else rounded(spread, s),
+            None if few_dominate else rounded(mean, s),
+            None if few_dominate else rounded(spread, s),
             quartiles,
             more or (None,) * len(shares),
         )
@@ -115,14 +116,14 @@ def _near(ordered: Array, share: float, m: int) -> float:
 
 
 def _first(n: int, share: float, m: int) -> int:
-    """Return the rank of the first of the m values nearest to a quantile of n."""
+    """Return the lowest rank of the m values nearest to a quantile of n."""
     return min(max(round(share * (n - 1) - (m - 1) / 2), 0), n - m)
 
 
 def _blocks(ordered: Array, m: int) -> tuple[Array, Array]:
-    """Return middle ranks and means of blocks of m values or more, those of quartiles among them.
+    """Return middle ranks and means of blocks of m values or more, with those of the quartiles.
 
-    The m − 1 values at either end are in none but a quartile's own.
+    The m − 1 values at either end are in no block but a quartile's own.
     """
     n = len(ordered)
     parts: list[Array] = []
@@ -137,5 +138,5 @@ def _blocks(ordered: Array, m: int) -> tuple[Array, Array]:
 
 
 def _quantile(ordered: Array, share: float, _: int) -> float:
-    """Return a quantile as pandas has it, between the two values nearest in rank."""
+    """Return a quantile interpolated between the two values nearest in rank, as in pandas."""
     return float(np.quantile(ordered, share))

@@ -1,17 +1,17 @@
-"""What is shown of one variable: at a site, in a group of its rows, and over all sites.
+"""Summary of one variable: at a site, in a group of its rows, and over all sites.
 
-What there is over all sites is computed from what the sites show, each statistic where all of them
-do, and is hidden otherwise: so it tells nothing more, and taking sites off it recovers nothing. A
-mean weighs each site by its known values (by n − m/2 where they are hidden). A quantile is that of
-the mixture of the sites, each a normal distribution that is stretched to the quantiles x_i which
-the site shows at the shares p_i:
+A summary over all sites is computed from the sites' summaries. A statistic that one site hides is
+hidden over all sites. So it reveals nothing more, even if some sites' summaries are subtracted. A
+mean weighs each site by its known values (by n − m/2 if their number is hidden). A quantile is that
+of a mixture of the sites. Each site is a normal distribution, stretched to its quantiles x_i at
+the shares p_i:
 
     F(x) = Σ_s w_s Φ(z_i + (x − x_i)/(x_{i+1} − x_i) (z_{i+1} − z_i)),   z_i = Φ⁻¹(p_i)       (1)
 
 between two neighbours, and along the first and the last of these lines beyond them. So a quantile
-over several sites is nearly that of the pooled rows, and a mean is it but for rounding.
+over several sites is close to that of the pooled rows, and a mean equals theirs up to rounding.
 
-Revealed: nothing beyond what sites show.
+Revealed: nothing beyond the sites' summaries.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from fedcohort.data.describe.shown_number import HIDDEN, QUARTILES
 from fedcohort.data.variable import Variable
 from fedcohort.privacy.disclosure.rounding import rounded, step
 
-#: Between its quartiles a normal distribution has so many standard deviations.
+#: Interquartile range of a normal distribution, in standard deviations.
 NORMAL_IQR = 2 * float(ndtri(QUARTILES[2]))
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is shown of one variable at one site, or at all; None stands for what is hidden.
+    """Statistics of one variable at one site, or over all; None for hidden ones.
 
     Attributes
     ----------
     variable : as in the dictionary.
-    levels : of a category, or "0" and "1"; none of a number.
+    levels : of a category, or "0" and "1"; none for a number.
     site : None for all sites.
     rows, missing : counts.
     mean, sd, quartiles : of a number, in its unit.
     counts : of `levels`, in order.
-    quantiles : of a number, at the further shares that were asked for.
+    quantiles : of a number, at the requested shares besides the quartiles.
     group : level of the grouping column; None for all rows.
     """
 
@@ -63,11 +63,11 @@ class Summary:
 
     @property
     def n_hidden(self) -> int:
-        """How many counts are hidden."""
+        """Number of hidden counts."""
         return [self.rows, self.missing, *self.counts].count(None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-able values of a summary of all rows, as a run's files have them."""
+        """Return JSON-able values of a summary of all rows, for a run's files."""
         return {
             "name": self.variable.name,
             "type": self.variable.type,
@@ -84,7 +84,7 @@ class Summary:
 
 
 def count_of(value: Any) -> int | None:
-    """Return a count of a site's reply, None where it is hidden."""
+    """Return a count of a site's reply; None if it is hidden."""
     return None if value == HIDDEN else int(value)
 
 
@@ -95,11 +95,11 @@ def over_all(
     shares: Sequence[float] = (),
     rounding: bool = True,
 ) -> Summary:
-    """Return one variable over all sites, from nothing but what they show.
+    """Return the summary of one variable over all sites, computed from the sites' summaries.
 
     Parameters
     ----------
-    sites : the same variable, and group, at each.
+    sites : summaries of one variable, and one group, at each site.
     shares : (q,) of the sites' further quantiles.
     """
     first = sites[0]
@@ -143,7 +143,7 @@ def over_all(
 
 
 def curve(site: Summary, shares: Sequence[float]) -> tuple[Array, Array]:
-    """Return the shares at which a site shows quantiles, ascending, and these."""
+    """Return the shares of a site's shown quantiles, ascending, and the quantiles."""
     found = dict(zip(QUARTILES, site.quartiles or (), strict=True))
     found |= {q: x for q, x in zip(shares, site.quantiles, strict=True) if x is not None}
     at = np.array(sorted(found))
@@ -151,13 +151,13 @@ def curve(site: Summary, shares: Sequence[float]) -> tuple[Array, Array]:
 
 
 def _total(values: Sequence[int | None]) -> int | None:
-    """Return the sum, or None where a part is hidden."""
+    """Return the sum, or None if a part is hidden."""
     shown = [v for v in values if v is not None]
     return sum(shown) if len(shown) == len(values) else None
 
 
 def _weight(site: Summary, min_cell: int) -> float:
-    """Return about how many values a site knows; one that hides its rows counts as m/2."""
+    """Return the approximate number of a site's known values; m/2 if it hides its rows."""
     if site.rows is None:
         return min_cell / 2
     hidden = min_cell / 2 if site.missing is None else site.missing
@@ -172,7 +172,7 @@ def mixture_quantiles(
     Parameters
     ----------
     weights : (s,) > 0.
-    curves : of each site shares, two or more, and its quantiles there, both ascending.
+    curves : per site, two or more shares and its quantiles there, both ascending.
     wanted : shares, each within those of every curve.
     """
     share = weights / weights.sum()

@@ -1,20 +1,20 @@
-"""Table 1 over sites: every variable described by each site and over all, small counts hidden.
+"""Table 1 over sites: every variable described at each site and over all, small counts hidden.
 
-Each site describes its own rows and hides what is of few patients before anything leaves, by the
-rules of `disclosure` for counts: for each variable those of its levels and of missing values (of a
-number: of known and missing ones), which add up to the site's rows; and by those of `shown_number`
-for mean, standard deviation and quartiles. A level that everyone at a site has is shown.
+Each site describes its own rows and hides small counts before anything leaves. `disclosure` has the
+rules for the counts of a variable, which add up to the site's rows: those of its levels and of
+missing values (for a number: known and missing ones). `shown_number` has the rules for mean,
+standard deviation and quartiles. A level that all rows of a site have is shown.
 
-The column of all sites comes first: what sites hide so that it can be shown, and how it is made,
-stands in `describe_pooled` and `describe_agreed`.
+The column of all sites has priority: see `pooled` for how it is made, and `agreed` for what sites
+hide so that it can be shown.
 
-A site gives its part for the first set of sites and partners alone, over this table: a sum over
-another set of sites would tell by the difference what one site hides (`protocol.once`).
+A site answers only for the first set of sites and partners, and only over this table: the
+difference to a sum over another set of sites would reveal what one site hides (`protocol.once`).
 
 Revealed: `CellStates` and `SiteTable`, each site's own, once, `Hidden` as a sum, and
-`SiteQuantiles` where further quantiles are asked for. It is one table: against tables of other rows
-of the same patients (a later export, the sums of a method's training rows) these rules do not
-protect.
+`SiteQuantiles` if further quantiles are requested. The rules protect one table. They do not protect
+against tables of other rows of the same patients, such as a later export, or the sums of a method's
+training rows.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from fedcohort.protocol.step import Site, gathered
 
 @message
 class SiteTable:
-    """One site's description of c numbers and k categories; counts are `HIDDEN` where not shown.
+    """One site's description of c numbers and k categories; hidden counts are `HIDDEN`.
 
     ``rows`` (); ``missing`` (c + k,), numbers first; ``levels`` (k, most levels), 0 beyond a
-    variable's last; ``mean``, ``sd`` (c,) and ``quartiles`` (c, 3), 0 where ``shown`` (c, 2) says
-    that they are not: of mean and sd, and of quartiles.
+    variable's last; ``mean``, ``sd`` (c,) and ``quartiles`` (c, 3), 0 where ``shown`` (c, 2) is
+    False: for mean and sd, and for quartiles.
     """
 
     rows: Array
@@ -86,9 +86,9 @@ def describe_columns(
     marks: Array = NO_MARKS,
     closed: Array = NO_MORE,
 ) -> SiteTable:
-    """Describe the site's rows, with counts of few patients hidden.
+    """Describe the site's rows, with small counts hidden.
 
-    n_levels : (k,), of each category; marks, closed : see `describe_agreed.Agreed`.
+    n_levels : (k,), of each category; marks, closed : see `agreed.Agreed`.
     """
     row = closed_at(site.name, marks, closed)
     numbers, codes = site.data
@@ -127,7 +127,7 @@ def describe_columns(
 def describe_quantiles(
     site: Site[Encoded, None], *, shares: Array, min_cell: int, rounding: bool
 ) -> SiteQuantiles:
-    """Describe the site's numbers by further quantiles, each of several patients.
+    """Describe the site's numbers by further quantiles, each of at least `min_cell` values.
 
     shares : (q,).
     """
@@ -142,7 +142,7 @@ def describe_quantiles(
     return SiteQuantiles(values.reshape(shape), shown.reshape(shape))
 
 
-#: Why the column of all sites lacks what they hide.
+#: Note if the column of all sites lacks what they hide.
 UNSUMMED = (
     "The column of all hospitals is made of what they show, and lacks what one of them hides: with "
     "fewer than three hospitals, or sums that are not masked, whoever runs the study would see it."
@@ -155,7 +155,7 @@ STEPS = (tell_cells, describe_columns, sum_hidden)
 
 
 def variables_of(dictionary: Dictionary, outcome: Outcome | None) -> tuple[Variable, ...]:
-    """Return what is described: the outcome's columns, then all features, in order."""
+    """Return the variables to describe: the outcome's columns, then all features, in order."""
     known = dictionary.variables
     names = () if outcome is None else outcome.columns
     usual = "binary" if outcome is not None and outcome.has_classes else "number"
@@ -166,15 +166,15 @@ def variables_of(dictionary: Dictionary, outcome: Outcome | None) -> tuple[Varia
 
 
 class Reading:
-    """How sites read variables: numbers as numbers, what has two values or levels as codes.
+    """How sites read variables: numbers as numbers, variables with levels or two values as codes.
 
     Attributes
     ----------
     variables : in order.
     levels : by name; "0" and "1" of a binary variable, none of a number.
-    view : what sites look through.
+    view : through which sites read their tables.
     n_levels : (k,), of each coded variable.
-    place : of each variable among the numbers, then the codes.
+    place : position of each variable among the numbers, then the codes.
     """
 
     def __init__(self, variables: Sequence[Variable]) -> None:
@@ -195,13 +195,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class TableOne:
-    """What is shown of variables, and what sites hid of them beyond their own rules.
+    """Summaries of variables, and what sites hide beyond their own rules.
 
     Attributes
     ----------
-    summaries : of each variable in order, over all sites first, then of each that is shown.
-    agreed : who hides what beyond that; None where nobody does.
-    note : why the column of all sites lacks what they hide; "" where it does not.
+    summaries : of each variable in order: over all sites first, then of each shown site.
+    agreed : which site hides which cell; None if only their own rules apply.
+    note : why the column of all sites lacks what sites hide; "" if it does not.
     """
 
     summaries: list[Summary]
@@ -210,7 +210,7 @@ class TableOne:
 
     @property
     def asked(self) -> dict[str, Array]:
-        """What sites are told that show another table of the same rows."""
+        """Arguments for steps that show another table of the same rows."""
         return {} if self.agreed is None else self.agreed.asked
 
 
@@ -222,29 +222,29 @@ def describe(
     shares: Sequence[float] = (),
     rounding: bool = True,
 ) -> TableOne:
-    """Describe variables over all sites, and at each; sites hold data frames.
+    """Describe variables at each site and over all sites; sites hold data frames.
 
     Parameters
     ----------
-    variables : such as `variables_of` gives.
+    variables : such as those of `variables_of`.
     min_cell : m of the header; 1 hides nothing.
     shares : (q,) of quantiles besides the quartiles, each between 0 and 1.
     rounding : False, for a `min_cell` of 1 only, gives exact numbers at each site.
 
     Raises
     ------
-    DataError : a site's table does not hold what the dictionary says.
+    DataError : a site's table does not match the dictionary.
     SiteUnavailable : a site left between two calls.
     """
     reading = Reading(variables)
     inside, n = fed.through(reading.view), reading.n_levels
-    agreed, told = None, {}
+    agreed, states = None, {}
     if min_cell > 1 and variables and inside.hides:
-        told = inside.gather(tell_cells, n_levels=n, min_cell=min_cell)
-        if len(told) < len(inside.sites):
-            inside = inside.only(tuple(told))
-    if told and inside.hides:
-        agreed = Agreed.of(told, min_cell)
+        states = inside.gather(tell_cells, n_levels=n, min_cell=min_cell)
+        if len(states) < len(inside.sites):
+            inside = inside.only(tuple(states))
+    if states and inside.hides:
+        agreed = Agreed.of(states, min_cell)
         tables = inside.gather(
             describe_columns, n_levels=n, min_cell=min_cell, rounding=rounding, **agreed.asked
         )
@@ -264,13 +264,13 @@ def describe(
     if agreed is None:
         note = UNSUMMED if min_cell > 1 and len(tables) > 1 else ""
         return TableOne([s for name in every for s in (wholes[name], *every[name])], note=note)
-    if set(tables) != set(told):
-        raise SiteUnavailable(f"{', '.join(sorted(set(told) - set(tables)))} left meanwhile.")
+    if set(tables) != set(states):
+        raise SiteUnavailable(f"{', '.join(sorted(set(states) - set(tables)))} left meanwhile.")
     centre, spread = _scales(reading, every, min_cell)
     held = inside.awaiting().sum(
         sum_hidden, n_levels=n, min_cell=min_cell, centre=centre, spread=spread, **agreed.summed
     )  # fmt: skip
-    if len(inside.answered) != len(told):
+    if len(inside.answered) != len(states):
         raise SiteUnavailable("a site left while Table 1 was made; start again without it.")
     common = _commonest([*wholes.values(), *(s for sites in every.values() for s in sites)])
     pooled = Pooled(agreed, held, centre, spread, shares, common)
@@ -288,11 +288,11 @@ def by_site(
     min_cell: int = 5,
     asked: Mapping[str, Array] | None = None,
 ) -> list[Summary]:
-    """Return what each site shows of variables by name.
+    """Return the summaries of variables at each site, sorted by site.
 
     Parameters
     ----------
-    asked : of Table 1 of the same rows (`TableOne.asked`); None: by the sites' own rule alone.
+    asked : from Table 1 of the same rows (`TableOne.asked`); None applies the sites' own rules.
     """
     reading = Reading(variables)
     n = reading.n_levels
@@ -308,7 +308,7 @@ def _of_sites(
     tables: Mapping[str, SiteTable],
     more: Mapping[str, SiteQuantiles],
 ) -> list[Summary]:
-    """Return one variable at each site, by name."""
+    """Return the summaries of one variable, sorted by site."""
     j, levels, c = reading.place[v.name], reading.levels[v.name], len(reading.view.numeric)
     sites = [_summary(v, levels, name, tables[name], j, c) for name in sorted(tables)]
     if more and not levels:
@@ -317,7 +317,7 @@ def _of_sites(
 
 
 def _commonest(found: Sequence[Summary]) -> dict[str | None, int]:
-    """Return how many missing values most columns show, by site."""
+    """Return the commonest shown count of missing values, by site."""
     seen: dict[str | None, Counter[int]] = {}
     for s in found:
         if s.missing is not None:
@@ -347,7 +347,9 @@ def _known(found: SiteQuantiles, j: int) -> tuple[float | None, ...]:
 def _summary(
     variable: Variable, levels: tuple[str, ...], site: str, t: SiteTable, j: int, n_numbers: int
 ) -> Summary:
-    """Return one variable at one site from the site's reply; j is its place there."""
+    """Return the summary of one variable at one site, from the site's reply; j is its position
+    there.
+    """
     one = Summary(variable, levels, site, count_of(t.rows), count_of(t.missing[j]))
     if levels:
         counts = t.levels[j - n_numbers, : len(levels)]

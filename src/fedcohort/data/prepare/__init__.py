@@ -1,10 +1,10 @@
-"""Federated preprocessing: everything a design needs, from sums over sites.
+"""Federated preprocessing: a design from sums over sites.
 
-    call 1    rows; of each number n, Σx and how many are not whole; of each category its levels
-    call 2    Σ(x − mean)² of each number
-    call 3 …  only for medians, modes, ranges, ranks and outliers: cells of a histogram (`sketch`)
-    then      only if outliers are cut: sums of the values that remain
-    then      only for iterative imputation: expected sums, round by round (`iterative`)
+call 1    rows; per number n, Σx and how many are not whole; per category its levels
+call 2    Σ(x − mean)² of each number
+call 3 …  only for medians, modes, ranges, ranks and outliers: histogram cells (`sketch`)
+then      only if outliers are cut: sums of the remaining values
+then      only for iterative imputation: expected sums, round by round (`iterative`)
 
 Revealed: `Tally`, `Spread`, `Cells`, `Cut` and `Expected`, only as sums over all sites.
 """
@@ -22,14 +22,14 @@ from fedcohort.data.prepare.sketch import Histogram, Moments, count_between, his
 from fedcohort.data.prepare.steps import column_cells, column_cut, column_spread, column_tally
 from fedcohort.protocol.step import Step
 
-#: Every step that `fit_design` asks for.
+#: Every step that `fit_design` may call.
 STEPS: tuple[Step[..., Any], ...] = (
     column_tally, column_spread, column_cells, column_cut, expected_moments,
 )  # fmt: skip
 
 
 def asked(options: Mapping[str, Any]) -> tuple[Step[..., Any], ...]:
-    """Return the steps that `fit_design` may ask for with these options."""
+    """Return the steps that `fit_design` may call with these options."""
     cut, impute = bool(options.get("winsorise")), options.get("impute", "median")
     scale = options.get("scale", "none")
     plain = impute in ("mean", "iterative", "none") and scale in ("none", "standard") and not cut

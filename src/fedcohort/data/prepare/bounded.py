@@ -1,19 +1,19 @@
 """A design from the dictionary alone, for private fits: no site is asked, so it costs no ε.
 
-    number    x cut to what is usual, [low, high], or else to its range, then z = (x − m)/r, with m
-              the middle and r half the width: z is in [−1, 1], and a missing value is 0, the middle
-    0/1       as it is; a missing value is ½
-    category  one column for each level of the dictionary but the first, which stands in for a
-              missing one
+number    x cut to its usual range [low, high], or else to its range, then z = (x − m)/r, with m
+          the middle and r half the width: z is in [−1, 1], and a missing value is 0, the middle
+0/1       as it is; a missing value is ½
+category  one column for each level of the dictionary but the first, which also replaces a
+          missing one
 
-Why nothing is measured: the moments of p columns are 3p sums that one patient changes by up to
-√(3p) of a range, so that with the small share of ε that a fit can spare they are noise unless the
-sites hold tens of thousands of rows. What is usual is public, and costs nothing. Values beyond are
-cut, and limits that are far too wide make a column nearly constant.
+Nothing is measured, because moments of p columns are 3p sums, and one patient changes them by up
+to √(3p) of a range. With the small share of ε that a fit can spare they would be noise, unless the
+sites hold tens of thousands of rows. The usual range is public. Values beyond it are cut. A range
+that is far too wide makes a column nearly constant.
 
-For a method that takes missing values (`impute` "none") they stay NaN, which costs nothing either.
+For a method that takes missing values (`impute` "none") they stay NaN.
 
-A column cannot be dropped for being constant, nor a rare level pooled: both would tell of records.
+A constant column cannot be dropped and rare levels cannot be pooled: both would depend on records.
 
 Revealed: nothing.
 """
@@ -31,7 +31,7 @@ from fedcohort.data.prepare.fit import check_roles, classes_of, strata_levels, u
 from fedcohort.data.words import first_of
 from fedcohort.protocol.errors import DataError, SettingError
 
-#: Options of the preprocessing that would have to be measured, and the values that would not.
+#: Preprocessing options, and the values that need no measurement.
 FREE: Mapping[str, tuple[Any, ...]] = {
     "scale": ("none", "minmax"),
     "impute": ("median", "mean", "none"),
@@ -53,12 +53,12 @@ def bounded_design(
 
     Parameters
     ----------
-    impute : "none" leaves missing values NaN; all else fills them, see the header.
+    impute : "none" leaves missing values NaN; other values fill them, see the header.
 
     Raises
     ------
-    DataError : columns without a range; all are named, with what to do.
-    SettingError : `offset`, `weights` or `strata` names a column: a private fit takes none of them.
+    DataError : columns have no range; the message names them all.
+    SettingError : `offset`, `weights` or `strata` names a column; a private fit takes none of them.
     """
     check_roles(dictionary, outcome, offset=offset, weights=weights)
     strata_levels(dictionary, outcome, strata)
@@ -89,15 +89,15 @@ def bounded_design(
 
 
 def check_options(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Refuse options of the preprocessing that a private fit cannot measure.
+    """Refuse preprocessing options that need measurements, which a private fit does not make.
 
     Parameters
     ----------
-    defaults : the method's own, which nobody asked for: they give way.
+    defaults : the method's own options; they are ignored, because the user did not choose them.
 
     Raises
     ------
-    SettingError : an option that is neither the default nor free of charge.
+    SettingError : an option needs measurements and is not the default.
     """
     for name, free in FREE.items():
         value = options.get(name, free[0])

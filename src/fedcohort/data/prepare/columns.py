@@ -1,10 +1,10 @@
 """Columns of a design: how a number, or a level, becomes features.
 
-    number    x cut to [low, high], filled, then z = (x − shift) / scale, or z = F(x) by knots
-    category  one column for each level that is kept but the first
+number    x cut to [low, high], filled, then z = (x − shift) / scale, or z = F(x) by knots
+category  one column for each kept level but the first
 
-With knots, F is the share of all sites' rows below x, counting half of those equal to it: linear
-between the knots, and constant beyond the first and the last. Nothing of any row is kept.
+With knots, F is the share of all sites' rows below x, plus half of those equal to it: linear
+between the knots, and constant beyond the first and the last. A column keeps no row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedcohort.data.dictionary import Variable
 from fedcohort.data.encode import Encoded
 from fedcohort.protocol.errors import DataError
 
-#: Rows that are worked on at a time: so many fit into a processor's cache.
+#: Rows processed at a time; this many fit into a processor's cache.
 PART = 8192
 
 
@@ -34,14 +34,12 @@ class NumberColumn:
     ----------
     name, type : as in the dictionary.
     since, unit : of a duration, as in the dictionary.
-    fill : stands in for a missing value, in the column's unit.
-    shift, scale : in the column's unit; from moments they are rounded, so that they tell no count.
-    low, high : values beyond are set to these, in the column's unit; None leaves them.
-    knots : (k,) values at which the share of rows below is known, ascending; empty for a linear
-        scale.
-    shares : (k,) those shares.
-    indicator : whether a column says where a value was missing.
-    error : bound on the error of what came from quantiles, in the column's unit; limits are those
+    fill : replaces a missing value, in the column's unit.
+    shift, scale : in the column's unit; from moments they are rounded, so that they reveal no
+    count. low, high : limits to which values are cut, in the column's unit; None for no limit.
+    knots : (k,) values with an exact share of rows below, ascending; empty for a linear scale.
+    shares : (k,) those shares. indicator : whether a column indicates missing values. error : bound
+    on the error of values from quantiles, in the column's unit; limits are those
         of eq. (2) of `sketch`.
     view : as in the dictionary.
     """
@@ -68,12 +66,12 @@ class NumberColumn:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the features it gives, in order."""
+        """Names of its features, in order."""
         return (self.name, f"{self.name} missing") if self.indicator else (self.name,)
 
     @property
     def raw_width(self) -> int:
-        """How many columns `raw` has."""
+        """Number of columns of `raw`."""
         return 1
 
     def read(self, values: Array) -> Array:
@@ -87,15 +85,15 @@ class NumberColumn:
         return np.isnan(values)
 
     def filled(self, values: Array) -> Array:
-        """Return values (n,) with `fill` where they are missing."""
+        """Return values (n,) with missing ones replaced by `fill`."""
         return np.where(np.isnan(values), self.fill, values)
 
     def raw(self, values: Array) -> Array:
-        """Return values (n,) as the columns (n, 1) of a joint distribution."""
+        """Return values (n,) as a column (n, 1) of a joint distribution."""
         return values[:, None]
 
     def likeliest(self, raw: Array) -> Array:
-        """Return the value (n,) that the expectation `raw` (n, 1) stands for."""
+        """Return the value (n,) for the expectation `raw` (n, 1)."""
         if self.type == "binary":
             return (raw[:, 0] > 0.5).astype(float)
         return self.read(raw[:, 0])
@@ -108,9 +106,9 @@ class NumberColumn:
             out[:, 0] = (self.read(values) - self.shift) / self.scale
 
     def undone(self, features: Array) -> Array:
-        """Return what `write` wrote as features (n, 1) of, in the column's unit: (n,).
+        """Return values (n,) in the column's unit from features (n, 1): the inverse of `write`.
 
-        Of a 0/1 column the likelier of the two; of shares beyond 0 and 1, the outermost knots.
+        For a 0/1 column, the likelier of the two; for shares beyond 0 and 1, the outermost knots.
         """
         z = features[:, 0]
         if self.knots:
@@ -121,16 +119,16 @@ class NumberColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class LevelColumn:
-    """How a category becomes features; its values are places in `kept`, −1 where missing.
+    """How a category becomes features; its values are positions in `kept`, −1 if missing.
 
     Attributes
     ----------
     name, type, levels : as in the dictionary.
-    kept : the levels that occur, in order; the first is the reference. Where levels were pooled,
-        the last one is theirs.
-    pooled : the levels that became one.
-    fill : the level that stands in for one that is missing, or neither in `kept` nor `pooled`.
-    indicator : whether a column says where the level was missing.
+    kept : the levels that occur, in order; the first is the reference. If levels were pooled, the
+        last one is the pool.
+    pooled : levels in the pool.
+    fill : replaces a missing level, and a level in neither `kept` nor `pooled`.
+    indicator : whether a column indicates missing levels.
     view : as in the dictionary.
     """
 
@@ -150,17 +148,17 @@ class LevelColumn:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the features it gives, in order."""
+        """Names of its features, in order."""
         hot = tuple(f"{self.name}={level}" for level in self.kept[1:])
         return (*hot, f"{self.name} missing") if self.indicator else hot
 
     @property
     def raw_width(self) -> int:
-        """How many columns `raw` has."""
+        """Number of columns of `raw`."""
         return len(self.kept) - 1
 
     def read(self, codes: Array) -> Array:
-        """Return the places (n,) of level codes (n,)."""
+        """Return the positions (n,) of level codes (n,)."""
         return self._places[codes]
 
     def missing(self, places: Array) -> Array:
@@ -168,21 +166,21 @@ class LevelColumn:
         return places < 0
 
     def filled(self, places: Array) -> Array:
-        """Return places (n,) with that of `fill` where they are missing."""
+        """Return positions (n,) with missing ones replaced by that of `fill`."""
         return np.where(places < 0, self.kept.index(self.fill), places)
 
     def raw(self, places: Array) -> Array:
-        """Return places (n,) as 0/1 columns (n, levels − 1), NaN where missing."""
+        """Return positions (n,) as 0/1 columns (n, levels − 1), NaN if missing."""
         hot = (places[:, None] == np.arange(1, len(self.kept))).astype(float)
         hot[places < 0] = np.nan
         return hot
 
     def likeliest(self, raw: Array) -> Array:
-        """Return the place (n,) that the expectations `raw` (n, levels − 1) make most probable."""
+        """Return the most probable position (n,) for the expectations `raw` (n, levels − 1)."""
         return np.argmax(np.column_stack([1 - raw.sum(axis=1), raw]), axis=1)
 
     def write(self, places: Array, out: Array) -> None:
-        """Write the features of complete places (n,) into `out` (n, levels − 1)."""
+        """Write the features of complete positions (n,) into `out` (n, levels − 1)."""
         out[:] = places[:, None] == np.arange(1, len(self.kept))
 
     def undone(self, features: Array) -> Array:
@@ -191,7 +189,7 @@ class LevelColumn:
 
     @cached_property
     def _places(self) -> Array:
-        """The place of each level (levels + 1,); the last is for a missing one."""
+        """Position of each level (levels + 1,); the last is for a missing one."""
         place = {level: i for i, level in enumerate(self.kept)}
         place |= dict.fromkeys(self.pooled, len(self.kept) - 1)
         return np.array([*(place.get(level, -1) for level in self.levels), -1])
@@ -202,7 +200,7 @@ Column = NumberColumn | LevelColumn
 
 
 def plain_column(column: Column) -> dict[str, Any]:
-    """Return a column's fields as JSON-able values; a view only where there is one."""
+    """Return a column's fields as JSON-able values; the view only if there is one."""
     plain = asdict(column)
     if not column.view:
         del plain["view"]
@@ -210,11 +208,11 @@ def plain_column(column: Column) -> dict[str, Any]:
 
 
 def column_from(plain: Mapping[str, Any]) -> Column:
-    """Rebuild a column from `plain_column`, by way of JSON.
+    """Rebuild a column from `plain_column`, also after JSON.
 
     Raises
     ------
-    DataError : one of its numbers is none, or is not finite, or its scale is not positive.
+    DataError : a field is not a finite number, or the scale is not positive.
     """
     given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()}
     if "levels" in given:
@@ -238,7 +236,7 @@ def _is_finite(x: Any) -> bool:
 def parts_of(
     columns: Sequence[Column], encoded: Encoded, n: int
 ) -> Iterator[tuple[slice, list[Array]]]:
-    """Yield `PART` rows of a table at a time, with each column's values as `read` gives them."""
+    """Yield slices of `PART` rows of a table, with each column's values as `read` gives them."""
     for start in range(0, n, PART):
         part = slice(start, start + PART)
         numbers, codes = iter(encoded.numbers), iter(encoded.codes)

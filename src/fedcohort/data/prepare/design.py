@@ -1,18 +1,18 @@
-"""A fitted design: the function from a table to the numbers that programs see.
+"""A fitted design: the function from a table to the arrays that programs use.
 
-It holds what federated preprocessing found out (fills, limits, scales, levels) and nothing of any
-row. The same design is applied at every site, saved with the model, and applied by predict: read
-each column, cut numbers to their limits, fill what is missing, scale (see `columns`, `joint`).
+It holds the results of federated preprocessing (fills, limits, scales, levels) and no row. Every
+site applies the same design, it is saved with the model, and predictions apply it: read
+each column, cut numbers to their limits, fill missing values, scale (see `columns`, `joint`).
 
-An offset's column comes last in x, neither filled nor scaled; weights are no part of x. Nor is a
-column of strata, though `matrix` has the numbers of its levels behind x: predictions need them.
+The offset is the last column of x, neither filled nor scaled. Weights and strata are no part of x;
+`matrix` appends the stratum's number, because predictions need it.
 
-With an indicator, a column "<name> missing" says where a value was missing. Binary and one-hot
-columns stay 0/1. A level that the dictionary knows and that occurred nowhere in the fit counts as
-missing; where rare levels were pooled it is one of them.
+With an indicator, a column "<name> missing" is 1 if the value was missing. Binary and one-hot
+columns stay 0/1. A level of the dictionary that occurred nowhere in the fit counts as missing, or
+as pooled if rare levels were pooled.
 
-With impute "none" nothing is filled: all features of a column are NaN where its value is missing.
-A table may lack all columns of a view; its rows are missing there.
+With impute "none" nothing is filled: all features of a column are NaN if its value is missing.
+A table may lack all columns of a view; its values are missing there.
 """
 
 from __future__ import annotations
@@ -43,35 +43,35 @@ from fedcohort.data.tables import FeatureTable, LabelledTable, SurvivalTable
 from fedcohort.protocol.errors import DataError
 from fedcohort.protocol.views import view
 
-#: One value for the missing ones makes intervals too narrow; a larger share of them is told.
+#: Imputing a single value makes intervals too narrow; a share of missing values above this is
+#: reported.
 MOST_FILLED = 0.2
 
 #: Kinds of outcome by the name in a design's text.
 _OUTCOMES: dict[str, type[Outcome]] = {cls.__name__: cls for cls in get_args(Outcome)}
 
-#: A table as programs see it.
+#: A table that programs use.
 Table = SurvivalTable | LabelledTable | FeatureTable
 
 
 @view("design")
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """A view of a table: features by its columns, and the outcome.
+    """View of a table: features by its columns, and the outcome.
 
     Attributes
     ----------
     columns : in the order of the dictionary.
-    outcome : what the table's rows are about; None gives features alone.
+    outcome : of the table's rows; None gives features alone.
     classes : of a binary or categorical outcome, in the order of their numbers 0, 1, ….
-    scale, impute, winsorise, pool_levels : as asked for in the fit.
-    joint : what fills missing values where they are imputed iteratively; None where each column
-        has a fill of its own.
+    scale, impute, winsorise, pool_levels : options of the fit.
+    joint : distribution for iterative imputation; None if each column has its own fill.
     dropped : column → why it gives no feature.
-    offset : the column that stands last in x, as it is; "" without.
-    weights : the column that says how much each row counts; "" without.
-    filled : column → share of all rows in which it had no value in the fit and was filled in, where
-        that was more than `MOST_FILLED`; in hundredths.
-    strata, strata_levels : the column whose levels each have a baseline hazard, and those; ""
+    offset : last column of x, unscaled; "" without.
+    weights : column with each row's weight; "" without.
+    filled : column → share of rows with missing values in the fit, in hundredths, if it is above
+        `MOST_FILLED`.
+    strata, strata_levels : column whose levels each have a baseline hazard, and the levels; ""
         without.
     """
 
@@ -98,7 +98,9 @@ class Design:
 
     @cached_property
     def views(self) -> tuple[str, ...]:
-        """The view of each column of x, in order (p,); "" where it has none, and of an offset."""
+        """View of each column of x, in order (p,); "" for a column without view, and for an
+        offset.
+        """
         offset = ("",) if self.offset else ()
         return (*(c.view for c in self.columns for _ in c.features), *offset)
 
@@ -106,7 +108,7 @@ class Design:
     def origin(self) -> Array:
         """A public point (p,) near the middle of each feature: its fill, in the feature's units.
 
-        It is 0 for columns of levels, for those that say what is missing, and for an offset.
+        It is 0 for columns of levels, for indicators of missing values, and for an offset.
         """
         at = np.zeros((1, len(self.features)))
         j = 0
@@ -118,7 +120,7 @@ class Design:
 
     @cached_property
     def pairs(self) -> tuple[tuple[float, float], ...]:
-        """The two values (p, 2) of features of levels and yes/no columns; NaN of others."""
+        """The two values (p, 2) of features of levels and binary columns; NaN for others."""
         found: list[tuple[float, float]] = []
         for c in self.columns:
             own = [(0.0, 1.0)] * len(c.features)
@@ -132,12 +134,12 @@ class Design:
 
     @cached_property
     def encoding(self) -> Encoding:
-        """The view that reads the columns from a table."""
+        """View that reads the columns from a table."""
         return Encoding(tuple(c.variable for c in self.columns))
 
     @property
     def spec(self) -> str:
-        """JSON text that determines the design; byte for byte the same for equal designs."""
+        """JSON text that determines the design; equal designs have equal texts."""
         return self._text
 
     def to_json(self) -> str:
@@ -200,11 +202,11 @@ class Design:
         return cls.from_json(text)
 
     def __call__(self, frame: pd.DataFrame, /) -> Table:
-        """Return the table that programs see.
+        """Return the table that programs use.
 
         Raises
         ------
-        DataError : a column is missing, or holds what it may not; rows are numbered from 1.
+        DataError : a column is missing or holds a wrong value; the message counts rows from 1.
         """
         x = self._features(frame)
         if self.outcome is None:
@@ -217,21 +219,22 @@ class Design:
         return LabelledTable(x, self.outcome.values(frame, self.classes), weight)
 
     def matrix(self, frame: pd.DataFrame) -> Array:
-        """Return what a model predicts from: the features x (n, p), which need no outcome.
+        """Return the input of a model's predictions: the features x (n, p), without the outcome.
 
         With strata, one more column has the number of each row's level.
 
         Raises
         ------
-        DataError : as for the design itself, but for the outcome.
+        DataError : as for the design itself, except for the outcome.
         """
         x, stratum = self._features(frame), self._stratum(frame)
         return x if stratum is None else np.column_stack([x, stratum])
 
     def table(self, x: Array) -> pd.DataFrame:
-        """Return the columns of a table of which x (n, p) are the features, as far as they tell.
+        """Return a table whose features are x (n, p), as far as they determine it.
 
-        Numbers are in their columns' units, levels the likeliest ones; a duration is a number.
+        Numbers are in their columns' units, levels are the likeliest ones, and a duration is a
+        number.
         """
         found: dict[str, Array] = {}
         at = 0
@@ -260,14 +263,14 @@ class Design:
 
         Raises
         ------
-        DataError : a column is missing, or is of dates where numbers belong.
+        DataError : a column is missing, or holds dates where numbers are expected.
         """
         offset = read_offset(frame, self.offset)[1] if self.offset else []
         strata = read_stratum(frame, self._strata)[1] if self.strata else []
         return [*self.encoding.unfit(frame), *offset, *strata]
 
     def _write(self, values: list[Array], x: Array) -> None:
-        """Write the features of some rows, given each column's values, into x (n, p)."""
+        """Write the features of rows into x (n, p), from each column's values."""
         full = values if self.joint is None else completed(self.joint, self.columns, values)
         at = 0
         for c, given, whole in zip(self.columns, values, full, strict=True):

@@ -1,4 +1,4 @@
-"""The coordinator's side of preprocessing: from the dictionary to the design."""
+"""The coordinator's part of preprocessing: from the dictionary to the design."""
 
 from __future__ import annotations
 
@@ -36,38 +36,39 @@ def fit_design(
     weights: str = "",
     strata: str = "",
 ) -> Design:
-    """Find the design that all sites shall apply.
+    """Fit the design that all sites apply.
 
     Parameters
     ----------
     fed : sites that hold data frames.
-    dictionary : its variables become features, but for the outcome, identifiers and text; dates
-        do as the time `since` another.
-    outcome : what the rows are about; None for features alone.
+    dictionary : its variables become features, except the outcome, identifiers and text. A date
+        becomes the time `since` another.
+    outcome : of the rows; None for features alone.
     scale : "none", "standard" (mean 0, sd 1), "minmax" (the range to [0, 1]) or "quantile" (the
         share of rows below). The last two cut `winsorise` of the rows at each tail, or 0.5 %.
-    impute : "mean", "median", "most_frequent", "indicator" (median, and a column that says where)
-        or "iterative" (given the other columns, see `joint`). With the first four, levels and
-        binary values are filled by the most frequent one. "none" fills nothing: x has NaN there,
-        and a number's `fill` is its mean, a point near its middle.
+    impute : "mean", "median", "most_frequent", "indicator" (median, and a column that indicates
+        missing values) or "iterative" (given the other columns, see `joint`). With the first four,
+        levels and binary values are filled by the most frequent one. "none" fills nothing: x is NaN
+        there, and the `fill` of a number is its mean.
     winsorise : share of the rows at each tail, 0 to 0.25, whose values are set to the limit.
-    pool_levels : levels with fewer rows at all sites together become one; those with fewer than
+    pool_levels : levels with fewer rows over all sites become one; those with fewer than
         `min_cell` always do.
-    min_cell : rows that a feature's group, and either tail beyond a limit, holds at least;
+    min_cell : smallest number of rows of a feature's group, and of either tail beyond a limit;
         histogram cells with fewer than twice as many are not split.
-    offset, weights : columns of numbers that are no features: one that programs add to the linear
-        predictor, which stands last in x as it is, and one of what each row counts; "" for none.
-    strata : a column of levels that is no feature: each has a baseline hazard; "" for none.
+    offset : column that programs add to the linear predictor; it is the last of x, unscaled. ""
+        for none.
+    weights : column with the weight of each row; "" for none.
+    strata : column whose levels each have a baseline hazard; "" for none.
 
     Returns
     -------
-    design : with columns that are constant or empty everywhere left out, and `dropped` says why.
-        Sites may lack a view of the dictionary as a whole: their rows are missing there.
+    design : without columns that are constant or empty everywhere; `dropped` gives the reasons.
+        A site may lack a view as a whole: its values are missing there.
 
     Raises
     ------
-    DataError : a site's table does not hold what the dictionary says, a column has values too large
-        to be squared, or no feature is left.
+    DataError : a site's table does not match the dictionary, a column has values too large to be
+        squared, or no feature is left.
     SettingError : a setting is none of the above, or `offset`, `weights` or `strata` names no such
         column.
     """
@@ -82,12 +83,12 @@ def fit_design(
         raise DataError("no column is left as a feature, besides outcome, identifiers and text.")
     encoding = Encoding(variables)
     seen = _look(fed, encoding, min_cell)
-    least = max(int(pool_levels), min_cell if min_cell > 1 else 0)
+    min_rows = max(int(pool_levels), min_cell if min_cell > 1 else 0)
     numbers, moments = number_columns(
-        seen, encoding.numeric, scale=scale, impute=impute, winsorise=winsorise, least=least
+        seen, encoding.numeric, scale=scale, impute=impute, winsorise=winsorise, min_rows=min_rows
     )
     levels = [
-        level_column(v, c, seen.rows, least=least, indicator=impute == "indicator")
+        level_column(v, c, seen.rows, min_rows=min_rows, indicator=impute == "indicator")
         for v, c in zip(encoding.coded, seen.levels, strict=True)
     ]
     found = {c.name: c for c in (*numbers, *levels) if not isinstance(c, Dropped)}
@@ -140,7 +141,7 @@ def check_roles(dictionary: Dictionary, outcome: Outcome | None, **roles: str) -
 
 
 def strata_levels(dictionary: Dictionary, outcome: Outcome | None, name: str) -> tuple[str, ...]:
-    """Return the levels of the column that `strata` names; none where it names none.
+    """Return the levels of the column that `strata` names; none if it names none.
 
     Raises
     ------
@@ -161,7 +162,7 @@ def strata_levels(dictionary: Dictionary, outcome: Outcome | None, name: str) ->
 
 
 def _in_role(dictionary: Dictionary, outcome: Outcome | None, role: str, name: str) -> Variable:
-    """Return the column that a setting names, which may not be the outcome."""
+    """Return the column that a setting names; it must not be the outcome."""
     if name not in dictionary:
         known = known_name("column", name, dictionary.variables)
         raise SettingError(f"{role} names a column, and the dictionary has {known}")
@@ -171,7 +172,7 @@ def _in_role(dictionary: Dictionary, outcome: Outcome | None, role: str, name: s
 
 
 def _look(fed: Federation, encoding: Encoding, min_cell: int) -> Seen:
-    """Make the first two calls."""
+    """Make the first two calls and return their results."""
     inside = fed.through(encoding)
     most = max((len(v.levels) for v in encoding.coded), default=0)
     first = inside.sum(column_tally, most_levels=most)
@@ -189,7 +190,7 @@ def _look(fed: Federation, encoding: Encoding, min_cell: int) -> Seen:
 
 
 def _filled(columns: tuple[Column, ...], encoding: Encoding, seen: Seen) -> dict[str, float]:
-    """Return the share of rows without a value, of columns where it is more than `MOST_FILLED`."""
+    """Return the share of missing values of each column in which it exceeds `MOST_FILLED`."""
     present = {v.name: float(n) for v, n in zip(encoding.numeric, seen.moments.n, strict=True)}
     for v, counts in zip(encoding.coded, seen.levels, strict=True):
         present[v.name] = float(counts[: len(v.levels)].sum())
@@ -200,7 +201,7 @@ def _filled(columns: tuple[Column, ...], encoding: Encoding, seen: Seen) -> dict
 def _raw_moments(
     columns: tuple[Column, ...], encoding: Encoding, moments: Moments, levels: Array
 ) -> tuple[Array, Array]:
-    """Return mean and standard deviation (d,) of what the joint distribution is over."""
+    """Return mean and standard deviation (d,) of the variables of the joint distribution."""
     number = {v.name: j for j, v in enumerate(encoding.numeric)}
     coded = {v.name: counts for v, counts in zip(encoding.coded, levels, strict=True)}
     mean: list[float] = []
@@ -220,7 +221,7 @@ def _raw_moments(
 
 
 def empty_views(design: Design, dictionary: Dictionary) -> tuple[str, ...]:
-    """Return the views of which a fit found no value at any site, in order."""
+    """Return the views without any value at any site, in order."""
     columns = [v for v in dictionary.variables.values() if v.usable]
     nothing = {name for name, reason in design.dropped.items() if reason == NO_VALUES}
     views = columns_by_view(columns)

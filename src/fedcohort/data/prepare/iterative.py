@@ -1,13 +1,14 @@
 """Iterative imputation: the EM algorithm for a multivariate normal, from sums over sites.
 
 Dempster, Laird, Rubin, JRSS B 39, 1977; equations in `numerics.gaussian`. Each round asks for the
-expected sums (3) at the current μ and Σ. Columns are in standard deviations from their pooled mean;
-the start is the identity; `RIDGE` is added to the variances, so that collinear columns do no harm.
-It ends with the maximum of the observed-data likelihood where the rounds suffice.
+expected sums (3) at the current μ and Σ. Columns are in standard deviations from their pooled mean.
+The start is the identity. `RIDGE` is added to the variances, so that collinear columns are allowed.
+With enough rounds, the result maximises the observed-data likelihood.
 
 Revealed: `Expected` each round, only as a sum over all sites: p + p² numbers for p columns. These
-are expectations given what each row shows, so rounds at other μ and Σ weigh the rows' patterns of
-missing values differently: many rounds tell more than the means and covariances that come out.
+are expectations given the observed values of each row. At another μ and Σ, they weigh the rows'
+patterns of missing values differently, so many rounds reveal more than the final mean and
+covariance.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
 from fedcohort.protocol.views import view
 
-#: At most so many rounds, and none after a change of at most this, in standard deviations.
+#: Largest number of rounds, and the change in standard deviations at which they end.
 MOST_ROUNDS, TOLERANCE = 100, 1e-6
-#: Added to each variance, in units of the observed one.
+#: Added to each variance, in units of the observed variance.
 RIDGE = 1e-7
 
 
 class Incomplete(NamedTuple):
-    """A table with missing entries: ``x`` (n, d), NaN where missing, and its rows in ``blocks``."""
+    """A table ``x`` (n, d), NaN where missing, with its rows grouped by pattern in ``blocks``."""
 
     x: Array
     blocks: Sequence[Block]
@@ -47,12 +48,12 @@ class Incomplete(NamedTuple):
 @view("incomplete")
 @dataclass(frozen=True)
 class IncompleteView:
-    """The view that reads columns in standard deviations from their pooled means.
+    """View of columns in standard deviations from their pooled means.
 
     Attributes
     ----------
-    columns : which, and how each one is cut and pooled.
-    centre, scale : pooled mean and standard deviation (d,) of the values that are present.
+    columns : with limits and pooled levels.
+    centre, scale : pooled mean and standard deviation (d,) of the values that are not missing.
     """
 
     columns: tuple[Column, ...]
@@ -80,7 +81,7 @@ class IncompleteView:
         return Encoding(tuple(c.variable for c in self.columns))
 
     def __call__(self, frame: pd.DataFrame, /) -> Incomplete:
-        """Return a table's columns, and its rows by what they lack.
+        """Return a table's columns, with rows grouped by their missing values.
 
         Raises
         ------
@@ -102,7 +103,7 @@ class Expected:
 
 @summed
 def expected_moments(site: Site[Incomplete, None], *, mean: Array, precision: Array) -> Expected:
-    """Sum what is expected of each row given what it shows, eq. (3)."""
+    """Sum the expectations given each row's observed values, eq. (3)."""
     return Expected(*expected_sums(site.data.x, site.data.blocks, mean, precision))
 
 
@@ -116,7 +117,7 @@ def fit_joint(
     fed : sites that hold data frames.
     columns : none of them constant.
     rows : of all sites.
-    centre, scale : mean and standard deviation (d,) of the values that are present.
+    centre, scale : mean and standard deviation (d,) of the values that are not missing.
     """
     view = IncompleteView(tuple(columns), tuple(centre.tolist()), tuple(scale.tolist()))
     inside = fed.through(view)
@@ -124,9 +125,9 @@ def fit_joint(
     rounds, change = 0, np.inf
     while rounds < MOST_ROUNDS and change > TOLERANCE:
         precision = np.linalg.inv(covariance)
-        told = inside.sum(expected_moments, mean=mean, precision=(precision + precision.T) / 2)
-        step = told.total / rows
-        new = told.products / rows - np.outer(step, step)
+        sums = inside.sum(expected_moments, mean=mean, precision=(precision + precision.T) / 2)
+        step = sums.total / rows
+        new = sums.products / rows - np.outer(step, step)
         new = (new + new.T) / 2 + RIDGE * np.eye(len(mean))
         change = float(max(np.abs(step).max(), np.abs(new - covariance).max()))
         mean, covariance, rounds = mean + step, new, rounds + 1

@@ -1,12 +1,13 @@
-"""Missing values filled jointly: every column given all others, by a multivariate normal.
+"""Joint imputation: missing values from a multivariate normal distribution of all columns.
 
-The normal is over the columns of numbers, the binary ones as 0 and 1, and an indicator of each
-level but the first. A missing number becomes its conditional mean; a missing binary value 1 if
-that is above 1/2; a missing level the one whose indicator has the largest conditional mean, the
-first level's being one minus the sum of the others'. Equations in `numerics.gaussian`.
+Its variables are the numbers, the binary columns as 0 and 1, and an indicator of each level but the
+first. A missing number becomes its conditional mean. A missing binary value becomes 1 if its
+conditional mean is above 1/2. A missing level becomes the level with the largest conditional mean
+of its indicator; that of the first level is one minus the sum of the others. Equations in
+`numerics.gaussian`.
 
 Allison, "Missing Data", 2001, and Schafer, "Analysis of Incomplete Multivariate Data", 1997, treat
-categories so. The outcome takes no part, so that a new row is filled in the same way.
+categories so. The outcome takes no part, so that new rows are filled in the same way.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from fedcohort.numerics.gaussian import filled
 
 @dataclass(frozen=True)
 class Joint:
-    """The normal distribution that fills missing values.
+    """Parameters of the normal distribution.
 
     Attributes
     ----------
@@ -41,18 +42,18 @@ class Joint:
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Self:
-        """Rebuild it from `dataclasses.asdict`, also after a way through JSON."""
+        """Rebuild it from `dataclasses.asdict`, also after JSON."""
         rows = tuple(tuple(row) for row in plain["covariance"])
         return cls(tuple(plain["mean"]), rows, plain["rounds"], plain["change"])
 
 
 def raw(columns: Sequence[Column], values: Sequence[Array]) -> Array:
-    """Return columns' values as the normal sees them, (n, d), NaN where missing."""
+    """Return the variables (n, d) of the normal distribution, NaN if missing."""
     return np.column_stack([c.raw(v) for c, v in zip(columns, values, strict=True)])
 
 
 def completed(joint: Joint, columns: Sequence[Column], values: Sequence[Array]) -> list[Array]:
-    """Return columns' values with every missing one filled by what is probable given the rest."""
+    """Return the columns' values with each missing one filled in, given the others of its row."""
     holes = [c.missing(v) for c, v in zip(columns, values, strict=True)]
     rows = np.flatnonzero(np.any(holes, axis=0))
     if not len(rows):

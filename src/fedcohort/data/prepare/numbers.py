@@ -1,22 +1,22 @@
-"""What becomes of columns of numbers: limits, fills and scales, from sums over sites.
+"""Design of columns of numbers: limits, fills and scales, from sums over sites.
 
-Values are cut to their limits first, then filled, then scaled. Median and mode are of the values
-as they came: the median is the same after the cut, and the mode would be a limit. Binary columns
+Values are cut to their limits first, then filled, then scaled. Median and mode are those of the
+uncut values: the median is the same after the cut, and the mode would be a limit. Binary columns
 are neither cut nor scaled.
 
-A design is published, and the exact mean of whole numbers is a fraction whose denominator tells how
-many values are missing. So every mean and standard deviation that enters one is rounded (`rounded`
-below), and limits lie where m = `min_cell` rows or more are beyond (`sketch`). A column of fewer
-values than m is left out, and a binary one with fewer rows beside one value.
+A design is published. The exact mean of whole numbers is a fraction, whose denominator reveals the
+number of missing values. So every published mean and standard deviation is rounded (`rounded`
+below), and `min_cell` rows or more lie beyond each limit (`sketch`). A column with fewer values
+than `min_cell` is left out, and so is a binary one whose rarer value has fewer rows.
 
 A rank among the pooled rows is a piecewise linear function of the value. A histogram of the pooled
 column is refined until no cell holds more than a share of 1 / `PARTS` of the rows or cannot be
-split; a few of its edges become knots. At a knot the share of rows below is exact; between two
-it is linear, and wrong by at most the share of the rows between them. Between neighbouring knots
-there are no rows, or at least `min_cell`.
+split; a few of its edges become knots. At a knot the share of rows below is exact. Between two
+it is linear, with an error of at most the share of the rows between them. Between neighbouring
+knots there are no rows, or at least `min_cell`.
 
-Where values are whole numbers the knots lie half way between them, so that a value has the share
-of the rows below it and half of those equal to it, as scikit-learn's QuantileTransformer has.
+Knots of whole numbers lie half way between them, so that a value has the share
+of the rows below it plus half of those equal to it, as in scikit-learn's QuantileTransformer.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from fedcohort.data.prepare.steps import column_cells, column_cut
 from fedcohort.privacy.disclosure.rounding import rounded, step
 from fedcohort.protocol.federation import Federation
 
-#: A cell with more than this part of the rows is split.
+#: A cell with more than 1 / `PARTS` of the rows is split.
 PARTS = 200
 
 
 def crowded(h: Histogram) -> Array:
-    """Return the cells (k,) that hold more than their part of the rows."""
+    """Return the cells (k,) that hold more than a share of 1 / `PARTS` of the rows."""
     return np.flatnonzero(h.counts > h.counts.sum() / PARTS)
 
 
@@ -52,7 +52,7 @@ def knots(h: Histogram, tail: float, min_cell: int) -> tuple[tuple[float, ...], 
     Parameters
     ----------
     h : the pooled column.
-    tail : share of the rows at each end whose values are not told apart.
+    tail : share of the rows at each end whose values get the same rank.
     min_cell : fewest rows between neighbouring knots.
     """
     below = np.r_[0, np.cumsum(h.counts)]
@@ -67,7 +67,7 @@ def knots(h: Histogram, tail: float, min_cell: int) -> tuple[tuple[float, ...], 
 
 
 def _chosen(below: Array, enough: float, min_cell: int) -> list[int]:
-    """Return which edges are knots, where `below` (m + 1,) rows lie below each."""
+    """Return the edges that become knots, where `below` (m + 1,) rows lie below each edge."""
     kept = [0]
     last = len(below) - 1
     ahead = np.diff(below, append=below[-1])
@@ -85,11 +85,11 @@ def _chosen(below: Array, enough: float, min_cell: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the first two calls found, and how to ask for more.
+    """Results of the first two calls, and access to further ones.
 
     Attributes
     ----------
-    fed : the sites, each seen through the encoding.
+    fed : the sites, seen through the encoding.
     rows : of all sites.
     moments : of the c columns of numbers.
     levels : (k, most levels) rows of each category's levels.
@@ -107,11 +107,12 @@ class Seen:
         return self.fed.sum(column_cells, edges=edges).counts
 
     def published(self, m: Moments) -> Moments:
-        """Return means and standard deviations as a design may show them, rounded.
+        """Return means and standard deviations rounded for publication.
 
-        To a quarter of the mean's standard error or more, by eq. (1) of `disclosure.rounding`, δ
-        the `min_cell` where values are whole. There, a standard deviation is at least that of a 0/1
-        column with `min_cell` ones, so that a rarer one tells no number.
+        The step is a quarter of the mean's standard error or more, by eq. (1) of
+        `disclosure.rounding`, with δ = `min_cell` for whole numbers. The standard deviation of
+        whole numbers is at least that of a 0/1 column with `min_cell` ones, so that it reveals no
+        rarer one.
         """
         k = max(self.min_cell, 1)
         mean, sd = m.mean.copy(), m.sd.copy()
@@ -119,9 +120,9 @@ class Seen:
             whole = bool(m.whole[j])
             known = max(min(float(m.n[j]), self.rows - (k - 1)), 1.0)
             s = step(float(m.sd[j]), int(known), float(k) if whole else 0.0)
-            least = math.sqrt(k / known) if whole else 0.0
+            smallest = math.sqrt(k / known) if whole else 0.0
             mean[j] = rounded(float(m.mean[j]), s)
-            sd[j] = max(rounded(max(float(m.sd[j]), least), s), s)
+            sd[j] = max(rounded(max(float(m.sd[j]), smallest), s), s)
         return replace(m, mean=mean, sd=sd)
 
 
@@ -132,19 +133,19 @@ def number_columns(
     scale: str,
     impute: str,
     winsorise: float,
-    least: int,
+    min_rows: int,
 ) -> tuple[list[NumberColumn | Dropped], Moments]:
-    """Return what becomes of each column of numbers, and its moments after the cut.
+    """Return the design of each column of numbers, and its moments after the cut.
 
     Parameters
     ----------
     variables : of the c columns, in order.
-    scale, impute, winsorise : as `fit_design` has them.
-    least : rows of a 0/1 column's rarer value, below which it is left out.
+    scale, impute, winsorise : as for `fit_design`.
+    min_rows : a 0/1 column is left out if its rarer value has fewer rows.
     """
     m, near = seen.moments, seen.published
     binary = np.array([v.type == "binary" for v in variables], bool)
-    reasons = [_useless(seen, j, least if b else 0) for j, b in enumerate(binary.tolist())]
+    reasons = [_useless(seen, j, min_rows if b else 0) for j, b in enumerate(binary.tolist())]
     wanted = np.flatnonzero(~binary & np.array([not r for r in reasons], bool))
     out = _Found.of(near(m))
     out.fill[binary] = m.mean[binary] > 0.5
@@ -168,7 +169,9 @@ def number_columns(
     columns: list[NumberColumn | Dropped] = [
         Dropped(v.name, reason)
         if reason
-        else out.column(j, v, impute == "indicator" and bool(seen.rows - m.n[j] >= max(least, 1)))
+        else out.column(
+            j, v, impute == "indicator" and bool(seen.rows - m.n[j] >= max(min_rows, 1))
+        )
         for j, (v, reason) in enumerate(zip(variables, reasons, strict=True))
     ]
     if scale == "quantile":
@@ -181,7 +184,7 @@ def number_columns(
 
 @dataclass(frozen=True)
 class _Found:
-    """Fields of all c columns, each (c,), to be filled in."""
+    """Fields of all c columns, each (c,); later steps fill them in."""
 
     fill: Array
     shift: Array
@@ -192,7 +195,7 @@ class _Found:
 
     @classmethod
     def of(cls, m: Moments) -> _Found:
-        """Return fills by the mean, and neither limits nor scales."""
+        """Return fills by the mean, with neither limits nor scales."""
         c = len(m.n)
         return cls(
             m.mean.copy(), np.zeros(c), np.ones(c), np.full(c, -np.inf), np.full(c, np.inf),
@@ -218,8 +221,8 @@ class _Found:
         )
 
 
-def _useless(seen: Seen, j: int, least: int) -> str:
-    """Return why column j gives no feature; nothing if it does."""
+def _useless(seen: Seen, j: int, min_rows: int) -> str:
+    """Return why column j gives no feature; "" if it gives one."""
     m = seen.moments
     n, few = float(m.n[j]), max(seen.min_cell, 1)
     if not n:
@@ -229,15 +232,15 @@ def _useless(seen: Seen, j: int, least: int) -> str:
     if m.constant[j]:
         return "constant"
     ones = float(m.mean[j]) * n
-    if least and round(min(ones, n - ones)) < least:
-        return f"fewer than {least} rows beside one value"
+    if min_rows and round(min(ones, n - ones)) < min_rows:
+        return f"fewer than {min_rows} rows beside one value"
     return ""
 
 
 def _fill_from_cells(
     seen: Seen, columns: Array, out: _Found, medians: bool, tail: float | None
 ) -> None:
-    """Fill in what a histogram tells: medians, and limits that cut a share `tail`."""
+    """Set medians, and limits that cut a share `tail`, from histograms."""
 
     def wanted(h: Histogram) -> Array:
         ends = () if tail is None else h.tails(tail, seen.min_cell)
@@ -259,13 +262,13 @@ def _fill_from_cells(
 
 
 def _after_cut(seen: Seen, columns: Array, low: Array, high: Array) -> Moments:
-    """Ask for the moments of columns cut to their limits."""
+    """Return the moments of columns cut to their limits, from one call."""
     m = seen.moments
     centre = m.mean.copy()
     centre[columns] = (low[columns] + high[columns]) / 2
-    told = seen.fed.sum(column_cut, low=low, high=high, centre=centre)
-    shift = np.divide(told.total, m.n, out=np.zeros(len(m.n)), where=m.n > 0)
-    square = np.divide(told.squares, m.n, out=np.zeros(len(m.n)), where=m.n > 0)
+    sums = seen.fed.sum(column_cut, low=low, high=high, centre=centre)
+    shift = np.divide(sums.total, m.n, out=np.zeros(len(m.n)), where=m.n > 0)
+    square = np.divide(sums.squares, m.n, out=np.zeros(len(m.n)), where=m.n > 0)
     sd = np.sqrt(np.maximum(square - shift**2, 0.0))
     cut = np.isin(np.arange(len(m.n)), columns) & (sd > 0)
     return replace(m, mean=np.where(cut, centre + shift, m.mean), sd=np.where(cut, sd, m.sd))

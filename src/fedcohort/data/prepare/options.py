@@ -1,4 +1,4 @@
-"""What can be set of the preprocessing, and what each setting may be."""
+"""Options of the preprocessing and their possible values."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import SettingError
 
-#: What `scale` may be.
+#: Possible values of `scale`.
 SCALES = ("none", "standard", "minmax", "quantile")
-#: What `impute` may be; "none" leaves missing values as NaN, for methods with `gaps`.
+#: Possible values of `impute`; "none" leaves missing values as NaN, for methods with `gaps`.
 IMPUTES = ("mean", "median", "most_frequent", "indicator", "iterative", "none")
 #: The largest share of rows that `winsorise` cuts at each tail.
 MOST_WINSORISED = 0.25
-#: What "minmax" and "quantile" cut at each tail where `winsorise` is 0.
+#: Share of rows that "minmax" and "quantile" cut at each tail if `winsorise` is 0.
 TAIL = 0.005
 
-#: What can be set → the words it may be; none for a number.
+#: Option → its possible words; none for a number.
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "scale": SCALES,
     "impute": IMPUTES,
@@ -28,11 +28,11 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
 
 
 def checked(key: str, value: Any) -> Any:
-    """Return one setting's value, a number as float or int.
+    """Return the value of one option, a number as float or int.
 
     Raises
     ------
-    SettingError : it is not possible; the text does not name the key.
+    SettingError : the value is not possible; the message does not name the key.
     """
     words = OPTIONS[key]
     if words:

@@ -1,24 +1,24 @@
-"""Quantiles of pooled columns from sums alone: histograms that are refined where it matters.
+"""Quantiles of pooled columns from sums alone: histograms with finer cells around the quantiles.
 
-Of each column the sites first sum n, Σx and Σ(x − mean)². By Samuelson's inequality
+The sites first sum n, Σx and Σ(x − mean)² of each column. By Samuelson's inequality
 
     |x_i − mean| ≤ sd √(n − 1)                                                          (1)
 
 these bound every value, so no minimum or maximum has to leave a site. The first histogram has
-cells (a, b] of equal width w on mean ± 4 sd and doubling ones from there to the bounds (1).
-Then only a cell that holds a wanted quantile is split, and never one with fewer than
+cells (a, b] of equal width w on mean ± 4 sd, and cells of doubling width from there to the bounds
+(1). Then only cells that hold a wanted quantile are split, and never one with fewer than
 2 `min_cell` rows. All edges are multiples of a power of two: they are exact in floating
 point, depend on the data through magnitudes alone, and agree however the rows are split.
 
-A quantile is the middle of its last cell and of as many beside it as hold `min_cell` rows together,
-so that it is nobody's own value. Its error is their width; it is 0 where the column holds whole
-numbers and they hold a single one. A limit is for publication, so it is an edge that `least` rows
-or more lie at or beyond, never somebody's largest value: of n rows, p at each tail, the inner end
-of the cell that holds the row of this rank from that end:
+A quantile is the middle of its last cell, together with neighbouring cells until they hold
+`min_cell` rows, so that it is nobody's own value. Its error is the width of these cells, or 0 if
+they hold a single whole number. A limit is published, so `min_rows` rows or more lie at or beyond
+it: of n rows, with share p at each tail, it is the inner end of the cell that holds the row of
+this rank from that end:
 
-    max(⌈p n⌉, least)                                                                   (2)
+    max(⌈p n⌉, min_rows)                                                                (2)
 
-Revealed: what is said above, only as sums over all sites. A cell's count may be small.
+Revealed: the counts above, only as sums over all sites. A cell's count may be small.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Ask = Callable[[Array], Array]
 
 #: The first cells reach this many standard deviations to each side of the mean.
 REACH = 4.0
-#: Cells as fine as sd/8 / FINEST are not split further.
+#: Cells of width sd/8 / FINEST are not split further.
 FINEST = 4096.0
 #: A cell is split into at most this many.
 PARTS = 16
-#: A moment so close to a threshold counts as on it: its last bits depend on the split.
+#: A moment this close to a threshold counts as equal to it: its last bits depend on the split.
 ROUNDING = 1e-6
 
 
@@ -50,7 +50,7 @@ class Moments:
 
     Attributes
     ----------
-    n : (c,) values that are present.
+    n : (c,) values that are not missing.
     mean, sd : (c,), in the column's unit; sd with divisor n.
     whole : (c,) whether all values are whole numbers.
     """
@@ -74,7 +74,7 @@ class Histogram:
     ----------
     edges : (m + 1,) ascending.
     counts : (m,) rows in (edges[i], edges[i + 1]].
-    finest : narrowest width that a cell may get.
+    finest : smallest width of a cell.
     whole : whether the column holds whole numbers only.
     """
 
@@ -89,7 +89,7 @@ class Histogram:
         return np.diff(self.edges)
 
     def splittable(self, at_least: float) -> Array:
-        """Return which cells (m,) hold `at_least` rows and are not yet as fine as may be."""
+        """Return which cells (m,) hold `at_least` rows and can be split by their width."""
         return (self.counts >= at_least) & (self.widths >= 2 * self.finest)
 
     def inner_edges(self, cells: Array) -> Array:
@@ -102,7 +102,7 @@ class Histogram:
         return np.unique(np.concatenate(parts))
 
     def refined(self, edges: Array, counts: Array) -> Histogram:
-        """Return this histogram with the counts (k − 1,) between new `edges` (k,) put in."""
+        """Return this histogram with new counts (k − 1,) between new `edges` (k,)."""
         if len(edges) < 2:
             return self
         every = np.union1d(self.edges, edges)
@@ -116,34 +116,34 @@ class Histogram:
         """Return the cell that holds the order statistic of rank ⌈probability · n⌉."""
         return int(np.searchsorted(np.cumsum(self.counts), self._rank(probability)))
 
-    def quantile(self, probability: float, least: float) -> tuple[float, float]:
+    def quantile(self, probability: float, min_rows: float) -> tuple[float, float]:
         """Return the middle of the cells that hold a quantile, and the bound of its error.
 
-        The cell of the quantile and so many beside it that `least` rows lie in them.
+        These are the cell of the quantile and neighbours until they hold `min_rows` rows.
         """
-        return self._middle(*holding(self.counts, self.widths, self.cell_of(probability), least))
+        return self._middle(*holding(self.counts, self.widths, self.cell_of(probability), min_rows))
 
-    def mode(self, least: float) -> tuple[float, float]:
-        """Return the middle of the fullest cell, with cells beside it as `quantile` takes them."""
+    def mode(self, min_rows: float) -> tuple[float, float]:
+        """Return the middle of the fullest cell and its neighbours, as `quantile` does."""
         fullest = int(np.argmax(self.counts))
-        return self._middle(*holding(self.counts, self.widths, fullest, least))
+        return self._middle(*holding(self.counts, self.widths, fullest, min_rows))
 
-    def tails(self, share: float, least: int) -> tuple[int, ...]:
-        """Return the cells of the two rows that eq. (2) ranks; none for under 4 `least` rows."""
-        rank = tail_rank(share, float(self.counts.sum()), least)
+    def tails(self, share: float, min_rows: int) -> tuple[int, ...]:
+        """Return the cells of the two rows that eq. (2) ranks; none for under 4 `min_rows` rows."""
+        rank = tail_rank(share, float(self.counts.sum()), min_rows)
         if rank is None:
             return ()
         low = int(np.searchsorted(np.cumsum(self.counts), rank))
         high = int(np.searchsorted(np.cumsum(self.counts[::-1]), rank))
         return low, len(self.counts) - 1 - high
 
-    def limits(self, share: float, least: int) -> tuple[float, float, float] | None:
+    def limits(self, share: float, min_rows: int) -> tuple[float, float, float] | None:
         """Return the limits of eq. (2), low and high, and the bound of their error.
 
-        None for under 4 `least` rows, of which more than half would lie beyond, and where there is
-        no room between the limits.
+        None for under 4 `min_rows` rows, of which more than half would lie beyond, and if the
+        limits would meet.
         """
-        cells = self.tails(share, least)
+        cells = self.tails(share, min_rows)
         if not cells:
             return None
         step = 1.0 if self.whole else 0.0
@@ -202,13 +202,13 @@ def refine(
     wanted: Callable[[Histogram], Array],
     at_least: float,
 ) -> list[Histogram]:
-    """Split cells, all columns at once, until none that is wanted may be split.
+    """Split the wanted cells, all columns at once, until none can be split further.
 
     Parameters
     ----------
     tables : one histogram for each of `columns`, out of `n_columns`.
-    wanted : histogram → cells of interest (k,).
-    at_least : rows that a cell must hold to be split.
+    wanted : histogram → wanted cells (k,).
+    at_least : a cell is split only if it holds this many rows.
     """
     while True:
         asked = [_splits(h, wanted(h), at_least) for h in tables]
@@ -225,7 +225,7 @@ def drawn(
     wanted: Callable[[Histogram], Array],
     min_cell: int,
 ) -> list[Histogram]:
-    """Return a histogram of each of `columns`, fine where it is wanted; see `quantiles`."""
+    """Return a histogram of each of `columns` with its wanted cells refined; see `quantiles`."""
     tables = histograms(ask, moments, columns)
     return refine(ask, tables, columns, len(moments.n), wanted, 2 * min_cell)
 
@@ -239,7 +239,7 @@ def quantiles(
     ----------
     ask : asks the sites for counts between edges.
     moments : of all c columns.
-    columns : (k,) indices of those wanted; each must hold a value.
+    columns : (k,) indices of the wanted columns; each must hold a value.
     probabilities : (q,) between 0 and 1.
     min_cell : cells with fewer than twice as many rows are not split.
 
@@ -260,8 +260,8 @@ def quantiles(
 def modes(ask: Ask, moments: Moments, columns: Array, min_cell: int) -> tuple[Array, Array]:
     """Return the middle of each column's fullest cell (k,), and its error (k,).
 
-    Exact for whole numbers that span few standard deviations; otherwise the fullest cell of the
-    first histogram is split, and the fullest of its parts, as `quantiles` does.
+    It is exact for whole numbers that span few standard deviations. Otherwise the fullest cell of
+    the first histogram is split, and then the fullest of its parts, as in `quantiles`.
     """
 
     def wanted(h: Histogram) -> Array:
@@ -277,12 +277,12 @@ def _splits(h: Histogram, cells: Array, at_least: float) -> Array:
 
 
 def _power_of_two(x: float) -> float:
-    """Return the largest power of two that is not above x, but for `ROUNDING`."""
+    """Return the largest power of two up to x, within `ROUNDING`."""
     return 2.0 ** np.floor(np.log2(x) + ROUNDING)
 
 
 def _first_edges(moments: Moments, j: int) -> tuple[Array, float]:
-    """Return the first edges of column j, and the finest width that its cells may get."""
+    """Return the first edges of column j, and the smallest width of its cells."""
     mean, sd = float(moments.mean[j]), float(moments.sd[j])
     whole = bool(moments.whole[j])
     magnitude = max(abs(mean) + REACH * sd, 1e-300)
@@ -301,7 +301,7 @@ def _first_edges(moments: Moments, j: int) -> tuple[Array, float]:
 
 
 def _ask_some(ask: Ask, edges: list[Array], columns: Array, n_columns: int) -> list[Array]:
-    """Pad edges of some columns to one array, ask, and cut the padding off the answer."""
+    """Ask for the counts of some columns, whose edges are padded to one array."""
     longest = max((len(e) for e in edges), default=0)
     if longest < 2:
         return [e[:0] for e in edges]

@@ -1,4 +1,4 @@
-"""What federated preprocessing asks of a site: counts and sums of columns.
+"""Steps of federated preprocessing at a site: counts and sums of columns.
 
 Revealed: every message of this module, only as the sum over all sites.
 """
@@ -20,7 +20,8 @@ class Tally:
     """First sums of c numbers and k categories.
 
     ``rows`` (); ``present``, ``total``, ``fractional`` (c,); ``levels`` (k, most levels).
-    ``overflows`` (c,) is 1 where a site has values too large to be squared, and no sum of them.
+    ``overflows`` (c,) is 1 if a site has values too large to be squared; it leaves them out of the
+    sums.
     """
 
     rows: Array
@@ -40,14 +41,14 @@ class Spread:
 
 @message
 class Cells:
-    """Values of each number between its edges (c, m − 1)."""
+    """Counts of each number between its edges (c, m − 1)."""
 
     counts: Array
 
 
 @message
 class Cut:
-    """Of each number, cut to its limits: Σ (x − centre) and Σ (x − centre)², (c,) each."""
+    """Σ (x − centre) and Σ (x − centre)² of each number cut to its limits, (c,) each."""
 
     total: Array
     squares: Array
@@ -90,7 +91,7 @@ def column_cells(site: Site[Encoded, None], *, edges: Array) -> Cells:
 
 @summed
 def column_cut(site: Site[Encoded, None], *, low: Array, high: Array, centre: Array) -> Cut:
-    """Sum the deviations from one point, and their squares, of each column cut to its limits."""
+    """Cut each column to its limits; sum the deviations from one point, and their squares."""
     found = [
         _deviations(np.clip(x, a, b), c)
         for x, a, b, c in zip(site.data.numbers, low, high, centre, strict=True)
@@ -100,12 +101,12 @@ def column_cut(site: Site[Encoded, None], *, low: Array, high: Array, centre: Ar
 
 
 def _counted(seen: Array) -> tuple[int, float, int]:
-    """Return how many values there are, their sum, and how many are not whole."""
+    """Return the number of values, their sum, and how many are not whole."""
     return len(seen), float(seen.sum()), int(np.count_nonzero(seen != np.floor(seen)))
 
 
 def _deviations(x: Array, centre: float) -> tuple[float, float]:
-    """Return Σ (x − centre) and Σ (x − centre)² over the values that are present."""
+    """Return Σ (x − centre) and Σ (x − centre)² over the values that are not missing."""
     d = x - centre
     d[np.isnan(d)] = 0.0
     return float(d.sum()), float(np.square(d).sum())

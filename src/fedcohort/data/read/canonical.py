@@ -1,17 +1,17 @@
-"""A table of any origin in one plain form, so that a study's results do not depend on the door.
+"""Conversion of a table from any source to one form, so that results do not depend on the source.
 
-CSV has text alone, SQLite no dates and no booleans, pandas no whole number beside a missing one:
-the same records look different in each. What the dictionary says a column is decides its form:
+CSV has text alone, SQLite no dates and no booleans, pandas no whole number beside a missing one.
+The dictionary's type of a column decides its form:
 
-    number, integer, time     float64; a text that is a number is one, with a decimal comma where
-                              the column leaves no doubt of it (`decimals`)
+    number, integer, time     float64; texts that are numbers are converted, with decimal commas if
+                              the column's commas are unambiguous (`csvcells`)
     binary, event             float64 with 0 and 1; true and false are 1 and 0
     levels, text, identifier  text (`level_text`), without spaces at its ends
     date                      datetime64[us] without a zone, from dates or ISO text (2015-01-31)
 
 Missing are empty cells, the usual texts for them (`MISSING`) and the dictionary's missing codes;
-a level of the dictionary is never missing. A cell that cannot become what it should stays as it
-is, for the checks to name. Nothing is revealed.
+a level of the dictionary is never missing. A cell that cannot be converted stays as it is, and the
+checks name it. Nothing is revealed.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ MISSING = frozenset(
      "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"]
 )  # fmt: skip
 
-#: The form of dates: a microsecond reaches further than a nanosecond, which ends in 2262.
+#: Form of dates, in microseconds: nanoseconds end in the year 2262.
 DATE = np.dtype("datetime64[us]")
 
-#: From here on a float cannot hold every whole number.
+#: From this number on, a float cannot hold every whole number.
 EXACT = 2**53
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity)", re.I)
@@ -56,51 +56,51 @@ _TRUTH = {"true": 1.0, "false": 0.0}
 def canonical(frame: pd.DataFrame, dictionary: Dictionary) -> pd.DataFrame:
     """Return a table in the form that its dictionary gives it; see the header.
 
-    Columns that the dictionary does not know are made `plain`. Rows keep their order. Columns
-    that are in form already are not copied.
+    Columns that the dictionary does not contain are made `plain`. Rows keep their order. Columns
+    that are already in form are not copied.
 
     Raises
     ------
-    DataError : a cell is a list or something else that is no single value.
+    DataError : a cell is a list or another object that is no single value.
     """
     return _with(frame, dictionary.variables)
 
 
 def plain(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table as far as it goes without a dictionary, such as before one is drafted.
+    """Return a table in the form that its cells give it, without a dictionary.
 
-    A column is of numbers if all its cells are, of dates if all are, and of text otherwise; text
-    such as 007, and whole numbers that a float cannot hold, stay text.
+    A column holds numbers if all its cells are numbers, dates if all are dates, and text otherwise.
+    Text such as 007, and whole numbers that a float cannot hold, stay text.
 
     Raises
     ------
-    DataError : a cell is a list or something else that is no single value.
+    DataError : a cell is a list or another object that is no single value.
     """
     return _with(frame, {})
 
 
 def texts(column: pd.Series) -> pd.Series | Array:
-    """Return a column (n,) as text, NaN where missing: 2, 2.0 and "2" are the same.
+    """Return a column (n,) as text, NaN if missing: 2, 2.0 and "2" are the same.
 
     Raises
     ------
-    TypeError : a cell is a list or something else that is no single value.
+    TypeError : a cell is a list or another object that is no single value.
     """
     return _texts(column, Variable("", "text"))
 
 
 def is_text(variable: Variable) -> bool:
-    """Return whether a column's cells are texts, whatever they look like."""
+    """Return whether a column's cells are read as text."""
     return variable.coded or variable.identifier or variable.type in ("category", "text")
 
 
 def _with(frame: pd.DataFrame, known: Mapping[str, Variable]) -> pd.DataFrame:
-    """Return the table with every column in form, its header as text without spaces at the ends.
+    """Return the table with every column in form, and its header as text without outer spaces.
 
     Raises
     ------
-    DataError : a cell is no single value. A column that is not `known` is told by its place: where
-        there is no header line, the first patient stands there.
+    DataError : a cell is no single value. An unknown column is named by its position, because
+        without a header line the first patient stands there.
     """
     names = [str(c).strip() for c in frame.columns]
     out = frame
@@ -125,7 +125,7 @@ def _with(frame: pd.DataFrame, known: Mapping[str, Variable]) -> pd.DataFrame:
 
 
 def _column(column: pd.Series, variable: Variable | None) -> pd.Series | Array:
-    """Return a column in form; the same object where it is."""
+    """Return a column in form; the same object if it already is."""
     if variable is None:
         return _any(column)
     if is_text(variable):
@@ -136,7 +136,7 @@ def _column(column: pd.Series, variable: Variable | None) -> pd.Series | Array:
 
 
 def _any(column: pd.Series) -> pd.Series | Array:
-    """Return a column of which nothing is known in the form that all its cells can have."""
+    """Return a column that no dictionary describes, in the form that fits all its cells."""
     kind = column.dtype.kind
     if kind in "bf" or (kind in "iu" and (column.abs() < EXACT).all()):
         return _numbers(column, Variable(""))
@@ -154,7 +154,7 @@ def _any(column: pd.Series) -> pd.Series | Array:
 
 
 def _is_plain_number(cell: Any) -> bool:
-    """Return whether a cell is a number, and no code such as 007 or one too long for a float."""
+    """Return whether a cell is a number, but no code such as 007 and not too long for a float."""
     if isinstance(cell, str) and _CODE.fullmatch(cell):
         return False
     number = _number(cell, truth=True)
@@ -166,7 +166,7 @@ def _is_plain_number(cell: Any) -> bool:
 
 
 def _numbers(column: pd.Series, variable: Variable) -> pd.Series | Array:
-    """Return a column of numbers as float64; cells that are none stay, and make it `object`."""
+    """Return a column of numbers as float64; other cells stay, and make it `object`."""
     kind = column.dtype.kind
     missing = [x for x in map(_float, variable.missing) if x is not None]
     if kind in "biuf" and not isinstance(column.dtype, pd.CategoricalDtype):
@@ -213,7 +213,7 @@ def _number(cell: Any, *, truth: bool) -> float | None:
 
 
 def _float(text: str) -> float | None:
-    """Return the number that a text is, rounded to the nearest float; None if it is none."""
+    """Return a text as the nearest float, or None if it is no number."""
     return float(text) if _NUMBER.fullmatch(text) else None
 
 
@@ -235,7 +235,7 @@ def _texts(column: pd.Series, variable: Variable) -> pd.Series | Array:
 
 
 def _are_in_form(cells: list[Any], missing: Sequence[str]) -> bool:
-    """Return whether cells are texts that `_text` leaves as they are, by one look at all."""
+    """Return whether all cells are texts that `_text` does not change, by one search."""
     try:
         lines = "\n".join(cells)
     except TypeError:
@@ -262,7 +262,7 @@ def _text(value: Any, missing: Sequence[str], levels: set[str]) -> str | None:
 
 
 def _dates(column: pd.Series, missing: Sequence[str]) -> pd.Series | Array:
-    """Return a column of dates as `DATE`; cells that are none stay, and make it `object`."""
+    """Return a column of dates as `DATE`; other cells stay, and make it `object`."""
     empty = [day for day in map(_date, missing) if day is not None]
     if isinstance(column.dtype, pd.DatetimeTZDtype):
         column = column.dt.tz_convert(None)
@@ -289,7 +289,7 @@ def _dates(column: pd.Series, missing: Sequence[str]) -> pd.Series | Array:
 
 
 def _date(value: Any) -> np.datetime64 | None:
-    """Return a cell as a date and time (with a zone: in UTC), or None if it is none."""
+    """Return a cell as a date and time (in UTC if it has a zone), or None if it is none."""
     text = isinstance(value, str) and _DATE.fullmatch(value) is not None
     if not text and not isinstance(value, (datetime.date, np.datetime64)):
         return None
@@ -315,18 +315,18 @@ def _spoken(value: Any, missing: Sequence[str] = ()) -> Any:
 
 
 def _distinct(column: pd.Series) -> tuple[Array, list[Any]]:
-    """Return each row's position (n,) among the distinct cells, −1 where missing, and those.
+    """Return each row's position (n,) among the distinct cells, −1 if missing, and these cells.
 
     Raises
     ------
-    TypeError : a cell is a list or something else that is no single value.
+    TypeError : a cell is a list or another object that is no single value.
     """
     codes, distinct = cast("tuple[Array, Any]", pd.factorize(column))
     return codes, list(cast("Iterable[Any]", distinct))
 
 
 def _take(distinct: Any, codes: Array, missing: Any, dtype: np.dtype[Any]) -> Array:
-    """Return the cells (n,) that `codes` point to."""
+    """Return the cells (n,) at the positions `codes`."""
     table = np.empty(len(distinct) + 1, dtype)
     table[:-1] = distinct
     table[-1] = missing

@@ -1,15 +1,15 @@
-"""Cells of CSV files: no formulas in those that are written, decimal commas in those that are read.
+"""Cells of CSV files: decimal commas when reading, no formulas when writing.
 
-A spreadsheet runs a cell that begins with = + - @, a tab or a carriage return. Such a text gets an
-apostrophe in front, which spreadsheets take for "this is text"; a number stays a number.
+A comma may mark decimals (3,5) or thousands (1,234). It must be a decimal comma if the digits
+behind it are not three, if those before it begin with 0 or are more than three, or if there is a
+point before it (1.234,5). Commas of a column are read as decimal commas if
 
-A comma may mark decimals (3,5) or thousands (1,234). It is a decimal comma for certain where the
-digits behind it are not three, or where those before it begin with 0 or are more than three, and
-where there is a point before it (1.234,5). A column's commas are read as decimal ones where
+    some cell must have a decimal comma, and no cell has a decimal point or two commas
 
-    some cell is certain, and no cell has a decimal point or can only have a comma of thousands
+Otherwise the cells stay as they are, and the checks name them. Nothing is revealed.
 
-Otherwise its cells stay as they are, for the checks to name. Nothing is revealed.
+A spreadsheet runs a cell that begins with = + - @, a tab or a carriage return. Such a text is
+written behind an apostrophe, which marks text in spreadsheets; a number stays a number.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3}){2,}")
 
 
 def with_commas(cells: Iterable[Any]) -> Mapping[str, float]:
-    """Return the numbers that a column's cells with decimal commas are; none where it is in doubt.
+    """Return the value of each cell with a decimal comma; empty if the commas are ambiguous.
 
-    cells : the column's distinct ones, texts without blanks at their ends.
+    cells : distinct cells of one column, texts without blanks at their ends.
     """
     found: dict[str, float] = {}
     certain = False
@@ -51,7 +51,7 @@ def with_commas(cells: Iterable[Any]) -> Mapping[str, float]:
 
 
 def looks_like_number(cell: str) -> bool:
-    """Return whether a text is a number but for its commas, whichever they are."""
+    """Return whether a text is a number with commas of either kind."""
     forms = (_COMMA, _GROUPED, _POINT, _THOUSANDS)
     return any(c.isdigit() for c in cell) and any(form.fullmatch(cell) for form in forms)
 
@@ -61,7 +61,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def harmless(value: Any) -> Any:
-    """Return a cell as it may be written: a text that a spreadsheet would run as `'text`."""
+    """Return a cell that is safe to write: a text that a spreadsheet would run becomes `'text`."""
     return f"'{value}" if isinstance(value, str) and _is_run(value) else value
 
 
@@ -76,5 +76,5 @@ def _is_run(text: str) -> bool:
 
 
 def is_nearly_number(text: str) -> bool:
-    """Return whether a text is a number but for its commas, or for the sign of a limit."""
+    """Return whether a text is a number with commas, or with the sign of a detection limit."""
     return looks_like_number(text) or LIMITED.fullmatch(text) is not None

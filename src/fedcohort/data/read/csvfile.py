@@ -1,8 +1,8 @@
-"""CSV files as tables: one header line, compressed or not, in any form that `csvform` knows.
+"""Reader of CSV files with one header line, compressed or not, in any form of `csvform`.
 
-What the dictionary calls text, a level, an identifier or a date is read as text, so that leading
-zeros survive. Numbers are rounded to the nearest float: pandas' fast parser does so up to 15
-digits, and its slower one takes over where a file shows more. Nothing is revealed.
+Texts, levels, identifiers and dates of the dictionary are read as text, so that leading zeros
+survive. Numbers are rounded to the nearest float: pandas' fast parser does so up to 15 digits;
+its slower parser is used if the file shows more. Nothing is revealed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from fedcohort.protocol.errors import DataError
 #: Rows that are looked at before the file is read.
 HEAD = 1000
 
-#: Bytes that a compressed file may always unpack to, and times its size that it may.
+#: A compressed file may unpack to this many bytes, or to this many times its size if that is more.
 UNPACKED, RATIO = 1 << 30, 100
 
 PANDAS_2 = pd.__version__.startswith("2.")
 
-#: Bytes read at each of `PLACES` in a file, to see how long its numbers are.
+#: Bytes read at each of `PLACES` in a file, to find long numbers.
 GLANCE, PLACES = 1 << 16, 8
 
 _LONG = re.compile(rb"[0-9.]{17}|[0-9][eE][+-]?0*([89]|[1-9][0-9])")
@@ -48,17 +48,17 @@ _WHOLE = re.compile(r"[+-]?[0-9]{16,}")
 def read_csv(
     path: Path, dictionary: Dictionary | None = None, texts: Collection[str] = ()
 ) -> pd.DataFrame:
-    """Read one table, with its header as it stands there; empty cells are missing values.
+    """Read one table with its header unchanged; empty cells are missing values.
 
     Parameters
     ----------
-    dictionary : says which columns are text; without it, codes such as 007 among the first rows
-        do.
+    dictionary : says which columns are text. Without it, a column is text if codes such as 007
+        stand in its first rows.
     texts : further columns to read as text, such as that of the site.
 
     Raises
     ------
-    DataError : no such file; or it is empty, not text, or its rows differ in length.
+    DataError : the file does not exist, is empty or no text, or its rows differ in length.
     """
     require_file(path)
     if path.suffix.lower() in (".xls", ".xlsx", ".ods"):
@@ -75,11 +75,12 @@ def read_csv(
 def _table(
     path: Path, form: Form, dictionary: Dictionary | None, texts: Collection[str]
 ) -> pd.DataFrame:
-    """Read one table that is written in a form.
+    """Read one table of known form.
 
     Raises
     ------
-    DataError : as `read_csv`. UnicodeDecodeError : it is no UTF-8.
+    DataError : as `read_csv`.
+    UnicodeDecodeError : the file is not UTF-8.
     """
     names = _parsed(path, form, lambda: _names(path, form))
     head = _parsed(
@@ -103,15 +104,15 @@ def _table(
 
 
 def require_file(path: Path, *, table: bool = True) -> None:
-    """Check that a file is there.
+    """Check that a file exists.
 
     Parameters
     ----------
-    table : whether it is a table, so that several of them can be named by {site}.
+    table : whether it is a table; several tables can be named with {site}.
 
     Raises
     ------
-    DataError : it is not; the nearest name beside it is given, or how several files are named.
+    DataError : it does not exist. The message gives the nearest name, or how to name several files.
     """
     if path.is_file():
         return
@@ -126,11 +127,11 @@ def require_file(path: Path, *, table: bool = True) -> None:
 
 
 def _check_first_bytes(path: Path) -> None:
-    """Check that a file is no database, Parquet file or spreadsheet with another's suffix.
+    """Check that a file is no database, Parquet file or spreadsheet with another suffix.
 
     Raises
     ------
-    DataError : it is, and how it is read.
+    DataError : it is one; the message says how to read it.
     """
     with path.open("rb") as file:
         head = file.read(20)
@@ -147,7 +148,7 @@ def _check_first_bytes(path: Path) -> None:
 
 
 def _check_unpacked(path: Path) -> None:
-    """Check that a compressed file is no bomb: that it does not unpack to far more than its size.
+    """Check that a compressed file does not unpack to far more than its size.
 
     Raises
     ------
@@ -207,7 +208,7 @@ def _is_long(cell: str) -> bool:
 def _with_numbers(
     path: Path, form: Form, kinds: dict[Any, Any], options: dict[str, Any]
 ) -> pd.DataFrame:
-    """Read a file; where a column of numbers holds anything else, let its cells stand."""
+    """Read a file; a column that should be numbers stays text if a cell is no number."""
     try:
         return _read(path, form, dtype={k: v for k, v in kinds.items() if v is not None}, **options)
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError):
@@ -218,30 +219,30 @@ def _with_numbers(
 
 
 def _read(path: Path, form: Form, **options: Any) -> pd.DataFrame:
-    """Call pandas' reader; rows longer than the header are errors.
+    """Call pandas' reader, with an error for rows longer than the header.
 
-    Columns stay arrays of their own, as from pandas 3 on: packed together they are copied twice.
+    Copy-on-write, as from pandas 3 on, keeps columns as separate arrays and saves a second copy.
     """
-    apart = pd.option_context("mode.copy_on_write", True) if PANDAS_2 else nullcontext()
-    with warnings.catch_warnings(), apart:
+    separate = pd.option_context("mode.copy_on_write", True) if PANDAS_2 else nullcontext()
+    with warnings.catch_warnings(), separate:
         warnings.simplefilter("error", pd.errors.ParserWarning)
         warnings.simplefilter("ignore", pd.errors.DtypeWarning)
         return cast("pd.DataFrame", pd.read_csv(path, index_col=False, **form.options, **options))
 
 
 def _names(path: Path, form: Form) -> list[str]:
-    """Return the header; a name that stands twice stays so, and one left empty gets a number."""
+    """Return the header; repeated names stay, and an empty name gets a number."""
     cells = _read(path, form, header=None, nrows=1, dtype=object, keep_default_na=False).iloc[0]
     return [str(c).strip() or f"Unnamed: {i}" for i, c in enumerate(cells)]
 
 
 def _parsed(path: Path, form: Form, read: Callable[[], Any]) -> Any:
-    """Return what `read` reads.
+    """Return the result of `read`.
 
     Raises
     ------
-    DataError : the file is no CSV, on one line that quotes nothing of it.
-    UnicodeDecodeError : it is no UTF-8, and may be in another encoding.
+    DataError : the file is no CSV; the message quotes none of it.
+    UnicodeDecodeError : the file is not UTF-8, and may have another encoding.
     """
     try:
         return read()
@@ -267,7 +268,7 @@ def _parsed(path: Path, form: Form, read: Callable[[], Any]) -> Any:
 
 
 def _too_long(path: Path, form: Form) -> str:
-    """Say in which row there are more cells than the header names."""
+    """Return an error text with the first row that has more cells than the header."""
     try:
         row = csvform.first_longer(path, form)
     except (OSError, ValueError, csv.Error):
@@ -281,7 +282,7 @@ def _too_long(path: Path, form: Form) -> str:
 
 
 def _has_long_numbers(path: Path) -> bool:
-    """Return whether some places of a file, or its suffix, suggest numbers beyond 15 digits."""
+    """Return whether a file may hold numbers beyond 15 digits, by suffix and samples."""
     if path.suffix.lower() not in (".csv", ".txt", ".tsv"):
         return True
     size = path.stat().st_size

@@ -1,10 +1,10 @@
-"""How a text table is written: its encoding, and what stands between its columns.
+"""Form of a text table: its encoding and the separator of its columns.
 
-Encoding    UTF-8, or UTF-16 where a mark or the zero bytes of its letters say so; a file that is no
-            UTF-8 after all is read as Windows-1252, which has the letters of Latin-1
-Separator   comma, semicolon, tab or bar: the one by which most of the first records, and more than
-            half of them, have as many cells as the header; or what a first line "sep=;" says, as
-            Excel writes it
+Encoding    UTF-8; UTF-16 if a byte-order mark or zero bytes indicate it; Windows-1252, which
+            covers the letters of Latin-1, if the file turns out not to be UTF-8
+Separator   comma, semicolon, tab or bar: the one that divides the most of the first records, and
+            more than half, into as many cells as the header; or the one that a first line "sep=;"
+            gives, as Excel writes it
 
 Nothing is revealed.
 """
@@ -23,22 +23,22 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-#: What may stand between columns; the first where several would do.
+#: Possible separators; the first is taken if several fit equally.
 SEPARATORS = (",", ";", "\t", "|")
 #: The encoding of a file that is no UTF-8.
 WESTERN = "cp1252"
 
-#: A separator that divides records as it does the header is one if it does so with more of them.
+#: A separator must divide more than this share of records into as many cells as the header.
 MOST = 0.5
 
-#: Bytes, and records, by which a file is judged.
+#: Bytes and records that are looked at to determine the form.
 _HEAD, _RECORDS = 1 << 16, 50
-#: Letters of other alphabets aside, every second byte of UTF-16 is zero; so much of them is enough.
+#: In UTF-16, every second byte of Latin letters is zero; this share of zeros is enough.
 _ZEROS = 0.4
 _OPENERS: Mapping[str, Any] = {
     ".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open,
 }  # fmt: skip
-#: Suffixes of archives that are not looked into: commas and UTF-8, as they always were.
+#: Suffixes of archives that are not opened here; commas and UTF-8 are assumed.
 _CLOSED = (".zip", ".zst", ".tar", ".tgz")
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
@@ -47,12 +47,12 @@ _MARKS = {
 
 @dataclass(frozen=True)
 class Form:
-    """How a file is written.
+    """Form of a file.
 
     Attributes
     ----------
     separator : between columns.
-    encoding : as Python calls it.
+    encoding : Python's name of it.
     skipped : lines before the header.
     """
 
@@ -62,21 +62,21 @@ class Form:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What pandas' reader is told."""
+        """Options for pandas' reader."""
         return {"sep": self.separator, "encoding": self.encoding, "skiprows": self.skipped}
 
     @property
     def western(self) -> Form:
-        """The same file, which has turned out to be no UTF-8."""
+        """The form with the encoding Windows-1252, for a file that is not UTF-8."""
         return replace(self, encoding=WESTERN)
 
 
 def form_of(path: Path) -> Form:
-    """Return how a file is written, by its first bytes.
+    """Return the form of a file, from its first bytes.
 
     Raises
     ------
-    OSError, EOFError : it cannot be read, or is not compressed as its suffix says.
+    OSError, EOFError : the file cannot be read, or is not compressed as its suffix says.
     """
     if path.suffix.lower() in _CLOSED:
         return Form()
@@ -97,7 +97,7 @@ def first_longer(path: Path, form: Form) -> int:
 
     Raises
     ------
-    OSError, ValueError : the file cannot be read by Python's own reader.
+    OSError, ValueError : Python's CSV reader cannot read the file.
     """
     opened = _OPENERS.get(path.suffix.lower(), Path.open)(path, "rb")
     with opened, io.TextIOWrapper(opened, form.encoding, newline="") as text:
@@ -119,7 +119,7 @@ def _encoding(head: bytes) -> str:
 
 
 def _separator(text: str) -> str:
-    """Return what stands between the columns of a table's first lines."""
+    """Return the separator of a table's first lines."""
     fits: dict[str, float] = {}
     for mark in SEPARATORS:
         header, *rows = _widths(text, mark) or [0]
@@ -129,7 +129,7 @@ def _separator(text: str) -> str:
 
 
 def _widths(text: str, mark: str) -> list[int]:
-    """Return how many cells each of the first records has, empty lines aside."""
+    """Return the number of cells of each of the first records, without empty lines."""
     try:
         rows = csv.reader(io.StringIO(text, newline=""), delimiter=mark)
         return [len(row) for row in islice((row for row in rows if row), _RECORDS)]

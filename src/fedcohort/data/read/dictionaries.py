@@ -1,4 +1,4 @@
-"""Files of data dictionaries: Frictionless (.json), REDCap (.csv), and YAML, which people write.
+"""Files of data dictionaries: YAML, Frictionless (.json) and REDCap (.csv).
 
 A YAML file names the variables in order::
 
@@ -7,7 +7,7 @@ A YAML file names the variables in order::
       age: {type: integer, unit: years, range: [18, 110], missing: [-9]}
       tgrade: {type: category, levels: [I, II, III], description: tumour grade}
 
-Dates are text, and so is 01, which a level may be. Nothing is revealed.
+Dates are read as text. So is 01, because it may be a level. Nothing is revealed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from fedcohort.data.read import frictionless, redcap
 from fedcohort.data.words import nearest
 from fedcohort.protocol.errors import DataError
 
-#: Longer than any line: a variable stands on one.
+#: Longer than any line, so that YAML never wraps a variable.
 _WIDTH = 10**9
-#: Suffixes of a dictionary.
+#: Suffixes of dictionary files.
 SUFFIXES = (".yaml", ".yml", ".json", ".csv")
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads plain data: a date is text, and so is 01, which a level may be."""
+    """YAML loader for plain data; dates and numbers such as 01 are text."""
 
 
 _TAG = "tag:yaml.org,2002:"
@@ -55,7 +55,7 @@ def read_dictionary(path: str | Path) -> Dictionary:
 
     Raises
     ------
-    DataError : no such file, not of that format, or not a dictionary; a key that stands twice.
+    DataError : there is no such file, its format is wrong, or a key stands twice.
     """
     path = Path(path)
     if not path.is_file():
@@ -102,25 +102,25 @@ def _children(node: yaml.Node | None, path: Path) -> dict[str, tuple[int, yaml.N
 
 
 def text(dictionary: Dictionary, notes: Mapping[str, str] | None = None, comment: str = "") -> str:
-    """Return a dictionary as a YAML file with a line for each variable.
+    """Return a dictionary as a YAML file with one line per variable.
 
     Parameters
     ----------
-    notes : by variable, what stands behind it as a comment.
-    comment : lines that stand above everything as comments.
+    notes : by variable, a comment at the end of its line.
+    comment : lines of comment at the top.
     """
-    noted = notes or {}
+    notes = notes or {}
     lines = [f"# {line}".rstrip() for line in comment.splitlines()]
     lines += [_line({k: getattr(dictionary, k)}) for k in HEAD if getattr(dictionary, k)]
     lines.append("variables:")
     for name, variable in dictionary.variables.items():
-        note = f"  # {' '.join(noted[name].split())}" if noted.get(name) else ""
+        note = f"  # {' '.join(notes[name].split())}" if notes.get(name) else ""
         lines.append(f"  {_line({name: variable.to_dict()})}{note}")
     return "\n".join(lines) + "\n"
 
 
 def flow(value: Any) -> str:
-    """Return a value as YAML on one line; what cannot be printed is escaped."""
+    """Return a value as YAML on one line, with unprintable characters escaped."""
     dumped = yaml.safe_dump(
         value, default_flow_style=True, allow_unicode=True, sort_keys=False, width=_WIDTH
     )

@@ -1,14 +1,14 @@
 """A first data dictionary, guessed from tables, for a person to read and correct.
 
 Type       numbers, whole numbers, 0 and 1, dates, and text: a category if it has few levels
-Missing    text among numbers that can be nothing else, such as "unknown", becomes a missing code;
-           a number such as -9 or 999 far from the others is only asked about, never applied
+Missing    a text such as "unknown" among numbers becomes a missing code; a number such as -9 or
+           999 far from the others only gives a question
 Unit       by the name, as in age_years or hb_g_dl
-Identifier what hardly repeats: texts, numbers without gaps, and numbers whose name says so
-Range      of percentages and ages only: by what these can be, never from the table, because a
-           dictionary travels and the extremes of a table are those of a person
-Feature    false where a name says that the column is an outcome, divides the rows, or is known too
-           late; and where its values decide the class
+Identifier values that hardly repeat: texts, numbers without gaps, and numbers whose name says so
+Range      of percentages and ages only, by general knowledge. It never comes from the table,
+           because a dictionary travels and the extremes of a table belong to a person
+Feature    false if the name suggests that the column is an outcome, divides the rows, or is known
+           too late; and if its values determine the class
 
 A draft shows the levels of its columns, so it is as public as these are; rare ones are noted.
 """
@@ -32,20 +32,20 @@ from fedcohort.data.read.csvcells import is_nearly_number, looks_like_number
 from fedcohort.data.words import level_text, sorted_levels
 from fedcohort.protocol.errors import DataError
 
-#: A column of text with more levels than this, and than a tenth of its rows, is free text.
+#: A text column is free text if it has more levels than this, and than a tenth of its rows.
 MOST_LEVELS = 20
-#: So many whole numbers, and no more, may be the codes of a category.
+#: Largest number of distinct whole numbers that may be codes of a category.
 MOST_CODES = 6
-#: Fewer rows than this make a level rare.
+#: A level is rare in fewer rows than this.
 RARE = 5
-#: Texts of which more than this share stand in one row each are remarks or names, not levels: a
-#: dictionary travels, and would carry them along.
+#: If more than this share of texts occur once, they are remarks or names, not levels. Levels are
+#: in the dictionary, which travels.
 MOST_SINGLE = 0.5
-#: Cells of which this share are numbers make a column of numbers.
+#: Share of cells that are numbers from which a column is one of numbers.
 MOSTLY = 0.9
-#: Cells of which this share are the only ones of their value hardly repeat.
+#: Share of distinct values from which values hardly repeat.
 DISTINCT = 0.95
-#: An identifier by its name has more distinct values than this share of its rows.
+#: Share of distinct values above which a name can make a column an identifier.
 NAMED_DISTINCT = 0.5
 
 _WORDS = {
@@ -61,14 +61,14 @@ _OTHER_DATE = re.compile(r"[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}")
 
 @dataclass(frozen=True)
 class Guess:
-    """A variable as guessed, and what a person should check about it."""
+    """A guessed variable, and what a person should check about it."""
 
     variable: Variable
     notes: tuple[str, ...] = ()
 
     @property
     def comment(self) -> str:
-        """The notes as a file shows them; empty where there are none."""
+        """The notes as a file shows them; empty if there are none."""
         return f"check: {'; '.join(self.notes)}" if self.notes else ""
 
     def noting(self, *notes: str, **changes: Any) -> Guess:
@@ -80,12 +80,12 @@ Tables = pd.DataFrame | Iterable[pd.DataFrame] | Mapping[str, pd.DataFrame]
 
 
 def draft(frames: Tables, outcome: Outcome | None = None, skip: Iterable[str] = ()) -> Dictionary:
-    """Infer a dictionary from tables, as a simulation may and a network may not.
+    """Guess a dictionary from tables; only for simulations, because it reads all sites' rows.
 
     Parameters
     ----------
-    frames : one table, or the sites' tables; a column may be missing at some of them.
-    outcome : its columns become time and event, or a category with the levels that are seen.
+    frames : one table, or the sites' tables; sites may lack columns.
+    outcome : its columns become time and event, or a category with the observed levels.
     skip : columns to leave out, such as that of the site.
 
     Raises
@@ -104,13 +104,13 @@ def guesses(
     everywhere: bool = False,
     away: Collection[str] = (),
 ) -> list[Guess]:
-    """Infer the variables of tables, with what to check about each.
+    """Guess the variables of tables, with what to check about each.
 
     Parameters
     ----------
     frames, outcome, skip : as for `draft`.
     everywhere : whether a column that some site lacks is no feature.
-    away : sites that may lack any column, as they take no part.
+    away : sites that take no part, and so may lack any column.
 
     Raises
     ------
@@ -145,11 +145,11 @@ def guesses(
 
 
 def as_tables(frames: Tables) -> list[pd.DataFrame]:
-    """Return one table, or the sites', in plain form.
+    """Return one table, or the sites' tables, in plain form.
 
     Raises
     ------
-    DataError : there is none.
+    DataError : there is no table.
     """
     if isinstance(frames, pd.DataFrame):
         return [plain(frames)]
@@ -178,7 +178,7 @@ def survival_outcome(tables: Iterable[pd.DataFrame]) -> Survival | None:
 
 
 def site_column(table: pd.DataFrame) -> str | None:
-    """Return the column that looks like that of the hospitals, or None."""
+    """Return the column that looks like the site column, or None."""
     for name in map(str, table.columns):
         if hints.is_site(name):
             counts = table[name].value_counts()
@@ -208,7 +208,7 @@ def value_column(tables: Iterable[pd.DataFrame]) -> str | None:
 
 
 def _cells(name: str, tables: Iterable[pd.DataFrame]) -> pd.Series:
-    """Return the cells of the columns of that name; missing ones included."""
+    """Return the cells, with missing ones, of all tables' columns of one name."""
     columns = [t[name] for t in tables if name in t.columns]
     if any(isinstance(c, pd.DataFrame) for c in columns):
         raise DataError(f"several columns are called {name!r}; rename or drop all but one.")
@@ -220,13 +220,13 @@ def _cells(name: str, tables: Iterable[pd.DataFrame]) -> pd.Series:
 
 
 def _distinct_share(name: str, tables: list[pd.DataFrame]) -> float:
-    """Return how many values a column has for each that is filled in; sites may count alike."""
+    """Return the share of distinct values among filled cells, counted at each site."""
     columns = [t[name] for t in tables if name in t.columns]
     return sum(c.nunique() for c in columns) / max(1, sum(int(c.count()) for c in columns))
 
 
 def _guess(name: str, cells: pd.Series, distinct: float) -> Guess:
-    """Infer one variable from its cells, of which such a share are distinct."""
+    """Guess one variable from its cells and their share of distinct values."""
     filled = cells.dropna()
     if not len(filled):
         return Guess(Variable(name, "number", description="no values"), ("it is empty",))
@@ -245,7 +245,7 @@ def _guess(name: str, cells: pd.Series, distinct: float) -> Guess:
 
 
 def _number(name: str, values: Array, share: float, missing: Iterable[str] = ()) -> Guess:
-    """Infer a variable from its numbers (n,), of which such a share are distinct."""
+    """Guess a variable from its numbers (n,) and their share of distinct values."""
     distinct = np.unique(values)
     codes = tuple(missing)
     if set(distinct) <= {0.0, 1.0}:
@@ -274,14 +274,14 @@ def _number(name: str, values: Array, share: float, missing: Iterable[str] = ())
 
 
 def _says_so(name: str, share: float) -> bool:
-    """Return whether a column is an identifier by its name, and does not contradict it."""
+    """Return whether name and values both suggest an identifier."""
     return hints.is_identifier(name) and share > NAMED_DISTINCT
 
 
 def _is_numbering(distinct: Array) -> bool:
-    """Return whether whole numbers (n,) that hardly repeat lie without gaps, as by counting.
+    """Return whether distinct whole numbers (n,) follow each other mostly without gaps.
 
-    Measurements as dense as that would repeat: of n draws from n numbers, a third is lost.
+    Measurements as dense as that would repeat: of n draws from n numbers, a third is never drawn.
     """
     return bool(np.median(np.diff(distinct)) == 1)
 
@@ -299,7 +299,7 @@ def _is_code(value: float, values: Array) -> bool:
 
 
 def _text(name: str, filled: pd.Series, distinct: float) -> Guess:
-    """Infer a variable from texts, some of which may be numbers."""
+    """Guess a variable from texts, some of which may be numbers."""
     counts = filled.astype(str).value_counts()
     texts = [str(t) for t in counts.index]
     read = {t: float(v) for t in texts if (v := pd.to_numeric(t, errors="coerce")) == v}
@@ -339,7 +339,7 @@ def _text(name: str, filled: pd.Series, distinct: float) -> Guess:
 
 
 def _category(name: str, cells: pd.Series) -> Guess:
-    """Infer a category from its cells."""
+    """Guess a category from its cells."""
     counts = cells.dropna().map(level_text).value_counts()
     empty = [str(v) for v in counts.index if str(v) in _MARKS]
     levels = sorted_levels(v for v in counts.index if str(v) not in empty)
@@ -357,7 +357,7 @@ def _category(name: str, cells: pd.Series) -> Guess:
 
 
 def _about_survival(guess: Guess, outcome: Survival) -> Guess:
-    """Mark the outcome's columns."""
+    """Return the guess, with type time or event if its column is the outcome's."""
     name = guess.variable.name
     if name == outcome.time:
         unit = guess.variable.unit
@@ -372,7 +372,7 @@ def _about_survival(guess: Guess, outcome: Survival) -> Guess:
 
 
 def _decides(name: str, y: str, tables: list[pd.DataFrame]) -> bool:
-    """Return whether a column with few values has only rows of one class at each value."""
+    """Return whether each value of a column with few values occurs in one class only."""
     both = [t[[name, y]].dropna() for t in tables if {name, y} <= set(t.columns) and name != y]
     rows = pd.concat(both, ignore_index=True) if both else pd.DataFrame()
     if len(rows) < 10 * RARE or not 2 <= rows[name].nunique() <= MOST_LEVELS:

@@ -1,7 +1,7 @@
-"""Tables in memory, Arrow tables and Parquet files as pandas frames.
+"""Conversion of tables in memory, Arrow tables and Parquet files to pandas frames.
 
-Polars and other frames are converted; whole numbers and dates of Arrow stay exact. One table with a
-column of sites becomes one table a site. Nothing is revealed.
+Polars and other frames are converted. Whole numbers and dates of Arrow stay exact. One table with
+a column of sites becomes one table per site. Nothing is revealed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
 
     Raises
     ------
-    DataError : no such file; it is no Parquet; or pyarrow is not installed.
+    DataError : there is no such file, it is not Parquet, or pyarrow is not installed.
     """
     require_file(path)
     try:
@@ -50,8 +50,8 @@ def read_parquet(path: Path) -> pd.DataFrame:
 def from_arrow(table: Any) -> pd.DataFrame:
     """Return a pyarrow table as a frame.
 
-    Whole numbers stay whole beside missing ones, dates are no objects, and an index that pandas
-    wrote beside the columns is left out unless it has a name.
+    Columns of whole numbers stay whole if values are missing, and dates are no objects. A nameless
+    index that pandas wrote is left out.
     """
     import pyarrow as pa
 
@@ -71,7 +71,7 @@ def as_pandas(frame: Any) -> pd.DataFrame:
 
     Raises
     ------
-    DataError : it is no table that narwhals knows, or pyarrow is missing for one that is.
+    DataError : the object is no table that narwhals supports, or pyarrow is not installed.
     """
     if isinstance(frame, pd.DataFrame):
         return frame.reset_index(drop=True)
@@ -92,7 +92,7 @@ def site_names(frame: pd.DataFrame, column: str, where: str) -> Array:
 
     Raises
     ------
-    DataError : there is no such column, or rows without a site.
+    DataError : there is no such column, or rows have no site.
     """
     try:
         names = pd.Series(texts(column_of(frame, column)))
@@ -111,11 +111,11 @@ def site_names(frame: pd.DataFrame, column: str, where: str) -> Array:
 
 
 def by_column(frame: pd.DataFrame, column: str, where: str) -> dict[str, pd.DataFrame]:
-    """Return one table for each value of the site column, without that column, sorted by name.
+    """Return one table per value of the site column, without that column, sorted by name.
 
     Raises
     ------
-    DataError : there is no such column, or rows without a site.
+    DataError : there is no such column, or rows have no site.
     """
     names = site_names(frame, column, where)
     rest = frame.drop(columns=[column])
@@ -123,6 +123,6 @@ def by_column(frame: pd.DataFrame, column: str, where: str) -> dict[str, pd.Data
 
 
 def without(dictionary: Dictionary, column: str | None) -> Dictionary:
-    """Return a dictionary without the site's column, which is no part of the sites' tables."""
+    """Return a dictionary without the site column, which the sites' tables do not have."""
     variables = {k: v for k, v in dictionary.variables.items() if k != column}
     return replace(dictionary, variables=variables)

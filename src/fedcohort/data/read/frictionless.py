@@ -1,18 +1,18 @@
 """Data dictionaries as Frictionless Table Schema (https://datapackage.org/standard/table-schema/).
 
-What fedcohort writes it reads back without loss, and other tools read as a plain schema:
+A written schema is read back without loss, and other tools read it as a plain schema:
 
     number, integer, date, text    the types number, integer, date, string
     category                       string with `categories`, and the same as `constraints.enum`
     binary                         boolean, or string with two categories
     range, missing codes           `constraints.minimum` and `maximum`, `missingValues`
     the rest                       custom properties: unit, view, identifier, feature, since, range
-                                   (of a duration), and `kind` where the type alone does not say it
+                                   (of a duration), and `kind` if the type alone is ambiguous
 
-Of other people's schemas: year is an integer; a date with time is a date; an `enum` or `categories`
+In other schemas, year is an integer; a date with time is a date; an `enum` or `categories`
 is a category (0 and 1 are binary); any other type is text; a primary key is an identifier; labels
 of categories, titles, and a date's format go to the description. Patterns, lengths, bounds of
-dates and keys between tables have no counterpart and are left out. Nothing is revealed.
+dates and keys between tables are left out. Nothing is revealed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedcohort.protocol.errors import DataError
 _SCHEMA = "https://datapackage.org/profiles/2.0/tableschema.json"
 _CUSTOM = ("unit", "since", "view", "feature", "identifier", "range", "usual", "per")
 
-#: Our type for each of Table Schema's, where no categories say otherwise.
+#: fedcohort's type for each type of Table Schema, if there are no categories.
 _TYPES: Mapping[str, str] = {
     "number": "number", "integer": "integer", "year": "integer", "boolean": "binary",
     "date": "date", "datetime": "date", "string": "text", "any": "text", "yearmonth": "text",
@@ -41,7 +41,7 @@ _WRITTEN: Mapping[str, str] = {
     "number": "number", "integer": "integer", "time": "number", "binary": "boolean",
     "event": "boolean", "date": "date", "category": "string", "text": "string",
 }  # fmt: skip
-#: What a boolean's cells may be by default, beside 0 and 1.
+#: Cells of a boolean by default.
 _TRUE, _FALSE = ("true", "True", "TRUE", "1"), ("false", "False", "FALSE", "0")
 
 
@@ -88,7 +88,8 @@ def read(path: Path) -> Dictionary:
 
     Raises
     ------
-    DataError : no JSON, no schema, or a field that cannot be a variable; file and field are named.
+    DataError : the file is no JSON or no schema, or a field cannot be a variable. The message names
+        file and field.
     """
     spec = _json(path)
     if "resources" not in spec:
@@ -107,7 +108,7 @@ def read(path: Path) -> Dictionary:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """Return the object that a JSON file holds."""
+    """Return the object in a JSON file."""
     try:
         spec: Any = json.loads(path.read_text(encoding="utf-8-sig"))
     except json.JSONDecodeError as error:
@@ -124,11 +125,11 @@ def from_schema(schema: Mapping[str, Any], where: str = "the schema") -> Diction
 
     Parameters
     ----------
-    where : what the schema is called in errors.
+    where : name of the schema in errors.
 
     Raises
     ------
-    DataError : no fields, or a field that cannot be a variable.
+    DataError : there are no fields, or a field cannot be a variable.
     """
     fields = schema.get("fields")
     if not isinstance(fields, list) or not fields:
@@ -182,7 +183,7 @@ def _spec(field: Mapping[str, Any], codes: Sequence[str], where: str) -> dict[st
 
 
 def _missing(value: Any, where: str) -> list[str]:
-    """Return missing values as codes; an empty cell is missing anyway."""
+    """Return the missing codes; an empty cell is missing anyway."""
     if not isinstance(value, list):
         raise DataError(f'{where}: \'missingValues\' is a list, such as ["", "-9"].')
     items = cast("list[Any]", value)
@@ -191,7 +192,7 @@ def _missing(value: Any, where: str) -> list[str]:
 
 
 def _categories(value: Any, where: str) -> tuple[list[Any], str]:
-    """Return levels, and what the labels say of them."""
+    """Return the levels, and their labels as one text."""
     if not isinstance(value, list):
         raise DataError(f"{where}: 'categories' and 'enum' are lists, such as [\"a\", \"b\"].")
     levels: list[Any] = []
@@ -205,7 +206,7 @@ def _categories(value: Any, where: str) -> tuple[list[Any], str]:
 
 
 def _boolean(field: Mapping[str, Any], where: str) -> list[Any]:
-    """Return the two levels of a boolean; none where its cells are 0 and 1, or true and false."""
+    """Return the two levels of a boolean; none if its cells are 0 and 1, or true and false."""
     pair: list[Any] = []
     for key, usual in (("falseValues", _FALSE), ("trueValues", _TRUE)):
         given = field.get(key, [usual[-1]])
@@ -218,7 +219,7 @@ def _boolean(field: Mapping[str, Any], where: str) -> list[Any]:
 
 
 def _limit(limits: Mapping[str, Any], end: str, where: str) -> float | None:
-    """Return a bound as a number: `minimum` or `exclusiveMinimum`; None where there is none."""
+    """Return a bound, `minimum` or `exclusiveMinimum`, as a number; None if there is none."""
     for key in (end, "exclusive" + end.capitalize()):
         if limits.get(key) is not None:
             try:
@@ -229,7 +230,7 @@ def _limit(limits: Mapping[str, Any], end: str, where: str) -> float | None:
 
 
 def _description(field: Mapping[str, Any], labels: str) -> str:
-    """Return what a field says for people."""
+    """Return the description of a field, from its title, description, labels and format."""
     title, text, pattern = (str(field.get(k) or "") for k in ("title", "description", "format"))
     dated = field.get("type") in ("date", "datetime") and pattern not in ("", "default", "any")
     said = [text if text.startswith(title) else f"{title}: {text}" if text else title, labels]

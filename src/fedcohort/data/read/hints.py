@@ -1,6 +1,6 @@
-"""What names say: units, identifiers, sites, outcomes, what is known too late, slips of the pen.
+"""Guesses from names: units, identifiers, sites, outcomes, late columns, and misspelt names.
 
-These are guesses for a draft that a person reads, never rules. Nothing is revealed.
+They serve a draft that a person reads; they are never rules. Nothing is revealed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNITS: Mapping[str, str] = {
     "pg ml": "pg/mL", "ug l": "µg/L", "mmol l": "mmol/L", "umol l": "µmol/L", "u l": "U/L",
     "iu l": "IU/L", "mg": "mg", "ml": "mL",
 }  # fmt: skip
-#: What a value in some units can be, by general knowledge and not by anyone's table.
+#: Possible range of a unit, by general knowledge and not from any table.
 LIMITS: Mapping[str, tuple[float, float]] = {"%": (0.0, 100.0)}
 _AGES = (0.0, 120.0)
 
@@ -48,28 +48,28 @@ _LABEL = (
     "deceased", "status", "disease", "diagnosis",
 )  # fmt: skip
 _LATE = {"followup", "fu"} | _DEATH
-#: What a name begins with of which the value is known at the end of a stay, or after death.
+#: Beginnings of names of values that are known at the end of a stay, or after death.
 _AFTER = (
     "charge", "cost", "totcst", "discharge", "length of stay", "autopsy",
     "cause of death",
 )  # fmt: skip
-#: What names of events after the start of follow-up begin with.
+#: Beginnings of names of events after the start of follow-up.
 _LATER = (
     "hsct", "sct", "hct", "transplant", "remission", "relapse", "recurr", "progress", "respon",
     "engraft", "gvhd", "dli", "metast", "readmi", "discharge", "reoperation", "reintervention",
 )  # fmt: skip
-#: The same, as whole words.
+#: Whole words that name such events.
 _LATER_WHOLE = {"cr", "cri", "pr", "bmt", "tx", "aml"}
-#: What a name ends with that says when something was.
+#: Last words of names of times.
 _WHEN = {"day", "days", "weeks", "months", "years", "date", "time"}
-#: Before "day" these are no event after the start: days of the start itself, and amounts a day.
+#: Words before "day" that are no later event: days of the start itself, and amounts per day.
 _NO_EVENT = {
     "birth", "week", "work", "admission", "diagnosis", "diag", "dx", "index", "baseline", "visit",
     "study", "symptom", "symptoms", "onset", "per", "a", "mg", "g", "kg", "ml", "l", "kcal",
     "units", "packs", "drinks", "cigarettes", "hours", "times", "one", "first", "since", "prior",
     "previous", "prev", "before", "last",
 }  # fmt: skip
-#: Sites that a comment names; more are counted.
+#: A comment names this many sites and counts the others.
 _SITES_NAMED = 3
 
 
@@ -80,7 +80,7 @@ def words(name: str) -> list[str]:
 
 
 def unit(name: str) -> str:
-    """Return the unit that a name ends with, as in hb_g_dl or "hb (g/dL)"; or nothing."""
+    """Return the unit at the end of a name, as in hb_g_dl or "hb (g/dL)"; or nothing."""
     bracket = re.search(r"[\[(]([^\[\]()]{1,12})[\])]\s*$", name)
     if bracket:
         return bracket[1].strip()
@@ -92,13 +92,13 @@ def unit(name: str) -> str:
 
 
 def limits(name: str, unit: str, low: float, high: float) -> tuple[float | None, float | None]:
-    """Return the range that a unit has, if it holds from `low` to `high`; or no range."""
+    """Return the range of a unit, if it holds from `low` to `high`; or no range."""
     known = _AGES if unit == "years" and "age" in words(name) else LIMITS.get(unit)
     return known if known and known[0] <= low and high <= known[1] else (None, None)
 
 
 def is_identifier(name: str) -> bool:
-    """Return whether a name is one of a person's or a record's number."""
+    """Return whether a name is that of a person's or a record's identifier."""
     parts = words(name)
     if not parts:
         return False
@@ -106,12 +106,12 @@ def is_identifier(name: str) -> bool:
 
 
 def is_technical(name: str) -> bool:
-    """Return whether a name is that of a part of an identifier or of row numbers."""
+    """Return whether a name is that of a row number or a part of an identifier."""
     return words(name)[:1] in (["id"], ["unnamed"], ["index"], ["row"])
 
 
 def is_site(name: str) -> bool:
-    """Return whether a name is that of the hospitals' column."""
+    """Return whether a name is that of the site column."""
     parts = words(name)
     if name.lower() in _SITE_WHOLE:
         return True
@@ -119,13 +119,13 @@ def is_site(name: str) -> bool:
 
 
 def labels(names: Iterable[str]) -> list[str]:
-    """Return the names that sound like a class to be predicted, the likeliest first."""
+    """Return the names that suggest a class to be predicted, the likeliest first."""
     found = {n: _LABEL.index(w) for n in names for w in words(n)[-1:] if w in _LABEL}
     return sorted(found, key=lambda n: found[n])
 
 
 def is_split(levels: Iterable[object]) -> bool:
-    """Return whether a column's levels divide the rows for training and tests."""
+    """Return whether a column's levels divide the rows into training and test sets."""
     found = {str(level).lower() for level in levels}
     return len(found) > 1 and found <= _SPLIT
 
@@ -158,7 +158,7 @@ def too_late(name: str, outcome: Survival, names: Collection[str]) -> str:
 
 
 def late(name: str, outcome: Outcome, names: Collection[str]) -> str:
-    """Return why a column's name sounds like what is known with the outcome, or after; or nothing.
+    """Return why a column's name suggests that it is known with or after the outcome; or nothing.
 
     names : of all columns; see `too_late`.
     """
@@ -167,9 +167,9 @@ def late(name: str, outcome: Outcome, names: Collection[str]) -> str:
 
 
 def _later(name: str, names: Collection[str]) -> str:
-    """Return why a name sounds like when, or whether, something happened after the start.
+    """Return why a name suggests an event after the start of follow-up, or the time of one.
 
-    names : of all columns; `hsct` beside `hsct_day` says whether there was one.
+    names : of all columns; `hsct` beside `hsct_day` is such an event.
     """
     if _event_of(name):
         return "is it the time of something later"
@@ -181,10 +181,10 @@ def _later(name: str, names: Collection[str]) -> str:
 
 
 def _event_of(name: str) -> list[str]:
-    """Return the words of the event after the start whose time a name tells; [] of other names.
+    """Return the words of a later event whose time a column holds; [] for other names.
 
-    They are [hsct] of hsct_day, day_of_hsct, hsctDate and time_to_hsct_days; and any other words
-    before "day", which counts from some start.
+    For hsct_day, day_of_hsct, hsctDate and time_to_hsct_days they are [hsct]. Any other words
+    before "day" count too, because a day is counted from some start.
     """
     event = parts = words(name)
     if len(event) > 1 and event[-1] in _WHEN:
@@ -198,7 +198,7 @@ def _event_of(name: str) -> list[str]:
 
 
 def _is_later(event: list[str]) -> bool:
-    """Return whether words name what happens after the start of follow-up."""
+    """Return whether words name an event after the start of follow-up."""
     return any(word in _LATER_WHOLE or word.startswith(_LATER) for word in event)
 
 
@@ -215,9 +215,9 @@ def _after(name: str) -> str:
 
 
 def lacking(name: str, columns: Mapping[str, Collection[str]]) -> str:
-    """Return which sites alone have a column, and what the others may call it; or nothing.
+    """Return which sites lack a column, and what it may be called there; or nothing.
 
-    columns : the names of each site's columns.
+    columns : names of each site's columns.
     """
     have = [site for site, here in columns.items() if name in here]
     if len(have) == len(columns):
@@ -233,7 +233,7 @@ def lacking(name: str, columns: Mapping[str, Collection[str]]) -> str:
 
 
 def spellings(levels: Iterable[str]) -> str:
-    """Return which levels differ in capitals or blanks alone; or nothing."""
+    """Return which levels differ only in capitals or blanks; or nothing."""
     alike: dict[str, list[str]] = {}
     for level in levels:
         alike.setdefault("".join(level.casefold().split()), []).append(level)
@@ -246,7 +246,8 @@ def survival(times: Iterable[str], events: Iterable[str]) -> Survival | None:
 
     Parameters
     ----------
-    times : columns of positive numbers. events : columns of 0 and 1; both in the table's order.
+    times : columns of positive numbers, in the table's order.
+    events : columns of 0 and 1, in the table's order.
     """
     pairs = [
         (score, Survival(t, e))
@@ -258,7 +259,7 @@ def survival(times: Iterable[str], events: Iterable[str]) -> Survival | None:
 
 
 def _score(time: list[str], event: list[str]) -> int:
-    """Return how well two names go together as time and event; 0 if they do not."""
+    """Return a score of two names as time and event; 0 if they do not fit."""
     kinds, said = set(time), set(event)
     if not time or not event or "age" in kinds or not said & _EVENT or not kinds & (_TIME | _SPAN):
         return 0

@@ -1,16 +1,16 @@
-"""One data dictionary of several sites' own: what agrees is kept, what does not is named.
+"""One data dictionary from the drafts of several sites.
 
-Types      integer beside number is a number, 0 and 1 beside other whole numbers an integer, two
-           levels beside more a category; of other types the commonest is taken
-Levels     all sites'; Missing codes too, and a code is no level
+Types      integer and number give number; binary and integer give integer; binary and category
+           give category; of types that do not fit together, the commonest is taken
+Levels     those of all sites; missing codes too, and a missing code is no level
 Units      the commonest
 Ranges     from the lowest end to the highest
-Flags      an identifier, or no feature, where one site says so; no feature either where a column
-           is not at all sites, or is called like what is known late
+Flags      identifier, and no feature, if one site says so; also no feature if a site lacks the
+           column, or if its name suggests that it is known too late
 
-A *conflict* is what sites have to settle: types that do not go together, two units, ranges or
-levels with nothing in common, two spellings of one name, two outcomes. All else that differs is a
-note, for a person to read. The result shows what the drafts show, and no more.
+A *conflict* is for the sites to settle: types that do not fit together, two units, ranges or
+levels with nothing in common, two spellings of one name, two outcomes. Every other difference is a
+note for a person to read. The result shows what the drafts show, and no more.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from fedcohort.data.read import hints
 from fedcohort.data.variable import RANGED
 from fedcohort.data.words import first_of, sorted_levels
 
-#: What a draft says of a column without any value; it says nothing of its type.
+#: A draft's description of a column without values, whose type is unknown.
 EMPTY = "no values"
-#: Sites that a line names; more are counted.
+#: A line names this many sites and counts the others.
 NAMED = 3
-#: Types that go together, and what they make; binary alone is 0 and 1.
+#: Types that fit together, and the merged type; binary without levels is 0 and 1.
 _TOGETHER: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"integer", "number"}), "number"),
     (frozenset({"binary", "integer"}), "integer"),
@@ -47,13 +47,13 @@ _Given = Mapping[str, Variable]
 
 @dataclass(frozen=True)
 class Merged:
-    """A dictionary of several sites' drafts.
+    """A dictionary merged from several sites' drafts.
 
     Attributes
     ----------
-    dictionary : that loads as it is.
+    dictionary : loads without corrections.
     notes : by column, what a person should check.
-    conflicts : what the sites have to settle, each with its column and sites.
+    conflicts : what the sites must settle, each with its column and sites.
     """
 
     dictionary: Dictionary
@@ -62,15 +62,16 @@ class Merged:
 
 
 def merge(drafts: Mapping[str, Dictionary], outcome: Outcome | None = None) -> Merged:
-    """Return one dictionary of the sites' drafts.
+    """Merge the sites' drafts into one dictionary.
 
     Parameters
     ----------
-    drafts : by site. outcome : of the study; its columns get its types.
+    drafts : by site.
+    outcome : of the study; its columns get its types.
 
     Raises
     ------
-    DataError : what comes out is no dictionary, such as a duration since a column that is no date.
+    DataError : the result is no dictionary, such as a duration since a column that is no date.
     """
     columns = {site: list(draft.variables) for site, draft in drafts.items()}
     names = list(dict.fromkeys(name for here in columns.values() for name in here))
@@ -113,7 +114,7 @@ def marked(drafts: Iterable[Dictionary]) -> Survival | None:
 
 
 def _outcomes(drafts: Mapping[str, Dictionary], outcome: Outcome | None) -> list[str]:
-    """Return a conflict where drafts mark other columns than the study's outcome."""
+    """Return a conflict if drafts mark other columns than the study's outcome."""
     marks = {s: " and ".join(map(repr, o.columns)) for s, d in drafts.items() if (o := d.outcome())}
     if not isinstance(outcome, Survival) or set(marks.values()) <= {
         " and ".join(map(repr, outcome.columns))
@@ -123,7 +124,7 @@ def _outcomes(drafts: Mapping[str, Dictionary], outcome: Outcome | None) -> list
 
 
 class _Column:
-    """One column: what sites say of it, and what is said of that."""
+    """Merges the entries of one column, and collects its conflicts and notes."""
 
     def __init__(self, name: str, having: _Given, outcome: Outcome | None):
         filled = {s: v for s, v in having.items() if v.description != EMPTY or v.type != "number"}
@@ -136,7 +137,7 @@ class _Column:
             self.notes.append(f"empty at {first_of(empty, NAMED)}")
 
     def merged(self) -> Variable:
-        """Return the column as all sites may have it."""
+        """Return the merged entry of the column."""
         said = list(self.given.values())
         kind = self._type()
         coded = kind in ("category", "binary")
@@ -175,7 +176,7 @@ class _Column:
         return self._no_outcome(v)
 
     def _no_outcome(self, v: Variable) -> Variable:
-        """Return a column that sites marked as time or event, where the study has another one."""
+        """Return the entry with an ordinary type if the study's outcome has other columns."""
         taken = self.outcome.columns if self.outcome is not None else ()
         if v.type not in ("time", "event") or self.outcome is None:
             return v
@@ -209,7 +210,7 @@ class _Column:
         return next((kind for kind in first if kind not in ("text", "category")), first[0])
 
     def _levels(self, kind: str, missing: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-        """Return the levels of all sites, and the type that has so many."""
+        """Return the levels of all sites, and the type that fits their number."""
         own = {
             site: v.levels or ("0", "1")
             for site, v in self.given.items()
@@ -227,8 +228,8 @@ class _Column:
         levels = tuple(level for level in levels if level not in missing)
         if both:
             self.notes.append(f"{', '.join(map(repr, both))}: a missing code, or a level?")
-        apart = [a for a in own.values() if not any({*a} & {*b} for b in own.values() if b != a)]
-        if len(listed) > 1 and apart:
+        disjoint = any(not any({*a} & {*b} for b in own.values() if b != a) for a in own.values())
+        if len(listed) > 1 and disjoint:
             self.conflicts.append(
                 f"levels are {_by_site({s: ' and '.join(map(repr, of)) for s, of in own.items()})}"
             )
@@ -242,7 +243,7 @@ class _Column:
         return (levels, kind) if fits else (levels, "category" if levels else "text")
 
     def _commonest(self, field: str) -> str:
-        """Return what most sites say of a text; sites that say nothing are asked about."""
+        """Return the commonest text of a field; note the sites where it is empty."""
         said = {site: getattr(v, field) for site, v in self.given.items()}
         texts = {site: text for site, text in said.items() if text}
         if not texts:
@@ -256,7 +257,7 @@ class _Column:
         return best
 
     def _range(self, field: str) -> tuple[float | None, float | None]:
-        """Return the widest range that sites give."""
+        """Return the range that covers all sites' ranges."""
         ranges = {s: r for s, v in self.given.items() if (r := getattr(v, field)) != _TIED}
         if not ranges:
             return _TIED
@@ -277,7 +278,7 @@ def _end(value: float | None) -> str:
 
 
 def _by_site(said: Mapping[str, str]) -> str:
-    """Return what sites say: "g/dL at east, north; mmol/L at west"."""
+    """Return texts with their sites: "g/dL at east, north; mmol/L at west"."""
     sites: dict[str, list[str]] = {}
     for site, text in said.items():
         sites.setdefault(text, []).append(site)

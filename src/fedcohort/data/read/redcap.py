@@ -1,18 +1,18 @@
-"""Data dictionaries as REDCap exports them: a CSV file with one row per field.
+"""Data dictionaries in the form that REDCap exports: a CSV file with one row per field.
 
 The header is that of the page "Data Dictionary" ("Variable / Field Name", …) or of the API
 (field_name, …). Exported records hold codes, so codes become levels and labels the description:
 
-    text, notes            text; integer, number or date where a validation says so
+    text, notes            text; integer, number or date if the validation says so
     calc, slider           number, integer
-    radio, dropdown        category; binary where the codes are 0 and 1
+    radio, dropdown        category; binary if the codes are 0 and 1
     yesno, truefalse       binary
     checkbox               one binary column for each choice, NAME___CODE, as records are exported
     file, descriptive      left out: records hold nothing for them
 
-The first field is the record's and an identifier, as is any marked "y". Forms become views where
-there are several. REDCap exports every date as 2015-01-31, whatever its validation shows. Bounds of
-dates, branching logic and annotations are left out. Nothing is revealed.
+The first field is an identifier, as is any field marked "y". If there are several forms, each is a
+view. REDCap exports every date as 2015-01-31, whatever its validation shows. Bounds of dates,
+branching logic and annotations are left out. Nothing is revealed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.words import known_name, nearest
 from fedcohort.protocol.errors import DataError
 
-#: The columns that are read: the API's name and the export's.
+#: Columns that are read: the API's name and the export's name.
 HEADER: Mapping[str, str] = {
     "field_name": "Variable / Field Name",
     "form_name": "Form Name",
@@ -56,7 +56,8 @@ def read(path: Path) -> Dictionary:
 
     Raises
     ------
-    DataError : not such a file, or a field that cannot be a variable; file and field are named.
+    DataError : the file is no such dictionary, or a field cannot be a variable. The message names
+        file and field.
     """
     rows = _rows(path)
     forms = {row["form_name"] for row in rows if row["field_type"] not in _EMPTY}
@@ -76,7 +77,7 @@ def read(path: Path) -> Dictionary:
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    """Return the fields, by the API's names of the columns; what is missing is empty."""
+    """Return the fields, keyed by the API's column names; missing columns are empty."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
@@ -106,13 +107,13 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def _column(title: str) -> str:
-    """Return the API's name of a column; an unknown one as it is."""
+    """Return the API's name of a column; an unknown column keeps its title."""
     plain = title.strip().strip('"')
     return next((api for api, long in HEADER.items() if plain.lower() == long.lower()), plain)
 
 
 def _specs(row: Mapping[str, str], where: str) -> dict[str, dict[str, Any]]:
-    """Return what a dictionary file would say of a field's columns."""
+    """Return the dictionary entries of a field's columns."""
     kind, name = row["field_type"].lower(), row["field_name"]
     if kind not in _TYPES:
         raise DataError(f"{where} has {known_name('field type', row['field_type'], _TYPES)}")
@@ -144,7 +145,7 @@ def _specs(row: Mapping[str, str], where: str) -> dict[str, dict[str, Any]]:
 
 
 def _choices(row: Mapping[str, str], where: str) -> dict[str, str]:
-    """Return labels by code, of "1, Male | 2, Female"."""
+    """Return the label of each code, from "1, Male | 2, Female"."""
     found: dict[str, str] = {}
     for item in re.split(r"\||\\n|\n", row["select_choices_or_calculations"]):
         code, comma, label = (part.strip() for part in item.partition(","))
@@ -162,7 +163,7 @@ def _choices(row: Mapping[str, str], where: str) -> dict[str, str]:
 
 
 def _validated(validation: str) -> str:
-    """Return the type of a text field by its validation."""
+    """Return the type of a text field, from its validation."""
     if validation == "integer":
         return "integer"
     if validation.startswith("number"):
@@ -171,7 +172,7 @@ def _validated(validation: str) -> str:
 
 
 def _limit(row: Mapping[str, str], end: str, usual: float | None, where: str) -> float | None:
-    """Return a bound of a number; None for what depends on another field or on the day."""
+    """Return a bound of a number; None if it depends on another field or on the current day."""
     text = row[end].replace(",", ".")
     if not text or text.startswith("[") or text in ("today", "now"):
         return usual
@@ -182,5 +183,5 @@ def _limit(row: Mapping[str, str], end: str, usual: float | None, where: str) ->
 
 
 def _plain(text: str) -> str:
-    """Return a label without the HTML that REDCap allows in it, on one line."""
+    """Return a label on one line, without HTML."""
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())

@@ -1,4 +1,4 @@
-"""Simulated rows with several views and two groups, such as the synthetic data of a paper.
+"""Simulated rows with several views and two groups, as in a paper's synthetic data.
 
 Balelli, Silva, Lorenzi, "A differentially private probabilistic framework for modeling the
 variability across federated datasets of heterogeneous multi-view observations", 2022, section 4.1.
@@ -7,14 +7,14 @@ All views of a row come from one point of a latent space, eq. (1) there:
     t^(k) = W^(k) (x + s v) + μ^(k) + ε^(k),   x ~ N(0, I_q),   ε^(k) ~ N(0, σ^(k)² I)
 
 with s = 1 for the rows of a second group, chosen at random, and s = 0 for the others. The paper
-says that W, μ, σ and v are random, and not how. Here, from one seed:
+does not give the distributions of W, μ, σ and v. Here, from one seed:
 
     W^(k), μ^(k)   independent standard normals
     σ^(k)          uniform between two limits, one draw a view
     v              of a given length, its direction uniform on the sphere
 
-The length is 8 standard deviations of x, since in the paper a linear discriminant of the latent
-space tells the groups apart without an error (table 6, IID). Nobody is in these rows.
+The length is 8 standard deviations of x, because a linear discriminant of the latent space
+separates the groups without error in the paper (table 6, IID). The rows hold no real patient.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ import pandas as pd
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.protocol.errors import SettingError
 
-#: The column that says which group a row is of, and what the groups are called.
+#: Column of the group, and the groups' names.
 GROUP, GROUPS = "group", ("1", "2")
-#: Decimals of a value, so that machines whose sums differ in the last bit give the same table.
+#: Values are rounded to this many decimals, so that all machines give the same table.
 DECIMALS = 6
 
 
@@ -42,15 +42,14 @@ def multiview(
     noise: tuple[float, float] = (0.1, 0.5),
     distance: float = 8.0,
 ) -> tuple[pd.DataFrame, dict[str, list[str]]]:
-    """Draw rows of several views; the defaults are the sizes of the paper.
+    """Draw rows of several views. The defaults are the sizes of the paper.
 
     Parameters
     ----------
-    n : rows.
+    n : number of rows.
     dims : d_1, …, d_K, columns of each view.
     q : dimension of the latent space.
-    shifted : rows of the second group.
-    seed : what all draws derive from.
+    shifted : number of rows in the second group.
     noise : lowest and highest σ^(k), in the unit of the values.
     distance : length of v, in standard deviations of x.
 
@@ -61,8 +60,8 @@ def multiview(
 
     Raises
     ------
-    SettingError : no row, view, column or dimension, more shifted rows than there are, or limits
-        of σ that are below 0 or descend.
+    SettingError : a size is below 1, `shifted` exceeds n, or the limits of σ are negative or
+        descend.
     """
     rules = (
         ("n", n, n >= 1, "1 or more"),
@@ -94,8 +93,8 @@ def multiview(
 def dictionary_of(views: Mapping[str, Sequence[str]]) -> Dictionary:
     """Return the dictionary of such rows: numbers with their view, and the group, no feature.
 
-    What is usual follows from the draws, not from the rows: with q = 5, a value of a shifted row
-    has the variance 5 + 8² + 1 and some noise over all draws, so that ± 20 holds nearly all.
+    The usual range follows from the distribution, not from the rows: with q = 5, a value of a
+    shifted row has variance 5 + 8² + 1 and some noise over all draws, so ± 20 holds nearly all.
     """
     variables: dict[str, object] = {
         name: {"type": "number", "usual": [-20, 20], "view": view}

@@ -1,12 +1,12 @@
-"""Where tables come from: samples, CSV and Parquet files, databases.
+"""Sources of tables: samples, CSV and Parquet files, databases, and memory.
 
 sample:NAME                    one of `SAMPLES`, with its dictionary and outcome
 PATH.csv, PATH.csv.gz          one table; PATH.parquet likewise
-PATH/{site}.csv                one table a site, named by what stands in the place of {site}
+PATH/{site}.csv                one table per site; the text in place of {site} is its name
 DIALECT://…                    the rows of a query to a database (`sql`)
 memory, memory:{site}          frames that Python gives (`in_memory`)
 
-Whatever the door, the same records give the same table (`canonical`). Nothing is revealed.
+The same records give the same table from each source (`canonical`). Nothing is revealed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from fedcohort.protocol.errors import DataError
 __all__ = ["SAMPLES", "Source", "load", "read_csv"]
 
 
-#: How the name of a table's file may end.
+#: Endings of the names of table files.
 TABLES = (
     ".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".parquet", ".pq", ".xls", ".xlsx", ".ods",
 )  # fmt: skip
-#: What a study calls tables that Python gives it: one, or one a site.
+#: Source of a study whose tables Python gives: one table, or one per site.
 MEMORY, MEMORY_BY_SITE = "memory", "memory:{site}"
 
 
@@ -51,8 +51,8 @@ class Source:
     ----------
     frames : one table, or the sites' tables by name.
     name : as the study file gives it.
-    description, licence : for reports; empty where unknown.
-    dictionary, outcome : of samples; None where unknown.
+    description, licence : for reports; empty if unknown.
+    dictionary, outcome : of samples; None if unknown.
     """
 
     frames: pd.DataFrame | dict[str, pd.DataFrame]
@@ -71,20 +71,20 @@ def load(
     dictionary: Dictionary | None = None,
     texts: Collection[str] = (),
 ) -> Source:
-    """Read what a study calls its source.
+    """Read the tables of a study's source.
 
     Parameters
     ----------
     source : see the header; relative paths start at `base`.
-    query : what to ask a database.
-    dictionary : gives the columns their form, in place of a sample's own; where there is none,
-        their cells do.
-    texts : columns that are text whatever they look like, such as that of the site.
+    query : SQL query for a database.
+    dictionary : determines the form of the columns, in place of a sample's own dictionary. Without
+        one, the cells do.
+    texts : columns to read as text, such as that of the site.
 
     Raises
     ------
-    DataError : there is no such sample, file or database, or it holds no table, or one with two
-        columns of one name.
+    DataError : there is no such sample, file or database, it holds no table, or two columns have
+        one name.
     """
     if source in (MEMORY, MEMORY_BY_SITE):
         raise DataError(
@@ -95,7 +95,7 @@ def load(
 
 
 def in_memory(data: Any, dictionary: Dictionary | None = None) -> Source:
-    """Return a table in memory, or a mapping from site names to such, as a source.
+    """Return a table in memory, or a mapping from site names to tables, as a source.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def in_memory(data: Any, dictionary: Dictionary | None = None) -> Source:
 
     Raises
     ------
-    DataError : something else; or two columns of one name.
+    DataError : the data is no table, or two columns have one name.
     """
     if not isinstance(data, Mapping):
         return _formed(Source(as_pandas(data), MEMORY), dictionary)
@@ -113,7 +113,7 @@ def in_memory(data: Any, dictionary: Dictionary | None = None) -> Source:
 
 
 def files_of(source: str, base: Path) -> list[Path]:
-    """Return the files that a source reads, as far as there are such."""
+    """Return the files that a source reads, if any."""
     if is_url(source):
         name = database_file(source)
         return [] if name is None else [base / name]
@@ -123,11 +123,11 @@ def files_of(source: str, base: Path) -> list[Path]:
 
 
 def by_site(source: str, base: Path) -> dict[str, Path]:
-    """Return the files that a path with {site} stands for, by site.
+    """Return the files that match a path with {site}, by site.
 
     Raises
     ------
-    DataError : two files are of one site.
+    DataError : two files belong to one site.
     """
     text = (base / source).as_posix()
     before, _, after = text.partition("{site}")
@@ -141,7 +141,7 @@ def by_site(source: str, base: Path) -> dict[str, Path]:
 
 
 def name_of(source: str, base: Path, site: str) -> str:
-    """Return the file of one site, as a source with {site} names it."""
+    """Return the file of one site, in the form of its source with {site}."""
     name = source.replace("{site}", site)
     if "*" not in source:
         return name
@@ -155,7 +155,7 @@ def name_of(source: str, base: Path, site: str) -> str:
 
 
 def beside(source: str, base: Path) -> list[str]:
-    """Return the names of tables that lie beside those of a path with {site}, and are not read."""
+    """Return the names of table files in the folders of a path with {site} that do not match it."""
     if is_url(source) or "{site}" not in source:
         return []
     read = files_of(source, base)
@@ -165,12 +165,12 @@ def beside(source: str, base: Path) -> list[str]:
 
 
 def _formed(found: Source, dictionary: Dictionary | None) -> Source:
-    """Return a source with its columns in the form that a dictionary, or their cells, give them."""
+    """Return a source with its columns in form, from a dictionary or from their cells."""
     known = dictionary or found.dictionary
 
     def form(frame: pd.DataFrame) -> pd.DataFrame:
         formed = plain(frame) if known is None else canonical(frame, known)
-        _told_apart(formed, found.name, known)
+        _require_unique_names(formed, found.name, known)
         return formed
 
     if isinstance(found.frames, pd.DataFrame):
@@ -179,10 +179,10 @@ def _formed(found: Source, dictionary: Dictionary | None) -> Source:
     return replace(found, frames={site: form(frames.pop(site)) for site in list(frames)})
 
 
-def _told_apart(frame: pd.DataFrame, name: str, known: Dictionary | None) -> None:
-    """Check that columns have names of their own; of the dictionary's, or none, the checks say so.
+def _require_unique_names(frame: pd.DataFrame, name: str, known: Dictionary | None) -> None:
+    """Check that column names are unique; a repeated name of the dictionary is left to the checks.
 
-    A name is not repeated: without a header line, the first patient stands in its place.
+    The message repeats no name: without a header line, the first patient stands in its place.
     """
     if known is not None and not any(column in known for column in frame.columns):
         return
@@ -197,7 +197,7 @@ def _told_apart(frame: pd.DataFrame, name: str, known: Dictionary | None) -> Non
 def _load(
     source: str, base: Path, query: str, dictionary: Dictionary | None, texts: Collection[str]
 ) -> Source:
-    """Read a source, its columns as they come."""
+    """Read a source without changing its columns."""
     if source.startswith("sample:"):
         name = source.removeprefix("sample:")
         if name not in SAMPLES:
@@ -220,7 +220,7 @@ def _read(path: Path, dictionary: Dictionary | None, texts: Collection[str]) -> 
 def _by_site(
     pattern: Path, dictionary: Dictionary | None, texts: Collection[str]
 ) -> dict[str, pd.DataFrame]:
-    """Read the files that match a path with {site} in it, in the order of the sites' names."""
+    """Read the files that match a path with {site}, sorted by site."""
     found = by_site(pattern.as_posix(), Path())
     if not found:
         raise DataError(
@@ -230,7 +230,7 @@ def _by_site(
 
 
 def _matching(before: str, after: str, folder: Path) -> dict[Path, str]:
-    """Return the files in `folder` between whose `before` and `after` a site's name stands."""
+    """Return the files in `folder` whose path is `before`, a site's name, and `after`."""
     shape = re.compile(re.escape(before) + "([^/]+)" + re.escape(after).replace(r"\*", "[^/]*"))
     paths = sorted(folder.glob("*/" * after.count("/") + "*"))
     found = ((path, shape.fullmatch(path.as_posix())) for path in paths if path.is_file())
@@ -254,7 +254,7 @@ def _described(name: str, frame: pd.DataFrame, outcome: Outcome) -> Source:
 
 
 def _sklearn(name: str, description: str, licence: str, outcome: Outcome) -> Source:
-    """Return one of scikit-learn's bundled sets; its target is the column "target"."""
+    """Return one of scikit-learn's bundled data sets; its target is the column "target"."""
     from sklearn import datasets
 
     frame = getattr(datasets, f"load_{name}")(as_frame=True).frame
@@ -286,7 +286,7 @@ def _multiview() -> Source:
     return Source(frame, "sample:multiview", about, known.licence, known)
 
 
-#: What `sample:` may be followed by.
+#: Samples by name.
 SAMPLES: dict[str, Callable[[], Source]] = {
     "gbsg2": _gbsg2,
     "breast_cancer": _breast_cancer,

@@ -1,9 +1,9 @@
-"""One query to a database, through SQLAlchemy: SQLite, DuckDB, and whatever has a driver.
+"""Reader of one database query, through SQLAlchemy: SQLite, DuckDB, and others with a driver.
 
-The query is one SELECT (or WITH … SELECT), and whatever it does is rolled back. SQLite and DuckDB
-files are opened read-only, DuckDB without access to other files or the network. A password never
-stands in a URL: `${NAME}` in its place is read from that environment variable, so that no study
-file, error or result can hold it. Errors name what the query itself names, and no cell.
+The query is one SELECT (or WITH … SELECT), and all its effects are rolled back. SQLite and DuckDB
+files are opened read-only, DuckDB without access to other files or the network. A URL never holds
+a password: it holds `${NAME}`, which is read from that environment variable. So no study file,
+error or result can show it. Errors name tables and columns of the query, and no cell.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ _UNKNOWN = re.compile(
 
 
 def is_url(source: str) -> bool:
-    """Return whether a study's source is a database."""
+    """Return whether a study's source is a database URL."""
     return _URL.match(source) is not None
 
 
 def database_file(url: str) -> str | None:
-    """Return the file that a URL of SQLite or DuckDB names, as it stands there."""
+    """Return the file in a URL of SQLite or DuckDB, or None."""
     match = _FILE.match(url)
     return None if match is None or match.group(1) == ":memory:" else match.group(1)
 
 
 def masked(source: str) -> str:
-    """Return a source as it can be shown: *** stands in place of what a URL keeps secret."""
+    """Return a source in which *** replaces the secrets of a URL."""
     if not is_url(source):
         return source
     main, mark, options = source.partition("?")
@@ -62,19 +62,19 @@ def masked(source: str) -> str:
 
 
 def _option(match: re.Match[str]) -> str:
-    """Return an option of a URL as it can be shown."""
+    """Return an option of a URL with its secret masked."""
     key, value = match.groups()
     secret = _SECRET.search(unquote_plus(key)) or _SECRET.search(unquote_plus(value))
     return f"{key}={_mask(value) if secret else value}"
 
 
 def _mask(text: str) -> str:
-    """Return *** for a secret, but the name of an environment variable as it is."""
+    """Return *** for a secret; a reference to an environment variable stays."""
     return text if _VARIABLE.fullmatch(text) else "***"
 
 
 def problem_of_url(url: str) -> str | None:
-    """Say what is wrong with a URL, without quoting it: None if it holds no secret."""
+    """Return what is wrong with a URL, without quoting it; None if it holds no secret."""
     password = _PASSWORD.match(url)
     given = [password.group(1)] if password else []
     options = parse_qsl(url.partition("?")[2], keep_blank_values=True)
@@ -90,7 +90,7 @@ def problem_of_url(url: str) -> str | None:
 
 
 def problem_of_query(query: str) -> str | None:
-    """Say what is wrong with a query: None if it is one SELECT."""
+    """Return what is wrong with a query; None if it is one SELECT."""
     bare = _QUOTED.sub(" ", query).strip().rstrip(";").strip()
     if not re.match(r"(select|with)\b", bare, re.IGNORECASE) or ";" in bare:
         return "expected one SELECT (or WITH … SELECT) statement."
@@ -98,16 +98,16 @@ def problem_of_query(query: str) -> str | None:
 
 
 def read_sql(url: str, query: str, base: Path) -> pd.DataFrame:
-    """Return the rows of a query as cells of plain Python types.
+    """Return the rows of a query, with cells of plain Python types.
 
     Parameters
     ----------
-    url : as SQLAlchemy has it; a relative path of SQLite or DuckDB starts at `base`.
+    url : in SQLAlchemy's form; a relative path of SQLite or DuckDB starts at `base`.
 
     Raises
     ------
-    DataError : the URL holds a password, the query is no SELECT, no such database or driver, or
-        the query failed.
+    DataError : the URL holds a password, the query is no SELECT or fails, or the database or its
+        driver is missing.
     """
     for problem in (problem_of_url(url), problem_of_query(query)):
         if problem:
@@ -131,7 +131,7 @@ def read_sql(url: str, query: str, base: Path) -> pd.DataFrame:
 
 
 def _engine(url: str, base: Path) -> Any:
-    """Return an engine for reading.
+    """Return a read-only engine.
 
     Raises
     ------
@@ -193,7 +193,7 @@ def _secret(url: str, text: str) -> str:
 
 
 def _said(url: str, query: str, cause: Exception) -> str:
-    """Return one line on a failed query, with names that stand in the query and nothing else."""
+    """Return one line on a failed query; it names only words of the query."""
     said = f"{url}: the query failed ({type(cause).__name__})"
     match = _UNKNOWN.search(str(cause))
     name = next((n for n in match.groups() if n), "").strip("\"'`!.,;") if match else ""

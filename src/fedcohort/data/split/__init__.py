@@ -1,4 +1,4 @@
-"""Drawing rows: sites of one table, blind rows in thirds, folds."""
+"""Splits of rows: one table into sites, blind rows in thirds, folds."""
 
 from fedcohort.data.split.folds import BY_ROW, HIDDEN, check_rows, own_fold
 from fedcohort.data.split.rules import partition

@@ -1,15 +1,16 @@
-"""Rows in folds, where a coordinator says how they are dealt and a site sees to its own rows.
+"""Folds of rows: the coordinator assigns them, and each site checks them for its own rows.
 
-Sums over a fold tell of its rows alone. Who deals them could leave one site alone in a fold, or so
-few of its rows that a sum is a patient. So every site is told the whole deal, ``{site: fold}``, the
-same at all of them; it refuses one in which
+Sums over a fold reveal its rows. A coordinator could put one site alone into a fold, or so
+few of its rows that a sum is one patient. So every site gets the whole assignment, ``{site:
+fold}``, the same at all sites, and refuses one in which
 
-* some sites are dealt whole and others row by row, or a whole site has no other beside it;
-* a fold, or what is left without it, has 1 to m − 1 of its own rows, unless `HIDDEN` sites or more
+* some sites are assigned as a whole and others row by row, or a whole site has no other in its
+fold; * a fold, or the rest without it, has 1 to m − 1 of its own rows, unless `HIDDEN` sites or
+more
   share it: their sum hides each of them.
 
-With m = 1 nothing is to be hidden. That those who are named do take part is looked at where the
-sum is masked (`study.at_site.bounds`).
+With m = 1 nothing needs to be hidden. `study.at_site.bounds` checks that the named sites take part,
+where the sum is masked.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import Refused
 
-#: As a site's fold: each of its rows has its own.
+#: Instead of a site's fold: each of its rows has its own.
 BY_ROW = -1
-#: So many sites hide one another in a sum.
+#: Number of sites that hide one another in a sum.
 HIDDEN = 3
 
 
@@ -32,12 +33,12 @@ def own_fold(site: str, dealt: Mapping[str, int], folds: int, least: int) -> int
 
     Parameters
     ----------
-    dealt : fold of each site, 0 to `folds` − 1, or `BY_ROW` of all.
+    dealt : fold of each site, 0 to `folds` − 1, or `BY_ROW` for all.
     least : m of the header.
 
     Raises
     ------
-    Refused : "folds", by the header's first rule, or the deal has no fold for this site.
+    Refused : "folds", by the header's first rule, or there is no fold for this site.
     """
     values = list(dealt.values())
     by_row = all(type(k) is int and k == BY_ROW for k in values)
@@ -45,20 +46,20 @@ def own_fold(site: str, dealt: Mapping[str, int], folds: int, least: int) -> int
     if site not in dealt or not (by_row or by_site):
         raise Refused(
             "folds",
-            f"site {site!r} is dealt folds otherwise than the other sites, or not at all. All "
-            f"sites are dealt whole, or all row by row.",
+            f"site {site!r} has no fold, or is not divided as the other sites are. Either all "
+            f"sites are in one fold each, or all are divided row by row.",
         )
     if by_site and least > 1 and any(values.count(k) < 2 for k in values):
         raise Refused(
             "folds",
-            f"site {site!r}: a fold of a single site would show what that site's rows add up to. "
+            f"site {site!r}: a fold of a single site would reveal the sums of that site's rows. "
             f"Hold out rows (folds: rows), or groups of two sites or more.",
         )
     return values[0] if by_row else dealt[site]
 
 
 def check_rows(site: str, at: Array, dealt: Mapping[str, int], least: int) -> None:
-    """Refuse folds that a site has few rows in, by the header's second rule.
+    """Refuse folds with few rows of a site, by the header's second rule.
 
     Parameters
     ----------
@@ -76,6 +77,6 @@ def check_rows(site: str, at: Array, dealt: Mapping[str, int], least: int) -> No
         raise Refused(
             "folds",
             f"site {site!r} has fewer than {least} records (min_cell) in a fold, or outside of it, "
-            f"and fewer than {HIDDEN} sites share the folds, so that sums would tell of so few. "
+            f"and fewer than {HIDDEN} sites share the folds, so sums would reveal these records. "
             f"Take fewer folds, or a penalty that needs none.",
         )

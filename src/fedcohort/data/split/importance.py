@@ -1,14 +1,14 @@
-"""Which column predicts the outcome best? By permutation importance in a ridge regression.
+"""Permutation importance of columns in a ridge regression of the outcome.
 
 With standardised columns x_j, one-hot for categories, a linear score f = Σ_j x_j β_j minimises
 
     survival     −(1/n) Σ_deaths [f − log Σ_{R(t)} e^f] + (λ/2)‖β‖²      (Cox, Breslow ties)
     otherwise    (1/2n) ‖y − f‖² + (λ/2)‖β‖²                              (y one-hot for classes)
 
-and a column's importance is by how much the first term rises, on average over `SHUFFLES` of its
-rows. The permutations are always the same, so that the answer depends on the table alone.
+and a column's importance is the mean rise of the first term over `SHUFFLES` permutations of its
+rows. The permutations are always the same, so the result depends on the table alone.
 
-Runs on one table, before there are sites: nothing is revealed.
+It runs on one table, before there are sites: nothing is revealed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def most_predictive(frame: pd.DataFrame, outcome: Outcome) -> str:
 
 
 def importance(frame: pd.DataFrame, outcome: Outcome) -> dict[str, float]:
-    """Return by how much the loss rises when each column is shuffled, by column name."""
+    """Return the rise of the loss when a column is permuted, by column name."""
     blocks = {v.name: _block(frame, v) for v in draft(frame, outcome).features(outcome)}
     blocks = {name: x for name, x in blocks.items() if x.shape[1]}
     if not blocks:
@@ -78,7 +78,7 @@ def importance(frame: pd.DataFrame, outcome: Outcome) -> dict[str, float]:
 
 
 def sort_key(frame: pd.DataFrame, name: str) -> Array:
-    """Return numbers (n,) that order the rows by a column: levels as they sort, missing last."""
+    """Return numbers (n,) that order the rows by a column: levels in their order, missing last."""
     column = column_of(frame, name)
     variable = draft(frame[[name]]).variables[name]
     if variable.type in ("number", "integer", "binary"):
@@ -106,7 +106,7 @@ def _block(frame: pd.DataFrame, variable: Variable) -> Array:
 
 
 def _target(frame: pd.DataFrame, outcome: Outcome) -> tuple[_Fit, _Loss]:
-    """Return ridge least squares of a standardised value, or of one-hot classes."""
+    """Return fit and loss of ridge least squares of a standardised value, or of one-hot classes."""
     name = outcome.label
     classes = sorted_levels(column_of(frame, name).dropna().unique()) if outcome.has_classes else ()
     y = outcome.values(frame, classes)[:, None]

@@ -1,17 +1,17 @@
-"""Make sites out of one table: the scenarios of a simulation.
+"""Rules that divide one table into sites: the scenarios of a simulation.
 
     iid          rows at random, sizes equal
-    unbalanced   rows at random, one site (the hub) holds a given share of them
-    by-outcome   rows sorted by time, class or value, cut at hard thresholds
-    by-feature   the same by one feature: one that is named, or the most predictive
-    dirichlet    each class (or quarter of the times) is spread by its own Dirichlet draw
-    groups       whole groups of a column, dealt so that the sites' sizes are near
+    unbalanced   rows at random, one site (the hub) has a given share of them
+    by-outcome   rows sorted by time, class or value, cut into equal parts
+    by-feature   the same by one feature: a given one, or the most predictive
+    dirichlet    each class (or quarter of the times) is divided by its own Dirichlet draw
+    groups       whole groups of a column, so that the sites' sizes are similar
     by-group     a third of the sites has both groups of a column, the others one each (`thirds`)
     views        rows at random, or by group; a third of the sites lacks one view, a third another
     natural      each value of a column is a site
 
 Every row goes to exactly one site, and each site gets rows. Within a site the rows keep their
-order; rows that tie at a threshold fall to either side at random. The same table, rule and seed
+order; rows that tie at a cut fall to either side at random. The same table, rule and seed
 give the same sites.
 """
 
@@ -50,24 +50,23 @@ def partition(
     ----------
     rule : one of `RULES`.
     n : number of sites; "natural" takes it from the column.
-    seed : what all draws derive from.
-    outcome : what "by-outcome", "by-feature" and "dirichlet" look at.
-    views : the dictionary's views in order, each with its columns, without those of an outcome;
-        for "views".
+    outcome : for "by-outcome", "by-feature" and "dirichlet".
+    views : for "views": the dictionary's views in order, each with its columns, without those of
+        the outcome.
     options : of the rule: hub (share of rows, 0.4), feature, alpha (0.5), group, column, lacking
         (the two views that sites lack; by default the second and the third).
 
     Returns
     -------
     frames : by site name, "site-1", "site-2", … or the values of the column; names sort. The
-        column of "natural" is left out; that of "groups" stays. By "views", sites that lack one do
-        not have its columns.
+        column of "natural" is left out; that of "groups" stays. By "views", a site that lacks a
+        view does not have its columns.
 
     Raises
     ------
-    StudyError : an unknown rule or option, or one that is out of range; no multiple of 3 sites, or
-        no such views, where sites are made in thirds.
-    DataError : too few rows or groups for n sites, or a missing column or value.
+    StudyError : a rule or option is unknown or out of range; a rule in thirds has no multiple of 3
+        sites, or no such views.
+    DataError : there are too few rows or groups for n sites, or a column or value is missing.
     """
     if rule not in RULES:
         raise StudyError(f"there is {known_name('split', rule, RULES)}")
@@ -98,7 +97,7 @@ def partition(
 
 
 def natural(frame: pd.DataFrame, *, column: str = "site") -> dict[str, pd.DataFrame]:
-    """Make one site of each value of a column, which is then left out."""
+    """Make one site of each value of a column, without that column."""
     return by_column(frame, column, "split 'natural'")
 
 
@@ -148,7 +147,7 @@ def _dirichlet(
     *,
     alpha: float = 0.5,
 ) -> Array:
-    """Spread each class over the sites in shares drawn from Dirichlet(alpha, …, alpha)."""
+    """Divide each class over the sites in shares drawn from Dirichlet(alpha, …, alpha)."""
     if not 0 < _number("alpha", alpha) < np.inf:
         raise StudyError(f"split 'dirichlet': alpha is {alpha!r}; give a number above 0.")
     key = _outcome_key(frame, outcome, "dirichlet")
@@ -172,7 +171,7 @@ def _groups(
     *,
     group: str | None = None,
 ) -> Array:
-    """Deal whole groups, largest first, each to the site that has the fewest rows so far."""
+    """Give whole groups, largest first, each to the site with the fewest rows so far."""
     if group is None:
         raise StudyError("split 'groups': name the column that holds the groups as 'group'.")
     column = column_of(frame, group)
@@ -212,7 +211,7 @@ def _views(
     group: str | None = None,
     lacking: Sequence[str] | None = None,
 ) -> Array:
-    """Deal the rows as "iid" or "by-group" does; `partition` takes the views out (`lacking`)."""
+    """Divide the rows as "iid" or "by-group" does; `partition` removes the views (`lacking`)."""
     del lacking
     return _iid(frame, n, rng, outcome) if group is None else thirds.by_group(frame, n, rng, group)
 
@@ -225,10 +224,12 @@ def _cut(key: Array, n: int, rng: np.random.Generator) -> Array:
 
 
 def _filled(site: Array, n: int, rng: np.random.Generator) -> Array:
-    """Move rows from the largest site to those that have fewer than two, or one if rows are few."""
-    least = 2 if len(site) >= 2 * n else 1
+    """Move rows from the largest site to those with fewer than two, or with none if rows are
+    few.
+    """
+    min_rows = 2 if len(site) >= 2 * n else 1
     sizes = np.bincount(site, minlength=n)
-    while sizes.min() < least:
+    while sizes.min() < min_rows:
         giver, taker = int(sizes.argmax()), int(sizes.argmin())
         site[rng.choice(np.flatnonzero(site == giver))] = taker
         sizes = np.bincount(site, minlength=n)
@@ -256,7 +257,7 @@ def _options(rule: Callable[..., Any]) -> list[str]:
     return [p.name for p in inspect.signature(rule).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
 
-#: Every way to make sites.
+#: Rules by name.
 RULES: dict[str, Callable[..., Any]] = {
     "iid": _iid,
     "unbalanced": _unbalanced,

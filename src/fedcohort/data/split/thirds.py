@@ -1,4 +1,4 @@
-"""Sites in thirds that differ: in the groups that their rows are of, and in the views they have.
+"""Sites in thirds with different groups of rows, or different views.
 
 Balelli, Silva, Lorenzi, "A differentially private probabilistic framework for modeling the
 variability across federated datasets of heterogeneous multi-view observations", 2022, table 1. Of
@@ -6,11 +6,11 @@ C sites, in order, with m = C/3:
 
     by-group (G)   m sites have rows of both groups, m of the first alone, m of the second alone
     views (K)      m sites have all views, m lack one view, m lack another
-    both (G/K)     the same thirds: who has one group alone lacks a view, too
+    both (G/K)     the same thirds: sites with one group alone also lack a view
 
-Sizes of by-group sites differ by one row at most where the groups allow it. A group has rows enough
-for that if it fills a third and leaves `SHARE` of a third for the sites with both; else its own
-sites are smaller, and the others share the rest evenly.
+Sizes of by-group sites differ by at most one row if the groups are large enough: a group must fill
+a third and leave `SHARE` of a third for the sites with both. Else its own sites are smaller, and
+the others share the rest evenly.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from fedcohort.protocol.errors import DataError, StudyError
 
 #: Rules of `partition` that make sites in thirds.
 THIRDS = ("by-group", "views")
-#: Of a third's rows, at least this share is of each group where both are.
+#: In the sites with both groups, each has at least this share of a third's rows.
 SHARE = 0.1
 
 
 def check_thirds(rule: str, n: int) -> None:
-    """Check that sites can be divided in three.
+    """Check that the number of sites is a multiple of 3.
 
     Raises
     ------
-    StudyError : their number is no multiple of 3.
+    StudyError : it is not.
     """
     if n % 3:
         raise StudyError(
@@ -50,12 +50,12 @@ def by_group(frame: pd.DataFrame, n: int, rng: np.random.Generator, group: str) 
 
     Parameters
     ----------
-    group : the column whose two values are the groups, numbers by size and text by alphabet.
+    group : column whose two values are the groups, numbers by size and text by alphabet.
 
     Raises
     ------
-    DataError : there is no such column, a row names no group, there are more or fewer than two, or
-        one has too few rows for the sites.
+    DataError : there is no such column, a row has no group, there are more or fewer than two
+        groups, or one has too few rows for the sites.
     """
     code = _two_groups(frame, group)
     m = n // 3
@@ -68,7 +68,7 @@ def by_group(frame: pd.DataFrame, n: int, rng: np.random.Generator, group: str) 
     small, large = np.argsort(sizes, kind="stable").tolist()
     alone = np.zeros(2, np.int64)
     left, least = len(frame), round(SHARE * len(frame) / 3)
-    for parts, g in ((3, small), (2, large)):  # an equal part of what is left, if that suffices
+    for parts, g in ((3, small), (2, large)):  # an equal part of the remaining rows, if possible
         kept = max(m, min(least, sizes[g] // 2))
         alone[g] = min(left // parts, sizes[g] - kept)
         left -= alone[g]
@@ -86,16 +86,16 @@ def by_group(frame: pd.DataFrame, n: int, rng: np.random.Generator, group: str) 
 def lacked(
     n: int, views: Mapping[str, Sequence[str]], lacking: Sequence[str] | None
 ) -> tuple[str, ...]:
-    """Return the view that each of n sites lacks (n,), by scenario K; "" where it has all.
+    """Return the view that each of n sites lacks (n,), by scenario K; "" for none.
 
     Parameters
     ----------
     views : columns by view, in the dictionary's order.
-    lacking : which two views are lacked; by default the second and the third.
+    lacking : the two views; by default the second and the third.
 
     Raises
     ------
-    StudyError : not two views of the dictionary; or it has too few for the default.
+    StudyError : these are not two views of the dictionary, or it has too few for the default.
     """
     names = list(views)
     if lacking is None:
