@@ -219,8 +219,7 @@ def with_enough(sums: GroupSums, at_least: int) -> GroupSums:
     """Return the sums of groups, joined with neighbours until none reveals few people.
 
     In each, deaths by the horizon, survivors, all, and all but the deaths are 0 or at least
-    `at_least`;
-    no group is left if all records are too few.
+    `at_least`; no group is left if all records are too few.
     """
     ends = enough_ends(sums, at_least)
     return GroupSums(*(step_sums(s, ends) for s in (sums.predicted, sums.deaths, sums.censored)))
@@ -320,8 +319,7 @@ def own_survival(surv: Array, times: Array, time: Array, event: Array) -> tuple[
     """Return predicted survival at each record's own time, and whether it died by then.
 
     Curves are linear between `times`, from 1 at time 0. A record beyond the last of `times` is
-    censored
-    there, so that no unknown part of a curve is used.
+    censored there, so that no unknown part of a curve is used.
 
     Parameters
     ----------

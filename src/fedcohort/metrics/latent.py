@@ -51,8 +51,7 @@ def discriminant(z: Array, y: Array, asked: Array) -> tuple[Array, Array]:
     Returns
     -------
     said, score : the most frequent class of y and 0 for all rows, if nothing can be learnt; the
-        score
-        orders rows by two classes, and is 0 for more.
+        score orders rows by two classes, and is 0 for more.
     """
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis  # it takes a second
 

@@ -48,8 +48,7 @@ class Contribution:
     """A site's part in one round: ``sites`` () 1, or 0 if it takes no part, and w ().
 
     ``first`` (q,) w x; ``products`` (q, q) w x xᵀ; ``past`` (q, q) w s sᵀ, s the sum of its points
-    so
-    far.
+    so far.
     """
 
     sites: Array

@@ -148,8 +148,7 @@ def gaussian_sigma(epsilon: float, delta: float, rule: str = "analytic") -> floa
         (c + √(c² + ε)) / (ε√2), c² = ln(2 / (√(16δ + 1) − 1)), of Zhao et al. (2019), theorem 5;
         "classic", √(2 ln(1.25/δ)) / ε, whose proof (Dwork & Roth 2014, theorem A.1) needs ε < 1;
         "classic_beyond_proof", the same at any ε, to repeat a paper's numbers: it gives less
-        privacy
-        than it says (ε 10, δ 0.01: its δ is 0.0406).
+        privacy than it says (ε 10, δ 0.01: its δ is 0.0406).
 
     Raises
     ------
@@ -250,8 +249,7 @@ def _grid(merged: tuple[tuple[str, float, float, int], ...], fine: bool) -> floa
     """Return a step of the grid of losses, fine enough for them.
 
     It is coarser than `STEP` if one release loses up to hundreds (memory), and finer if all
-    releases
-    together lose less than about 0.1, or one of many loses little (rounding adds up).
+    releases together lose less than about 0.1, or one of many loses little (rounding adds up).
     """
     widest = max(6 / noise + 0.5 / noise**2 for _, _, noise, _ in merged)
     together = math.sqrt(sum(count * (q / noise) ** 2 for _, q, noise, count in merged))

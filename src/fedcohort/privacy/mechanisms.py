@@ -139,11 +139,10 @@ def perturb(
     value : any shape, finite; the exact statistic.
     sensitivity : Δ > 0, the largest change by one unit: in L2 norm ("gaussian") or L1 ("laplace").
     noise : z > 0; the standard deviation (or scale) is z·(Δ + the rounding to the grid), so that
-        the
-        release costs what z says.
+        the release costs what z says.
     share : smallest number of sites whose replies are summed: each adds a Gaussian of variance
-        1/share,
-        and the sum has all of it (eq. 3). Laplace noise is not shared: each site adds all of it.
+        1/share, and the sum has all of it (eq. 3). Laplace noise is not shared: each site adds all
+        of it.
     resolution : see `granularity`.
 
     Raises

@@ -1,8 +1,7 @@
 """Sums over sites about latent coordinates: errors of reconstructed rows.
 
 A site's rows are `Rebuilt`: entries x (n, p), NaN if unknown; a model's reconstruction x̂; and x̂
-of
-each view from the other views alone. With c and s the mean and standard deviation of column j's
+of each view from the other views alone. With c and s the mean and standard deviation of column j's
 entries over all sites,
 
     entries   Σ (x − c), Σ (x − c)²                        for c and s of all sites            (1)

@@ -156,8 +156,7 @@ def federated_risk_edges(fed: Federation, *, bins: int = 100, fine: int = 16) ->
     """Return edges that split the pooled risks into bins of about equal size.
 
     Two sums give mean and standard deviation; a third gives a histogram of `fine` cells per bin,
-    six
-    deviations wide, for the quantiles.
+    six deviations wide, for the quantiles.
 
     Returns
     -------

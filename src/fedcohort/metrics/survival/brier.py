@@ -99,8 +99,7 @@ def evaluation_times(
     """Return times at which predictions can be judged, equally spaced.
 
     They run from the 5 % to the 90 % quantile of the test records' times of death. They stop before
-    the
-    end of test and training follow-up, and before less than 5 % of the training records are
+    the end of test and training follow-up, and before less than 5 % of the training records are
     followed.
 
     Returns

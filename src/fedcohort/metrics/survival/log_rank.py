@@ -72,8 +72,7 @@ def log_rank_of(
     ----------
     observed : O (g,). died : d (T,), of all groups. risk : n_gk (g, T).
     weight, weighted : w (T,) of `weights`, and Σ w (g,) over each group's deaths; None: 1 and O.
-        The
-        returned O and E are without weights.
+        The returned O and E are without weights.
     tied : the deaths of a cell share their time; if not, each is a cell of its own in (2), with the
         same numbers at risk.
     """

@@ -80,10 +80,8 @@ class Groups(NamedTuple):
     """Published curves of g groups of records with their numbers at risk.
 
     ``curves`` (g,); ``at`` (s,) and ``numbers`` (s, g), exact; ``times`` (t,), round ones up to the
-    end
-    of the longest curve, and ``about`` (t, g), nan after a curve's end; ``events_told``: the
-    groups'
-    numbers of events may be shown beside the curves.
+    end of the longest curve, and ``about`` (t, g), nan after a curve's end; ``events_told``: the
+    groups' numbers of events may be shown beside the curves.
     """
 
     curves: list[Survival]

@@ -97,8 +97,7 @@ def published_parts(
     ----------
     counts : (g,), such as the events in each group.
     of : (g,), the people among whom they are counted, if these are shown as well: what a count
-        leaves
-        of them is hidden with it.
+        leaves of them is hidden with it.
     """
     cells = np.asarray(counts, np.int64)[:, None]
     if of is not None:

@@ -60,8 +60,7 @@ def joined(cells: Array, at_least: int, size: int = 1) -> Array:
     """Return where to cut rows of counts (m, c) in steps of which none is of few people.
 
     In each step every count is 0 or at least `at_least`, and all of them make at least `size`. The
-    rest
-    after the last such step joins it, and that the one before if needed.
+    rest after the last such step joins it, and that the one before if needed.
 
     Returns
     -------
