@@ -127,7 +127,7 @@ def describe_columns(
 def describe_quantiles(
     site: Site[Encoded, None], *, shares: Array, min_cell: int, rounding: bool
 ) -> SiteQuantiles:
-    """Describe the site's numbers by further quantiles, each of at least `min_cell` values.
+    """Describe the site's numbers by further quantiles, each over several patients.
 
     shares : (q,).
     """

@@ -22,7 +22,7 @@ from fedcohort.metrics.survival.censoring import Curve, censoring_of
 from fedcohort.protocol.errors import DataError
 from fedcohort.protocol.message import message
 
-#: Evaluation stops where fewer than this fraction is still followed: weights stay below 20.
+#: Smallest fraction of followed records at a time of evaluation: weights stay below 20.
 LEAST_FOLLOWED = 0.05
 
 
