@@ -103,7 +103,7 @@ def test_a_flat_likelihood_that_the_secant_hides_is_named():
     ])  # fmt: skip
     time = np.array([1.0, 3, 5, 8, 10, 13, 15, 18])
     event = np.array([1, 1, 1, 1, 1, 1, 0, 0], bool)
-    with pytest.raises(NotConverged, match="rises for ever"):
+    with pytest.raises(NotConverged, match="rises without limit"):
         fit([SurvivalTable(x, time, event)])
 
 

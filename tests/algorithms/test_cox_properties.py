@@ -180,7 +180,7 @@ def test_separation_is_named(baseline):
     table = simulated(100, 2, 3)
     x = np.c_[table.x, (~table.event & (table.x[:, 0] > 0)).astype(float)]
     parts = split(table._replace(x=x), np.arange(100) % 2)
-    with pytest.raises(NotConverged, match="rises for ever along 'drug':"):
+    with pytest.raises(NotConverged, match="rises without limit along 'drug':"):
         fit(parts, ("age", "sex", "drug"), baseline=baseline)
     assert fit(parts, ("age", "sex", "drug"), baseline=baseline, l2=0.01).coefficients[2] < 0
 

@@ -159,5 +159,5 @@ def test_more_rows_than_were_counted_do_not_make_room_for_a_longer_gradient():
     def forge(step: str, reply: dict[str, Any]) -> dict[str, Any]:
         return reply | ({"rows": np.array(reply["rows"] + 1.0)} if step == "pull" else {})
 
-    with pytest.raises(ReplyRejected, match=r"over 687 rows and the deaths of 686, .* no name"):
+    with pytest.raises(ReplyRejected, match=r"over 687 rows and .* of 686, .* cannot be named"):
         fit(Overheard(split("at random", 5), forge), rounds=2)

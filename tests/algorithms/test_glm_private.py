@@ -139,7 +139,7 @@ def test_no_standard_error_count_or_likelihood_is_told(method: str, tmp_path: Pa
     [
         ("logistic", {"solver": "admm", "l2": 1.0}, {}, "'solver' .* choose 'exact'"),
         ("glm", {}, {}, "'family' of method 'glm' is 'auto'.* by name"),
-        ("glm", {"family": "binomial", "link": "probit"}, {}, "'logit' alone"),
+        ("glm", {"family": "binomial", "link": "probit"}, {}, "needs 'logit'"),
         ("logistic", {}, {"unit": "site"}, "choose 'record'"),
         ("logistic", {"scale": "standard"}, {}, "scale is 'standard', which would have to be"),
         ("logistic", {"offset": "x0"}, {}, "takes no offset"),

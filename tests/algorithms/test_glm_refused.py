@@ -56,8 +56,8 @@ def test_a_level_without_events_is_named_with_the_remedy():
         NotConverged, scattered(table, 3), "poisson", "log", ("age", "dose", "grade=IV")
     )
     assert message == (
-        "the likelihood rises for ever along 'grade=IV': where these covariates are high, or where "
-        "they are low, every count is 0. Drop them, join rare levels, or refit with a ridge "
+        "the likelihood rises without limit along 'grade=IV': where these covariates are high, or "
+        "where they are low, every count is 0. Drop them, join rare levels, or refit with a ridge "
         "penalty (l2 > 0)."
     )
     assert np.isfinite(fit(scattered(table, 3), "poisson", l2=0.01).coefficients).all()
@@ -71,7 +71,7 @@ def test_separation_is_named_under_every_binomial_link(link):
     message = refused(
         NotConverged, scattered(table._replace(x=x), 3), "binomial", link, ("age", "dose", "sex")
     )
-    assert "rises for ever along 'dose': separation" in message
+    assert "rises without limit along 'dose': separation" in message
 
 
 @pytest.mark.parametrize("family", ["gaussian", "poisson", "gamma"])
@@ -130,7 +130,7 @@ def test_links_and_families_are_checked_before_anything_is_asked():
     with pytest.raises(SettingError, match="link 'logit' does not go with family 'gamma'"):
         METHOD.configure({"family": "gamma", "link": "logit"})
     message = refused(SettingError, [counts()], "auto", "logit", outcome="count")
-    assert message.startswith("link 'logit' does not go with family 'poisson', which the outcome")
+    assert message.startswith("link 'logit' does not go with family 'poisson', the family of")
 
 
 def test_an_offset_that_is_no_logarithm_is_named():
@@ -158,7 +158,7 @@ def test_no_degree_of_freedom_for_the_dispersion_is_refused():
 def test_an_outcome_that_is_constant_or_a_covariate_is_refused(family):
     table = simulated(family, "log", n=80)
     message = refused(DataError, scattered(table._replace(y=np.full(80, 2.5)), 3), family, "log")
-    assert message.startswith("the outcome is the same in all records, or the covariates tell it")
+    assert message.startswith("the outcome is the same in all records, or the covariates predict")
     if family == "gaussian":
         assert message == refused(DataError, scattered(table._replace(y=table.x[:, 1]), 3), family)
 
@@ -192,8 +192,8 @@ def test_means_at_the_edge_of_the_link_are_said_to_be():
     y[x[:, 2] == 1] = 0.0
     message = refused(NotConverged, scattered(table._replace(x=x, y=y), 3), "poisson", "sqrt")
     assert message.endswith(
-        "The means that fit best are at the edge of what link 'sqrt' can reach. Choose another "
-        "link, such as 'log'."
+        "The means that fit best are at the limit of link 'sqrt'. Choose another link, such as "
+        "'log'."
     )
 
 
@@ -203,7 +203,7 @@ def test_an_offset_that_leaves_no_start_is_refused_with_the_remedy(family, link)
     shift = np.linspace(-50, 50, 60)
     table = table._replace(x=np.column_stack([table.x, shift]))
     message = refused(NotConverged, [table], family, link, offset=True)
-    assert message.startswith(f"with this offset, link {link!r} has impossible means from the")
+    assert message.startswith(f"with this offset, link {link!r} has impossible means at the")
 
 
 def test_rounds_that_are_over_are_not_asked_to_be_raised_beyond_the_most():

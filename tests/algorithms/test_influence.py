@@ -362,7 +362,9 @@ def test_a_site_whose_sums_would_tell_of_few_tells_the_reason_alone():
 
 def test_the_user_is_told_that_too_few_rows_are_trained_on_or_judge():
     tables = {**SITES, "user": values(14, seed=1)}
-    with pytest.raises(DataError, match="'user', the user, tells no sums of the rows that it does"):
+    with pytest.raises(
+        DataError, match="'user', the user, cannot tell the sums of its training rows"
+    ):
         fit("influence", tables, "regression")
     with pytest.raises(DataError, match="'user', the user, has fewer than 5 rows to judge models"):
         fit("influence", SITES, "regression", private_fraction=0.1)

@@ -287,4 +287,4 @@ def test_three_groups_are_not_shown_beside_a_hidden_one_of_one_patient(method):
     told = [row["records"] for row in model.summary()]
     assert told.count(None) == 2
     assert model.shown.count(None) == 2
-    assert "those of a group of few would follow" in " ".join(model.notes)
+    assert "would reveal those of a small group" in " ".join(model.notes)

@@ -107,4 +107,4 @@ def test_a_covariate_that_is_the_outcome_in_all_but_one_record_is_not_fitted(fam
     y = (first.y > 0) * 1.0 if family == "binomial" else first.y
     copy = y + 1.0 * (np.arange(len(y)) == 7)
     table = LabelledTable(np.column_stack([first.x[:, 0], copy]), y)
-    assert "'x1' and the outcome: one is told by the others" in left_out(table, family)
+    assert "'x1' and the outcome: one is predicted by the others" in left_out(table, family)

@@ -101,7 +101,7 @@ def test_a_site_whose_fit_does_not_end_is_left_out():
     calm = [p._replace(y=np.where(np.arange(len(p.y)) % 2, 2.0, 1.0)) for p in (a, b)]
     wild = c._replace(y=np.round(np.exp(2 * c.x[:, 0] + 2)))
     said = left_out([*calm, wild], "poisson", features=("age", "dose"), max_rounds=5)
-    assert said == "its fit did not end, most of all along 'age'; raise max_rounds, or drop it"
+    assert said == "its fit did not converge, mostly along 'age'; raise max_rounds, or drop it"
 
 
 # what is refused --------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_a_site_that_is_away_is_left_out_of_the_pool():
 def test_a_site_whose_outcome_leaves_no_spread_is_left_out(constant):
     a, b, c = broken()
     said = left_out([a, b, c._replace(y=np.full(50, 3.7) if constant else 2 * c.x[:, 0] + 1)])
-    assert said.startswith("the outcome is one value there, or the covariates tell it without")
+    assert said.startswith("the outcome has one value there, or the covariates predict it")
 
 
 def test_many_sites_without_coefficients_share_one_line():

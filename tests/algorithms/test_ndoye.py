@@ -202,7 +202,7 @@ def test_a_site_whose_model_would_tell_of_few_tells_the_reason_alone():
         "rare": (LabelledTable(rare, y), "differ from the most common value of 'v'"),
         "cell": (LabelledTable(cell, y), "of one kind of outcome have one value of 'v'"),
         "far": (LabelledTable(far, y), "one row is so far from the others in 'v'"),
-        "copied": (LabelledTable(copied, y), "'u', 'v': one is told by the others"),
+        "copied": (LabelledTable(copied, y), "'u', 'v': the others give one of them"),
     }
     tables = {**FOUR, **{name: table for name, (table, _) in odd.items()}}
     found = fit("ndoye", tables)
@@ -342,4 +342,4 @@ def test_a_site_with_a_covariate_that_is_the_outcome_in_all_but_one_row_tells_no
     x, y, _ = classes(60, seed=9)
     copy = np.column_stack([x[:, :2], y + 0.5 * (np.arange(60) == 7)])
     found = fit(method, {**FOUR, "copy": LabelledTable(copy, y)})
-    assert "'w' and the outcome: one is told by the others" in found.left_out["copy"]
+    assert "'w' and the outcome: the others give one of them" in found.left_out["copy"]

@@ -195,7 +195,10 @@ def test_a_study_is_described_with_noise_too():
         (("--delta", "1e-5"), "--delta is of differential privacy; give --epsilon"),
         (("--epsilon", "0"), "dp.epsilon is 0.0; give a number above 0"),
         (("--epsilon", "1"), "column 'days' has no range in the dictionary"),
-        (("--epsilon", "1", "--by", "death"), "a private description has one table of all rows"),
+        (
+            ("--epsilon", "1", "--by", "death"),
+            "a private description has only one table of all rows",
+        ),
     ],
 )
 def test_noise_that_cannot_be_had_is_refused_in_one_line(more, text):

@@ -315,7 +315,7 @@ def test_behind_the_known_follow_up_survival_is_empty_and_said_to_be_so(model, t
         assert "the last time up to which the sites' sums tell it" in line
     assert "their survival stays above 1/2" in found.warnings[0]
     assert found.table["median survival time (days)"].max() <= end
-    with pytest.warns(UserWarning, match="survival is NaN behind") as said:
+    with pytest.warns(UserWarning, match="survival is NaN after") as said:
         late = fit.predict_survival(frame.head(3), [end, end + 1, 99999])
     assert len(said) == 1
     assert (np.isnan(late) == [False, True, True]).all()

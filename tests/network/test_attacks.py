@@ -186,7 +186,7 @@ CRAFTED = {
     "limits round one patient": (lambda d: single(d, "marker", low=3.9, high=4.0), "is cut"),
     "one limit": (lambda d: single(d, "age", low=89.5), "is cut"),
     "knots": (lambda d: single(d, "age", knots=(1.0, 2.0), shares=(0.0, 1.0)), "has knots"),
-    "what is missing": (lambda d: single(d, "age", indicator=True), "shows what is missing"),
+    "what is missing": (lambda d: single(d, "age", indicator=True), "indicates missing values"),
     "other levels": (
         lambda d: single(d, "grade", levels=("I", "II"), kept=("I", "II"), fill="I"),
         "other levels",
@@ -199,14 +199,14 @@ CRAFTED = {
         lambda d: dataclasses.replace(d, outcome=Survival("age", "cens")), "another outcome"
     ),
     "no outcome": (lambda d: dataclasses.replace(d, outcome=None), "another outcome"),
-    "weights": (lambda d: dataclasses.replace(d, weights="marker"), "weights is another"),
-    "an offset": (lambda d: dataclasses.replace(d, offset="marker"), "offset is another"),
+    "weights": (lambda d: dataclasses.replace(d, weights="marker"), "weights differs"),
+    "an offset": (lambda d: dataclasses.replace(d, offset="marker"), "offset differs"),
     "strata": (
         lambda d: dataclasses.replace(d, strata="grade", strata_levels=("I", "II", "III")),
-        "strata is another",
+        "strata differs",
     ),
-    "winsorised": (lambda d: dataclasses.replace(d, winsorise=0.2), "winsorise is another"),
-    "pooled": (lambda d: dataclasses.replace(d, pool_levels=3), "pool_levels is another"),
+    "winsorised": (lambda d: dataclasses.replace(d, winsorise=0.2), "winsorise differs"),
+    "pooled": (lambda d: dataclasses.replace(d, pool_levels=3), "pool_levels differs"),
     "the time as a feature": (
         lambda d: dataclasses.replace(
             d, columns=(NumberColumn(name="time", type="time", fill=0.0), *d.columns)
@@ -220,7 +220,7 @@ CRAFTED = {
         lambda d: dataclasses.replace(
             d, columns=(NumberColumn(name="note", type="number", fill=0.0), *d.columns)
         ),
-        "column that no model",
+        "column that the study",
     ),
 }  # fmt: skip
 
@@ -259,8 +259,8 @@ def test_a_preprocessing_that_the_study_does_not_ask_for_is_refused(hospital, ca
 @pytest.mark.parametrize(
     ("variable", "why"),
     [
-        (Variable("pid", "category", ("P00001", "P00002")), "column that no model"),
-        (Variable("note", "category", ("note 7",)), "column that no model"),
+        (Variable("pid", "category", ("P00001", "P00002")), "column that the study"),
+        (Variable("note", "category", ("note 7",)), "column that the study"),
         (Variable("grade", "category", ("I", "II")), "other levels"),
         (Variable("age", "category", ("44", "45")), "another type"),
         (Variable("marker", "category", ("2.017",)), "another type"),

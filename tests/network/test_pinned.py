@@ -97,7 +97,7 @@ def daily(fed: Coordinator, ask: Callable[..., Any], given: dict[str, Any]) -> i
 def test_risk_sets_are_summed_on_one_grid_of_the_studys_length(tmp_path, monkeypatch):
     """A daily grid gave 175 of 515 whole rows."""
     found = told(tmp_path, monkeypatch, "{method: cox}", {"risk_moments": daily})
-    refused(found["risk_moments"], "times in a grid, where its settings give 513 at most")
+    refused(found["risk_moments"], "times in a grid; its settings give at most 513")
 
 
 def test_a_second_grid_is_refused_also_where_it_is_no_longer_than_the_first(tmp_path, monkeypatch):
@@ -106,7 +106,7 @@ def test_a_second_grid_is_refused_also_where_it_is_no_longer_than_the_first(tmp_
 
     found = told(tmp_path, monkeypatch, "{method: cox}", {"deaths": moved, "risk_moments": moved})
     for answer in found.values():
-        refused(answer, "is another than it was first in this session")
+        refused(answer, "differs from its first value in this session")
 
 
 def test_a_grid_has_no_more_intervals_than_the_sites_of_the_sum_have_events_for(
@@ -133,7 +133,7 @@ def many(fed: Coordinator, ask: Callable[..., Any], given: dict[str, Any]) -> in
 def test_no_more_clusters_are_summed_than_the_study_has(tmp_path, monkeypatch):
     """2,000 centroids gave 104 whole rows where the study says 3."""
     found = told(tmp_path, monkeypatch, "{method: kmeans}", {"sum_near": many}, task="clustering")
-    refused(found["sum_near"], "2000 centroids, where its settings give 3 at most")
+    refused(found["sum_near"], "2000 centroids; its settings give at most 3")
 
 
 def test_no_second_preprocessing_stands_in_for_the_first(tmp_path, monkeypatch):
@@ -142,7 +142,7 @@ def test_no_second_preprocessing_stands_in_for_the_first(tmp_path, monkeypatch):
         return ask(fed.through(replace(fed._view, columns=tuple(columns))), **given)
 
     found = told(tmp_path, monkeypatch, "{method: cox}", {"totals": scaled})
-    refused(found["totals"], "the preprocessing is another than it was first")
+    refused(found["totals"], "the preprocessing differs from its first value")
 
 
 # judging ----------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def test_one_model_is_judged_a_session(tmp_path, monkeypatch):
 
     asks = {"tell_own": other, "count_risks": other}
     for answer in told(tmp_path, monkeypatch, "{method: cox}", asks).values():
-        refused(answer, "the model that is judged is another than it was first")
+        refused(answer, "the model that is judged differs from its first value")
 
 
 def test_no_more_edges_than_the_metric_needs_and_no_other_ones(tmp_path, monkeypatch):
@@ -177,9 +177,9 @@ def test_no_more_edges_than_the_metric_needs_and_no_other_ones(tmp_path, monkeyp
 
     asks = {"count_risks": fine, "count_risk_by_time": moved, "sum_binned_pairs": moved}
     found = told(tmp_path, monkeypatch, "{method: cox}", asks)
-    refused(found["count_risks"], "5000 edges of predictions, where its settings give 1601")
-    refused(found["count_risk_by_time"], "is another than it was first")
-    refused(found["sum_binned_pairs"], "is another than it was first")
+    refused(found["count_risks"], "5000 edges of predictions; its settings give at most 1601")
+    refused(found["count_risk_by_time"], "differs from its first value")
+    refused(found["sum_binned_pairs"], "differs from its first value")
 
 
 def test_survival_at_the_horizon_is_counted_between_fixed_edges_alone(tmp_path, monkeypatch):
@@ -254,4 +254,4 @@ def test_a_round_of_weight_erosion_is_asked_under_one_set_of_weights(tmp_path, m
 
     arm = "{method: weight_erosion, user: bergen, rounds: 3}"
     found = told(tmp_path, monkeypatch, arm, {"weigh_slope": again})
-    refused(found["weigh_slope"], "is another than it was first")
+    refused(found["weigh_slope"], "differs from its first value")

@@ -185,6 +185,15 @@ def test_what_lies_beyond_the_axes_is_cut():
         assert body.height <= 400
 
 
+def test_a_single_square_panel_is_not_enlarged_to_the_width_of_the_page():
+    draw = charts.scatter_with_diagonal([SERIES[0]], "1 − specificity", "sensitivity")
+    made = ET.fromstring(charts.figure("roc", "ROC", "", draw, [{"x": 1}], "one panel"))
+    boxes = [[float(v) for v in e.get("viewBox").split()] for e in made.iter("svg")]
+    assert boxes[0][2] == theme.WIDE
+    assert 0.9 * theme.NARROW < boxes[1][2] <= theme.NARROW
+    assert boxes[0][3] < 0.6 * theme.WIDE
+
+
 def test_a_figure_offers_its_picture_and_its_data():
     data = [
         {"site": "nörd", "value": 1 / 3, "n": 5},

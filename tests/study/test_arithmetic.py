@@ -61,7 +61,7 @@ def test_on_another_processor_pieces_under_way_begin_anew_and_the_run_says_so(
     journal.write_bytes(b"what no version could read")  # it is not looked at
     resumed(stopped, folder)
     (line,) = (r.getMessage() for r in caplog.records if "processor" in r.getMessage())
-    assert "pieces that it finished are kept, those under way begin anew" in line
+    assert "Finished pieces are kept; unfinished ones begin anew" in line
     environment = json.loads((folder / "out" / "environment.json").read_text())
     assert environment["arithmetic"] == [other, known]
     results = json.loads((folder / "out" / "results.json").read_text())

@@ -55,10 +55,10 @@ def test_entries_are_read_and_arms_that_do_not_heed_them_are_named():
     assert found.outcome == fc.Survival("time", "event", "enrolled")
     with pytest.raises(StudyError) as caught:
         checked("{method: cox}", "{method: deepcox, rounds: 2}", entry=", entry: enrolled")
-    assert "s.yaml, line 8, arms.1.method: 'deepcox' does not heed when patients came" in str(
+    assert "s.yaml, line 8, arms.1.method: 'deepcox' does not support entry times" in str(
         caught.value
     )
-    assert "data.outcome.entry ('enrolled'); use cox" in str(caught.value)
+    assert "data.outcome.entry ('enrolled'). Use cox" in str(caught.value)
 
 
 def late(n: int) -> pd.DataFrame:

@@ -78,7 +78,7 @@ def test_a_country_that_the_package_does_not_know_is_refused(package, monkeypatc
     monkeypatch.setitem(sys.modules, "codecarbon.input", source)
     monkeypatch.setattr(carbon.importlib.util, "find_spec", lambda name: object())
     carbon.check("CHE")
-    with pytest.raises(NotSupported, match="knows no electricity of 'XXX'"):
+    with pytest.raises(NotSupported, match="has no electricity mix of 'XXX'"):
         carbon.check("XXX")
 
 

@@ -202,7 +202,7 @@ def test_a_judge_of_some_rows_judges_those_rows(problem):
             "draws: 20",
             "draws: 20, metrics: [auc, c_index]",
             "s.yaml, line 11, evaluate.metrics.1: 'c_index' is not possible in a study of "
-            "classification, it judges survival; known are auc, accuracy, brier, "
+            "classification, it evaluates survival; known are auc, accuracy, brier, "
             "calibration_slope, log_loss.",
         ),
         (

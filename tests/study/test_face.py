@@ -181,7 +181,7 @@ def test_a_column_that_is_filled_in_in_many_rows_is_a_warning_with_its_share():
     frame.loc[: int(0.15 * n), "z"] = np.nan
     fed = fc.simulate(frame, sites="site", outcome=fc.Binary("y"))
     with pytest.warns(
-        UserWarning, match=r"logistic: missing values .* in many rows of 'x' \(52%\),"
+        UserWarning, match=r"logistic: missing values .* in many rows of 'x' \(52%\)\."
     ):
         fit = fc.fit("logistic", fed)
     assert dict(fit.parts.design.filled) == {"x": 0.52}

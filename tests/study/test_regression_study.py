@@ -367,11 +367,11 @@ def test_the_packaged_sample_has_a_dictionary_with_units():
     ("old", "new", "said"),
     [
         ("draws: 20", "draws: 20, metrics: [r2, poisson_deviance]",
-         "s.yaml, line 13, evaluate.metrics.1: 'poisson_deviance' judges counts; say so: "
+         "s.yaml, line 13, evaluate.metrics.1: 'poisson_deviance' evaluates counts; set "
          "data.outcome.type: count."),
         ("draws: 20", "draws: 20, metrics: [auc]",
          "s.yaml, line 13, evaluate.metrics.0: 'auc' is not possible in a study of regression, it "
-         "judges classification; known are r2, rmse, mae, calibration_slope, "
+         "evaluates classification; known are r2, rmse, mae, calibration_slope, "
          "calibration_intercept."),
         ("method: lasso, penalty: 2", "method: cox",
          "s.yaml, line 11, arms.1.method: 'cox' serves survival, not regression."),
@@ -397,8 +397,8 @@ def test_an_arm_that_predicts_nothing_is_refused_with_its_place(monkeypatch):
     [
         ({"days": 3}, "", "t.csv: column 'days' has one value in all 240 rows, so there is nothing "
          "to predict. Name another 'outcome'."),
-        ({}, ", test_fraction: 0.01", "t.csv: 1% of 240 rows are fewer than 5, too few to judge "
-         "predictions by; set more aside (evaluate.test_fraction)."),
+        ({}, ", test_fraction: 0.01", "t.csv: 1% of 240 rows are fewer than 5 test rows, too few "
+         "to evaluate predictions. Raise evaluate.test_fraction."),
     ],
 )  # fmt: skip
 def test_a_table_that_cannot_be_judged_is_refused_before_anything_runs(

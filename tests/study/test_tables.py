@@ -95,12 +95,12 @@ def test_a_site_that_is_a_file_is_named_however_few_its_rows(tmp_path):
 @pytest.mark.parametrize(
     ("y", "said"),
     [
-        (["no"] * 90, "t.csv: column 'y' has one level in all 90 rows, and a class to predict has "
-         "two. Check how it is coded, or name another 'outcome'."),
-        ([1.0] * 80 + [None] * 10, "t.csv: column 'y' has one level in all 80 rows, and a class "
-         "to predict has two. Check how it is coded, or name another 'outcome'."),
+        (["no"] * 90, "t.csv: column 'y' has one level in all 90 rows; an outcome needs "
+         "two. Check its coding, or name another 'outcome'."),
+        ([1.0] * 80 + [None] * 10, "t.csv: column 'y' has one level in all 80 rows; an outcome "
+         "needs two. Check its coding, or name another 'outcome'."),
         (["no"] * 88 + ["yes"] * 2, "t.csv: 2 rows of one level of 'y' are too few to have one "
-         "among the training rows and one among the test rows, when 25% are set aside."),
+         "among the training rows and one among the test rows (25%)."),
     ],
 )  # fmt: skip
 def test_a_class_to_predict_that_all_rows_share_is_refused_before_any_fit(tmp_path, y, said):
@@ -151,7 +151,7 @@ def test_a_full_disk_is_one_line_and_the_run_can_go_on(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(pieces, "write_text", full)
-        with pytest.raises(fc.FedcohortError, match="No space left on device; what was finished"):
+        with pytest.raises(fc.FedcohortError, match="No space left on device; finished"):
             own.run(tmp_path / "out")
     results = own.run(tmp_path / "out", resume=True)
     assert not results.failures

@@ -188,7 +188,7 @@ def test_a_site_that_misses_rounds_and_returns_changes_only_the_way(name):
 def test_a_site_that_never_returns_is_missed_at_the_end():
     parts = split(simulated("squared"), 3, "balanced")
     away = federation(parts, quorum=0.5, absent=lambda call, site: call > 3 and site == "site-01")
-    with pytest.raises(SiteUnavailable, match=r"^site-01 was away in the last of 60 rounds"):
+    with pytest.raises(SiteUnavailable, match=r"^site-01 was absent in the last of 60 rounds"):
         solve(parts, PROBLEMS["ridge"], fed=away, max_rounds=60)
 
 

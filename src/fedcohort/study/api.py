@@ -1,4 +1,4 @@
-"""What a notebook user types: simulate sites, fit a method, look at what came out.
+"""The functions for a notebook: simulate sites, fit a method, look at the result.
 
     fed = fc.simulate(df, sites="hospital", outcome=fc.Survival("time", "event"))
     fit = fc.fit("cox", fed, ties="efron")
@@ -51,21 +51,21 @@ from fedcohort.study.sites.site_rule import Fate, told
 if TYPE_CHECKING:
     from fedcohort.report.plots import Picture
 
-#: What errors call one table of several sites.
+#: Name in errors of one table with several sites.
 TABLE = "the table"
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """Sites in this process, as `simulate` made them.
+    """Sites in this process, made by `simulate`.
 
     Attributes
     ----------
     frames : one pandas table a site.
-    dictionary : types and levels of the columns; drafted from the tables where none was given.
-    outcome : what is predicted, or None.
-    seed : what every draw derives from.
-    drafted : whether nobody gave the dictionary.
+    dictionary : types and levels of the columns; drafted from the tables if none was given.
+    outcome : outcome to predict, or None.
+    seed : seed of every draw.
+    drafted : whether the dictionary was drafted.
     """
 
     frames: Mapping[str, pd.DataFrame]
@@ -94,25 +94,25 @@ def simulate(
     dictionary: str | Path | Mapping[str, Any] | Dictionary | None = None,
     seed: int = 0,
 ) -> Cohort:
-    """Return sites that live in this process, from tables in memory.
+    """Return sites in this process, from tables in memory.
 
     Parameters
     ----------
-    frames : a mapping from site names to pandas or Polars frames or pyarrow tables, or one of
-        these with a column that names each row's site. A site without an event may take part; one
-        of a single row is left out, with a warning.
-    outcome : what is predicted; None for that which the dictionary marks, or for methods without.
-    sites : the site column, where `frames` is one table.
-    views : columns by view (modality); a site may lack all columns of one, whose values then are
-        missing there, and some site has them.
-    dictionary : a data dictionary, as a path or a mapping; drafted from the tables otherwise.
+    frames : a mapping from site names to pandas or Polars frames or pyarrow tables, or one of these
+        with a column that names each row's site. A site without an event may take part; a site with
+        one row is left out, with a warning.
+    outcome : outcome to predict; None: the one that the dictionary marks, or none.
+    sites : the site column, if `frames` is one table.
+    views : columns by view (modality); a site may lack all columns of a view, which are then
+        missing there; at least one site has them.
+    dictionary : a data dictionary, as a path or a mapping; default: drafted from the tables.
 
     Raises
     ------
-    DataError : no sites, a missing column, an impossible time or event; rows are named by
-        number, never by value.
-    SettingError : the outcome is no `fc.Survival`, `fc.Binary`, `fc.Category`, `fc.Continuous` or
-        `fc.Count`.
+    DataError : no sites, a missing column, an impossible time or event; rows are named by number,
+        never by value.
+    SettingError : the outcome is not an `fc.Survival`, `fc.Binary`, `fc.Category`, `fc.Continuous`
+        or `fc.Count`.
     """
     _check_outcome(outcome)
     known = _dictionary(dictionary)
@@ -147,7 +147,7 @@ def _check_outcome(given: Any) -> None:
 
 
 def _dictionary(given: str | Path | Mapping[str, Any] | Dictionary | None) -> Dictionary | None:
-    """Return a dictionary, however it is given."""
+    """Return a dictionary from any of its forms."""
     if given is None or isinstance(given, Dictionary):
         return given
     if isinstance(given, Mapping):
@@ -170,14 +170,14 @@ def _found(frames: Any, column: str | None, known: Dictionary | None) -> dict[st
 
 
 def _large_enough(found: dict[str, pd.DataFrame], column: str | None) -> dict[str, pd.DataFrame]:
-    """Return the tables without sites of a single row, and warn of these; all if most are so."""
+    """Return the tables without sites of one row, and warn about these; all, if most are so."""
     site = None if column is None else site_names(found[TABLE], column, TABLE)
     rows = {name: len(frame) for name, frame in found.items()}
     if site is not None:
         names, n = np.unique(site, return_counts=True)
         rows = dict(zip(map(str, names), n.tolist(), strict=True))
     few = {name: Fate(None, "1 row") for name, n in rows.items() if n == 1}
-    if not few or 2 * len(few) > len(rows):  # then the column may hold patients and no sites
+    if not few or 2 * len(few) > len(rows):  # the column may hold patients instead of sites
         return found
     warnings.warn(f"sites left out: {told(few)}; a site needs 2 rows.", stacklevel=3)
     if site is None:
@@ -188,7 +188,7 @@ def _large_enough(found: dict[str, pd.DataFrame], column: str | None) -> dict[st
 def _sheets(
     found: Mapping[str, pd.DataFrame], column: str | None, known: Dictionary
 ) -> list[Sheet]:
-    """Return the tables as the checks see them."""
+    """Return the tables in the form of the checks."""
     if column is None:
         return [Sheet(frame, f"site {site!r}", site) for site, frame in found.items()]
     return [Sheet.by_column(found[TABLE], TABLE, column, known.variables)]
@@ -201,7 +201,7 @@ class Fit:
     Attributes
     ----------
     method : its name.
-    settings : what the user set.
+    settings : the user's settings.
     run : the model, its preprocessing, its history and ledger; None for a loaded model.
     sites : for ``strategy="isolated"``, each site's own fit.
     """
@@ -224,24 +224,23 @@ class Fit:
 
     @property
     def model(self) -> Any:
-        """The fitted model itself, with whatever its method offers beyond the common face."""
+        """The fitted model itself, with the further members of its method."""
         return self.parts.model
 
     @property
     def dropped(self) -> Mapping[str, str]:
-        """Columns of the dictionary that are no covariate, each with the reason."""
+        """Columns of the dictionary that are not covariates, each with the reason."""
         fits = self.sites.values() or (self,)
         return {k: why for fit in fits for k, why in fit.parts.design.dropped.items()}
 
     @property
     def summary(self) -> pd.DataFrame:
-        """Coefficients with standard errors, intervals and p-values, where the method has them.
+        """Coefficients with standard errors, intervals and p-values, if the method has them.
 
-        Of a number ``unit`` is what they are for: one unit of the covariate, which preprocessing
-        may have scaled. Where the dictionary asks for another step, that is ``per``, and the ratio
-        for it has a name that ends in ``_per``. Of a fit with a penalty, ``shrunken`` is that
-        penalty: coefficients are drawn towards 0, and ``low`` and ``high`` are no interval of the
-        effect.
+        Of a number, coefficients are for one ``unit`` of the covariate, which preprocessing may
+        have scaled. If the dictionary has another step, it is ``per``, and the ratio for it has a
+        name that ends in ``_per``. ``shrunken`` is the penalty of the fit, if any: it shrinks
+        coefficients towards 0, and ``low`` and ``high`` are then no interval of the effect.
         """
         rows = [dict(row) for row in self._give("summary")]
         if any("coefficient" in row for row in rows):
@@ -251,7 +250,7 @@ class Fit:
 
     @property
     def history(self) -> pd.DataFrame:
-        """What the method reported, a row a round."""
+        """Values that the method recorded, a row a round."""
         return pd.DataFrame(self._finished("history").history)
 
     @property
@@ -267,8 +266,8 @@ class Fit:
     def predict_survival(self, table: Any, times: Any, *, warn: bool = True) -> Array:
         """Return P(T > t) for each row and each of `times`, one or (m,): (n, m).
 
-        It is NaN behind the last time up to which the sites' sums tell survival, and where `warn`
-        a `UserWarning` names that time.
+        It is NaN after the last time that the sites' sums cover; if `warn`, a `UserWarning` names
+        that time.
         """
         x, at = self._x(table), np.atleast_1d(times).astype(float)
         found = self._give("predict_survival", x, at)
@@ -276,32 +275,32 @@ class Fit:
         late = at > known[:, None]
         if warn and late.any():
             warnings.warn(
-                f"survival is NaN behind {known[late.any(axis=1)].max():g}, the last time up to "
-                f"which the sites' sums tell it.",
+                f"survival is NaN after {known[late.any(axis=1)].max():g}, the last time that the "
+                f"sites' sums cover.",
                 UserWarning,
                 stacklevel=2,
             )
         return np.where(late, np.nan, found)
 
     def transform(self, table: Any) -> Array:
-        """Return latent coordinates: (n, q)."""
+        """Return latent variables: (n, q)."""
         return self._give("transform", self._x(table))
 
     def memberships(self, table: Any) -> Array:
-        """Return how far each row belongs to each cluster: (n, k), rows add to 1."""
+        """Return the membership of each row in each cluster: (n, k), rows add to 1."""
         return self._give("memberships", self._x(table))
 
     def reconstruct(self, table: Any) -> pd.DataFrame:
-        """Return each row's features as they come back from the model, in the model's scale."""
+        """Return each row's features reconstructed by the model, in the model's scale."""
         rows = self._give("reconstruct", self._x(table))
         return pd.DataFrame(rows, columns=list(self.parts.design.features))
 
     def sample(self, n: int, seed: int = 0) -> pd.DataFrame:
-        """Return n synthetic rows: the table's columns, in its units; levels the likeliest ones.
+        """Return n synthetic rows, with the table's columns and units, and the most likely levels.
 
         Raises
         ------
-        SettingError : n is no whole number from 1 up.
+        SettingError : n is not a whole number of at least 1.
         """
         try:
             fine = operator.index(n) >= 1
@@ -312,7 +311,7 @@ class Fit:
         return self.parts.design.table(self._give("sample", n, np.random.default_rng(seed)))
 
     def impute(self, table: Any) -> pd.DataFrame:
-        """Return the table with missing cells filled, in its units; those known as they are.
+        """Return the table with missing cells imputed, in its units; known cells are unchanged.
 
         Columns of a view that the table lacks are added.
         """
@@ -324,11 +323,12 @@ class Fit:
     def intervals(self, table: Any, level: float = 0.95) -> pd.DataFrame:
         """Return a row for each missing number that `impute` fills: row, column, value, low, high.
 
-        Rows are numbered from 0. Intervals are the model's, of a linear scale of its features.
+        Rows are numbered from 0. Intervals come from the model, and need a linear scale of its
+        features.
 
         Raises
         ------
-        NotSupported : the method tells no spread; or the fit's scale is that of quantiles.
+        NotSupported : the method gives no standard deviation; or the fit's scale is quantile.
         SettingError : the level is not between 0 and 1.
         """
         if not 0 < level < 1:
@@ -339,20 +339,20 @@ class Fit:
         )
 
     def plot(self, *others: Fit, names: Sequence[str] = (), covariate: str = "") -> Picture:
-        """Return a picture of this fit, with others laid over it: ``svg``, and ``save(path)``.
+        """Return a figure of this fit, together with others: ``svg``, and ``save(path)``.
 
-        Survival curves with numbers at risk where the method has curves; a path of penalties, a
-        forest plot of pooled coefficients or the effects of sites where one fit has such a thing;
-        otherwise how fits converged, round by round.
+        Survival curves with numbers at risk, if the method has curves; for one fit a path of
+        penalties, a forest plot of pooled coefficients or the effects of sites, if it has one;
+        otherwise the convergence of the fits by round.
 
         Parameters
         ----------
-        names : of all fits, this one first; their methods' by default.
-        covariate : the one of which a forest plot is drawn; each by default.
+        names : of all fits, this one first; default: their methods'.
+        covariate : covariate of a forest plot; default: each.
 
         Raises
         ------
-        NotSupported : the fits have nothing of this in common.
+        NotSupported : the fits have no common figure.
         SettingError : there are not as many names as fits, or two are the same; or there is no such
             covariate.
         """
@@ -411,28 +411,28 @@ def fit(
 
     Parameters
     ----------
-    method : a name of the catalogue (`fedcohort methods`).
-    seed : what every draw derives from; the cohort's by default.
+    method : a registered name (`fedcohort methods`).
+    seed : seed of every draw; default: the cohort's.
     quorum : fraction of the sites that must answer each call.
-    min_cell : smallest count that a cell of anything revealed may have.
+    min_cell : smallest count in a cell of anything revealed.
     secure_aggregation : how sums over three or more sites are formed: "auto" (exactly), "true"
         (masked by the real protocol between the sites of this process), or "false" (as floats).
     dp : differential privacy of the fit: {"epsilon": 3, "delta": 1e-5}, with "unit" "record" or
-        "site" and a "clip"; None without. Where no `seed` is given here, noise comes from the
-        system's generator. With one it follows from that, so that two runs agree: what comes out
-        must not be given away as private. The fit says which of them.
-    workers : the most sites that compute at once, on threads of this process. The fit is the same,
-        to the last bit, as with one thread.
+        "site" and a "clip"; None without. Without `seed`, noise comes from the system's generator.
+        With `seed`, noise follows from it, so that two runs agree: do not release such a model as
+        private. The fit states which of the two holds.
+    workers : largest number of sites that compute at once, on threads of this process. The fit is
+        the same, to the last bit, as with one thread.
     settings : the method's, plus ``scale``, ``impute``, ``winsorise`` and ``pool_levels`` for the
         preprocessing.
         ``strategy="isolated"`` fits each site alone, ``"centralised"`` all rows as one table; both
-        at exact times, and without what else protects from a coordinator, unless set otherwise.
+        at exact times, and without other protections from a coordinator, unless set otherwise.
 
     Raises
     ------
-    SettingError : an unknown method or setting (the nearest known one is named); or sums that
-        shall be masked among fewer than three sites.
-    FedcohortError : whatever the method raises on purpose.
+    SettingError : an unknown method or setting (the nearest known one is named); or masked sums
+        with fewer than three sites.
+    FedcohortError : any error that the method raises on purpose.
     """
     entry = registry.find(str(method))
     _check_call(fed, seed, quorum, min_cell, workers)
@@ -500,12 +500,11 @@ def fit(
 
 
 def _private(dp: Mapping[str, Any] | Literal[False] | None, fed: Cohort, bound: str) -> Dp | None:
-    """Return what a private fit is asked for; None of any other.
+    """Return the privacy of a private fit; None for any other.
 
     Raises
     ------
-    SettingError : an impossible value; a bound, which has no noise; or a dictionary that was
-        drafted from the records.
+    SettingError : an impossible value; a bound, which has no noise; or a drafted dictionary.
     """
     if dp is None or dp is False:
         return None
@@ -522,12 +521,12 @@ def _private(dp: Mapping[str, Any] | Literal[False] | None, fed: Cohort, bound: 
 
 
 def _units(dp: Dp | None, rows: Sequence[int]) -> int:
-    """Return how many of what a private fit protects there are."""
+    """Return the number of protected units: records or sites."""
     return len(rows) if dp is not None and dp.unit == "site" else sum(rows)
 
 
 def _warned(fit: Fit, fed: Cohort) -> Fit:
-    """Return a fit, with a warning where covariates, or clusters, that one expects are missing."""
+    """Return a fit, with warnings about missing covariates and the model's cautions."""
     said = fit_lines.left_out(fit.method, fit.dropped, fed.dictionary, drafted=fed.drafted)
     fits = fit.sites.values() or (fit,)
     told = [note for one in fits for note in one.parts.model.cautions()]
@@ -539,10 +538,15 @@ def _warned(fit: Fit, fed: Cohort) -> Fit:
 
 
 def _check_call(fed: Any, seed: Any, quorum: Any, min_cell: Any, workers: Any) -> None:
-    """Raise `SettingError` for what a slip in a notebook gives `fit`."""
+    """Check the arguments of `fit`.
+
+    Raises
+    ------
+    SettingError : one is not possible.
+    """
     if not isinstance(fed, Cohort):
         kind = type(fed).__name__
-        raise SettingError(f"fit needs what simulate(...) returns, not {kind}.")
+        raise SettingError(f"fit needs a Cohort from simulate(...), not {kind}.")
     seed = fed.seed if seed is None else seed
     whole = (("seed", seed, 0), ("min_cell", min_cell, 1), ("workers", workers, 1))
     for name, value, low in whole:
@@ -553,7 +557,7 @@ def _check_call(fed: Any, seed: Any, quorum: Any, min_cell: Any, workers: Any) -
 
 
 def load(folder: str | Path) -> Fit:
-    """Read a model that `Fit.save` or a study wrote.
+    """Read a model from `Fit.save` or a study.
 
     Raises
     ------

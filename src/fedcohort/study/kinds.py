@@ -1,7 +1,6 @@
-"""The kinds of task of a study: what each may ask, and what a network tells of it. One table.
+"""The kinds of task of a study: metrics, limits, and differences over a network.
 
-How fits of each kind are judged stands in `judge.judging`, the words of the report in
-`report.kinds`.
+`judge.evaluate` has their evaluation, `report.kinds` the words of the report.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ Classes = tuple[type[Outcome], ...]
 
 @dataclass(frozen=True)
 class Needs:
-    """What a metric needs.
+    """Conditions of a metric.
 
     Attributes
     ----------
     outcome : an outcome of one of these classes.
-    gives : what some method of the study gives.
+    gives : a member that some method of the study has.
     bound : a model of pooled rows.
     exact : sums of training rows without noise.
     """
@@ -34,7 +33,7 @@ class Needs:
     exact: bool = False
 
 
-#: How a metric over a network is computed, in words for readers of the report.
+#: Computation of a metric over a network, in words for readers of the report.
 _EXACT = "exact: the same as of the pooled rows"
 _PAIRS = (
     "pairs of patients of one hospital exactly, of two hospitals by bins of risk and intervals of "
@@ -52,21 +51,21 @@ class Kind:
 
     Attributes
     ----------
-    name : as the study file has it.
-    outcomes : classes of outcome that can judge it.
-    refused : why another outcome cannot.
-    types : values of `data.outcome.type`, the default first; none where a time is predicted.
-    metrics : all that models are judged by, with their needs; the first leads the report.
-    gives : what a method has to give, and what is said of one that does not.
+    name : its name in a study file.
+    outcomes : classes of outcome for its evaluation.
+    refused : error for another outcome.
+    types : values of `data.outcome.type`, the default first; none if a time is predicted.
+    metrics : all its metrics, with their conditions; the first leads the report.
+    gives : required members of a method, and the error if it lacks one.
     timed : whether a time to an event is predicted.
     events : whether the outcome may have events.
-    aside : whether the outcome, if there is one, only judges: no fit sees it.
-    untuned : why nothing can be tuned; "" where settings can be.
-    over_network : what stands for a metric where rows stay at their sites; None for nothing.
-    none_left : the metric to ask for where that leaves none.
-    exactness : by metric, how it is computed over a network; exactly by default.
-    lacks : parts of the results that a network does not give, with their needs.
-    alone, note : what is said over a network of the lower bound, and of the other arms.
+    aside : whether an outcome is for evaluation only: no fit sees it.
+    untuned : why nothing can be tuned; "" if settings can be.
+    over_network : replacement of a metric if rows stay at their sites; None for none.
+    none_left : the metric to ask for if none is left.
+    exactness : by metric, its computation over a network; default exact.
+    lacks : parts of the results that a network does not give, with their conditions.
+    alone, note : notes over a network on the lower bound, and on the other arms.
     """
 
     name: str
@@ -93,7 +92,7 @@ class Kind:
     note: str = ""
 
     def check(self, outcome: Outcome | None) -> None:
-        """Refuse an outcome that nothing can judge.
+        """Refuse an outcome that the task cannot be evaluated by.
 
         Raises
         ------
@@ -106,11 +105,12 @@ class Kind:
     def metrics_of(
         self, outcome: Outcome | None, gives: Collection[str], *, pooled: bool, private: bool
     ) -> tuple[str, ...]:
-        """Return the metrics that outcome, methods and bounds have an answer to.
+        """Return the metrics that outcome, methods and bounds allow.
 
         Parameters
         ----------
-        gives : what the study's methods give. pooled : whether pooled rows are a bound.
+        gives : members of the study's methods.
+        pooled : whether pooled rows are a bound.
         """
         return tuple(
             name
@@ -122,12 +122,12 @@ class Kind:
         )
 
     def there(self, metrics: Iterable[str]) -> tuple[str, ...]:
-        """Return the metrics of a study whose rows stay at their sites, in the place of these."""
+        """Return the metrics over a network, in place of these."""
         found = (self.over_network.get(m, m) for m in metrics)
         return tuple(m for m in found if m is not None)
 
     def exactness_of(self, metrics: Iterable[str]) -> dict[str, str]:
-        """Return by metric how it is computed over a network."""
+        """Return, by metric, its computation over a network."""
         return {m: self.exactness.get(m, _EXACT) for m in metrics}
 
     def lacking(self, outcome: Outcome | None, metrics: Iterable[str]) -> set[str]:
@@ -135,7 +135,7 @@ class Kind:
 
         Parameters
         ----------
-        metrics : those that the study file asks for.
+        metrics : those of the study file.
         """
         parts = {
             part
@@ -222,8 +222,8 @@ CLUSTERING = Kind(
     "hospitals. These, and metrics of distances, are left out where clusters have few blind rows, "
     "or differ by few patients from those of a model that was judged before.",
 )
-#: A discriminant that tells classes is made of training rows: none where fits of these are private,
-#: nor over a network, where its sums by class would be a second set beside those of the fit.
+#: A discriminant of classes needs training rows: there is none in a private study, nor over a
+#: network, where its sums by class would be a second set beside those of the fit.
 LATENT = Kind(
     "latent",
     (Survival, Binary, Category),
@@ -259,5 +259,5 @@ KINDS: Mapping[str, Kind] = {
     k.name: k for k in (SURVIVAL, CLASSIFICATION, REGRESSION, CLUSTERING, LATENT)
 }
 TASKS = tuple(KINDS)
-#: Those whose outcome only judges.
+#: Kinds with an outcome for evaluation only.
 ASIDE = tuple(k.name for k in KINDS.values() if k.aside)

@@ -1,10 +1,10 @@
-"""A study in Python: the same file, the same results, as on the command line.
+"""A study in Python: the same file and results as on the command line.
 
     study = fc.Study.from_file("study.yaml")
     results = study.run()
     results.report("report.html")
 
-`Study` is a checked file with its data; `Results` is what a finished run left in its folder.
+`Study` is a checked file with its data; `Results` is the folder of a finished run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedcohort.study.sites import layout
 
 @dataclass(frozen=True)
 class Results:
-    """A finished study's folder, and what its results.json holds."""
+    """A finished study's folder, and the content of its results.json."""
 
     folder: Path
     content: dict[str, Any]
@@ -64,7 +64,7 @@ class Results:
         return list(found)
 
     def report(self, path: str | Path | None = None) -> Path:
-        """Write the report as one self-contained HTML file; return where it is."""
+        """Write the report as one self-contained HTML file; return its path."""
         from fedcohort import report
 
         return report.write(self.folder, None if path is None else Path(path))
@@ -90,15 +90,15 @@ class Study:
 
         Parameters
         ----------
-        data : stands in for the file's source: a pandas or Polars frame, or a mapping from site
-            names to frames.
-        overrides : ``key.path=value`` assignments that replace what the file says.
+        data : replaces the file's source: a pandas or Polars frame, or a mapping from site names to
+            frames.
+        overrides : ``key.path=value`` assignments that replace the file's values.
         seed : replaces the file's.
 
         Raises
         ------
         StudyError : an unknown key, an impossible value; the file and line are named.
-        DataError : the table does not hold what the study says.
+        DataError : the table does not fit the study file.
         """
         path = Path(path)
         doc = yamlfile.read(path)
@@ -139,12 +139,12 @@ class Study:
 
         Parameters
         ----------
-        out : the folder for the results; ``runs/<study>`` by default.
-        resume : go on with a run that was stopped.
-        workers : processes; more than one needs a main module that can be imported.
-        tell : called with what is going on, for progress displays.
-        debug : raise an error that nobody foresaw, rather than note that the fit failed.
-        runtime : "local", or "flower-sim": every fit goes through Flower's messages.
+        out : folder of the results; default ``runs/<study>``.
+        resume : continue a stopped run.
+        workers : number of processes; more than one needs an importable main module.
+        tell : called with each `Event`, for progress displays.
+        debug : raise an unexpected error; otherwise the fit fails.
+        runtime : "local", or "flower-sim": every fit uses Flower's messages.
         """
         folder = Path(out) if out is not None else default_folder(self.plan, resume)
         found = runner.run(

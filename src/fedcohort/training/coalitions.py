@@ -1,17 +1,17 @@
-"""Regressions of some sites together, judged on the rows of one: the user, whom a model is for.
+"""Regressions over coalitions of sites, judged on the rows of one site: the user's.
 
 McCullagh & Nelder, "Generalized Linear Models", 2nd ed. 1989, with the canonical links of
 `numerics.families`. Over sites i of public weights a_i, n_i rows, and deviances D_i, the model is
 
     γ = argmin Σ a_i D_i(γ) / (2 Σ a_i n_i) + λ/2 ‖β‖²,   γ = (b₀, β)                        (1)
 
-found by Newton's method, its steps halved until (1) does not rise. The loss of a model on n rows is
+found by Newton's method; a step is halved until (1) does not rise. The loss of a model on n rows is
 
-    L(γ) = c D(γ)/n,   c = 1 for values (the mean squared error), else ½ (the log loss)      (2)
+    L(γ) = c D(γ)/n,   c = 1 for continuous outcomes (mean squared error), else ½ (log loss)  (2)
 
-Covariates are counted from a public point, which changes no model: b₀ is not penalised.
+Covariates are centred at a public point. b₀ is not penalised, so this changes no model.
 
-Revealed: `Losses` of the user alone: one number for each model that it is asked about.
+Revealed: `Losses` of the user alone: one number for each model that it judges.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from fedcohort.protocol import (
 )
 from fedcohort.training.settings import RidgeSettings, UserSettings
 
-#: What a user calls a model, and the law of its outcome.
+#: Name of a model in the settings → distribution of its outcome.
 MODELS: Mapping[str, str] = {"linear": "gaussian", "logistic": "binomial", "poisson": "poisson"}
-#: The model of each type of outcome, where none is asked for.
+#: Default model of each type of outcome.
 USUAL = {"continuous": "linear", "binary": "logistic", "count": "poisson"}
-#: What exp(β) is.
+#: Name of exp(β).
 RATIOS = {"binomial": "odds_ratio", "poisson": "rate_ratio"}
-#: A step that gains less than this of (1) is the last one: the next would gain its square.
+#: The last step lowers (1) by less than this; the next would lower it by the square.
 GAIN = 1e-12
-#: A fit is given up after so many steps.
+#: Most Newton steps of a fit.
 ROUNDS = 60
 
 _TAG = 0x70726976
@@ -64,7 +64,7 @@ UserSite = Site[LabelledTable, None]
 
 @dataclass(frozen=True, kw_only=True)
 class CoalitionSettings(UserSettings):
-    """Settings of methods that fit such models."""
+    """Settings of methods that fit these models."""
 
     model: str = setting(
         "auto",
@@ -77,7 +77,7 @@ class CoalitionSettings(UserSettings):
 
 
 class Sums(NamedTuple):
-    """Sums over rows at C points: ``rows`` (C,) by weight, D (C,), U (C, k), I (C, k, k)."""
+    """Sums over rows at C points: weighted ``rows`` (C,), D (C,), U (C, k), I (C, k, k)."""
 
     rows: Array
     deviance: Array
@@ -87,7 +87,7 @@ class Sums(NamedTuple):
 
 @message
 class Losses:
-    """Eq. (2) of each of C models on the user's rows (C,); ``few`` () where they are too few."""
+    """Eq. (2) of C models on the user's rows (C,); ``few`` () is true if the rows are too few."""
 
     few: Array
     loss: Array
@@ -97,11 +97,11 @@ class Losses:
 
 
 def law_of(model: str, task: Task, method: str) -> Family:
-    """Return the law of the outcome, with its canonical link.
+    """Return the outcome's distribution with its canonical link.
 
     Raises
     ------
-    SettingError : the model does not go with the outcome.
+    SettingError : the model does not fit the type of outcome.
     """
     known = task.outcome or ("binary" if task.kind == "classification" else "continuous")
     if known not in USUAL:
@@ -121,11 +121,11 @@ def law_of(model: str, task: Task, method: str) -> Family:
 
 
 def user_of(fed: Federation, user: str, method: str) -> str:
-    """Return the name of the user's site; where there is one table alone, it is the user's.
+    """Return the name of the user's site; with one table, that table.
 
     Raises
     ------
-    SettingError : no site is named, or one that does not exist; sites are listed.
+    SettingError : no site is named, or no such site exists; the error lists the sites.
     """
     if len(fed.sites) == 1:
         return fed.sites[0]
@@ -140,12 +140,12 @@ def user_of(fed: Federation, user: str, method: str) -> str:
 
 
 def known_site(name: str, fed: Federation) -> str:
-    """Say that there is no such site, and what the nearest or the known ones are."""
+    """Return the error text for an unknown site, with the nearest name or the list of sites."""
     return known_name("site", name, fed.sites)
 
 
 def origin_of(task: Task) -> Array:
-    """Return the public point (p,) that covariates are counted from.
+    """Return the public point (p,) at which covariates are centred.
 
     Raises
     ------
@@ -159,14 +159,14 @@ def origin_of(task: Task) -> Array:
 
 
 def halves(n: int, held: int, entropy: tuple[int, ...]) -> tuple[Array, Array]:
-    """Split rows 0…n−1 of the user into those trained on and the private ones, both increasing.
+    """Split the user's rows 0…n−1 into training rows and private rows, both increasing.
 
-    Depends on (study seed, site) alone: the same in all calls.
+    The split depends on (study seed, site) alone, so it is the same in all calls.
 
     Parameters
     ----------
-    held : private rows, in percent of all. It is a whole number so that a site holds it against
-        the study: two shares that differ in one row would tell that row.
+    held : private rows, in percent. A whole number, which the site compares with the study's: two
+        shares that differ in one row would tell that row.
     """
     order = np.random.default_rng((*entropy[:2], _TAG)).permutation(n)
     private = round(held * n / 100)
@@ -174,7 +174,7 @@ def halves(n: int, held: int, entropy: tuple[int, ...]) -> tuple[Array, Array]:
 
 
 def sums_at(law: Family, x: Array, y: Array, points: Array) -> Sums:
-    """Return the sums of rows x (n, p), y (n,) at points (C, 1 + p), each row of weight 1."""
+    """Return the sums over rows x (n, p), y (n,), of weight 1 each, at points (C, 1 + p)."""
     z = np.column_stack([np.ones(len(y)), x])
     found = [irls_terms(law, z, y, np.zeros(1), np.ones(1), point) for point in points]
     k = z.shape[1]
@@ -187,7 +187,7 @@ def sums_at(law: Family, x: Array, y: Array, points: Array) -> Sums:
 
 
 def losses(law: Family, x: Array, y: Array, points: Array) -> Array:
-    """Return eq. (2) of models (C, 1 + p) on rows x (n, p), y (n,): (C,)."""
+    """Return eq. (2) (C,) of models (C, 1 + p) on rows x (n, p), y (n,)."""
     part = 1.0 if law.name == "gaussian" else 0.5
     return part * sums_at(law, x, y, points).deviance / max(len(y), 1)
 
@@ -196,13 +196,13 @@ def losses(law: Family, x: Array, y: Array, points: Array) -> Array:
 def judge_here(
     site: UserSite, *, law: str, user: str, held: int, origin: Array, points: Array, least: int
 ) -> Losses:
-    """Average the loss of models over the user's private rows, or over all where none are.
+    """Return the mean loss of the models `points` (C, 1 + p) on the user's private rows.
 
-    The models are `points` (C, 1 + p); `held` percent of the rows are private, or 0 for all.
+    `held` percent of the rows are private; with 0 the loss is over all rows.
 
     Raises
     ------
-    DataError : this is another site than the user's.
+    DataError : this is not the user's site.
     """
     if site.name != user:
         raise DataError(f"site {site.name!r} judges no models: it is not that of the user.")
@@ -219,11 +219,11 @@ def judge_here(
 def judged(
     fed: Federation, user: str, law: Family, held: int, origin: Array, points: Array, least: int
 ) -> Array:
-    """Return the user's loss of each model (C, 1 + p): (C,).
+    """Return the user's loss (C,) of each model (C, 1 + p).
 
     Raises
     ------
-    DataError : the user has too few rows to judge by.
+    DataError : the user has too few rows.
     SiteUnavailable : the user's site does not answer.
     """
     told = fed.only([user]).gather(
@@ -237,7 +237,7 @@ def judged(
 
 
 def gone(user: str) -> SiteUnavailable:
-    """Return the error of a user's site that does not answer."""
+    """Return the error for a user's site that does not answer."""
     return SiteUnavailable(
         f"site {user!r}, the user that the model is for, did not answer. Bring it back and "
         f"--resume, or name another user."
@@ -249,10 +249,10 @@ def ascend(at: Callable[[Array, Array], Sums], start: Array, l2: float, *, strai
 
     Parameters
     ----------
-    at : points (c, k) and of which objectives they are (c,) → their sums.
+    at : (points (c, k), numbers of their objectives (c,)) → their sums.
     start : γ (C, k).
     l2 : λ > 0.
-    straight : whether D is a square, so that the first step is the last.
+    straight : whether D is quadratic, so that the first step is the last.
 
     Returns
     -------
@@ -296,15 +296,15 @@ def ascend(at: Callable[[Array, Array], Sums], start: Array, l2: float, *, strai
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UserModel(Fitted):
-    """A generalised linear model for one user, and what was found of the other sites.
+    """Generalised linear model for one user, with the sites that were left out.
 
     Attributes
     ----------
     features : names of the covariates, in order (p,).
     user : the site that the model is for.
-    law : of the outcome.
+    law : distribution of the outcome.
     intercept, coefficients : b₀, the linear predictor at x = 0, and β (p,).
-    left_out : why a site told nothing, by site.
+    left_out : reason why a site was left out, by site.
     """
 
     features: tuple[str, ...]
@@ -316,15 +316,17 @@ class UserModel(Fitted):
 
     @property
     def family(self) -> Family:
-        """The law with its link."""
+        """Distribution and link."""
         return Family(self.law, CANONICAL[self.law])
 
     def predict(self, x: Array) -> Array:
-        """Return the expected outcome, a probability of a yes/no, of each row of x (n, p): (n,)."""
+        """Return the expected outcome (n,) of rows x (n, p); a probability if the outcome is
+        binary.
+        """
         return self.family.inverse(self.intercept + np.asarray(x, float) @ self.coefficients)
 
     def summary(self) -> list[Row]:
-        """Return one row per covariate: its coefficient, without an error (see the method)."""
+        """Return each covariate's coefficient, without a standard error (see the method)."""
         ratio = RATIOS.get(self.law, "")
         pairs = zip(self.features, self.coefficients.tolist(), strict=True)
         return [
@@ -334,11 +336,11 @@ class UserModel(Fitted):
         ]
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the intercept, and how a prediction is made."""
+        """Return the intercept, and the formula of a prediction."""
         return [intercept_row(self.intercept, None, 0.95, CANONICAL[self.law])]
 
     def cautions(self) -> tuple[str, ...]:
-        """Return which sites told nothing."""
+        """Return the sites that were left out, with the reason."""
         return tuple(f"site {site!r} is left out: {why}" for site, why in self.left_out.items())
 
     def arrays(self) -> dict[str, Array]:
@@ -346,7 +348,7 @@ class UserModel(Fitted):
         return {"intercept": np.array(self.intercept), "coefficients": self.coefficients}
 
     def meta(self) -> dict[str, Any]:
-        """Return names, the user, the law, and who was left out."""
+        """Return names, the user, the distribution, and the sites left out."""
         return {
             "features": list(self.features), "user": self.user, "law": self.law,
             "left_out": dict(self.left_out),
@@ -359,7 +361,7 @@ class UserModel(Fitted):
 
     @classmethod
     def restored(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields that all models for a user have."""
+        """Return the fields that all models for a user share."""
         return {
             "features": tuple(meta["features"]),
             "user": str(meta["user"]),
@@ -371,5 +373,5 @@ class UserModel(Fitted):
 
 
 def unshifted(gamma: Array, origin: Array) -> tuple[float, Array]:
-    """Return b₀ and β (p,) of γ (1 + p,), whose covariates count from `origin` (p,)."""
+    """Return b₀ and β (p,) of γ (1 + p,), whose covariates are centred at `origin` (p,)."""
     return float(gamma[0] - gamma[1:] @ origin), gamma[1:]

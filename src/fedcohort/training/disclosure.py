@@ -1,17 +1,17 @@
-"""Whether what one site tells of its rows alone could be told of few of them.
+"""Check whether a result of one site's rows alone tells about few of them.
 
-A site that shows its own coefficients, or the sums that they are made of, is protected by no other
-site's rows. With m = `min_cell`, it tells nothing but the reason where
+A site that shows its own coefficients, or the sums behind them, is not protected by other sites'
+rows. With m = `min_cell`, it tells only the reason if
 
     few         there are fewer than m rows more than coefficients
-    kinds       fewer than m rows are of one kind of outcome, of an outcome that has kinds
-    rare        1 to m − 1 rows have not the most common value of a covariate, or of the outcome
-    cells       1 to m − 1 rows of one kind have one value of a covariate of two values; of k
-                coefficients, where all covariates are so and have no more patterns than
-                k (k + 3)/2, each of which they could tell: one value, or one pattern
-    crossed     1 to m − 1 rows have one pair of values of two such covariates; of sums alone
+    kinds       the outcome has kinds, and fewer than m rows are of one kind
+    rare        1 to m − 1 rows do not have the most common value of a covariate or the outcome
+    cells       1 to m − 1 rows of one kind have one value of a covariate of two values. With k
+                coefficients, if all covariates have two values and at most k (k + 3)/2 patterns,
+                each of which they could tell: one value, or one pattern
+    crossed     1 to m − 1 rows have one pair of values of two such covariates; for sums alone
     alone       one row has nearly all of the squares of a column about its median
-    near        a covariate, or the outcome, is told by others of them in all but few rows
+    near        other columns give a covariate, or the outcome, in all but few rows
                 (`data.differences`)
 
 A covariate that does not vary is none of these: a penalty leaves it out.
@@ -28,12 +28,12 @@ from fedcohort.data.differences import own_differences
 from fedcohort.numerics.collinearity import quoted
 from fedcohort.privacy.disclosure.records import lone
 
-#: Why a site tells nothing.
+#: Reasons to hide a result.
 FINE, FEW, KINDS, RARE, CELLS, CROSSED, ALONE, NEAR, SAME = range(9)
 
 
 class Hidden(NamedTuple):
-    """A reason, `FINE` for none, and the covariates (p,) that it is about."""
+    """A reason, `FINE` for none, and its covariates (p,)."""
 
     reason: int
     blame: Array
@@ -42,13 +42,13 @@ class Hidden(NamedTuple):
 def hidden(
     x: Array, y: Array, coefficients: int, least: int, *, kinds: bool, crossed: bool
 ) -> Hidden:
-    """Return why rows may not be told of, or that they may.
+    """Return why a site must hide its result, or `FINE`.
 
     Parameters
     ----------
     x, y : (n, p), (n,).
     coefficients : k.
-    kinds : whether y is of two kinds, 0 and 1.
+    kinds : whether y has two kinds, 0 and 1.
     crossed : whether sums of products of covariates are told as well.
     """
     nobody = np.zeros(x.shape[1], bool)
@@ -92,7 +92,7 @@ def hidden(
 
 
 def why(found: Hidden, names: tuple[str, ...], least: int) -> str:
-    """Say why a site tells nothing, and what helps."""
+    """Return the text of the reason, with a remedy."""
     blame = quoted([n for n, b in zip(names, found.blame.tolist(), strict=True) if b])
     also = " and the outcome" if found.blame.sum() == 1 else ""
     return {
@@ -108,7 +108,7 @@ def why(found: Hidden, names: tuple[str, ...], least: int) -> str:
         f"one, or join rare levels (pool_levels)",
         ALONE: f"one row is so far from the others in {blame or 'the outcome'} that sums tell "
         f"it; correct it, or cut the column to a limit (winsorise)",
-        NEAR: f"{blame}{also}: one is told by the others but for fewer than {least} rows "
+        NEAR: f"{blame}{also}: the others give one of them in all but fewer than {least} rows "
         f"(min_cell); drop one",
     }[int(found.reason)]
 

@@ -1,15 +1,15 @@
-"""Sums over risk sets of a network's log risk, and the baseline hazard that they give.
+"""Sums over risk sets of a network's log risk, and the baseline hazard from them.
 
 With f = Σ_m w_m f_m the log risk of each row, on a common grid of times (`data.timegrid`),
 
     S_0(t) = Σ_{j: t_j ≥ t} e^{f_j − c}                                                      (1)
-    H_0(t) = Σ_{t_k ≤ t} d(t_k)/S_0(t_k)                 Breslow's, of all sites' rows       (2)
+    H_0(t) = Σ_{t_k ≤ t} d(t_k)/S_0(t_k)                 Breslow's, over all sites' rows     (2)
 
-so that P(T > t | x) = exp(−H_0(t) e^f). In an interval of the protected grid all who leave are at
-risk, and (2) is the mean over the orders in which they may have left. A personal model has the
-baseline of all sites' rows, at the log risks that it gives them.
+so that P(T > t | x) = exp(−H_0(t) e^f). In an interval of the protected grid all rows that leave it
+are at risk, and (2) is the mean over the possible orders of leaving. A personal model's baseline is
+over all sites' rows, at the personal model's log risks.
 
-Revealed: `Deaths` by time of the grid, and `RiskSums`, only as sums over all sites that answer.
+Revealed: `Deaths` by grid time, and `RiskSums`, only as sums over all sites that answer.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from fedcohort.protocol.updates import count_fault
 from fedcohort.training.networks.plan import Plan, holds_out
 from fedcohort.training.rows import chosen, rows_of
 
-#: What leaves a site for a baseline hazard, in plain words.
+#: What leaves a site for a baseline hazard.
 REVEALS = (
     "Of a Cox model, for its baseline hazard, histograms of the times of death, deaths and risk "
     "sets on a grid of them, as sums over sites."
 )
-#: Weights of a model that is one network.
+#: Weights of a single network.
 ONE = np.ones(1)
-#: The largest mean log risk: beyond it, e^f is no number.
+#: Largest mean log risk: beyond it, e^f overflows.
 LARGEST = 500.0
 
 
 @message
 class Deaths:
-    """Deaths d (T,) per grid time, how many are ``leaving`` (T,), and the number of rows."""
+    """Deaths d (T,) and rows ``leaving`` (T,) at each grid time, and the number of rows."""
 
     some_rows = staticmethod(holds_out)
 
@@ -52,9 +52,9 @@ class Deaths:
     rows: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        """Return the fault of one reply, or ""."""
         if {self.d.shape, self.leaving.shape} != {asked["times"].shape} or self.rows.shape:
-            return "other shapes than those of the grid that it was asked about."
+            return "arrays of another shape than the time grid."
         if fault := count_fault("d", self.d) or count_fault("leaving", self.leaving):
             return fault
         if (self.d > self.leaving).any():
@@ -71,9 +71,9 @@ class RiskSums:
     total: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        """Return the fault of one reply, or ""."""
         if self.s0.shape != asked["times"].shape or self.dead.shape or self.total.shape:
-            return "other shapes than those of the grid that it was asked about."
+            return "arrays of another shape than the time grid."
         grows = (np.diff(self.s0) > 1e-9 * self.s0[:1]).any()
         return "risk sets that grow with time, or are below 0." * bool(grows or (self.s0 < 0).any())
 
@@ -85,7 +85,7 @@ class RiskSums:
 def count_deaths(
     site: Site[SurvivalTable, None], *, times: Array, together: bool, plan: str, held_out: bool
 ) -> Deaths:
-    """Count the deaths at each grid time, among the rows trained on or those held out."""
+    """Count the deaths at each grid time, among the training rows or the held-out rows."""
     risk = risk_sets(site, times, Plan.of(plan), held_out, together=together)
     return Deaths(risk.deaths, risk.leaving, np.array(float(len(risk.dies))))
 
@@ -103,11 +103,10 @@ def sum_risks(
     held_out: bool,
     draw: int,
 ) -> RiskSums:
-    """Sum the predicted hazards of all still at risk at each grid time, eq. (1).
+    """Sum the predicted hazards of all rows at risk at each grid time, eq. (1).
 
-    f = Σ_m weights_m f_m, with thetas (M, P).
-
-    A `draw` of 0 or more silences the same hidden units as in `pull`; below 0, none.
+    f = Σ_m weights_m f_m, with thetas (M, P). A `draw` ≥ 0 drops the same hidden units as in
+    `pull`; below 0 there is no dropout.
     """
     p = Plan.of(plan)
     risk = risk_sets(site, times, p, held_out, together=together)
@@ -125,7 +124,7 @@ def sum_risks(
 def risk_sets(
     site: Site[SurvivalTable, None], times: Array, plan: Plan, held_out: bool, *, together: bool
 ) -> RiskSets:
-    """Return the rows trained on, or those held out, on the grid."""
+    """Return the risk sets of the training rows, or of the held-out rows, on the grid."""
     key = ("risk", times.tobytes(), together, plan.validation_fraction, held_out, site.entropy[:2])
 
     def make() -> RiskSets:
@@ -137,7 +136,7 @@ def risk_sets(
 
 
 def seed_of(site: Site[SurvivalTable, None], draw: int) -> int:
-    """Return a seed that both sums of one step share."""
+    """Return a seed that is the same for both sums of one step."""
     return int(np.random.SeedSequence((*site.entropy[:2], draw)).generate_state(1)[0])
 
 
@@ -145,15 +144,15 @@ def seed_of(site: Site[SurvivalTable, None], draw: int) -> int:
 
 
 class Pool:
-    """The sites of sums over risk sets, which must be the same in all of them, and their deaths.
+    """Sites of the sums over risk sets, with their deaths; both sums must be over the same sites.
 
-    A site whose reply was refused leaves the pool: the deaths of the others are counted anew.
+    If a site's reply was refused, the site leaves the pool and the deaths are counted anew.
 
     Attributes
     ----------
-    fed : of the sites that are left.
+    fed : the sites that are left.
     events : their deaths.
-    asked : what the sites are asked with.
+    asked : arguments of both steps.
     """
 
     def __init__(self, fed: Federation, grid: Intervals, plan: str, *, held_out: bool):
@@ -168,11 +167,11 @@ class Pool:
         return fed.only(fed.answered).awaiting(), events
 
     def settled(self) -> bool:
-        """Return whether all sites of the pool are in the latest sum; if not, ask again.
+        """Return whether the latest sum is over all sites of the pool; if not, count again.
 
         Raises
         ------
-        SiteUnavailable : fewer than the quorum are left.
+        SiteUnavailable : fewer sites than the quorum are left.
         """
         if not self.fed.refused:
             return True
@@ -181,7 +180,7 @@ class Pool:
         return False
 
     def risks(self, thetas: Array, weights: Array) -> tuple[Deaths, RiskSums]:
-        """Return the deaths, and the risk sets of thetas (M, P) without dropout."""
+        """Return the deaths, and the risk sums of thetas (M, P) without dropout."""
         while True:
             risk = self.fed.sum(
                 sum_risks, thetas=thetas, weights=weights, shift=0.0, draw=-1, **self.asked
@@ -193,13 +192,13 @@ class Pool:
 def baseline(
     fed: Federation, plan: Plan, grid: Intervals, stages: Mapping[int, Array], least: int
 ) -> dict[int, Baseline]:
-    """Return eq. (2) of each of several models θ (P,), by the rounds that they are after.
+    """Return eq. (2) of each model θ (P,) in `stages`, by its number of rounds.
 
     Intervals are joined until each holds `least` deaths.
 
     Raises
     ------
-    NotConverged : the log risks of one are beyond what e^f can be.
+    NotConverged : e^f is too large for a number.
     SiteUnavailable : a site left between two sums.
     """
     pool = Pool(fed, grid, plan.text, held_out=False)
@@ -208,7 +207,7 @@ def baseline(
         events, risk = pool.risks(plan.sent(theta)[None], ONE)
         if not abs(float(risk.total)) < LARGEST * float(np.maximum(events.rows, 1.0)):
             raise NotConverged(
-                f"the log risks are beyond {LARGEST:g}, which no baseline hazard goes with. Lower "
+                f"the mean log risk is beyond {LARGEST:g}, so there is no baseline hazard. Lower "
                 f"the learning rate."
             )
         steps = grid.hazard(events.d, events.leaving, risk.s0)

@@ -1,37 +1,44 @@
-"""R live during a training: whether sites differ is seen round by round, from sums alone.
+"""Heterogeneity statistic R during training: in each round, from sums over sites.
 
-`metrics.trajectories` has the statistic. Here is what a site's trajectory is made of. A
-site deals its rows at random into K parts of nearly equal size, and in round t computes on part t
-alone, at the model θ_t with which the round begins,
+`metrics.trajectories` defines the statistic. Here are the trajectories. A site deals its rows at
+random into K parts of nearly equal size. In round t it uses part t alone, at θ_t, the model at the
+start of the round:
 
     "loss"      x_jt = L(θ_t), the averaged loss                                          (1)
-    "gradient"  x_jt = ∇L(θ_t), or of a long one a sketch: parameters are dealt into
+    "gradient"  x_jt = ∇L(θ_t), or a sketch of a long one: its entries are dealt into
                 `WIDTH` sums with random signs (Charikar et al., ICALP 2002)               (2)
 
-without penalties, which are the same at all sites. So no row is in two points, and sites that are
-alike differ as the parts of one site do. After K rounds the rows are dealt anew, and a further lap
-begins; its looks share the same level. The weight of a site is the size of its parts.
+without penalties, which are the same at all sites. Each row is in one point only, so sites with the
+same distribution differ as the parts of one site do. After K rounds the rows are dealt anew for the
+next lap; all laps share one level. A site's weight is the size of its parts.
 
-(1) is the paper's, but for the rows: its coordinator holds some of its own, ours has none. Two
-sites with opposite effects may lose alike, and only (2) tells them apart.
+(1) is the paper's, except for the rows: the paper's coordinator holds rows of its own, ours has
+none. Two sites with opposite effects may have the same loss; only (2) separates them.
 
-What a loss draws in training, each site draws anew in each round. Of an autoencoder each number of
-a sketch mixes `MIXED` parameters or more on average.
+A loss with random draws is drawn anew at each site in each round. Each number of an autoencoder's
+sketch mixes `MIXED` parameters or more on average.
 
-Revealed: `Told`, each round, only as a sum over sites; and `There`, before each lap. A site with
-fewer than `min_cell` rows in some tenth, or one that can teach nothing, takes no part (a part that
-can teach nothing, such as one without a death, has a point of 0). A site that missed a round of a
-lap is in no sum of its later ones: it refuses, and does not answer zeros. A lap is begun where the
-sum hides each site and tells of no few: three or more can teach in all their parts (of two, Σ w x
-and Σ w x xᵀ give each one's x), or both of a federation of two; and in each part there are, at all
-of them together, `min_cell` rows or more of each kind (`Loss.kinds`: deaths of Cox, either class of
-logistic, what is above 0 of Poisson, else rows); in fifths where in tenths there are not. A fifth
-is two tenths, of the same sites: else the counts by both, or points at one θ, would differ by one
-site's rows, or by single ones. Of a covariate in which fewer rows of a part differ from their
-site's median, the first layer's weights are no part of (2): of a rare level in a part they would
-tell the outcomes of few. Where sites come and go, the lap starts again. Not looked at: sites that
-leave between the count and the sum, or between two counts, which then tell a site's own by their
-difference.
+Revealed: `Contribution`, each round, and `There`, before each lap, only as sums over sites.
+
+A site takes no part if one of its tenths has fewer than `min_cell` rows, or if it cannot learn from
+its rows. A single part without information, such as one without a death, has the point 0. A site
+that missed a round of a lap refuses the later rounds of that lap.
+
+A lap begins only if its sums hide each site and each small group of rows:
+
+    sites   three or more learn from each of their parts (with two, Σ w x and Σ w x xᵀ would
+            give each site's x), or both sites of a federation of two do;
+    rows    each part has `min_cell` rows or more of each kind (`Loss.kinds`: deaths of Cox,
+            each class of logistic, counts above 0 of Poisson, else rows), over all sites.
+
+Tenths are tried first, then fifths. A fifth is two tenths of the same sites; otherwise the counts
+of both, or points at one θ, would differ by one site's rows or by single rows. If fewer than
+`min_cell` rows of a part differ from their site's median of a covariate, then (2) leaves out that
+covariate's first-layer weights: they could tell the outcomes of a few rows with a rare level. If
+the set of sites changes, the lap starts again.
+
+Not protected: a site that leaves between the count and the sum, or between two counts. The
+difference of the two then tells its own numbers.
 """
 
 from __future__ import annotations
@@ -51,16 +58,15 @@ from fedcohort.protocol.updates import count_fault
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.rows import Rows, known_rows
 
-#: What trajectories may be of; "none" watches nothing.
+#: Quantities of a trajectory; "none" turns R off.
 KINDS = ("none", "loss", "gradient")
-#: Numbers of a point, at most; parameters in each number of an autoencoder's, on average at least.
+#: Most numbers of a point; fewest parameters in each number of an autoencoder's, on average.
 WIDTH, MIXED = 16, 4
-#: K, the first by which a lap can be begun; the share of trainings over sites that are alike in
-#: which there is an alarm, at most.
+#: Choices of K, in order; largest share of trainings with an alarm if sites do not differ.
 PARTS, LEVEL = (10, 5), 0.05
-#: In place of the lap of a site that has too few rows for it.
+#: Lap of a site with too few rows.
 AWAY = -1
-#: Fewest sites in a sum, where there are so many.
+#: Fewest sites in a sum, if the federation has as many.
 HIDDEN = 3
 
 _TAG = 0x77617463
@@ -68,7 +74,7 @@ _TAG = 0x77617463
 
 @message
 class Way:
-    """What a site remembers of its trajectory: the lap (), rounds in it (), and Σ_t x_jt (q,)."""
+    """State of a site's trajectory: the lap (), its rounds so far (), and Σ_t x_jt (q,)."""
 
     lap: Array
     turns: Array
@@ -77,11 +83,11 @@ class Way:
 
 @message
 class There:
-    """Whether a site can teach in each of its parts (), and how many rows are in them.
+    """Whether a site can learn from each of its parts (), and its numbers of rows.
 
-    ``kinds`` (K, m) of each of m kinds in each part; ``apart`` (p,) those that differ in each
-    covariate from the part's median, in the least part, (0,) of an autoencoder. All are 0 of a site
-    that takes no part.
+    ``kinds`` (K, m) counts the rows of m kinds in each part. ``apart`` (p,) counts the rows that
+    differ from the part's median of each covariate, in the part with the fewest; (0,) for an
+    autoencoder. All are 0 for a site that takes no part.
     """
 
     sites: Array
@@ -89,17 +95,17 @@ class There:
     apart: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        """Return the fault of one reply, or ""."""
         if self.sites.shape or self.sites not in (0, 1):
-            return "a site that is neither there nor away."
+            return "a number of sites other than 0 or 1."
         if self.kinds.ndim != 2 or len(self.kinds) != asked["parts"] or self.apart.ndim != 1:
-            return "other shapes than a number for each part and kind, and for each covariate."
+            return "arrays of other shapes than (parts, kinds) and (covariates,)."
         return count_fault("kinds", self.kinds) or count_fault("apart", self.apart)
 
 
 @summed
 def count_watched(site: Site[Any, Any], *, plan: str, parts: int, lap: int, min_cell: int) -> There:
-    """Tell whether the site's trajectory can be in a sum that hides it."""
+    """Count the site and its rows, to decide whether a sum hides them."""
     rows = known_rows(site.data, Plan.of(plan), site.entropy)
     dealt = _dealt(site, rows, parts, lap, min_cell)
     found = [rows.take(part) for part in dealt or ()]
@@ -112,12 +118,12 @@ def count_watched(site: Site[Any, Any], *, plan: str, parts: int, lap: int, min_
 
 
 def _kinds(rows: Rows) -> tuple[int, ...]:
-    """Return how many rows there are of each kind."""
+    """Return the number of rows of each kind."""
     return (len(rows.x),) if isinstance(rows.loss, Objective) else rows.loss.kinds
 
 
 def _apart(rows: Rows) -> Array:
-    """Return how many rows differ from the median of each covariate (p,); (0,) of an objective."""
+    """Count the rows that differ from each covariate's median (p,); (0,) for an objective."""
     x = np.asarray(rows.x.cpu().numpy(), float)
     if isinstance(rows.loss, Objective):
         return np.zeros(0, np.int64)
@@ -130,7 +136,7 @@ def _apart(rows: Rows) -> Array:
 def _dealt(
     site: Site[Any, Any], rows: Rows, parts: int, lap: int, min_cell: int
 ) -> list[Array] | None:
-    """Return the parts of a lap; None of a site that takes no part, whatever their number."""
+    """Return the parts of a lap; None if the site takes no part, whatever `parts` is."""
     entropy = (*site.entropy[:2], _TAG, lap)
     least = min(map(len, parts_of(rows, finest(parts), entropy)))
     few = least < max(min_cell, 1) or not rows.informative
@@ -142,9 +148,9 @@ def watch_here(
     site: Site[Any, Way | None], *, theta: Array, plan: str, watch: str, parts: int, lap: int,
     turn: int, min_cell: int, columns: Array,
 ) -> Keep[Contribution, Way]:  # fmt: skip
-    """Tell where the site's trajectory is, on the rows of this round's part.
+    """Return the site's trajectory on this round's part of its rows.
 
-    columns : whether the weights of each covariate are part of a gradient (p,); (0,) where all are.
+    columns : covariates whose weights stay in the gradient (p,); (0,) keeps all.
     """
     p = Plan.of(plan)
     rows = known_rows(site.data, p, site.entropy)
@@ -153,8 +159,8 @@ def watch_here(
     if turn:
         if not isinstance(own, Way) or own.lap not in (lap, AWAY) or own.turns != turn:
             raise ReplyRejected(
-                f"site {site.name!r} was not asked watch_here in every round of this lap, and is "
-                f"in no sum of it: sites without a part would leave those with one alone."
+                f"site {site.name!r} missed a round of this lap of watch_here, so it is in none of "
+                f"the lap's later sums: they would be over too few sites."
             )
         if own.lap == AWAY:
             return _nothing(q, turn)
@@ -169,12 +175,14 @@ def watch_here(
 
 
 def _nothing(q: int, turn: int) -> Keep[Contribution, Way]:
-    """Return the reply, and the state, of a site whose own rows are too few for a lap."""
+    """Return the reply and the state of a site with too few rows for a lap."""
     return Keep(Contribution.nothing(q), Way(np.array(AWAY), np.array(turn + 1), np.zeros(q)))
 
 
 def parts_of(rows: Rows, parts: int, entropy: tuple[int, ...]) -> list[Array]:
-    """Deal rows into parts, by number, each in increasing order: of `finest`, as many together."""
+    """Deal rows into parts of increasing row numbers; each part joins as many of the `finest`
+    parts.
+    """
     order = np.random.default_rng(entropy).permutation(len(rows.x))
     dealt = np.array_split(order, finest(parts))
     joined = len(dealt) // parts
@@ -182,24 +190,24 @@ def parts_of(rows: Rows, parts: int, entropy: tuple[int, ...]) -> list[Array]:
 
 
 def finest(parts: int) -> int:
-    """Return the number of parts that these are made of: tenths, if they can be."""
+    """Return the number of parts dealt: 10 if they can be joined to `parts`, else `parts`."""
     return PARTS[0] if PARTS[0] % parts == 0 else parts
 
 
 def numbers(size: int, rows: Rows) -> int:
-    """Return q of a gradient of so many parameters."""
+    """Return q for a gradient of `size` parameters."""
     return min(max(1, size // MIXED) if isinstance(rows.loss, Objective) else size, WIDTH)
 
 
 def point_of(
     theta: Array, rows: Rows, plan: Plan, watch: str, columns: Array, entropy: tuple[int, ...]
 ) -> Array:
-    """Return x_jt (q,), eq. (1) or (2), of θ (P,) on some rows.
+    """Return x_jt (q,), eq. (1) or (2), at θ (P,) on some rows.
 
     Parameters
     ----------
-    columns : as of `watch_here`.
-    entropy : study seed, site and call, from which a loss with noise draws.
+    columns : as in `watch_here`.
+    entropy : study seed, site and call: the seed of a loss with random draws.
     """
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
@@ -216,7 +224,7 @@ def point_of(
 
 
 def sketch(gradient: Array, seed: int, q: int = WIDTH) -> Array:
-    """Return a gradient (P,) as q sums of it, or fewer; the same ones for a study's seed."""
+    """Return q sums of a gradient (P,), the same ones for one study seed; a short one unchanged."""
     size = len(gradient)
     if size <= q:
         return gradient
@@ -226,21 +234,21 @@ def sketch(gradient: Array, seed: int, q: int = WIDTH) -> Array:
 
 
 class Watch:
-    """R of a training, asked for before each of its rounds; see the header.
+    """Record R before each round of a training; see the header.
 
     Parameters
     ----------
     watch : "loss" or "gradient".
-    parts : K, one or more, of which a lap has the first that it can be begun with.
-    least : fewest rows of a part, and of each kind of them at all sites.
-    level : share of trainings with an alarm where sites are alike, at most.
-    ends : whether the training ends at the first alarm, so that the caller goes on in another way,
-        with a personal last layer say.
+    parts : choices of K, in order; a lap takes the first that it can begin with.
+    least : fewest rows of a part, and of each kind over all sites.
+    level : largest share of trainings with an alarm if sites do not differ.
+    ends : whether the training ends at the first alarm; the caller then goes on, for example with a
+        personal last layer.
 
     Attributes
     ----------
-    found : R at the latest look; None before there is one.
-    fired : the number of rounds after which there was an alarm first; None without.
+    found : R of the latest round; None before the first.
+    fired : number of rounds before the first alarm; None without one.
     """
 
     def __init__(
@@ -263,7 +271,7 @@ class Watch:
         self.fired: int | None = None
 
     def __call__(self, theta: Array) -> bool:
-        """Look at the sites at θ (P,); return whether the training shall end (`course.Enough`)."""
+        """Ask the sites at θ (P,); return whether the training ends (`schedule.Enough`)."""
         self._look(theta)
         self._asked += 1
         self.found = None
@@ -279,11 +287,11 @@ class Watch:
         return True
 
     def _now(self) -> dict[str, float]:
-        """Return R and R* as the history calls them; nothing where they are not known."""
+        """Return R and R* under their names in the history; {} if unknown."""
         return {} if self.found is None else {"R": self.found.r, "R_alarm": self.found.alarm}
 
     def recording(self, record: Callable[..., None]) -> Callable[..., None]:
-        """Return `record` of a federation, which tells R and R* of each round besides."""
+        """Return `record` of a federation, with R and R* of each round added."""
 
         def both(**values: float) -> None:
             record(**values, **self._now())
@@ -291,7 +299,7 @@ class Watch:
         return both
 
     def _look(self, theta: Array) -> None:
-        """Add a round to what is known, of a new lap where the sites are others than before."""
+        """Add a round to the trajectories; begin a new lap if the set of sites changed."""
         if len(self._known.means) == self._parts:
             self._begin()
         if self._known.means:
@@ -321,12 +329,12 @@ class Watch:
 
 
 def watching(fed: Federation, plan: Plan, watch: str, least: int) -> Watch | None:
-    """Return what watches a training as its settings ask; None for "none"."""
+    """Return the watch that a training's settings ask for; None for "none"."""
     return None if watch == "none" else Watch(fed, plan, watch, least=least)
 
 
 def bounds(watch: str, rounds: int) -> Mapping[str, Collection[Any]]:
-    """Return what `watch_here` is asked with in so many rounds (`Method.bounds`)."""
+    """Return the allowed arguments of `watch_here` over so many rounds (`Method.bounds`)."""
     laps = range(2 * rounds + 1)
     watched = () if watch == "none" else (watch,)
     return {"watch": watched, "parts": PARTS, "lap": laps, "turn": range(max(PARTS))}
@@ -336,11 +344,11 @@ STEPS = (count_watched, watch_here)
 
 
 def asks(watch: str) -> tuple[Step[..., Any], ...]:
-    """Return the steps by which a training is watched; none for "none"."""
+    """Return the steps of the watch; () for "none"."""
     return () if watch == "none" else STEPS
 
 
-#: What leaves a site by them, in plain words.
+#: What leaves a site in these steps, in plain words.
 REVEALS = (
     "each round, sums over sites of the common model's gradient, or loss, on a tenth or "
     "a fifth of their rows, and of products of these; every ten or five rounds how many sites can "

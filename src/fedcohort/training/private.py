@@ -6,37 +6,36 @@ the norm C, and sums
 
     G = Σ_k g_k · min(1, C/‖g_k‖)                                                         (1)
 
-Noise is added by the site's guard; with a secure sum, its share of it. A loss that is a sum over
-records has groups of one; Cox's partial likelihood is none, and each group has its own.
+The site's guard adds the noise; with a secure sum, the site's share of it. If the loss is a sum
+over records, each record is a group. Cox's partial likelihood is not; each group has its own.
 
-How much one record changes (1). Each record draws, by itself, whether it is sampled (probability q)
-and its group k, uniformly among K, which is the study's number and does not depend on the table.
-Give the other records of a table with and without record i the same draws. Then all groups but
-that of i are the same, and that one changes from one vector of norm ≤ C to another:
+Sensitivity of (1). Each record independently draws whether it is sampled (probability q) and its
+group k, uniformly among K. K is set by the study and does not depend on the table. Compare a table
+with and without record i, with the same draws for the other records. Only the group of i differs,
+and it changes from one vector of norm ≤ C to another:
 
-    ‖G − G'‖ ≤ 2C;  for groups of one, that are there or not, ‖G − G'‖ ≤ C                (2)
+    ‖G − G'‖ ≤ 2C;  for groups of one record, present or absent, ‖G − G'‖ ≤ C             (2)
 
-Draws are independent, so that those of the others have the same law with i and without; a mixture
-over them of pairs that are (ε, δ)-close is (ε, δ)-close (joint convexity), provided that nobody
-else knows the draws. On a node they come from the operating system's generator (`privacy.guard`).
-With probability 1 − q record i changes nothing: Poisson sampling, as the accountant has it.
+The others' draws have the same distribution with i and without. A mixture over them of pairs that
+are (ε, δ)-close is (ε, δ)-close (joint convexity), if nobody else knows the draws. On a node they
+come from the operating system's generator (`privacy.guard`). With probability 1 − q record i
+changes nothing: this is the accountant's Poisson sampling.
 
-Local training (DP-SGD in every site, then an average). A visit is a course of E noisy steps at the
-site: each draws new groups, sums (1), gets noise, all of it, from the site's guard, and moves by
-the site's optimiser. What leaves is the model after them, which is made of noisy gradients and of
-what the coordinator sent, and of nothing else (`protocol.Noised`): whether it is summed with other
-sites' or seen alone costs the same E releases of (2). Noise cannot be shared out among the sites
-of a masked sum, as a model is no sum of gradients. Models are averaged with equal weights: the
-numbers of records are not told.
+Local training (DP-SGD at each site, then an average). A visit makes E noisy steps at the site. Each
+step draws new groups, sums (1), gets all of its noise from the site's guard, and moves by the
+site's optimiser. The model after them leaves the site. It is made of noisy gradients and of what
+the coordinator sent, and of nothing else (`protocol.Noised`), so it costs E releases of (2), in a
+sum over sites or alone. Sites cannot share this noise in a masked sum, because a model is not a sum
+of gradients. Models are averaged with equal weights, because the numbers of records are not told.
 
-Mini-batches are Poisson samples: of B in a pass, each takes a record with probability q/B, into
+Mini-batches are Poisson samples: with B in a pass, each takes a record with probability q/B, into
 K/B groups, so that groups keep their size.
 
-Sites (DP-FedAvg: McMahan et al., ICLR 2018): a site trains as ever, and what its training changed,
-θ_k − θ, is clipped to C. All its records together move the sum by C at most.
+Sites (DP-FedAvg: McMahan et al., ICLR 2018): a site trains as without privacy, and its change θ_k −
+θ is clipped to C. All its records together change the sum by C at most.
 
-Whatever is made of noisy sums costs nothing more (`algorithms.deepcox.noisy` is the coordinator's
-part).
+Anything computed from noisy sums costs nothing more (`algorithms.deepcox.noisy` is the
+coordinator's part).
 
 Revealed: `Pulled` or `Moved` with noise, or `Trained`, every round, as sums over the sites; `Left`
 of each site, once a round or once.
@@ -87,18 +86,18 @@ class Trained:
 
 @message
 class Left:
-    """A site's own models (1 + K, P): the result, then what it would be after the rounds asked."""
+    """A site's own models (1 + K, P): the last one, then those after K requested rounds."""
 
     thetas: Array
 
 
 @dataclass(frozen=True)
 class Draws:
-    """How a site draws records, in every noisy step: public numbers of the study.
+    """Public numbers by which a site samples records in every noisy step.
 
     Attributes
     ----------
-    groups : K; 0 makes each record a group of its own.
+    groups : K; 0 makes each record a group.
     clip : C > 0.
     sampling : q.
     """
@@ -109,24 +108,24 @@ class Draws:
 
     @classmethod
     def dealt(cls, groups: int, clip: float, sampling: float, batches: int) -> Draws:
-        """Return what each of B mini-batches of a pass draws."""
+        """Return the draws of each of B mini-batches of a pass."""
         return cls(-(-groups // batches), clip, sampling / batches)
 
     @property
     def asked(self) -> dict[str, Any]:
-        """The arguments of a step."""
+        """Arguments of a step."""
         return {"groups": self.groups, "clip": self.clip, "sampling": self.sampling}
 
 
 class LaterMean:
-    """The mean of the later half of so many points, added one by one."""
+    """Mean of the later half of `rounds` points, added one by one."""
 
     def __init__(self, rounds: int):
         self._half, self._n = rounds // 2, 0
         self._mean = np.zeros(0)
 
     def add(self, theta: Array) -> Array:
-        """Return what the result would be, were θ (P,) the last point."""
+        """Add θ (P,); return the result if it were the last point."""
         i, self._n = self._n, self._n + 1
         late = i > self._half
         self._mean = self._mean + (theta - self._mean) / (i - self._half + 1) if late else theta
@@ -144,9 +143,8 @@ def pull_privately(
 
     Parameters
     ----------
-    groups : K; 0 makes each record a group of its own.
-    clip : C > 0.
-    sampling : q, which the site's guard holds against the study.
+    groups, clip : see `Draws`.
+    sampling : q, which the site's guard compares with the study's.
     """
     return _puller(site, plan, groups, clip, sampling)(theta)
 
@@ -162,10 +160,7 @@ def train_privately(
     clip: float,
     sampling: float,
 ) -> Noised[Trained]:
-    """Train from the common model by noisy gradients.
-
-    Arguments are those of `pull_privately`, besides.
-    """
+    """Train from the common model by noisy gradients; further arguments as in `pull_privately`."""
     return Noised(_puller(site, plan, groups, clip, sampling), visit_course)
 
 
@@ -182,14 +177,14 @@ def leave_privately(
     rounds: int,
     keep: Array,
 ) -> Noised[Left]:
-    """Train so many rounds by noisy gradients; reply this site's own models."""
+    """Train `rounds` rounds by noisy gradients; return this site's own models."""
     return Noised(_puller(site, plan, groups, clip, sampling), lone_course)
 
 
 def _puller(
     site: Site[Any, None], plan: str, groups: int, clip: float, sampling: float
 ) -> Callable[[Array], Private[Pulled]]:
-    """Return θ ↦ eq. (1) with groups drawn anew, and what one record changes of it, eq. (2)."""
+    """Return θ ↦ eq. (1) with new random groups, and its sensitivity, eq. (2)."""
     p = whole(Plan.of(plan))
     rows = rows_of(site.data, p, (0, 0))
     rng, n = site.rng, len(rows.x)
@@ -204,7 +199,7 @@ def _puller(
 
 
 def whole(plan: Plan) -> Plan:
-    """Return a plan that holds no rows out: which they are would depend on how many there are."""
+    """Return the plan without held-out rows: their choice would depend on the number of rows."""
     return replace(plan, validation_fraction=0.0) if plan.validation_fraction else plan
 
 
@@ -218,7 +213,7 @@ def visit_course(
 def lone_course(
     *, theta: Array, plan: str, rate: float, groups: int, rounds: int, keep: Array, **_: Any
 ) -> Generator[Array, Pulled, Left]:
-    """Make the noisy steps of so many rounds; the result is as `_follow` has it."""
+    """Make the noisy steps of `rounds` rounds; return means of the later half (`LaterMean`)."""
     mean, kept = LaterMean(rounds), dict[int, Array]()
     for i in range(rounds):
         theta = yield from _noisy_steps(theta, Plan.of(plan), rate, groups)
@@ -251,14 +246,14 @@ def _noisy_steps(
 def move_privately(
     site: Site[Any, None], *, theta: Array, plan: str, rate: float, clip: float
 ) -> Private[Moved]:
-    """Train from the common model; reply what that changed, clipped to the norm `clip`."""
+    """Train from the common model; return the change, clipped to the norm `clip`."""
     p = Plan.of(plan)
     moved, _ = train(theta, rows_of(site.data, whole(p), (0, 0)), p, rate, site.entropy)
     return Private(Moved(clipped(moved - theta, clip)), {"change": clip})
 
 
 def clipped(vector: Array, clip: float) -> Array:
-    """Return a vector (P,), or each row of (k, P), cut to the norm `clip`; 0 if not finite."""
+    """Return a vector (P,), or each row of (k, P), clipped to the norm `clip`; 0 if not finite."""
     norm = np.linalg.norm(vector, axis=-1, keepdims=True)
     fine = np.isfinite(norm)
     scale = clip / np.maximum(norm, clip, where=fine, out=np.full_like(norm, np.inf))
@@ -266,7 +261,7 @@ def clipped(vector: Array, clip: float) -> Array:
 
 
 def clipped_sum(theta: Array, rows: Rows, plan: Plan, labels: Array, clip: float) -> Array:
-    """Return eq. (1) (P,) for records whose group is given (n,); −1 is none."""
+    """Return eq. (1) (P,) for records with group labels (n,); −1 is in no group."""
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
     outputs = net.outputs(rows.x)
@@ -281,12 +276,12 @@ def clipped_sum(theta: Array, rows: Rows, plan: Plan, labels: Array, clip: float
 
 
 def _slope(loss: Loss, outputs: Array) -> Array:
-    """Return the slope (n,) of one group's averaged loss; 0 where it can teach nothing."""
+    """Return the gradient (n,) of one group's averaged loss; 0 if it carries no information."""
     return loss(outputs)[1] if loss.informative else np.zeros(len(outputs))
 
 
 def _blocks(labels: Array) -> Iterator[list[Array]]:
-    """Yield groups as row numbers, so many at a time as `BLOCK` rows hold."""
+    """Yield groups as row numbers, in blocks of about `BLOCK` rows."""
     order = np.argsort(labels, kind="stable")
     order = order[labels[order] >= 0]
     cuts = np.flatnonzero(np.diff(labels[order])) + 1

@@ -1,8 +1,8 @@
-"""robust centres: what the coordinator makes of the sites' models where some of them may lie.
+"""Robust aggregation: the coordinator's centre of the sites' models if some sites may lie.
 
-θ_k (P,) is the model that site k made of the common one, θ; there are K of them, f of which may be
-anything at all. Coordinate-wise median and trimmed mean: Yin et al., "Byzantine-robust distributed
-learning: towards optimal statistical rates", ICML 2018, Definitions 1 and 2, with b = ⌈βK⌉:
+θ_k (P,) is site k's model, trained from the common θ; f of the K models may be anything.
+Coordinate-wise median and trimmed mean: Yin et al., "Byzantine-robust distributed learning: towards
+optimal statistical rates", ICML 2018, Definitions 1 and 2, with b = ⌈βK⌉:
 
     median         c_j = med_k θ_kj                                                         (1)
     trimmed mean   c_j = mean of the θ_kj without the b smallest and the b largest          (2)
@@ -15,17 +15,17 @@ which need K ≥ 2f + 3. With N(k) the K − f − 2 models nearest to θ_k,
     Multi-Krum     c = mean of the K − f models of the least s(k)                           (5)
 
 Norm bounding: Sun et al., "Can you really backdoor federated learning?", 2019, section 4, with rows
-n_k and n their sum; without a bound M given, M = med_k ‖θ_k − θ‖:
+n_k and their sum n; without a given bound M, M = med_k ‖θ_k − θ‖:
 
     c = θ + Σ_k (n_k/n) (θ_k − θ) / max(1, ‖θ_k − θ‖/M)                                     (6)
 
-In (1) to (5) a site is one vote however many rows it says it has, as rows can be made up. A site
-without rows has no vote; a site whose reply was rejected (`protocol.updates`) has none either, and
-is one of the f. What they withstand: of (1), fewer than half of the sites; of (2), up to b;
-of (3) to (5), up to f; (6) bounds what each can do, by (n_k/n) M a round, and n_k is what it says.
+In (1) to (5) each site has one vote, because a site can invent its number of rows. A site without
+rows has no vote. A site with a rejected reply (`protocol.updates`) has none either, and is one of
+the f. (1) withstands fewer than half of the sites, (2) up to b, (3) to (5) up to f. (6) bounds the
+effect of a site by (n_k/n) M a round, with n_k as the site states it.
 
-Revealed: each site's model in every round (`training.networks.strategies.visit`), which a sum
-hides. So they cannot go with masked sums.
+Revealed: each site's model in every round (`training.networks.strategies.visit`), so masked sums
+are excluded.
 """
 
 from __future__ import annotations
@@ -40,27 +40,24 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol import SettingError, SiteUnavailable
 
-#: Names of the aggregations, the plain one first.
+#: Names of the aggregations.
 AGGREGATIONS = ("mean", "median", "trimmed_mean", "krum", "multi_krum", "norm_bound")
 
 
 def median(thetas: Array) -> Array:
-    """Return the median of each coordinate, eq. (1), of thetas (K, P): (P,)."""
+    """Return eq. (1) (P,) of thetas (K, P)."""
     return np.median(thetas, axis=0)
 
 
 def trimmed_mean(thetas: Array, b: int) -> Array:
-    """Return the mean of each coordinate without its b least and b largest, eq. (2).
-
-    thetas : (K, P), with K > 2b.
-    """
+    """Return eq. (2) (P,) of thetas (K, P), with K > 2b."""
     return np.sort(thetas, axis=0)[b : len(thetas) - b].mean(axis=0)
 
 
 def scores(thetas: Array, f: int) -> Array:
-    """Return s(k), eq. (3), of thetas (K, P) with f liars: (K,).
+    """Return s(k) (K,), eq. (3), of thetas (K, P) with f liars.
 
-    Distances that are beyond floating point count as infinite.
+    A distance beyond floating point is infinite.
     """
     with np.errstate(over="ignore"):
         apart = np.array([((thetas - theta) ** 2).sum(axis=1) for theta in thetas])
@@ -80,7 +77,7 @@ def multi_krum(thetas: Array, f: int) -> Array:
 
 
 def norm_bound(thetas: Array, rows: Array, start: Array, most: float | None) -> Array:
-    """Return the mean of updates no longer than `most`, eq. (6).
+    """Return the mean of updates of length at most M, eq. (6).
 
     Parameters
     ----------
@@ -100,7 +97,7 @@ class Aggregation:
 
     Attributes
     ----------
-    name : of `AGGREGATIONS`.
+    name : one of `AGGREGATIONS`.
     trim : β in [0, 0.5), of eq. (2).
     byzantine : f ≥ 0, of eqs. (3) to (5).
     norm_bound : M > 0, of eq. (6); None for the median length.
@@ -113,12 +110,12 @@ class Aggregation:
 
     @property
     def plain(self) -> bool:
-        """Whether it is the mean by rows, which a sum gives."""
+        """Whether it is the mean by rows, which needs only a sum."""
         return self.name == "mean"
 
     @property
     def fewest(self) -> int:
-        """The fewest sites that it has a meaning for."""
+        """Fewest sites of the rule."""
         if self.name in ("krum", "multi_krum"):
             return 2 * self.byzantine + 3
         return {"median": 3, "trimmed_mean": 3, "norm_bound": 2}.get(self.name, 1)
@@ -148,11 +145,11 @@ class Aggregation:
         Parameters
         ----------
         thetas, rows, start : (K, P), n_k (K,) and θ (P,).
-        caught : liars among the sites that are not among these any more: f is less by so many.
+        caught : liars already rejected; f is reduced by them.
 
         Raises
         ------
-        SiteUnavailable : fewer sites have rows, and answered, than the rule needs.
+        SiteUnavailable : fewer sites answered with rows than the rule needs.
         """
         voters = rows > 0
         left = replace(self, byzantine=max(0, self.byzantine - caught))
@@ -169,16 +166,15 @@ class Aggregation:
         return math.ceil(self.trim * sites - 1e-9)
 
     def _more(self, sites: int) -> int:
-        """Return the least number above `sites` of which eq. (2) leaves one.
+        """Return the least number above `sites` for which eq. (2) leaves a model.
 
-        Of 2m + 1 it leaves one where β (2m + 1) ≤ m: where m ≥ β/(1 − 2β), so that fewer than
-        2β/(1 − 2β) need no look.
+        With 2m + 1 sites it leaves one if β (2m + 1) ≤ m, so the search starts near 2β/(1 − 2β).
         """
         low = math.floor(2 * self.trim / (1 - 2 * self.trim)) - 1
         return next(n for n in itertools.count(max(sites + 1, low)) if 2 * self._cut(n) < n)
 
     def _trimmed(self, thetas: Array) -> Array:
-        """Return eq. (2); where some sites have no vote, at least one of the others is left."""
+        """Return eq. (2) with at least one model left, if some sites have no vote."""
         return trimmed_mean(thetas, min(self._cut(len(thetas)), (len(thetas) - 1) // 2))
 
 
@@ -191,5 +187,5 @@ _RULES: Mapping[str, Callable[[Aggregation, Array, Array, Array], Array]] = {
     "norm_bound": lambda a, thetas, rows, start: norm_bound(thetas, rows, start, a.norm_bound),
 }
 
-#: The mean by rows, which a sum gives.
+#: The mean by rows.
 MEAN = Aggregation()

@@ -1,9 +1,8 @@
-"""A site's table as training sees it: a tensor and a loss, prepared once.
+"""A site's table for training: a tensor and a loss, prepared once.
 
-Preparing (moving x to the device, sorting death times, choosing the held-out rows) costs as much
-as several training steps, and the table is the same object in every call of a fit. So what was
-prepared is remembered for as long as that table's outcome array lives (x, where there is none), and
-no longer.
+Preparing (moving x to the device, sorting death times, choosing the held-out rows) costs as much as
+several training steps. So the result is kept as long as the table's outcome array lives (x, if
+there is none).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from fedcohort.models.network import FlatNet
 from fedcohort.models.objectives import Objective, loss_of
 from fedcohort.training.networks.plan import Plan
 
-#: Rows that an objective is computed of at a time: activations are held for so many.
+#: Rows per block of an objective; activations are in memory for one block.
 BLOCK = 8192
 
 _TAG = 0x68656C64
@@ -37,42 +36,42 @@ class Rows:
 
     @property
     def informative(self) -> bool:
-        """Whether they can teach anything."""
+        """Whether the rows carry information for the loss."""
         return self.loss.informative and len(self.x) > 0
 
     @property
     def draws(self) -> bool:
-        """Whether their loss draws random numbers in a training step."""
+        """Whether the loss draws random numbers in a training step."""
         return isinstance(self.loss, Objective) and self.loss.draws
 
     @property
     def additive(self) -> bool:
-        """Whether their averaged loss is the mean of that of their parts."""
+        """Whether the mean loss is the mean of its rows' losses."""
         return isinstance(self.loss, Objective)
 
     @property
     def plain(self) -> Loss:
-        """Return the loss, where it is a slope at the outputs.
+        """The loss, if it has a gradient at the outputs.
 
         Raises
         ------
-        TypeError : it is an objective, which has no slope of one row.
+        TypeError : it is an objective, without a gradient of one row.
         """
         if isinstance(self.loss, Objective):
             raise TypeError("an objective has no slope at a network's outputs.")
         return self.loss
 
     def pull(self, net: FlatNet, seed: int = 0) -> float:
-        """Write the averaged loss's ∇θ into `net.grad`; return the loss, drawn from the seed."""
+        """Write the mean loss's gradient into `net.grad`; return the loss, drawn from the seed."""
         loss, x = self.loss, self.x
         if isinstance(loss, Objective):
             return net.descend(lambda module: loss(module, x, seed), seed)
         return net.pull(x, loss, seed)
 
     def value(self, net: FlatNet) -> float:
-        """Return the averaged loss, nothing silent and without noise; 0 of rows that teach none.
+        """Return the mean loss without dropout and noise; 0 for rows without information.
 
-        An objective is summed over blocks of `BLOCK` rows, being a mean over rows.
+        An objective is computed in blocks of `BLOCK` rows.
         """
         if not self.informative:
             return 0.0
@@ -85,12 +84,12 @@ class Rows:
         return sum(len(part.x) / n * part.value(net) for part in parts)
 
     def take(self, rows: Array) -> Rows:
-        """Return some of these rows, given by number."""
+        """Return the rows with these numbers."""
         return Rows(self.x[torch.from_numpy(rows).to(self.x.device)], self.loss.take(rows))
 
 
 def rows_of(table: Any, plan: Plan, entropy: tuple[int, ...], held_out: bool = False) -> Rows:
-    """Return the rows that `plan` trains on, or those it holds out to decide when to stop."""
+    """Return the training rows of `plan`, or its held-out rows."""
     fraction = plan.validation_fraction
     key = ("rows", plan.loss, plan.dtype, plan.device, fraction, held_out, entropy[:2])
 
@@ -100,7 +99,7 @@ def rows_of(table: Any, plan: Plan, entropy: tuple[int, ...], held_out: bool = F
             rows = chosen(len(table.x), fraction, entropy)[held_out]
             part = type(table)(*(None if column is None else column[rows] for column in table))
         x = tensor(part.x, plan)
-        # Where x is itself the anchor of what is remembered, nothing remembered may hold it.
+        # If x is the anchor of the memory, nothing in the memory may hold it.
         anchored = part is table and len(table) == 1 and x.dtype is torch.float64
         x = x.clone() if anchored else x
         return Rows(x, loss_of(plan.loss, part))
@@ -109,7 +108,7 @@ def rows_of(table: Any, plan: Plan, entropy: tuple[int, ...], held_out: bool = F
 
 
 def known_rows(table: Any, plan: Plan, entropy: tuple[int, ...], *, held_out: bool = False) -> Rows:
-    """Return the same without the rows in which no entry of x is known."""
+    """Return the same without rows in which all entries of x are missing."""
     rows = rows_of(table, plan, entropy, held_out)
     where = plan.dtype, plan.device, plan.validation_fraction, held_out, entropy[:2]
 
@@ -121,9 +120,9 @@ def known_rows(table: Any, plan: Plan, entropy: tuple[int, ...], *, held_out: bo
 
 
 def chosen(n: int, fraction: float, entropy: tuple[int, ...]) -> tuple[Array, Array]:
-    """Split rows 0…n−1 of a site into those trained on and those held out, both increasing.
+    """Split rows 0…n−1 of a site into training and held-out rows, both increasing.
 
-    Depends on (study seed, site) alone, the first two parts of `entropy`: the same in all calls.
+    The split depends on (study seed, site) alone, the first two parts of `entropy`.
     """
     n_held_out = round(fraction * n)
     if not n_held_out:

@@ -1,4 +1,4 @@
-"""Settings that regressions, and models for one site, share: each declared once."""
+"""Settings shared by regressions, and by models for one site."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from fedcohort.protocol import Settings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class UserSettings(Settings):
-    """The site that a model is for."""
+    """Setting of the site that a model is for."""
 
     user: str = setting("", "Site of the personal model; required")
 
 
 @dataclass(frozen=True, kw_only=True)
 class IntervalSettings(Settings):
-    """Intervals of what is estimated."""
+    """Setting of confidence intervals."""
 
     level: float = setting(0.95, "Coverage of the intervals", within="(0, 1)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionSettings(IntervalSettings):
-    """Regression by iterations: its offset, where it ends, and its intervals."""
+    """Settings of an iterative regression: offset, end, and intervals."""
 
     offset: str = setting("", "Offset: column added to the linear predictor; empty: none")
     tol: float = setting(
@@ -37,14 +37,14 @@ class RegressionSettings(IntervalSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedSettings(RegressionSettings):
-    """The same, of weighted rows."""
+    """The same, with weighted rows."""
 
     weights: str = setting("", "Column of case weights above 0; empty: none")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RidgeSettings(Settings):
-    """A ridge penalty."""
+    """Setting of a ridge penalty."""
 
     l2: float = setting(
         0.0, "Ridge penalty λ₂ ≥ 0", "squared unit of the covariate", within="[0, inf)"
@@ -53,14 +53,14 @@ class RidgeSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class TiesSettings(Settings):
-    """Ties of Cox's model."""
+    """Setting of ties in Cox's model."""
 
     ties: str = setting("efron", "Ties of death times", choices=("efron", "breslow"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridSettings(Settings, alone={"time_grid": "exact"}):
-    """Times at which survival is summed."""
+    """Setting of the times of sums in survival models."""
 
     time_grid: str | int = setting(
         "protected",
@@ -75,7 +75,7 @@ class GridSettings(Settings, alone={"time_grid": "exact"}):
 
 @dataclass(frozen=True, kw_only=True)
 class PathSettings(Settings):
-    """A path of penalties, and the folds by which one of them is chosen."""
+    """Settings of a path of penalties, and of the folds that choose one."""
 
     path: int = setting(100, "Number of penalties of the path", "penalties", within="[2, 1000]")
     path_ratio: float = setting(

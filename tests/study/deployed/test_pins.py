@@ -41,21 +41,21 @@ def test_a_session_keeps_its_grid_and_one_that_begins_anew_may_have_another(boun
     for history in range(ATTEMPTS):
         pins.check(call(str(history)), asked(history))
         pins.check(call(str(history)), asked(history))
-        with pytest.raises(Refused, match="is another than it was first") as error:
+        with pytest.raises(Refused, match="differs from its first value") as error:
             pins.check(call(str(history)), asked(9.0))
         assert "\n" not in str(error.value)
     for again in (pins, Pins(bounds, disk)):
         again.check(call("another"), asked(0.0))
-        with pytest.raises(Refused, match="give the study another name"):
+        with pytest.raises(Refused, match="submit the study under another name"):
             again.check(call("one more"), asked(5.0))
 
 
 def test_a_grid_is_as_long_as_the_sites_of_the_sum_have_rows_for(bounds):
     Pins(bounds, InMemory()).check(call(company=50), asked(0.0, 11))
-    with pytest.raises(Refused, match=r"12 times in a grid, where the sites .* 11 intervals of 5"):
+    with pytest.raises(Refused, match=r"12 times in a grid; the sites .* 11 intervals of 5"):
         Pins(bounds, InMemory()).check(call(company=50), asked(0.0, 12))
     Pins(bounds, InMemory()).check(call(), asked(0.0, 513))
-    with pytest.raises(Refused, match="514 times in a grid, where its settings give 513"):
+    with pytest.raises(Refused, match="514 times in a grid; its settings give at most 513"):
         Pins(bounds, InMemory()).check(call(), asked(0.0, 514))
 
 
@@ -82,6 +82,16 @@ def test_a_metric_is_rounded_to_what_few_patients_change(value):
     assert abs(got - value) <= step / 2 + 1e-12
     assert got / step == pytest.approx(round(got / step), abs=1e-9)
     assert by_patients(value, 25, 5, up=True) >= value - 1e-9
+
+
+def test_no_rounded_auc_is_above_1():
+    """Of 27 cases and m = 7 the step is 7/54: eight steps are nearest to 1, and are 1.037."""
+    assert by_patients(1.0, 27, 7) == pytest.approx(56 / 54)
+    assert by_patients(1.0, 27, 7, most=1.0) == 1.0
+    y, f = np.repeat([1.0, 0.0], 27), np.repeat([1.0, 0.0], 27)
+    none = np.zeros(54)
+    d = Judged(f, np.zeros((54, 0)), none, none > 0, y, f, 0, 7, "classification", none)
+    assert float(tell_own.run(Site("a", d, None, (0,)), min_cell=7).value) == 1.0
 
 
 def test_with_noise_all_repeats_share_their_blind_rows(tmp_path):

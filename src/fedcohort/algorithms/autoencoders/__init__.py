@@ -1,4 +1,4 @@
-"""Variational autoencoders over sites: latent coordinates of patients, with one view or several."""
+"""Variational autoencoders over sites: latent variables of patients, with one view or several."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HELD_OUT = "with a patience each round the ELBO of rows held out, as a sum over 
 
 
 def reveals_with(config: VaeSettings) -> str:
-    """Say in plain words what leaves a site with these settings."""
+    """Return, in plain words, what leaves a site with these settings."""
     told = [ONCE, SUMS + LONE if config.centre.plain else SEEN]
     if config.patience is not None:
         told.append(HELD_OUT)
@@ -46,7 +46,7 @@ def reveals_with(config: VaeSettings) -> str:
 
 
 def asks(config: VaeSettings) -> tuple[Step[..., Any], ...]:
-    """Return the steps that a fit with these settings can ask for."""
+    """Return the steps of a fit with these settings."""
     if config.personal != "none":
         return (count_entries, *config.asks_own(config.personal, Visits(learn, learn_seen)))
     held_out = (held_out_elbo,) if config.patience is not None else ()
@@ -55,7 +55,7 @@ def asks(config: VaeSettings) -> tuple[Step[..., Any], ...]:
 
 
 def bounds(config: VaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
     views = views_of(task)
     plan = config.plan(views)
     ways = (config.personal_way(plan),) if views else ()

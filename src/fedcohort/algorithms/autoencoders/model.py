@@ -1,4 +1,4 @@
-"""What a fit of a variational autoencoder is: a network, and what it computes from rows."""
+"""Fitted variational autoencoder."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class LatentModel(Fitted):
     ----------
     features, views : name, and view, of each column of x, in order (p,).
     network, theta : spec, and θ (P,).
-    dtype : in which the network computes.
-    passes : of `impute`.
-    rounds : that the fit took.
+    dtype : number type of the network.
+    passes : iterations of `impute`.
+    rounds : rounds of the fit.
     """
 
     features: tuple[str, ...]
@@ -40,14 +40,14 @@ class LatentModel(Fitted):
     rounds: int
 
     def transform(self, x: Array) -> Array:
-        """Return the mean of z given the known entries of each row of x (n, p): (n, q).
+        """Return the mean of z (n, q) given the known entries of each row of x (n, p).
 
-        It is 0, the prior's, of a row without any.
+        For a row without any it is 0, the prior's.
         """
         return self._of(x, lambda net, rows: net.latent(rows))
 
     def reconstruct(self, x: Array) -> Array:
-        """Return y of that mean of z, also where x is missing: (n, p), in the units of x."""
+        """Return y (n, p) from that mean of z, also for missing entries, in the units of x."""
         return self._of(x, lambda net, rows: net.decode(net.latent(rows)))
 
     def impute(self, x: Array) -> Array:
@@ -69,7 +69,7 @@ class LatentModel(Fitted):
         return self._of(np.zeros((0, 0)), lambda net, _: net.variance())
 
     def cautions(self) -> tuple[str, ...]:
-        """Say where several views were asked for, and there is one."""
+        """Return a caution if several views were requested but there is only one."""
         several = json.loads(self.network)["kind"] == Mcvae.kind and len({*self.views}) == 1
         said = "the dictionary gives all columns one view, so that this is a plain vae"
         return (said,) if several else ()
@@ -79,7 +79,7 @@ class LatentModel(Fitted):
         return {"theta": self.theta}
 
     def meta(self) -> dict[str, Any]:
-        """Return names, the network's spec, and how rows are filled."""
+        """Return names, the network's spec, and the iterations of `impute`."""
         names = ("network", "dtype", "passes", "rounds")
         lists = {"features": list(self.features), "views": list(self.views)}
         return lists | {name: getattr(self, name) for name in names}

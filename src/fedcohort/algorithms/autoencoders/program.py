@@ -1,22 +1,22 @@
-"""Variational autoencoders over sites, of rows in which entries and whole views may be missing.
+"""Variational autoencoders over sites, for rows with missing entries and missing views.
 
 Kingma and Welling, ICLR 2014; with several views Antelmi et al., ICML 2019. The ELBO is that of
-`models.vae`, or of `models.mcvae`, and is trained as the baselines of Fed-mv-PPCA are (Balelli,
-Silva, Lorenzi, "A differentially private probabilistic framework for modeling the variability
-across federated datasets of heterogeneous multi-view observations", MELBA 1, 2022, section 4.2): by
-rounds of local training and a mean of the sites' models θ_k, weighted by rows,
+`models.vae`, or of `models.mcvae`. Training follows the baselines of Fed-mv-PPCA (Balelli, Silva,
+Lorenzi, "A differentially private probabilistic framework for modeling the variability across
+federated datasets of heterogeneous multi-view observations", MELBA 1, 2022, section 4.2): rounds of
+local training and a mean of the sites' models θ_k, weighted by rows,
 
     θ ← Σ_k (n_k/n) θ_k,   θ_k = argmin −ELBO + ½μ‖θ_k − θ‖², by `internal_epochs` from θ    (1)
 
-with μ = 0 but for fedprox, and another server rule for fedadam and fedyogi. A site that lacks a
-view leaves the encoder and the decoder of that view as they were, and its model counts in the mean
-all the same: such a view learns more slowly.
+with μ = 0 except for fedprox, and another server rule for fedadam and fedyogi. A site without a
+view does not change that view's encoder and decoder, but its model counts in the mean, so the view
+learns more slowly.
 
-With `personal` the model is one site's own, as `training.personal` has it; own in fedper and fedrep
-is the last layer of each decoder.
+With `personal` the model is one site's own, see `training.personal`; in fedper and fedrep the last
+layer of each decoder is each site's own.
 
-Revealed: what `steps` says; with `personal` what `training.personal` says, and with a monitor what
-`training.heterogeneity` does.
+Revealed: see `steps`; with `personal` `training.personal`, and with a monitor
+`training.heterogeneity`.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
 
     Raises
     ------
-    DataError : no columns; one that cannot be used, by name; a view without entries, by name; or
-        fewer rows than `min_cell`.
-    SettingError : fewer sites than the aggregation needs, or a personal model; or no such user.
-    NothingToLearn : of a personal model, the user's rows are fewer than `min_cell`.
-    SiteUnavailable : a call fell below the quorum.
+    DataError : no columns, an unusable column, a view without entries (both named), or fewer rows
+        than `min_cell`.
+    SettingError : fewer sites than the aggregation, or a personal model, needs; or no such user.
+    NothingToLearn : the user of a personal model has fewer than `min_cell` rows.
+    SiteUnavailable : fewer sites answered than the quorum.
     """
     views = views_of(task)
     entries = fed.sum(count_entries)
@@ -88,16 +88,16 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
 
 
 def views_of(task: Task) -> tuple[str, ...]:
-    """Return the view of each column of x (p,); "" where it has none."""
+    """Return the view of each column of x (p,); "" if it has none."""
     return task.views or ("",) * len(task.features)
 
 
 def check_entries(seen: Entries, task: Task, least: int) -> None:
-    """Refuse tables that nothing can be learnt from, or that would tell of too few rows.
+    """Refuse tables without enough rows or entries.
 
     Parameters
     ----------
-    least : the fewest rows, and the fewest entries of a column, that a fit may be about.
+    least : fewest rows, and fewest entries of a column, of a fit.
 
     Raises
     ------
@@ -109,8 +109,8 @@ def check_entries(seen: Entries, task: Task, least: int) -> None:
     if seen.infinite.any():
         at = int(np.flatnonzero(seen.infinite)[0])
         raise DataError(
-            f"column {task.features[at]!r} has infinite values, which no network takes. Correct "
-            f"them, or leave the column out."
+            f"column {task.features[at]!r} has infinite values. Correct them, or leave the "
+            f"column out."
         )
     if seen.rows < least:
         raise DataError(

@@ -1,4 +1,4 @@
-"""Settings of the variational autoencoders, and what training makes of them."""
+"""Settings of the variational autoencoders, and the plan made from them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class VaeSettings(
         )
 
     def network(self, views: Sequence[str]) -> Vae | Mcvae:
-        """Return the network of columns with these views (p,); this one sees them as one."""
+        """Return the network of columns with these views (p,), joined to one view."""
         return Vae(
             inputs=len(views),
             latent=self.q,
@@ -63,23 +63,23 @@ class VaeSettings(
         )
 
     def free_parameters(self, n_features: int) -> int:
-        """Return P of the network of so many columns, all of one view."""
+        """Return P of the network of so many columns of one view."""
         return self.network([""] * n_features).size
 
     def plan(self, views: Sequence[str]) -> Plan:
-        """Return what is asked of each site, about columns with these views (p,)."""
+        """Return the plan of each site, for columns with these views (p,)."""
         spec, loss = self.network(views).spec, Elbo(beta=self.beta).spec
         return self.plan_of(spec, loss, batch_size=self.batch_size)
 
     @property
     def schedule(self) -> Schedule:
-        """How long, and how fast."""
+        """Number of rounds, learning rate and end."""
         return replace(super().schedule, named="negative_elbo")
 
 
 @dataclass(frozen=True, kw_only=True)
 class McvaeSettings(VaeSettings, method="mcvae"):
-    """Settings of one fit of `mcvae`: those of `vae`, of each view's encoder and decoder."""
+    """Settings of one fit of `mcvae`: those of `vae`, for each view's encoder and decoder."""
 
     combine: str = setting(
         "mean",

@@ -1,11 +1,10 @@
-"""What sites do in the training of a variational autoencoder.
+"""Site steps of variational autoencoders.
 
 Revealed, only as sums over all sites: `Entries` once, `Update` every round, and `HeldOut` every
-round where there is a patience. With an aggregation that withstands sites which lie, `Visit` of
-each site in the place of `Update`.
+round with a patience. With a robust aggregation, `Visit` of each site instead of `Update`.
 
-A row without a known entry teaches nothing, and does not count; of a site without any other, the
-model that it replies is the one that it was sent, with weight 0.
+A row without a known entry does not count. A site with no other rows returns the model that it
+received, with weight 0.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from fedcohort.training.rows import known_rows
 
 @message
 class Entries:
-    """Rows with a known entry (), known entries of each column (p,), and, of each column, sites
-    with an infinite one (p,).
+    """Rows with a known entry (), known entries of each column (p,), and number of sites with an
+    infinite entry in each column (p,).
     """
 
     rows: Array
@@ -35,9 +34,9 @@ class Entries:
     infinite: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        """Return the fault of one reply, or ""."""
         if self.known.shape != self.infinite.shape or self.known.ndim != 1:
-            return "other shapes than a number for each column."
+            return "another shape than one number for each column."
         if why := count_fault("known", self.known) or count_fault("infinite", self.infinite):
             return why
         return "more entries in a column than rows." * bool((self.known > self.rows).any())
@@ -55,7 +54,7 @@ class HeldOut:
 
 @summed
 def count_entries(site: Site[Any, Any]) -> Entries:
-    """Count rows and entries that are known."""
+    """Count rows and known entries."""
     x: Array = site.data.x
     known = ~np.isnan(x)
     rows = np.array(int(known.any(axis=1).sum()))
@@ -65,23 +64,23 @@ def count_entries(site: Site[Any, Any]) -> Entries:
 
 @summed
 def learn(site: Site[Any, Any], *, theta: Array, plan: str, rate: float) -> Update:
-    """Train from the common model; reply only what a mean over sites needs."""
+    """Train from the common model; return the site's part of the mean."""
     p = Plan.of(plan)
     return Update.trained(theta, known_rows(site.data, p, site.entropy), p, rate, site.entropy)
 
 
 @gathered
 def learn_seen(site: Site[Any, Any], *, theta: Array, plan: str, rate: float) -> Visit:
-    """Train as ever; reply the model itself, for an aggregation that sees each site's."""
+    """Train likewise; return the model itself, for a robust aggregation."""
     p = Plan.of(plan)
     return Visit.trained(theta, known_rows(site.data, p, site.entropy), p, rate, site.entropy)
 
 
 @summed
 def held_out_elbo(site: Site[Any, Any], *, theta: Array, plan: str) -> HeldOut:
-    """Sum the loss of the rows held out.
+    """Sum the loss of the held-out rows.
 
-    It is −ELBO by `models.vae.Posterior.points`, which draws nothing.
+    It is −ELBO by `models.vae.Posterior.points`, without random draws.
     """
     p = Plan.of(plan)
     rows = known_rows(site.data, p, site.entropy, held_out=True)

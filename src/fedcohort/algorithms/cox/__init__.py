@@ -13,8 +13,8 @@ from fedcohort.data import exact, timegrid
 from fedcohort.protocol import Method, Step, Task
 
 _ONCE = (
-    "Only sums over all sites: once how many records differ in each column, and how far (not on "
-    "the grid 'exact'); covariate totals and deaths and censored records by time; "
+    "Only sums over all sites. Once: how many records differ in each column, and how far (not on "
+    "the grid 'exact'); covariate totals; deaths and censored records by time; "
 )
 _SHARED = (
     "per round, risk weights by time on the grid and one p x p moment; covariate sums by time "
@@ -27,11 +27,11 @@ _STRATIFIED = (
 _EXACT = " The grid 'exact' shows each site's times of death."
 _GRID = " For the error of the grid, a sum of squares for each covariate, once."
 _AUTO = " Penalty 'auto': deaths by fold; per round, the stratified sums without each fold."
-_STRATA = " Strata: records and deaths of each; what is by time is by time in each stratum."
+_STRATA = " Strata: records and deaths of each; sums by time are by time in each stratum."
 
 
 def reveals_with(config: CoxSettings) -> str:
-    """Say in plain words what leaves a site with these settings."""
+    """Describe what leaves a site with these settings."""
     stratified, gathered = config.baseline == "stratified", config.time_grid == "exact"
     rounds = _STRATIFIED if stratified else _SHARED
     moved = not (stratified or gathered)
@@ -68,7 +68,7 @@ def asks(config: CoxSettings) -> Iterator[Step[..., Any]]:
 
 
 def bounds(config: CoxSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the values that the steps' arguments may take (`Method.bounds`)."""
     return {
         "ties": (config.ties,),
         "link": ("log",),

@@ -1,24 +1,24 @@
-"""Climb a concave log-likelihood whose exact information is dear, by structured secant steps.
+"""Maximise a concave log-likelihood whose exact information is expensive, by secant steps.
 
-Each round gives ℓ, its score U and a *part* P of its information at γ, in standardised units. What
-P misses is learnt from the change of the score along the latest step s (Dennis, Gay & Welsch, ACM
-TOMS 7(3), 1981; the update is that of Broyden, Fletcher, Goldfarb and Shanno):
+Each round gives ℓ, its score U and a *part* P of its information at γ, in standardised units. The
+rest M is estimated from the change of the score along the latest step s (structured secant: Dennis,
+Gay & Welsch, ACM TOMS 7(3), 1981; the update of Broyden, Fletcher, Goldfarb and Shanno):
 
     y = U(γ_old) − U(γ),   H = P(γ) + M,
     M ← M + y yᵀ/(yᵀs) − H s sᵀH/(sᵀH s)      so that (P + M) s = y                       (1)
 
 Steps are halved until the penalised log-likelihood does not fall. When a step is shorter than the
-tolerance, the exact information is asked for, once: it gives the last step, which is Newton's own
-(its error is of the order of the tolerance squared), and the standard errors. If P is exact, M is
-left at 0 and every step is Newton's.
+tolerance, the exact information is requested once. It gives the last step, which is a Newton step
+(error of the order of the tolerance squared), and the standard errors. If P is exact, M stays 0 and
+every step is a Newton step.
 
-What (1) learns is little where a ridge penalty alone gives the coefficients, as of more covariates
-than patients. There the exact information is asked for on the way as well, from round `SLOW` on, as
-often as the sums that are allowed bear: it tells p sums over risk sets where ℓ tells one.
+(1) converges slowly when only a ridge penalty determines the coefficients, for example with more
+covariates than patients. Such a fit also requests the exact information from round `SLOW` on, as
+often as the allowed number of sums permits: it counts as p sums over risk sets, ℓ as one.
 
-With a lasso penalty a step goes to the top of the quadratic model less the penalty (proximal
-Newton: Lee, Sun & Saunders, SIAM J. Optim. 24(3), 2014), found at the coordinator by coordinate
-descent; there are no standard errors, so the exact information is never asked for.
+With a lasso penalty a step goes to the maximum of the quadratic model less the penalty (proximal
+Newton: Lee, Sun & Saunders, SIAM J. Optim. 24(3), 2014). The coordinator finds it by coordinate
+descent. There are no standard errors, and the exact information is never requested.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from fedcohort.numerics.collinearity import SINGULAR, collinear, longest, quoted
 from fedcohort.numerics.descent import descend
 from fedcohort.protocol import Federation, NotConverged, SingularInformation
 
-#: A step is halved at most this often: 2⁻³⁰ of a step changes nothing that can be seen.
+#: Largest number of halvings of a step.
 HALVINGS = 30
-#: The last step is about as long as `tol`, unless P hid that the likelihood is flat.
+#: A last step longer than this means that the likelihood is flat, which P did not show.
 LAST_STEP = 0.02
-#: A ridge fit that takes so many rounds asks for the exact information, and each so many later.
+#: A ridge fit requests the exact information in round `SLOW`, then every `LATER` rounds.
 SLOW, LATER = 12, 6
 
 
 class Position(Protocol):
-    """A point on the way, and what is known there."""
+    """A point γ with its log-likelihood."""
 
     @property
     def gamma(self) -> Array:
@@ -62,9 +62,9 @@ Here = TypeVar("Here", bound=Position)
 
 
 class Likelihood(Protocol[Here]):
-    """A log-likelihood spread over sites; each method is one question to them, or none."""
+    """A log-likelihood over sites; each method makes at most one call to them."""
 
-    #: Whether `slopes` gives the whole information.
+    #: Whether `slopes` gives the full information.
     exact: bool
 
     def at(self, gamma: Array) -> Here:
@@ -72,7 +72,7 @@ class Likelihood(Protocol[Here]):
         ...
 
     def slopes(self, here: Here) -> tuple[Array, Array]:
-        """Return the score (p,), and P (p, p) ≥ the information, singular only if that is."""
+        """Return the score (p,) and P (p, p) ≥ the information, singular only if that is."""
         ...
 
     def information(self, here: Here) -> Array:
@@ -100,13 +100,13 @@ class Penalty:
         return self.l2 / self.scale**2
 
     def of(self, gamma: Array) -> float:
-        """Return what γ (p,) costs."""
+        """Return the penalty at γ (p,)."""
         return self.l1 * float(np.abs(gamma / self.scale).sum()) + 0.5 * float(
             self.ridge @ gamma**2
         )
 
     def target(self, h: Array, score: Array, gamma: Array) -> Array:
-        """Return where score and information h (p, p) at γ (p,) put the optimum, (p,)."""
+        """Return the optimum (p,) of the quadratic model: score (p,), information h (p, p) at γ."""
         unit = self.scale
         found = descend(
             h * np.outer(unit, unit), (score + h @ gamma) * unit,
@@ -117,15 +117,15 @@ class Penalty:
 
 @dataclass(frozen=True)
 class Top:
-    """Where the ascent ended.
+    """The maximum.
 
     Attributes
     ----------
     gamma : (p,) standardised coefficients.
     covariance : (p, p) inverse of the penalised information; NaN with a lasso penalty.
     log_likelihood, null : ℓ without the penalty, at the end and at γ = 0.
-    last : (p,) the step to there from the last position that was asked for.
-    lasso : whether there was a lasso penalty.
+    last : (p,) the last step, from the last position at which the sites were asked.
+    lasso : the penalty has l1 > 0.
     """
 
     gamma: Array
@@ -137,16 +137,16 @@ class Top:
 
 
 class Climb(Generic[Here]):
-    """An ascent from γ = 0, that goes on from where it stands when the penalty changes.
+    """An ascent from γ = 0; with a new penalty it continues from the current position.
 
     Parameters
     ----------
     names : of the coefficients, for errors.
-    rounds : of the fit; one is taken for each step.
+    rounds : of the fit; each step takes one.
     tol : longest step at the end, in log hazard ratio per standard deviation.
-    max_rounds : how many rounds each penalty may take.
-    max_sums : how often `likelihood.at` may be asked in all, once at least.
-    silent : whether nothing is added to the run's history.
+    max_rounds : largest number of rounds for each penalty.
+    max_sums : largest number of calls of `likelihood.at` in all, at least 1.
+    silent : add nothing to the run's history.
     """
 
     def __init__(
@@ -171,17 +171,17 @@ class Climb(Generic[Here]):
         self.score, self.part = likelihood.slopes(self.here)
 
     def to(self, penalty: Penalty, *, tol: float = 0.0) -> Top:
-        """Maximise ℓ(γ) less a penalty, with a row of history (ℓ, longest step) for each round.
+        """Maximise ℓ(γ) less a penalty; record ℓ and the longest step in each round.
 
         Parameters
         ----------
-        tol : to end at, if it is coarser than the climb's own.
+        tol : tolerance, if coarser than the ascent's own.
 
         Raises
         ------
         SingularInformation : some covariates are collinear.
-        NotConverged : the likelihood rises for ever along some coefficient, or `max_rounds` or
-            `max_sums` are over.
+        NotConverged : the likelihood is monotone in some coefficient, or `max_rounds` or
+            `max_sums` is reached.
         """
         tol = max(tol, self._tol)
         size = math.inf
@@ -205,7 +205,7 @@ class Climb(Generic[Here]):
         )
 
     def _step(self, penalty: Penalty) -> Array:
-        """Return the step (p,) to the top of the quadratic model less the penalty."""
+        """Return the step (p,) to the maximum of the quadratic model less the penalty."""
         h, gamma = self.part + self._missed, self.here.gamma
         if penalty.l1:
             return penalty.target(h, self.score, gamma) - gamma
@@ -213,29 +213,30 @@ class Climb(Generic[Here]):
         return self._inverse(h + np.diag(penalty.ridge)) @ slope
 
     def _top(self, penalty: Penalty, step: Array) -> Top:
-        """Return the end that is a short step away, with the exact information if it is wanted."""
-        whole, covariance = self.part + self._missed, np.full(self.part.shape, np.nan)
+        """Return the maximum, one short step away; request the exact information if needed."""
+        information, covariance = self.part + self._missed, np.full(self.part.shape, np.nan)
         if not penalty.l1:
             if not self._likelihood.exact:
-                whole = self._likelihood.information(self.here)
-            covariance = self._inverse(whole + np.diag(penalty.ridge))
+                information = self._likelihood.information(self.here)
+            covariance = self._inverse(information + np.diag(penalty.ridge))
             step = covariance @ (self.score - penalty.ridge * self.here.gamma)
             if np.abs(step).max() > LAST_STEP:
                 raise _runs_away(self.names, step)
-        reached = self.here.log_likelihood + float(self.score @ step - 0.5 * step @ whole @ step)
+        gain = float(self.score @ step - 0.5 * step @ information @ step)
+        reached = self.here.log_likelihood + gain
         return Top(self.here.gamma + step, covariance, reached, self.null, step, bool(penalty.l1))
 
     def _go(self, penalty: Penalty, step: Array, value: float, round_: int) -> float:
-        """Take as much of a step as does not lower the penalised value; return what is reached."""
+        """Halve the step until the penalised value does not fall, take it, return the value."""
         start, size = self.here.gamma, float(np.abs(step).max())
         for _ in range(HALVINGS):
             if self._asked >= self._max_sums:
                 raise NotConverged(
-                    f"after {self._asked} sums over risk sets, any more of which could be solved "
-                    f"for patients, the longest step is still {size:.1e} standard deviations, "
-                    f"along {longest(self.names, step)}. If that separates those who die from "
-                    f"those who do not, drop it; or refit with a ridge penalty (l2 > 0), or raise "
-                    f"min_cell."
+                    f"after {self._asked} sums over risk sets the longest step is still "
+                    f"{size:.1e} standard deviations, along {longest(self.names, step)}. More sums "
+                    f"could be solved for patients. If this coefficient separates those who die "
+                    f"from those who do not, drop it; or refit with a ridge penalty (l2 > 0), or "
+                    f"raise min_cell."
                 )
             self._asked += 1
             self.here = self._likelihood.at(start + step)
@@ -256,10 +257,7 @@ class Climb(Generic[Here]):
         return reached
 
     def _learn(self, penalty: Penalty) -> None:
-        """Ask for all of the information here, if a ridge penalty bounds the fit and sums are left.
-
-        So many are kept as the end may need.
-        """
+        """Request the exact information here, in a ridge fit with enough sums left for its end."""
         p = len(self.names)
         if self._likelihood.exact or penalty.l1 or not penalty.l2:
             return
@@ -283,7 +281,7 @@ class Climb(Generic[Here]):
 
 
 def _secant(part: Array, missed: Array, step: Array, change: Array) -> Array:
-    """Return M of eq. (1); from M = 0 again where P + M is no longer positive."""
+    """Return M of eq. (1); restart from M = 0 when P + M is not positive definite."""
     h = part + missed
     if np.linalg.eigvalsh(h)[0] <= SINGULAR * np.trace(h):
         h, missed = part, np.zeros_like(missed)
@@ -295,7 +293,7 @@ def _secant(part: Array, missed: Array, step: Array, change: Array) -> Array:
 
 def _runs_away(names: Sequence[str], step: Array) -> NotConverged:
     return NotConverged(
-        f"the likelihood rises for ever along {longest(names, step)}: these coefficients "
+        f"the likelihood rises without limit along {longest(names, step)}: these coefficients "
         f"separate those who die from those who do not (monotone likelihood). Drop them, join rare "
         f"levels, or refit with a ridge penalty (l2 > 0)."
     )

@@ -1,21 +1,21 @@
-"""A path of elastic-net penalties, and which of them to take.
+"""A path of elastic-net penalties, and the choice of one by cross-validation.
 
 Objective, with V the weight of all records, as Simon et al., J. Stat. Software 39(5), 2011:
 
     −ℓ(β)/V + λ (ρ ‖β‖₁ + (1 − ρ)/2 ‖β‖²),   λ_max = max_j |U_j(0)| / (ρ V)               (1)
 
-From λ_max on nothing is left: the path falls from there, evenly in log λ, each fit from the last.
-λ is chosen by the cross-validated partial likelihood of van Houwelingen et al. (Stat. Med. 25(18),
-2006), with β₋ₖ fitted without fold k:
+At λ_max all coefficients are 0. The path falls from there, evenly in log λ; each fit starts from
+the last. λ is chosen by the cross-validated partial likelihood of van Houwelingen et al. (Stat.
+Med. 25(18), 2006), with β₋ₖ fitted without fold k:
 
     CV(λ) = Σ_k [ℓ(β₋ₖ) − ℓ₋ₖ(β₋ₖ)]                                                        (2)
 
-Both are of a likelihood with a baseline hazard for each site, whatever the fit's own: then ℓ is a
-sum over sites, and choosing λ asks for no risk set. Of folds of sites the difference in (2) is the
+Both terms use a baseline hazard for each site, whatever the fit's own: then ℓ is a sum over sites,
+and the choice of λ needs no risk set. With folds of sites, the difference in (2) is the
 log-likelihood of the fold itself.
 
-A fold is a group of at least two sites, if there are four, so that no difference of sums is a
-site's own; otherwise of rows, dealt at each site in the order of their times.
+With four sites or more a fold is a group of at least two, so that no difference of sums is one
+site's. Otherwise folds are of rows, assigned at each site in the order of their times.
 
 Revealed, only as sums over all sites: `Sizes`, once or twice; `OwnLikelihood` without each fold
 (1 + p + p²), about three times for each penalty; `HeldOut` once.
@@ -41,21 +41,21 @@ from fedcohort.arrays import Array
 from fedcohort.data.split import BY_ROW
 from fedcohort.protocol import Federation, NothingToLearn, Row, Task, check_all_answered
 
-#: Longest step at the end of a fit that only serves the choice, in log hazard ratio per SD.
+#: Tolerance of the fits without a fold, in log hazard ratio per SD.
 ROUGH = 1e-4
-#: And of the path's other fits.
+#: Tolerance of the path's fits under penalties that are not chosen.
 FINE = 1e-6
 
 
 @dataclass(frozen=True)
 class Path:
-    """What was tried.
+    """Penalties of the path, with their coefficients and cross-validated likelihoods.
 
     Attributes
     ----------
     penalties : λ (L,), falling.
     coefficients : β (L, p), in the covariates' units.
-    held_out : CV(λ) (L,), eq. (2), for each death.
+    held_out : CV(λ) (L,), eq. (2), per death.
     """
 
     penalties: Array
@@ -64,16 +64,16 @@ class Path:
 
     @property
     def chosen(self) -> int:
-        """Which penalty was taken."""
+        """Index of the chosen penalty."""
         return int(np.argmax(self.held_out))
 
     @property
     def penalty(self) -> float:
-        """The λ that was taken."""
+        """The chosen λ."""
         return float(self.penalties[self.chosen])
 
     def rows(self) -> list[Row]:
-        """Return one row per penalty: its coefficients that are not 0, and CV(λ) of each death."""
+        """Return one row per penalty: λ, number of coefficients that are not 0, CV(λ) per death."""
         count = (self.coefficients != 0).sum(axis=1).tolist()
         columns = (self.penalties.tolist(), count, self.held_out.tolist())
         keys = ("penalty", "nonzero", "held_out_log_likelihood")
@@ -86,17 +86,17 @@ def follow(
     config: CoxSettings,
     choose: Callable[[Array, Sequence[str], Iterator[int]], Array],
 ) -> tuple[Top, Here, Path | None]:
-    """Return the top under the penalty that is given, or under the one chosen along a path.
+    """Return the maximum under the given penalty, or under the one chosen along a path.
 
     Parameters
     ----------
-    choose : gives CV(λ) (L,) of the penalties λ (L,) that are tried.
+    choose : gives CV(λ) (L,) of the penalties λ (L,).
 
     Returns
     -------
-    top : where the ascent ended.
-    here : the last position that was asked for on the way there.
-    path : what was tried; None where the penalty is given.
+    top : the maximum.
+    here : the last position on the way there at which the sites were asked.
+    path : None if the penalty is given.
     """
 
     def under(l1: float, l2: float, tol: float = 0.0) -> Top:
@@ -124,41 +124,41 @@ def penalties(score: Array, ground: Ground, config: CoxSettings) -> Array:
 
 @dataclass(frozen=True)
 class Folds:
-    """How rows are dealt: each site's fold or `BY_ROW`, and the weight and deaths of each fold.
+    """Each site's fold or `BY_ROW`, and the weight and the deaths of each fold.
 
-    ``least`` is the fewest records of a fold that a site tells of.
+    ``min_cell`` is the sites' own bound (`data.split.folds`).
     """
 
     at: Mapping[str, int]
     weight: Array
     deaths: Array
-    least: int
+    min_cell: int
 
     @property
     def question(self) -> dict[str, Any]:
-        """What the sites are told."""
-        return {"dealt": dict(self.at), "folds": len(self.weight), "min_cell": self.least}
+        """Arguments of the sites' steps."""
+        return {"dealt": dict(self.at), "folds": len(self.weight), "min_cell": self.min_cell}
 
 
 def deal(fed: Federation, config: CoxSettings, task: Task) -> Folds:
-    """Deal the rows into folds of `min_cell` deaths or more.
+    """Assign the rows to folds of `min_cell` deaths or more.
 
     Raises
     ------
     NothingToLearn : there are too few deaths for two such folds.
     Refused : of two sites, one has fewer than `min_cell` records in a fold.
     """
-    sites, least = fed.sites, task.min_cell if len(fed.sites) > 1 else 1
+    sites, min_cell = fed.sites, task.min_cell if len(fed.sites) > 1 else 1
     groups = min(len(sites) // 2, config.n_folds)
     if config.folds == "centre" and groups >= 2:
         dealt = task.rng.permutation(len(sites)) % groups
-        folds = _sized(fed, dict(zip(sites, dealt.tolist(), strict=True)), groups, least)
+        folds = _sized(fed, dict(zip(sites, dealt.tolist(), strict=True)), groups, min_cell)
         if folds.deaths.min() >= task.min_cell:
             return folds
     each = dict.fromkeys(sites, BY_ROW)
-    deaths = float(_sized(fed, each, 1, least).deaths[0])
+    deaths = float(_sized(fed, each, 1, min_cell).deaths[0])
     count = min(config.n_folds, int(deaths // (2 * task.min_cell)))
-    if count >= 2 and (folds := _sized(fed, each, count, least)).deaths.min() >= task.min_cell:
+    if count >= 2 and (folds := _sized(fed, each, count, min_cell)).deaths.min() >= task.min_cell:
         return folds
     raise NothingToLearn(
         f"folds for penalty 'auto' would hold too few of the {deaths:.0f} events, fewer than "
@@ -166,14 +166,14 @@ def deal(fed: Federation, config: CoxSettings, task: Task) -> Folds:
     )
 
 
-def _sized(fed: Federation, at: Mapping[str, int], count: int, least: int) -> Folds:
-    sizes = fed.sum(fold_sizes, dealt=dict(at), folds=count, min_cell=least)
+def _sized(fed: Federation, at: Mapping[str, int], count: int, min_cell: int) -> Folds:
+    sizes = fed.sum(fold_sizes, dealt=dict(at), folds=count, min_cell=min_cell)
     check_all_answered(fed)
-    return Folds(at, sizes.weight, sizes.deaths, least)
+    return Folds(at, sizes.weight, sizes.deaths, min_cell)
 
 
 class _WithoutFold(StratifiedBaseline):
-    """The sum of the sites' partial likelihoods without one fold."""
+    """Sum of the sites' partial likelihoods without one fold."""
 
     def __init__(self, fed: Federation, ground: Ground, ties: str, folds: Folds, fold: int):
         super().__init__(fed, ground, ties)
@@ -200,7 +200,7 @@ def cross_validate(
     names: Sequence[str],
     rounds: Iterator[int],
 ) -> Array:
-    """Return CV(λ), eq. (2), for each death, at the penalties `tried` (L,): (L,)."""
+    """Return CV(λ), eq. (2), per death, (L,), of the penalties `tried` (L,)."""
     folds = deal(fed, config, task)
     total = folds.weight.sum()
     betas = np.zeros((len(folds.weight), len(tried), len(names)))

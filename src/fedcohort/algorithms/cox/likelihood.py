@@ -1,8 +1,7 @@
-"""The likelihoods that `ascent` climbs: of one baseline hazard, or of each site's own.
+"""The likelihoods that `ascent` maximises: with one baseline hazard, or one for each site.
 
-Each method is one question to the sites, or none; equations are those of `numerics.coxph` and
-`algorithms.cox.proportional`. Nothing is revealed but the replies to `steps`, as sums over all
-sites.
+Equations are those of `numerics.coxph` and `algorithms.cox.proportional`. Each method makes at most
+one call to the sites. Revealed: only the replies to `steps`, as sums over all sites.
 """
 
 from __future__ import annotations
@@ -42,23 +41,23 @@ from fedcohort.protocol import Federation, check_all_answered
 
 @dataclass(frozen=True)
 class Ground:
-    """What is fixed before the first round.
+    """Grid, counts, and origin and scale of the covariates; fixed before the first round.
 
     Attributes
     ----------
-    times : (T,), the grid; with strata, that of each in a row.
-    sizes : (K,), how many of the times are each stratum's.
-    single : (T,), in which intervals all leave at one time; empty where times are those of death.
+    times : (T,), the grids of all strata, concatenated.
+    sizes : (K,), number of times of each stratum.
+    single : (T,), whether all leave the interval at one time; empty if times are those of death.
     deaths : (T,), at each time; weight : (T,), of the deaths.
     leaving : (T,), deaths and censored records that leave at each time, less those who enter at
         the next.
-    cell : records that a sum over some of an interval's must be of.
-    late : whether some records enter after the first time.
-    centre : (p,), pooled mean (rounded) of the covariates; one more for an offset.
+    cell : smallest number of records of a sum within an interval.
+    late : some records enter after the first time.
+    centre : (p,), pooled mean (rounded) of the covariates; (p + 1,) with an offset.
     scale : (p,), their pooled standard deviation.
-    x_dead : (p,), Σ of the standardised covariates of those who die, by weight.
-    fixed : Σ of the offset of those who die, by weight; 0 without.
-    rows, total : records at all sites, and their weight.
+    x_dead : (p,), weighted Σ of the standardised covariates over deaths.
+    fixed : weighted Σ of the offset over deaths; 0 without an offset.
+    rows, total : number and total weight of the records at all sites.
     """
 
     times: Array
@@ -78,14 +77,14 @@ class Ground:
 
     @property
     def together(self) -> bool:
-        """Whether times are ends of intervals, in which all leave together."""
+        """Whether times are ends of intervals."""
         return len(self.single) > 0
 
     def alone(self) -> Array:
-        """Return at which times (T,) it is the deaths alone that tie, and the order is known.
+        """Return at which times (T,) only the deaths tie.
 
-        In an interval of one time sums over its deaths, and over its censored records, must be of
-        `cell` or more.
+        An interval is such a time if all leave it at one time, and its deaths and its censored
+        records are `cell` or more each.
         """
         if not self.together:
             return np.ones(len(self.times), bool)
@@ -93,7 +92,7 @@ class Ground:
         return self.single & (self.deaths >= self.cell) & (left >= self.cell)
 
     def ties(self, ties: str) -> Ties:
-        """Return where risk sets shrink within a time or an interval (`numerics.coxph`)."""
+        """Return the times or intervals within which risk sets shrink (`numerics.coxph`)."""
         if not self.together:
             return tied(self.deaths, ties)
         sharers = np.where(self.alone(), self.deaths, self.leaving)
@@ -104,7 +103,7 @@ class Ground:
 
 @dataclass(frozen=True)
 class OnGrid:
-    """A point γ (p,), and S₀ (T,), D₀ (G,) and the hazard there."""
+    """A point γ (p,), with ℓ, S₀ (T,), D₀ (G,) and the hazard there."""
 
     gamma: Array
     log_likelihood: float
@@ -114,14 +113,14 @@ class OnGrid:
 
 
 class SharedBaseline:
-    """The partial likelihood of all sites under one baseline hazard; eqs. of `numerics.coxph`."""
+    """Partial likelihood of all sites with one baseline hazard; eqs. of `numerics.coxph`."""
 
     exact = False
 
     def __init__(self, fed: Federation, ground: Ground, ties: str):
         self._fed, self._ground = fed, ground
         self._ties, alone = ground.ties(ties), ground.alone()
-        #: of the tied times, where the sum over those tied is not the one over all leavers
+        #: (G,) whether the tied time needs a sum over its deaths besides the one over all leavers
         self._asked = alone[self._ties.at]
         self._where = {
             "times": ground.times, "sizes": ground.sizes, "centre": ground.centre,
@@ -131,7 +130,7 @@ class SharedBaseline:
         self._within = np.zeros((len(ground.scale), len(ground.scale)))
 
     def at(self, gamma: Array) -> OnGrid:
-        """Return ℓ(γ), eq. (1), with S₀ and the hazard that it takes."""
+        """Return ℓ(γ), eq. (1), with S₀, D₀ and the hazard."""
         g = self._ground
         reply = self._fed.sum(
             risk_weights, **self._where, tied=self._ties.at[self._asked], beta=gamma
@@ -143,7 +142,7 @@ class SharedBaseline:
         return OnGrid(gamma, value if np.isfinite(value) else -np.inf, s0, d0, h)
 
     def _shared(self, leaving: Array, dying: Array) -> Array:
-        """Return sums over those tied at each tied time, (G,) or (G, p)."""
+        """Return the sum over the tied records of each tied time, (G,) or (G, p)."""
         found = leaving[self._ties.at]
         found[self._asked] = dying
         return found
@@ -171,22 +170,25 @@ class SharedBaseline:
         return self._within - drift(self._means, self._mean)
 
     def trend(self, here: OnGrid, g: Array) -> Trend:
-        """Return what tells whether effects change with g (T,), after `information` there."""
+        """Return the sums of the test for effects that change with g (T,).
+
+        `information` at the same point comes first.
+        """
         a, b = here.hazard.a, here.hazard.b
         reply = self._fed.sum(trend_moments, **self._where, beta=here.gamma, a=a, b=b, g=g)
         check_all_answered(self._fed)
         return proportional.trend(reply.dead, reply.once, reply.twice, self._means, g)
 
     def disorder(self, here: OnGrid, covariance: Array) -> Array:
-        """Return how far the unknown order within intervals may move each coefficient, (p,).
+        """Return the error of each coefficient (p,) due to the unknown order within intervals.
 
-        The root mean square over all orders of the J who leave in an interval, to first order. Each
-        leaver is at risk at a number of the d deaths that is uniform from 0 to d, or to d − 1 of
-        the others where it dies, so that with covariance C of the coefficients
+        It is the root mean square over all orders of the J who leave in an interval, to first
+        order. The number of the d deaths at which a leaver is at risk is uniform on 0 … d, or on
+        0 … d − 1 if it dies itself. With covariance C of the coefficients
 
             V_k = Σ_j κ_j r_j² ((x_j − x̄)ᵀ C)_k²,    κ_j = J/(J − 1) Var_j mean_l φ_l⁻²,
 
-        Var_j = d (d + 2)/12, or (d² − 1)/12 where j dies.
+        Var_j = d (d + 2)/12, or (d² − 1)/12 if j dies.
         """
         g, ties = self._ground, self._ties
         (k, f), open_ = ties.one_by_one(), ~g.single[ties.at]
@@ -207,7 +209,7 @@ class SharedBaseline:
 
 @dataclass(frozen=True)
 class AtSites:
-    """A point γ (p,), and the sums of the sites' own ℓ, U and I there."""
+    """A point γ (p,), with Σ ℓ, Σ U and Σ I of the sites there."""
 
     gamma: Array
     log_likelihood: float
@@ -215,13 +217,13 @@ class AtSites:
 
     @classmethod
     def of(cls, gamma: Array, own: OwnLikelihood) -> AtSites:
-        """Return the point; its log-likelihood is −inf where it overflows."""
+        """Return the point; its log-likelihood is −inf if it overflows."""
         value = float(own.log_likelihood)
         return cls(gamma, value if np.isfinite(value) else -np.inf, own)
 
 
 class StratifiedBaseline:
-    """The sum of the sites' partial likelihoods, each under a baseline hazard of its own."""
+    """Sum of the sites' partial likelihoods, each with its own baseline hazard."""
 
     exact = True
 
@@ -246,7 +248,7 @@ class StratifiedBaseline:
         return here.own.information
 
     def trend(self, here: AtSites, g: Array) -> Trend:
-        """Return what tells whether effects change with g (T,), summed over the sites' own."""
+        """Return the sums of the test for effects that change with g (T,)."""
         ground = self._ground
         reply = self._fed.sum(
             own_trend,
@@ -257,7 +259,7 @@ class StratifiedBaseline:
         return Trend(reply.score, reply.cross, reply.information)
 
     def hazard(self, gamma: Array) -> Array:
-        """Return the mean of the sites' own baseline hazards by interval (T,), by their weight."""
+        """Return the weighted mean of the sites' own baseline hazards in each interval (T,)."""
         g = self._ground
         reply = self._fed.sum(
             own_hazard,

@@ -1,4 +1,4 @@
-"""A fitted Cox model: coefficients with their uncertainty, and survival of new patients."""
+"""A fitted Cox model: coefficients, their uncertainty, and the survival of new patients."""
 
 from __future__ import annotations
 
@@ -20,29 +20,28 @@ from fedcohort.protocol import DataError, Fitted, NotSupported, Row
 
 @dataclass(frozen=True, eq=False)
 class CoxModel(Fitted):
-    """h(t | x) = h₀(t) exp((x − c)ᵀβ), with c their pooled mean, rounded.
+    """h(t | x) = h₀(t) exp((x − c)ᵀβ), with c the rounded pooled mean of x.
 
-    With an offset, x has it as one more column, whose coefficient is 1.
+    An offset is one more column of x, with coefficient 1.
 
     Attributes
     ----------
     features : names of the covariates, in order, (p,).
     coefficients : β (p,), log hazard ratio per unit of the covariate.
-    covariance : (p, p), inverse of the penalised information at β; NaN with a lasso penalty, which
-        leaves no standard errors.
-    centre : c (p,), and with an offset (p + 1,).
-    baselines : cumulative hazard at x = c (Breslow), of each stratum, or the one; with a stratified
-        fit, that of all sites pooled at the stratified β.
+    covariance : (p, p), inverse of the penalised information at β; NaN with a lasso penalty.
+    centre : c (p,), or (p + 1,) with an offset.
+    baselines : cumulative hazard at x = c (Breslow) of each stratum; of a stratified fit, that of
+        all sites pooled at the stratified β.
     log_likelihood, null_log_likelihood : partial, without the penalty, at β and at 0.
-    rows, events : records and deaths at all sites; of a model read from a file deaths are None.
+    rows, events : records and deaths at all sites; events is None in a model read from a file.
     level : coverage of the intervals in `summary`.
-    ph_transform : function of time with which effects were tested to change; "none" if not.
-    ph_chi2 : (p + 1,), the tests' χ² of each covariate and of all; (0,) without a test, NaN where
-        time tells nothing.
-    grid_error : (p,), how far the unknown order within the grid's intervals may have moved β: the
-        root mean square over all orders, in units of β; (0,) at exact times or with a lasso.
-    path : the penalties that were tried, where one was chosen.
-    strata : levels of the column of strata, (K,); () without. The last column of x is then the
+    ph_transform : function of time in the test of proportional hazards; "none" without a test.
+    ph_chi2 : (p + 1,), χ² of each covariate and of all; (0,) without a test, NaN if the data do
+        not determine it.
+    grid_error : (p,), error of β due to the unknown order within the grid's intervals: root mean
+        square over all orders, in units of β; (0,) at exact times or with a lasso.
+    path : the path of penalty "auto"; None otherwise.
+    strata : levels of the column of strata, (K,), or (). With strata the last column of x is the
         number of each row's level.
     """
 
@@ -68,7 +67,7 @@ class CoxModel(Fitted):
 
         Raises
         ------
-        NotSupported : each stratum has one, in `baselines`.
+        NotSupported : the model has strata.
         """
         if self.strata:
             raise NotSupported("each stratum has a baseline of its own; see baselines and strata.")
@@ -80,7 +79,7 @@ class CoxModel(Fitted):
 
         Raises
         ------
-        NotSupported : a fit of one penalty only.
+        NotSupported : the fit had one penalty.
         """
         if self.path is None:
             raise NotSupported("this fit has no path of penalties; penalty 'auto' has.")
@@ -93,36 +92,36 @@ class CoxModel(Fitted):
 
     @property
     def likelihood_ratio(self) -> tuple[float, float]:
-        """The test of β = 0: its χ² on p degrees of freedom, and p-value (no ridge penalty)."""
+        """χ² (p degrees of freedom) and p-value of the test of β = 0; without a ridge penalty."""
         statistic = 2 * (self.log_likelihood - self.null_log_likelihood)
         return statistic, float(chdtrc(len(self.features), max(statistic, 0.0)))
 
     def predict(self, x: Array) -> Array:
-        """Return (x − c)ᵀβ of rows x (n, p), log hazard ratios to a patient at the mean: (n,)."""
+        """Return (x − c)ᵀβ (n,) of rows x (n, p): log hazard ratios to a patient at the mean."""
         each = np.r_[self.coefficients, np.ones(len(self.centre) - len(self.coefficients))]
         return (self._parted(x)[0] - self.centre) @ each
 
     def predict_survival(self, x: Array, times: Array) -> Array:
-        """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m).
+        """Return P(T > t) (n, m) of each row of x (n, p) at each of `times` (m,).
 
         Raises
         ------
-        DataError : rows are of a stratum in which the fit saw no death; it is named.
+        DataError : rows are of a stratum without deaths in the fit; it is named.
         """
         risk, stratum = self.predict(x), self._parted(x)[1]
         out = np.empty((len(risk), len(times)))
         for k in np.unique(stratum).tolist():
             if self.strata and not self.baselines[k].cumulative.any():
                 raise DataError(
-                    f"stratum {self.strata[k]!r} has no baseline hazard, since the fit saw no "
-                    f"death in it. Predict other rows, or join levels and refit."
+                    f"stratum {self.strata[k]!r} has no baseline hazard: the fit had no death in "
+                    f"it. Leave out its rows, or join levels and refit."
                 )
             at = stratum == k
             out[at] = self.baselines[k].survival(risk[at], times)
         return out
 
     def known_until(self, x: Array) -> Array:
-        """Return the time up to which the fit knows the survival of each row of x (n, p): (n,)."""
+        """Return the last time (n,) at which the survival of each row of x (n, p) is known."""
         return np.array([b.end for b in self.baselines])[self._parted(x)[1]]
 
     def _parted(self, x: Array) -> tuple[Array, Array]:
@@ -135,16 +134,16 @@ class CoxModel(Fitted):
         if x.shape[1] != len(self.centre) + 1 or not known.all():
             raise DataError(
                 f"the last column of x must be the number of each row's stratum, from 0 to "
-                f"{len(self.strata) - 1}, behind {len(self.centre)} others. Use a table's "
+                f"{len(self.strata) - 1}, after {len(self.centre)} other columns. Use a table's "
                 f"design.matrix."
             )
         return x[:, :-1], stratum
 
     def summary(self) -> list[Row]:
-        """Return one row per covariate; ``low``, ``high`` are of the coefficient.
+        """Return one row per covariate; ``low`` and ``high`` bound the coefficient.
 
-        On a grid of intervals, ``grid_error`` is in standard errors. With a lasso penalty there are
-        the coefficient, the hazard ratio, and whether it is ``zero``.
+        ``grid_error`` is in standard errors. With a lasso penalty a row has only the coefficient,
+        the hazard ratio, and whether the coefficient is ``zero``.
         """
         errors = self.standard_errors
         rows = ratio_rows(self.features, self.coefficients, errors, self.level, "hazard_ratio")
@@ -156,10 +155,9 @@ class CoxModel(Fitted):
         return rows
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the constant of the linear predictor, and baseline survival at `times` (m,).
+        """Return the constant of the linear predictor, a chosen λ, and baseline survival.
 
-        Between them stands the λ that was chosen, if one was.
-        A stratum in which the fit saw no death has no baseline.
+        Baseline survival is at `times` (m,). A stratum without deaths in the fit has none.
         """
         each = np.r_[self.coefficients, np.ones(len(self.centre) - len(self.coefficients))]
         offset = " + offset" if len(each) > len(self.coefficients) else ""
@@ -174,16 +172,16 @@ class CoxModel(Fitted):
             stratum = f", {name}" if name else ""
             if stratum and not baseline.cumulative.any():
                 continue
-            told = times[times <= baseline.end]
-            alive = np.exp(-baseline.at(told)).tolist()
-            for t, share in zip(told.tolist(), alive, strict=True):
+            shown = times[times <= baseline.end]
+            alive = np.exp(-baseline.at(shown)).tolist()
+            for t, share in zip(shown.tolist(), alive, strict=True):
                 rows.append({"name": f"baseline survival{stratum}", "time": t, "value": share})
         return rows
 
     def proportional_hazards(self) -> list[Row]:
-        """Return the test of a constant effect of each covariate, and of all as ``global``.
+        """Return the tests of a constant effect, of each covariate and of all (``global``).
 
-        Keys are covariate, chi2, df and p; a small p speaks against proportional hazards.
+        Keys: covariate, chi2, df, p. A small p is evidence against proportional hazards.
         """
         names = (*self.features, "global")
         df = (*(1 for _ in self.features), len(self.features))
@@ -193,7 +191,7 @@ class CoxModel(Fitted):
         ]
 
     def arrays(self) -> dict[str, Array]:
-        """Return β and all that goes with it, the baseline, the tests' χ² and the path."""
+        """Return the model's arrays: β, covariance, centre, baselines, χ², grid error, path."""
         times = np.unique(np.concatenate([b.times for b in self.baselines]))
         by_stratum = np.array([b.at(times) for b in self.baselines])
         ends = np.array([b.end for b in self.baselines])
@@ -209,7 +207,7 @@ class CoxModel(Fitted):
         } | ({} if self.path is None else {f"path_{k}": v for k, v in vars(self.path).items()})
 
     def meta(self) -> dict[str, Any]:
-        """Return names, rows, log-likelihoods, the level of the intervals and the test's name."""
+        """Return names, rows, log-likelihoods, level, the test's name and strata."""
         return {
             "features": list(self.features),
             "log_likelihood": self.log_likelihood,
@@ -222,7 +220,7 @@ class CoxModel(Fitted):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> CoxModel:
-        """Rebuild the model from what `arrays` and `meta` returned."""
+        """Build the model from the results of `arrays` and `meta`."""
         named = ("penalties", "coefficients", "held_out")
         tried = [arrays[f"path_{k}"] for k in named if f"path_{k}" in arrays]
         return cls(
@@ -245,7 +243,7 @@ class CoxModel(Fitted):
 
 
 def _baselines(arrays: Mapping[str, Array]) -> tuple[Baseline, ...]:
-    """Return each stratum's baseline up to where it is known, from the times of all."""
+    """Return each stratum's baseline, up to the last time at which it is known."""
     times, hazards = arrays["times"], np.atleast_2d(arrays["cumulative_hazard"])
     ends = arrays.get("known_until", np.full(len(hazards), times.max(initial=0.0)))
     inside = [times <= end for end in ends.tolist()]

@@ -1,10 +1,8 @@
-"""Site steps of Cox regression under each site's own baseline hazard. All are sums.
+"""Site steps of Cox regression with a baseline hazard of each site, or each stratum of a site.
 
-With strata, each stratum has its own at each site.
-
-No risk set of several sites is seen, and none of a single site: what a site replies is summed over
-its own risk sets before it is summed over sites. All sites are told how all are dealt into folds,
-and look at their own records in each (`data.split.folds`).
+All replies are sums over sites. No risk set is seen: a site sums over its own risk sets before its
+reply is summed over sites. All sites receive the folds of all sites, and each checks its own
+records in each fold (`data.split.folds`).
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from fedcohort.protocol import message, summed
 
 @message
 class OwnLikelihood:
-    """ℓ (), U (p,) and I (p, p) of a site's records under its own baseline hazard."""
+    """ℓ (), U (p,) and I (p, p) of a site's records with its own baseline hazard."""
 
     log_likelihood: Array
     score: Array
@@ -34,7 +32,7 @@ class OwnLikelihood:
 
 @message
 class OwnTrend:
-    """U_θ (p,), I_1 and I_2 (p, p) of a site's records under its own baseline hazard."""
+    """U_θ (p,), I_1 and I_2 (p, p) of a site's records with its own baseline hazard."""
 
     score: Array
     cross: Array
@@ -43,7 +41,7 @@ class OwnTrend:
 
 @message
 class OwnHazard:
-    """Baseline hazard of each interval (T,) at a site, times the ``weight`` of its records (K,)."""
+    """A site's baseline hazard in each interval (T,), times the ``weight`` of its records (K,)."""
 
     hazard: Array
     weight: Array
@@ -51,7 +49,7 @@ class OwnHazard:
 
 @message
 class Sizes:
-    """Deaths, and the weight of all records, of each fold (folds,)."""
+    """Deaths and weight of the records of each fold (folds,)."""
 
     deaths: Array
     weight: Array
@@ -59,7 +57,7 @@ class Sizes:
 
 @message
 class HeldOut:
-    """ℓ of all records less ℓ without those that a fit was made without (L,), for L penalties."""
+    """Σ over folds of ℓ of all records less ℓ without the fold, for L penalties (L,)."""
 
     log_likelihood: Array
 
@@ -68,7 +66,7 @@ class HeldOut:
 def own_likelihood(
     site: SurvivalSite, *, centre: Array, scale: Array, beta: Array, ties: str
 ) -> OwnLikelihood:
-    """Sum the likelihood under each site's own baseline, with its slope and curvature.
+    """Sum the log-likelihood of each site's own baseline, with its gradient and curvature.
 
     At β (p,) and at the site's own exact times.
     """
@@ -94,9 +92,9 @@ def own_trend(
     ties: str,
     g: Array,
 ) -> OwnTrend:
-    """Sum how effects change with time under each site's own baseline, once.
+    """Sum the test statistics for effects that change with time, with each site's own baseline.
 
-    At the site's own times of death, where g is that of the grid's interval: `times`, g (T,).
+    Asked once. At the site's own times of death, g is that of the interval of `times` (T,).
     """
     own = own_grid(site.data)
     records = placed(site.data, *own, centre, scale)
@@ -108,7 +106,7 @@ def own_trend(
 def own_hazard(
     site: SurvivalSite, *, times: Array, sizes: Array, centre: Array, scale: Array, beta: Array
 ) -> OwnHazard:
-    """Sum each site's own baseline hazard over the grid's intervals, times its weight, once."""
+    """Sum each site's own baseline hazard in the grid's intervals, times its weight, once."""
     table, own = site.data, own_grid(site.data)
     records = placed(table, *own, centre, scale)
     s0 = at_risk(records.leaving(records.risk(beta)), records.sizes)
@@ -120,7 +118,7 @@ def own_hazard(
 
 
 def _intervals(own: Array, own_sizes: Array | None, times: Array, sizes: Array) -> Array:
-    """Return in which interval of the grid's each of a site's own times is, by stratum."""
+    """Return the index of the grid's interval of each of a site's own times, by stratum."""
     at = [own] if own_sizes is None else by_stratum(own, own_sizes)
     grids = zip(at, by_stratum(times, sizes), starts(sizes), strict=False)
     return np.concatenate(
@@ -130,11 +128,11 @@ def _intervals(own: Array, own_sizes: Array | None, times: Array, sizes: Array) 
 
 @summed
 def fold_sizes(site: SurvivalSite, *, dealt: Mapping[str, int], folds: int, min_cell: int) -> Sizes:
-    """Count the deaths of each fold.
+    """Count the deaths of each fold, and sum the records' weights.
 
     Raises
     ------
-    Refused : a deal that would tell of one site, or of fewer than `min_cell` records.
+    Refused : folds that would tell of one site, or of fewer than `min_cell` records.
     """
     table, at = site.data, _dealt(site, dealt, folds, min_cell)
     return Sizes(
@@ -156,7 +154,7 @@ def fold_likelihood(
     min_cell: int,
     without: int,
 ) -> OwnLikelihood:
-    """Sum the likelihood under each site's own baseline, without the records of one fold.
+    """Sum the log-likelihood of each site's own baseline, without the records of one fold.
 
     Raises
     ------
@@ -178,9 +176,10 @@ def held_out(
     folds: int,
     min_cell: int,
 ) -> HeldOut:
-    """Sum over folds by how much those left out lower the log-likelihood, under own baselines.
+    """Sum the log-likelihood of all records less that without each fold, over the folds.
 
-    At the coefficients of the fits without them, β (folds, L, p).
+    Each fold uses the coefficients of the fits without it, β (folds, L, p), and the site's own
+    baseline.
 
     Raises
     ------
@@ -196,17 +195,17 @@ def held_out(
 
 
 def _dealt(site: SurvivalSite, dealt: Mapping[str, int], folds: int, min_cell: int) -> Array:
-    """Return the fold of each record (n,), of a deal that tells of enough of them."""
+    """Return the fold of each record (n,); refuse folds of too few records."""
     at = folds_of(site.data, own_fold(site.name, dealt, folds, min_cell), folds)
     check_rows(site.name, at, dealt, min_cell)
     return at
 
 
 def folds_of(table: SurvivalTable, fold: int, folds: int) -> Array:
-    """Return the fold of each record (n,): `fold`, or for `BY_ROW` dealt in the order of times.
+    """Return the fold of each record (n,): `fold`, or for `BY_ROW` in turn in the order of times.
 
-    Records of equal times and events are dealt in the order of their covariates, so that the order
-    of rows does not matter.
+    Records of equal times and events are ordered by their covariates, so that the order of rows
+    has no effect.
     """
     n = len(table.x)
     if fold != BY_ROW:
@@ -218,7 +217,7 @@ def folds_of(table: SurvivalTable, fold: int, folds: int) -> Array:
 
 
 def _rows(table: SurvivalTable, kept: Array) -> SurvivalTable:
-    """Return some rows of a table; the table itself where they are all."""
+    """Return the rows `kept` of a table."""
     if kept.all():
         return table
     x, time, event, *more = table

@@ -1,8 +1,7 @@
-"""Where a site's records lie on a grid, remembered while its table lives: a fit sorts them once.
+"""Places a site's records on a grid, and keeps the result as long as the site's table.
 
-Covariates are standardised by the pooled centre (p,) and scale (p,); β then counts in log hazard
-ratio per standard deviation. An offset is the column of x behind them; the centre has an entry for
-it.
+Covariates are standardised by the pooled centre (p,) and scale (p,), so β is in log hazard ratio
+per standard deviation. An offset is the last column of x; the centre then is (p + 1,).
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ SurvivalSite = Site[SurvivalTable, None]
 
 
 def weights(table: SurvivalTable) -> Array:
-    """Return how much each record counts (n,)."""
+    """Return the weight of each record (n,)."""
     return np.ones(len(table.x)) if table.weight is None else table.weight
 
 
 def own_grid(table: SurvivalTable) -> tuple[Array, Array, None]:
-    """Return a site's distinct times of death, how many are each stratum's, and no intervals."""
+    """Return a site's distinct times of death, their number in each stratum, and no intervals."""
     dies = np.asarray(table.event, bool)
     if table.stratum is None:
         times = np.unique(table.time[dies])
@@ -41,7 +40,7 @@ How = tuple[Array | None, ...]
 
 
 class _Memory:
-    """The latest placing of each table, for as long as its x lives: a fit sorts it once."""
+    """The latest placing of each table, kept as long as its x: a fit sorts a table once."""
 
     def __init__(self) -> None:
         self._held: dict[int, tuple[Callable[[], Array | None], How, Placed]] = {}

@@ -1,38 +1,38 @@
-"""Cox regression over sites, exactly that of the pooled table.
+"""Cox regression over sites, with exactly the result of the pooled table.
 
 D. R. Cox, "Regression models and life-tables", JRSS B 34(2), 1972; ties as Breslow (1974) or Efron
-(1977). Distributed after Lu et al., "WebDISCO", JAMIA 22(6), 2015, but with less revealed. There,
-each round gives the sums over every risk set of r, r x and r x xᵀ. Here, in the notation of
-`numerics.coxph`, whose eqs. (1), (4) and (5) are used:
+(1977). Distributed after Lu et al., "WebDISCO", JAMIA 22(6), 2015, but with less revealed: there,
+each round gives the sums over every risk set of r, r x and r x xᵀ. Here, with the notation and eqs.
+(1), (4) and (5) of `numerics.coxph`:
 
-    1  sites sum r by the time a record leaves, the coordinator has S₀, ℓ(β) and the hazard a, b;
-    2  sites know from a, b the deaths w_j expected of each record, and sum w x and w x xᵀ over
-       *all* records: the score U(β), and the information but for the drift of m(t);
-    3  once, at the end, sites sum r x by time: the drift, so the exact information.
+    1  Sites sum r by the time a record leaves. The coordinator has S₀, ℓ(β) and the hazard a, b.
+    2  Sites compute from a, b the expected deaths w_j of each record, and sum w x and w x xᵀ over
+       *all* records. They give the score U(β), and the information without the drift of m(t).
+    3  Once, at the end, sites sum r x by time. It gives the drift and the exact information.
 
-Rounds repeat 1 and 2 with the drift estimated from the change of U (`ascent`). With a stratified
-baseline, each site's hazard is its own: ℓ, U and I of the sites add up, no risk set is revealed.
-At the end, whether effects change with time is tested (`algorithms.cox.proportional`): step 2 once
-more, with the deaths expected of each record weighted by a function of time and by its square.
+Rounds repeat 1 and 2; the drift is estimated from the change of U (`ascent`). With a stratified
+baseline each site has its own hazard: ℓ, U and I are sums over sites, and no risk set is revealed.
+At the end the test of proportional hazards (`algorithms.cox.proportional`) repeats step 2, with the
+expected deaths weighted by a function of time and by its square.
 
-The protected grid is of intervals in which enough records leave, dead or censored; in which order
-is averaged over, as Efron does over the order of tied deaths (`numerics.coxph`). How far the order
-may move β is estimated, once, at the end (`SharedBaseline.disorder`).
+In each interval of the protected grid enough records leave, dead or censored. The fit averages over
+their order, as Efron does over the order of tied deaths (`numerics.coxph`). The effect of the
+unknown order on β is estimated once, at the end (`SharedBaseline.disorder`).
 
-Revealed, only as sums over all sites: over several, but on the grid "exact", what `data.exact`
-asks; `Totals` and `Deaths` once; `RiskWeights` (T,) and `Expected` (p, p) every round;
-`RiskMoments` (T, p) and `TrendMoments` (p + 2 p²) once; the second moment r x xᵀ by time never; on
-a grid `Disorder` (p,) once. Stratified: `Totals` and `Deaths` once, `OwnLikelihood` (1 + p + p²)
+Revealed, only as sums over all sites: with several sites, except on the grid "exact", the sums of
+`data.exact`; `Totals` and `Deaths` once; `RiskWeights` (T,) and `Expected` (p, p) every round;
+`RiskMoments` (T, p) and `TrendMoments` (p + 2 p²) once; on a grid `Disorder` (p,) once; never the
+second moment r x xᵀ by time. Stratified: `Totals` and `Deaths` once, `OwnLikelihood` (1 + p + p²)
 every round, `OwnTrend` (p + 2 p²) and `RiskWeights` once. Sites learn β and the pooled hazard. The
-grid "exact" also gathers each site's times of death. With a path of penalties, `RiskWeights` and
-`Expected` for each of them, and what `elastic` says.
+grid "exact" also gathers each site's times of death. With a path of penalties: `RiskWeights` and
+`Expected` for each penalty, and the sums of `elastic`.
 
-Strata have baseline hazards of their own and common coefficients. Their grids stand in a row
-(`numerics.strata`), so that each question is asked once and for all of them: `RiskWeights` and
-`RiskMoments` are over a stratum's intervals, by the same rules in each, the moments of all rounds
-over all records. A stratified baseline is then one of each stratum at each site.
+Strata have their own baseline hazards and common coefficients. Their grids are concatenated
+(`numerics.strata`), so that one call serves all strata: `RiskWeights` and `RiskMoments` are by the
+intervals of each stratum, with the same rules; `Expected` is over all records. With a stratified
+baseline, each stratum of each site has its own hazard.
 
-`disclosure` has how few records leave together, and what is refused.
+`disclosure` defines how many records leave together, and what is refused.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ from fedcohort.protocol import (
     check_all_answered,
 )
 
-#: Of a stratum where nobody died.
+#: Grid of a stratum without deaths.
 NOTHING = Intervals(np.zeros(0), np.zeros(0, bool), 0.0)
 
 
@@ -82,15 +82,15 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
 
     Raises
     ------
-    DataError : no covariates, no records, or no deaths; or an offset that is far too large.
-    NothingToLearn : a column, weights or an offset single out records, or few died, or are
-        censored (`data.exact`).
-    SettingError : patients enter late, and the grid would let sums show a few of them; or a
+    DataError : no covariates, or an offset beyond ± `steps.FAR`.
+    NothingToLearn : no records or no deaths; or a column, weights or an offset single out records,
+        or few died or are censored (`data.exact`).
+    SettingError : patients enter late, and sums on the grid could show a few of them; or a
         stratum has too few records or deaths for a grid of its own.
     SiteUnavailable : a site left during the fit.
     SingularInformation : some covariates are collinear in every risk set; they are named.
-    NotConverged : the likelihood is monotone (separation), or the rounds are over, or so many that
-        the sums could be solved for patients.
+    NotConverged : the likelihood is monotone (separation), `max_rounds` is reached, or more sums
+        could be solved for patients.
     """
     names = task.features[:-1] if task.offset else task.features
     check_covariates(task)
@@ -170,12 +170,12 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
 
 
 def change_with_time(kind: str, ground: Ground, trend: Callable[[Array], Trend], top: Top) -> Array:
-    """Return χ² of each covariate and of all, (p + 1,); nothing if no test is wanted.
+    """Return χ² of each covariate and of all, (p + 1,); (0,) without a test.
 
     Parameters
     ----------
-    kind : one of `proportional.TRANSFORMS`, or "none"; of time, the same in all strata.
-    trend : the question to the sites, by g (T,). All deaths at one time need no question.
+    kind : one of `proportional.TRANSFORMS`, or "none"; the same in all strata.
+    trend : calls the sites with g (T,). If all deaths are at one time, there is no call.
     """
     if kind == "none":
         return np.zeros(0)
@@ -191,12 +191,10 @@ def change_with_time(kind: str, ground: Ground, trend: Callable[[Array], Trend],
 def survey(
     fed: Federation, total: Totals, grid: Sequence[Intervals], cell: int, min_cell: int, p: int
 ) -> Ground:
-    """Fix origin and scale of the covariates, and count who leaves.
-
-    `grid` is that of each stratum; sums over some of the leavers of an interval are of `cell`.
+    """Return origin and scale of the covariates, and counts at each time of the strata's grids.
 
     The origin is the pooled mean, rounded so that it tells no count below `min_cell`
-    (`privacy.disclosure.rounding`): the model is saved with it, and no coefficient depends on it.
+    (`privacy.disclosure.rounding`): it is saved in the model. No coefficient depends on it.
     """
     mean = total.x / total.rows
     times = np.concatenate([g.times for g in grid])
@@ -230,15 +228,15 @@ def survey(
 
 
 def _breslow(grid: Sequence[Intervals], ground: Ground, s0: Array) -> list[Array]:
-    """Return the hazard of each interval of each stratum, from S₀ (T,)."""
+    """Return the hazard in each interval of each stratum, from S₀ (T,)."""
     parts = (by_stratum(v, ground.sizes) for v in (ground.weight, ground.leaving, s0))
     return [g.hazard(*each) for g, *each in zip(grid, *parts, strict=True)]
 
 
 def leaving(censored: Array, enter: Array) -> Array:
-    """Return how many of the censored records (T + 1,) leave at each time (T,).
+    """Return the number of censored records that leave at each time, less the entries at the next.
 
-    Less how many `enter` (T + 1,) at the next.
+    `censored` and `enter` are (T + 1,), the result is (T,).
     """
     gone = np.array(censored[1:])
     gone[:-1] -= enter[1:-1]
@@ -252,9 +250,9 @@ def grids(
 
     Parameters
     ----------
-    strata : levels of their column; none for one stratum of all records.
-    cell : leavers that an interval must have, and deaths that a stratum must, but on the grid
-        "exact"; and records that must be followed beyond what is known.
+    strata : levels of their column; empty for one stratum of all records.
+    cell : smallest number of leavers of an interval and of deaths of a stratum, except on the grid
+        "exact"; also the smallest number of records followed beyond the last known time.
 
     Raises
     ------

@@ -1,11 +1,11 @@
-"""Do the effects of a Cox model change with time? The score test of Grambsch and Therneau.
+"""The score test of Grambsch and Therneau for effects of a Cox model that change with time.
 
 P. M. Grambsch and T. M. Therneau, "Proportional hazards tests and diagnostics based on weighted
 residuals", Biometrika 81(3), 1994; as a score test, after T. M. Therneau's R package survival
-(cox.zph from version 3). The model of constant effects is tested within β + θ g(t), at θ = 0, for a
-given function g of time. With the notation of `numerics.coxph`, V_l the covariance of the
-covariates at the l-th death of time t, and g less its mean over deaths (all sums over deaths by
-their weights, though g itself counts every record once, as R's does):
+(cox.zph from version 3). The effect is β + θ g(t), with a given function g of time; θ = 0 is
+tested. The notation is that of `numerics.coxph`; V_l is the covariance of the covariates at the
+l-th death of time t, and g has mean 0 over deaths. Sums over deaths are weighted; g itself counts
+every record once, as in R:
 
     U_θ  = Σ_deaths g x − Σ_t g Σ_l m_l                                                 (1)
     I_k  = Σ_t gᵏ Σ_l V_l = Σ_j w_j⁽ᵏ⁾ x_j x_jᵀ − Σ_t gᵏ Σ_l m_l m_lᵀ,   k = 0, 1, 2     (2)
@@ -16,7 +16,7 @@ I_0, I_1 and I_2 are the information about β, of β with θ, and about θ. With
     s = U_θ − I_1 δ,   V = I_2 − I_1 (I_0 + P)⁻¹ I_1                                     (4)
     χ²_j = s_j² / V_jj (1 df),   χ² = sᵀ V⁻¹ s (p df)                                    (5)
 
-with δ the Newton step that is left from where the sums were asked to the fit.
+with δ the last Newton step, from the point at which the sums were asked to the fit.
 
     "km"        g = 1 − S(t−), S that of Kaplan and Meier over all records
     "rank"      g = the mean rank of the deaths at t among all deaths
@@ -34,9 +34,9 @@ from scipy.special import chdtrc
 from fedcohort.arrays import Array
 from fedcohort.numerics.coxph import Means, Placed, at_risk, hazard, means, tied
 
-#: What g may be.
+#: Names of g.
 TRANSFORMS = ("km", "rank", "identity", "log")
-#: A variance below this share of what it would be without the other effects is no number.
+#: Smallest ratio of a variance to its value without the other effects; below, χ² is NaN.
 NOTHING = 1e-9
 
 
@@ -49,7 +49,7 @@ class Trend(NamedTuple):
 
 
 class Tests(NamedTuple):
-    """Eq. (5): χ² of each covariate (p,) and of all; NaN where time tells nothing."""
+    """Eq. (5): χ² of each covariate (p,) and of all; NaN if the data do not determine it."""
 
     each: Array
     joint: float
@@ -58,7 +58,7 @@ class Tests(NamedTuple):
 def clock(
     kind: str, times: Array, deaths: Array, leaving: Array, weight: Array | None = None
 ) -> Array:
-    """Return g (T,) at the grid `times`, less its mean over deaths; zeros without deaths.
+    """Return g (T,) at the grid `times`, with mean 0 over deaths; zeros without deaths.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def clock(
     times, deaths : (T,).
     leaving : (T,) records, deaths and censored, that leave at each grid time, less those who
         enter at the next.
-    weight : (T,) of the deaths at each grid time; their number where it is None.
+    weight : (T,) of the deaths at each grid time; None: their number.
     """
     weight = deaths if weight is None else weight
     if kind == "km":
@@ -82,7 +82,7 @@ def clock(
 def over_records(
     records: Placed, risk: Array, a: Array, b: Array, g: Array
 ) -> tuple[Array, Array, Array]:
-    """Return what only the records can give of eqs. (1), (2), from g, a and b (T,).
+    """Return the sums over records of eqs. (1), (2), from g, a and b (T,).
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The settings of `cox`, and what they say together."""
+"""Settings of `cox`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from fedcohort.training.settings import (
 class CoxSettings(
     TiesSettings, GridSettings, WeightedSettings, RidgeSettings, PathSettings, method="cox"
 ):
-    """Settings of `cox`; the objective is −ℓ(β)/n + l1 ‖β‖₁ + l2/2 ‖β‖², with n the weight of all.
+    """Settings of `cox`; the objective is −ℓ(β)/n + l1 ‖β‖₁ + l2/2 ‖β‖², with n the total weight.
 
-    `penalty` and `l1_ratio` are another way to give l1 and l2, and the only one to have them
-    chosen: "auto" fits a path of penalties and takes the one under which sites that were left out
-    are most likely.
+    Give l1 and l2, or `penalty` and `l1_ratio`. `penalty` "auto" fits a path of penalties and
+    takes the one with the largest likelihood of held-out folds.
     """
 
     baseline: str = setting(
@@ -59,8 +58,8 @@ class CoxSettings(
     max_rounds: int = changed(WeightedSettings, "max_rounds", default=60)
     ph_check: str = setting(
         "km",
-        "Function of time of the test of proportional hazards: 1 − Kaplan-Meier, the rank of "
-        "deaths, time, its logarithm, or none",
+        "Function of time in the test of proportional hazards: 1 − Kaplan-Meier, rank of deaths, "
+        "time, its logarithm; none: no test",
         choices=(*proportional.TRANSFORMS, "none"),
     )
 
@@ -74,21 +73,22 @@ class CoxSettings(
         if self.penalty == "auto" and self.l1_ratio < 0.01:
             raise SettingError(
                 f"setting 'l1_ratio' of method 'cox' is {self.l1_ratio:g} with penalty 'auto'; "
-                f"give 0.01 or more, or tune l2 in a study: a path begins where l1 leaves nothing."
+                f"give 0.01 or more, or tune l2 in a study. The path starts at the l1 with which "
+                f"all coefficients are 0."
             )
 
     def penalties(self, penalty: float) -> tuple[float, float]:
-        """Return λ₁ and λ₂ of one number."""
+        """Return λ₁ and λ₂ of the penalty λ."""
         return penalty * self.l1_ratio, penalty * (1 - self.l1_ratio)
 
     @property
     def given(self) -> tuple[float, float]:
-        """λ₁ and λ₂; 0 and 0 where they are to be chosen."""
+        """λ₁ and λ₂; both 0 with penalty "auto"."""
         if self.penalty == "auto":
             return 0.0, 0.0
         return self.penalties(self.penalty) if self.penalty else (self.l1, self.l2)
 
     @property
     def fits(self) -> int:
-        """How many fits there may be, one for each penalty and fold, and for all rows."""
+        """Largest number of fits: for each penalty, one per fold and one on all rows."""
         return self.path * (self.n_folds + 1) if self.penalty == "auto" else 1

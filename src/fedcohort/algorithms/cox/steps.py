@@ -1,11 +1,9 @@
-"""Site steps of Cox regression. All are sums: no site's own numbers are ever seen.
+"""Site steps of Cox regression. All replies are sums over sites.
 
-Covariates are standardised by the pooled centre (p,) and scale (p,); β then counts in log hazard
-ratio per standard deviation. An offset is the column of x behind them; the centre has an entry for
-it. A site remembers where its records lie on the grid, while its table lives. Strata, of which each
-has a baseline hazard, have their times in a row, `sizes` (K,) of each; there is one without strata.
-Where times are ends of intervals, `shared` (T,) says in which all leavers share their time, and not
-the deaths alone; it is empty where times are those of death.
+`placing` standardises covariates and places records on the grid. The times of the K strata, each
+with its own baseline hazard, are concatenated, with `sizes` (K,); K is 1 without strata. If times
+are ends of intervals, `shared` (T,) says in which all leavers tie, not only the deaths; it is empty
+if times are those of death.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from fedcohort.data.words import rows
 from fedcohort.numerics.strata import laid
 from fedcohort.protocol import DataError, message, summed
 
-#: Offsets beyond ± this are no logarithm of a hazard ratio.
+#: Largest absolute value of an offset, a log hazard ratio.
 FAR = 300.0
 
 
@@ -35,11 +33,11 @@ class Totals:
 
 @message
 class Deaths:
-    """Deaths (T,) by grid time, and censored records (T+K,), those never at risk first.
+    """Counts by grid time, and sums of covariates about c.
 
-    Also the ``weight`` of the deaths (T,), Σ_deaths (x − c) (p,) by weight, Σ (x − c)² (p,) over
-    all records, and how many ``enter`` at each time but the first (T+K,), last those who then are
-    never at risk. First and last are those of each of K strata.
+    Deaths (T,) and their ``weight`` (T,); censored records (T+K,), in each of K strata first those
+    never at risk; records that ``enter`` (T+K,) at each time but the first, in each stratum last
+    those never at risk; weighted Σ_deaths (x − c) (p,); Σ (x − c)² (p,) over all records.
     """
 
     deaths: Array
@@ -60,7 +58,7 @@ class StratumSizes:
 
 @message
 class RiskWeights:
-    """Σ r over those who leave at each grid time (T,), and over those tied (G,)."""
+    """Σ r over the records that leave at each grid time (T,), and over those tied (G,)."""
 
     leaving: Array
     dying: Array
@@ -68,7 +66,7 @@ class RiskWeights:
 
 @message
 class Expected:
-    """Σ w x (p,) and Σ w x xᵀ (p, p), with w the deaths expected of each record."""
+    """Σ w x (p,) and Σ w x xᵀ (p, p), with w the expected deaths of each record."""
 
     first: Array
     second: Array
@@ -76,7 +74,7 @@ class Expected:
 
 @message
 class RiskMoments:
-    """Σ r x over those who leave at each grid time (T, p), and over those tied (G, p)."""
+    """Σ r x over the records that leave at each grid time (T, p), and over those tied (G, p)."""
 
     leaving: Array
     dying: Array
@@ -104,7 +102,7 @@ def totals(site: SurvivalSite, *, offset: bool) -> Totals:
 
     Raises
     ------
-    DataError : it is beyond ± `FAR`; rows are named by number.
+    DataError : an offset is beyond ± `FAR`; the rows' numbers are named.
     """
     x, weight = site.data.x, weights(site.data)
     if offset and (far := np.abs(x[:, -1]) > FAR).any():
@@ -117,7 +115,7 @@ def totals(site: SurvivalSite, *, offset: bool) -> Totals:
 
 @summed
 def stratum_sizes(site: SurvivalSite, *, strata: int) -> StratumSizes:
-    """Count records and deaths of each stratum, to see that they bear a grid."""
+    """Count the records and the deaths of each stratum."""
     table = site.data
     at = np.zeros(len(table.x), np.int64) if table.stratum is None else table.stratum
     return StratumSizes(
@@ -130,14 +128,14 @@ def stratum_sizes(site: SurvivalSite, *, strata: int) -> StratumSizes:
 def deaths(
     site: SurvivalSite, *, times: Array, sizes: Array, together: bool, centre: Array
 ) -> Deaths:
-    """Count who dies, is censored or enters by time, and sum covariates about their mean.
+    """Count deaths, censored records and entries by time; sum covariates about their mean.
 
-    All who leave in an interval are at risk until its end if they leave `together`.
+    If `together`, all who leave in an interval are at risk until its end.
     """
     x, time, event, _, entry, stratum = site.data
     there = laid(time, event, times, sizes, entry, stratum, together=together)
     dead, cells = there.dies, len(times) + len(sizes)
-    # each stratum has one cell more than it has times
+    # each stratum has one cell more than times
     last, start = there.slot + there.start, there.start + there.stratum
     if there.enter is None:
         late = np.zeros(0, np.int64)
@@ -168,9 +166,9 @@ def risk_weights(
     tied: Array,
     beta: Array,
 ) -> RiskWeights:
-    """Sum the predicted hazards of all still at risk at each grid time.
+    """Sum the predicted hazards of all patients at risk at each grid time.
 
-    r at β (p,), so that the coordinator has S₀, and D₀ at the times `tied` (G,).
+    The reply gives S₀, and D₀ at the times `tied` (G,), at β (p,).
     """
     records = placed(site.data, times, sizes, shared, centre, scale)
     risk = records.risk(beta)
@@ -190,7 +188,7 @@ def expected_deaths(
     a: Array,
     b: Array,
 ) -> Expected:
-    """Sum covariates and their squares, weighted by the deaths expected of each row.
+    """Sum covariates and their products, weighted by each patient's expected deaths.
 
     The pooled hazard is a, b (T,).
     """
@@ -210,9 +208,9 @@ def risk_moments(
     tied: Array,
     beta: Array,
 ) -> RiskMoments:
-    """Sum covariates over all still at risk at each grid time, once, at the end.
+    """Sum weighted covariates of all patients at risk at each grid time, once, at the end.
 
-    r x at β (p,), so that the coordinator has S₁, and D₁ at the times `tied` (G,).
+    The reply gives S₁, and D₁ at the times `tied` (G,), at β (p,).
     """
     records = placed(site.data, times, sizes, shared, centre, scale)
     weighted = records.risk(beta)[:, None] * records.x
@@ -233,9 +231,9 @@ def trend_moments(
     b: Array,
     g: Array,
 ) -> TrendMoments:
-    """Sum covariates of deaths, and squares of all records, weighted by a function of time, once.
+    """Sum covariates of deaths, and products of all records, weighted by a function of time, once.
 
-    That is g (T,), of `algorithms.cox.proportional`; the pooled hazard is a, b (T,).
+    The function is g (T,) of `algorithms.cox.proportional`; the pooled hazard is a, b (T,).
     """
     records = placed(site.data, times, sizes, shared, centre, scale)
     return TrendMoments(*over_records(records, records.risk(beta), a, b, g))
@@ -256,12 +254,12 @@ def disorder(
     dead: Array,
     censored: Array,
 ) -> Disorder:
-    """Sum what the unknown order within intervals may do to each coefficient, squared, once.
+    """Sum squared errors of each coefficient due to the unknown order within intervals, once.
 
     Parameters
     ----------
     mean, covariance : x̄ (p,) and C (p, p).
-    dead, censored : κ (T,) of either.
+    dead, censored : κ (T,) of deaths and of censored records.
     """
     records = placed(site.data, times, sizes, shared, centre, scale)
     kappa = censored[records.slot]

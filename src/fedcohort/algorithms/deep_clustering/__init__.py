@@ -1,4 +1,4 @@
-"""Deep embedded clustering over sites: patients grouped in the latent space of an autoencoder."""
+"""Deep embedded clustering over sites: clusters in the latent space of an autoencoder."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ LEFT_OUT = "the same sums over all sites but each one, from which that one's own
 
 
 def reveals_with(config: DeepClusteringSettings) -> str:
-    """Say in plain words what leaves a site with these settings."""
+    """Return, in plain words, what leaves a site with these settings."""
     told = [SUMS if config.centre.plain else f"{SEEN}; the rest {SUMS}"]
     if config.personal != "none":
         told.append(OF_USER + (PARTS if config.personal in personal.PARTED else ""))
@@ -73,7 +73,7 @@ def reveals_with(config: DeepClusteringSettings) -> str:
 
 
 def asks(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
-    """Return the steps that a fit with these settings can ask for."""
+    """Return the steps of a fit with these settings."""
     plain = config.centre.plain
     found: list[Step[..., Any]] = [look_at_columns, *points.STEPS, *lloyd.STEPS]
     found += [rebuild if plain else rebuild_seen, *heterogeneity.asks(config.monitor)]
@@ -98,7 +98,7 @@ def asks(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
 
 
 def _asks_own(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
-    """Return the steps of a phase 2 of one site's own."""
+    """Return the steps of a personal phase 2."""
     alone = config.target == "site" or config.personal in personal.PARTED
     trains = refine if config.personal in personal.AFTER else refine_with_own
     sums = () if alone else (sum_memberships,)
@@ -106,7 +106,7 @@ def _asks_own(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
 
 
 def bounds(config: DeepClusteringSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
     p, most = len(task.features), config.numbers[-1]
     plan, whole = config.plan(p), config.autoencoder(p)
     made = zip(pairs(whole), objectives(whole, config.reconstruction), strict=True)

@@ -1,8 +1,8 @@
 """Greedy layer-wise pretraining of an autoencoder over sites; see `models.stacking`.
 
-Each pair of layers is trained by `strategies.averaging`, on what the pairs before it, which stand
-by then, make of a site's rows. Revealed: `Update` of one pair every round, only as a sum over the
-sites; with a robust aggregation, `Visit` of each site every round.
+Each pair of layers is trained by `strategies.averaging`, on the outputs of the finished pairs below
+it. Revealed: `Update` of one pair every round, only as a sum over the sites; with a robust
+aggregation, `Visit` of each site every round.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from fedcohort.training.rows import Rows, tensor
 
 
 def _rows(site: Site[Any, None], plan: Plan, below: str, weights: Array) -> Rows:
-    """Return what a pair is trained on."""
+    """Return the training rows of a pair."""
     return Rows(_seen(site, plan, below, weights), loss_of(plan.loss, site.data))
 
 
 def _seen(site: Site[Any, None], plan: Plan, below: str, weights: Array) -> torch.Tensor:
-    """Return what the layers below make of the rows; only the latest is remembered."""
+    """Return the outputs of the layers below; only the latest are kept in memory."""
     latest: dict[bytes, torch.Tensor] = remembered(
         site.data, ("below", plan.dtype, plan.device), dict
     )
@@ -67,7 +67,7 @@ def train_pair(
 def visit_pair(
     site: Site[Any, None], *, theta: Array, plan: str, rate: float, below: str, weights: Array
 ) -> Visit:
-    """Train a pair likewise; reply the pair itself, for a robust aggregation."""
+    """Train a pair likewise; return the pair itself, for a robust aggregation."""
     p = Plan.of(plan)
     return Visit.trained(theta, _rows(site, p, below, weights), p, rate, site.entropy)
 
@@ -89,11 +89,11 @@ def pretrain(
     Parameters
     ----------
     objective : of the first pair; see `stacking.objectives` for the others.
-    plan : its network and loss count for nothing here.
-    schedule : of each pair; without patience, and nothing is kept on the way.
+    plan : its network and loss are not used.
+    schedule : of each pair; its patience and `keep` are not used.
     server : θ → the server's state before the first round of a pair.
-    seed : of the pairs' first weights.
-    visits : the steps that train the pair of the data.
+    seed : seed of the pairs' first weights.
+    visits : training steps of the first pair.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def pretrain(
 
 
 def _visits(autoencoder: Autoencoder, thetas: list[Array]) -> Visits:
-    """Return the steps that train the pair above those that stand."""
+    """Return the training steps of the next pair above the finished ones."""
     under = lower(autoencoder, len(thetas))
     more: Mapping[str, Any] = {"below": under.spec, "weights": stack(under, thetas)}
     return Visits(train_pair, visit_pair, lambda theta: more)

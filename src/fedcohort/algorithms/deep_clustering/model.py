@@ -1,4 +1,4 @@
-"""What a deep clustering fit is: an autoencoder with centroids, and what its clusters are like."""
+"""Fitted deep clustering: an autoencoder with centroids, and summaries of its clusters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedcohort.protocol import Fitted, Row
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DeepClusters(Fitted):
-    """Clusters by Student's t about centroids in a latent space; they are numbered by size, from 0.
+    """Clusters by Student's t about centroids in a latent space; numbered by size, from 0.
 
     Attributes
     ----------
@@ -29,12 +29,13 @@ class DeepClusters(Fitted):
     means, variances : (k, d) of the latent points of each cluster's rows, in the fit.
     counts : (k,) rows of each cluster in the fit.
     binary : whether columns are zeros and ones.
-    dtype : in which the network computes.
-    asked : clusters that were asked for; those that were empty or too small are missing.
-    settled : whether phase 2 ended because labels did, and not its rounds.
-    numbers : what the number of clusters was chosen by, a row per number; empty if it was given.
-    user : the site that they are for; "" where they are for all.
-    own : whether they are that site's own: with a monitor, only where sites were seen to differ.
+    dtype : number type of the network.
+    asked : number of clusters requested; empty or too small ones are missing.
+    settled : whether phase 2 ended because labels settled.
+    numbers : criterion of the number of clusters, a row per number; empty if it was given.
+    user : the site of personal clusters; "" if they are for all.
+    own : whether the clusters are the user's own; with a monitor, only if sites were found to
+        differ.
     """
 
     features: tuple[str, ...]
@@ -58,7 +59,7 @@ class DeepClusters(Fitted):
 
     @property
     def dropped(self) -> int:
-        """Clusters that were asked for and could not be had."""
+        """Number of requested clusters that are missing."""
         return self.asked - len(self.counts)
 
     def _net(self) -> FlatNet:
@@ -67,11 +68,11 @@ class DeepClusters(Fitted):
         return net
 
     def predict(self, x: Array) -> Array:
-        """Return the number of the likeliest cluster of each row of x (n, p): (n,), from 0."""
+        """Return the number of the likeliest cluster (n,), from 0, of each row of x (n, p)."""
         return self.memberships(x).argmax(axis=1)
 
     def memberships(self, x: Array) -> Array:
-        """Return q of each row of x (n, p): (n, k), rows add to 1."""
+        """Return q (n, k) of each row of x (n, p); rows sum to 1."""
         net = self._net()
         z = torch.from_numpy(encoded(net, np.asarray(x, float)))
         log_q = net.compute(lambda module: cast("DecNet", module).log_assign(z.to(net.theta)))
@@ -79,26 +80,26 @@ class DeepClusters(Fitted):
         return q / q.sum(axis=1, keepdims=True)
 
     def transform(self, x: Array) -> Array:
-        """Return the latent point of each row of x (n, p): (n, d)."""
+        """Return the latent point (n, d) of each row of x (n, p)."""
         return encoded(self._net(), np.asarray(x, float)).astype(np.float64)
 
     def reconstruct(self, x: Array) -> Array:
-        """Return y of each row of x (n, p): (n, p), in the units of x.
+        """Return y (n, p) of each row of x (n, p), in the units of x.
 
-        Of phase 2 without γ the decoder has not learnt: of an untied network it is that of phase 1.
+        Phase 2 without γ does not train the decoder: in an untied network it is that of phase 1.
         """
         return reconstructed(self._net(), np.asarray(x, float)).astype(np.float64)
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
-        """Return n synthetic rows (n, p): of clusters as frequent as they are, see `sample_of`."""
+        """Return n synthetic rows (n, p), with clusters by their shares; see `sample_of`."""
         shares = self.counts / self.counts.sum()
         return self.sample_of(rng.choice(len(shares), n, p=shares), rng)
 
     def sample_of(self, clusters: Array, rng: np.random.Generator) -> Array:
-        """Return a synthetic row (n, p) of each cluster named (n,).
+        """Return a synthetic row (n, p) for each given cluster (n,).
 
         A latent point is drawn from a normal with the mean and variances of the cluster's points,
-        and decoded; of binary columns, each entry is 1 with the probability that comes out.
+        and decoded. Entries of binary columns are 1 with the decoded probability.
         """
         draws = rng.standard_normal((len(clusters), self.means.shape[1]))
         z = self.means[clusters] + draws * np.sqrt(self.variances[clusters])
@@ -116,7 +117,7 @@ class DeepClusters(Fitted):
         ]
 
     def cautions(self) -> tuple[str, ...]:
-        """Return how many clusters were dropped, where any; and whether they are nobody's own."""
+        """Return cautions: missing clusters, and personal clusters that are those of all."""
         said = [dropped_note(len(self.counts), self.asked)] if self.dropped else []
         if self.user and not self.own:
             said.append("sites were not seen to differ, so that the clusters are those of all")
@@ -128,7 +129,7 @@ class DeepClusters(Fitted):
         return {name: getattr(self, name) for name in names}
 
     def meta(self) -> dict[str, Any]:
-        """Return names, the network's spec, and how the fit went."""
+        """Return names, the network's spec, and the course of the fit."""
         names = (
             "features", "network", "binary", "dtype", "asked", "settled", "numbers", "user", "own",
         )  # fmt: skip

@@ -1,7 +1,7 @@
-"""What sites do in phase 2 where the clusters are one site's own.
+"""Site steps of phase 2 for personal clusters.
 
-The ways are those of `training.personal`. The rows of a visit aim at P of the memberships that its
-start gives them (`models.dec`); of what is a site's own, f is a sum over that site's rows alone.
+The ways are those of `training.personal`. The target of a visit is P of the memberships at its
+start (`models.dec`); for a site's own part, f is a sum over that site's rows alone.
 
 Revealed, only as sums over all sites: `Frequencies` and `Update` every round. The user tells
 `personal.Told` at the end.
@@ -30,14 +30,14 @@ class Frequencies:
     frequencies: Array
 
     def fault(self, asked: Any) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        """Return the fault of one reply, or ""."""
         fine = self.frequencies.ndim == 1 and (self.frequencies >= 0).all()
-        return "" if fine else "other memberships than a number from 0 up for each cluster."
+        return "" if fine else "memberships that are not one number from 0 up for each cluster."
 
 
 @summed
 def sum_memberships(site: Site[Any, Any], *, theta: Array, plan: str) -> Frequencies:
-    """Sum how far rows belong to each cluster; what is kept stays."""
+    """Sum the memberships of rows by cluster; the state stays."""
     return Frequencies(assigned(site, theta, Plan.of(plan))[1].sum(axis=0))
 
 
@@ -57,11 +57,11 @@ def refine_with_own(
     gamma: float,
     way: str,
 ) -> Keep[Update, Own]:
-    """Train what is common towards sharper memberships; keep what is this site's own.
+    """Train the common part towards sharper memberships; keep this site's own.
 
     Parameters
     ----------
-    frequencies : as of `refine`, of what is common.
+    frequencies : as in `refine`, for the common part.
     """
     p, w = Plan.of(plan), Way.of(way)
     rows = aimed(site, theta, p, frequencies, gamma)
@@ -79,7 +79,7 @@ def tell_clusters(
     min_cell: int,
     gamma: float,
 ) -> Told:
-    """Tell the encoder and the centroids of the site that they are for."""
+    """Return the user's encoder and centroids."""
     p = Plan.of(plan)
     rows_at = _own_rows(site, p, gamma)
     return told_of_own(site, theta, rows_at, p, Way.of(way), rate, min_cell)

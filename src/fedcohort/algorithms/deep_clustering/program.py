@@ -11,30 +11,30 @@ Xie et al., ICML 2016; on MDS patients and federated: thesis 003 (GenoMed4All), 
 In phase 2 each round begins with a sum: f_j = Σ_i q_ij over the rows of all sites, so that every
 site's P is that of the pooled table. It ends when fewer than `tol` of all labels change between two
 rounds. With one local step a round of plain gradient descent on all rows, and means weighted by
-rows, the rounds are those of pooled training. With ``target: site`` f is each site's own, as in the
-thesis, and they are not.
+rows, the rounds equal those of pooled training. With ``target: site`` f is each site's own, as in
+the thesis, and they do not.
 
-Clusters with fewer than `min_cell` rows, or none, are given up, the smallest first, and their rows
-counted with the nearest of the others. Means and variances within the clusters that are left make
+Clusters with fewer than `min_cell` rows, or none, are dropped, the smallest first, and their rows
+counted with the nearest of the others. Means and variances within the remaining clusters make
 synthetic rows.
 
-Before centroids are looked for, and at the end, sites are told θ once and keep their latent points.
+Before k-means, and at the end, sites receive θ once and keep their latent points.
 
-With `personal`, phase 2 makes encoder and centroids one site's own, by `training.personal`: of
-finetune by passes over the user's rows at its end, of ditto beside each round; of fedper and fedrep
-the encoder's last layer and μ are each site's own, from the common ones on, and so is f, as
-clusters of different sites need not be the same ones. Phase 1 and k-means are common, and what
-clusters are like is summed over all sites' rows, which sees all sites the user's model. With a
-monitor phase 1 is watched (`training.heterogeneity`), and clusters are own only after an alarm.
+With `personal`, phase 2 makes encoder and centroids one site's own, by `training.personal`: in
+finetune by passes over the user's rows at its end, in ditto beside each round. In fedper and fedrep
+the encoder's last layer and μ are each site's own, starting from the common ones, and so is f,
+because clusters of different sites may differ. Phase 1 and k-means are common. Clusters are
+summarised over all sites' rows, so all sites see the user's model. With a monitor phase 1 is
+monitored (`training.heterogeneity`), and clusters are personal only after an alarm.
 
-Revealed: with `personal` what `own_steps` and `training.personal` say, with a monitor what
-`training.heterogeneity` does; else what `steps` says; `Placed` twice; `Near` and `Sums` of latent
-points (`training.clusters.partition`) once at the end, and with ``centroids: lloyd`` in the rounds
-of k-means, with `Flows`, after `Moments`, once, and `Weighed` candidates
-(`training.clusters.candidates`); all as sums over all sites; with other centroids `OwnCentroids` of
-each site, once (`training.clusters.seeding`). With ``n_clusters: auto`` what
-`training.clusters.how_many` says, and with ``pretrain: layerwise`` what
-`algorithms.deep_clustering.layerwise` says.
+Revealed: with `personal` see `own_steps` and `training.personal`, with a monitor
+`training.heterogeneity`; else `steps`. `Placed` twice. `Near` and `Sums` of latent points
+(`training.clusters.partition`) once at the end, and with ``centroids: lloyd`` in the rounds of
+k-means, with `Flows`, after `Moments`, once, and `Weighed` candidates
+(`training.clusters.candidates`); all as sums over all sites. With other centroids `OwnCentroids` of
+each site, once (`training.clusters.seeding`). With ``n_clusters: auto`` see
+`training.clusters.how_many`, and with ``pretrain: layerwise``
+`algorithms.deep_clustering.layerwise`.
 """
 
 from __future__ import annotations
@@ -84,10 +84,11 @@ def fit(fed: Federation, config: DeepClusteringSettings, task: Task) -> DeepClus
 
     Raises
     ------
-    DataError : no columns, or one that cannot be used, by name; or fewer rows than `min_cell`.
-    SettingError : more clusters than the rows allow; or fewer sites than the aggregation needs.
-    NothingToLearn : the rows of the user of own clusters are fewer than `min_cell`.
-    SiteUnavailable : a call fell below the quorum; or a site left before the first sums of k-means.
+    DataError : no columns, an unusable column (named), or fewer rows than `min_cell`.
+    SettingError : more clusters than the rows allow, or fewer sites than the aggregation needs.
+    NothingToLearn : the user has fewer than `min_cell` rows.
+    SiteUnavailable : fewer sites answered than the quorum, or a site left before the first sums of
+        k-means.
     """
     if config.personal != "none":
         personal.owner(fed, Way(name=config.personal, user=config.user))
@@ -101,17 +102,17 @@ def cluster(
     fed: Federation, config: DeepClusteringSettings, task: Task, theta: Array, binary: bool,
     *, apart: bool = True,
 ) -> DeepClusters:  # fmt: skip
-    """Return what follows phase 1: centroids, phase 2, eq. (3), and what its clusters are like.
+    """Return the clusters after phase 1: centroids, phase 2, eq. (3), and summaries.
 
     Parameters
     ----------
     theta : θ (P,) of the autoencoder.
     binary : whether samples are 0 or 1.
-    apart : whether clusters are one site's own, if the settings have them so.
+    apart : whether clusters may be personal, if the settings ask for it.
 
     Raises
     ------
-    SettingError : sites' own centroids are fewer than k.
+    SettingError : the sites' own centroids are fewer than k.
     SiteUnavailable : as in `fit`.
     """
     mu, k, numbers = centroids(fed, config, task, theta)
@@ -137,12 +138,12 @@ def cluster(
 
 
 def least_of(fed: Federation, task: Task) -> int:
-    """Return the fewest rows that a sum may be over: of one site alone, one."""
+    """Return the fewest rows of a sum; 1 with a single site."""
     return max(task.min_cell, 1) if len(fed.sites) > 1 else 1
 
 
 def check_columns(seen: Columns, config: DeepClusteringSettings, task: Task, least: int) -> bool:
-    """Return whether columns count as zeros and ones, after checking that they can be used.
+    """Check the columns; return whether they are zeros and ones.
 
     Raises
     ------
@@ -158,8 +159,8 @@ def check_columns(seen: Columns, config: DeepClusteringSettings, task: Task, lea
     rows, k = int(seen.rows), config.numbers[0]
     if seen.missing.any():
         raise DataError(
-            f"column {first(seen.missing)} has missing or infinite values, which no network takes. "
-            f"Let the preprocessing impute them."
+            f"column {first(seen.missing)} has missing or infinite values. Let the preprocessing "
+            f"impute them."
         )
     if rows < least:
         raise DataError(f"{rows} rows in all are too few to cluster; sums need {least}. Add sites.")
@@ -188,7 +189,7 @@ def reconstruct(
 ) -> tuple[Array, bool]:
     """Return θ (P,) of the autoencoder after phase 1, eq. (1), and whether sites may differ.
 
-    They may unless phase 1 was watched without an alarm.
+    They may, unless phase 1 was monitored without an alarm.
     """
     p, rule, centre = len(task.features), RULES[config.strategy], config.centre
     plan, schedule = config.plan(p), config.schedule
@@ -215,13 +216,13 @@ def reconstruct(
 def centroids(
     fed: Federation, config: DeepClusteringSettings, task: Task, theta: Array
 ) -> tuple[Array, int, tuple[Row, ...]]:
-    """Return centroids μ to start phase 2 from, their number, and what it was chosen by.
+    """Return the start centroids μ of phase 2, their number, and the criterion of that number.
 
-    They are fewer where k-means by sums gave some up.
+    They are fewer if k-means by sums dropped some.
 
     Raises
     ------
-    SettingError : sites' own centroids are fewer than k.
+    SettingError : the sites' own centroids are fewer than k.
     """
     rng, least = task.rng, least_of(fed, task)
     fed, space = placed(fed, latent(config, task, theta))
@@ -267,7 +268,7 @@ def latent(config: DeepClusteringSettings, task: Task, theta: Array) -> Space:
 def sharpen(
     fed: Federation, config: DeepClusteringSettings, task: Task, theta: Array, mu: Array
 ) -> tuple[Array, Array, bool]:
-    """Return θ (P,) and μ (k, d) after phase 2, eq. (3), and whether labels had settled."""
+    """Return θ (P,) and μ (k, d) after phase 2, eq. (3), and whether labels settled."""
     plan = config.cluster_plan(len(task.features), len(mu))
     start = config.server(np.concatenate([theta, mu.ravel()]))
     frequencies, asked, settled = np.zeros(0), 0, False
@@ -295,7 +296,7 @@ def sharpen(
 def sharpen_own(
     fed: Federation, config: DeepClusteringSettings, task: Task, theta: Array, mu: Array
 ) -> tuple[Array, Array, bool]:
-    """Return the same of the user's own encoder and centroids; see the header.
+    """Return the same for the user's own encoder and centroids; see the header.
 
     Raises
     ------
@@ -325,7 +326,7 @@ def _never(theta: Array) -> float:
 
 @dataclass(frozen=True)
 class Within:
-    """The clusters in the latent space, by size: μ, means and variances (k, d), and rows (k,)."""
+    """Clusters in the latent space, by size: μ, means and variances (k, d), and rows (k,)."""
 
     centroids: Array
     means: Array
@@ -336,7 +337,7 @@ class Within:
 def within(
     fed: Federation, config: DeepClusteringSettings, task: Task, theta: Array, mu: Array
 ) -> Within:
-    """Return what clusters are like, those of few rows given up; see the header."""
+    """Return summaries of the clusters, without those of few rows; see the header."""
     least = least_of(fed, task)
     fed, space = placed(fed, latent(config, task, theta))
     found = lloyd(fed, mu, space, rng=task.rng, least=least, rounds=0)

@@ -1,4 +1,4 @@
-"""Settings of deep clustering, and what training makes of them."""
+"""Settings of deep clustering, and the plans made from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedcohort.training.networks.settings import (
 from fedcohort.training.personal import PARTED, Way, check_number
 from fedcohort.training.personal.settings import MaybeOwnSettings, WaySettings
 
-#: Ways in which clusters can be one site's own; and why others are none.
+#: Ways for personal clusters; and why the others do not apply.
 OWN_WAYS = ("none", "finetune", "fedper", "fedrep", "ditto")
 MEANINGLESS = {
     "apfl": "weighs two models by a loss whose aims each of them makes itself, so that the surer "
@@ -183,19 +183,19 @@ class DeepClusteringSettings(
 
     @property
     def visible(self) -> str:
-        """The setting with which the coordinator sees single sites."""
+        """Name of the setting with which the coordinator sees single sites, or ""."""
         if (seen := super().visible) or self.centroids == "lloyd":
             return seen or self.visible_choice
         return f"centroids: {self.centroids}"
 
     def check_sites(self, sites: int) -> None:
-        """Refuse what so many sites are too few for: an aggregation, a consensus, own clusters."""
+        """Refuse an aggregation, a consensus or personal clusters over too few sites."""
         super().check_sites(sites)
         if self.personal != "none":
             check_number(self.personal, sites)
 
     def _check_personal(self) -> None:
-        """Refuse ways that clusters of one site have no meaning in, and what goes with none."""
+        """Refuse ways without meaning for clusters, and settings that do not fit a way."""
         if self.personal == "none":
             return
         if self.personal in MEANINGLESS:
@@ -216,7 +216,7 @@ class DeepClusteringSettings(
             )
 
     def autoencoder(self, n_features: int) -> Autoencoder:
-        """Return the network of phase 1; with `small` and auto, of the largest number's width."""
+        """Return the network of phase 1; `small` with auto uses the largest number of clusters."""
         a = self.architecture
         widths = ARCHITECTURES[a](n_features, self.numbers[-1]) if isinstance(a, str) else a
         return Autoencoder(
@@ -230,12 +230,12 @@ class DeepClusteringSettings(
         )
 
     def dec(self, n_features: int, k: int) -> Dec:
-        """Return the network of phase 2, with k centroids; it has no dropout."""
+        """Return the network of phase 2, with k centroids and without dropout."""
         alpha = float(max(k - 1, 1)) if self.alpha == "k-1" else self.alpha
         return Dec.of(replace(self.autoencoder(n_features), dropout=0.0), k, alpha)
 
     def cluster_way(self, n_features: int, k: int) -> Way:
-        """Return what sites are told of the way, in which encoder's last layer and μ may be own."""
+        """Return the way as sent to sites; its own part is the encoder's last layer and μ."""
         net = self.autoencoder(n_features)
         at = 2 * (len(net.widths) - 1)
         last = net.slices()[at : at + 2]
@@ -243,28 +243,28 @@ class DeepClusteringSettings(
         return self.way_by(self.personal, ((last[0].start, last[1].stop), centroids))
 
     def free_parameters(self, n_features: int) -> int:
-        """Return the numbers that a fit learns: P of the autoencoder, and those of centroids."""
+        """Return the number of learnt parameters: P of the autoencoder, and those of centroids."""
         a, k = self.autoencoder(n_features), self.numbers[-1]
         return a.size + k * a.widths[-1]
 
     @property
     def reconstruction(self) -> Reconstruction:
-        """What phase 1 minimises; frequencies of flips come with each call."""
+        """Objective of phase 1; frequencies of flips come with each call."""
         rate = self.noise_rate if self.noise != "none" else 0.0
         return Reconstruction(beta=self.beta, noise=Noise(kind=self.noise, rate=rate))
 
     def plan(self, n_features: int) -> Plan:
-        """Return what is asked of each site in phase 1."""
+        """Return the plan of each site in phase 1."""
         network, loss = self.autoencoder(n_features).spec, self.reconstruction.spec
         return self.plan_of(network, loss, batch_size=self.batch_size)
 
     def watched_plan(self, n_features: int) -> Plan:
-        """Return what is watched in phase 1: its loss, without noise of inputs."""
+        """Return the plan of the monitor in phase 1: its loss, without noise on inputs."""
         clean = replace(self.reconstruction, noise=Noise())
         return replace(self.plan(n_features), loss=clean.spec)
 
     def cluster_plan(self, n_features: int, k: int) -> Plan:
-        """Return what is asked of each site in phase 2."""
+        """Return the plan of each site in phase 2."""
         network, loss = self.dec(n_features, k).spec, Reconstruction(beta=self.beta).spec
         by = self.optimiser if self.cluster_optimiser == "same" else self.cluster_optimiser
         return self.plan_of(
@@ -277,7 +277,7 @@ class DeepClusteringSettings(
 
     @property
     def cluster_schedule(self) -> Schedule:
-        """How long phase 2 is, and how fast."""
+        """Number of rounds and learning rate of phase 2."""
         return Schedule(
             rounds=self.cluster_rounds,
             learning_rate=self.cluster_learning_rate,

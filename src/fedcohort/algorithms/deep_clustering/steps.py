@@ -1,8 +1,8 @@
-"""What sites do in deep clustering.
+"""Site steps of deep clustering.
 
-Revealed, only as sums over all sites: `Columns` once, `HeldOut` every round of phase 1 where there
-is a patience, `Soft` every round of phase 2, and `Update` every round of both. With an aggregation
-that withstands sites which lie, `Visit` of each site in the place of `Update`.
+Revealed, only as sums over all sites: `Columns` once, `HeldOut` every round of phase 1 with a
+patience, `Soft` every round of phase 2, and `Update` every round of both. With a robust
+aggregation, `Visit` of each site instead of `Update`.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.strategies import Update, Visit
 from fedcohort.training.rows import BLOCK, Rows, rows_of
 
-#: Part of a site's rows by which memberships may fail to add up to them, in float32.
+#: Largest relative difference between the sum of memberships and the rows, in float32.
 SLACK = 1e-3
 
-#: Numbers at the end of θ by which it is known again.
+#: Numbers at the end of θ by which it is recognised.
 TAIL = 64
 
 
 @message
 class Columns:
-    """Rows (), Σ x of what is finite (p,); and sites, by column (p,).
+    """Rows (), Σ x of finite values (p,); and numbers of sites, by column (p,).
 
     ``missing``: sites with a value that is not finite; ``outside``: with one below 0 or above 1;
-    ``fractions``: with two or more between 0 and 1. One is what filled missing zeros and ones.
+    ``fractions``: with two different values between 0 and 1. A single one comes from imputing zeros
+    and ones.
     """
 
     rows: Array
@@ -61,7 +62,7 @@ class HeldOut:
 
 @message
 class Soft:
-    """Σ q (k,), rows by cluster (k,), rows whose cluster is another than before (), and rows ()."""
+    """Σ q (k,), rows by cluster (k,), rows that changed their cluster (), and rows ()."""
 
     frequencies: Array
     counts: Array
@@ -69,21 +70,21 @@ class Soft:
     rows: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        """Return the fault of one reply, or ""."""
         f, n = self.frequencies, float(self.rows)
         if f.ndim != 1 or self.counts.shape != f.shape or self.changed.shape:
-            return "other shapes than a number for each cluster."
+            return "another shape than one number for each cluster."
         if why := count_fault("counts", self.counts) or count_fault("changed", self.changed):
             return why
         even = self.counts.sum() == n and self.changed <= n
         if not even or (f < 0).any() or abs(f.sum() - n) > SLACK * max(n, 1.0):
-            return "memberships, or labels, of another number of rows than it has."
+            return "memberships, or labels, of another number of rows."
         return ""
 
 
 @summed
 def look_at_columns(site: Site[Any, Any]) -> Columns:
-    """Sum each column, and say whether its values are zeros and ones."""
+    """Sum each column, and check whether its values are zeros and ones."""
     x: Array = site.data.x
     known = np.isfinite(x)
     held = np.where(known, x, 0.0)
@@ -96,7 +97,7 @@ def look_at_columns(site: Site[Any, Any]) -> Columns:
 
 
 def _noisy(site: Site[Any, Any], plan: Plan, frequencies: Array) -> Rows:
-    """Return the rows of phase 1, with the frequencies that flips are drawn with."""
+    """Return the rows of phase 1, with the frequencies of flips."""
     rows = rows_of(site.data, plan, site.entropy)
     if not len(frequencies):
         return rows
@@ -109,11 +110,11 @@ def _noisy(site: Site[Any, Any], plan: Plan, frequencies: Array) -> Rows:
 def rebuild(
     site: Site[Any, Any], *, theta: Array, plan: str, rate: float, frequencies: Array
 ) -> Update:
-    """Train the autoencoder from the shared one; reply only what a mean over sites needs.
+    """Train the autoencoder from the common one; return the site's part of the mean.
 
     Parameters
     ----------
-    frequencies : of ones in each column (p,), of all sites, for flips; (0,) without.
+    frequencies : of ones in each column (p,), over all sites, for flips; (0,) without.
     """
     p = Plan.of(plan)
     return Update.trained(theta, _noisy(site, p, frequencies), p, rate, site.entropy)
@@ -123,14 +124,14 @@ def rebuild(
 def rebuild_seen(
     site: Site[Any, Any], *, theta: Array, plan: str, rate: float, frequencies: Array
 ) -> Visit:
-    """Train the autoencoder as ever; reply it, for an aggregation that sees each site's."""
+    """Train the autoencoder likewise; return it, for a robust aggregation."""
     p = Plan.of(plan)
     return Visit.trained(theta, _noisy(site, p, frequencies), p, rate, site.entropy)
 
 
 @summed
 def held_out_loss(site: Site[Any, Any], *, theta: Array, plan: str) -> HeldOut:
-    """Sum the loss of the rows held out, without noise."""
+    """Sum the loss of the held-out rows, without noise."""
     p = Plan.of(plan)
     rows = rows_of(site.data, p, site.entropy, held_out=True)
     n = len(rows.x)
@@ -138,9 +139,9 @@ def held_out_loss(site: Site[Any, Any], *, theta: Array, plan: str) -> HeldOut:
 
 
 def assigned(site: Site[Any, Any], theta: Array, plan: Plan) -> tuple[Rows, Array]:
-    """Return the rows, and q (n, k) of them, float64; only the latest is remembered.
+    """Return the rows, and their q (n, k), float64; only the latest is kept in memory.
 
-    θ is known again by its sum, its length and its centroids, which two rounds never share: a
+    θ is recognised by its sum, its length and its centroids, which two rounds never share: a
     checksum of a wide network would take longer than the memberships.
     """
     rows = rows_of(site.data, plan, site.entropy)
@@ -166,7 +167,7 @@ def assigned(site: Site[Any, Any], theta: Array, plan: Plan) -> tuple[Rows, Arra
 
 @summed
 def soft_frequencies(site: Site[Any, Kept | None], *, theta: Array, plan: str) -> Keep[Soft, Kept]:
-    """Sum how far rows belong to each cluster, and count those that went to another one."""
+    """Sum the memberships by cluster, and count the rows that changed their cluster."""
     _, q = assigned(site, theta, Plan.of(plan))
     labels = q.argmax(axis=1)
     known = site.state is not None and len(site.state.labels) == len(labels)
@@ -178,7 +179,7 @@ def soft_frequencies(site: Site[Any, Kept | None], *, theta: Array, plan: str) -
 
 
 def aimed(site: Site[Any, Any], theta: Array, plan: Plan, frequencies: Array, gamma: float) -> Rows:
-    """Return the rows of phase 2, with P of the memberships that θ (P,) gives them."""
+    """Return the rows of phase 2, with the target P of their memberships at θ (P,)."""
     rows, q = assigned(site, theta, plan)
     f = frequencies if len(frequencies) else q.sum(axis=0)
     aims = torch.from_numpy(target(q, f)).to(rows.x)
@@ -199,7 +200,7 @@ def refine(
 
     Parameters
     ----------
-    frequencies : f (k,) of all sites' rows; (0,) takes the site's own.
+    frequencies : f (k,) of all sites' rows; (0,) uses the site's own.
     """
     p = Plan.of(plan)
     rows = aimed(site, theta, p, frequencies, gamma)
@@ -216,7 +217,7 @@ def refine_seen(
     frequencies: Array,
     gamma: float,
 ) -> Visit:
-    """Refine as ever; reply the model itself, for an aggregation that sees each site's."""
+    """Refine likewise; return the model itself, for a robust aggregation."""
     p = Plan.of(plan)
     rows = aimed(site, theta, p, frequencies, gamma)
     return Visit.trained(theta, rows, p, rate, site.entropy)

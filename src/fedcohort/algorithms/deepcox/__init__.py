@@ -1,4 +1,4 @@
-"""DeepCox: Cox's partial likelihood on a neural network, federated by seven strategies."""
+"""DeepCox: a neural network trained on Cox's partial likelihood, by seven federated strategies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REVEALS = {
 
 
 def reveals_with(config: DeepCoxSettings) -> str:
-    """Say in plain words what leaves a site with these settings."""
+    """Describe what leaves a site with these settings."""
     exact_times = config.time_grid == "exact"
     grid = "each site's own times of death" if exact_times else "histograms of the times of death"
     how = "which the coordinator sees" if exact_times else "as sums over sites"
@@ -37,7 +37,7 @@ def reveals_with(config: DeepCoxSettings) -> str:
 
 
 def bounds(config: DeepCoxSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the values that the steps' arguments may take (`Method.bounds`)."""
     plan, schedule = config.plan(len(task.features)), config.schedule
     return {
         "plan": (plan.text, replace(plan, validation_fraction=0.0).text),
@@ -59,13 +59,13 @@ METHOD = Method(
     reveals=(
         "; ".join(f"{name}: {text}" for name, text in REVEALS.items())
         + f"; an aggregation other than mean: {SEEN}; with monitor: {heterogeneity.REVEALS}; with "
-        "personal, besides, the user's own model, which the coordinator and all sites see; all: "
+        "personal: also the user's own model, which the coordinator and all sites see; always: "
         "the time grid, deaths and risk sets on it, as sums over sites."
     ),
     reveals_with=reveals_with,
     unguarded=(
         "Models, or gradients of a network, weighted by rows, no sums of covariates "
-        "(`training.networks.local`); what a network may remember of few rows is not looked at."
+        "(`training.networks.local`); what a network may remember of few rows is not checked."
     ),
     settings=DeepCoxSettings,
     fit=fit,

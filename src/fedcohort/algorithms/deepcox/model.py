@@ -1,4 +1,4 @@
-"""What a DeepCox fit is: one network or a vote of several, and a baseline hazard."""
+"""A fitted DeepCox model: one network, or a weighted mean of several, and a baseline hazard."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from fedcohort.protocol import Fitted, NotSupported
 class DeepCoxModel(Fitted):
     """log h(t | x) = log h₀(t) + Σ_m w_m f_m(x) − c.
 
-    The likelihood leaves a constant open; c is the mean of Σ_m w_m f_m over all rows of the sites,
-    so that the scores of different fits, such as the folds of a tuning, compare.
+    The likelihood does not determine a constant. c is the mean of Σ_m w_m f_m over all rows of the
+    sites, so that scores of different fits (the folds of a tuning) can be compared.
 
     Attributes
     ----------
     network : spec of the networks f_m.
-    thetas : (M, P) their parameters; M = 1 but for an ensemble, where it is the number of sites.
-    weights : w (M,), summing to 1.
+    thetas : (M, P) their parameters; M is the number of sites for an ensemble, otherwise 1.
+    weights : w (M,), with sum 1.
     centre : c, in log hazard.
-    baseline : Breslow's, of the rows that the model was trained on; None of some private fits.
-    rounds : how many were run; fewer than asked for where training stopped early.
+    baseline : Breslow's, of all rows; None in some private fits.
+    rounds : number of rounds; smaller than the setting if training stopped early.
     kept : the models after earlier rounds.
     """
 
@@ -42,7 +42,7 @@ class DeepCoxModel(Fitted):
     kept: Mapping[int, DeepCoxModel] = field(default_factory=dict[int, "DeepCoxModel"])
 
     def predict(self, x: Array) -> Array:
-        """Return the log risk of each row of x (n, p) over the mean: (n,); higher dies sooner."""
+        """Return the log risk (n,) of each row of x (n, p), relative to the mean."""
         net = network(self.network)
         held = torch.from_numpy(np.require(x, np.float64, ["C", "W"]))
         risk = np.full(len(held), -self.centre)
@@ -52,25 +52,25 @@ class DeepCoxModel(Fitted):
         return risk
 
     def predict_survival(self, x: Array, times: Array) -> Array:
-        """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m).
+        """Return P(T > t) (n, m) of each row of x (n, p) at each of `times` (m,).
 
         Raises
         ------
-        NotSupported : the fit was differentially private, and no times are usual.
+        NotSupported : a private fit without usual times has no baseline.
         """
         if self.baseline is None:
             raise NotSupported(
-                "this private fit of 'deepcox' has no baseline hazard, and predicts risks alone; "
-                "to protect records and have one, give the time column 'usual: [0, horizon]'."
+                "this private fit of 'deepcox' has no baseline hazard and predicts only risks; to "
+                "protect records and have one, give the time column 'usual: [0, horizon]'."
             )
         return self.baseline.survival(self.predict(x), np.asarray(times, float))
 
     def known_until(self, x: Array) -> Array:
-        """Return the time up to which the fit knows the survival of each row of x (n, p): (n,)."""
+        """Return the last time (n,) at which the survival of each row of x (n, p) is known."""
         return np.full(len(x), np.inf if self.baseline is None else self.baseline.end)
 
     def at_round(self, rounds: int) -> DeepCoxModel:
-        """Return what a fit of so many rounds would have given.
+        """Return the model after this number of rounds.
 
         Raises
         ------
@@ -86,7 +86,7 @@ class DeepCoxModel(Fitted):
         return self.kept[rounds]
 
     def arrays(self) -> dict[str, Array]:
-        """Return all numbers of the model and of those kept, by name."""
+        """Return the arrays of the model and of the kept models, by name."""
         own = {
             "thetas": self.thetas,
             "weights": self.weights,
@@ -104,7 +104,7 @@ class DeepCoxModel(Fitted):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
-        """Rebuild the model from what `arrays` and `meta` returned."""
+        """Build the model from the results of `arrays` and `meta`."""
 
         def stage(prefix: str, rounds: int, kept: Mapping[int, DeepCoxModel]) -> Self:
             a = {k: arrays[prefix + k] for k in ("thetas", "weights")}

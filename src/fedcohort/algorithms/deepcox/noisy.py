@@ -1,16 +1,8 @@
-"""The coordinator's part of private training, by strategy: what it makes of noisy replies.
+"""Private training at the coordinator, by strategy.
 
-It steps by the plan's optimiser, or by the server's rule, and returns the mean of the later half of
-its points, in which noise cancels (Polyak and Juditsky, 1992). No loss is told: the learning rate
-stays, and no round is best.
-
-    noisy_descent     one noisy gradient of all sites a round
-    noisy_averaging   the noisy mean of what each site's training changed (sites are protected)
-    noisy_visits      the mean of models that sites trained by noisy gradients
-    noisy_tour        one model, from site to site
-    noisy_members     a model of each site
-
-Revealed: what `training.private` says.
+The coordinator steps by the plan's optimiser or the server's rule. It returns the mean of the later
+half of its points, in which noise cancels (Polyak and Juditsky, 1992). Sites return no loss, so the
+learning rate is constant, and no round is selected. Revealed: see `training.private`.
 """
 
 from __future__ import annotations
@@ -42,7 +34,7 @@ from fedcohort.training.private import (
 def noisy_descent(
     fed: Federation, plan: Plan, schedule: Schedule, theta: Array, draws: Draws
 ) -> Course:
-    """Descend by noisy sums of gradients, from θ (P,); one step a round."""
+    """Train from θ (P,) by one step per round along the noisy gradient of all sites."""
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
     optimiser = OPTIMISERS[plan.optimiser](net.theta)
@@ -62,7 +54,7 @@ def noisy_descent(
 def noisy_averaging(
     fed: Federation, plan: Plan, schedule: Schedule, rule: Rule, server: Server, *, clip: float
 ) -> Course:
-    """Train by rounds of local training and a noisy mean of what they changed."""
+    """Train by rounds of local training and the noisy mean of the sites' changes."""
     state = server
 
     def advance(theta: Array) -> Array:
@@ -79,7 +71,7 @@ def noisy_averaging(
 def noisy_visits(
     fed: Federation, plan: Plan, schedule: Schedule, rule: Rule, server: Server, draws: Draws
 ) -> Course:
-    """Train by rounds of noisy steps at every site and the plain mean of their models."""
+    """Train by rounds of noisy steps at every site and the mean of the sites' models."""
     state = server
 
     def advance(theta: Array) -> Array:
@@ -101,16 +93,16 @@ def noisy_tour(
     rng: np.random.Generator,
     draws: Draws,
 ) -> Course:
-    """Train one model from site to site by noisy steps, the order drawn anew in each round."""
+    """Train one model by noisy steps at one site after the other, in random order each round."""
 
     def advance(theta: Array) -> Array:
-        came: list[str] = []
+        visited: list[str] = []
         for name in rng.permutation(list(fed.sites)).tolist():
             there = fed.only([str(name)]).optional()
             for left in _left(there, plan, schedule, theta, draws, rounds=1).values():
                 theta = left.thetas[0]
-                came.append(str(name))
-        fed.enough(came)
+                visited.append(str(name))
+        fed.enough(visited)
         return theta
 
     return _follow(fed, schedule, theta, advance)
@@ -119,7 +111,7 @@ def noisy_tour(
 def noisy_members(
     fed: Federation, plan: Plan, schedule: Schedule, theta: Array, draws: Draws
 ) -> tuple[Array, Array]:
-    """Train one model a site by noisy steps, each from θ (P,); see `strategies.ensemble`."""
+    """Train one model per site by noisy steps from θ (P,); see `strategies.ensemble`."""
     members = _left(fed, plan, schedule, theta, draws, rounds=schedule.rounds)
     thetas = np.stack([m.thetas for m in members.values()], axis=1)
     return thetas, np.full(len(members), 1.0 / len(members))
@@ -135,14 +127,14 @@ def _left(
 
 
 def kept(schedule: Schedule, rounds: int) -> Array:
-    """Return the rounds (k,) after which a site that trains so many by itself keeps its model."""
+    """Return the rounds (k,) after which a site that trains alone keeps its model."""
     return np.array(schedule.keep if rounds > 1 else (), np.int64)
 
 
 def _follow(
     fed: Federation, schedule: Schedule, theta: Array, advance: Callable[[Array], Array]
 ) -> Course:
-    """Advance θ (P,) round by round; the result is the mean of the later half of the points."""
+    """Advance θ (P,) in each round; return the mean of the later half of the points."""
     mean, kept = LaterMean(schedule.rounds), dict[int, Array]()
     result = theta
     for i in fed.rounds(schedule.rounds):

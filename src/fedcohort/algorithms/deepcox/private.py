@@ -1,28 +1,28 @@
-"""DeepCox with differential privacy: what a private fit releases, and how it is trained.
+"""DeepCox with differential privacy: the releases of a private fit, and its training.
 
     unit "record"   strategy "exact": every round, one noisy sum of the clipped gradients of random
-                    groups of records, each with the partial likelihood of its own risk sets. Pairs
-                    of records of one group are compared, so that a group of a few is enough: the
-                    expected gradient is that of Cox's model sampled within sites (Langholz and
-                    Goldstein, Stat. Sci. 11(1), 1996), whose maximum is at the same hazard ratios
+                    groups of records, each with the partial likelihood of its own risk sets. A
+                    small group is enough: the expected gradient is that of Cox's model sampled
+                    within sites (Langholz and Goldstein, Stat. Sci. 11(1), 1996), which has its
+                    maximum at the same hazard ratios.
                     fedavg, fedprox, fedadam, fedyogi, sequential, ensemble: the same noisy
-                    gradients within each site's training, so that each site's model is private;
-                    all of the noise is each site's own, so that the same ε buys less than "exact"
-    unit "site"     fedavg, fedprox, fedadam, fedyogi: every round, the noisy mean of what each
-                    site's training changed, clipped
+                    gradients in each site's training, so that each site's model is private. Each
+                    site adds all of the noise, so the fit is noisier than "exact" at the same ε.
+    unit "site"     fedavg, fedprox, fedadam, fedyogi: every round, the noisy mean of the sites'
+                    clipped changes of the model.
 
-Of records, one more release tells a baseline hazard that is constant in each of `INTERVALS` equal
-parts of the times that are usual by the dictionary. With u_jk the share of part k that record j was
-followed for, and w_j = e^{min(f_j, B) − B} ≤ 1,
+With unit "record", one more release gives a baseline hazard that is constant in each of `INTERVALS`
+equal parts of the usual times (dictionary). With u_jk the share of part k in which record j was
+followed, and w_j = e^{min(f_j, B) − B} ≤ 1,
 
     d_k = Σ_j δ_j 1(t_j in k),   E_k = Σ_j w_j u_jk,   H_k = e^{−B} Σ_{l ≤ k} d_l / E_l      (1)
 
-One record's (d, E) has a norm of √(1 + INTERVALS) at most. Without usual times there is no
-baseline, and the model predicts risks alone; so where sites are protected. Risks are about no
-centre: the mean over records is not told.
+The (d, E) of one record has a norm of √(1 + INTERVALS) at most. Without usual times, or with unit
+"site", there is no baseline, and the model predicts only risks. The centre c is 0: the mean risk of
+the records is not released.
 
-Proof of the other sensitivities: `training.private`. Revealed: what that does, and `Hazards` once,
-with noise, as a sum over the sites.
+`training.private` proves the other sensitivities. Revealed: its releases, and `Hazards` once, with
+noise, as a sum over sites.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ from fedcohort.training.rows import tensor
 
 #: Parts of the follow-up with a hazard each, steps of the curve in each, and B of eq. (1).
 INTERVALS, STEPS_IN, BOUND = 6, 8, 2.0
-#: Noisy steps of a fit that protects records, over √ε.
+#: Largest number of noisy steps of a fit that protects records, divided by √ε.
 STEPS_BY_ROOT = 8
-#: Of the whole Σ 1/z², one part in so many is the baseline's.
+#: The baseline takes one part in `PART` of the total Σ 1/z².
 PART = 5
 #: Strategies with a private fit, by what is protected.
 PRIVATE = {"record": STRATEGIES, "site": tuple(RULES)}
-#: C by what is protected.
+#: Clip C by what is protected.
 CLIPS = {"record": 0.3, "site": 1.0}
-#: The step that trains, by strategy, where records are protected; the others average.
+#: Training step by strategy, if records are protected; the other strategies average.
 TRAINS = {
     "exact": private.pull_privately,
     "sequential": private.leave_privately,
@@ -95,7 +95,7 @@ def hazards_privately(
 
     Raises
     ------
-    InputError : the horizon is no number above 0.
+    InputError : the horizon is not a finite number above 0.
     """
     if not (math.isfinite(horizon) and horizon > 0):
         raise InputError("the horizon of a baseline hazard must be a number above 0.")
@@ -111,9 +111,9 @@ def hazards_privately(
 
 
 def record_hazards(f: Array, time: Array, event: Array, horizon: float) -> Array:
-    """Return each record's part of eq. (1): (n, 2 INTERVALS); 0 of one that is not finite.
+    """Return each record's part of eq. (1), (n, 2 INTERVALS); 0 if it is not finite.
 
-    Whatever a record or the horizon is, its part has a norm of √(1 + INTERVALS) at most.
+    For any record and horizon its norm is at most √(1 + INTERVALS).
     """
     width = horizon / INTERVALS
     starts = width * np.arange(INTERVALS)
@@ -130,11 +130,11 @@ STEPS = (hazards_privately, *private.STEPS)
 
 
 def releases(config: DeepCoxSettings, dp: Dp) -> Sequence[Release]:
-    """Return every release of a private fit.
+    """Return all releases of a private fit.
 
     Raises
     ------
-    SettingError : settings without a private fit; or (ε, δ) cannot be met.
+    SettingError : these settings have no private fit; or (ε, δ) cannot be met.
     """
     if config.strategy not in PRIVATE[dp.unit]:
         able = ", ".join(map(repr, PRIVATE[dp.unit]))
@@ -145,27 +145,27 @@ def releases(config: DeepCoxSettings, dp: Dp) -> Sequence[Release]:
     if config.aggregation != "mean":
         raise SettingError(
             f"setting 'aggregation' of method 'deepcox' is {config.aggregation!r}, which needs "
-            f"each site's own model, and a private fit tells sums with noise; choose 'mean'."
+            f"each site's own model; a private fit returns only sums with noise. Choose 'mean'."
         )
     if config.personal != "none":
         raise SettingError(
-            f"setting 'personal' of method 'deepcox' is {config.personal!r}, which tells the "
+            f"setting 'personal' of method 'deepcox' is {config.personal!r}, which returns the "
             f"user's own model without noise; choose 'none' for a private fit."
         )
     if config.patience is not None:
         raise SettingError(
-            "setting 'patience' of method 'deepcox' needs the loss of rows held out, which a "
-            "private fit does not tell; leave it out."
+            "setting 'patience' of method 'deepcox' needs the loss of held-out rows, which a "
+            "private fit does not return; leave it out."
         )
     if config.monitor != "none":
         raise SettingError(
-            f"setting 'monitor' of method 'deepcox' is {config.monitor!r}, which tells sums of "
+            f"setting 'monitor' of method 'deepcox' is {config.monitor!r}, which returns sums of "
             f"gradients without noise; choose 'none' for a private fit."
         )
     if config.dropout and dp.unit == "record":
         raise SettingError(
-            "setting 'dropout' of method 'deepcox' draws anew for every gradient, and a private "
-            "fit takes each record's alone; set it to 0."
+            "setting 'dropout' of method 'deepcox' draws hidden units for each gradient; a private "
+            "fit computes one gradient for each group of records. Set it to 0."
         )
     rounds = rounds_of(config, dp)
     if dp.unit == "site":
@@ -176,8 +176,8 @@ def releases(config: DeepCoxSettings, dp: Dp) -> Sequence[Release]:
     return _releases(step.name, count, draws, draws_of(config, dp).sampling, dp)
 
 
-#: What the step that trains tells where records are protected, by strategy; the others average.
-TOLD = {
+#: What the training step reveals if records are protected; the other strategies average.
+TRAINED = {
     "exact": "the sum over sites of clipped gradients of random groups of records",
     "sequential": "one site's own model as it left it, which the coordinator sees, trained on "
     "noisy gradients alone",
@@ -187,25 +187,25 @@ TOLD = {
 
 
 def reveals(config: DeepCoxSettings, dp: Dp) -> str:
-    """Say in plain words what leaves a site in a private fit."""
+    """Describe what leaves a site in a private fit."""
     trained = releases(config, dp)[0]
     times = "Once" if trained.replies == 1 else f"{trained.replies} times"
     if dp.unit == "site":
         return f"{times}, the sum over sites of what training changed, clipped, with noise."
-    told = TOLD.get(
+    what = TRAINED.get(
         config.strategy, "the sum over sites of their models, each trained on noisy gradients alone"
     )
     how = ", with noise" if config.strategy == "exact" else f" ({trained.count} at each site)"
     return (
-        f"{times}, {told}{how}. Where the dictionary says which times are usual, once a sum over "
-        f"sites of deaths and exposures in {INTERVALS} parts of them, with noise."
+        f"{times}, {what}{how}. If the dictionary gives usual times, once a sum over sites of "
+        f"deaths and exposures in {INTERVALS} parts of them, with noise."
     )
 
 
 def rounds_of(config: DeepCoxSettings, dp: Dp) -> int:
-    """Return the rounds of a private fit: as set, or at most as many as ε pays for.
+    """Return the number of rounds of a private fit: as set, or by ε.
 
-    The noise of T steps grows as √T/ε and what they learn as T, until they have learned it.
+    The noise of T steps grows as √T/ε, their progress as T.
     """
     if config.dp_rounds is not None:
         return config.dp_rounds
@@ -215,7 +215,7 @@ def rounds_of(config: DeepCoxSettings, dp: Dp) -> int:
 
 
 def visit(config: DeepCoxSettings) -> int:
-    """Return the noisy steps of a round at one site, where records are protected."""
+    """Return the number of noisy steps per round at one site, if records are protected."""
     return 1 if config.strategy == "exact" else config.internal_epochs * config.internal_batches
 
 
@@ -226,19 +226,19 @@ def draws_of(config: DeepCoxSettings, dp: Dp) -> private.Draws:
 
 
 def asked_of(config: DeepCoxSettings, dp: Dp, features: int) -> tuple[Plan, Schedule]:
-    """Return what is asked of each site, and how long and how fast: by the study alone."""
+    """Return the plan of each site and the schedule; both depend on the study alone."""
     plan, rounds = config.plan(features), rounds_of(config, dp)
     keep = tuple(r for r in config.schedule.keep if r < rounds)
     schedule = replace(config.schedule, rounds=rounds, keep=keep)
     if dp.unit == "record":
-        # plain steps: noise cancels in their sum, and Adam's are as long where all is noise
+        # plain steps: noise cancels in their sum; Adam's steps are as long with noise alone
         plan = replace(plan, optimiser="sgd")
         schedule = replace(schedule, learning_rate=config.dp_learning_rate / dp.norm)
     return plan, schedule
 
 
 def held(config: DeepCoxSettings, task: Task) -> Mapping[str, Mapping[str, Any]]:
-    """Return by step the arguments that a site demands: all but models and their weights."""
+    """Return by step the arguments that a site requires: all except models and weights."""
     assert task.dp is not None
     plan, schedule = asked_of(config, task.dp, len(task.features))
     drawn = {"plan": plan.text, **draws_of(config, task.dp).asked}
@@ -260,7 +260,7 @@ def held(config: DeepCoxSettings, task: Task) -> Mapping[str, Mapping[str, Any]]
 
 @lru_cache(maxsize=64)
 def _releases(step: str, count: int, draws: int, q: float, dp: Dp) -> tuple[Release, ...]:
-    """Return `count` noisy answers of the step that trains, and the baseline's."""
+    """Return the releases of `count` training steps and of the baseline."""
     from fedcohort.privacy import accounting  # slow to import: only where noise is asked for
 
     def make(z: float) -> tuple[Release, ...]:
@@ -278,7 +278,7 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task, dp: Dp) -> DeepCox
 
     Raises
     ------
-    Refused : a site does not take part: it has too few rows, or its budget is spent.
+    Refused : a site has too few rows, or its budget is spent.
     """
     plan, schedule = asked_of(config, dp, len(task.features))
     rounds, keep = schedule.rounds, schedule.keep
@@ -299,12 +299,12 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task, dp: Dp) -> DeepCox
     baseline = None
     if dp.unit == "record" and task.reach is not None:
         horizon = task.reach[1]
-        told = fed.sum(
+        sums = fed.sum(
             hazards_privately, thetas=thetas, weights=weights, plan=plan.text, horizon=horizon
         ).told
         release = next(r for r in releases(config, dp) if r.step == hazards_privately.name)
         noise = release.noise * math.sqrt((1.0 + INTERVALS) * len(fed.sites))
-        baseline = baseline_of(told, horizon, noise)
+        baseline = baseline_of(sums, horizon, noise)
     return DeepCoxModel(plan.network, thetas, weights, 0.0, baseline, rounds, models)
 
 
@@ -329,11 +329,11 @@ def _course(
     return noisy.noisy_visits(fed, plan, schedule, rule, server, draws)
 
 
-def baseline_of(told: Array, horizon: float, noise: float) -> Baseline:
-    """Return eq. (1)'s H on a fine grid; counts below 0 are 0, exposures at least their noise."""
-    deaths = np.maximum(told[:INTERVALS], 0.0)
-    exposure = np.maximum(told[INTERVALS:], max(noise, 1e-9))
+def baseline_of(sums: Array, horizon: float, noise: float) -> Baseline:
+    """Return H of eq. (1) on a fine grid; counts are at least 0, exposures at least `noise`."""
+    deaths = np.maximum(sums[:INTERVALS], 0.0)
+    exposure = np.maximum(sums[INTERVALS:], max(noise, 1e-9))
     ends = np.linspace(0.0, horizon, INTERVALS + 1)
     times = np.linspace(0.0, horizon, INTERVALS * STEPS_IN + 1)[1:]
-    whole = np.r_[0.0, np.cumsum(deaths / exposure)] * math.exp(-BOUND)
-    return Baseline(times, np.interp(times, ends, whole))
+    cumulative = np.r_[0.0, np.cumsum(deaths / exposure)] * math.exp(-BOUND)
+    return Baseline(times, np.interp(times, ends, cumulative))

@@ -5,28 +5,28 @@ the partial likelihood averaged over rows, with penalties on the weights W of th
 
     L(θ) = −ℓ(θ)/n + λ₁‖W‖₁ + ½λ₂‖W‖²,   ℓ(θ) = Σ_j δ_j f_j − Σ_t d(t) log S_0(t)         (1)
 
-Most strategies train on each site's own ℓ, whose sum is not the pooled one: risk sets end at the
-site's door. The strategy "exact" does not need that. (D6.2 calls the federated loss incomplete;
-see errata.) Per optimiser step, over all sites:
+Most strategies train on each site's own ℓ. Their sum is not the pooled ℓ, because each risk set has
+the records of one site only. (D6.2 calls the federated loss incomplete; see errata.) The strategy
+"exact" uses the pooled ℓ. Per optimiser step, over all sites:
 
     S_0(t) = Σ_{j: t_j ≥ t} e^{f_j − c}                                      first sum    (2)
     ∇(−ℓ) = Σ_j (A_j e^{f_j − c} − δ_j) ∇f_j,   A_j = Σ_{t ≤ t_j} d(t)/S_0(t)  second sum (3)
 
-which is the gradient of the pooled ℓ, whatever the split (on the protected grid, of the records
-moved to the ends of its intervals). The shift c, the same at all sites, is
-the mean log risk of the step before; it cancels, and keeps e^f within floating point.
+which is the gradient of the pooled ℓ for any split (on the protected grid, with records moved to
+the ends of its intervals). The shift c, the same at all sites, is the mean log risk of the step
+before. It cancels, and prevents overflow of e^f.
 
-A gradient (3) has no bound that holds for any data. Its terms are residuals of a martingale: where
-the model fits a site no worse than others, their sum grows as √n_k with the site's n_k rows. So
-where single replies are seen, ‖∇‖/√(n_k + 10) is compared between sites (`protocol.updates`); the
-honest spread that this rests on is in docs/robustness.md. What a site can still say is a gradient
-of an honest length in a wrong direction, or a longer one with more rows in all its replies.
+A gradient (3) has no bound for arbitrary data. Its terms are martingale residuals: if the model
+fits all sites equally well, their sum grows as √n_k with the site's n_k rows. So if single replies
+are visible, ‖∇‖/√(n_k + 10) is compared between sites (`protocol.updates`; docs/robustness.md has
+its spread at honest sites). This does not detect a gradient of usual length in a wrong direction,
+or a longer one from a site that claims more rows in all its replies.
 
-Revealed, beside what `data.timegrid` and the strategy reveal (see
-`training.networks.strategies`): `Deaths`, at most once for each of the rows trained on, held out,
-and all; `RiskSums` and `Pull` every round of "exact"; `RiskSums` of the rows held out every round
-where a patience is set, once for the baseline hazard, and once for each kept round. All only as
-sums over all sites.
+Revealed, besides the replies of `data.timegrid` and of the strategy
+(`training.networks.strategies`), only as sums over all sites: `Deaths`, at most once for each of
+training rows, held-out rows and all rows; `RiskSums` and `Pull` every round of "exact"; `RiskSums`
+of held-out rows every round with a patience; `RiskSums` once for the baseline hazard and once for
+each kept round.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ from fedcohort.training.update_bounds import length
 
 @message(parameters=["gradient"])
 class Pull:
-    """∇(−ℓ) (P,), eq. (3), and n_k, the number of rows that it is over."""
+    """∇(−ℓ) (P,), eq. (3), and n_k, its number of rows."""
 
     some_rows = staticmethod(holds_out)
 
@@ -90,7 +90,7 @@ class Pull:
     rows: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        """Return the fault of one site's reply; see `protocol.updates`."""
         theta: Array = asked["theta"]
         if self.gradient.shape != theta.shape or self.gradient.dtype != theta.dtype:
             return "a gradient of another shape or type than the model that it was sent."
@@ -99,7 +99,7 @@ class Pull:
         return "a gradient over no rows." * bool(not self.rows and self.gradient.any())
 
     def moved(self, asked: Mapping[str, Any]) -> float:
-        """Return ‖∇‖/√(n_k + `FEW`), by which sites of any size are alike; see the header."""
+        """Return ‖∇‖/√(n_k + `FEW`), comparable between sites of any size."""
         return length(self.gradient) / math.sqrt(float(self.rows) + FEW)
 
 
@@ -120,7 +120,7 @@ def pull(
 ) -> Pull:
     """Sum the gradient of the pooled likelihood over the rows, eq. (3).
 
-    increments : d/S_0 (T,) of all sites.
+    `increments` are d/S_0 (T,) of all sites.
     """
     p = Plan.of(plan)
     risk = risk_sets(site, times, p, held_out=False, together=together)
@@ -139,11 +139,11 @@ def pull(
 
 
 def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
-    """Train by the strategy asked for, then sum up a Breslow baseline hazard.
+    """Train by the strategy of the settings, then estimate Breslow's baseline hazard.
 
     Raises
     ------
-    DataError : no site has seen an event.
+    DataError : no site has an event.
     SettingError, NothingToLearn : of a personal model, see `training.personal`.
     SiteUnavailable : a call fell below the quorum.
     """
@@ -189,7 +189,7 @@ def exact(
     grid: timegrid.Intervals,
     held_out: HeldOut,
 ) -> Course:
-    """Descend the pooled loss, eq. (1), by its exact gradient, from θ (P,); one step a round."""
+    """Minimise the pooled loss, eq. (1), by its exact gradient, from θ (P,); one step per round."""
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
     optimiser = OPTIMISERS[plan.optimiser](net.theta)
@@ -228,13 +228,13 @@ def exact(
 
 
 def loss_of(events: Deaths, risk: RiskSums) -> float:
-    """Return −ℓ/n, eq. (1), of the rows summed over."""
+    """Return −ℓ/n, eq. (1), of the summed rows."""
     at = events.d > 0
     return float((events.d[at] @ np.log(risk.s0[at]) - risk.dead) / np.maximum(events.rows, 1.0))
 
 
 def pooled_held_out_loss(fed: Federation, plan: Plan, grid: timegrid.Intervals) -> HeldOut:
-    """Return the function that asks the sites for −ℓ/n of the rows they hold out."""
+    """Return a function of θ that sums −ℓ/n of the sites' held-out rows."""
     pool: Pool | None = None
 
     def loss(theta: Array) -> float:
@@ -249,13 +249,13 @@ def _with_baseline(
     fed: Federation,
     plan: Plan,
     grid: timegrid.Intervals,
-    least: int,
+    min_cell: int,
     thetas: Array,
     weights: Array,
     rounds: int,
     stages: Mapping[int, Array],
 ) -> DeepCoxModel:
-    """Return the model of thetas (M, P), and those of earlier rounds, each with its baseline."""
+    """Return the model of thetas (M, P) and of each earlier stage, each with its baseline."""
     text = replace(plan, validation_fraction=0.0).text
     pool = Pool(fed, grid, text, held_out=False)
 
@@ -264,34 +264,34 @@ def _with_baseline(
         centre = float(risk.total / events.rows)
         if not abs(centre) < LARGEST:
             raise NotConverged(
-                f"the network's log risks are beyond {LARGEST:g}, which no baseline hazard goes "
-                f"with. Lower the learning rate, or choose an aggregation that withstands sites "
-                f"which lie."
+                f"the network's log risks are beyond {LARGEST:g}, and no baseline hazard can be "
+                f"computed. Lower the learning rate, or choose an aggregation that withstands "
+                f"sites that lie."
             )
         steps = grid.hazard(events.d, events.leaving, risk.s0 * math.exp(-centre))
-        baseline = grid.baseline(steps, events.d, least)
+        baseline = grid.baseline(steps, events.d, min_cell)
         return DeepCoxModel(plan.network, thetas, weights, centre, baseline, rounds, kept)
 
     return model(thetas, rounds, {r: model(stage, r, {}) for r, stage in stages.items()})
 
 
 def _check_same_rows(events: Deaths, slope: Pull) -> None:
-    """Refuse a gradient over other rows than those whose deaths were counted."""
+    """Refuse a gradient over other rows than those with counted deaths."""
     if slope.rows != events.rows:
         raise ReplyRejected(
             f"the gradients are over {float(slope.rows):g} rows and the deaths of "
-            f"{float(events.rows):g}, at the same sites: one of them changed its table, or says "
-            f"what is not so. Only the sums are known, so it has no name. Ask the sites, and start "
-            f"again without it."
+            f"{float(events.rows):g}, at the same sites: one of them changed its table, or reports "
+            f"false numbers. Only sums are known, so the site cannot be named. Ask the sites, and "
+            f"start again without it."
         )
 
 
 def _ratio(d: Array, s0: Array) -> Array:
-    """Return d/S_0 (T,), 0 where nobody died."""
+    """Return d/S_0 (T,); 0 without deaths."""
     return np.divide(d, s0, out=np.zeros(len(d)), where=d > 0)
 
 
-#: Rows that count beside a site's own where gradients are compared: among few, one may be far out.
+#: Rows added to a site's own when gradients are compared; it limits the effect of single rows.
 FEW = 10.0
 
 STEPS = (
@@ -299,7 +299,7 @@ STEPS = (
     *timegrid.STEPS, *private.STEPS,
 )  # fmt: skip
 
-#: How each strategy trains; the others average.
+#: Training step by strategy; the other strategies average.
 TRAINS: Mapping[str, Step[..., Any]] = {
     "exact": pull,
     "sequential": strategies.visit,

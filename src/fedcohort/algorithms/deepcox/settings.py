@@ -1,4 +1,4 @@
-"""Settings of DeepCox, and what training makes of them."""
+"""Settings of DeepCox."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DeepCoxSettings(
         "personal": "none",
     },
 ):
-    """Settings of one fit."""
+    """Settings of `deepcox`."""
 
     strategy: str = changed(AveragingSettings, "strategy", choices=STRATEGIES)
     rounds: int = changed(
@@ -64,7 +64,7 @@ class DeepCoxSettings(
     )
     activation: str = changed(PredictorSettings, "activation", default="selu")
     dropout: float = setting(
-        0.0, "Probability that a hidden unit is silent in a step", within="[0, 1)"
+        0.0, "Dropout: probability that a hidden unit is 0 in a step", within="[0, 1)"
     )
     l1: float = setting(
         0.0, "λ₁ on the first layer's weights, loss averaged over rows", within="[0, inf)"
@@ -75,7 +75,7 @@ class DeepCoxSettings(
     )
     dp_groups: int = setting(
         128,
-        "Random groups that a site's records are dealt into in a private pass",
+        "Number of random groups of a site's records in a private pass",
         "groups",
         within="[1, inf)",
     )
@@ -90,8 +90,8 @@ class DeepCoxSettings(
     )
     dp_learning_rate: float = setting(
         1.5,
-        "η of a private fit that protects records, in place of learning_rate and optimiser: plain "
-        "steps along the mean of clipped gradients, in units of the clip",
+        "Learning rate η of a private fit that protects records, in units of the clip; replaces "
+        "learning_rate and optimiser (plain gradient steps)",
         within="(0, inf)",
     )
 
@@ -110,7 +110,7 @@ class DeepCoxSettings(
         self.check(("hidden", deep, f"one width or more: {self.personal} needs a layer to be own"))
 
     def plan(self, n_features: int) -> Plan:
-        """Return what is asked of each site."""
+        """Return the plan that each site trains by."""
         net = Mlp(
             inputs=n_features,
             hidden=self.hidden,
@@ -121,13 +121,14 @@ class DeepCoxSettings(
         return self.plan_of(net.spec, "cox", batches=self.internal_batches, l1=self.l1, l2=self.l2)
 
     def least_cell(self, min_cell: int) -> int:
-        """Return the deaths that an interval of the grid needs, so that the rows trained on and
-        those held out are each expected to have `min_cell` of them.
+        """Return the smallest number of deaths in an interval of the grid.
+
+        Training rows and held-out rows are each expected to have `min_cell` of them.
         """
         f = self.validation_fraction
         return min_cell if self.patience is None else math.ceil(min_cell / min(f, 1.0 - f))
 
     @property
     def schedule(self) -> Schedule:
-        """How long, and how fast."""
+        """Rounds, learning rate, and the rounds whose models are kept."""
         return replace(super().schedule, keep=kept_rounds(self.keep_rounds, self.rounds))

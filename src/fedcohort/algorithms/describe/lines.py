@@ -1,16 +1,16 @@
 """Table 1 as lines: one for each number, or level, of a variable at a site and in a group.
 
-Standardised differences compare groups by what is shown of them; of more than two groups the
-largest difference of a pair stands: Austin, "Balance diagnostics …", Statistics in Medicine 28(25),
-2009, eqs. (1), (2); for several levels the multivariate form of Yang & Dalton, SAS Global Forum
-2012, 335. With means m, standard deviations s and shares p of the levels but one,
+Standardised differences compare groups by their shown numbers; with more than two groups it is the
+largest difference of a pair: Austin, "Balance diagnostics …", Statistics in Medicine 28(25), 2009,
+eqs. (1), (2); for several levels the multivariate form of Yang & Dalton, SAS Global Forum 2012,
+335. With means m, standard deviations s and shares p of all levels but one,
 
     number    d = |m₁ − m₂| / √((s₁² + s₂²)/2)                                            (1)
     levels    d = √((p₁ − p₂)ᵀ S⁻¹ (p₁ − p₂)),   S = (Σ₁ + Σ₂)/2,   Σ = diag(p) − p pᵀ      (2)
 
-For two levels (2) is (1) with s² = p (1 − p). Which level is left out does not matter.
+For two levels (2) is (1) with s² = p (1 − p). The choice of the level left out does not matter.
 
-Revealed: nothing beyond what sites show.
+Revealed: nothing more than sites show.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def lines(summaries: Sequence[Summary], shares: Sequence[float] = ()) -> list[Ro
 
     Returns
     -------
-    lines : variable, type, unit, level; site and group, None for all; n and missing (rows),
-        count and share (of a level, among those known), mean, sd, q25, median, q75 and further
-        quantiles; smd, the standardised difference between groups, on the lines of all groups.
-        None for what is hidden, or is not of that variable.
+    lines : variable, type, unit, level; site and group, None for all; n and missing (rows), count
+        and share (of a level, among known values), mean, sd, q25, median, q75 and further
+        quantiles; smd, the standardised difference between groups, on the lines of all groups. None
+        if hidden, or not of that variable.
     """
     names = list(dict.fromkeys(s.variable.name for s in summaries))
     out: list[Row] = []
@@ -82,7 +82,7 @@ def _lines(s: Summary, smd: float | None, shares: Sequence[float]) -> list[Row]:
 
 
 def difference(groups: Sequence[Summary]) -> float | None:
-    """Return the largest standardised difference between two groups; None where one is hidden."""
+    """Return the largest standardised difference between two groups; None if one is hidden."""
     found: list[float] = []
     for one, other in itertools.combinations(groups, 2):
         if one.levels:
@@ -101,7 +101,7 @@ def difference(groups: Sequence[Summary]) -> float | None:
 
 
 def of_means(one: tuple[float, float], other: tuple[float, float]) -> float:
-    """Return d of eq. (1), from two pairs of mean and sd; NaN where neither group varies."""
+    """Return d of eq. (1), from two pairs of mean and sd; NaN if neither group varies."""
     spread = math.sqrt((one[1] ** 2 + other[1] ** 2) / 2)
     return abs(one[0] - other[0]) / spread if spread > 0 else math.nan
 
@@ -109,8 +109,8 @@ def of_means(one: tuple[float, float], other: tuple[float, float]) -> float:
 def of_levels(one: Array, other: Array) -> float:
     """Return d of eq. (2), from the rows of each level in two groups, (k,) each.
 
-    Levels that nobody has are left out. NaN where a group has no rows, or where one level is left,
-    or where S is singular because the groups have hardly a level in common.
+    Levels without rows are left out. NaN if a group has no rows, if one level is left, or if S is
+    singular because the groups have hardly a common level.
     """
     seen = (one + other) > 0
     if not one.sum() or not other.sum() or seen.sum() < 2:

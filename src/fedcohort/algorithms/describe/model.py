@@ -1,4 +1,4 @@
-"""A description as it is shown: Table 1, histograms, correlations, and what was refused."""
+"""A description as shown: Table 1, histograms, correlations, and refusals."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from fedcohort.protocol import Fitted, Row
 
 @dataclass(frozen=True)
 class Description(Fitted):
-    """What sites show of their tables.
+    """Published description of the sites' tables.
 
     Attributes
     ----------
-    by, groups : the column whose levels are the groups, and these; empty without.
-    min_cell : counts below it, but 0, are hidden.
+    by, groups : the column of the groups, and its levels; empty without groups.
+    min_cell : counts from 1 to `min_cell` − 1 are hidden.
     table : Table 1, a line for each number or level, site and group; see `lines.lines`.
     histograms : of numbers over all sites.
-    correlation : Pearson's r over all sites; None if not asked for.
-    suppressed : how many counts are hidden.
-    refusals : variable, site, group, what is not shown there, and by which rule.
-    noise : standard deviation, at most, of the noise in a count before it was made whole; None of
-        an exact description.
-    epsilon, delta : what a private description was asked to cost; None of an exact one.
+    correlation : Pearson's r over all sites; None if not requested.
+    suppressed : number of hidden counts.
+    refusals : variable, site, group, what is hidden there, and the rule.
+    noise : largest standard deviation of a count's noise before rounding; None for an exact
+        description.
+    epsilon, delta : privacy budget; None for an exact description.
     """
 
     by: str
@@ -53,7 +53,7 @@ class Description(Fitted):
         return {"correlation": np.zeros((0, 0)) if self.correlation is None else self.correlation.r}
 
     def meta(self) -> dict[str, Any]:
-        """Return everything else."""
+        """Return everything except the correlations."""
         found = self.correlation
         return {
             "by": self.by,

@@ -1,26 +1,26 @@
-"""What is shown of a noisy Table 1: arithmetic on what `private` released, at no further cost.
+"""Published numbers of a noisy Table 1: arithmetic on the release of `private`, at no further cost.
 
-As each variable's cells add up to n, n is the mean of these sums by the inverse of their variance;
-each variable's cells are then the nearest ones that are not negative and add up to n, made whole by
-the largest remainder. Mean and standard deviation follow from the moments. Quartiles are read off
-the noisy histogram, on a straight line in each cell, so they are no finer than it: no order
-statistic of records is ever asked for.
+Each variable's cells add up to n, so n is the mean of these sums, weighted by their inverse
+variance. Each variable's cells are then replaced by the nearest counts that are not negative and
+add up to n, rounded by the largest remainder. Mean and standard deviation follow from the moments.
+Quartiles are interpolated linearly in the noisy histogram, so they are no finer than its cells: no
+order statistic of records is used.
 
-How far the noise reaches, with σ a cell's, n known values of a variance v = q − u² in half widths,
-j of B cells below a quartile at which the share is F, and s the deviation of n:
+Standard errors by noise, with σ that of a cell, n known values of a variance v = q − u² in half
+widths, j of B cells below a quartile at which the share is F, and s the standard deviation of n:
 
     SE(u) = √(2σ² + u²s²)/n,  SE(q) = √(2σ² + q²s²)/n,  SE(√v) = √(SE(q)² + 4u²SE(u)²)/(2√v)   (1)
     SE(F) = σ √(j(1 − F)² + (B − j)F²)/n                                                       (2)
 
-and of a quartile half of the way between where F − SE(F) and F + SE(F) are reached. A number is
-rounded to a step that is no finer than its standard error, and not shown where that is above
-`LOUD` of the standard deviation, as it would then say nothing of the patients. What has so few
-known values that noise would drown it is not shown (`CLEAR`), and the rules of the exact table hide
-the rest: counts of 1 to `min_cell` − 1 with those that would tell them, moments of fewer than
-2 `min_cell` known values, quartiles of fewer than 4 `min_cell`. Noise alone would suffice for
-privacy; the rule stays because readers take a count of 3 for a fact.
+and for a quartile half of the distance between the points where F − SE(F) and F + SE(F) are
+reached. A number is rounded to a step that is at least its standard error. It is hidden if that is
+above `LOUD` of the standard deviation, as it would tell nothing about the patients, or if it has
+too few known values compared with the noise (`CLEAR`). The rules of the exact table hide the rest:
+counts of 1 to `min_cell` − 1 with those that would tell them, moments of fewer than 2 `min_cell`
+known values, quartiles of fewer than 4 `min_cell`. Noise alone would suffice for privacy; the rule
+stays because readers take a count of 3 for a fact.
 
-Revealed: nothing beyond `private.NoisyTable`.
+Revealed: nothing more than `private.NoisyTable`.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.rounding import round_number, rounded, step
 from fedcohort.protocol import DataError
 
-#: A number is shown if its known values are this many standard deviations of a count's noise.
+#: Fewest known values of a published number, in standard deviations of a count's noise.
 CLEAR = 8.0
-#: Nothing is shown of which the noise is more than this part of the standard deviation.
+#: Largest published noise, relative to the number's standard deviation.
 LOUD = 0.5
 QUARTERS = (0.25, 0.5, 0.75)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the parts of a `private.NoisyTable` stand.
+    """Positions of the parts of a `private.NoisyTable`.
 
     Attributes
     ----------
@@ -63,13 +63,13 @@ class Layout:
 
     @classmethod
     def of(cls, reading: Reading) -> Layout:
-        """Return the layout that follows from the dictionary.
+        """Return the layout from the dictionary.
 
-        A whole number with no more than `CELLS` possible values has a cell for each.
+        An integer with at most `CELLS` possible values has a cell for each.
 
         Raises
         ------
-        DataError : numbers without limits; all are named.
+        DataError : numbers without limits; the error names all.
         """
         numbers = [_source(reading, v.name) for v in reading.view.numeric]
         ends = [v.range if v.usual == (None, None) else v.usual for v in numbers]
@@ -78,8 +78,8 @@ class Layout:
             many = len(open_ended) > 1
             raise DataError(
                 f"column{'s' * many} {', '.join(map(repr, open_ended[:12]))} "
-                f"ha{'ve' if many else 's'} no range in the dictionary, and a private description "
-                f"counts within it. Give 'usual: [low, high]', what most patients have, or "
+                f"ha{'ve' if many else 's'} no range in the dictionary, but a private description "
+                f"needs one. Give 'usual: [low, high]', the range of most patients, or "
                 f"'feature: false'."
             )
         limits = np.array(ends, float).reshape(-1, 2)
@@ -95,7 +95,7 @@ class Layout:
 
     @property
     def parts(self) -> int:
-        """K of `private`."""
+        """Number of parts, K of `private`."""
         return 2 * len(self.bins) + len(self.reading.n_levels)
 
 
@@ -105,15 +105,15 @@ def _source(reading: Reading, name: str) -> Variable:
 
 @dataclass(frozen=True)
 class Shown:
-    """What is shown of a noisy table.
+    """Published numbers of a noisy table.
 
     Attributes
     ----------
     summaries : of each variable, in order.
     bars : histograms.
-    drowned : names of numbers that noise would drown.
-    loud : (number, what of it) that is hidden as its noise is above `LOUD`.
-    noise : standard deviation of a count's noise, at most.
+    drowned : names of numbers with too few known values for the noise.
+    loud : (number, quantity) pairs that are hidden because their noise is above `LOUD`.
+    noise : largest standard deviation of a count's noise.
     """
 
     summaries: list[Summary]
@@ -124,7 +124,7 @@ class Shown:
 
 
 def read(layout: Layout, cells: Array, noise: float, *, min_cell: int, bars: bool) -> Shown:
-    """Return what is shown of noisy cells (d,); see the header."""
+    """Return the published numbers of noisy cells (d,); see the header."""
     sizes: list[int] = []
     for n in layout.bins.tolist():
         sizes += [n + 1, 2]
@@ -156,7 +156,7 @@ def read(layout: Layout, cells: Array, noise: float, *, min_cell: int, bars: boo
 
 
 def whole(noisy: Array, total: int) -> Array:
-    """Return the nearest counts (k,) that are not negative, add up to `total`, and are whole."""
+    """Return the nearest integer counts (k,) that are not negative and add up to `total`."""
     ordered = np.sort(noisy)[::-1]
     over = (np.cumsum(ordered) - total) / np.arange(1, len(ordered) + 1)
     positive = np.flatnonzero(ordered > over)
@@ -169,7 +169,7 @@ def whole(noisy: Array, total: int) -> Array:
 
 
 def _counted(v: Variable, levels: tuple[str, ...], cells: Array, m: int) -> Summary:
-    """Return a variable's counts, with small ones hidden; cells are of missing, then of levels."""
+    """Return a variable's counts, small ones hidden; cells are missing values, then levels."""
     n = int(cells.sum())
     told = cells if levels else np.array([cells[0], n - cells[0]])
     gone = hidden(told, m)
@@ -186,11 +186,11 @@ def _counted(v: Variable, levels: tuple[str, ...], cells: Array, m: int) -> Summ
 
 @dataclass(frozen=True)
 class _Told:
-    """What is known of one number: whole cells, the first of missing values, and noisy moments.
+    """One number: integer cells, the first for missing values, and noisy moments.
 
     Attributes
     ----------
-    noise : σ. deviation : s, of how many values are known.
+    noise : σ. deviation : s, of the number of known values.
     """
 
     cells: Array
@@ -202,7 +202,7 @@ class _Told:
 def _measured(
     layout: Layout, j: int, one: Summary, told: _Told, m: int
 ) -> tuple[Summary, list[str]]:
-    """Return a number's summary with what is shown of its mean, sd and quartiles; what is loud."""
+    """Return a number's summary with published mean, sd and quartiles; and the too noisy ones."""
     cells = told.cells
     known = int(cells[1:].sum())
     low, high = float(layout.low[j]), float(layout.high[j])
@@ -252,7 +252,7 @@ def _quartile(reached: Array, edges: Array, share: float, noise: float) -> tuple
 
 
 def _at(reached: Array, edges: Array, share: float) -> float:
-    """Return where a distribution that is straight between edges reaches a share."""
+    """Return the point where a distribution that is linear between edges reaches a share."""
     if share <= 0.0:
         return float(edges[0])
     i = int(np.searchsorted(reached, share, side="left"))

@@ -1,20 +1,19 @@
 """Table 1 with differential privacy: one noisy vector over all sites, and arithmetic on it.
 
-A variable with levels has one part, and a number two. A record adds to a part, with u ∈ [−1, 1] a
-number cut to its limits in the dictionary and counted from their middle in half widths,
+A variable with levels has one part, and a number two. With u ∈ [−1, 1] a number clipped to its
+limits in the dictionary, from their middle in half widths, a record adds to a part
 
     levels, missing       1 in one cell of its counts                 norm 1
     number: histogram     1 in one of its cells, or in "missing"      norm 1
     number: moments       (u, u²)/√2, nothing if missing              norm ≤ √((1 + 1)/2) = 1
 
-so that to all K parts together, as one vector, it adds a norm of √K at most, whatever its values.
-That is what one Gaussian release of multiplier z covers: each entry gets noise of z √K. A part
-alone would be a release of multiplier z √K, and Σ 1/(z √K)² = 1/z²: ε is split so that every part
-takes the same share of 1/z², and a number twice that of a variable with levels.
+so to all K parts together, as one vector, it adds a norm of √K at most, whatever its values. One
+Gaussian release of multiplier z covers this: each entry gets noise of z √K. A part alone would be a
+release of multiplier z √K, and Σ 1/(z √K)² = 1/z²: every part takes the same share of 1/z², so a
+number takes twice that of a variable with levels.
 
-What is shown follows from it by arithmetic (`noisy`), which costs nothing more.
-
-There are no sites, groups, further quantiles or correlations: each would have to share ε.
+The published numbers follow by arithmetic (`noisy`), which costs nothing more. There are no sites,
+groups, further quantiles or correlations: each would have to share ε.
 
 Revealed: `NoisyTable` once, with noise, as a sum over the sites.
 """
@@ -58,8 +57,8 @@ def describe_privately(
 ) -> Private[NoisyTable]:
     """Count levels and cells, and sum moments, of all columns.
 
-    low, high, bins : (c,), limits of each number and how many cells lie between them.
-    n_levels : (k,), of each category.
+    low, high, bins : (c,), limits of each number and its number of cells between them. n_levels :
+    (k,), of each category.
     """
     numbers, codes = site.data
     parts: list[Array] = []
@@ -77,7 +76,7 @@ def describe_privately(
 
 
 def cell_of(x: Array, low: float, high: float, bins: int) -> Array:
-    """Return the cell (n,) of each value, its upper end included; −1 of a missing one."""
+    """Return the cell (n,) of each value, including its upper end; −1 if missing."""
     place = np.ceil((np.clip(np.nan_to_num(x, nan=low), low, high) - low) / (high - low) * bins) - 1
     return np.where(np.isnan(x), -1, np.clip(place, 0, bins - 1)).astype(np.int64)
 
@@ -90,7 +89,7 @@ def releases(config: DescribeSettings, dp: Dp) -> Sequence[Release]:
 
     Raises
     ------
-    SettingError : settings that a private description has not; or (ε, δ) cannot be met.
+    SettingError : a setting has no private description, or (ε, δ) cannot be met.
     """
     if dp.unit != "record":
         raise SettingError(
@@ -99,21 +98,21 @@ def releases(config: DescribeSettings, dp: Dp) -> Sequence[Release]:
     for name in ("by", "quantiles"):
         if value := getattr(config, name):
             raise SettingError(
-                f"setting {name!r} of method 'describe' is {value!r}, and a private description "
-                f"has one table of all rows. Leave it out."
+                f"setting {name!r} of method 'describe' is {value!r}, but a private description "
+                f"has only one table of all rows. Leave it out."
             )
     return _releases(dp)
 
 
 def reveals(config: DescribeSettings, dp: Dp) -> str:
-    """Say in plain words what leaves a site in a private description, whatever the settings."""
+    """Return, in plain words, what leaves a site in any private description."""
     del config, dp
     return "Once, one sum over sites of counts of levels and cells, and of moments of numbers."
 
 
 @lru_cache(maxsize=64)
 def _releases(dp: Dp) -> tuple[Release, ...]:
-    from fedcohort.privacy import accounting  # slow to import: only where noise is asked for
+    from fedcohort.privacy import accounting  # slow to import
 
     def make(z: float) -> tuple[Release, ...]:
         return (Release(step=describe_privately.name, noise=z),)
@@ -134,7 +133,7 @@ def asked_of(layout: Layout) -> dict[str, Array]:
 def described(
     fed: Federation, reading: Reading, release: Release, *, min_cell: int, bars: bool
 ) -> Shown:
-    """Ask for the noisy table, once, and read it.
+    """Return the published numbers of the noisy table, from one question.
 
     Raises
     ------

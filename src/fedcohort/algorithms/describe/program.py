@@ -1,13 +1,12 @@
-"""Descriptive statistics over sites, with nothing of few patients in them.
+"""Descriptive statistics over sites, without numbers of few patients.
 
 Table 1 by site is `data.describe`, by group `data.describe_groups`, with standardised differences
-between groups of what is shown (`algorithms.describe.lines`); histograms are
-`data.describe_bins`, correlations `data.describe_pairs`. The rules of what is hidden, and why
-nobody can work it out from the rest, stand in these modules, in `privacy.disclosure` and
-`shown_number`.
+between groups of the shown numbers (`algorithms.describe.lines`); histograms are
+`data.describe_bins`, correlations `data.describe_pairs`. These modules, `privacy.disclosure` and
+`shown_number` have the rules of what is hidden, and why nobody can compute it from the rest.
 
-Revealed: `SiteTable` and, where asked for, `SiteQuantiles` and `GroupTables`, of each site, once;
-`Bins` and `Pairs`, once, as sums over all sites. With noise, what `private` says, and nothing else.
+Revealed: `SiteTable` and, if requested, `SiteQuantiles` and `GroupTables`, of each site, once;
+`Bins` and `Pairs`, once, as sums over all sites. With noise, see `private`, and nothing else.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from fedcohort.protocol import (
     Task,
 )
 
-#: A table by more groups than this is none that anybody reads.
+#: Most groups of a readable table.
 MOST_GROUPS = 20
 
 
@@ -53,8 +52,8 @@ def fit(fed: Federation, config: DescribeSettings, task: Task) -> Description:
 
     Raises
     ------
-    DataError : no column that can be described, or a table that is not as the dictionary says.
-    SettingError : `by` is no column with levels; exact numbers with a `min_cell` above 1.
+    DataError : no column can be described, or a table differs from the dictionary.
+    SettingError : `by` is not a column with levels; exact numbers with a `min_cell` above 1.
     SiteUnavailable : a site left between two calls.
     """
     m = task.min_cell
@@ -119,7 +118,7 @@ def fit(fed: Federation, config: DescribeSettings, task: Task) -> Description:
 
 
 def bounds(config: DescribeSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
     if not config.by:
         return {"by": ()}
     known = cast("Dictionary", task.dictionary)
@@ -152,7 +151,7 @@ def _privately(
 
 
 def held(config: DescribeSettings, task: Task) -> Mapping[str, Mapping[str, Any]]:
-    """Return by step the arguments that a site demands of a private description: all of them."""
+    """Return the arguments that a site checks in a private description: all of them."""
     known = cast("Dictionary", task.dictionary)
     reading = Reading(_described(known, cast("Outcome | None", task.outcome_of), config.by))
     asked = private.asked_of(private.Layout.of(reading))
@@ -160,7 +159,7 @@ def held(config: DescribeSettings, task: Task) -> Mapping[str, Mapping[str, Any]
 
 
 def _described(known: Dictionary, outcome: Outcome | None, by: str) -> list[Variable]:
-    """Return the variables that are described, and the one of the groups."""
+    """Return the described variables, and the variable of the groups."""
     found = list(variables_of(known, outcome))
     if by and by not in [v.name for v in found]:
         if by not in known:
@@ -178,7 +177,7 @@ def _described(known: Dictionary, outcome: Outcome | None, by: str) -> list[Vari
 
 
 def _check_groups(by: str, reading: Reading) -> None:
-    """Refuse a column that makes no groups."""
+    """Refuse a column that cannot form groups."""
     levels = reading.levels[by]
     if not levels:
         raise SettingError(
@@ -193,9 +192,9 @@ def _check_groups(by: str, reading: Reading) -> None:
 
 
 def _check_all_answered(fed: Federation) -> None:
-    """Refuse to put together what is not of the same sites."""
+    """Refuse to combine calls over different sites."""
     if missing := sorted(set(fed.sites) - set(fed.answered)):
         raise SiteUnavailable(
-            f"{', '.join(missing)} left between two calls, and a description is of the same sites "
-            f"throughout. Bring them back and --resume, or start again without them."
+            f"{', '.join(missing)} left between two calls, but a description needs the same sites "
+            f"in all calls. Bring them back and --resume, or start again without them."
         )

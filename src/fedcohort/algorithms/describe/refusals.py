@@ -1,8 +1,8 @@
-"""What is not shown, and by which rule, in words.
+"""Hidden numbers, with the rule in words.
 
-A reason names the rule, and never which of its cases holds where that would tell a small count.
+A reason names the rule, but not its case if that would tell a small count.
 
-Revealed: nothing beyond what sites show.
+Revealed: nothing more than sites show.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fedcohort.protocol import Row
 
 
 def of_sites(left_out: Iterable[str], by: str, min_cell: int) -> list[Row]:
-    """Return the sites that are in no group over all sites."""
+    """Return the sites that are not in the groups over all sites."""
     rule = (
         f"the site hides how many rows a group has: 1 to {min_cell - 1}, one of the next larger, "
         f"or one that would tell another site's; groups are summed over the other sites"
@@ -24,7 +24,7 @@ def of_sites(left_out: Iterable[str], by: str, min_cell: int) -> list[Row]:
 
 
 def of_summaries(summaries: Iterable[Summary], min_cell: int, note: str) -> list[Row]:
-    """Return what is hidden in Table 1.
+    """Return the hidden numbers of Table 1.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def of_summaries(summaries: Iterable[Summary], min_cell: int, note: str) -> list
 
 
 def of_bars(without: Iterable[str], min_cell: int) -> list[Row]:
-    """Return the numbers that have no histogram."""
+    """Return the numbers without a histogram."""
     rule = (
         f"over all sites, neither quartiles nor mean and sd are shown, all values are the same, or "
         f"no site knows {2 * min_cell} values"
@@ -47,7 +47,7 @@ def of_bars(without: Iterable[str], min_cell: int) -> list[Row]:
 
 
 def of_pairs(found: Correlation | None, min_cell: int) -> list[Row]:
-    """Return the pairs that have no correlation."""
+    """Return the pairs without a correlation."""
     m = min_cell
     rules = {
         ALONE: "mean and sd of one of the two are not shown over all sites, or it is constant",
@@ -70,7 +70,7 @@ def of_noise(
     loud: Iterable[tuple[str, str]],
     min_cell: int,
 ) -> list[Row]:
-    """Return what is hidden in a private Table 1.
+    """Return the hidden numbers of a private Table 1.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def _row(variable: str, site: str | None, group: str | None, what: str, rule: st
 
 
 def _over_sites(s: Summary, note: str) -> list[tuple[str, str]]:
-    """Return what is hidden over all sites."""
+    """Return what is hidden over all sites, with the rule."""
     rule = note or (
         "over all sites, a count of few patients, what taking the shown sites off would tell, and "
         "numbers that few make or no site shows"
@@ -106,7 +106,7 @@ def _over_sites(s: Summary, note: str) -> list[tuple[str, str]]:
 
 
 def _gone(s: Summary) -> Sequence[tuple[str, bool]]:
-    """Return what a summary may hold, and whether it is hidden."""
+    """Return the parts of a summary, and whether each is hidden."""
     number = not s.levels and not _empty(s)
     return (
         ("rows", s.rows is None),

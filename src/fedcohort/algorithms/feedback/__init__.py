@@ -1,4 +1,4 @@
-"""Feedback to each site: what is off in its data against the others', and what it might record."""
+"""Feedback to each site: anomalies of its data compared with the others', and columns to record."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -29,12 +29,12 @@ _KEPT = "What a site finds of itself it keeps; it tells whether it had rows enou
 
 
 def reveals_with(config: FeedbackSettings) -> str:
-    """Say in plain words what leaves a site with these settings."""
+    """Return, in plain words, what leaves a site with these settings."""
     return _VOTES + (_TOLD if config.told else _KEPT)
 
 
 def asks(config: FeedbackSettings) -> Iterator[Step[..., Any]]:
-    """Yield the steps that a fit with these settings can ask for."""
+    """Yield the steps of a fit with these settings."""
     yield from (vote_scale, vote_place, vote, compare if config.told else keep_findings)
 
 

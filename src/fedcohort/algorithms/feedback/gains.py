@@ -1,16 +1,16 @@
-"""What a column that a site does not record would add to its model, by the other sites' rows.
+"""Gain from a column that a site does not record, estimated from the other sites' rows.
 
-It is the fall of the loss 1 − R² of the least squares fit of the outcome to the recorded features,
-when it joins them, at the other sites:
+The loss is 1 − R² of the least squares fit of the outcome to the recorded features. The gain is its
+relative fall at the other sites when the column is added:
 
     fall = 1 − (1 − R₁²)(n + p₁)/(n − p₁) · (n − p₀)/((1 − R₀²)(n + p₀))                      (1)
 
 (Akaike's final prediction error, Ann. Inst. Statist. Math. 21, 1969), with R² from correlations
-within sites, and the interval that of the partial correlation by Fisher's z. Of a category of q > 1
-columns, whose R² is above 0 by chance alone, it reaches to the limits for n R²/(1 − R²) as a
-noncentral χ² on q degrees as well.
+within sites, and the interval of the partial correlation by Fisher's z. For a category of q > 1
+columns, R² is above 0 by chance alone, so the interval also includes the limits from n R²/(1 − R²)
+as a noncentral χ² on q degrees.
 
-Nothing is revealed here: `steps` says what of this leaves.
+Revealed: see `steps`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedcohort.arrays import Array
 
 
 class Gain(NamedTuple):
-    """A column that is not recorded, and eq. (1) with its interval."""
+    """An unrecorded column, and eq. (1) with its interval."""
 
     column: int
     fall: float
@@ -35,7 +35,7 @@ class Gain(NamedTuple):
 
 
 def gains(here: Here, around: Around) -> list[Gain]:
-    """Return what each column that the site does not record would add, eq. (1)."""
+    """Return the gain, eq. (1), of each column that the site does not record."""
     if not around.labelled:
         return []
     recorded: list[int] = []
@@ -65,7 +65,7 @@ def gains(here: Here, around: Around) -> list[Gain]:
 
 
 def interval(part: float, n: float, p: int, q: int) -> tuple[float, float]:
-    """Return 95 % limits of the share of the rest that q of p columns explain, seen as `part`."""
+    """Return 95 % limits of `part`, the share of the rest explained by q of p columns."""
     z, half = float(own.fisher(np.sqrt(np.array(part)))), 1.96 / np.sqrt(n - p - 3)
     low, high = np.tanh(max(z - half, 0.0)) ** 2, np.tanh(z + half) ** 2
     if q > 1:
@@ -79,7 +79,7 @@ def interval(part: float, n: float, p: int, q: int) -> tuple[float, float]:
 
 
 def unexplained(r: Array, used: list[int]) -> float:
-    """Return 1 − R² of the last column on some of the others, from correlations r (d, d)."""
+    """Return 1 − R² of the last column on the `used` others, from correlations r (d, d)."""
     if not used:
         return 1.0
     part = proper(r, [*used, len(r) - 1])

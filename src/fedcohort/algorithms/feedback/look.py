@@ -1,9 +1,9 @@
-"""What a site's rules compare: its own columns, and what the other sites voted of theirs.
+"""Inputs of a site's rules: its own columns, and the other sites' votes.
 
-A column's place a and log spread b are in the other sites' sd, eq. (1) of `others`, with the error
-of the site's own number added in squares.
+A column's place a and log spread b are in the other sites' sd, eq. (1) of `others`, with the
+squared error of the site's own number added.
 
-Nothing is revealed here: `steps` says what of this leaves.
+Revealed: see `steps`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from fedcohort.algorithms.feedback.others import Usual
 from fedcohort.arrays import Array
 from fedcohort.data.encode import Encoded
 
-#: Pairs of columns are known of so many rows at the others; of so many sites.
+#: Fewest rows and sites, of the others, from which a pair of columns is known.
 ROWS, SITES = 50, 2
-#: Of a column without values a site lacks this share, or more.
+#: Least missing share of an empty column.
 NONE = 0.9
 #: Least eigenvalue of a matrix of correlations.
 LEAST = 0.02
@@ -33,14 +33,14 @@ class Here:
 
     Attributes
     ----------
-    rows : of the site.
-    known : of each variable (p,), values.
+    rows : number of rows.
+    known : number of values of each variable (p,).
     numbers : place and spread of each number.
-    distinct : of each variable, whether it has more than one value.
-    counts : of each code, rows by level.
+    distinct : whether each variable has more than one value.
+    counts : rows by level of each code.
     pairs, x : see `own`.
-    two : whether the label is of two kinds.
-    copies, expected : rows that are copies, and by chance alone.
+    two : whether the label has two kinds.
+    copies, expected : rows that are copies, and their number expected by chance.
     """
 
     rows: int
@@ -57,7 +57,7 @@ class Here:
 
     @classmethod
     def of(cls, data: Encoded, x: Array, n_levels: Array, label: Array, min_cell: int) -> Self:
-        """Look at a site's rows; x (n, d) are the columns of `own.columns_of`."""
+        """Return the summaries of a site's rows; x (n, d) are the columns of `own.columns_of`."""
         seen = [v[~np.isnan(v)] for v in data.numbers] + [c[c >= 0] for c in data.codes]
         return cls(
             rows=own.rows_of(data),
@@ -78,11 +78,11 @@ class Here:
 
 
 class Around:
-    """What the other sites voted, the site's own votes taken off.
+    """Votes of the other sites, without the site's own.
 
     Parameters
     ----------
-    votes : the fields of `steps.Votes`; the rest as of `steps.compare`.
+    votes : the fields of `steps.Votes`; the rest as in `steps.compare`.
     """
 
     def __init__(
@@ -106,9 +106,9 @@ class Around:
         for k in n_levels.tolist():
             spans.append(range(at, at + len(own.levels_of(k))))
             at = spans[-1].stop
-        #: The columns of associations of each variable.
+        #: Columns of associations of each variable.
         self.spans = spans
-        #: Which variables a model may use.
+        #: Variables that a model may use.
         self.feature = feature
 
     def _values(self, name: str, j: int) -> Array:
@@ -119,7 +119,7 @@ class Around:
         return others.cast(self.votes[name][j]) / others.SHARES
 
     def off(self, j: int, place: float, spread: float, n: int) -> tuple[float, float]:
-        """Return a and b of a place and a spread, seen as if they were of number j."""
+        """Return a and b for number j, given a place and a spread."""
         wide = spread / self.unit[j]
         return (
             _in_sd((place - self.centre[j]) / self.unit[j], self.place[j], 1.6 * wide / np.sqrt(n)),
@@ -127,13 +127,13 @@ class Around:
         )
 
     def middle(self, j: int) -> tuple[float, float]:
-        """Return the other sites' place and spread of number j, in its unit."""
+        """Return the other sites' median place and spread of number j, in its unit."""
         place = self.centre[j] + self.unit[j] * self.place[j].middle
         return float(place), float(self.unit[j] * np.exp(self.spread[j].middle))
 
     @property
     def links(self) -> tuple[Array, Array]:
-        """Return mean and variance between sites of atanh r (d, d), NaN of fewer than two sites."""
+        """Mean and variance between sites of atanh r (d, d), NaN with fewer than two sites."""
         k = self.votes["k"].astype(float)
         few = k < 2
         safe = np.where(few, 2.0, k)
@@ -144,12 +144,12 @@ class Around:
 
     @property
     def tells(self) -> Array:
-        """Return the columns (d,) whose association with the label enough rows and sites tell."""
+        """Columns (d,) whose association with the label is known from enough rows and sites."""
         return (self.votes["n"][-1] >= ROWS) & (self.votes["k"][-1] >= SITES)
 
     @property
     def r(self) -> Array:
-        """Correlations within the other sites, (d, d); 0 where there are none."""
+        """Correlations within the other sites, (d, d); 0 if unknown."""
         n = self.votes["n"]
         found = np.divide(self.votes["nr"], n, out=np.zeros(n.shape), where=n > 0)
         np.fill_diagonal(found, 1.0)
@@ -161,10 +161,10 @@ def _in_sd(value: float, among: Usual, error: float) -> float:
 
 
 def proper(r: Array, used: list[int]) -> Array:
-    """Return the correlations of some columns, made those of some table.
+    """Return the correlations of the `used` columns, made positive definite.
 
-    Each was of other rows, and of other sites, so that together they may be those of none:
-    eigenvalues below `LEAST` are lifted to it.
+    Each is from other rows and sites, so together they may belong to no table: eigenvalues below
+    `LEAST` are raised to it.
     """
     value, vector = np.linalg.eigh(r[np.ix_(used, used)])
     if value[0] >= LEAST:

@@ -1,4 +1,4 @@
-"""Feedback as it is shown: for each site, what is off, and what it would gain by."""
+"""Feedback as shown: each site's anomalies, and the columns it would gain from."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Remark:
 
     Attributes
     ----------
-    site, rule, column : where it is, what it is, and of which column; "" of rows.
-    about : the other column, the level, the units, or the outcome; "" of nothing.
-    size : how much, in the unit of the rule; see `rules.Finding` and, of what is unrecorded,
-        eq. (4) there.
-    line : all of it in words.
-    low, high : the interval of the size, of what is unrecorded; None of others.
+    site, rule, column : site, name of the rule, and column; "" for rows.
+    about : the other column, the level, the units, or the outcome; "" if none.
+    size : size in the unit of the rule; see `rules.Finding`, and for an unrecorded column eq. (1)
+        of `gains`.
+    line : the finding in words.
+    low, high : interval of the size of an unrecorded column; None for others.
     """
 
     site: str
@@ -38,13 +38,13 @@ class Remark:
 
 @dataclass(frozen=True)
 class Feedback(Fitted):
-    """What all sites find of themselves.
+    """Findings of all sites about themselves.
 
     Attributes
     ----------
-    sites : that were compared.
-    few : those of them with too few rows to tell anything.
-    remarks : by site, first what is off, then unrecorded columns, the most useful first.
+    sites : the sites that were compared.
+    few : those of them with too few rows.
+    remarks : by site: anomalies, then unrecorded columns, the most useful first.
     """
 
     sites: tuple[str, ...]
@@ -60,7 +60,7 @@ class Feedback(Fitted):
         return [asdict(r) for r in self.remarks]
 
     def cautions(self) -> tuple[str, ...]:
-        """Return which sites have too few rows."""
+        """Return the sites with too few rows."""
         if not self.few:
             return ()
         return (f"too few rows to be compared: {', '.join(self.few)}",)
@@ -70,7 +70,7 @@ class Feedback(Fitted):
         return {"size": np.array([r.size for r in self.remarks], float)}
 
     def meta(self) -> dict[str, Any]:
-        """Return everything else."""
+        """Return everything except the sizes."""
         rest = [{k: v for k, v in asdict(r).items() if k != "size"} for r in self.remarks]
         return {"sites": list(self.sites), "few": list(self.few), "remarks": rest}
 

@@ -1,19 +1,18 @@
-"""What a site knows of its own columns, before it compares them with anybody's.
+"""Summaries of a site's own columns, before any comparison.
 
-Of n known values, sorted, with m the `min_cell`:
+For n known values, sorted, with m the `min_cell`:
 
     place    mean of the middle half                                                         (1)
-    spread   mean distance from the place, values beyond 5 % at either end, and beyond the
-             m-th, cut to those                                                              (2)
+    spread   mean distance from the place; values beyond 5 % at either end, and beyond the
+             m-th, are cut to those                                                          (2)
 
-Both move smoothly with the values, and a quarter (a twentieth) of them may be anything. What is
-compared with others' are both rounded to a quarter of a standard error or more (`shown`), so that
-no grid, however fine, tells more. Columns are associated within the site: with z = (x −
-place)/spread cut to ± `CUT`, an outcome that is a number as well, a level as 0 or 1, r is Pearson's
-correlation over the rows that know both. So neither a unit nor a shift changes it, and no row is
-most of it.
+Both change smoothly with the values, and are robust against a quarter (a twentieth) of them. For
+comparisons both are rounded to a quarter of a standard error or more (`shown`), so that even a fine
+grid tells no more. Columns are associated within the site: with z = (x − place)/spread cut to ±
+`CUT` (also for a numeric outcome), and levels as 0 or 1, r is Pearson's correlation over the rows
+with both values. So neither a unit nor a shift changes it, and no single row dominates it.
 
-Nothing is revealed here: `steps` says what of this leaves, and how.
+Revealed: see `steps`.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from fedcohort.arrays import Array
 from fedcohort.data.encode import Encoded
 from fedcohort.privacy.disclosure.rounding import round_number, rounded, step, unit
 
-#: Standardised values are cut to ± this.
+#: Limit of standardised values, ±.
 CUT = 4.0
-#: A share of the values at either end is cut before distances are averaged.
+#: Share of the values at either end that is cut before distances are averaged.
 TAIL = 0.05
-#: A category of more levels is not looked at in associations.
+#: Most levels of a category in associations.
 MOST_LEVELS = 8
 #: Kinds of label: none, the codes of a yes/no outcome, a number, time and event.
 NO_LABEL, CODES, NUMBER, TIME = range(4)
 
 
 class Known(NamedTuple):
-    """A column of numbers: ``n`` known values, their ``place`` and ``spread``; 0 of too few."""
+    """A numeric column: ``n`` known values, their ``place`` and ``spread``; 0 if too few."""
 
     n: int
     place: float
@@ -45,15 +44,15 @@ class Known(NamedTuple):
 
 
 def enough(n: int, min_cell: int) -> bool:
-    """Return whether n rows may be told of: 4 `min_cell` and at least 20."""
+    """Return whether n rows are enough to tell about: 4 `min_cell` and at least 20."""
     return n >= max(4 * min_cell, 20)
 
 
 def shown_share(count: int, n: int, m: int) -> float:
-    """Return the share of n that a count is, where one of fewer than m is none of them.
+    """Return a count's share of n; a count below m gives 0.
 
-    Counts from m to n − m are told to 2 m, so that a share tells none of a table whose other counts
-    are known.
+    Counts from m to n − m are rounded to multiples of 2 m, so that a share tells no count of a
+    table whose other counts are known.
     """
     if m <= 1:
         return count / n
@@ -64,7 +63,7 @@ def shown_share(count: int, n: int, m: int) -> float:
 
 
 def rows_of(data: Encoded) -> int:
-    """Return how many rows a site has."""
+    """Return the number of rows of a site."""
     columns = (*data.numbers, *data.codes)
     return len(columns[0]) if columns else 0
 
@@ -83,7 +82,7 @@ def known(x: Array, min_cell: int) -> Known:
 
 
 def shown(x: Array, min_cell: int) -> Known:
-    """Return `known` with place and spread rounded as means in Table 1 are."""
+    """Return `known` with place and spread rounded like the means in Table 1."""
     found = known(x, min_cell)
     if not found.spread > 0:
         return found
@@ -93,14 +92,14 @@ def shown(x: Array, min_cell: int) -> Known:
 
 
 def columns_of(data: Encoded, n_levels: Array, label: Array, min_cell: int) -> Array:
-    """Return the columns that are associated (n, d): numbers, levels, the label; NaN if missing.
+    """Return the columns for associations (n, d): numbers, levels, the label; NaN if missing.
 
     Parameters
     ----------
     n_levels : (k,), of each category. Each but the first level of a category of 2 to `MOST_LEVELS`
         is a column.
-    label : (3,), the kind of label, and its place among numbers or codes; of `TIME` that of the
-        time among the numbers and that of the event among the codes.
+    label : (3,), the kind of label, and its place among numbers or codes; for `TIME` the place of
+        the time among the numbers and of the event among the codes.
     """
     out = [_standard(x, min_cell) for x in data.numbers]
     for codes, k in zip(data.codes, n_levels.tolist(), strict=True):
@@ -112,20 +111,20 @@ def columns_of(data: Encoded, n_levels: Array, label: Array, min_cell: int) -> A
 
 
 def _standard(x: Array, min_cell: int) -> Array:
-    """Return z of the header (n,), NaN of all where there is no spread."""
+    """Return z of the header (n,); all NaN without a spread."""
     place, spread = known(x, min_cell)[1:]
     return np.clip((x - place) / spread, -CUT, CUT) if spread > 0 else np.full(len(x), np.nan)
 
 
 def events_of(data: Encoded, label: Array) -> Array | None:
-    """Return whether each row has the event (n,), NaN where missing; None of other outcomes."""
+    """Return whether each row has the event (n,), NaN if missing; None for other outcomes."""
     if int(label[0]) != TIME:
         return None
     return np.where(np.isnan(label_of(data, label)), np.nan, _two(data.codes[int(label[2])]))
 
 
 def _two(codes: Array) -> Array:
-    """Return codes of two levels as 0 and 1 (n,), NaN of any other."""
+    """Return codes of two levels as 0 and 1 (n,), other codes as NaN."""
     return np.where((codes < 0) | (codes > 1), np.nan, codes.astype(float))
 
 
@@ -135,10 +134,10 @@ def levels_of(k: int) -> range:
 
 
 def label_of(data: Encoded, label: Array) -> Array:
-    """Return the outcome as one number a row (n,), NaN where missing.
+    """Return the outcome as one number a row (n,), NaN if missing.
 
-    Of times it is the martingale residual of the site's own Nelson–Aalen curve: events seen less
-    events expected by then, so that more is worse, as with an event that was seen.
+    For times it is the martingale residual of the site's own Nelson–Aalen curve: observed less
+    expected events, so that more is worse, as with an observed event.
     """
     kind, first, second = label.tolist()
     if kind == NO_LABEL:
@@ -160,20 +159,20 @@ def label_of(data: Encoded, label: Array) -> Array:
 
 
 class Pairs(NamedTuple):
-    """Associations at a site, (d, d) each: complete rows ``n``, and ``r``; 0 where not told."""
+    """Associations at a site, (d, d) each: complete rows ``n``, and ``r``; 0 if not told."""
 
     n: Array
     r: Array
 
 
 def pairs(x: Array, min_cell: int, event: Array | None = None) -> Pairs:
-    """Return the correlations of columns x (n, d) as they may be told, rounded to ¼/√n or more.
+    """Return the publishable correlations of columns x (n, d), rounded to ¼/√n or more.
 
-    Not told: a pair that fewer than 4 `min_cell` rows know; one of two columns of two values whose
-    table, missing values counted, has a cell of 1 … `min_cell` − 1; and one of a column of which
-    fewer than `min_cell` rows that know both differ from its most common value. Where the last
-    column is made of times to an `event` (n,), the event stands for it in these rules: of few
-    events its correlations are theirs. Complete rows are counted down to a multiple of `min_cell`.
+    Not told: a pair with fewer than 4 `min_cell` complete rows; a pair of two-valued columns whose
+    table, including missing values, has a cell of 1 … `min_cell` − 1; and a pair with a column in
+    which fewer than `min_cell` of the complete rows differ from its most common value. If the last
+    column is made of times to an `event` (n,), these rules use the event: with few events the
+    correlations would be theirs. Complete rows are rounded down to a multiple of `min_cell`.
     """
     m = max(min_cell, 1)
     there = ~np.isnan(x)
@@ -194,7 +193,7 @@ def pairs(x: Array, min_cell: int, event: Array | None = None) -> Pairs:
 
 
 def _closed(x: Array, there: Array, m: int, event: Array | None) -> Array:
-    """Return which pairs (d, d) of columns (n, d) have a small cell; numbers have none."""
+    """Return the pairs (d, d) of columns (n, d) with a small cell; numbers have none."""
     if event is not None:
         x, there = np.column_stack([x[:, :-1], event]), there.copy()
         there[:, -1] = ~np.isnan(event)
@@ -223,7 +222,7 @@ def fisher(r: Array) -> Array:
 
 
 def copies(data: Encoded) -> int:
-    """Return how many rows are copies of an earlier one, in every column, outcome included."""
+    """Return the number of rows that equal an earlier one in every column, also the outcome."""
     n = rows_of(data)
     columns = [np.where(np.isnan(x), np.inf, x) for x in data.numbers]
     table = np.column_stack([*columns, *(c.astype(float) for c in data.codes), np.zeros((n, 0))])
@@ -231,7 +230,7 @@ def copies(data: Encoded) -> int:
 
 
 def by_chance(data: Encoded) -> float:
-    """Return how many copies are expected if the columns were independent of each other."""
+    """Return the expected number of copies if columns were independent."""
     n = rows_of(data)
     chance = n * (n - 1) / 2
     for c in (*data.numbers, *data.codes):

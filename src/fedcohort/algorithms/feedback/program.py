@@ -1,20 +1,20 @@
-"""Feedback to each site on its own data: what is off against the other sites, and what is missing.
+"""Feedback to each site on its own data: anomalies compared with the other sites, missing columns.
 
-No paper gives the whole. Votes of sites on a common grid (`others`) stand in the place of Table 1
-by site: the coordinator learns where sites lie, and not which one. Each site takes its own vote
-off, compares its rows with what is left (`rules`), and tells what it finds:
+No paper describes the whole method. Votes of sites on a common grid (`others`) replace Table 1 by
+site: the coordinator learns the positions of sites, but not which site has which. Each site removes
+its own vote, compares its rows with the rest (`rules`), and tells its findings:
 
     unit of the grids   median of the votes on spreads, then on places, `REFINED` times      (1)
     votes               places, spreads, shares, levels, associations, as sums               (2)
     comparison          at the site, with (2) less its own                                   (3)
 
-Revealed: `Scales`, `Places`, `Votes`, as sums over all sites; of each site `Told`, once: which
-columns are off by which rule and how much, to two digits or a twentieth, and what columns that it
-does not record would add. Where sites keep that to themselves (`told` is false), `Heard` alone, and
-what is found stays in the site's state, which `lines_for` puts in words there. From three sites on:
-of two, each would learn the other's numbers. Sites are told (2), as it is: with three, a site may
-see which numbers are those of the two others, and not whose is which. Votes wait for all sites of
-the first: two sums of them that differ by a site would be its own.
+Revealed: `Scales`, `Places`, `Votes`, as sums over all sites; `Told` of each site, once: its
+anomalous columns, by rule, with size to two digits or a twentieth, and the gain from columns that
+it does not record. If sites keep these (`told` is false), only `Heard`; the findings stay in the
+site's state, and `lines_for` puts them in words there. With three sites or more: with two, each
+would learn the other's numbers. Sites receive (2) unchanged: with three, a site may see the numbers
+of the two others, but not which is whose. All votes wait for the sites of the first one: two sums
+that differ by a site would tell that site's vote.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
 from fedcohort.protocol import DataError, Federation, SiteUnavailable, Task
 
-#: How often the grid of places is drawn anew about the median of its votes. A cell far from the
-#: centre is wide: each time the centre is 20 times nearer.
+#: Number of times that the grid of places is recentred at the median of its votes. Cells far from
+#: the centre are wide; each time the centre is 20 times nearer.
 REFINED = 3
 
 
 def fit(fed: Federation, config: FeedbackSettings, task: Task) -> Feedback:
-    """Ask all sites for votes, and each for what it finds by them.
+    """Collect votes from all sites, and each site's findings.
 
     Raises
     ------
-    DataError : there is no column to look at.
+    DataError : there is no column to compare.
     SiteUnavailable : fewer than three sites answer, or one left between two calls; no vote of the
         others is told then.
     """
@@ -100,11 +100,11 @@ def fit(fed: Federation, config: FeedbackSettings, task: Task) -> Feedback:
 def lines_for(
     config: FeedbackSettings, task: Task, site: str, left: Mapping[str, Array]
 ) -> list[str]:
-    """Return in words what a site finds of itself and keeps, for that site alone.
+    """Return the findings that a site keeps, in words, for that site alone.
 
     Parameters
     ----------
-    left : what `keep_findings` left there.
+    left : the state left by `keep_findings`.
     """
     reading, outcome = _read(task)
     found = Told(**left)
@@ -116,11 +116,11 @@ def lines_for(
 
 
 def _read(task: Task) -> tuple[Reading, Outcome | None]:
-    """Return how sites read what is compared, and the outcome.
+    """Return the reading of compared columns, and the outcome.
 
     Raises
     ------
-    DataError : there is no column to look at.
+    DataError : there is no column to compare.
     """
     outcome = cast("Outcome | None", task.outcome_of)
     reading = Reading(variables_of(cast("Dictionary", task.dictionary), outcome))
@@ -145,7 +145,7 @@ def label_of(reading: Reading, outcome: Outcome | None) -> Array:
 
 
 def _units(votes: Array) -> Array:
-    """Return the unit (c,) of each number's grid; 0 where no site votes."""
+    """Return the unit (c,) of each number's grid; 0 without votes."""
     middle = others.median_of(votes) - others.OCTAVES * others.QUARTERS
     return np.where(np.isnan(middle), 0.0, 2.0 ** (np.nan_to_num(middle) / others.QUARTERS))
 
@@ -160,11 +160,11 @@ def _check(sites: Sequence[str]) -> None:
 
 
 def _check_same(fed: Federation) -> None:
-    """Refuse votes of other sites than the first ones: a site takes its own off."""
+    """Refuse votes from other sites than the first: a site removes its own."""
     if missing := sorted(set(fed.sites) - set(fed.answered)):
         raise SiteUnavailable(
-            f"{', '.join(missing)} left between two calls, and votes are of the same sites "
-            f"throughout. Bring them back and --resume, or start again without them."
+            f"{', '.join(missing)} left between two calls, but all votes must be from the same "
+            f"sites. Bring them back and --resume, or start again without them."
         )
 
 
@@ -176,7 +176,7 @@ def _remarks(
     outcome: Outcome | None,
     gains: int,
 ) -> list[Remark]:
-    """Return what one site tells, in words."""
+    """Return one site's findings in words."""
     parts = zip(
         told.rule.tolist(), told.column.tolist(), told.other.tolist(), told.size.tolist(),
         told.more.tolist(), strict=True,

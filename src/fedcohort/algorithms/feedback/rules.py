@@ -1,26 +1,26 @@
-"""The rules by which a site finds its own columns off, against what the others voted.
+"""Rules by which a site finds anomalies in its own columns, compared with the others' votes.
 
-A column's place a and log spread b, in the other sites' sd (eq. (1) of `others`, with the error of
-the site's own number added in squares), are off where |a| or |b| is above `far`. What explains them
-is what leaves least of D = a² + b²:
+A column's place a and log spread b, in the other sites' sd (eq. (1) of `others`, with the squared
+error of the site's own number added), are anomalous if |a| or |b| is above `far`. The explanation
+with the least D = a² + b² is chosen:
 
     unit      x' = f x + g, of a known pair of units, brings both back: D(x') small          (1)
     swapped   column i looks like the others' column j and j like i, by D and by the
               associations of both with all other columns: D' = Σ (atanh r − others')²/σ²    (2)
-    shift     b is as elsewhere, and a is not
-    off       nothing of these
+    shift     b is usual, but a is not
+    off       none of these
 
     label     with β of the outcome's regression on the features at the other sites, and r the
               correlation of xβ with the outcome here, ζ the same there, by atanh:
               r < 0 and  [(r − ζ)² − (r + ζ)²]/σ² ≥ `TURNED`                                  (3)
-    half      the share that is missing is `HALF_EMPTY` above the others' middle, and `FAR` σ
-    constant  one value in all rows, of chance below `CHANCE` at the others' share of their
-              most common one
-    level     a level that no other site uses, although with half its share here the chance that
-              none shows `min_cell` rows of it is below `CHANCE`; not where others have own levels
-    copies    rows that are copies of others: 1 % and more, and `TIMES` the expected
+    half      the missing share is `HALF_EMPTY` and `FAR` σ above the others' median
+    constant  one value in all rows; the chance of that is below `CHANCE` at the others' share
+              of their most common value
+    level     a level that no other site uses; with half its share here, the chance that none
+              shows `min_cell` rows of it is below `CHANCE`; not if others have own levels
+    copies    copied rows: at least 1 %, and `TIMES` the expected number
 
-Nothing is revealed here: `steps` says what of this leaves.
+Revealed: see `steps`.
 """
 
 from __future__ import annotations
@@ -37,29 +37,30 @@ from fedcohort.arrays import Array
 
 #: The rules, by number.
 SHIFT, UNIT, SWAPPED, OFF, LABEL, HALF, EMPTY, CONSTANT, LEVEL, COPIES = range(10)
-#: An explanation leaves at most so much of D for each column.
+#: Largest D left by an explanation, per column.
 LEFT = 16.0
-#: It takes so much away: `far` squared would be all of a column that is just off.
+#: Least decrease of D by an explanation; a column just at `far` has D = far².
 GAINED = 25.0
-#: By so much, in squared standard deviations, the turned sign fits a label better (odds of 20 to
-#: 1); so many standard errors r is below 0.
+#: Least improvement with the label's sign reversed, in squared standard deviations (odds of 20 to
+#: 1); least distance of r below 0, in standard errors.
 TURNED, BELOW = 6.0, 0.75
-#: Missing: the share above the others' middle, and sd.
+#: Missing: least share above the others' median, and least number of sd.
 HALF_EMPTY, FAR = 0.25, 4.5
-#: What happens by chance so rarely is named.
+#: Chance below which an event is reported.
 CHANCE = 1e-4
-#: Copies: the least share of rows, and the multiple of what is expected.
+#: Copies: least share of rows, and least multiple of the expected number.
 COPIED, TIMES = 0.01, 5.0
 
 
 class Finding(NamedTuple):
-    """A rule, the column that it is about, the other column, level or factor; and how much.
+    """A rule, its column, the other column, level or factor; and the size.
 
     Attributes
     ----------
-    size, more : of SHIFT the difference of places in the column's unit, and in others' spreads; of
-        UNIT, OFF the ratio, or the difference, and that of spreads; of LABEL the AUC, or r; of HALF
-        and EMPTY the share missing here and elsewhere; of COPIES, LEVEL the share of rows.
+    size, more : for SHIFT the difference of places in the column's unit, and in others' spreads;
+        for UNIT, OFF the ratio, or the difference, and that of spreads; for LABEL the AUC, or r;
+        for HALF and EMPTY the missing share here and elsewhere; for COPIES, LEVEL the share of
+        rows.
     """
 
     rule: int
@@ -70,7 +71,7 @@ class Finding(NamedTuple):
 
 
 def findings(here: Here, around: Around) -> list[Finding]:
-    """Return all that is off at a site, by column."""
+    """Return all anomalies of a site, by column."""
     found = [
         *of_values(here, around),
         *of_gaps(here, around),
@@ -85,7 +86,7 @@ def findings(here: Here, around: Around) -> list[Finding]:
 
 
 def of_values(here: Here, around: Around) -> Iterator[Finding]:
-    """Yield what is off in the values of numbers: unit, swapped columns, shift, or neither."""
+    """Yield anomalies in the values of numbers: unit, swapped columns, shift, or none of these."""
     usable = [
         j
         for j, v in enumerate(here.numbers)
@@ -108,7 +109,7 @@ def _apart(v: own.Known) -> tuple[float, float, int]:
 
 
 def _named(here: Here, around: Around, j: int, a: float, b: float) -> Finding:
-    """Name what is off in number j: the explanation that leaves least."""
+    """Return the finding for number j: its best explanation."""
     place, spread, n = _apart(here.numbers[j])
     usual_place, usual_spread = around.middle(j)
     ways: list[tuple[float, int]] = []
@@ -130,19 +131,19 @@ def _named(here: Here, around: Around, j: int, a: float, b: float) -> Finding:
 
 
 def two_digits(value: float) -> float:
-    """Return a number to two digits that matter."""
+    """Return a number rounded to two significant digits."""
     return float(f"{value:.2g}")
 
 
 def coarse(share: float) -> float:
-    """Return a share to a twentieth."""
+    """Return a share rounded to a twentieth."""
     return round(20 * share) / 20
 
 
 def swapped(
     here: Here, around: Around, offs: Mapping[int, tuple[float, float]]
 ) -> list[tuple[int, int]]:
-    """Return pairs of numbers that look like each other, eq. (2); each column at most once."""
+    """Return pairs of numbers that look exchanged, eq. (2); each column at most once."""
     mean, variance = around.links
     link = own.fisher(here.pairs.r)
     error = variance + 1.1 / np.maximum(here.pairs.n - 3.0, 1.0)
@@ -207,7 +208,7 @@ def of_gaps(here: Here, around: Around) -> Iterator[Finding]:
 
 
 def of_levels(here: Here, around: Around) -> Iterator[Finding]:
-    """Yield levels that nobody else uses."""
+    """Yield levels that no other site uses."""
     c = len(here.numbers)
     for j, counts in enumerate(here.counts):
         sizes = 2.0 ** others.cast(around.votes["sizes"][j])
@@ -216,7 +217,7 @@ def of_levels(here: Here, around: Around) -> Iterator[Finding]:
         if len(sizes) < SITES or not own.enough(total, here.min_cell):
             continue
         if 3 * int((uses == 1).sum()) >= len(sizes):
-            continue  # sites have levels of their own, such as a ward
+            continue  # sites have their own levels, such as a ward
         for level in np.flatnonzero((counts >= here.min_cell) & (uses == 0)).tolist():
             share = own.shown_share(int(counts[level]), total, here.min_cell)
             none = float(np.prod(special.bdtr(here.min_cell - 1, sizes, share / 2)))
@@ -225,7 +226,7 @@ def of_levels(here: Here, around: Around) -> Iterator[Finding]:
 
 
 def of_copies(here: Here, around: Around) -> Iterator[Finding]:
-    """Yield that rows are copies of others."""
+    """Yield a finding if rows are copies of others."""
     square = float(around.votes["square"])
     if square <= 0:
         return
@@ -239,7 +240,7 @@ def of_copies(here: Here, around: Around) -> Iterator[Finding]:
 
 
 def of_label(here: Here, around: Around) -> Iterator[Finding]:
-    """Yield that the outcome goes with the features the other way round, eq. (3)."""
+    """Yield a finding if the outcome's association with the features is reversed, eq. (3)."""
     y = here.x[:, -1]
     seen = ~np.isnan(y)
     n = int(seen.sum())
@@ -255,7 +256,7 @@ def of_label(here: Here, around: Around) -> Iterator[Finding]:
         if around.feature[j]
         and 2 * here.known[j] >= here.rows
         and around.tells[a]
-        # of a column that the site does not vote on, a score would tell what its vote does not
+        # with a column that the site does not vote on, the score would tell more than its votes
         and here.pairs.n[a, -1] > 0
     ]
     if not used:
@@ -285,7 +286,7 @@ def of_label(here: Here, around: Around) -> Iterator[Finding]:
 
 
 def auc(score: Array, y: Array) -> float:
-    """Return the share of pairs of a 1 and a 0 of y (n,) that the score (n,) has in order."""
+    """Return the share of pairs of a 1 and a 0 of y (n,) that the score (n,) ranks correctly."""
     order = np.unique(score, return_inverse=True)[1]
     ones = np.bincount(order, y == 1)
     zeros = np.bincount(order, y != 1)

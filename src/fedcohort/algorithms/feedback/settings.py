@@ -1,4 +1,4 @@
-"""Settings of `feedback`, checked when they are built."""
+"""Settings of `feedback`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from fedcohort.protocol import SettingError, Settings, setting
 
-#: Fewer sites than this are not compared: of two, each would learn the other's numbers.
+#: Fewest sites: with two, each would learn the other's numbers.
 FEWEST_SITES = 3
-#: A site tells nothing that is less off than this.
+#: Smallest `far` that a site allows.
 LEAST_FAR = 2.0
 
 
@@ -31,7 +31,7 @@ class FeedbackSettings(Settings, method="feedback"):
     told: bool = setting(True, "Each site sends its findings to the coordinator, or keeps them")
 
     def check_sites(self, sites: int) -> None:
-        """Refuse a federation of so few sites.
+        """Refuse a federation that is too small.
 
         Raises
         ------

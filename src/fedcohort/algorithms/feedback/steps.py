@@ -1,13 +1,13 @@
-"""Site steps of `feedback`: votes on a common grid, and each site's own comparison with the others.
+"""Site steps of `feedback`: votes on a common grid, and each site's comparison with the others.
 
-A site votes on a column only with 4 `min_cell` known values or more, and at least 20: the numbers
-are of that many. Counts of patients are 0, or `min_cell` and more, at each site; levels and copies
-of fewer count as none. Places and spreads are rounded before they are voted or compared
-(`own.shown`), whatever the grid. Only the units that are known are tried, and only what is clearly
-off is told: others, asked for, are refused, since which one fits best would tell a place.
+A site votes on a column only with 4 `min_cell` known values or more, and at least 20. Counts of
+patients are 0, or at least `min_cell`, at each site; levels and copies with fewer count as none.
+Places and spreads are rounded before votes and comparisons (`own.shown`), whatever the grid. Only
+known units are tried, and only clear anomalies are told: a question about other units is refused,
+because the best fitting one would tell a place.
 
-What a site finds it tells (`compare`) or keeps as its state (`keep_findings`); of the latter no
-one learns more than whether it had rows enough.
+A site tells its findings (`compare`) or keeps them as its state (`keep_findings`); then it tells
+only whether it had enough rows.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Places:
 
 @message
 class Votes:
-    """What sites are compared by, summed over them.
+    """Votes for the comparison, summed over sites.
 
-    Of c numbers and k categories, p = c + k: ``place`` and ``spread`` (c, cells); ``missing``, the
-    share that is missing, and ``common``, that of the most common value, (p, cells); sites that use
-    a level, ``uses`` (k, most levels), and how many rows know each category by powers of two,
-    ``sizes`` (k, `SIZES`); ``copies`` () of rows, and Σ n² as ``square`` (). Of d columns by each
-    other, (d, d): complete rows ``n``, sites ``k``, Σ n r, Σ atanh r and Σ (atanh r)².
+    For c numbers and k categories, p = c + k: ``place`` and ``spread`` (c, cells); ``missing``, the
+    missing share, and ``common``, the share of the most common value, (p, cells); sites that use a
+    level, ``uses`` (k, most levels), and known rows of each category by powers of two, ``sizes``
+    (k, `SIZES`); ``copies`` () of rows, and Σ n² as ``square`` (). For pairs of d columns, (d, d):
+    complete rows ``n``, sites ``k``, Σ n r, Σ atanh r and Σ (atanh r)².
     """
 
     place: Array
@@ -72,11 +72,11 @@ class Votes:
 
 @message
 class Told:
-    """What a site finds of itself; nothing but ``few`` () where it has too few rows.
+    """A site's findings about itself; only ``few`` () if it has too few rows.
 
-    Of f findings, (f,): the ``rule``, the ``column``, what else it is about, ``other``, and how
-    much, ``size`` and ``more``. Of g columns that it does not record, (g,): the ``column``, by what
-    share the loss would fall, ``fall``, with the interval ``low`` to ``high``.
+    For f findings, (f,): ``rule``, ``column``, ``other`` (the second column, level or unit), and
+    the sizes ``size`` and ``more``. For g unrecorded columns, (g,): ``unrecorded``, the relative
+    fall of the loss, ``fall``, with the interval ``low`` to ``high``.
     """
 
     few: Array
@@ -93,7 +93,7 @@ class Told:
 
 @message
 class Heard:
-    """Whether a site that keeps its findings has too ``few`` () rows to have any."""
+    """Whether a site that keeps its findings has too ``few`` () rows."""
 
     few: Array
 
@@ -116,7 +116,7 @@ def vote_place(site: Table, *, centre: Array, unit: Array, min_cell: int) -> Pla
 def vote(
     site: Table, *, centre: Array, unit: Array, n_levels: Array, label: Array, min_cell: int
 ) -> Votes:
-    """Vote on all that sites are compared by.
+    """Vote on all quantities of the comparison.
 
     Parameters
     ----------
@@ -200,18 +200,18 @@ def compare(
     far: float,
     min_cell: int,
 ) -> Told:
-    """Compare the site's rows with what all sites voted, less its own votes.
+    """Compare the site's rows with the votes of all sites, less its own votes.
 
     Parameters
     ----------
-    place, …, z2 : the fields of `Votes`, summed over the sites that are compared.
-    feature : (p,) bool, which variables a model of the outcome may use.
+    place, …, z2 : the fields of `Votes`, summed over the compared sites.
+    feature : (p,) bool, variables that a model of the outcome may use.
     factors : (f, 2), a value in another unit is ``factors[i, 0] · x + factors[i, 1]``.
     far : see `FeedbackSettings`.
 
     Raises
     ------
-    Refused : another `far` than a study may have, or other units than are known.
+    Refused : `far` is below its minimum, or a unit is unknown.
     """
     every = Votes(
         place, spread, missing, common, uses, sizes, copies, square, n, k, nr, z, z2
@@ -247,7 +247,7 @@ def keep_findings(
     far: float,
     min_cell: int,
 ) -> Keep[Heard, Told]:
-    """Compare the site's rows with what all sites voted, and keep here what is found.
+    """Compare the site's rows with the votes of all sites, and keep the findings here.
 
     Parameters and errors are those of `compare`.
     """
@@ -272,11 +272,11 @@ def found_of(
     far: float,
     min_cell: int,
 ) -> Told:
-    """Return what a site's rows show beside the votes of all sites less its own; see `compare`."""
+    """Return a site's findings from the votes of all sites less its own; see `compare`."""
     if not far >= LEAST_FAR:
-        raise Refused("far", f"feedback on what is less than {LEAST_FAR:g} sd off.")
+        raise Refused("far", f"feedback on differences below {LEAST_FAR:g} sd.")
     if not np.array_equal(factors, np.array([u.back for u in UNITS])):
-        raise Refused("factors", "feedback on other units than are known.")
+        raise Refused("factors", "feedback on unknown units.")
     m = max(min_cell, 1)
     if not own.enough(own.rows_of(data), m):
         return told(True, [], [])

@@ -1,4 +1,4 @@
-"""What a site finds, in words: one line for each finding, with no value of a patient."""
+"""A site's findings in words: one line per finding, without any patient's value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Unit:
     example: str
 
 
-#: What is tried: `data.check.conversions` both ways, and scales with other zeros.
+#: Units that are tried: `data.check.conversions` both ways, and scales with other zeros.
 UNITS = (
     *(Unit((1 / c.factor, 0.0), c.example) for c in COMMON),
     *(Unit((c.factor, 0.0), c.example) for c in COMMON),
@@ -52,7 +52,7 @@ def line(
 
     Parameters
     ----------
-    places : the variables' names, as columns are numbered.
+    places : the variables' names, in the order of column numbers.
     rule, column, other, size, more : see `rules.Finding`.
     """
     name = places[column] if column >= 0 else ""
@@ -107,7 +107,7 @@ def line(
 
 
 def _unit(reading: Reading, name: str) -> str:
-    """Return a variable's unit, after a space, where the dictionary has one."""
+    """Return a variable's unit after a space; "" if the dictionary has none."""
     unit = next(v.unit for v in reading.variables if v.name == name)
     return f" {unit}" if unit else ""
 
@@ -131,7 +131,7 @@ def unrecorded(
     low: float,
     high: float,
 ) -> Remark:
-    """Return what a column that is not recorded would add, in words."""
+    """Return the gain from an unrecorded column in words."""
     name = places[column]
     what = "the outcome" if outcome is None else outcome.label
     text = (

@@ -1,4 +1,4 @@
-"""Generalised linear models by one program: `glm`, and its best known case, `logistic`."""
+"""Generalised linear models: `glm` and `logistic`, by one program."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -35,7 +35,7 @@ _ADMM = (
 
 
 def reveals_with(config: LogisticSettings) -> str:
-    """Say in plain words what leaves a site with these settings."""
+    """Describe what leaves a site with these settings."""
     if config.solver == "admm":
         return f"Only sums over all sites: {_ADMM}"
     return _ONCE + _ROUNDS
@@ -59,14 +59,14 @@ def asks_of_logistic(config: LogisticSettings) -> Iterator[Step[..., Any]]:
 
 
 def bounds(config: GlmSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the values that the steps' arguments may take (`Method.bounds`)."""
     family = family_of(config, task)
     kinds = family.name in KINDS
     return {"family": (family.name,), "link": (family.link,), "kinds": (kinds,)}
 
 
 def bounds_of_logistic(config: LogisticSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the values that the steps' arguments may take (`Method.bounds`)."""
     own = {"family": (LOGIT.name,), "link": (LOGIT.link,), "kinds": (True,)}
     return {**admm.bounds(config, "logistic"), **own}
 
@@ -77,8 +77,8 @@ METHOD = Method(
     tasks=("regression", "classification"),
     paper="McCullagh & Nelder, Generalized Linear Models, 1989",
     reveals=(
-        f"{_ONCE}per round the deviance, its gradient and one p x p matrix (two where the link is "
-        "not the family's own), with links sqrt and inverse after how many sites have an "
+        f"{_ONCE}per round the deviance, its gradient and one p x p matrix (two if the link is "
+        "not the canonical one); with links sqrt and inverse, before that, how many sites have an "
         "impossible mean; at the end one sum over the outcomes."
     ),
     settings=GlmSettings,

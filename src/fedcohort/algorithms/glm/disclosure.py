@@ -1,9 +1,9 @@
-"""What keeps a fit of a generalised linear model from telling of few records (`program`).
+"""Rules by which a fit of a generalised linear model reveals nothing about few records (`program`).
 
-With a coordinator of several sites, 1 to `min_cell` − 1 records of a class, or counts above 0, or
-records in all, are refused: U would be sums over so few; and so is an end at which fewer count for
-nearly all (`scoring`). The first cross-products are looked at as `data.exact` does. Where some site
-has an impossible mean, no sum is over the other sites alone.
+With several sites, 1 to `min_cell` − 1 records of a class, counts above 0, or records in all are
+refused: U would be a sum over so few. A maximum at which fewer records have nearly all the weight
+is refused as well (`scoring`). `data.exact` checks the first cross-products. If a site has an
+impossible mean, no sum is over the other sites alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedcohort.numerics.families import Family
 from fedcohort.numerics.residuals import about_means
 from fedcohort.protocol import DataError, NothingToLearn
 
-#: What records of a family are told apart by.
+#: Kind of outcome by which records of a family are grouped.
 KINDS: Mapping[str, Kind] = {"binomial": "class", "poisson": "count"}
 #: V(μ) of each family.
 VARIANCES: Mapping[str, Callable[[float], float]] = {
@@ -33,27 +33,27 @@ VARIANCES: Mapping[str, Callable[[float], float]] = {
     "poisson": lambda mean: mean,
     "gamma": lambda mean: mean**2,
 }
-#: Links that give some linear predictors no mean.
+#: Links for which some linear predictors have no mean.
 BOUNDED = ("sqrt", "inverse")
 
 
 def check_outcome(total: Totals, family: Family, least: int, method: str) -> None:
-    """Refuse an outcome that teaches nothing, or is of fewer than `least` records."""
+    """Refuse an outcome without variation, or of fewer than `least` records."""
     n, positive = int(total.rows), int(total.positive)
     if not n:
         raise NothingToLearn("no site holds any record; check their selection.")
     if family.name == "binomial":
         if total.others:
             raise DataError(
-                f"the outcome has more than two classes, and {method!r} tells two apart. Give an "
+                f"the outcome has more than two classes, and method {method!r} needs two. Give an "
                 f"outcome of two levels."
             )
         check_classes(n, positive, least)
         return
     if family.name == "poisson" and not positive:
         raise NothingToLearn(
-            f"every count of {n} records is 0, and a fit needs events. Add a site that has some, "
-            f"or check how the outcome is coded."
+            f"every count of {n} records is 0, and a fit needs events. Add a site with events, or "
+            f"check how the outcome is coded."
         )
     few = positive if family.name == "poisson" else n
     if few < least:
@@ -67,7 +67,7 @@ def check_outcome(total: Totals, family: Family, least: int, method: str) -> Non
 def curvature_at(
     sites: Exact, ground: Ground, gamma: Array, scale: Array, null: Array
 ) -> Curvature:
-    """Return the sums at γ (k,), and at the null model, where every site's means are possible."""
+    """Return the sums at γ (k,) and at the null model; `IMPOSSIBLE` if a site's mean is."""
     family = ground.family
     at: dict[str, Any] = {
         "family": family.name, "link": family.link, "offset": ground.offset,
@@ -83,7 +83,7 @@ def curvature_at(
 
 
 def nowhere(k: int, family: Family) -> Curvature:
-    """Return what stands for sums at a point (k,) where some site has an impossible mean."""
+    """Return the placeholder for sums at γ (k,) if a site has an impossible mean."""
     none, zero = np.zeros((k, k)), np.zeros(())
     observed = np.zeros((0, 0)) if family.canonical else none
     return Curvature(np.array(IMPOSSIBLE), zero, np.zeros(k), none, observed, zero, np.zeros(0))
@@ -95,10 +95,10 @@ def check_products(sites: Exact, ground: Ground, first: Curvature) -> None:
 
 
 def with_outcome(first: Curvature, ground: Ground) -> tuple[Array, Array]:
-    """Return cross-products (q, q) and a point (q,), of the outcome too where the sums have it.
+    """Return cross-products (q, q) about a point (q,), with the outcome if the sums contain it.
 
-    That is where all means are alike: in eqs. (1) to (3) of `numerics.families`, h' and V are then
-    numbers, and h'²/V is the information on the intercept for each unit of weight.
+    They do if all means are equal: in eqs. (1) to (3) of `numerics.families`, h' and V are then
+    numbers, and h'²/V is the information on the intercept per unit of weight.
     """
     inner, centre, family = about_means(first.information), ground.centre, ground.family
     each = float(first.information[0, 0]) / ground.weight

@@ -1,4 +1,4 @@
-"""A fitted logistic regression: coefficients with their uncertainty, and probabilities."""
+"""A fitted logistic regression: coefficients, their uncertainty, and probabilities."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ class LogisticModel(Predictor):
 
     Attributes
     ----------
-    log_likelihood : without the penalty, at the fit; None where sites count alike, which is no
-        likelihood of the records.
-    null_log_likelihood : without covariates; None of a fit by ADMM.
-    ones : records of class 1; None of a fit by ADMM, and of a model that was read from a file,
-        which leaves them out.
+    log_likelihood : without the penalty, at the fit; None if sites are weighted equally, and in a
+        private fit.
+    null_log_likelihood : without covariates; None with ADMM, and in a private fit.
+    ones : records of class 1; None with ADMM, in a private fit, and in a model read from a file.
     """
 
     log_likelihood: float | None
@@ -36,18 +35,18 @@ class LogisticModel(Predictor):
 
     @property
     def deviance(self) -> float:
-        """−2 log-likelihood, which is the deviance of 0/1 records; NaN where there is none."""
+        """The deviance of 0/1 records, −2 log-likelihood; NaN without one."""
         return math.nan if self.log_likelihood is None else -2.0 * self.log_likelihood
 
     @property
     def null_deviance(self) -> float:
-        """The deviance without covariates; NaN of a fit by ADMM."""
+        """The deviance without covariates; NaN without `null_log_likelihood`."""
         value = self.null_log_likelihood
         return math.nan if value is None else -2.0 * value
 
     @property
     def likelihood_ratio(self) -> tuple[float, float]:
-        """The test of β = 0: its χ² on p degrees of freedom, and p-value (no ridge penalty)."""
+        """χ² (p degrees of freedom) and p-value of the test of β = 0; without a ridge penalty."""
         statistic = self.null_deviance - self.deviance
         return statistic, float(chdtrc(len(self.features), max(statistic, 0.0)))
 
@@ -57,16 +56,16 @@ class LogisticModel(Predictor):
         return self.coefficients[None, :]
 
     def predict(self, x: Array) -> Array:
-        """Return the probability of class 1 of each row of x (n, p): (n,)."""
+        """Return the probability (n,) of class 1 of each row of x (n, p)."""
         return expit(self.predictor(x))
 
     def predict_proba(self, x: Array) -> Array:
-        """Return the probabilities of class 0 and 1 of each row of x (n, p): (n, 2)."""
+        """Return the probabilities (n, 2) of class 0 and 1 of each row of x (n, p)."""
         eta = self.predictor(x)
         return np.column_stack([expit(-eta), expit(eta)])
 
     def summary(self) -> list[Row]:
-        """Return one row per covariate; ``low``, ``high`` are Wald's, of the coefficient."""
+        """Return one row per covariate; ``low`` and ``high`` are Wald's, of the coefficient."""
         if self.spread is None:
             pairs = zip(self.features, self.coefficients.tolist(), strict=True)
             return [
@@ -78,7 +77,7 @@ class LogisticModel(Predictor):
         )
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the intercept, with its test where the solver gives standard errors."""
+        """Return the intercept, with its test if the fit has standard errors."""
         error = None if self.spread is None else float(self.standard_errors[0])
         offset = bool(self.offset)
         return [intercept_row(self.intercept, error, self.level, "logit", offset=offset)]
@@ -106,7 +105,7 @@ class LogisticModel(Predictor):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> LogisticModel:
-        """Rebuild the model from what `arrays` and `meta` returned."""
+        """Build the model from the results of `arrays` and `meta`."""
         value, null = meta["log_likelihood"], meta["null_log_likelihood"]
         return cls(
             features=tuple(meta["features"]),

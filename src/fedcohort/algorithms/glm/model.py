@@ -1,4 +1,4 @@
-"""A fitted generalised linear model: coefficients with their uncertainty, and expected outcomes."""
+"""A fitted generalised linear model: coefficients, their uncertainty, and expected outcomes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedcohort.numerics.parameters import intercept_row
 from fedcohort.numerics.wald import ratio_rows
 from fedcohort.protocol import Row
 
-#: What exp(β) is; it is no ratio under the other links.
+#: Meaning of exp(β) by family and link; with other links it is no ratio.
 RATIOS = {
     ("binomial", "logit"): "odds_ratio",
     ("poisson", "log"): "rate_ratio",
@@ -28,7 +28,7 @@ RATIOS = {
 _SUMS = ("dispersion", "deviance", "null_deviance", "pearson", "log_likelihood")
 
 
-def _told(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
@@ -38,12 +38,13 @@ class GlmModel(Predictor):
 
     Attributes
     ----------
-    family : the law of the outcome and its link.
-    dispersion : φ; Pearson's χ² by degrees of freedom for Gaussian and gamma, else 1.
-    dispersion, deviance and the likelihood are NaN of a private fit, which tells none.
+    family : distribution of the outcome and its link.
+    dispersion : φ; Pearson's χ² over `df_residual` for Gaussian and gamma, otherwise 1.
     deviance, null_deviance : at the fit, and without covariates; without the penalty.
-    pearson : Pearson's χ²; over `df_residual` it is above 1 where counts are overdispersed.
-    log_likelihood : at the fit; of the Gaussian with identity at φ = deviance/rows, as statsmodels.
+    pearson : Pearson's χ²; above `df_residual` if counts are overdispersed.
+    log_likelihood : at the fit; for Gaussian with identity at φ = deviance/rows, as in statsmodels.
+
+    All five numbers are NaN in a private fit.
     """
 
     family: Family
@@ -55,22 +56,22 @@ class GlmModel(Predictor):
 
     @property
     def df_residual(self) -> int:
-        """Degrees of freedom that are left: rows − p − 1."""
+        """Residual degrees of freedom, rows − p − 1."""
         return self.rows - len(self.features) - 1
 
     @property
     def aic(self) -> float:
-        """Akaike's criterion, −2 ℓ + 2 (p + 1); φ is not counted, as in statsmodels."""
+        """Akaike's criterion, −2 ℓ + 2 (p + 1), without φ, as in statsmodels."""
         return -2.0 * self.log_likelihood + 2.0 * (len(self.features) + 1)
 
     def predict(self, x: Array) -> Array:
-        """Return the expected outcome of each row of x (n, p): (n,)."""
+        """Return the expected outcome (n,) of each row of x (n, p)."""
         return self.family.inverse(self.predictor(x))
 
     def summary(self) -> list[Row]:
-        """Return one row per covariate; ``low``, ``high`` are Wald's, of the coefficient.
+        """Return one row per covariate; ``low`` and ``high`` are Wald's, of the coefficient.
 
-        With t on `df_residual` degrees of freedom where φ was estimated, else with z.
+        They use t with `df_residual` degrees of freedom if φ is estimated, otherwise z.
         """
         if self.spread is None:
             ratio = RATIOS.get((self.family.name, self.family.link), "")
@@ -90,7 +91,7 @@ class GlmModel(Predictor):
         )
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the intercept, with the same test as covariates, and an estimated dispersion."""
+        """Return the intercept with its test, and an estimated dispersion."""
         intercept = intercept_row(
             self.intercept,
             None if self.spread is None else float(self.standard_errors[0]),
@@ -105,7 +106,7 @@ class GlmModel(Predictor):
         return [intercept, {"name": "dispersion", "value": self.dispersion, "note": note}]
 
     def arrays(self) -> dict[str, Array]:
-        """Return b₀, β and their covariance, where there is one."""
+        """Return b₀, β and their covariance, if there is one."""
         spread = {} if self.spread is None else {"covariance": self.spread}
         return {
             "intercept": np.array(self.intercept),
@@ -120,7 +121,7 @@ class GlmModel(Predictor):
             "offset": self.offset,
             "family": self.family.name,
             "link": self.family.link,
-            **{name: _told(getattr(self, name)) for name in _SUMS},
+            **{name: _finite(getattr(self, name)) for name in _SUMS},
             "rows": self.rows,
             "rounds": self.rounds,
             "level": self.level,
@@ -128,13 +129,13 @@ class GlmModel(Predictor):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> GlmModel:
-        """Rebuild the model from what `arrays` and `meta` returned."""
-        known: dict[str, Any] = {k: math.nan if v is None else v for k, v in meta.items()}
+        """Build the model from the results of `arrays` and `meta`."""
+        given: dict[str, Any] = {k: math.nan if v is None else v for k, v in meta.items()}
         return cls(
-            features=tuple(known.pop("features")),
-            family=Family(known.pop("family"), known.pop("link")),
+            features=tuple(given.pop("features")),
+            family=Family(given.pop("family"), given.pop("link")),
             intercept=float(arrays["intercept"]),
             coefficients=arrays["coefficients"],
             spread=arrays.get("covariance"),
-            **known,
+            **given,
         )

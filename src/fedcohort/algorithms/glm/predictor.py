@@ -1,4 +1,4 @@
-"""What every fitted generalised linear model has: a linear predictor, and its uncertainty."""
+"""Base class of fitted generalised linear models: the linear predictor and its uncertainty."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Predictor(Fitted):
     Attributes
     ----------
     features : names of the covariates, in order, (p,).
-    offset : name of the offset, which is the last column of x; "" without.
+    offset : name of the offset, the last column of x; "" without.
     intercept : b₀, the linear predictor at x = 0.
     coefficients : β (p,), per unit of the covariate.
-    spread : covariance of (b₀, β), (p + 1, p + 1); None where the solver gives none.
-    rows : records at all sites; 0 of a private fit, which does not tell.
-    rounds : how many the fit took.
+    spread : covariance of (b₀, β), (p + 1, p + 1); None with ADMM and in a private fit.
+    rows : records at all sites; 0 in a private fit.
+    rounds : number of rounds of the fit.
     level : coverage of the intervals in `summary`.
-    caution : what sums of the fit told of few records; "" of a model that was read from a file.
+    caution : a warning if sums of the fit tell of few records; "" in a model read from a file.
     """
 
     features: tuple[str, ...]
@@ -43,13 +43,13 @@ class Predictor(Fitted):
 
         Raises
         ------
-        NotSupported : the solver gives none.
+        NotSupported : `spread` is None.
         """
         if self.spread is None:
             if not self.rows:
                 raise NotSupported(
-                    "a differentially private fit has no standard errors: those of the records' "
-                    "spread would leave out the noise."
+                    "a differentially private fit has no standard errors: they would leave out the "
+                    "noise."
                 )
             raise NotSupported("a fit by ADMM has no standard errors; solver 'exact' has them.")
         return self.spread
@@ -61,7 +61,7 @@ class Predictor(Fitted):
 
     @property
     def coef_(self) -> Array:
-        """β (p,); of a classifier (1, p), as in scikit-learn."""
+        """β (p,), as in scikit-learn; (1, p) in a classifier."""
         return self.coefficients
 
     @property
@@ -71,15 +71,15 @@ class Predictor(Fitted):
 
     @property
     def n_iter_(self) -> int:
-        """How many rounds the fit took."""
+        """Number of rounds of the fit."""
         return self.rounds
 
     def cautions(self) -> tuple[str, ...]:
-        """Return what sums of the fit told of few records, if anything."""
+        """Return the warning about sums that tell of few records, if there is one."""
         return (self.caution,) if self.caution else ()
 
     def predictor(self, x: Array) -> Array:
-        """Return η of each row of x (n, p), or (n, p + 1) with the offset last: (n,)."""
+        """Return η (n,) of each row of x (n, p), or (n, p + 1) with the offset last."""
         x = np.asarray(x, float)
         p = len(self.features)
         eta = self.intercept + x[:, :p] @ self.coefficients

@@ -1,24 +1,23 @@
 """Generalised linear models with differential privacy, for canonical links.
 
-Records z = (1, x) are weighted by w = min(1, C/‖z‖), which are prior weights as good as any: where
-the model is right, the maximum stays where it is. By family:
+Records z = (1, x) have prior weights w = min(1, C/‖z‖). If the model is correct, they do not move
+the maximum. By family:
 
     gaussian     once, the noisy cross-products of w (1, x, y), eq. (1) of
-                 `training.linear.private_products`, and least squares on them with a ridge that
-                 holds the smallest eigenvalue above what the noise can give (AdaSSP: Wang,
-                 "Revisiting differentially private linear regression", UAI 2018)
+                 `training.linear.private_products`; least squares on them, with a ridge that keeps
+                 the smallest eigenvalue above the noise (AdaSSP: Wang, "Revisiting differentially
+                 private linear regression", UAI 2018)
     binomial,    T rounds, each with a noisy sum of clipped scores
     poisson          U(γ) = Σ u · min(1, C/‖u‖),  u = w (y − h(zᵀγ)) z                      (1)
-                 by which the coordinator steps (FedAdam's rule); the result is the mean of the
+                 for steps of the coordinator by FedAdam's rule; the result is the mean of the
                  later half of its points
 
-A record that is added or taken away changes (1) by one vector of norm ≤ C, whatever its outcome is;
-that of the Gaussian is cut to its usual values.
+One record more or less changes (1) by a vector of norm ≤ C, for any outcome; a Gaussian outcome is
+cut to its usual values. There are no standard errors: they would leave out the noise, which is the
+larger part at small ε.
 
-No standard errors: those of the records' spread would leave out the noise, which is the larger part
-at small ε. Nor is the number of records told, or a likelihood.
-
-Revealed: `Products` once or `Score` T times, with noise, as sums over the sites.
+Revealed: `Products` once or `Score` T times, with noise, as sums over sites; neither the number of
+records nor a likelihood.
 """
 
 from __future__ import annotations
@@ -50,9 +49,9 @@ from fedcohort.training.networks.server import Server, fedadam
 
 #: Learning rate and constants of FedAdam's rule, on covariates within [−1, 1].
 RATE, BETA1, BETA2, TAU = 0.1, 0.5, 0.9, 1e-6
-#: C, where the study says none.
+#: Default C.
 CLIPS = {"record": 0.5}
-#: Families with a private fit.
+#: Families with a private fit by eq. (1).
 SCORED = ("binomial", "poisson")
 
 
@@ -76,14 +75,14 @@ def score_privately(
 
 
 def record_scores(table: LabelledTable, family: str, gamma: Array, clip: float) -> Array:
-    """Return each record's clipped part of eq. (1): (n, p + 1)."""
+    """Return each record's clipped part of eq. (1), (n, p + 1)."""
     z = np.column_stack([np.ones(len(table.y)), table.x])
     mean = Family(family, CANONICAL[family]).inverse(z @ gamma)
     return _cut(_cut(z, clip) * (table.y - mean)[:, None], clip)
 
 
 def _cut(rows: Array, clip: float) -> Array:
-    """Return rows (n, k) cut to the norm `clip`; 0 where a row is not finite."""
+    """Return rows (n, k) cut to the norm `clip`; rows that are not finite become 0."""
     norm = np.linalg.norm(rows, axis=1, keepdims=True)
     fine = np.isfinite(norm)
     return np.where(fine, rows, 0.0) * (clip / np.maximum(np.where(fine, norm, 1.0), clip))
@@ -95,15 +94,15 @@ STEPS = (score_privately, products_privately)
 
 
 def releases(config: Scored, dp: Dp) -> Sequence[Release]:
-    """Return every release of a private fit.
+    """Return all releases of a private fit.
 
     Raises
     ------
-    SettingError : settings without a private fit; or (ε, δ) cannot be met.
+    SettingError : these settings have no private fit; or (ε, δ) cannot be met.
     """
     if dp.unit != "record":
         raise SettingError(
-            f"dp.unit is {dp.unit!r}, and a generalised linear model protects records; choose "
+            f"dp.unit is {dp.unit!r}, but a generalised linear model protects records; choose "
             f"'record'."
         )
     family = family_of(config)
@@ -121,8 +120,8 @@ def releases(config: Scored, dp: Dp) -> Sequence[Release]:
             )
         if config.link not in ("auto", CANONICAL[family]):
             raise SettingError(
-                f"setting 'link' of method 'glm' is {config.link!r}; a private fit has "
-                f"{CANONICAL[family]!r} alone for family {family!r}."
+                f"setting 'link' of method 'glm' is {config.link!r}; a private fit of family "
+                f"{family!r} needs {CANONICAL[family]!r}."
             )
     return _releases(family, config.dp_rounds, dp)
 
@@ -133,7 +132,7 @@ def family_of(config: Scored) -> str:
 
 
 def held(config: Scored, task: Task) -> Mapping[str, Mapping[str, Any]]:
-    """Return by step the arguments that a site demands: all but the coefficients."""
+    """Return by step the arguments that a site requires: all except the coefficients."""
     assert task.dp is not None
     return {
         score_privately.name: {"family": family_of(config), "clip": task.dp.norm},
@@ -142,7 +141,7 @@ def held(config: Scored, task: Task) -> Mapping[str, Mapping[str, Any]]:
 
 
 def reveals(config: Scored, dp: Dp) -> str:
-    """Say in plain words what leaves a site in a private fit."""
+    """Describe what leaves a site in a private fit."""
     (release,) = releases(config, dp)
     if release.step == products_privately.name:
         return "Once, the sum over sites of cross-products of the covariates and the outcome."
@@ -164,18 +163,18 @@ def _releases(family: str, rounds: int, dp: Dp) -> tuple[Release, ...]:
 def coefficients(
     fed: Federation, family: str, config: Scored, task: Task, dp: Dp
 ) -> tuple[Array, int]:
-    """Return (b₀, β) (p + 1,) and the rounds that it took.
+    """Return (b₀, β) (p + 1,) and the number of rounds.
 
     Raises
     ------
-    DataError : there are no covariates; or a Gaussian outcome has no usual values.
+    DataError : no covariates; or a Gaussian outcome without usual values.
     """
     check_covariates(task)
     if family in SCORED:
         return _scored(fed, family, config, len(task.features), dp), config.dp_rounds
-    told = ask(fed, task, releases(config, dp)[0], dp.norm)
-    beta = ridged(told.square, told.noise, config.ridge) * told.scale
-    beta[0] += told.centre
+    products = ask(fed, task, releases(config, dp)[0], dp.norm)
+    beta = ridged(products.square, products.noise, config.ridge) * products.scale
+    beta[0] += products.centre
     return beta, 1
 
 
@@ -184,8 +183,8 @@ def ridged(products: Array, noise: float, l2: float) -> Array:
 
     Parameters
     ----------
-    noise : standard deviation of a diagonal entry's noise, √2 times that of the others.
-    l2 : the penalty on covariates, over the records' weight, which the first entry of M tells.
+    noise : standard deviation of the noise on the diagonal, √2 times that of other entries.
+    l2 : penalty on the covariates, per weight of the records, the first entry of `products`.
     """
     inner, right = products[:-1, :-1], products[:-1, -1]
     penalty = np.r_[0.0, np.full(len(inner) - 1, l2 * max(float(inner[0, 0]), 1.0))]
@@ -193,15 +192,15 @@ def ridged(products: Array, noise: float, l2: float) -> Array:
 
 
 def _scored(fed: Federation, family: str, config: Scored, p: int, dp: Dp) -> Array:
-    """Return the mean of the later half of the points of a noisy ascent by eq. (1)."""
+    """Return (p + 1,), the mean of the later half of the points of the ascent by eq. (1)."""
     state = Server.at(np.zeros(p + 1), rate=RATE, beta1=BETA1, beta2=BETA2, tau=TAU)
     rounds, weight = config.dp_rounds, 0.0
     mean = state.x
     for i in fed.rounds(rounds):
-        told = fed.sum(score_privately, family=family, gamma=state.x, clip=dp.norm)
+        noisy = fed.sum(score_privately, family=family, gamma=state.x, clip=dp.norm)
         fed.record(learning_rate=RATE)
-        weight = max(weight, float(np.abs(told.score).max()))
-        slope = told.score - config.ridge * weight * np.r_[0.0, state.x[1:]]
+        weight = max(weight, float(np.abs(noisy.score).max()))
+        slope = noisy.score - config.ridge * weight * np.r_[0.0, state.x[1:]]
         state = fedadam(state, state.x + slope)
         half = rounds // 2
         mean = state.x if i <= half else mean + (state.x - mean) / (i - half + 1)

@@ -1,22 +1,22 @@
-"""Generalised linear models over sites, exactly those of the pooled table.
+"""Generalised linear models over sites, with exactly the result of the pooled table.
 
 McCullagh & Nelder, "Generalized Linear Models", 2nd ed. 1989, sections 2.5 and 4.4: iteratively
 reweighted least squares, with the equations of `numerics.families` and the ascent of `scoring`.
 With w the sum of prior weights, the objective is −ℓ(β)/w + l2/2 ‖β‖², ℓ at dispersion φ = 1. Then
 
-    φ = Pearson's χ²/(n − p − 1) of Gaussian and gamma, else 1                            (1)
+    φ = Pearson's χ²/(n − p − 1) of Gaussian and gamma, otherwise 1                       (1)
     covariance of β = φ (I + P)⁻¹,  ℓ = ℓ_s(φ) − D/(2φ)                                   (2)
 
-`logistic` is the binomial with the logit; it can also be fitted by consensus ADMM, where no
-curvature leaves a site (`training.admm`).
+`logistic` is the binomial with the logit; with consensus ADMM (`training.admm`) no curvature leaves
+a site.
 
-Revealed, only as sums over all sites: over several, what `data.exact` asks; `Totals` (6 + p) once;
-`Curvature` (4 + p + p²) every round, twice p² where the link is not the canonical one, 3 more with
-an offset; over several and with links "sqrt" and "inverse" `Reach` (2) before it, so that where
-some site has an impossible mean no sum is over the others alone; `Saturated` (1) once, but for
-`logistic`. Sites learn γ, the covariates' pooled means and standard deviations, and φ.
-`disclosure` has what is refused. K rounds give about K p²/2 equations about n p numbers: too few to
-solve while n is well above K p/2. It is a count, not a proof.
+Revealed, only as sums over all sites: with several sites the sums of `data.exact`; `Totals` (6 + p)
+once; `Curvature` (4 + p + p²) every round, with 2 p² if the link is not canonical, 3 more with an
+offset; before it, with several sites and links "sqrt" and "inverse", `Reach` (2), so that no sum is
+over some sites alone if another has an impossible mean; `Saturated` (1) once, except for
+`logistic`. Sites learn γ, the covariates' pooled means and standard deviations, and φ. `disclosure`
+defines what is refused. K rounds give about K p²/2 equations about n p numbers: too few to solve if
+n is well above K p/2. This is a count, not a proof.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def fit(fed: Federation, config: GlmSettings, task: Task) -> GlmModel:
     Raises
     ------
     SettingError : family, link and outcome do not go together.
-    DataError : no covariates, no records, an outcome that the family cannot have, or of one value.
+    DataError : no covariates, no records, an outcome that the family excludes, or of one value.
     SiteUnavailable : a site left during the fit.
     SingularInformation : some covariates are collinear or constant; they are named.
-    NotConverged : some covariates make the likelihood rise for ever, or the rounds are over.
+    NotConverged : the likelihood rises without limit, or `max_rounds` is reached.
     """
     family = family_of(config, task)
     if task.dp is not None:
@@ -92,8 +92,8 @@ def fit(fed: Federation, config: GlmSettings, task: Task) -> GlmModel:
     dispersion = top.pearson / left if family.dispersed else 1.0
     if not dispersion > EXACT * top.null_deviance / ground.weight:
         raise NothingToLearn(
-            "the outcome is the same in all records, or the covariates tell it without any error, "
-            "so nothing is left to estimate its spread from. Is one of them the outcome itself?"
+            "the outcome is the same in all records, or the covariates predict it without any "
+            "error, so the dispersion cannot be estimated. Is one of them the outcome itself?"
         )
     beta, covariance = top.unscaled(ground.centre)
     return GlmModel(
@@ -120,7 +120,7 @@ def fit_logistic(fed: Federation, config: LogisticSettings, task: Task) -> Logis
 
     Raises
     ------
-    FedcohortError : as `fit`; and with solver 'admm' as `training.admm.consensus`.
+    FedcohortError : as `fit`; with solver "admm" as `training.admm.consensus`.
     """
     offset = task.features[-1] if task.offset else ""
     if task.dp is not None:
@@ -176,30 +176,30 @@ def fit_logistic(fed: Federation, config: LogisticSettings, task: Task) -> Logis
 
 
 def family_of(config: GlmSettings, task: Task) -> Family:
-    """Return the family and link that are asked for, or that the outcome suggests.
+    """Return the family and link of the settings, by default those of the outcome's type.
 
     Raises
     ------
     SettingError : they do not go with each other, or with the outcome.
     """
-    known = task.outcome or ("binary" if task.kind == "classification" else "continuous")
-    if known not in USUAL:
+    outcome = task.outcome or ("binary" if task.kind == "classification" else "continuous")
+    if outcome not in USUAL:
         raise SettingError(
-            f"method 'glm' has no family for an outcome of type {known!r}; give a binary, a "
+            f"method 'glm' has no family for an outcome of type {outcome!r}; give a binary, a "
             f"continuous or a count outcome."
         )
-    name = USUAL[known] if config.family == "auto" else config.family
-    if (name == "binomial") != (known == "binary"):
-        fits = [f for f in FAMILIES if (f == "binomial") == (known == "binary")]
+    name = USUAL[outcome] if config.family == "auto" else config.family
+    if (name == "binomial") != (outcome == "binary"):
+        fits = [f for f in FAMILIES if (f == "binomial") == (outcome == "binary")]
         raise SettingError(
-            f"family {name!r} does not go with a {known} outcome; give "
+            f"family {name!r} does not go with a {outcome} outcome; give "
             f"{' or '.join(map(repr, fits))}, or declare another outcome."
         )
     link = FAMILIES[name][0] if config.link == "auto" else config.link
     if link not in FAMILIES[name]:
         raise SettingError(
-            f"link {link!r} does not go with family {name!r}, which the outcome suggests; give "
-            f"{' or '.join(map(repr, FAMILIES[name]))}."
+            f"link {link!r} does not go with family {name!r}, the family of the outcome's type; "
+            f"give {' or '.join(map(repr, FAMILIES[name]))}."
         )
     return Family(name, link)
 
@@ -207,7 +207,7 @@ def family_of(config: GlmSettings, task: Task) -> Family:
 def regress(
     fed: Federation, family: Family, config: Scored, task: Task, method: str
 ) -> tuple[Exact, Totals, Ground, Top]:
-    """Find the maximum, with the sites that answered the first call."""
+    """Return the maximum of the likelihood, with the sites that answered the first call."""
     names = task.features[: len(task.features) - task.offset]
     sites = exact_sums(fed, task, KINDS.get(family.name, "number"), family.link)
     total = sites.sum(totals, family=family.name, link=family.link, offset=task.offset)
@@ -232,11 +232,11 @@ def survey(
     offset: bool,
     least: int,
 ) -> Ground:
-    """Fix the centre of the covariates, and where the ascent starts."""
+    """Return the centre of the covariates, and the start of the ascent."""
     weight, mean = float(total.weight), float(total.outcome / total.weight)
     if family.link == "log" and mean <= 0:
         raise DataError(
-            "the outcome's mean over all sites is 0 or below, which link 'log' cannot reach. Take "
+            "the outcome's mean over all sites is 0 or below, which link 'log' excludes. Choose "
             "link 'identity'."
         )
     if family.link == "log":
@@ -258,7 +258,7 @@ def survey(
 
 
 def likelihood(sites: Exact, ground: Ground, top: Top, dispersion: float) -> float:
-    """Return ℓ, eq. (2), for which the sites sum ℓ_s once."""
+    """Return ℓ, eq. (2); the sites sum ℓ_s once."""
     family = ground.family
     at = dispersion
     if family == Family("gaussian", CANONICAL["gaussian"]):

@@ -1,15 +1,15 @@
-"""The ascent to the maximum of the penalised likelihood, by Newton's method and Fisher's scoring.
+"""Maximises the penalised likelihood, by Newton's method and Fisher's scoring.
 
 In the notation of `numerics.families`, each round is one sum of D, U, I and J at γ, and
 
     γ ← γ + (J + P)⁻¹ (U − P γ),     P = w·l2·diag(0, 1/s_1², …, 1/s_p²)                   (1)
 
-with w the sum of the weights: the ridge penalty of D6.2, eq. 3.6, which leaves the intercept out.
-Where J + P is not positive, I stands in for it. A step is halved until D + γᵀPγ does not rise. The
+with w the sum of the weights. P is the ridge penalty of D6.2, eq. 3.6, without the intercept. If
+J + P is not positive definite, I replaces J. A step is halved until D + γᵀPγ does not rise. The
 first round is at the model without covariates. There I is proportional to the covariates' squares
-about their mean, so it gives their standard deviations s, and nothing else is asked for them.
+about their mean and gives their standard deviations s, with no further call.
 
-The logit's steps go farther (`stride`), with nothing more asked.
+With the logit, steps are longer (`stride`).
 """
 
 from __future__ import annotations
@@ -33,37 +33,35 @@ from fedcohort.protocol import (
     SingularInformation,
 )
 
-#: A step that gains no more log-likelihood than this, moves linear predictors by `MOVED` and more,
-#: and is not much shorter than the one before, runs for ever; a Gaussian's gain is counted in
-#: deviance per record at the start. Along covariates that are nearly collinear, long steps do not
-#: move them.
+#: The likelihood rises without limit if a step gains at most `FLAT` log-likelihood (Gaussian: in
+#: deviance per record at the start), moves linear predictors by at least `MOVED`, and is not much
+#: shorter than the step before. Steps along nearly collinear covariates do not move them.
 FLAT, MOVED = 1e-6, 1e-3
-#: The longest step by link log, as root mean square of what it adds to the logarithm of a mean.
-#: Longer ones make few records count for all, which the sums would tell.
+#: Longest step with link log: root mean square of the change of log means. With longer steps few
+#: records would have nearly all the weight in the sums.
 WIDEST = 1.0
-#: More rounds than this help no fit.
+#: Largest number of rounds.
 MOST_ROUNDS = 50
-#: The model without covariates is found when its step is this short: its deviance then is exact.
+#: Tolerance of the model without covariates.
 NULL_TOL = 1e-6
-#: The longest step of the model without covariates.
+#: Longest step of the model without covariates.
 NULL_STEP = 3.0
 
 
 @dataclass(frozen=True)
 class Ground:
-    """What is fixed before the first round.
+    """Family, counts, means and penalty; fixed before the first round.
 
     Attributes
     ----------
-    family : the law of the outcome.
     rows : records at all sites.
     weight : sum of their weights, w.
     mean : of the outcome, weighted.
     centre : (p,), pooled mean of the covariates, weighted.
-    start : the intercept of the model without covariates, or near it where there is an offset.
-    offset : whether there is one.
+    start : the intercept of the model without covariates; approximate with an offset.
+    offset : there is one.
     l2 : ridge penalty, in the covariates' units.
-    least : records that must count at the end.
+    least : smallest effective number of records at the maximum.
     names : of the covariates.
     """
 
@@ -81,7 +79,7 @@ class Ground:
 
 @dataclass(frozen=True)
 class Top:
-    """Where the ascent ended.
+    """The maximum.
 
     Attributes
     ----------
@@ -89,7 +87,7 @@ class Top:
     covariance : (I + P)⁻¹ (p + 1, p + 1), at φ = 1.
     scale : s (p,).
     deviance, pearson, null_deviance : without the penalty.
-    rounds : how many there were.
+    rounds : number of rounds.
     """
 
     gamma: Array
@@ -121,19 +119,19 @@ def ascend(
 ) -> Top:
     """Maximise ℓ(γ) − ½ γᵀPγ, eq. (1), with a row of history for each round.
 
-    A round whose step was too long repeats the row before it.
+    A round after a step that was too long repeats the row before it.
 
     Parameters
     ----------
     tol : longest step at the end, in units of the linear predictor per standard deviation; for
-        the identity relative to the outcome's, and for inverse and square root to the start.
-    look : at the sums of the first round, before anything is made of them.
+        identity relative to the outcome's SD, for inverse and sqrt relative to the start.
+    look : checks the sums of the first round before they are used.
 
     Raises
     ------
     SingularInformation : some covariates are collinear or constant; they are named.
-    NotConverged : some covariates make the likelihood rise for ever, or the rounds are over.
-    NothingToLearn : few records count at the end.
+    NotConverged : the likelihood rises without limit, or the largest number of rounds is reached.
+    NothingToLearn : few records have nearly all the weight at the maximum.
     """
     p = len(ground.centre)
     base, step = np.r_[ground.start, np.zeros(p)], np.zeros(p + 1)
@@ -161,7 +159,7 @@ def ascend(
         reached = float(here.deviance) + float(penalty @ tried**2)
         if reached >= IMPOSSIBLE and not round_:
             raise NotConverged(
-                f"with this offset, link {ground.family.link!r} has impossible means from the "
+                f"with this offset, link {ground.family.link!r} has impossible means at the "
                 f"start. Choose another link, such as 'log'."
             )
         if not reached <= value + 1e-10 * (1.0 + abs(value)):
@@ -195,12 +193,12 @@ def ascend(
 def _unfinished(
     ground: Ground, size: float, rounds: int, tol: float, outside: bool
 ) -> NotConverged:
-    """Return the error of an ascent whose rounds are over; `outside` if some step left the link."""
+    """Return the error of too many rounds; `outside`: some step led to impossible means."""
     remedy = f"Raise max_rounds (up to {MOST_ROUNDS}), or refit with a ridge penalty (l2 > 0)."
     if outside:
         remedy = (
-            f"The means that fit best are at the edge of what link {ground.family.link!r} can "
-            f"reach. Choose another link, such as 'log'."
+            f"The means that fit best are at the limit of link {ground.family.link!r}. Choose "
+            f"another link, such as 'log'."
         )
     elif rounds >= MOST_ROUNDS:
         remedy = (
@@ -214,10 +212,10 @@ def _unfinished(
 
 
 class Null:
-    """The model without covariates: where it was asked, and its deviance.
+    """The model without covariates: its intercept and deviance.
 
-    Without an offset the first round is at this model. With one, its intercept is found beside the
-    other coefficients, by steps of its own in the same rounds.
+    Without an offset the first round is at this model. With one, its intercept is found by its own
+    steps in the same rounds.
     """
 
     def __init__(self, ground: Ground) -> None:
@@ -228,7 +226,7 @@ class Null:
         self.found = False
 
     def learn(self, here: Curvature) -> None:
-        """Take a round's sums, and move on."""
+        """Take a round's sums, and step."""
         if self.found or not (here.null.size or not self._ground.offset):
             return
         if not self._ground.offset:
@@ -249,7 +247,7 @@ class Null:
 def deviations(here: Curvature, ground: Ground) -> Array:
     """Return the standard deviation of each covariate (p,), from the information at the start.
 
-    It is weighted as the information is, where an offset makes that differ between records.
+    With an offset it is weighted as the information.
     """
     squares = np.diag(here.information)
     sd = np.sqrt(squares[1:] / squares[0]) if squares[0] > 0 else np.zeros(len(squares) - 1)
@@ -257,7 +255,7 @@ def deviations(here: Curvature, ground: Ground) -> Array:
 
 
 def per_deviation(here: Curvature, scale: Array) -> Curvature:
-    """Return the sums at the start as they would be for covariates that are divided by `scale`."""
+    """Return the sums at the start for covariates divided by `scale`."""
     s = np.r_[1.0, scale]
     both = np.outer(s, s)
     observed = here.observed / both if here.observed.size else here.observed
@@ -267,20 +265,20 @@ def per_deviation(here: Curvature, scale: Array) -> Curvature:
 
 
 def _check_counts(here: Curvature, ground: Ground) -> None:
-    """Refuse an end where few records count for nearly all, which the model would tell.
+    """Refuse a maximum at which few records have nearly all the weight.
 
-    That is (Σ ω)² < `least` · Σ ω², as in eq. (2) of `data.isolation`.
+    The condition is (Σ ω)² < `least` · Σ ω², eq. (2) of `data.isolation`.
     """
     if float(here.information[0, 0]) ** 2 < ground.least * float(here.squares):
         raise NothingToLearn(
-            f"where the likelihood is highest, fewer than {ground.least} records (min_cell) count "
-            f"for nearly all, so that the model would tell those few. Choose another link, look "
-            f"for outcomes far from all others, or refit with a ridge penalty (l2 > 0)."
+            f"at the maximum of the likelihood, fewer than {ground.least} records (min_cell) count "
+            f"for nearly all, so the model would reveal them. Choose another link, look for "
+            f"outcomes far from all others, or refit with a ridge penalty (l2 > 0)."
         )
 
 
 def _report(ground: Ground, here: Curvature, reached: float) -> dict[str, float]:
-    """Return a row of history: what is minimised, as an average, and its likelihood."""
+    """Return a row of history: the mean objective, and the log-likelihood or the deviance."""
     deviance = float(here.deviance)
     binomial = ground.family.name == "binomial"
     fit = {"log_likelihood": -0.5 * deviance} if binomial else {"deviance": deviance}
@@ -288,14 +286,14 @@ def _report(ground: Ground, here: Curvature, reached: float) -> dict[str, float]
 
 
 def _farther(seen: list[Seen], newton: Array, ground: Ground) -> Array:
-    """Return a longer step than Newton's, from the last of the points `seen`."""
+    """Return a step longer than Newton's from the last point `seen`."""
     if len(seen) == 1 and not ground.offset:
         return discriminant(newton, seen[0].slope, ground.weight, ground.mean)
     return stride(seen, newton)
 
 
 def _unit(ground: Ground, here: Curvature) -> float:
-    """Return what steps are measured in: 1 where the linear predictor has no unit."""
+    """Return the unit of steps; 1 if the linear predictor has no unit."""
     match ground.family.link:
         case "identity":
             return math.sqrt(float(here.deviance) / ground.weight) or 1.0
@@ -306,7 +304,7 @@ def _unit(ground: Ground, here: Curvature) -> float:
 
 
 def _newton(here: Curvature, penalty: Array, covariance: Array) -> Array:
-    """Return (J + P)⁻¹, or (I + P)⁻¹ where J is I or the former is not positive."""
+    """Return (J + P)⁻¹, or (I + P)⁻¹ if J is I or J + P is not positive definite."""
     if not here.observed.size:
         return covariance
     full = here.observed + np.diag(penalty)
@@ -316,10 +314,10 @@ def _newton(here: Curvature, penalty: Array, covariance: Array) -> Array:
 
 
 def _inverse(information: Array, ground: Ground, round_: int) -> Array:
-    """Return the inverse of a positive matrix (p + 1, p + 1), the intercept first.
+    """Return the inverse of a positive definite matrix (p + 1, p + 1), the intercept first.
 
-    Its eigenvalues are compared after it was given a unit diagonal, so that a strong penalty, which
-    leaves the intercept out, makes nothing look flat.
+    Eigenvalues are compared with a unit diagonal, so that a strong penalty, which leaves out the
+    intercept, does not look like a singular matrix.
     """
     diagonal = np.diag(information)
     unit = np.sqrt(np.where(diagonal > SINGULAR**2 * diagonal[0], diagonal, 1.0))
@@ -335,13 +333,13 @@ def _inverse(information: Array, ground: Ground, round_: int) -> Array:
 
 
 def runs_away(ground: Ground, step: Array) -> NotConverged:
-    """Return the error of a likelihood that rises for ever along a step (p,) of the covariates."""
+    """Return the error of a likelihood that rises without limit along a step (p,)."""
     why = {
         "binomial": "separation, these covariates tell the classes apart without error",
         "poisson": "where these covariates are high, or where they are low, every count is 0",
-    }.get(ground.family.name, f"the means that fit best are beyond the reach of the link "
+    }.get(ground.family.name, f"the means that fit best are beyond the range of link "
                               f"{ground.family.link!r}")  # fmt: skip
     return NotConverged(
-        f"the likelihood rises for ever along {longest(ground.names, step)}: {why}. Drop them, "
-        f"join rare levels, or refit with a ridge penalty (l2 > 0)."
+        f"the likelihood rises without limit along {longest(ground.names, step)}: {why}. Drop "
+        f"them, join rare levels, or refit with a ridge penalty (l2 > 0)."
     )

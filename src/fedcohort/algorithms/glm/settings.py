@@ -14,7 +14,7 @@ _LINKS = tuple(dict.fromkeys(link for links in FAMILIES.values() for link in lin
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredSettings(WeightedSettings, RidgeSettings):
-    """What both methods have in common."""
+    """Settings of both methods."""
 
     offset: str = changed(
         WeightedSettings,
@@ -49,7 +49,7 @@ class GlmSettings(ScoredSettings, method="glm"):
     )
     link: str = setting(
         "auto",
-        "From the mean to the linear predictor; 'auto': identity, logit, log, log",
+        "Link function; auto: identity (Gaussian), logit (binomial), log (Poisson, gamma)",
         choices=("auto", *_LINKS),
     )
     max_rounds: int = changed(
@@ -99,13 +99,13 @@ class LogisticSettings(ScoredSettings, AdmmSettings, method="logistic"):
         if self.solver == "admm" and not self.ridge:
             raise SettingError(
                 "solver 'admm' of method 'logistic' needs a penalty above 0: it sums no curvature, "
-                "so that without one it cannot tell classes that a covariate separates. Give one, "
-                "or use solver 'exact'."
+                "so without a penalty it cannot detect classes that a covariate separates. Give a "
+                "penalty, or use solver 'exact'."
             )
 
     @property
     def ridge(self) -> float:
-        """The ridge penalty, by whichever name it was given."""
+        """The ridge penalty, given as `penalty` or `l2`."""
         return self.l2 if self.penalty is None else self.penalty
 
 

@@ -1,8 +1,7 @@
-"""Site steps of generalised linear models. All are sums: no site's own numbers are ever seen.
+"""Site steps of generalised linear models. All replies are sums over sites.
 
-Covariates are standardised by the pooled centre and scale; γ = (intercept, one coefficient for
-each covariate) then counts in units of the linear predictor per standard deviation. An offset is
-the last column of x.
+Covariates are standardised by the pooled centre and scale, so γ (the intercept and p coefficients)
+is in units of the linear predictor per standard deviation. An offset is the last column of x.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from fedcohort.data.words import rows
 from fedcohort.numerics.families import FAR, Family, irls_terms
 from fedcohort.protocol import DataError, Site, message, summed
 
-#: A deviance that no records have, which stays above all others when sites are added up.
+#: Deviance of an impossible mean, larger than any deviance of records.
 IMPOSSIBLE = 1e300
 
 
 @message
 class Totals:
-    """Counts of records: all ``rows`` (), those of y > 0, and those of y > 1.
+    """Numbers of records: all ``rows`` (), with y > 0, and with y > 1.
 
-    Sums over them: of weights w (), w y (), what the offset adds to the mean (), and w x (p,).
+    Sums over records: weights w (), w y (), the offset's part of the mean (), and w x (p,).
     """
 
     rows: Array
@@ -40,11 +39,11 @@ class Totals:
 class Curvature:
     """The sums of `numerics.families` at γ, the intercept first.
 
-    Deviance and Pearson's χ² (), score (p + 1,), information (p + 1, p + 1), the observed one too
-    where it is another, Σ ω² of what records count in it (), and with an offset deviance, score and
-    information (3,) without covariates. Where the link gives some record a mean that the family
-    cannot have, the deviance is `IMPOSSIBLE`, and the rest 0: numbers that are not finite may not
-    leave a site. `reach` is asked before, so that no sum is over the other sites alone.
+    Deviance and Pearson's χ² (), score (p + 1,), information (p + 1, p + 1), the observed
+    information if it differs, Σ ω² of the records' weights in it (), and with an offset deviance,
+    score and information (3,) without covariates. If some record has a mean that the family
+    excludes, the deviance is `IMPOSSIBLE` and the rest 0, since only finite numbers may leave a
+    site; `reach` comes first, so that no sum is over the other sites alone.
     """
 
     deviance: Array
@@ -58,14 +57,14 @@ class Curvature:
 
 @message
 class Reach:
-    """Sites at which some mean is impossible (2,): at γ, and at the intercept alone."""
+    """Number of sites with an impossible mean (2,): at γ, and with the intercept alone."""
 
     beyond: Array
 
 
 @message
 class Saturated:
-    """ℓ_s (), the log-likelihood of means that are the outcomes."""
+    """ℓ_s (), the log-likelihood if each mean is the outcome."""
 
     value: Array
 
@@ -106,7 +105,7 @@ def reach(
     gamma: Array,
     null: Array,
 ) -> Reach:
-    """Say whether some mean is one that the family cannot have, where `curvature` is asked next."""
+    """Report whether some mean is one that the family excludes; `curvature` comes next."""
     x, shift, y, _ = _columns(site.data, offset)
     law = Family(family, link)
     eta = gamma[0] + (x - centre) / scale @ gamma[1:] + shift
@@ -127,10 +126,10 @@ def curvature(
     gamma: Array,
     null: Array,
 ) -> Curvature:
-    """Sum the deviance, its slope and its curvature over all records.
+    """Sum the deviance, its gradient and its curvature over all records.
 
-    At γ (p + 1,), of covariates standardised by `centre` and `scale` (p,), and for `null`, the
-    intercept (1,) of a model without covariates, or (0,).
+    At γ (p + 1,), with `centre` and `scale` (p,), and at `null`, the intercept (1,) of a model
+    without covariates, or (0,).
     """
     x, shift, y, w = _columns(site.data, offset)
     law = Family(family, link)
@@ -157,7 +156,7 @@ def curvature(
 
 @summed
 def saturated(site: LabelledSite, *, family: str, link: str, dispersion: float) -> Saturated:
-    """Sum the log-likelihood that a perfect fit would have, once, at the end."""
+    """Sum the log-likelihood of a perfect fit, once, at the end."""
     y, w = site.data.y, _weight(site.data)
     return Saturated(np.array(Family(family, link).saturated(y, w, dispersion)))
 
@@ -177,11 +176,11 @@ def _weight(table: LabelledTable) -> Array:
 
 
 def _check_outcome(site: LabelledSite, family: str) -> None:
-    """Refuse outcomes that the family gives no probability.
+    """Refuse outcomes that the family excludes.
 
     Raises
     ------
-    DataError : some are; rows are named by number.
+    DataError : there are some; the rows' numbers are named.
     """
     y = site.data.y
     if family == "gamma":

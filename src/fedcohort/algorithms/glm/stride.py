@@ -1,27 +1,28 @@
-"""Steps of a logistic regression beyond Newton's, from what the sites' sums have told already.
+"""Longer steps than Newton's for a logistic regression, from sums that the sites already returned.
 
-Where classes are far apart, Newton's steps are too short: the deviance falls by about the same
-factor in each round, while coefficients grow. In what follows F is the deviance with its penalty,
-U = −½ ∂F and H = ½ ∂²F at γ, and δ = H⁻¹U is Newton's step, of which λ² = Uᵀδ is the gain.
+If classes are far apart, Newton's steps are too short: the deviance falls by about the same factor
+in each round, while coefficients grow. F is the deviance with its penalty, U = −½ ∂F and H = ½ ∂²F
+at γ, δ = H⁻¹U Newton's step, and λ² = Uᵀδ its gain.
 
-First, at the model without covariates, R. A. Fisher's discriminant. With w records, a share π of
-class 1, and d the difference of the classes' means,
+The first step, at the model without covariates, is R. A. Fisher's discriminant. With w records, a
+share π of class 1, and d the difference of the classes' means,
 
     β = δ/(1 − R²),  b₀ += −½ (1 − 2π) dᵀβ,   R² = Uᵀδ/w,  d = U/(w π (1 − π))             (1)
 
-R² being the share of the outcome's variance that a linear regression explains: the answer, where
-the covariates are Gaussian with one covariance. Then the longer of two steps:
+R² is the share of the outcome's variance that a linear regression explains. (1) is the solution for
+Gaussian covariates with one covariance. Later steps are the longer of two. The first is
 
-    δ/(1 − 3 λ²/(F/2)),  Newton's step for −1/F², which is straighter than F,                (2)
+    δ/(1 − 3 λ²/(F/2)),  Newton's step for −1/F², which is closer to a quadratic than F.     (2)
 
-(λ² is taken smaller by 16 times the penalty's share of F, down to 0: F cannot vanish then,) and the
-root of a model of U that two points give. With s the way between them, d = τ s + r and
-r ⟂ s by H: along s the cubic that has the U and H s of both, across it H as it changed between,
+(With a penalty F cannot vanish: λ² is reduced by 16 times the penalty's share of F, down to 0.) The
+second is the root of a model of U through two points. With s from one to the other, d = τ s + r and
+r ⟂ s by H, the model is the cubic along s with the U and H s of both, and across s the linear
+change of H:
 
     U(γ + d) = U − τ H s + a τ² + b τ³ − (H + τ ΔH) r                                        (3)
 
-Neither is longer than `LONGEST` of Newton's. As λ² vanishes, both become it. A step that goes too
-far is halved by `scoring`.
+Neither is longer than `LONGEST` times Newton's step. Both approach it as λ² vanishes. `scoring`
+halves a step that is too long.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ import numpy as np
 
 from fedcohort.arrays import Array
 
-#: The longest steps, in Newton's: to the discriminant, by eq. (2), and by eq. (3).
+#: Largest lengths of eqs. (1), (2) and (3), in Newton's step.
 LONGEST = (2.5, 2.0, 1.5)
-#: From one part in so many of F, its penalty leaves eq. (2) no effect.
+#: Factor of the penalty's share of F in eq. (2).
 HELD = 16
-#: Newton's steps on the model, eq. (3), each a few operations on p x p numbers.
+#: Largest number of Newton's steps on the model, eq. (3).
 STEPS = 20
 
 
 class Seen(NamedTuple):
-    """A point that was asked about: γ (k,), U (k,), H (k, k), F, and the penalty's part of F."""
+    """A past point: γ (k,), U (k,), H (k, k), F, and the penalty's part of F."""
 
     gamma: Array
     slope: Array
@@ -61,13 +62,13 @@ def discriminant(newton: Array, slope: Array, weight: float, share: float) -> Ar
     """
     explained = min(float(slope @ newton) / weight, 1 - 1 / LONGEST[0])
     step = newton / (1 - explained)
-    apart = slope[1:] / (weight * share * (1 - share))
-    step[0] = -0.5 * (1 - 2 * share) * float(apart @ step[1:])
+    difference = slope[1:] / (weight * share * (1 - share))
+    step[0] = -0.5 * (1 - 2 * share) * float(difference @ step[1:])
     return step
 
 
 def stride(seen: Sequence[Seen], newton: Array) -> Array:
-    """Return the step (k,) from the last of the points `seen`, where Newton's is given."""
+    """Return the step (k,) from the last point `seen`, given Newton's step."""
     here = seen[-1]
     free = max(0.0, 1 - HELD * here.penalty / here.value)
     rest = 1 - 6 * free * float(here.slope @ newton) / here.value
@@ -80,7 +81,7 @@ def stride(seen: Sequence[Seen], newton: Array) -> Array:
 
 
 def _root(before: Seen, here: Seen, newton: Array) -> Array:
-    """Return d (k,) where eq. (3) is zero; Newton's step where none is found."""
+    """Return the root d (k,) of eq. (3), or Newton's step if none is found."""
     s = here.gamma - before.gamma
     h, change = here.curvature, here.curvature - before.curvature
     first, earlier = -h @ s, -before.curvature @ s

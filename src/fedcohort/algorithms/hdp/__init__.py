@@ -1,4 +1,4 @@
-"""Hierarchical Dirichlet process over sites: topics of rows of zeros and ones."""
+"""Hierarchical Dirichlet process over sites: topics of binary rows."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from fedcohort.training.clusters.seeding import sum_points
 
 
 def bounds(config: HdpSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
     return {"space": (PLAIN.text,), "iterations": (config.iterations,)}
 
 

@@ -1,4 +1,4 @@
-"""Topics of all sites: what a row is most of."""
+"""Fitted topics of all sites."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedcohort.protocol import Fitted, Row
 
 @dataclass(frozen=True, eq=False)
 class TopicModel(Fitted):
-    """A row is of the cluster of the topic with the largest share in it; the largest is 0.
+    """Clusters by the topic with the largest share in a row, numbered by size, from 0.
 
     Attributes
     ----------
@@ -24,10 +24,10 @@ class TopicModel(Fitted):
     topics : φ (k, p), the probability of each column among a topic's ones.
     weights : π (k,), the topics' shares of rows.
     counts : (k,) rows of each cluster.
-    blank : rows without a one, which are counted with the largest cluster; 0 where they are few.
+    blank : rows without a one, which count in the largest cluster; 0 if they are few.
     alpha : a of eq. (1) of `topics`.
-    asked : topics that were asked for; those of few rows are missing. As many as there are, where
-        their number was left to the sites.
+    asked : number of topics requested; those of few rows are missing. The number found if it was
+        inferred.
     """
 
     features: tuple[str, ...]
@@ -40,15 +40,15 @@ class TopicModel(Fitted):
 
     @property
     def dropped(self) -> int:
-        """Topics that were asked for and could not be had."""
+        """Number of requested topics that are missing."""
         return self.asked - len(self.counts)
 
     def predict(self, x: Array) -> Array:
-        """Return the number of the cluster of each row of x (n, p): (n,), from 0."""
+        """Return the cluster number (n,), from 0, of each row of x (n, p)."""
         return self.transform(x).argmax(axis=1)
 
     def transform(self, x: Array) -> Array:
-        """Return the share of each topic in each row of x (n, p): (n, k)."""
+        """Return the share (n, k) of each topic in each row of x (n, p)."""
         return shares(x, self.topics, self.weights, self.alpha)
 
     def summary(self) -> list[Row]:
@@ -61,7 +61,7 @@ class TopicModel(Fitted):
         ]
 
     def cautions(self) -> tuple[str, ...]:
-        """Return how many topics were dropped, where any."""
+        """Return the number of missing topics, if any."""
         return (dropped_note(len(self.counts), self.asked),) if self.dropped else ()
 
     def arrays(self) -> dict[str, Array]:
@@ -69,7 +69,7 @@ class TopicModel(Fitted):
         return {"topics": self.topics, "weights": self.weights, "counts": self.counts}
 
     def meta(self) -> dict[str, Any]:
-        """Return names, rows without a one, a, and the topics that were asked for."""
+        """Return names, rows without a one, a, and the number of topics requested."""
         names = ("blank", "alpha", "asked")
         return {"features": list(self.features), **{name: getattr(self, name) for name in names}}
 

@@ -1,13 +1,14 @@
-"""Hierarchical Dirichlet process over sites: each site's own topics, put together by k-means.
+"""Hierarchical Dirichlet process over sites: topics are inferred at each site, then merged by
+k-means.
 
-The model and its sampler are those of `topics`. Each site infers how many topics its rows have, and
-what they are. The coordinator clusters all sites' topics, each weighed by its rows, and takes the
-weighted mean of each cluster of topics for a topic of all sites. That is no fit of one model to all
-rows: a topic that is rare at every site is found at none. With one site it is the sampler's result.
-Topics of fewer than `min_cell` rows of all sites are dropped, the smallest first.
+The model and its sampler are those of `topics`. Each site infers its number of topics, and the
+topics. The coordinator clusters all sites' topics, weighted by their rows; the weighted mean of
+each cluster is a topic of all sites. This is not a fit of one model to all rows: a topic that is
+rare at every site is not found. With one site it is the sampler's result. Topics of fewer than
+`min_cell` rows over all sites are dropped, the smallest first.
 
 Revealed: `Moments` once and `Labelled` once or a few times, as sums over all sites; `Topics` of
-each site, once, of topics of `min_cell` rows or more.
+each site, once, with topics of `min_cell` rows or more.
 """
 
 from __future__ import annotations
@@ -54,13 +55,13 @@ class HdpSettings(Settings, method="hdp"):
 
 
 def fit(fed: Federation, config: HdpSettings, task: Task) -> TopicModel:
-    """Find topics at each site, and put them together.
+    """Infer topics at each site, and merge them.
 
     Raises
     ------
-    DataError : no features, a feature with other values than 0 and 1, or no topic of `min_cell`
+    DataError : no features, a feature with values other than 0 and 1, or no topic of `min_cell`
         rows at any site.
-    SettingError : more topics asked for than sites have.
+    SettingError : more topics requested than sites have.
     SiteUnavailable : a site left after the first call.
     """
     if not task.features:
@@ -70,8 +71,8 @@ def fit(fed: Federation, config: HdpSettings, task: Task) -> TopicModel:
     for name, binary in zip(task.features, whole.binary, strict=True):
         if not binary:
             raise DataError(
-                f"column {name!r} has other values than 0 and 1, and hdp takes these alone. Leave "
-                f"it out, make classes of it, or use kmeans."
+                f"column {name!r} has other values than 0 and 1, but hdp needs binary columns. "
+                f"Leave it out, make classes of it, or use kmeans."
             )
     fed = whole.fed
     next(iter(fed.rounds(1)))
@@ -104,7 +105,7 @@ def fit(fed: Federation, config: HdpSettings, task: Task) -> TopicModel:
 def together(
     told: dict[str, Topics], k: int | str, least: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Return topics of all sites (k, p) and their shares of rows (k,).
+    """Return merged topics of all sites (k, p) and their shares of rows (k,).
 
     Raises
     ------

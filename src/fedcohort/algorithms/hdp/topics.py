@@ -1,13 +1,12 @@
-"""Topics of rows of zeros and ones: each site's own, by Gibbs sampling, and rows' shares in them.
+"""Topics of binary rows: each site's own, by Gibbs sampling, and their shares in rows.
 
 Teh, Jordan, Beal, Blei, "Hierarchical Dirichlet processes", JASA 101(476), 2006. A row is a
 document whose words are the columns where it is 1. With topics φ_k (p,) that sum to 1, their shares
-π of all rows, and θ (K,) a row's own shares, a row with the words w has the θ of
+π of all rows, and θ (K,) a row's own shares, a row with the words w has θ at the fixed point of
 
     θ_k ∝ a π_k + Σ_w θ_k φ_kw / Σ_l θ_l φ_lw                                               (1)
 
-where this comes to rest, started at π; its topic is that of the largest share. A row without a one
-has θ = π.
+from the start π; its topic is that of the largest share. A row without a one has θ = π.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol import NotSupported, Site, gathered, message, summed
 
-#: Rounds of eq. (1), and the least probability of a word.
+#: Iterations of eq. (1), and least probability of a word.
 ROUNDS, FLOOR = 50, 1e-12
 
 
@@ -40,7 +39,7 @@ class Labelled:
 
 
 def shares(x: Array, topics: Array, weights: Array, concentration: float) -> Array:
-    """Return θ, eq. (1), of rows x (n, p): (n, K).
+    """Return θ, eq. (1), (n, K) of rows x (n, p).
 
     Parameters
     ----------
@@ -66,7 +65,7 @@ def own_topics(
     eta: float,
     least: int,
 ) -> Topics:
-    """Find the site's own topics, and return those that are most of at least `least` rows."""
+    """Infer the site's own topics; return those with at least `least` rows."""
     x: Array = site.data.x
     found, sizes = sampled(x, iterations, alpha, gamma, eta, site.seed)
     kept = sizes >= max(least, 1)
@@ -78,7 +77,7 @@ def sampled(
 ) -> tuple[Array, Array]:
     """Return topics (t, p) of rows x (n, p) by Gibbs sampling, and the rows of each (t,).
 
-    A row is of the topic of the largest share in it; rows without a one are of none.
+    A row belongs to the topic with the largest share in it; rows without a one to none.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Influence: what each site is worth to one user, by leave-one-out and Shapley's value."""
+"""Influence: value of each site to one user, by leave-one-out and Shapley's value."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from fedcohort.training.coalitions import law_of
 
 
 def bounds(config: InfluenceSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
     return {
         "law": (law_of(config.model, task, "influence").name,),
         "user": (config.user,),

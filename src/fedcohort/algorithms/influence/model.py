@@ -1,4 +1,4 @@
-"""A model for one user, with what the other sites were worth to it."""
+"""Fitted influence: a model for one user, with the values of the other sites."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from fedcohort.arrays import Array
 from fedcohort.protocol import Row
 from fedcohort.training.coalitions import UserModel
 
-#: A redundancy from which, both ways, either of two sites is said to stand in for the other.
+#: Least redundancy, both ways, of two sites that can replace each other.
 STANDS_IN = 0.95
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class InfluenceModel(UserModel):
-    """The model that was trained by values, and these.
+    """A model trained by values, with these values.
 
     Attributes
     ----------
     players : the m other sites that have a value.
-    copies : of those whose rows other sites hold too, by site, the names of these.
-    found : values, and how they depend on who is there.
-    leave_one_out : what the user's loss would gain without each (m,).
-    weights : how much a row of each counts beside one of the user (m,).
+    copies : site → other sites with the same rows.
+    found : values, and their dependence on other sites.
+    leave_one_out : gain in the user's loss from each, with all others present (m,).
+    weights : weight of a row of each site, relative to one of the user (m,).
     loss_alone, loss_together : the user's private loss with no other site and with all.
-    loss : with the sites as weighted: of the model itself.
+    loss : the model's own private loss.
     level : coverage of the intervals.
-    use : as of the settings.
+    use : see the settings.
     """
 
     players: tuple[str, ...]
@@ -47,12 +47,12 @@ class InfluenceModel(UserModel):
 
     @property
     def contributions(self) -> list[Row]:
-        """One row per site, the most worth first.
+        """One row per site, by falling value.
 
-        `value` is φ, in the unit of the loss, `low` and `high` its interval where orders were drawn
-        (None of exact values), `leave_one_out` the other measure, `weight` how much a row counts in
-        the model. Sites that hold the same rows, `copy_of`, share one value; values of all sites
-        add up to `loss_alone` − `loss_together`.
+        `value` is φ, in the unit of the loss; `low` and `high` its interval if orders were drawn
+        (None if exact); `leave_one_out` the other measure; `weight` the weight of its rows in the
+        model. Sites with the same rows, `copy_of`, share one value; values of all sites add up to
+        `loss_alone` − `loss_together`.
         """
         rows: list[Row] = []
         drawn = self.found.orders > 0
@@ -77,7 +77,7 @@ class InfluenceModel(UserModel):
         return sorted(rows, key=lambda row: (-row["value"], row["copy_of"] != "", row["site"]))
 
     def others(self) -> list[Row]:
-        """Return the values of all sites, the most worth first."""
+        """Return the values of all sites, the largest first."""
         return [
             {
                 "site": row["site"], "measure": "Shapley value", "value": row["value"],
@@ -88,9 +88,10 @@ class InfluenceModel(UserModel):
 
     @property
     def redundancy(self) -> list[Row]:
-        """One row per ordered pair of sites: what the first is worth without and with the other.
+        """One row per ordered pair of sites: the value of the first without and with the other.
 
-        `redundancy` is r of eq. (3) of `shapley`; None where the site is worth nothing without.
+        `redundancy` is r of eq. (3) of `shapley`; None if the value without the other is not above
+        0.
         """
         rows: list[Row] = []
         for i, site in enumerate(self.players):
@@ -105,13 +106,13 @@ class InfluenceModel(UserModel):
 
     @property
     def stand_ins(self) -> list[tuple[str, str]]:
-        """Pairs of sites of which each is worth next to nothing where the other is."""
+        """Pairs of sites of which each has almost no value if the other is present."""
         found = {(r["site"], r["with"]): r["redundancy"] for r in self.redundancy}
         high = {pair for pair, r in found.items() if r is not None and r >= STANDS_IN}
         return sorted((a, b) for a, b in high if a < b and (b, a) in high)
 
     def cautions(self) -> tuple[str, ...]:
-        """Return who is left out, whose rows are another's, and whether no other site helps."""
+        """Return sites left out, sites with the same rows, and whether no other site helps."""
         said = [
             f"{', '.join(map(repr, others))} and {first!r} hold the same rows: they are trained "
             f"with once, and share one value"
@@ -124,13 +125,13 @@ class InfluenceModel(UserModel):
         return (*super().cautions(), *said)
 
     def arrays(self) -> dict[str, Array]:
-        """Return the coefficients, and all that was found of sites."""
+        """Return the coefficients, and the values of sites."""
         values = {name: getattr(self.found, name) for name in Values._fields[:-1]}
         own = {"leave_one_out": self.leave_one_out, "weights": self.weights}
         return {**super().arrays(), **values, **own}
 
     def meta(self) -> dict[str, Any]:
-        """Return names, losses, and how values were found."""
+        """Return names, losses, and the way in which values were computed."""
         names = ("loss_alone", "loss_together", "loss", "level", "use")
         return {
             **super().meta(),

@@ -1,28 +1,28 @@
-"""What each site is worth to one user: leave-one-out and Shapley's value, on rows held back.
+"""Value of each site to one user: leave-one-out and Shapley's value, on the user's private rows.
 
 Grimberg, "Privacy-preserving and personalized federated machine learning for medical data", EPFL
-2020, sections 2.2 and 3.3, names influence and leaves it open; made here by Ghorbani & Zou, "Data
-Shapley", ICML 2019. The user's site holds part of its rows back, P. With L and the fit as in
-`training.coalitions`, a coalition S of other sites is worth
+2020, sections 2.2 and 3.3, names influence but does not define it; here by Ghorbani & Zou, "Data
+Shapley", ICML 2019. The user's site keeps part of its rows private, P. With L and the fit as in
+`training.coalitions`, the value of a coalition S of other sites is
 
     v(S) = −L_P(f_S),   f_S fitted to the user's other rows and to all rows of S              (1)
 
-always with the user. A site's value is φ of `shapley` in this game: exactly where all coalitions
-are no more than `coalitions`, otherwise from orders that are drawn from the study's seed. Then
+always with the user. A site's value is φ of `shapley` in this game: exact if there are at most
+`coalitions` coalitions, otherwise from orders drawn with the study's seed. Then
 
     select  trains with the sites of φ_i > 0
-    weight  trains with all; a row of site i counts max(φ_i, 0)/max_j φ_j, one of the user 1
+    weight  trains with all; a row of site i has the weight max(φ_i, 0)/max_j φ_j, the user's 1
     report  trains with all
 
-Sites whose sums agree to `ALIKE` hold the same rows: they are one player, of which only the first
-is trained with, and which each of g sites has a g-th of the value of. So no site gains by being
-there twice. One that copies another with changes is not found so: `shapley`, eq. (3), shows it.
+Sites whose sums agree to `ALIKE` have the same rows. They are one player: only the first is trained
+with, and each of g sites has a g-th of the value. So no site gains by taking part twice. A copy
+with changes is not found this way: `shapley`, eq. (3), shows it.
 
-Revealed: `OwnSums` of each site, once at a common point, and, of logistic and poisson, every round
-at the models of all coalitions; they could be taken from sums, since coalitions differ in single
-sites, so masks would hide nothing. A site tells none that could be of few rows
-(`training.disclosure`). `Losses` of the user's site: one number for each coalition, which
-together tell about as much of its private rows as the sums of a site do.
+Revealed: `OwnSums` of each site, once at a common point, and, for logistic and poisson, every round
+at the models of all coalitions. Masks would hide nothing, since coalitions differ by single sites.
+A site tells no sums that could be of few rows (`training.disclosure`). `Losses` of the user's site:
+one number for each coalition, which together tell about as much of its private rows as a site's
+sums do of its rows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from fedcohort.training.coalitions import (
 )
 from fedcohort.training.disclosure import FINE, Hidden, why
 
-#: Sums of two sites that agree to this share are of the same rows.
+#: Relative tolerance for sums of the same rows.
 ALIKE = 1e-9
 
 
@@ -59,7 +59,7 @@ def fit(fed: Federation, config: InfluenceSettings, task: Task) -> InfluenceMode
 
     Raises
     ------
-    SettingError : no user, one that is no site, or a model that is not for the outcome.
+    SettingError : no user, an unknown user, or a model that does not fit the outcome.
     DataError : no covariates, or the user's rows are too few.
     SiteUnavailable : a site left during the fit.
     """
@@ -75,8 +75,7 @@ def fit(fed: Federation, config: InfluenceSettings, task: Task) -> InfluenceMode
     }
     if user in refused:
         raise DataError(
-            f"site {user!r}, the user, tells no sums of the rows that it does not hold back: "
-            f"{refused[user]}."
+            f"site {user!r}, the user, cannot tell the sums of its training rows: {refused[user]}."
         )
     copies = game.copies([site for site in game.fed.sites if site not in refused])
     players = tuple(copies)
@@ -117,7 +116,7 @@ def fit(fed: Federation, config: InfluenceSettings, task: Task) -> InfluenceMode
 
 
 def weights_of(value: Array, use: str) -> Array:
-    """Return how much a row of each site counts beside one of the user (m,)."""
+    """Return the weight (m,) of a row of each site, relative to one of the user."""
     if use == "report" or not len(value):
         return np.ones(len(value))
     gain = np.maximum(value, 0.0)
@@ -125,7 +124,7 @@ def weights_of(value: Array, use: str) -> Array:
 
 
 class Game:
-    """v of eq. (1), each coalition fitted and judged once.
+    """v of eq. (1), with each coalition fitted and judged once.
 
     Attributes
     ----------
@@ -155,11 +154,11 @@ class Game:
         self.fed = fed.only(self.first).awaiting()
 
     def play(self, players: tuple[str, ...]) -> None:
-        """Ask these sites and the user from now on, and no others."""
+        """Use these sites and the user from now on."""
         self.players, self.fed = players, self.fed.only([self.user, *players])
 
     def copies(self, sites: list[str]) -> dict[str, list[str]]:
-        """Return the first of those that hold the same rows, and the others, without the user."""
+        """Return each site, except the user, with the other sites that have the same rows."""
         found: dict[str, list[str]] = {}
         for site in sites:
             if site == self.user:
@@ -173,7 +172,7 @@ class Game:
         return found
 
     def __call__(self, members: Array) -> Array:
-        """Return the values of coalitions (C, m) bool: (C,)."""
+        """Return the values (C,) of coalitions (C, m) bool."""
         keys = [row.tobytes() for row in members]
         new = {k: row for k, row in zip(keys, members, strict=True) if k not in self.known}
         if new:
@@ -184,7 +183,7 @@ class Game:
         return np.array([-self.known[key][1] for key in keys])
 
     def trained(self, weights: Array) -> tuple[Array, float]:
-        """Return γ (k,) of the sites with these weights (m,), and the user's loss with it."""
+        """Return γ (k,) of the sites with these weights (m,), and the user's loss."""
         if ((weights == 0) | (weights == 1)).all():
             row = weights.astype(bool)
             self(row[None])
@@ -193,7 +192,7 @@ class Game:
         return gamma[0], float(self.judged(gamma)[0])
 
     def judged(self, gamma: Array) -> Array:
-        """Return the user's loss of models (C, k) on its private rows: (C,)."""
+        """Return the user's loss (C,) of models (C, k) on its private rows."""
         return judged(self.fed, self.user, self.law, self.held, self.origin, gamma, self.least)
 
     def fitted(self, weights: Array) -> Array:

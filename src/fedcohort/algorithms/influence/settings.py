@@ -1,4 +1,4 @@
-"""Settings of `influence`, checked when they are built."""
+"""Settings of `influence`."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ class InfluenceSettings(CoalitionSettings, IntervalSettings, method="influence")
 
     @property
     def held(self) -> int:
-        """The user's rows that judge models, in percent."""
+        """The user's private rows, in percent."""
         return round(100 * self.private_fraction)

@@ -1,23 +1,23 @@
-"""Shapley's value of players in a game of coalitions, exactly or from orders that are drawn.
+"""Shapley's value of players in a game of coalitions, exact or from drawn orders.
 
 Shapley, "A value for n-person games", 1953; Ghorbani & Zou, "Data Shapley", ICML 2019, algorithm 1.
 In an order π of m players, the one that comes after those of S gains v(S ∪ i) − v(S), and
 
-    φ_i = mean over all orders of what i gains = Σ_{S ∌ i} s!(m − s − 1)!/m! [v(S ∪ i) − v(S)]  (1)
+    φ_i = mean gain of i over all orders = Σ_{S ∌ i} s!(m − s − 1)!/m! [v(S ∪ i) − v(S)]   (1)
     Σ φ_i = v(all) − v(none)                                                              (2)
 
-Of T orders drawn at random, φ_i is the mean of T gains, with Student's interval. An order is cut
-where |v(all) − v(S)| is at most a tolerance: what is left is shared equally by those still to come,
-so that (2) holds of every order (Ghorbani and Zou give them 0). The interval is of the draw of
-orders alone: not of the cut, nor of the rows that v is measured on.
+From T random orders, φ_i is the mean of T gains, with Student's interval. An order is cut if
+|v(all) − v(S)| is at most a tolerance: the remaining players share the rest equally, so that (2)
+holds for every order (Ghorbani and Zou give them 0). The interval is for the draw of orders alone:
+not for the cut, nor for the rows that v is measured on.
 
-A player may be worth little only because another is there. Over orders in which j comes before i,
-and in which it comes after,
+A player may have little value only because another is present. Over orders in which j comes before
+i, and in which it comes after,
 
     φ_i = ½ (φ_i|j + φ_i|¬j),   redundancy r_ij = 1 − φ_i|j / φ_i|¬j                        (3)
 
-(the first exactly where all orders are known.) Of a player that another stands in for, φ_i|j is
-about 0, and leaving one of the two out costs nothing: v(all) − v(all ∖ i) tells of neither.
+(the first exactly if all orders are known). If another player can replace i, then φ_i|j is about 0,
+and leaving one of the two out costs nothing: v(all) − v(all ∖ i) shows neither.
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ Game = Callable[[Array], Array]
 
 
 class Values(NamedTuple):
-    """What m players are worth.
+    """Values of m players.
 
     Attributes
     ----------
-    value, low, high : φ and its interval (m,); the same three of a value that is exact.
-    after, before : φ_i|j and φ_i|¬j (m, m), row i; NaN on the diagonal, and where no order that was
-        drawn has it.
-    orders : T that were drawn; 0 of exact values.
+    value, low, high : φ and its interval (m,); three equal arrays if exact.
+    after, before : φ_i|j and φ_i|¬j (m, m), row i; NaN on the diagonal, and without such an order.
+    orders : T, number of drawn orders; 0 if exact.
     """
 
     value: Array
@@ -55,7 +54,7 @@ class Values(NamedTuple):
 
 
 def every(m: int) -> Array:
-    """Return all coalitions of m players (2^m, m), bool; player i is in those with bit i."""
+    """Return all coalitions of m players (2^m, m), bool; player i is in row r if r has bit i."""
     return (np.arange(2**m)[:, None] >> np.arange(m) & 1).astype(bool)
 
 
@@ -83,8 +82,8 @@ def drawn(game: Game, m: int, orders: Array, tolerance: float, level: float) -> 
 
     Parameters
     ----------
-    game : asked for all orders at once, place by place: m times or less.
-    tolerance : an order is cut where this share of |v(all) − v(none)| is left.
+    game : called for all orders at once, place by place: at most m times.
+    tolerance : an order is cut when this share of |v(all) − v(none)| is left.
     level : coverage of the intervals.
     """
     count = len(orders)

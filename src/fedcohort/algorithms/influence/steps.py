@@ -1,4 +1,4 @@
-"""Site steps of `influence`: what coalitions are fitted by, and the user's losses."""
+"""Site steps of `influence`: sums for the fits of coalitions, and the user's losses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedcohort.training.disclosure import FINE, hidden
 class OwnSums:
     """A site's sums at C points, which coalitions add up.
 
-    ``reason`` () and ``blame`` (p,) say why there are none, see `training.disclosure`; ``rows`` (),
+    ``reason`` () and ``blame`` (p,) explain missing sums, see `training.disclosure`; ``rows`` (),
     ``deviance`` (C,), ``score`` (C, k), ``information`` (C, k, k), k = 1 + p.
     """
 
@@ -38,11 +38,11 @@ def own_sums(
     points: Array,
     least: int,
 ) -> OwnSums:
-    """Sum the deviance, its slope and its curvature over the site's rows, at several points.
+    """Sum the deviance, its gradient and its curvature over the site's rows, at several points.
 
-    The points are `points` (C, k), of covariates counted from `origin` (p,). The user's site leaves
-    out its private rows, `held` percent of all. A site whose sums would tell of few rows says that
-    alone.
+    The points are `points` (C, k), for covariates centred at `origin` (p,). The user's site leaves
+    out its private rows, `held` percent. A site whose sums would tell about few rows returns only
+    the reason.
     """
     x, y = site.data.x - origin, np.asarray(site.data.y, float)
     if site.name == user:

@@ -34,7 +34,7 @@ OWN = " Of each site, once: its own clusters' means and sizes, none of fewer row
 
 
 def _told(config: MeansSettings | ModesSettings) -> str:
-    """Return what leaves a site with given settings."""
+    """Return what leaves a site with these settings."""
     told = ROUNDS + (OWN if config.seeding == "sites" else "")
     if not isinstance(config, MeansSettings) or config.n_clusters != "auto":
         return told
@@ -47,7 +47,7 @@ def _told(config: MeansSettings | ModesSettings) -> str:
 
 
 def asks(config: MeansSettings | ModesSettings) -> tuple[Step[..., Any], ...]:
-    """Return the steps that a fit with these settings can ask for."""
+    """Return the steps of a fit with these settings."""
     start = (seeding.own_centroids,) if config.seeding == "sites" else candidates.STEPS
     found = (seeding.sum_points, *start, *lloyd.STEPS)
     if isinstance(config, MeansSettings) and config.n_clusters == "auto":
@@ -56,7 +56,7 @@ def asks(config: MeansSettings | ModesSettings) -> tuple[Step[..., Any], ...]:
 
 
 def bounds(config: MeansSettings | ModesSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
     auto = isinstance(config, MeansSettings) and config.n_clusters == "auto"
     return {
         "space": (PLAIN.text,),

@@ -1,8 +1,8 @@
-"""What keeps clusters from telling of few rows (`program`).
+"""Rules that keep clusters from telling about few rows (`program`).
 
-Every cluster has m rows or more. Of a feature with two values, such as a level, a cluster's mean
-times its rows is a count: it is published as a multiple of m, and so is the number of rows that
-were held back. Rounds are guarded by `training.clusters.lloyd`.
+Every cluster has m rows or more. For a feature with two values, such as a level, a cluster's mean
+times its rows is a count. It is published as a multiple of m, and so is the number of rows that
+were held back. `training.clusters.lloyd` guards the rounds.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fedcohort.training.clusters.partition import Cells, count
 from fedcohort.training.clusters.points import PLAIN
 from fedcohort.training.clusters.seeding import Cloud
 
-#: How often rows are counted about means that are told as multiples.
+#: Most counts of rows about rounded means.
 TRIES = 8
 
 
 def least_of(fed: Federation, task: Task) -> int:
-    """Return m: 1 where the fit has one site, but not where one of several is left."""
+    """Return m; 1 for a fit of one site, but not if one of several sites is left."""
     return task.min_cell if len(fed.sites) > 1 else 1
 
 
@@ -35,7 +35,7 @@ def check_features(task: Task) -> None:
 
 
 def check_number(k: int, whole: Cloud, least: int) -> None:
-    """Refuse more clusters than the rows can make."""
+    """Refuse more clusters than the rows allow."""
     if k * least > whole.rows:
         raise SettingError(
             f"setting 'n_clusters' is {k}, and {whole.rows} rows make at most "
@@ -44,10 +44,10 @@ def check_number(k: int, whole: Cloud, least: int) -> None:
 
 
 def settled(found: Found, task: Task, whole: Cloud, least: int) -> Found:
-    """Return clusters whose means tell no count of few, with the rows nearest to these means.
+    """Return clusters whose means tell no small count, with the rows nearest to these means.
 
-    The rows are counted anew, and the means follow, until both agree; after `TRIES` the counts are
-    those of the means before. A cluster that would be of few, or a site that is away, ends it.
+    Rows and means are updated in turn until both agree; after `TRIES` the counts are those of the
+    previous means. It ends early if a cluster would be small, or a site is absent.
     """
     if least <= 1:
         return found
@@ -70,16 +70,16 @@ def settled(found: Found, task: Task, whole: Cloud, least: int) -> Found:
 
 
 def _steady(found: Found, least: int) -> Found:
-    """Return clusters of which the rows that were held back are a multiple of m."""
+    """Return clusters with the number of held-back rows rounded to a multiple of m."""
     moving = base(np.array(found.moving), found.counts.sum(), least)
     return replace(found, moving=int(moving))
 
 
 def published(found: Found, task: Task, whole: Cloud, least: int) -> Found:
-    """Return clusters whose means tell no count of few.
+    """Return clusters whose means tell no small count.
 
-    Of a feature with two values, such as a level, a cluster's mean times its rows is a count. It is
-    told as a multiple of m (`privacy.disclosure.counts.base`), and variance and inertia follow.
+    For a feature with two values a cluster's mean times its rows is rounded to a multiple of m
+    (`privacy.disclosure.counts.base`); variance and inertia follow.
     """
     pairs = np.array(task.pairs or [(np.nan, np.nan)] * len(task.features), float)
     pairs[whole.binary & np.isnan(pairs[:, 0])] = (0.0, 1.0)
@@ -96,7 +96,7 @@ def published(found: Found, task: Task, whole: Cloud, least: int) -> Found:
 
 
 def published_levels(found: Found, variance: Array, least: int) -> tuple[Found, Array]:
-    """Return the clusters of levels, and variances (k, p), from which no count of few follows."""
+    """Return the clusters of levels, and variances (k, p), from which no small count follows."""
     if least <= 1:
         return found, variance
     of = found.counts[:, None]

@@ -1,4 +1,4 @@
-"""Columns of levels, and the modes of clusters: Huang, 1998 (`program`, eq. (1))."""
+"""Columns of levels, and modes of clusters: Huang, 1998 (`program`, eq. (1))."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ EVEN = 1e-9
 
 
 def groups_of(features: tuple[str, ...]) -> Array:
-    """Return the number of the variable that each feature is a level of (p,).
+    """Return the number of the variable (p,) of which each feature is a level.
 
-    A design calls the column of a level "variable=level".
+    A design names the column of a level "variable=level".
     """
     names = [name.partition("=")[0] for name in features]
     place = {name: i for i, name in enumerate(dict.fromkeys(names))}
@@ -25,16 +25,16 @@ def groups_of(features: tuple[str, ...]) -> Array:
 
 
 def check_levels(whole: Cloud, points: Cloud, groups: Array, features: tuple[str, ...]) -> None:
-    """Refuse columns that are no levels: other values than 0 and 1, or two levels in one row.
+    """Refuse columns that are not levels: values other than 0 and 1, or two levels in one row.
 
     Raises
     ------
-    DataError : the first such column, or variable.
+    DataError : names the first such column, or variable.
     """
     for name, binary in zip(features, whole.binary, strict=True):
         if not binary:
             raise DataError(
-                f"column {name!r} has other values than 0 and 1, and kmodes takes levels alone. "
+                f"column {name!r} has other values than 0 and 1, but kmodes needs levels. "
                 f"Leave it out, make classes of it, or use kmeans."
             )
     starts = np.flatnonzero(first_levels(groups))
@@ -48,7 +48,7 @@ def check_levels(whole: Cloud, points: Cloud, groups: Array, features: tuple[str
 
 
 def first_levels(groups: Array) -> Array:
-    """Return which coordinates of the points stand for a variable's first level, (p + groups,)."""
+    """Return the coordinates of the points that are a variable's first level, (p + groups,)."""
     return np.concatenate([np.arange((groups == g).sum() + 1) == 0 for g in np.unique(groups)])
 
 

@@ -1,4 +1,4 @@
-"""Clusters by their centroids, or by their modes."""
+"""Fitted clusters, by centroids or modes."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from fedcohort.training.clusters.points import Space
 
 @dataclass(frozen=True, eq=False)
 class Clusters(Fitted):
-    """A row is of the cluster of the nearest centroid; clusters are numbered by size, from 0.
+    """Clusters by the nearest centroid, numbered by size, from 0.
 
     Attributes
     ----------
     features : names of the columns of x, in order (p,).
-    centroids : μ (k, p), in the units of x; of modes, 1 for the level of each column, else 0.
+    centroids : μ (k, p), in the units of x; for modes, 1 for the level of each column, else 0.
     counts : (k,) rows of each cluster in the fit.
     variance : (k, p) of each feature within clusters.
-    groups : (p,) the variable that each column of x is a level of; (0,) of `kmeans`.
-    inertia : Σ of squared distances of rows to their centroids; of modes, Σ of mismatches.
+    groups : (p,) the variable of which each column of x is a level; (0,) for `kmeans`.
+    inertia : Σ of squared distances of rows to their centroids; for modes, Σ of mismatches.
     rounds, converged : of Lloyd's rounds.
-    moving : rows nearer to another cluster's centroid that stay where they are, see `lloyd`, as a
-        multiple of `min_cell`.
-    dropped : clusters that were asked for and could not be had.
-    numbers : what the number of clusters was chosen by, a row per number; empty if it was given.
+    moving : rows nearer to another centroid that stay where they are, see `lloyd`, as a multiple of
+        `min_cell`.
+    dropped : number of requested clusters that are missing.
+    numbers : criterion of the number of clusters, a row per number; empty if it was given.
     left : sites that left during the rounds, which ended there; they are in the clusters.
-    order : (k,) the place of each cluster in the fit's own order: a row that is as near to several
-        is of the first of them, in the fit's counts and in `predict`; (0,) is the order of size.
+    order : (k,) place of each cluster in the fit's own order: in a tie, a row goes to the first of
+        them, in the fit's counts and in `predict`; (0,) is the order of size.
     """
 
     features: tuple[str, ...]
@@ -66,16 +66,16 @@ class Clusters(Fitted):
         return self.rounds
 
     def predict(self, x: Array) -> Array:
-        """Return the number of the cluster of each row of x (n, p): (n,), from 0; see `order`."""
+        """Return the cluster number (n,), from 0, of each row of x (n, p); see `order`."""
         space, at = Space(groups=self.groups), np.arange(len(self.centroids))
         if len(self.order):
             at = np.argsort(self.order)
         return at[nearest(space.points(np.asarray(x, float)), space.points(self.centroids[at]))]
 
     def transform(self, x: Array) -> Array:
-        """Return the distance of each row of x (n, p) to each centroid: (n, k).
+        """Return the distance (n, k) of each row of x (n, p) to each centroid.
 
-        Of modes, the number of columns that differ.
+        For modes, the number of columns that differ.
         """
         space = Space(groups=self.groups)
         z, at = space.points(np.asarray(x, float)), space.points(self.centroids)
@@ -92,7 +92,7 @@ class Clusters(Fitted):
         ]
 
     def cautions(self) -> tuple[str, ...]:
-        """Return how many clusters were dropped, and which sites left, where any."""
+        """Return the number of missing clusters, and the sites that left."""
         k, away = len(self.counts), ", ".join(self.left)
         told = (dropped_note(k, k + self.dropped),) if self.dropped else ()
         late = f"{away} left during the rounds, which ended with the last that had all sites"
@@ -109,7 +109,7 @@ class Clusters(Fitted):
         }
 
     def meta(self) -> dict[str, Any]:
-        """Return names, how the fit ended, and how the number of clusters was chosen."""
+        """Return names, the end of the fit, and the criterion of the number of clusters."""
         return {
             "features": list(self.features),
             "inertia": self.inertia,

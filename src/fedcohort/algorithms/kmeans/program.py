@@ -1,19 +1,19 @@
 """k-means and k-modes over sites: the clusters of the pooled table, from counts and sums.
 
 k-means: Lloyd, 1982, by `training.clusters.lloyd`; the number of clusters by
-`training.clusters.how_many`. k-modes: Huang, Data Mining and Knowledge Discovery 2, 1998, with the
-modes made anew after each pass over all rows: the distance of a row to a mode is the number of
+`training.clusters.how_many`. k-modes: Huang, Data Mining and Knowledge Discovery 2, 1998, with
+modes updated after each pass over all rows. The distance of a row to a mode is the number of
 columns in which they differ, and
 
-    mode of cluster j in column a = the level that most of its rows have                    (1)
+    mode of cluster j in column a = the most frequent level of its rows                     (1)
 
-the first of several. That is Lloyd's with each level as a coordinate, and the nearest modes in the
-place of means: counts of levels in clusters are all that is summed.
+the first of several. This is Lloyd's with each level as a coordinate, and the nearest modes in
+place of means: only counts of levels in clusters are summed.
 
-Revealed, only as sums over all sites: `Moments`, once, of modes twice; `Weighed` candidates;
-`Near`, `Flows` and `Sums` in each round, over clusters of `min_cell` rows or more, and so that
+Revealed, only as sums over all sites: `Moments`, once, for modes twice; `Weighed` candidates;
+`Near`, `Flows` and `Sums` in each round, over clusters of `min_cell` rows or more, such that
 differences of two rounds are not over fewer. With ``seeding: sites`` `OwnCentroids` of each site.
-With ``n_clusters: auto`` all of this for each number that is tried, and what `how_many` says.
+With ``n_clusters: auto`` all of this for each number, and see `how_many`.
 """
 
 from __future__ import annotations
@@ -48,10 +48,9 @@ def fit_means(fed: Federation, config: MeansSettings, task: Task) -> Clusters:
     Raises
     ------
     DataError : no features, or fewer rows than `min_cell`.
-    SettingError : more clusters than rows allow, or than sites' own centroids.
+    SettingError : more clusters than the rows allow, or than sites' own centroids.
     SiteUnavailable : a site left after the first call and before the first round's sums, or between
-        fits with ``n_clusters: auto``. One that leaves later ends the rounds
-        (`training.clusters.lloyd`).
+        fits with ``n_clusters: auto``. A later leave ends the rounds (`training.clusters.lloyd`).
     """
     check_features(task)
     least = least_of(fed, task)
@@ -92,7 +91,7 @@ def fit_modes(fed: Federation, config: ModesSettings, task: Task) -> Clusters:
 
     Raises
     ------
-    DataError : a feature that is a number, no features, or fewer rows than `min_cell`.
+    DataError : a feature is a number, no features, or fewer rows than `min_cell`.
     SettingError, SiteUnavailable : as `fit_means`.
     """
     check_features(task)

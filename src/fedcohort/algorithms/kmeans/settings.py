@@ -15,7 +15,7 @@ class ModesSettings(LloydSettings, method="kmodes"):
     n_clusters: int = setting(3, "Number of clusters", within="[1, inf)")
 
     def free_parameters(self, features: int) -> int:
-        """Return k p: a mode has one of each column."""
+        """Return k p: a mode has one value per column."""
         return self.n_clusters * features
 
 
@@ -33,9 +33,9 @@ class MeansSettings(NumberSettings, LloydSettings, method="kmeans", alone={"choo
 
     @property
     def visible(self) -> str:
-        """The setting with which the coordinator sees single sites."""
+        """Name of the setting with which the coordinator sees single sites, or ""."""
         return self.visible_choice or super().visible
 
     def free_parameters(self, features: int) -> int:
-        """Return k p, with the most clusters that are tried."""
+        """Return k p, with the largest number of clusters."""
         return self.numbers[-1] * features

@@ -11,7 +11,7 @@ from fedcohort.training.linear import cross_products
 
 
 def bounds(config: LdaSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
     return {"link": ("",), "kinds": (True,)}
 
 

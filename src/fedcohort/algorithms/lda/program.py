@@ -6,13 +6,14 @@ the pooled within-class covariance Σ = Σᵢ (xᵢ − μ)(xᵢ − μ)ᵀ/n, e
 
     β = Σ⁻¹ (μ₁ − μ₀),   b₀ = ln(π₁/π₀) − ½ (μ₁ + μ₀)ᵀ β,   P(y = 1 | x) = 1/(1 + e^(−b₀−xᵀβ))  (1)
 
-and with a shrinkage s, (1 − s) Σ + s tr(Σ)/p I in the place of Σ. The cross-products S, s_xy, t of
-`training.linear.cross_products` about the pooled means give all of these, as the outcome is 0 or 1:
+with (1 − s) Σ + s tr(Σ)/p I in place of Σ for a shrinkage s. As the outcome is 0 or 1, the
+cross-products S, s_xy, t of `training.linear.cross_products` about the pooled means give all of
+these:
 
     μ₁ − μ₀ = s_xy/t,   n Σ = S − s_xy s_xyᵀ/t                                              (2)
 
-Revealed, only as sums over all sites: over several, what `data.exact` asks; `Products` once, or
-twice where the mean is far from the public point.
+Revealed, only as sums over all sites: with several sites, see `data.exact`; `Products` once, or
+twice if the mean is far from the public point.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ from fedcohort.protocol import Federation, NothingToLearn, SingularInformation, 
 from fedcohort.training.linear.cross_products import Moments, inverted, moments
 from fedcohort.training.linear.linear_model import LinearFit
 
-#: The share of the outcome's variance that must be left, as of rounding.
+#: Least share of the outcome's variance that must be left.
 LEFT = 1e-10
 REMEDY = "set shrinkage above 0"
 
 
 class LdaModel(LinearFit):
-    """The probability of class 1 of a row is eq. (1)."""
+    """Linear discriminant with the probability of class 1 by eq. (1)."""
 
     LINK = "logit"
 
     def predict(self, x: Array) -> Array:
-        """Return the probability of class 1 of each row of x (n, p): (n,)."""
+        """Return the probability of class 1 (n,) of each row of x (n, p)."""
         return expit(self.decision(x))
 
 
@@ -51,7 +52,7 @@ def fit(fed: Federation, config: LdaSettings, task: Task) -> LdaModel:
     ------
     DataError : no covariates, or an outcome of more than two classes.
     NothingToLearn : a column singles out records, or a class has few (`data.exact`); or without
-        shrinkage the covariates give the class without error.
+        shrinkage the covariates determine the class.
     SingularInformation : without shrinkage, covariates are collinear or constant, or too many.
     SiteUnavailable : a site left during the fit.
     """
@@ -83,7 +84,7 @@ def discriminant(m: Moments, shrinkage: float, names: tuple[str, ...]) -> tuple[
 
 
 def check(m: Moments, names: tuple[str, ...], least: int) -> None:
-    """Refuse covariates that are too many, collinear, or give the class without error."""
+    """Refuse covariates that are too many, collinear, or determine the class."""
     if m.rows < (needed := len(names) + 1 + least):
         raise SingularInformation(
             f"{m.rows:.0f} records are too few for {len(names)} covariates; {needed} would do. Use "

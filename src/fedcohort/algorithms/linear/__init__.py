@@ -1,4 +1,4 @@
-"""Linear models for a real-valued outcome: ridge and least squares, lasso, elastic net."""
+"""Linear models of a continuous outcome: ridge and least squares, lasso, elastic net."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -35,7 +35,7 @@ _ADMM = (
 
 
 def reveals_with(config: RidgeSettings | PathSettings) -> str:
-    """Say in plain words what leaves a site with these settings."""
+    """Return, in plain words, what leaves a site with these settings."""
     if config.solver == "admm":
         return _ADMM
     held_out = isinstance(config, PathSettings) and config.holds_out
@@ -43,7 +43,7 @@ def reveals_with(config: RidgeSettings | PathSettings) -> str:
 
 
 def asks(config: RidgeSettings | PathSettings) -> Iterator[Step[..., Any]]:
-    """Yield the steps that a fit with these settings can ask for."""
+    """Yield the steps of a fit with these settings."""
     if config.solver == "admm":
         yield from (isolation, *admm.asks())
         return
@@ -53,7 +53,7 @@ def asks(config: RidgeSettings | PathSettings) -> Iterator[Step[..., Any]]:
 
 
 def bounds(config: RidgeSettings | PathSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
     most = config.n_folds if isinstance(config, PathSettings) else 0
     return {
         **admm.bounds(config, "squared"),

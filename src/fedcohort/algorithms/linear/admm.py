@@ -1,4 +1,4 @@
-"""The linear methods by consensus ADMM, where no cross-products leave a site."""
+"""Linear methods by consensus ADMM, without cross-products from a site."""
 
 from __future__ import annotations
 

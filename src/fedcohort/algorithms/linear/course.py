@@ -1,4 +1,4 @@
-"""The coefficients along a path of penalties, and the error that each of them makes."""
+"""Path of penalties: coefficients and errors of each."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Course:
     ----------
     penalties : (L,), l1 + l2.
     intercepts, coefficients : (L,) and (L, p).
-    fitted : (L,) mean square of the residuals of the rows that were fitted.
-    chosen : which of the penalties is the model's.
-    error, spread : (L,) mean square of those of the rows held out, and its standard error over
-        folds; empty where nothing was held out.
-    rule : how it was chosen; "given" where the user did.
-    folds : what a fold is, "centre" or "rows"; "" without.
-    n_folds : how many.
+    fitted : (L,) mean squared residual of the fitted rows.
+    chosen : number of the model's penalty.
+    error, spread : (L,) mean squared residual of the held-out rows, and its standard error over
+        folds; empty without held-out rows.
+    rule : rule of the choice; "given" if set by the user.
+    folds : kind of fold, "centre" or "rows"; "" without folds.
+    n_folds : number of folds.
     """
 
     penalties: Array
@@ -42,16 +42,16 @@ class Course:
 
     @property
     def penalty(self) -> float:
-        """The one that was chosen."""
+        """The chosen penalty."""
         return float(self.penalties[self.chosen])
 
     @property
     def nonzero(self) -> Array:
-        """How many coefficients (L,) are not 0."""
+        """Numbers (L,) of nonzero coefficients."""
         return (self.coefficients != 0).sum(axis=1)
 
     def rows(self) -> list[Row]:
-        """Return one row per penalty: its coefficients that are not 0, and its errors."""
+        """Return one row per penalty: its number of nonzero coefficients, and its errors."""
         columns = {"penalty": self.penalties, "nonzero": self.nonzero, "fitted_error": self.fitted}
         if len(self.error):
             columns |= {"mean_squared_error": self.error, "standard_error": self.spread}

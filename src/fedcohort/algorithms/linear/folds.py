@@ -1,18 +1,17 @@
 """Held-out error along a path of penalties, from the cross-products of each fold.
 
-D6.2, section 8.2.5: centre-based K-fold; a fold is a group of sites. With P_f the cross-products
-of fold f, the coefficients β_f come from Σ_g P_g − P_f, and their error on the rows of f from P_f:
+D6.2, section 8.2.5: centre-based K-fold; a fold is a group of sites. With P_f the cross-products of
+fold f, the coefficients β_f come from Σ_g P_g − P_f, and their error on the rows of f from P_f:
 
     e_f = Σ_{i in f} (y_i − b₀ − x_iᵀβ_f)²                                                 (1)
     error = Σ_f e_f / n,   its square standard error = Σ_f (n_f/n)(e_f/n_f − error)²/(F − 1)  (2)
 
 as in glmnet (Friedman, Hastie, Tibshirani, J. Stat. Software 33(1), 2010).
 
-A fold of one site would show that site's cross-products; each site refuses one
-(`data.split.folds`). So over several sites a fold has two or more, or is of rows of all sites; and
-there are so few folds that on average each holds `PER_FOLD` × `min_cell` rows (of two sites, twice
-as many), also of those that tell about a covariate. What a fold then holds is looked at in the sums
-themselves.
+A fold of one site would show that site's cross-products, so sites refuse it (`data.split.folds`).
+With several sites a fold has two sites or more, or rows of all sites. The number of folds is
+limited so that on average each holds `PER_FOLD` × `min_cell` rows (with two sites, twice as many),
+also of the rows that tell about a covariate. The sums themselves are then checked for each fold.
 """
 
 from __future__ import annotations
@@ -36,14 +35,13 @@ from fedcohort.training.linear.cross_products import (
     telling,
 )
 
-#: On average a fold has so many times `min_cell` rows. Of 15 expected, fewer than 5 are met in 1 of
-#: 1,200 folds.
+#: Mean rows of a fold, in `min_cell`. With 15 expected, 1 of 1,200 folds has fewer than 5.
 PER_FOLD = 3
 
 
 @dataclass(frozen=True)
 class Fold:
-    """The rows that are held out, by their sums about the pooled means, and all the others.
+    """Held-out rows, by their sums about the pooled means, and the other rows.
 
     Attributes
     ----------
@@ -56,7 +54,7 @@ class Fold:
     centre: Array
 
     def squares(self, coefficients: Array) -> Array:
-        """Return eq. (1) for β (L, p), fitted to the others: (L,)."""
+        """Return eq. (1) (L,) for β (L, p), fitted to the others."""
         shift = self.others.intercept(coefficients) - self.centre[-1]
         shift = shift + coefficients @ self.centre[:-1]
         slope = np.column_stack([-coefficients, np.ones(len(shift))])
@@ -71,7 +69,7 @@ class Folded:
     Attributes
     ----------
     kind : "centre" or "rows".
-    folds : those with rows.
+    folds : folds with rows.
     """
 
     kind: str
@@ -79,12 +77,12 @@ class Folded:
 
 
 def fold(pool: Pool, config: PathSettings, task: Task) -> Folded:
-    """Ask for the cross-products of each fold, once.
+    """Return the cross-products of each fold, from one question.
 
     Raises
     ------
     NothingToLearn : a fold would hold too few rows, or does.
-    Refused : of two sites, one has fewer than `min_cell` rows in a fold.
+    Refused : with two sites, one has fewer than `min_cell` rows in a fold.
     SiteUnavailable : a site left.
     """
     kind, count = _plan(pool, config, task.features)
@@ -116,7 +114,7 @@ def fold(pool: Pool, config: PathSettings, task: Task) -> Folded:
 
 
 def _plan(pool: Pool, config: PathSettings, names: Sequence[str]) -> tuple[str, int]:
-    """Return what is held out, and how many folds."""
+    """Return the kind and the number of folds."""
     alone = 1 if pool.least == 1 else 2
     groups = len(pool.fed.sites) // alone
     kind = "centre" if config.folds == "centre" and groups >= 2 else "rows"
@@ -130,7 +128,7 @@ def _plan(pool: Pool, config: PathSettings, names: Sequence[str]) -> tuple[str, 
         about = " and ".join(dict.fromkeys(called(names, k) for k in fewest))
         raise NothingToLearn(
             f"folds for penalty 'auto' would hold too few records that tell about {about}: fewer "
-            f"than {2 * most} in all. Set rule 'bic', which holds nothing out, or "
+            f"than {2 * most} in all. Set rule 'bic', which needs no folds, or "
             f"give a penalty."
         )
     return kind, count

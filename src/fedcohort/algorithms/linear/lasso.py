@@ -1,6 +1,6 @@
 """Lasso and elastic net over sites, exactly those of the pooled table, from cross-products alone.
 
-D6.2, eq. 3.5, and Zou & Hastie, JRSS B 67(2), 2005, with the intercept unpenalised. Minimised is
+D6.2, eq. 3.5, and Zou & Hastie, JRSS B 67(2), 2005, with the intercept unpenalised. They minimise
 
     (1/n) Σ (y − b₀ − xᵀβ)² + l1 ‖β‖₁ + l2/2 ‖β‖²                                          (1)
 
@@ -11,10 +11,10 @@ steps of log λ. "auto" chooses λ by the error of held-out rows (`folds`), or b
     BIC(λ) = n log(Σ (y − ŷ)²/n) + log(n) df(λ)                                            (2)
 
 (Zou, Hastie, Tibshirani, Ann. Stat. 35(5), 2007; df is the number of β_j ≠ 0, and less with l2),
-which asks the sites for nothing more.
+which needs nothing more from the sites.
 
 Revealed, only as sums over all sites: `Products` once; for held-out error, once more by fold. For
-ADMM see `training.admm`, for fits with noise `private`.
+ADMM see `training.admm`, for private fits `private`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def fit(fed: Federation, config: PathSettings, task: Task) -> LinearModel:
     Raises
     ------
     DataError : as `training.linear.cross_products.collect`, or folds would hold too few rows.
-    NotConverged : coordinate descent did not end; the penalty is too small for the covariates.
+    NotConverged : coordinate descent did not end; the penalty is too small.
     """
     penalty, ratio = config.asked
     if penalty is not None and config.solver == "admm":
@@ -81,7 +81,7 @@ def fit(fed: Federation, config: PathSettings, task: Task) -> LinearModel:
 
 
 def _privately(fed: Federation, config: PathSettings, task: Task, dp: Dp) -> LinearModel:
-    """Fit by noisy sums, eq. (2) of `private` choosing; nothing but coefficients is told."""
+    """Fit from noisy sums, with the penalty by eq. (2) of `private`; return coefficients alone."""
     m, dearer = private.collect(fed, config, task, dp)
     penalty, ratio = config.asked
     grid = _grid(m, config, penalty, ratio)
@@ -105,7 +105,7 @@ def _privately(fed: Federation, config: PathSettings, task: Task, dp: Dp) -> Lin
 
 
 def held_out(course: Course, folded: Folded, rule: str, ratio: float) -> Course:
-    """Return the path with eq. (2) of `folds`, and the penalty that the rule chooses."""
+    """Return the path with eq. (2) of `folds`, and the penalty by the rule."""
     rows = np.array([float(f.told.rows) for f in folded.folds])
     paths = [_path(f.others, course.penalties, ratio)[0] for f in folded.folds]
     squares = np.array([f.squares(b) for f, b in zip(folded.folds, paths, strict=True)])
@@ -122,11 +122,11 @@ def held_out(course: Course, folded: Folded, rule: str, ratio: float) -> Course:
 
 
 def by_bic(course: Course, m: Moments, ratio: float, price: float = 1.0) -> Course:
-    """Return the path with the penalty that eq. (2) chooses, among those that leave a residual.
+    """Return the path with the penalty by eq. (2), among those that leave a residual.
 
     Parameters
     ----------
-    price : what a degree of freedom costs, over log(n).
+    price : cost of a degree of freedom, over log(n).
     """
     df = np.array(
         [
@@ -149,7 +149,7 @@ def freedom(m: Moments, beta: Array, l2: float) -> float:
 
 
 def _grid(m: Moments, config: PathSettings, penalty: float | None, ratio: float) -> Array:
-    """Return the penalties (L,) of the path, falling; one that is given is the last."""
+    """Return the penalties (L,) of the path, falling; a given one is the last."""
     top = float(np.abs(np.where(m.constant, 0.0, 2 * m.xy / m.rows)).max()) / (ratio or 1.0)
     if not top or not ratio:
         return np.array([penalty or 0.0])

@@ -1,4 +1,4 @@
-"""A fitted linear model: coefficients, how well they fit, how uncertain they are."""
+"""Fitted linear model: coefficients, goodness of fit, uncertainty."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ class LinearModel(Fitted):
     features : names of the covariates, in order, (p,).
     intercept : b₀, in the unit of y.
     coefficients : β (p,), in units of y per unit of the covariate.
-    rows : records at all sites; 0 of a private fit, which does not tell.
-    objective : mean square of the residuals, plus the penalty.
+    rows : records at all sites; 0 for a private fit.
+    objective : mean squared residual, plus the penalty.
     iterations : rounds of the fit, or sweeps of coordinate descent.
     level : coverage of the intervals in `summary`.
-    total, residual : Σ (y − mean)² and Σ (y − b₀ − xᵀβ)²; None where sites summed neither (ADMM,
-        private fits).
-    df : degrees of freedom that the covariates take; p without a penalty.
-    spread : (p + 1, p + 1), the covariance of (b₀, β) over σ²; None where the method has none.
-    course : the coefficients along a path of penalties, and their error; None without.
+    total, residual : Σ (y − mean)² and Σ (y − b₀ − xᵀβ)²; None for ADMM and private fits.
+    df : degrees of freedom of the covariates; p without a penalty.
+    spread : (p + 1, p + 1), the covariance of (b₀, β) over σ²; None if the method has none.
+    course : coefficients and errors along a path of penalties; None without a path.
     """
 
     features: tuple[str, ...]
@@ -51,12 +50,12 @@ class LinearModel(Fitted):
 
     @property
     def coef_(self) -> Array:
-        """β (p,), as scikit-learn calls it."""
+        """β (p,), under scikit-learn's name."""
         return self.coefficients
 
     @property
     def intercept_(self) -> float:
-        """b₀, as scikit-learn calls it."""
+        """b₀, under scikit-learn's name."""
         return self.intercept
 
     @property
@@ -66,11 +65,11 @@ class LinearModel(Fitted):
 
     @property
     def path_(self) -> Course:
-        """The coefficients along the path of penalties.
+        """Path of penalties.
 
         Raises
         ------
-        NotSupported : a fit of one penalty only.
+        NotSupported : the fit has one penalty only.
         """
         if self.course is None:
             raise NotSupported("this fit has no path of penalties; 'lasso' with the exact solver.")
@@ -87,7 +86,7 @@ class LinearModel(Fitted):
 
         Raises
         ------
-        NotSupported : as many covariates as records, or sums of squares that ADMM does not give.
+        NotSupported : as many covariates as records, or no sums of squares (ADMM).
         """
         if self.df_residual <= 0:
             raise NotSupported(
@@ -103,21 +102,21 @@ class LinearModel(Fitted):
 
     @property
     def r2_adjusted(self) -> float:
-        """R² with variances by degrees of freedom in place of sums of squares."""
+        """R² adjusted for degrees of freedom."""
         return 1 - self.sigma2 * (self.rows - 1) / self._known(self.total)
 
     @property
     def f_test(self) -> tuple[float, float]:
-        """The test of β = 0: F on df and n − 1 − df degrees of freedom, p-value.
+        """Test of β = 0: F on df and n − 1 − df degrees of freedom, p-value.
 
         Raises
         ------
-        NotSupported : a fit with a penalty, to which F's distribution does not apply.
+        NotSupported : the fit has a penalty, so F's distribution does not apply.
         """
         if self.spread is None or self.df != len(self.features):
             raise NotSupported(
-                "the F test is of least squares without a penalty; 'ridge' with penalty 0 and the "
-                "exact solver has it."
+                "the F test needs least squares without a penalty. Use 'ridge' with penalty 0 and "
+                "the exact solver."
             )
         explained = (self._known(self.total) - self._known(self.residual)) / self._known(self.df)
         statistic = max(explained, 0.0) / self.sigma2 if self.sigma2 else math.inf
@@ -125,7 +124,7 @@ class LinearModel(Fitted):
 
     @property
     def log_likelihood(self) -> float:
-        """Of normal residuals with the variance that maximises it."""
+        """Log-likelihood of normal residuals, with the variance that maximises it."""
         mean = self._known(self.residual) / self.rows
         return -self.rows / 2 * (math.log(2 * math.pi * mean) + 1) if mean else math.inf
 
@@ -141,11 +140,11 @@ class LinearModel(Fitted):
 
     @property
     def covariance(self) -> Array:
-        """The covariance (p + 1, p + 1) of (b₀, β).
+        """Covariance (p + 1, p + 1) of (b₀, β).
 
         Raises
         ------
-        NotSupported : neither an L1 penalty nor ADMM leaves one.
+        NotSupported : a fit with an L1 penalty or by ADMM has none.
         """
         if self.spread is None:
             raise NotSupported(
@@ -160,11 +159,11 @@ class LinearModel(Fitted):
         return np.sqrt(np.diag(self.covariance))
 
     def predict(self, x: Array) -> Array:
-        """Return the expected outcome of each row of x (n, p): (n,)."""
+        """Return the expected outcome (n,) of rows x (n, p)."""
         return self.intercept + np.asarray(x, float) @ self.coefficients
 
     def summary(self) -> list[Row]:
-        """Return one row per covariate; t, on n − 1 − df degrees of freedom, where it exists."""
+        """Return one row per covariate; with t, on n − 1 − df degrees of freedom, if it exists."""
         rows: list[Row] = [
             {"covariate": name, "coefficient": beta}
             for name, beta in zip(self.features, self.coefficients.tolist(), strict=True)
@@ -181,9 +180,9 @@ class LinearModel(Fitted):
         return rows
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the intercept, the λ that was chosen, and the residuals' variance.
+        """Return the intercept, the chosen λ, and the residual variance.
 
-        The intercept has its t test where it exists.
+        The intercept has its t test if that exists.
         """
         taken = []
         if self.course is not None and self.course.rule != "given":
@@ -198,7 +197,7 @@ class LinearModel(Fitted):
         return [intercept, *taken, spread]
 
     def arrays(self) -> dict[str, Array]:
-        """Return b₀, β, and what there is of their spread and path."""
+        """Return b₀, β, and their spread and path, if any."""
         spread = {} if self.spread is None else {"spread": self.spread}
         course = {} if self.course is None else self.course.arrays()
         return {

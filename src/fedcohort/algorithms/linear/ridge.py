@@ -5,14 +5,14 @@ rows,
 
     (1/n) Σ (y − b₀ − xᵀβ)² + λ/2 ‖β‖²    has    β = A⁻¹ s,   A = S + nλ/2 I                 (1)
 
-and b₀ from the means. Without a penalty, Cov(β) = σ² S⁻¹, and everything is as for ordinary least
-squares. With one, the covariance is the penalised (Bayesian) σ² A⁻¹: that of β given the data where
-β is normal a priori with variance 2σ²/(nλ); it counts the penalty as knowledge, and not the bias
-that it brings. The covariates take tr(S A⁻¹) degrees of freedom (Hastie, Tibshirani, Friedman,
-"The Elements of Statistical Learning", 2nd ed. 2009, section 3.4).
+and b₀ from the means. Without a penalty, Cov(β) = σ² S⁻¹, as for ordinary least squares. With a
+penalty, the covariance is the penalised (Bayesian) σ² A⁻¹: that of β given the data with the prior
+β ~ N(0, 2σ²/(nλ)). It does not include the bias from the penalty. The covariates have tr(S A⁻¹)
+degrees of freedom (Hastie, Tibshirani, Friedman, "The Elements of Statistical Learning", 2nd ed.
+2009, section 3.4).
 
-Revealed: `Products`, once, as a sum over all sites. For ADMM see `training.admm`, for fits with
-noise `private`.
+Revealed: `Products`, once, as a sum over all sites. For ADMM see `training.admm`, for private fits
+`private`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def fit(fed: Federation, config: RidgeSettings, task: Task) -> LinearModel:
     Raises
     ------
     DataError : as `training.linear.cross_products.collect`.
-    SingularInformation : without a penalty, some covariates are collinear or constant (they are
-        named), or there are too few records.
+    SingularInformation : without a penalty, covariates are collinear or constant (the error names
+        them), or there are too few records.
     """
     if config.solver == "admm":
         return by_admm(fed, config, task, 0.0, config.penalty)
@@ -72,7 +72,7 @@ def fit(fed: Federation, config: RidgeSettings, task: Task) -> LinearModel:
 
 
 def _privately(fed: Federation, config: RidgeSettings, task: Task, dp: Dp) -> LinearModel:
-    """Fit by noisy sums; nothing but coefficients is told."""
+    """Fit from noisy sums; return coefficients alone."""
     m, _ = private.collect(fed, config, task, dp)
     beta = _inverse(m, config.penalty, task.features) @ m.xy
     objective = float(m.residual(beta)) / m.rows + config.penalty / 2 * float(beta @ beta)

@@ -1,4 +1,4 @@
-"""What a user chooses of the linear methods. Penalties are beside a loss averaged over all rows."""
+"""Settings of the linear methods. Penalties are added to a loss averaged over all rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNIT = "squared unit of y per unit of the covariate"
 
 @dataclass(frozen=True, kw_only=True)
 class LinearSettings(AdmmSettings):
-    """What all linear methods have in common."""
+    """Settings shared by all linear methods."""
 
     solver: str = setting(
         "exact",
@@ -47,7 +47,7 @@ class RidgeSettings(IntervalSettings, LinearSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class PathSettings(Paths, LinearSettings):
-    """What methods with a path of penalties have in common."""
+    """Settings shared by methods with a path of penalties."""
 
     penalty: float | Literal["auto"] = setting(
         "auto", "λ ≥ 0, or 'auto': chosen along a path of penalties", _UNIT, within="[0, inf)"
@@ -70,12 +70,12 @@ class PathSettings(Paths, LinearSettings):
 
     @property
     def holds_out(self) -> bool:
-        """Whether the penalty is chosen by the error of held-out rows."""
+        """Whether held-out error chooses the penalty."""
         return self.asked[0] is None and self.rule != "bic"
 
     @property
     def asked(self) -> tuple[float | None, float]:
-        """The penalty l1 + l2, None where it is to be chosen; and l1's share of it."""
+        """The penalty l1 + l2, None if it is to be chosen; and the share of l1."""
         return None if isinstance(self.penalty, str) else self.penalty, 1.0
 
 
@@ -112,7 +112,7 @@ class ElasticNetSettings(PathSettings):
 
     @property
     def asked(self) -> tuple[float | None, float]:
-        """The penalty l1 + l2, None where it is to be chosen; and l1's share of it."""
+        """The penalty l1 + l2, None if it is to be chosen; and the share of l1."""
         if not self._explicit:
             return super().asked[0], self.l1_ratio
         l1, l2 = self.l1 or 0.0, self.l2 or 0.0

@@ -1,9 +1,9 @@
-"""Site steps of the linear methods. All are sums: no site's own numbers are ever seen.
+"""Site steps of the linear methods, all of them sums over sites.
 
-The sums of `training.linear.cross_products`, over all rows of a site or over those of each fold. A
-row's fold is its site's, or a hash of the row's own values and of the seed: it depends neither on
-the order of the rows nor on the site that holds them. All sites are told how all are dealt, and
-look at their own rows in each fold (`data.split.folds`).
+They are the sums of `training.linear.cross_products`, over all rows of a site or over those of each
+fold. A row's fold is its site's, or a hash of its own values and the seed: it depends neither on
+the order of the rows nor on the site that holds them. Each site receives the folds of all sites,
+and checks its own rows in each fold (`data.split.folds`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedcohort.training.linear.cross_products import Products, joined, products,
 STEP, FIRST, SECOND = (
     np.uint64(k) for k in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )
-#: A site sums over no more folds than these, which would come near to single rows.
+#: Most folds; with more, sums would come near to single rows.
 MOST_FOLDS = 20
 
 
@@ -44,13 +44,13 @@ def fold_products(
 ) -> Products:
     """Sum the cross-products of each fold of rows.
 
-    All rows of a site are in its fold of `dealt`, or, with `BY_ROW`, each is by a hash of its
-    values.
+    All rows of a site are in its fold of `dealt`; with `BY_ROW` a hash of its values gives each
+    row's fold.
 
     Raises
     ------
     SettingError : more than `MOST_FOLDS` folds.
-    Refused : a deal that would tell of one site, or of fewer than `min_cell` rows.
+    Refused : the folds would tell about one site, or about fewer than `min_cell` rows.
     """
     if n_folds > MOST_FOLDS:
         raise SettingError(f"{n_folds} folds are asked for; give at most {MOST_FOLDS}.")

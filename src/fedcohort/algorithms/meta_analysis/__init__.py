@@ -10,19 +10,19 @@ from fedcohort.algorithms.meta_analysis.steps import STEPS
 from fedcohort.protocol import Method, Task
 
 _OWN = (
-    "Each site's own coefficients and standard errors, once; or, where they could be those of "
-    "fewer than min_cell records, or there are none, the reason and the covariates it is about."
+    "Each site's own coefficients and standard errors, once; or, if they could be those of "
+    "fewer than min_cell records, or there are none, only the reason and the covariates concerned."
 )
-_FULL = " Pooled as 'multivariate', the covariance of each site's coefficients besides."
+_FULL = " With pool 'multivariate', also the covariance of each site's coefficients."
 
 
 def reveals_with(config: MetaSettings) -> str:
-    """Say in plain words what leaves a site with these settings."""
+    """Describe what leaves a site with these settings."""
     return _OWN + _FULL * (config.pool == "multivariate")
 
 
 def bounds(config: MetaSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the step of a fit with these settings is asked with (`Method.bounds`)."""
+    """Return the values that the step's arguments may take (`Method.bounds`)."""
     family, link = model_of(config, task)
     return {
         "family": (family,),
@@ -41,7 +41,7 @@ METHOD = Method(
     reveals=_OWN + _FULL,
     reveals_with=reveals_with,
     unguarded=(
-        "Each site looks at its own rows before it tells of them "
+        "Each site checks its own rows before it returns anything "
         "(`algorithms.meta_analysis.cells`)."
     ),
     settings=MetaSettings,

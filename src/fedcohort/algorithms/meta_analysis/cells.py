@@ -1,17 +1,16 @@
-"""Whether a site's own coefficients would count, or single out, few of its records.
+"""Check that a site's own coefficients neither count nor single out few of its records.
 
-Coefficients and standard errors of a 2 × 2 table are that table: with a records of class 1 and b of
-class 0 where x = 0, b₀ = log(a/b), and its squared error is 1/a + 1/b. So, of a yes/no outcome,
-counts above 0 and events, each of these is over no records or over `least`:
+Coefficients and standard errors of a 2 × 2 table give the table: with a records of class 1 and b of
+class 0 at x = 0, b₀ = log(a/b), and its squared error is 1/a + 1/b. So, for yes/no outcomes, counts
+above 0 and events, each of these numbers of records is 0 or at least `least`:
 
-    margins    the records of each kind of outcome at each value of a covariate of two values
-    patterns   the same at each pattern of covariates, if all have two values and there are no more
-               patterns than numbers that may be told, k (k + 3)/2
+    margins    of each kind of outcome at each value of a covariate with two values
+    patterns   the same at each pattern of covariates, if all have two values and the patterns are
+               no more than the numbers that may be revealed, k (k + 3)/2
 
-Nor may one record stand alone, by a value so far from the others that it is nearly all of a
-column's spread, or few by a weight or an offset, or by a covariate or an outcome that others of
-them give in all but these:
-the rules of `data.isolation` and `data.differences`, here of one site.
+No single record may have nearly all of a column's spread. No few records may differ by a weight or
+an offset, or by a covariate or an outcome that the other columns predict for all other records.
+These are the rules of `data.isolation` and `data.differences` for one site.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from fedcohort.data.differences import own_differences
 from fedcohort.data.isolation import STEEPEST, ways
 from fedcohort.privacy.disclosure.records import lone
 
-#: Why a site gives no coefficients, besides the reasons of `algorithms.meta_analysis.sitefit`.
+#: More reasons for no coefficients; the others are in `algorithms.meta_analysis.sitefit`.
 SMALL_CELL, ALONE, HEAVY, NEAR, SAME = range(100, 105)
 
 
@@ -39,15 +38,15 @@ def singled_out(
     coefficients: int,
     least: int,
 ) -> SiteFit | None:
-    """Return the refusal of a table whose coefficients would tell of few records.
+    """Return the refusal of a table whose coefficients would tell of few records, or None.
 
     Parameters
     ----------
     x : (n, p).
-    outcome : (n, 1) or (n, 0), where it is a number.
+    outcome : (n, 1); (n, 0) for survival.
     offset, weight : (n,).
-    kind : (n,) bool, which kind of outcome each record has; None where it has no kinds.
-    link : by which an offset acts.
+    kind : (n,) bool, the kind of each record's outcome; None without kinds.
+    link : by which the offset acts.
     coefficients : k.
     """
     if least < 2:
@@ -70,28 +69,31 @@ def singled_out(
 
 
 def small_cells(x: Array, kind: Array, coefficients: int, least: int) -> Array:
-    """Return the covariates (p,) of two values that share few records with a kind of outcome."""
+    """Return the covariates (p,) with a value that has few records of a kind of outcome."""
     places = [np.unique(column, return_inverse=True)[1] for column in x.T]
     two = np.array([place.max(initial=0) == 1 for place in places], bool)
     few = two & np.array([_few(place, kind, least) for place in places], bool)
     if few.any() or not two.all():
         return few
     pattern = np.unique(x, axis=0, return_inverse=True)[1].reshape(-1)
-    told = coefficients * (coefficients + 3) // 2
-    return two & (pattern.max(initial=0) < told and _few(pattern, kind, least))
+    revealed = coefficients * (coefficients + 3) // 2
+    return two & (pattern.max(initial=0) < revealed and _few(pattern, kind, least))
 
 
 def alone(columns: Array) -> Array:
-    """Return in which columns (n, q) nearly all of the squares about the median is one record's."""
+    """Return the columns (q,) in which one record has nearly all of the squares about the median.
+
+    `columns` is (n, q).
+    """
     squares = (columns - np.median(columns, axis=0)) ** 2
     return lone(squares.sum(axis=0), (squares**2).sum(axis=0))
 
 
 def heavy(weight: Array, offset: Array, link: str, least: int) -> bool:
-    """Return whether weights or an offset (n,) let few records count, or count otherwise."""
+    """Return whether few records have nearly all the weight, or another weight or offset (n,)."""
     for one in (weight, offset):
-        apart = len(one) - int(np.unique(one, return_counts=True)[1].max())
-        if 0 < apart < least:
+        different = len(one) - int(np.unique(one, return_counts=True)[1].max())
+        if 0 < different < least:
             return True
     steep = np.clip(offset - np.median(offset), -STEEPEST, STEEPEST)
     count = [weight * np.exp(way * steep) for way in ways(link)]
@@ -99,9 +101,9 @@ def heavy(weight: Array, offset: Array, link: str, least: int) -> bool:
 
 
 def _with(x: Array, outcome: Array, kind: Array | None) -> Array:
-    """Return covariates and outcome, which is its kind where it is no number."""
-    known = outcome if outcome.shape[1] or kind is None else kind[:, None]
-    return np.column_stack([x, known.astype(float)])
+    """Return covariates and outcome; for survival the outcome is its kind."""
+    last = outcome if outcome.shape[1] or kind is None else kind[:, None]
+    return np.column_stack([x, last.astype(float)])
 
 
 def _few(place: Array, kind: Array, least: int) -> bool:

@@ -1,4 +1,4 @@
-"""Pooled coefficients with the sites' own, and the values that they give new patients."""
+"""Pooled coefficients, the sites' own coefficients, and predictions for new patients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedcohort.numerics.families import Family
 from fedcohort.numerics.parameters import predicted
 from fedcohort.protocol import Fitted, Row
 
-#: What exp(β) is, by family and link; Cox's model has the link log.
+#: Meaning of exp(β), by family and link; Cox's model has the link log.
 RATIOS = {
     ("cox", "log"): "hazard_ratio",
     ("binomial", "logit"): "odds_ratio",
@@ -33,17 +33,16 @@ class MetaModel(Fitted):
     Attributes
     ----------
     features : names of the columns of x, in order.
-    offset : whether the last of them is an offset, which has no coefficient.
-    family, link : of the sites' models; ``cox`` and ``log`` of survival.
+    offset : the last column is an offset, without a coefficient.
+    family, link : of the sites' models; ``cox`` and ``log`` for survival.
     pool : random, fixed or multivariate.
-    origin : (p,), where covariates are counted from: the intercept is the value there.
-    names : of the sites that answered, (m,).
-    estimates, errors : (m, k), their coefficients with standard errors; the intercept first, but
-        for Cox.
+    origin : (p,), origin of the covariates; the intercept is the value there.
+    names : of the sites that gave coefficients, (m,).
+    estimates, errors : (m, k), their coefficients and standard errors, the intercept first; Cox's
+        model has none.
     pooled : (k,), in the order of the coefficients.
-    covariance : (k, k) of the pooled ones, all together where `pool` is multivariate; else their
-        squared standard errors on the diagonal.
-    left_out : why the other sites gave nothing, by site.
+    covariance : (k, k) of the pooled coefficients; diagonal unless `pool` is multivariate.
+    left_out : why the other sites gave no coefficients, by site.
     level : coverage of the intervals.
     """
 
@@ -63,7 +62,7 @@ class MetaModel(Fitted):
 
     @property
     def first(self) -> int:
-        """Where the covariates' coefficients begin: 0 of Cox's model, which has no intercept."""
+        """Index of the first covariate's coefficient: 1, or 0 in Cox's model (no intercept)."""
         return 0 if self.family == "cox" else 1
 
     @property
@@ -83,20 +82,19 @@ class MetaModel(Fitted):
 
     @property
     def intercept(self) -> Pooled | None:
-        """The pooled linear predictor at the origin; Cox's model has none."""
+        """The pooled linear predictor at the origin; None for Cox's model."""
         return self.pooled[0] if self.first else None
 
     @property
     def ratio(self) -> str:
-        """What exp(β) is; empty where it is no ratio."""
+        """Meaning of exp(β); empty if it is no ratio."""
         return RATIOS.get((self.family, self.link), "")
 
     @property
     def heterogeneity(self) -> tuple[float, int, float]:
-        """Whether the sites' coefficients are alike, all together: Q, degrees of freedom, p.
+        """Q, degrees of freedom and p of the test that all coefficients are equal at all sites.
 
-        That of ``pool="multivariate"`` rests on all covariances; else the Q of the covariates are
-        not added up, since they depend on each other: nan.
+        Only ``pool="multivariate"`` has the necessary covariances; otherwise nan, 0, nan.
         """
         if self.pool != "multivariate":
             return math.nan, 0, math.nan
@@ -105,7 +103,7 @@ class MetaModel(Fitted):
 
     @property
     def sites(self) -> list[Row]:
-        """One row for each site and covariate, as a forest plot has them; intervals are Wald's."""
+        """One row for each site and covariate, for a forest plot; intervals are Wald's."""
         half = float(ndtri((1.0 + self.level) / 2.0)) * self.errors
         rows: list[Row] = []
         for j, covariate in enumerate(self.covariates, self.first):
@@ -117,9 +115,9 @@ class MetaModel(Fitted):
         return rows
 
     def predict(self, x: Array) -> Array:
-        """Return g⁻¹ of the pooled linear predictor of rows x: (n,).
+        """Return the expected outcome (n,) of rows x.
 
-        Of Cox's model the log hazard ratio to a patient at the origin.
+        For Cox's model it is the log hazard ratio to a patient at the origin.
         """
         x = np.asarray(x, float)
         p = len(self.origin)
@@ -131,11 +129,10 @@ class MetaModel(Fitted):
         return Family(self.family, self.link).inverse(eta + self.intercept.mean)
 
     def summary(self) -> list[Row]:
-        """Return one row per covariate, pooled over the sites; nan where sites are too few.
+        """Return one row per covariate, pooled over the sites; nan with too few sites.
 
-        ``low``, ``high`` and ``p`` are by Hartung and Knapp for random effects, by the normal
-        distribution for fixed ones; ``prediction_low`` and ``prediction_high`` tell where the
-        coefficient of a new site is expected.
+        ``low``, ``high`` and ``p`` are Hartung and Knapp's for random effects, normal for fixed
+        ones. ``prediction_low`` and ``prediction_high`` bound the coefficient of a new site.
         """
         rows: list[Row] = []
         for name, one in zip(self.covariates, self.pooled[self.first :], strict=True):
@@ -152,10 +149,10 @@ class MetaModel(Fitted):
         return rows
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the intercept at 0 and at the origin, how it varies, and the sites left out.
+        """Return the intercept at 0 and at the origin, its heterogeneity, and the sites left out.
 
-        The pooled intercept, which has a test, is that at the origin; at 0 it follows from all
-        coefficients. Cox's model has none, and its baseline is not pooled.
+        The intercept at the origin is pooled and has a test; that at 0 follows from all
+        coefficients. Cox's model has no intercept, and its baseline is not pooled.
         """
         rows = self._intercepts()
         statistic, df, p = self.heterogeneity
@@ -171,7 +168,7 @@ class MetaModel(Fitted):
         return rows
 
     def _intercepts(self) -> list[Row]:
-        """Return the intercept, and how sites differ in it."""
+        """Return the intercept and its heterogeneity."""
         one = self.intercept
         if one is None:
             note = (
@@ -189,7 +186,7 @@ class MetaModel(Fitted):
             some = zip(self.covariates, self.origin.tolist(), strict=True)
             at = ", ".join(f"{name} = {value:g}" for name, value in some if value)
             pooled: Row = {"name": "intercept at the origin", "value": one.mean, **tested}
-            rows = [first, pooled | {"note": f"f where {at}, and all else is 0; sites pool it"}]
+            rows = [first, pooled | {"note": f"f at {at}, and 0 otherwise; this one is pooled"}]
         if self.pool == "random":
             rows.append({"name": "τ² of the intercept", "value": one.tau2})
             rows.append({"name": "I² of the intercept", "value": one.i2})
@@ -213,7 +210,7 @@ class MetaModel(Fitted):
         }
 
     def meta(self) -> dict[str, Any]:
-        """Return names, family, link, how sites were pooled, and who was left out."""
+        """Return names, family, link, pooling, the sites left out, and level."""
         return {
             "features": list(self.features),
             "offset": self.offset,
@@ -227,7 +224,7 @@ class MetaModel(Fitted):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> MetaModel:
-        """Rebuild the model from what `arrays` and `meta` returned."""
+        """Build the model from the results of `arrays` and `meta`."""
         pooled = (Pooled(*row) for row in arrays["pooled"].tolist())
         return cls(
             features=tuple(meta["features"]),
@@ -247,5 +244,5 @@ class MetaModel(Fitted):
 
 
 def _exp(x: float) -> float:
-    """Return eˣ; inf where it overflows."""
+    """Return eˣ; inf if it overflows."""
     return math.exp(x) if not x > 709.0 else math.inf

@@ -1,8 +1,8 @@
 """Meta-analysis: each site fits its own regression, and the coefficients are pooled.
 
-Site j answers with its own maximum-likelihood β_j and standard errors s_j, once. Pooled are
+Site j returns its own maximum-likelihood β_j and standard errors s_j, once. Ways of pooling:
 
-    random        each coefficient by itself, DerSimonian & Laird's model (Control. Clin. Trials 7,
+    random        each coefficient separately, DerSimonian & Laird's model (Control. Clin. Trials 7,
                   1986) with τ² by REML and the interval of Hartung & Knapp: eqs. (1) to (4) of
                   `metrics.heterogeneity`
     fixed         the same with τ² = 0 and normal intervals
@@ -10,19 +10,19 @@ Site j answers with its own maximum-likelihood β_j and standard errors s_j, onc
                   Sci. 22, 2007):
                   β = C Σ_j C_j⁻¹ β_j,   C = (Σ_j C_j⁻¹)⁻¹                                 (1)
                   Q = Σ_j (β_j − β)ᵀ C_j⁻¹ (β_j − β)                                       (2)
-                  where Q is χ² on (m − 1) k degrees of freedom if the m sites are alike
+                  Q is χ² with (m − 1) k degrees of freedom if β is the same at the m sites
 
 The sites' models are generalised linear (`numerics.families`) or Cox's with the site's own baseline
 hazard (`numerics.coxph`).
 
 Revealed: each site's coefficients and standard errors, not rounded, and with "multivariate" their
-covariance. A site whose coefficients could be those of few records tells the reason alone, and
-which covariates it is about: fewer than `min_cell` records more than coefficients; fewer than
-`min_cell` events, records of a class, or counts above 0; a covariate in which fewer than `min_cell`
-records differ from its most common value; and by the rules of `cells`. So do sites with collinear
-covariates, with separation, and whose fit does not end. k + k numbers, or k (k + 3)/2, are too few
-to solve for the n (p + 1) of so many records. Sites learn the points from which covariates are
-counted, which are public.
+covariance. These 2 k, or k (k + 3)/2, numbers are too few to solve for the n (p + 1) values of the
+records. A site whose coefficients could be those of few records returns only the reason and the
+covariates concerned: fewer than `min_cell` records more than coefficients; fewer than `min_cell`
+events, records of a class, or counts above 0; a covariate in which fewer than `min_cell` records
+differ from its most common value; the rules of `cells`. So does a site with collinear covariates,
+separation, or a fit that does not converge. Sites learn the origin of the covariates, which is
+public.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def fit(fed: Federation, config: MetaSettings, task: Task) -> MetaModel:
 
     Raises
     ------
-    DataError : no covariates, an outcome that the family cannot have, or fewer than two sites with
-        coefficients (than one, where there is but one and effects are fixed).
+    DataError : no covariates, an outcome that the family excludes, or fewer than two sites with
+        coefficients (one is enough for a single site with fixed effects).
     SettingError : the family does not go with the kind of task.
     """
     covariates = task.features[:-1] if task.offset else task.features
@@ -98,13 +98,13 @@ def model_of(config: MetaSettings, task: Task) -> tuple[str, str]:
     Raises
     ------
     SettingError : a yes/no outcome with another family than binomial, or the reverse; a family for
-        survival, or a link that the family has not.
+        survival; or a link that does not go with the family.
     """
     if task.kind == "survival":
         if config.family != "auto" or config.link != "auto":
             raise SettingError(
-                "family and link of method 'meta_analysis' are not for survival, where sites fit "
-                "Cox's model; leave them out."
+                "family and link of method 'meta_analysis' are not for survival: sites fit Cox's "
+                "model. Leave them out."
             )
         return "cox", "log"
     usual = "binomial" if task.kind == "classification" else USUAL.get(task.outcome)
@@ -125,7 +125,7 @@ def model_of(config: MetaSettings, task: Task) -> tuple[str, str]:
 
 
 def why(reply: OwnFit, family: str, names: tuple[str, ...], least: int) -> str:
-    """Say why a site gave no coefficients, and what helps."""
+    """Return why a site gave no coefficients, and what to do."""
     blame = quoted([n for n, b in zip(names, reply.blame.tolist(), strict=True) if b])
     also = " and the outcome" if reply.blame.sum() == 1 else ""
     kinds = {"cox": "events", "binomial": "records of one class", "poisson": "counts above 0"}
@@ -137,23 +137,24 @@ def why(reply: OwnFit, family: str, names: tuple[str, ...], least: int) -> str:
         sitefit.RARE: f"fewer than {least} records differ from the most common value of "
         f"{blame} (min_cell); drop it, or join rare levels (pool_levels)",
         sitefit.COLLINEAR: f"{blame or 'covariates'}: constant or collinear there; drop one",
-        sitefit.SEPARATED: f"{blame or 'covariates'}: separation, the outcomes are told apart "
-        f"without error there; drop it, or join rare levels (pool_levels)",
-        sitefit.ENDLESS: f"its fit did not end, most of all along {blame or 'the intercept'}; "
+        sitefit.SEPARATED: f"{blame or 'covariates'}: separation, it predicts the outcome without "
+        f"error there; drop it, or join rare levels (pool_levels)",
+        sitefit.ENDLESS: f"its fit did not converge, mostly along {blame or 'the intercept'}; "
         f"raise max_rounds, or drop it",
-        sitefit.NO_SPREAD: "the outcome is one value there, or the covariates tell it without "
-        "error, so that there are no standard errors; check its column",
+        sitefit.NO_SPREAD: "the outcome has one value there, or the covariates predict it without "
+        "error, so there are no standard errors; check its column",
         cells.SMALL_CELL: f"fewer than {least} {kinds.get(family, 'records')} have one value of "
-        f"{blame} (min_cell), and coefficients tell how many; drop it, or join the site with "
-        f"another",
+        f"{blame} (min_cell), and coefficients would reveal how many; drop it, or join the site "
+        f"with another",
         cells.ALONE: f"one record is so far from the others in {blame or 'the outcome'} that "
-        f"coefficients tell it; correct it, cut the column to a limit (winsorise), or drop it",
-        cells.NEAR: f"{blame}{also}: one is told by the others but for fewer than {least} records "
-        f"(min_cell), and coefficients tell those; drop one",
+        f"coefficients would reveal it; correct it, cut the column to a limit (winsorise), or "
+        f"drop it",
+        cells.NEAR: f"{blame}{also}: one is predicted by the others except in fewer than {least} "
+        f"records (min_cell), and coefficients would reveal those; drop one",
         cells.SAME: f"fewer than {least} records differ from the most common value of the outcome "
-        f"(min_cell), and coefficients tell of those; join the site with another",
+        f"(min_cell), and coefficients would reveal them; join the site with another",
         cells.HEAVY: f"weights or offset let fewer than {least} records (min_cell) count for "
-        f"nearly all, or otherwise than the rest; leave them out, or join the site with another",
+        f"nearly all, or differ for so few; leave them out, or join the site with another",
     }[int(reply.reason)]
 
 
@@ -178,7 +179,7 @@ def _pooled(
     config: MetaSettings,
     task: Task,
 ) -> MetaModel:
-    """Pool the coefficients of the sites that gave some."""
+    """Return the model with the pooled coefficients of the sites `given`."""
     estimates = np.array([one.coefficients for one in given.values()])
     errors = np.array([one.errors for one in given.values()])
     if config.pool == "multivariate":
@@ -208,7 +209,7 @@ def _pooled(
 def together(
     estimates: Array, covariances: list[Array], config: MetaSettings
 ) -> tuple[tuple[Pooled, ...], Array]:
-    """Return eqs. (1), (2): each coefficient, with the Q, df and p of all, and C (k, k).
+    """Return eqs. (1), (2): each coefficient, with the common Q, df and p, and C (k, k).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Settings of `meta_analysis`, checked when they are built."""
+"""Settings of `meta_analysis`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MetaSettings(WeightedSettings, TiesSettings, method="meta_analysis", alone
     )
     link: str = setting(
         "auto",
-        "From the mean to the linear predictor; auto: identity, logit, log and log, by family",
+        "Link function; auto: identity (Gaussian), logit (binomial), log (Poisson, gamma)",
         choices=("auto", *sorted({link for links in FAMILIES.values() for link in links})),
     )
     pool: str = setting(
@@ -39,9 +39,9 @@ class MetaSettings(WeightedSettings, TiesSettings, method="meta_analysis", alone
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = FAMILIES.get(self.family, ())
-        if known and self.link != "auto" and self.link not in known:
+        links = FAMILIES.get(self.family, ())
+        if links and self.link != "auto" and self.link not in links:
             raise SettingError(
                 f"link {self.link!r} of method 'meta_analysis' does not go with family "
-                f"{self.family!r}; give {', '.join(known)}, or auto."
+                f"{self.family!r}; give {', '.join(links)}, or auto."
             )

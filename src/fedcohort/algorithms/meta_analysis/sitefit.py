@@ -1,12 +1,10 @@
-"""A regression of one table: coefficients with their covariance, or why there are none.
+"""The regression of one table: coefficients with their covariance, or the reason for none.
 
 Maximum likelihood by Newton's method (Cox, and canonical links) or scoring (other links), from the
-model without covariates, with steps halved until the likelihood does not fall. Covariates are
-standardised by the table's own means and deviations on the way. The covariance is I⁻¹, times
-Pearson's χ²/(n − p − 1) for gaussian and gamma; I is the observed information of Cox's partial
-likelihood, and the expected one of the families, as R's glm and statsmodels have it.
-
-What a fit tells of single records is bounded before it is made: see `too_little`.
+model without covariates; steps are halved until the likelihood does not fall. Covariates are
+standardised internally by the table's own means and deviations. The covariance is I⁻¹, times
+Pearson's χ²/(n − p − 1) for gaussian and gamma. I is the observed information of Cox's partial
+likelihood, and the expected information of the families, as in R's glm and statsmodels.
 """
 
 from __future__ import annotations
@@ -22,22 +20,22 @@ from fedcohort.numerics.collinearity import CONSTANT, PART, SHARE, SINGULAR, sca
 from fedcohort.numerics.coxph import Extra, Placed, pooled
 from fedcohort.numerics.families import Family, irls_terms
 
-#: Why a table gives no coefficients.
+#: Reasons for no coefficients.
 FINE, FEW_RECORDS, FEW_EVENTS, RARE, COLLINEAR, SEPARATED, ENDLESS, NO_SPREAD = range(8)
-#: Where steps of a standard deviation and more gain no more than this, the likelihood is flat.
+#: A long step that gains less log-likelihood than this means that the likelihood is flat.
 FLAT = 1e-6
-#: Squares of residuals below this share of the outcome's are rounding.
+#: Sums of squared residuals below this share of the outcome's are rounding.
 EXACT = 1e-24
 
 
 class SiteFit(NamedTuple):
-    """What one table gives.
+    """The fit of one table.
 
     Attributes
     ----------
-    reason : `FINE`, or why there is nothing; the rest is then zeros.
-    blame : (p,) bool, the covariates the reason is about.
-    coefficients : (k,), in the covariates' units: intercept first, where there is one.
+    reason : `FINE`, or the reason for no fit; then the other numbers are 0.
+    blame : (p,) bool, the covariates concerned.
+    coefficients : (k,), in the covariates' units; an intercept comes first.
     covariance : (k, k).
     """
 
@@ -48,7 +46,7 @@ class SiteFit(NamedTuple):
 
 
 class Records(NamedTuple):
-    """One table as `family_fit` takes it: ``x`` (n, p), ``y``, ``offset``, ``weight`` (n,)."""
+    """One table: ``x`` (n, p), ``y``, ``offset``, ``weight`` (n,)."""
 
     x: Array
     y: Array
@@ -57,7 +55,7 @@ class Records(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """What is climbed: a height, its slope (k,), and the information (k, k)."""
+    """Log-likelihood, score (k,) and information (k, k)."""
 
     value: float
     score: Array
@@ -65,15 +63,15 @@ class _Point(NamedTuple):
 
 
 def too_little(x: Array, marked: int, others: int, coefficients: int, least: int) -> SiteFit | None:
-    """Return the refusal of a table whose coefficients could tell of fewer than `least` records.
+    """Return the refusal of a table whose coefficients could tell of few records, or None.
 
-    It must have `least` records more than coefficients; `least` of each kind of outcome; and in
-    each covariate `least` that have not its most common value, or its coefficient would be theirs.
+    A table needs `least` records more than coefficients, `least` records of each kind of outcome,
+    and in each covariate `least` records without its most common value.
 
     Parameters
     ----------
     x : (n, p).
-    marked, others : records of the two kinds of outcome; n each where it has no kinds.
+    marked, others : numbers of records of the two kinds of outcome; both n without kinds.
     """
     n, p = x.shape
     nobody = np.zeros(p, bool)
@@ -81,19 +79,19 @@ def too_little(x: Array, marked: int, others: int, coefficients: int, least: int
         return _nothing(FEW_RECORDS, nobody, coefficients)
     if min(marked, others) < least:
         return _nothing(FEW_EVENTS, nobody, coefficients)
-    apart = [n - int(np.unique(column, return_counts=True)[1].max()) for column in x.T]
-    if (rare := np.array(apart) < least).any():
+    differ = [n - int(np.unique(column, return_counts=True)[1].max()) for column in x.T]
+    if (rare := np.array(differ) < least).any():
         return _nothing(RARE, rare, coefficients)
     return None
 
 
 def family_fit(family: Family, table: Records, tol: float, rounds: int) -> SiteFit:
-    """Return a generalised linear model's coefficients, the intercept first.
+    """Return the fit of a generalised linear model, the intercept first.
 
     Parameters
     ----------
     tol : longest step at the end, per standard deviation of the covariates.
-    rounds : steps before the fit is given up.
+    rounds : largest number of steps.
     """
     z, scale, centre = _standard(table.x)
     z = np.column_stack([np.ones(len(z)), z])
@@ -125,13 +123,13 @@ def family_fit(family: Family, table: Records, tol: float, rounds: int) -> SiteF
 def cox_fit(
     x: Array, time: Array, event: Array, extra: Extra, ties: str, tol: float, rounds: int
 ) -> SiteFit:
-    """Return the coefficients (p,) of a Cox model with the table's own times of death.
+    """Return the fit of a Cox model with the table's own times of death.
 
     Parameters
     ----------
     x, time, event : (n, p), (n,), (n,) bool.
     extra : entry, weight and offset.
-    tol, rounds : as of `family_fit`.
+    tol, rounds : as in `family_fit`.
     """
     z, scale, _ = _standard(x)
     records = Placed.on(np.unique(time[event]), z, time, event, extra=extra)
@@ -146,7 +144,7 @@ def cox_fit(
 
 
 def _standard(x: Array) -> tuple[Array, Array, Array]:
-    """Return x (n, p) standardised, its deviations and its means; a constant column is 0."""
+    """Return standardised x (n, p), its deviations and means; constant columns become 0."""
     centre, sd = x.mean(axis=0), x.std(axis=0)
     scale = scale_of(sd, centre)
     varies = sd > CONSTANT * np.abs(centre)
@@ -156,11 +154,11 @@ def _standard(x: Array) -> tuple[Array, Array, Array]:
 def _climb(
     at: Callable[[Array], _Point], start: Array, tol: float, rounds: int, bounded: bool
 ) -> tuple[int, Array, Array, Array]:
-    """Return the reason, whom to blame (k,), and where it is fine γ (k,) and I⁻¹ (k, k).
+    """Return the reason, the coefficients concerned (k,), γ (k,) and I⁻¹ (k, k).
 
     Parameters
     ----------
-    bounded : whether the likelihood has a highest point for sure.
+    bounded : the likelihood always has a maximum.
     """
     base, step, value = start, np.zeros_like(start), -math.inf
     nobody = np.zeros(len(start), bool)
@@ -184,7 +182,7 @@ def _climb(
 
 
 def _inverse(information: Array) -> tuple[Array, Array]:
-    """Return along which coefficients the information is flat (k,), and its inverse if none."""
+    """Return the coefficients (k,) with singular information, and its inverse if there are none."""
     diagonal = np.diag(information)
     unit = np.sqrt(np.where(diagonal > SINGULAR * diagonal.max(), diagonal, 1.0))
     values, vectors = np.linalg.eigh(information / np.outer(unit, unit))

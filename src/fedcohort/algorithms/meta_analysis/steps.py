@@ -1,4 +1,4 @@
-"""The one site step of `meta_analysis`: a site's own coefficients, which are revealed."""
+"""The site step of `meta_analysis`: it returns a site's own coefficients."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from fedcohort.protocol import DataError, Site, gathered, message
 class OwnFit:
     """A site's own regression.
 
-    ``reason`` is 0, or why there is none, and ``wrong`` whether the outcome is impossible;
-    ``blame`` (p,) the covariates the reason is about; ``coefficients`` and ``errors`` (k,), and
-    ``covariance`` (k, k), or (0, 0) where it is not asked for.
+    ``reason`` is 0, or the reason for none; ``wrong``: the outcome is impossible; ``blame`` (p,):
+    the covariates concerned; ``coefficients`` and ``errors`` (k,); ``covariance`` (k, k), or (0, 0)
+    if not asked for.
     """
 
     reason: Array
@@ -53,12 +53,12 @@ def own_fit(
 ) -> OwnFit:
     """Fit the site's own regression, and reveal its coefficients and standard errors.
 
-    Covariates are counted from `origin` (p,). With `full`, the covariance of the coefficients is
-    revealed too. A site with too few records for `least` tells that alone.
+    Covariates are relative to `origin` (p,). `full` also reveals the covariance of the
+    coefficients. A site with too few records for `least` returns only that.
 
     Raises
     ------
-    DataError : an offset that is no logarithm, where it is added to one.
+    DataError : with link log, an offset beyond ± `FAR`.
     """
     x = site.data.x[:, :-1] if offset else site.data.x
     shift = site.data.x[:, -1] if offset else np.zeros(len(x))
@@ -137,7 +137,7 @@ def _family(
 
 
 def _impossible(family: str, y: Array, weighted: bool) -> bool:
-    """Return whether some value is one that the family cannot have; weighted counts are rates."""
+    """Return whether the family excludes some value; weighted counts are rates."""
     if family == "binomial":
         return bool(((y != 0) & (y != 1)).any())
     if family == "poisson":

@@ -1,4 +1,4 @@
-"""Multi-view probabilistic PCA over sites, of which some lack views."""
+"""Multi-view probabilistic PCA over sites, some of which lack views."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ OWN = (
 
 
 def _told(config: Settings) -> str:
-    """Return what leaves a site with given settings."""
+    """Return what leaves a site with these settings."""
     return REVEALS + (WAIC if config.draws else "") + (OWN if config.compare else "")
 
 
 def asks(config: Settings) -> tuple[Step[..., Any], ...]:
-    """Return the steps that a fit with these settings can ask for."""
+    """Return the steps of a fit with these settings."""
     found: tuple[Step[..., Any], ...] = (look, first_round, next_round)
     found += (tell_information, criterion) if config.draws else ()
     return found + ((compare,) if config.compare else ())
 
 
 def bounds(config: Settings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
     return {
         "q": tuple(config.numbers),
         "narrow": (config.narrow,),

@@ -1,25 +1,25 @@
-"""Multi-view PPCA with differential privacy, the paper's way: noise on what each round changes.
+"""Multi-view PPCA with differential privacy as in the paper: noise on the changes of each round.
 
 Balelli, Silva, Lorenzi (2022), algorithm 2. In round r a site maximises its posterior from the
-middle of θ̃[r − 1], and what it changed is cut by view to C times the spread between sites, and
-noised. Here the sum over sites is what has the noise (or its sites' shares of it):
+middle of θ̃[r − 1]. Its changes are clipped by view to C times the spread between sites, and get
+noise. Here the noise is in the sum over sites (or in its sites' shares):
 
     Δ̄μ^(k) = Δμ^(k)/s · min(1, s/‖Δμ^(k)‖),  s = C σ_μ̃[r − 1],   W^(k) likewise            (1)
-    Gaussian noise on all Δ̄ and on the squares that tell the spread, as one release a round
-    Laplace noise on Δ ln σ², cut to ± `MOST_LOG`, as another
+    Gaussian noise on all Δ̄ and on the squares for the spread, as one release a round
+    Laplace noise on Δ ln σ², clipped to ± `MOST_LOG`, as another
 
-One record more or less can change a site's θ, and so each of the 2 K parts of (1), by no more than
-from one end of a ball of radius 1 to the other: sensitivity 2 √(2 K), or √(2 K) where sites are
-protected. The paper counts each parameter by itself, and one round; its budget of a round is
-(3 K ε, 2 K δ). Here all releases of all rounds are composed (`privacy.accounting`).
+One record more or less can move each of the 2 K parts of (1) from one end of a ball of radius 1 to
+the other: sensitivity 2 √(2 K), or √(2 K) if sites are protected. The paper counts each parameter
+by itself, and one round; its budget of a round is (3 K ε, 2 K δ). Here all releases of all rounds
+are composed (`privacy.accounting`).
 
-What noise makes of θ̃ is held within what is public (`updated`), which costs nothing. The noise of a
-record is as large as that of a site, and does not fall with a site's rows: with few sites this
-route says little at any ε that protects (docs/mv-ppca-private.md).
+θ̃ with noise is kept within public limits (`updated`), which costs nothing. The noise for a record
+is as large as for a site, and does not fall with a site's rows. So with few sites this route is
+inaccurate at any protective ε (docs/mv-ppca-private.md).
 
-The first round's prior is public: `START`. A site that lacks a view tells of no change, and of a
-spread as it was, as EM has it; so nobody is told which views it has. σ² have an inverse gamma of a
-fixed α about their middle.
+The first round's prior is public: `START`. A site without a view reports no change and an unchanged
+spread, as in EM, so its views are not revealed. σ² have an inverse gamma of a fixed α about their
+middle.
 
 Revealed: `Changes` and `Levels` of each round, with noise, as sums over the sites.
 """
@@ -41,19 +41,19 @@ from fedcohort.arrays import Array
 from fedcohort.data.tables import FeatureTable
 from fedcohort.protocol import Dp, Federation, Private, Release, Site, message, summed
 
-#: The public prior, of columns within [−1, 1]: standard deviations of μ and W, σ², and α.
+#: Public prior for columns within [−1, 1]: standard deviations of μ and W, σ², and α.
 START = {"mu": 0.2, "w": 0.2, "variance": 0.05, "alpha": 10.0}
-#: The most that ln σ² changes in a round, and that a spread grows, as a factor of its square.
+#: Largest change of ln σ² in a round, and largest factor of a squared spread.
 MOST_LOG, MOST_SPREAD = 1.0, 4.0
 
 
-#: What NumPy raises of numbers that it cannot work with.
+#: NumPy's errors on invalid numbers.
 ARITHMETIC = (np.linalg.LinAlgError, ArithmeticError, ValueError)
 
 
 @message
 class Changes:
-    """Σ Δ̄μ (p,) and Σ Δ̄W (p, q); and of μ and then of W, by view, Σ of squares (2 K,)."""
+    """Σ Δ̄μ (p,) and Σ Δ̄W (p, q); sums of squares by view (2 K,), of μ and then of W."""
 
     mu: Array
     w: Array
@@ -62,7 +62,7 @@ class Changes:
 
 @message
 class Levels:
-    """Σ Δ ln σ² (G,), each cut to ± `MOST_LOG`."""
+    """Σ Δ ln σ² (G,), each clipped to ± `MOST_LOG`."""
 
     change: Array
 
@@ -73,11 +73,11 @@ def changes_privately(
     variance: Array, mu_variance: Array, w_variance: Array, alpha: Array, beta: Array, epochs: int,
     clip: float, unit: str,
 ) -> Private[Changes]:  # fmt: skip
-    """Maximise this site's posterior; tell what changed, cut by view.
+    """Maximise this site's posterior; return its changes, clipped by view.
 
     Parameters
     ----------
-    clip, unit : C, and what is protected.
+    clip, unit : C, and the protected unit.
     """
     views = Views(of, w.shape[1], narrow, each)
     prior = Prior(mu, w, mu_variance, w_variance, alpha, beta)
@@ -95,7 +95,7 @@ def changes(
 ) -> Changes:  # fmt: skip
     """Return eq. (1) of one site, and its squares over `MOST_SPREAD` times those of the prior.
 
-    No change, and the prior's squares, where the fit fails: that it does must not tell of a record.
+    If the fit fails, return no change and the prior's squares: a failure must not tell of a record.
     """
     found = found_at(site, views.of)
     here = views_here(found, views)
@@ -131,7 +131,7 @@ def levels_privately(
     variance: Array, mu_variance: Array, w_variance: Array, alpha: Array, beta: Array, epochs: int,
     unit: str,
 ) -> Private[Levels]:  # fmt: skip
-    """Maximise this site's posterior; tell by how much its noise differs from the common one."""
+    """Maximise this site's posterior; return the differences of its ln σ² from the common ones."""
     views = Views(of, w.shape[1], narrow, each)
     prior = Prior(mu, w, mu_variance, w_variance, alpha, beta)
     found = found_at(site, of)
@@ -148,7 +148,7 @@ def levels_privately(
 
 
 def _sides(unit: str) -> float:
-    """Return how many radii a protected unit can move a point in a ball by."""
+    """Return the number of radii by which a protected unit can move a point in a ball."""
     return 2.0 if unit == "record" else 1.0
 
 
@@ -156,7 +156,7 @@ STEPS = (changes_privately, levels_privately)
 
 
 def releases(rounds: int, dp: Dp) -> Sequence[Release]:
-    """Return the releases of so many rounds: one of each step a round, their noise alike.
+    """Return the releases of so many rounds: one of each step a round, with equal noise.
 
     Raises
     ------
@@ -167,7 +167,7 @@ def releases(rounds: int, dp: Dp) -> Sequence[Release]:
 
 @lru_cache(maxsize=64)
 def _releases(rounds: int, dp: Dp) -> tuple[Release, ...]:
-    from fedcohort.privacy import accounting  # slow to import: only where noise is asked for
+    from fedcohort.privacy import accounting  # slow to import
 
     def make(z: float) -> tuple[Release, ...]:
         return (
@@ -179,7 +179,7 @@ def _releases(rounds: int, dp: Dp) -> tuple[Release, ...]:
 
 
 def begin(frame: Array, views: Views) -> Prior:
-    """Return the public prior, W̃ a random one (p, q)."""
+    """Return the public prior, with a random W̃ (p, q)."""
     k, g = views.count, views.noises
     alpha = np.full(g, START["alpha"])
     return Prior(
@@ -190,11 +190,10 @@ def begin(frame: Array, views: Views) -> Prior:
 
 def updated(prior: Prior, told: Changes, levels: Levels, sites: int, clip: float,
             views: Views) -> Prior:  # fmt: skip
-    """Return θ̃ after a round.
+    """Return θ̃ after a round, within public limits.
 
-    Noise may say anything, so what is public holds it: of columns within [−1, 1], μ is within
-    them, a row of W is no longer than 1, and a spread, which at most halves or doubles, is never
-    above that of `START`.
+    Columns are within [−1, 1], so μ is kept within them, and a row of W within length 1. A spread
+    at most halves or doubles, and is never above that of `START`.
     """
     k = views.count
     cuts = clip * np.sqrt(prior.mu_variance), clip * np.sqrt(prior.w_variance)
@@ -217,7 +216,7 @@ def updated(prior: Prior, told: Changes, levels: Levels, sites: int, clip: float
 
 
 def fit(fed: Federation, frame: Array, views: Views, dp: Dp, *, rounds: int, epochs: int) -> Prior:
-    """Go through the rounds; see the header of this module."""
+    """Run the rounds; see the header."""
     prior = begin(frame, views)
     for _ in fed.rounds(rounds):
         given: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What a multi-view PPCA fit is: the common distribution that sites' parameters come from."""
+"""Fitted multi-view PPCA: the common distribution of the sites' parameters."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ from fedcohort.protocol import Fitted, Row
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MultiView(Fitted):
-    """A common latent space of several views.
+    """Common latent space of several views.
 
-    Rows are seen with the middle of the common distribution; entries that are missing, whole views
-    too, are NaN and need nothing else.
+    Rows use the middle of the common distribution. Missing entries, also whole views, are NaN.
 
     Attributes
     ----------
     features : names of the columns of x, in order (p,).
-    views, of : names of the views, and which each column is of (p,).
+    views, of : names of the views, and the view number of each column (p,).
     q, narrow : see `Settings`; ``each``: whether each column has its own noise.
     prior : the common distribution.
     centre, spread : mean (q,) and covariance (q, q) of the sites' latent means.
-    rows, empty : rows of the fit with an entry, and without any, where a site has `min_cell` of
-        these; 0 of a private fit.
-    together : in how many sites rows have both of two views (K, K).
-    sites : how many sites have each column (p,); 0 of a private fit.
+    rows, empty : rows with an entry, and rows without any at sites that have `min_cell` of these; 0
+        for a private fit.
+    together : number of sites whose rows have both of two views (K, K).
+    sites : number of sites that have each column (p,); 0 for a private fit.
     rounds, settled : of the fit.
     numbers : WAIC by q, a row each.
-    deviations : how sites differ, where they told.
+    deviations : differences of sites, if they were compared.
     """
 
     features: tuple[str, ...]
@@ -57,21 +56,21 @@ class MultiView(Fitted):
 
     @property
     def shape(self) -> Views:
-        """The views, as `algorithms.multiview_ppca.maths` knows them."""
+        """The views, as in `algorithms.multiview_ppca.maths`."""
         return Views(self.of, self.q, self.narrow, self.each)
 
     @property
     def theta(self) -> Theta:
-        """Parameters for a patient of any site: x ~ N(0, I) again.
+        """Parameters for a patient of any site, with x ~ N(0, I).
 
-        With x ~ N(m̄, I + S) over all sites, W (I + S)^½ is W, and μ + W m̄ is μ. Which site's own
-        μ and W it is, is part of the noise.
+        With x ~ N(m̄, I + S) over all sites, W (I + S)^½ becomes W, and μ + W m̄ becomes μ. The
+        unknown site's own μ and W are part of the noise.
         """
         middle, shape = self.prior.middle, self.shape
         values, vectors = np.linalg.eigh(np.eye(self.q) + self.spread)
         root = (vectors * np.sqrt(np.maximum(values, 1.0))) @ vectors.T
         view = shape.of[np.unique(shape.noise, True)[1]]
-        # the mean of σ² over sites: its middle, the harmonic mean, is less where they have few rows
+        # mean of σ² over sites; the harmonic mean in the middle is less if sites have few rows
         alpha = self.prior.alpha
         mean = np.where(self._known_from[view] > 1, alpha / np.maximum(alpha - 1.0, 1.0), 1.0)
         variance = middle.variance * mean + self._between[view]
@@ -79,15 +78,15 @@ class MultiView(Fitted):
 
     @property
     def _known_from(self) -> Array:
-        """Of how many sites each view is known (K,)."""
+        """Number of sites with each view (K,)."""
         return np.array([self.sites[self.of == k].max() for k in range(len(self.views))])
 
     @property
     def _between(self) -> Array:
-        """What sites' μ and W add to the variance of a column, by view (K,).
+        """Variance of a column from the sites' own μ and W, by view (K,).
 
-        (σ_μ̃² + q σ_W̃²) (C + 1)/(C − 1), as ‖x‖² is q in the mean, and the middle and the spread
-        about it are known from C sites alone. 0 of views that one site has: there is no other.
+        (σ_μ̃² + q σ_W̃²) (C + 1)/(C − 1), as the mean of ‖x‖² is q, and middle and spread are
+        estimated from C sites. 0 for views of one site.
         """
         shape = self.shape
         added = self.prior.mu_variance + shape.used * self.prior.w_variance
@@ -97,12 +96,12 @@ class MultiView(Fitted):
 
     @property
     def waic(self) -> float:
-        """WAIC of the q that was taken; NaN where it was not asked for."""
+        """WAIC of the chosen q; NaN if not computed."""
         found = [row["waic"] for row in self.numbers if row["q"] == self.q]
         return float(found[0]) if found else float("nan")
 
     def transform(self, x: Array) -> Array:
-        """Return ⟨x⟩ of each row of x (n, p), by the entries that it has: (n, q)."""
+        """Return ⟨x⟩ (n, q) of each row of x (n, p), from its present entries."""
         return latent.posterior(x, self.theta, self.shape).mean
 
     def posterior(self, x: Array) -> latent.Latent:
@@ -110,7 +109,7 @@ class MultiView(Fitted):
         return latent.posterior(x, self.theta, self.shape)
 
     def reconstruct(self, x: Array) -> Array:
-        """Return W⟨x⟩ + μ of each row of x (n, p): (n, p), what is missing too."""
+        """Return W⟨x⟩ + μ (n, p) of each row of x (n, p), also for missing entries."""
         return latent.reconstruct(x, self.theta, self.shape)
 
     def impute(self, x: Array) -> Array:
@@ -118,11 +117,11 @@ class MultiView(Fitted):
         return latent.complete(x, self.theta, self.shape).mean
 
     def imputed_sd(self, x: Array) -> Array:
-        """Return the deviation of each missing entry given the others (n, p), 0 of known ones."""
+        """Return the standard deviation of each missing entry given the others (n, p), else 0."""
         return latent.complete(x, self.theta, self.shape).sd
 
     def complete(self, x: Array) -> latent.Completed:
-        """Return what `impute` does, and the standard deviation of each entry, 0 of known ones."""
+        """Return the results of `impute` and `imputed_sd`."""
         return latent.complete(x, self.theta, self.shape)
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
@@ -130,17 +129,17 @@ class MultiView(Fitted):
         return latent.sample(n, self.theta, self.shape, rng)
 
     def log_densities(self, x: Array) -> Array:
-        """Return ln p(t) of each row of x (n, p), by the entries that it has: (n,)."""
+        """Return ln p(t) (n,) of each row of x (n, p), from its present entries."""
         return latent.log_densities(x, self.theta, self.shape)
 
     def unusual(self, x: Array) -> Array:
-        """Return the p-value of each row of x (n, p), by its distance from the model: (n,)."""
+        """Return the p-value (n,) of each row of x (n, p), by its distance from the model."""
         return latent.unusual(x, self.theta, self.shape)
 
     def summary(self) -> list[Row]:
-        """Return a row per view: columns, sites, σ, and how much of its variance x explains.
+        """Return a row per view: columns, sites, σ, and the share of variance that x explains.
 
-        With the spread between sites of μ and of W, in the units of x.
+        Also the spread between sites of μ and of W, in the units of x.
         """
         w, prior, shape = self.theta.w, self.prior, self.shape
         explained = shape.total(np.square(w)) / shape.widths
@@ -160,9 +159,9 @@ class MultiView(Fitted):
     def differences(self) -> list[Row]:
         """Return a row per site and view, and one for a site's patients, with p-values.
 
-        Holm's correction is over all of them. Empty where sites were not compared.
+        Holm's correction is over all of them. Empty if sites were not compared.
         """
-        from scipy.stats import chi2  # slow to load, as all of scipy.stats
+        from scipy.stats import chi2  # slow to import
 
         found = [row | {"p": float(chi2.sf(row["chi2"], row["df"]))} for row in self.deviations]
         order = sorted(range(len(found)), key=lambda i: found[i]["p"])
@@ -173,7 +172,9 @@ class MultiView(Fitted):
         return found
 
     def cautions(self) -> tuple[str, ...]:
-        """Return that rounds ended early, that rows were empty, and views of one site."""
+        """Return cautions: early end of rounds, empty rows, views without common rows, views of one
+        site.
+        """
         told: list[str] = []
         if not self.settled:
             told.append(f"{self.rounds} rounds ended before parameters settled")
@@ -189,7 +190,7 @@ class MultiView(Fitted):
         return tuple(told)
 
     def _apart(self) -> list[tuple[str, str]]:
-        """Return the first view, and one of each group that no rows join to it."""
+        """Return the first view, with one view of each group that has no rows in common with it."""
         from scipy.sparse.csgraph import connected_components
 
         _, group = connected_components(self.together > 0, directed=False)
@@ -208,7 +209,7 @@ class MultiView(Fitted):
         }  # fmt: skip
 
     def meta(self) -> dict[str, Any]:
-        """Return names, numbers, and how the fit ended."""
+        """Return names, numbers, and the end of the fit."""
         return {
             "features": list(self.features), "views": list(self.views), "q": self.q,
             "narrow": self.narrow, "each": self.each, "rows": self.rows, "empty": self.empty,

@@ -1,32 +1,32 @@
-"""Multi-view PPCA with differential privacy: noisy sums of products once, and arithmetic on them.
+"""Multi-view PPCA with differential privacy: noisy sums of products, once.
 
-The paper (section 3.2) adds noise to every site's parameters in every round, so that 100 rounds of
-its budgets are spent (`differences`). But the likelihood of a linear Gaussian model looks at rows
-through how many there are with the same views, and their first and second moments. So each row is
-shortened to C and adds
+The paper (section 3.2) adds noise to every site's parameters in every round, so the budget is spent
+100 times (`differences`). But the likelihood of a linear Gaussian model depends only on the number
+and the first and second moments of the rows with the same views. So each row is clipped to C and
+adds
 
     v vᵀ,  v = min(1, C/‖(1, x)‖) (1, x)                                                   (1)
 
-with the columns of the views that it has all entries of, to the sum of the rows with these views:
-one sum for each set of views, 2^K − 1 side by side. A row is in one of them, so one that is added
-or taken away changes all together by a matrix of norm ≤ C². Everything else is free: the mean and
-the covariance of each set that has more rows than the noise can make up, its eigenvalues raised to
-`LEAST`, are what EM of `algorithms.multiview_ppca.maths.em` needs; rows may lack views for reasons
-that the other views tell of.
+with the columns of its complete views, to the sum of the rows with these views: one sum for each
+set of views, 2^K − 1 side by side. Each row is in one of them, so adding or removing a row changes
+all together by a matrix of norm ≤ C². The rest costs nothing: EM
+(`algorithms.multiview_ppca.maths.em`) needs the mean and the covariance of each set with more rows
+than the noise could give, with eigenvalues raised to `LEAST`. A row may lack a view for reasons
+that depend on its other views.
 
-Where these would be more than `MOST_NUMBERS` there is one sum, with m_k = 1 where a row has all of
-view k and x = 0 where it has not:
+If these would be more than `MOST_NUMBERS`, there is one sum, with m_k = 1 if a row has all of view
+k, else x = 0 there:
 
     v vᵀ,  v = min(1, C/‖(m, x)‖) (m, x)                                                   (2)
 
-of columns i of view k and j of view l, over the rows that have both views, with weights n_kl,
+For columns i of view k and j of view l, over the rows with both views, with weights n_kl,
 
     cov_ij = (Σ x_i x_j − Σ m_l x_i · Σ m_k x_j / n_kl) / n_kl                              (3)
 
-Views that no row has together are taken as uncorrelated. Where who lacks a view differs in the
-others, eq. (3) is of other patients for each pair of views, and what it fills in is off.
+Views that no row has together are taken as uncorrelated. If the rows that lack a view differ in the
+others, eq. (3) is over other patients for each pair of views, and imputations are biased.
 
-All sites are one table here: nothing is known of how they differ.
+All sites are one table here: differences between sites are not estimated.
 
 Revealed: `ViewProducts` once, with noise, as a sum over the sites.
 """
@@ -63,21 +63,21 @@ from fedcohort.protocol import (
 )
 from fedcohort.training.linear.private_products import Products, unpacked
 
-#: C, where the study says none. Columns are within [−1, 1], and most of them near 0.
+#: Default of C. Columns are within [−1, 1], and most values near 0.
 CLIPS = {"record": 1.5}
 #: Least eigenvalue of the covariance.
 LEAST = 1e-4
-#: Iterations of EM, and how many standard deviations of the noise a count must be to be believed.
+#: Iterations of EM; smallest credible count, in standard deviations of the noise.
 EPOCHS, SEEN = 100, 2.0
-#: The most numbers that sums of each set of views may have, and the most views.
+#: Most entries of the sums over all sets of views, and most views.
 MOST_NUMBERS, MOST_VIEWS = 250_000, 8
 
 
 @message
 class ViewProducts(Products):
-    """Eq. (1), of each of `sets` one after the other; or eq. (2), ((K + p)(K + p + 1)/2,).
+    """Eq. (1) for each of `sets`, one after the other; or eq. (2), ((K + p)(K + p + 1)/2,).
 
-    Of each matrix what is on the diagonal, and times √2 what is above.
+    Of each matrix the diagonal, and the entries above it times √2.
     """
 
 
@@ -85,7 +85,7 @@ class ViewProducts(Products):
 def views_privately(
     site: Site[FeatureTable, None], *, of: Array, clip: float
 ) -> Private[ViewProducts]:
-    """Sum products of the columns of the views that rows have, eq. (1) or (2).
+    """Sum products of the columns of complete views, eq. (1) or (2).
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def views_privately(
 
 
 def products(x: Array, of: Array, clip: float) -> Statistic:
-    """Return what a site's rows x (n, p) add up to, eq. (1) or (2), before there is noise."""
+    """Return the sum of a site's rows x (n, p), eq. (1) or (2), before noise."""
     kinds = sets(of)
     if not kinds:
         return cross_products(marked(x, of), clip)
@@ -106,15 +106,15 @@ def products(x: Array, of: Array, clip: float) -> Statistic:
     for code, columns in enumerate(kinds, 1):
         rows = x[which == code][:, columns]
         parts.append(cross_products(np.column_stack([np.ones(len(rows)), rows]), clip))
-    # a row is in one part, so all together change by what one of them does at most
+    # a row is in one part, so the sensitivity is the largest of the parts'
     value = np.concatenate([part.value for part in parts])
     return Statistic(value, max(part.l1 for part in parts), max(part.l2 for part in parts))
 
 
 def sets(of: Array) -> list[Array]:
-    """Return the columns of each set of views; the c-th, from 1, has view k where c has bit k.
+    """Return the columns of each set of views; the c-th set, from 1, has view k if c has bit k.
 
-    Empty where eq. (1) would be more than `MOST_NUMBERS`, or views are more than `MOST_VIEWS`.
+    Empty if eq. (1) would be more than `MOST_NUMBERS`, or views more than `MOST_VIEWS`.
     """
     k = int(of.max()) + 1
     if k > MOST_VIEWS:
@@ -125,28 +125,28 @@ def sets(of: Array) -> list[Array]:
 
 
 def _size(columns: Array) -> int:
-    """Return how many numbers eq. (1) has of rows with so many columns."""
+    """Return the number of entries of eq. (1) for so many columns."""
     return (len(columns) + 1) * (len(columns) + 2) // 2
 
 
 def _has(x: Array, of: Array) -> Array:
-    """Return which rows have all entries of which view (n, K)."""
+    """Return the complete views of each row (n, K)."""
     there = ~np.isnan(x)
     return np.column_stack([there[:, of == k].all(axis=1) for k in range(int(of.max()) + 1)])
 
 
 def marked(x: Array, of: Array) -> Array:
-    """Return (m, x) of each row (n, K + p): 0 in views of which a row lacks an entry."""
+    """Return (m, x) of each row (n, K + p), with x = 0 in incomplete views."""
     has = _has(x, of)
     return np.column_stack([has, np.where(has[:, of], np.nan_to_num(x), 0.0)])
 
 
 def releases(config: Settings, dp: Dp) -> Sequence[Release]:
-    """Return the one release of a private fit.
+    """Return the releases of a private fit.
 
     Raises
     ------
-    SettingError : settings without a private fit; or (ε, δ) cannot be met.
+    SettingError : a setting has no private fit, or (ε, δ) cannot be met.
     """
     if dp.unit != "record" and config.dp_route == "moments":
         raise SettingError(
@@ -155,8 +155,8 @@ def releases(config: Settings, dp: Dp) -> Sequence[Release]:
         )
     if config.q == "auto":
         raise SettingError(
-            "setting 'q' is 'auto', which looks at rows for each q, and a private fit asks once "
-            "alone. Give a number."
+            "setting 'q' is 'auto', which needs the rows for each q, but a private fit asks only "
+            "once. Give a number."
         )
     if config.compare:
         raise SettingError(
@@ -170,7 +170,7 @@ def releases(config: Settings, dp: Dp) -> Sequence[Release]:
 
 @lru_cache(maxsize=64)
 def _releases(dp: Dp) -> tuple[Release, ...]:
-    from fedcohort.privacy import accounting  # slow to import: only where noise is asked for
+    from fedcohort.privacy import accounting  # slow to import
 
     def make(z: float) -> tuple[Release, ...]:
         return (Release(step=views_privately.name, noise=z),)
@@ -179,7 +179,7 @@ def _releases(dp: Dp) -> tuple[Release, ...]:
 
 
 def held(config: Settings, task: Task) -> Mapping[str, Mapping[str, Any]]:
-    """Return by step the arguments that a site demands: the norm that rows are shortened to."""
+    """Return the arguments that a site checks, by step: clipping norm and protected unit."""
     del config
     assert task.dp is not None
     clip, unit = {"clip": task.dp.norm}, {"unit": task.dp.unit}
@@ -191,7 +191,7 @@ def held(config: Settings, task: Task) -> Mapping[str, Mapping[str, Any]]:
 
 
 def reveals(config: Settings, dp: Dp) -> str:
-    """Say in plain words what leaves a site in a private fit."""
+    """Return, in plain words, what leaves a site in a private fit."""
     del dp
     if config.dp_route == "differences":
         return (
@@ -205,11 +205,11 @@ def reveals(config: Settings, dp: Dp) -> str:
 
 
 def fit_privately(fed: Federation, config: Settings, task: Task, views: Views) -> Prior:
-    """Ask once, and fit; or by rounds.
+    """Return the common distribution of a private fit, from one sum or by rounds.
 
     Raises
     ------
-    NothingToLearn : a view that too few rows have, to be told from the noise.
+    NothingToLearn : a view has too few rows to be told from the noise.
     """
     assert task.dp is not None
     if config.dp_route == "differences":
@@ -233,11 +233,11 @@ def fit_privately(fed: Federation, config: Settings, task: Task, views: Views) -
 
 
 def read(upper: Array, of: Array, noise: float) -> list[Pattern]:
-    """Return the patterns that noisy sums of `products` tell of.
+    """Return the patterns of noisy sums of `products`.
 
     Parameters
     ----------
-    noise : no less than the standard deviation of what was added to a diagonal entry.
+    noise : at least the standard deviation of the noise of a diagonal entry.
 
     Raises
     ------
@@ -263,7 +263,7 @@ def read(upper: Array, of: Array, noise: float) -> list[Pattern]:
 
 
 def _pattern(columns: Array, n: float, mean: Array, covariance: Array) -> Pattern:
-    """Return rows with a mean and a covariance, its eigenvalues raised to `LEAST`."""
+    """Return rows with this mean and covariance, its eigenvalues raised to `LEAST`."""
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2.0)
     rows = max(round(n), 2)
     root = np.sqrt(np.maximum(values, LEAST) * rows)
@@ -279,12 +279,12 @@ def _check_seen(seen: Array) -> None:
 
 
 def moments(products: Array, of: Array, noise: float) -> Pattern:
-    """Return eq. (3) as the pattern of a table that has all entries.
+    """Return eq. (3) as the pattern of a table without missing entries.
 
     Parameters
     ----------
     products : the sum of eq. (2) (K + p, K + p).
-    noise : no less than the standard deviation of what was added to a diagonal entry.
+    noise : at least the standard deviation of the noise of a diagonal entry.
 
     Raises
     ------

@@ -9,36 +9,35 @@ distribution θ̃, eq. (4-6) of `algorithms.multiview_ppca.maths.model`:
             μ̃ = Σ μ_c / C_k,   σ_μ̃² = Σ (‖μ_c − μ̃‖² + tr Var(μ_c)) / (C_k d_k)               (1)
             W̃ and σ_W̃² likewise;  α̃, β̃ by `algorithms.multiview_ppca.maths.inverse_gamma`
 
-over the C_k sites that have view k. All of it needs sums over sites alone. Seven things differ from
-the paper:
+over the C_k sites with view k, from sums over sites alone. Seven differences from the paper:
 
-* A site's patients have a mean of their own, x ~ N(m_c, I), m_c ~ N(0, τ² I) from the second round
+* Each site's patients have their own mean, x ~ N(m_c, I), m_c ~ N(0, τ² I), from the second round
   on, with
 
       τ² = Σ (‖m_c‖² + tr Var(m_c)) / (C q)                                                (2)
 
-  Where groups of patients and views that are missing both differ by site (the paper's G/K), the
-  offsets of views that different sites tell of do not fit together without it: the error of new
-  rows was 1.4 to 5 times that of one table, and is 1.0 times (`centres: false` is the paper).
-  A new patient is of any site: mean and covariance of the m_c become part of μ and W.
-* Each column has a noise of its own (`noise: view` is the paper): of standardised columns one for
-  a view is not that of the rows, and more dimensions than there are make up for it.
-* Var(μ_c), what the site's posterior leaves open, is part of eq. (1), which makes it a step of EM
-  for the hierarchy; and so are ⟨ln σ²⟩ and ⟨1/σ²⟩ of α̃, β̃. With the modes alone (eq. 14 and 18;
-  `spread: modes`) a spread that is small goes to 0, and says that sites are alike however many rows
-  there were to tell. Either is held above `FLOOR`.
-* W is turned to a common frame before it is summed, as it is known but for that; in the first
-  round by columns that all sites have.
-* EM starts at each site's own principal components: 30 iterations from a random W are far from the
-  maximum, and averages of such W further.
+  If both groups of patients and missing views differ by site (the paper's G/K), the
+  offsets of views from different sites do not match without it: the error of new rows was
+  1.4 to 5 times that of one table, and is 1.0 times (`centres: false` is the paper). For a
+  new patient of any site, mean and covariance of the m_c become part of μ and W.
+* Each column has its own noise (`noise: view` is the paper). One noise per view does not fit
+  standardised columns, and needs additional dimensions.
+* Var(μ_c), the uncertainty of the site's posterior, is part of eq. (1), which makes it a step of EM
+  for the hierarchy; so are ⟨ln σ²⟩ and ⟨1/σ²⟩ of α̃, β̃. With the modes alone (eq. 14 and 18;
+  `spread: modes`) a small spread goes to 0, as if sites did not differ, whatever their rows. Either
+  is kept above `FLOOR`.
+* W is turned to a common frame before the sum, because it is known only up to a rotation; in the
+  first round by columns that all sites have.
+* EM starts at each site's own principal components: after 30 iterations from a random W it is far
+  from the maximum, and averages of such W are farther.
 * μ maximises the posterior of all views at once (`algorithms.multiview_ppca.maths.em`).
 * A view of q columns or fewer uses all latent dimensions (`narrow`). With one less than it has
-  columns, as in the paper, views of 2 and 1 columns pulled three axes of one model out of place.
+  columns, as in the paper, views of 2 and 1 columns displaced three axes of a model.
 
-σ̃² of the middle is β̃/α̃, the harmonic mean of the sites' σ². With one site θ̃ is its own maximum.
+The middle of σ̃² is β̃/α̃, the harmonic mean of the sites' σ². With one site θ̃ is its own maximum.
 
-Revealed: `Held`, `Moved`, `Criterion` of `steps`, as sums; `Deviation` of each site where asked
-for. Of a view that one site alone has, that site's own parameters.
+Revealed: `Held`, `Moved`, `Criterion` of `steps`, as sums; `Deviation` of each site if requested.
+For a view at only one site, that site's own parameters.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ from fedcohort.algorithms.multiview_ppca.steps import (
 from fedcohort.arrays import Array
 from fedcohort.protocol import DataError, Federation, NothingToLearn, Row, Task, check_all_answered
 
-#: τ² of the second round, which is the first with a prior, and the least.
+#: τ² of the second round, the first with a prior; least τ².
 WIDE, LEAST = 100.0, 1e-4
 #: Least σ_μ̃² and σ_W̃², as a share of the mean square of the entries of W̃ in the view.
 FLOOR = 1e-8
@@ -74,7 +73,7 @@ FLOOR = 1e-8
 
 @dataclass(frozen=True)
 class Course:
-    """Where the rounds for one q ended: the prior, its views, and whether it had settled.
+    """Result of the rounds for one q: the prior, its views, and whether it settled.
 
     ``centre`` (q,) and ``spread`` (q, q) are mean and covariance of the sites' m, eq. (2).
     """
@@ -88,7 +87,7 @@ class Course:
 
 
 def fit(fed: Federation, config: Settings, task: Task) -> MultiView:
-    """Fit the hierarchy, for the q given or for each that is tried.
+    """Fit the hierarchy, for the given q or for each q in the range.
 
     Raises
     ------
@@ -140,9 +139,9 @@ def _privately(
 
 
 def numbered(task: Task) -> tuple[tuple[str, ...], Array]:
-    """Return the names of the views, in the order of columns, and which each column is of (p,).
+    """Return the names of the views, in column order, and the view number of each column (p,).
 
-    Columns without a view are one together.
+    Columns without a view form one view.
 
     Raises
     ------
@@ -159,7 +158,7 @@ def check(
     names: tuple[str, ...], of: Array, task: Task, config: Settings, rows: int, entries: Array,
     held: Array, sites: int,
 ) -> None:  # fmt: skip
-    """Refuse what no model can be made of.
+    """Refuse tables that cannot be fitted.
 
     Raises
     ------
@@ -196,7 +195,7 @@ def _check_room(p: int, q: int) -> None:
 
 
 def course(fed: Federation, config: Settings, task: Task, views: Views, shared: Array) -> Course:
-    """Go through the rounds for one q."""
+    """Run the rounds for one q."""
     p, uncertain = len(views.of), config.spread == "posterior" and len(fed.sites) > 1
     frame = task.rng.standard_normal((p, views.q))
     start = config.start if views.free.all() or config.start == "random" else "common"
@@ -234,16 +233,16 @@ def course(fed: Federation, config: Settings, task: Task, views: Views, shared: 
 
 
 def _least(fed: Federation, task: Task) -> int:
-    """Return the fewest rows of which a site tells."""
+    """Return the fewest rows that a site tells about."""
     return task.min_cell if len(fed.sites) > 1 else 1
 
 
 def _check_company(fed: Federation, told: Moved, wait: int) -> None:
-    """Refuse to go on from one site of several: what others change later would be their own.
+    """Refuse to continue with one site of several: later changes would be the other sites' own.
 
     Raises
     ------
-    NothingToLearn : one site alone, or none, has enough rows to begin with.
+    NothingToLearn : at most one site has enough rows for the first round.
     """
     if len(fed.sites) > 1 and int(told.places) < 2:
         raise NothingToLearn(
@@ -253,18 +252,18 @@ def _check_company(fed: Federation, told: Moved, wait: int) -> None:
 
 
 def centre_variance(told: Moved, q: int) -> float:
-    """Return τ², eq. (2), held above `LEAST`."""
+    """Return τ², eq. (2), at least `LEAST`."""
     return max(float(np.trace(told.spread)) / (max(int(told.places), 1) * q), LEAST)
 
 
 def _first_epochs(fed: Federation, config: Settings) -> int:
-    """Return the iterations of the first round; of one site, where it is the only one, all."""
+    """Return the iterations of the first round; of all rounds if there is one site."""
     more = config.rounds * config.internal_epochs
     return config.first_epochs + (more if len(fed.sites) == 1 else 0)
 
 
 def _given(views: Views, prior: Prior) -> dict[str, Any]:
-    """Return the arguments by which steps know a prior."""
+    """Return the arguments of steps for a prior."""
     return {
         "of": views.of, "narrow": views.narrow, "each": views.each, "mu": prior.mu, "w": prior.w,
         "variance": prior.variance, "mu_variance": prior.mu_variance,
@@ -276,11 +275,11 @@ def _given(views: Views, prior: Prior) -> dict[str, Any]:
 def updated(prior: Prior, told: Moved, views: Views) -> Prior:
     """Return the most likely common distribution, eq. (1), from sums about the prior's middle.
 
-    A view that no site told of stays as it is.
+    A view without sums stays as it is.
 
     Raises
     ------
-    NothingToLearn : nobody told of a view of which nothing is known.
+    NothingToLearn : a view without a prior has no sums.
     """
     c = told.sites.astype(float)
     if (missing := (c == 0) & np.isinf(prior.w_variance)).any():
@@ -319,7 +318,7 @@ def updated(prior: Prior, told: Moved, views: Views) -> Prior:
 
 
 def _moved(before: Prior, after: Prior) -> float:
-    """Return how far the middle moved, in root mean squares of W̃."""
+    """Return the change of the middle, relative to the root mean square of W̃."""
     size = float(np.sqrt(np.square(after.w).mean()))
     off = max(
         float(np.sqrt(np.square(after.w - before.w).mean())),
@@ -329,7 +328,7 @@ def _moved(before: Prior, after: Prior) -> float:
 
 
 def _spreads(prior: Prior, views: Views) -> dict[str, float]:
-    """Return what figure 7 of the paper shows of a round, by the number of the view."""
+    """Return the values of the paper's figure 7 for one round, by view number."""
     return {
         f"{name}_{k + 1}": float(value)
         for k in range(views.count)
@@ -344,10 +343,9 @@ def _spreads(prior: Prior, views: Views) -> dict[str, float]:
 def waic(
     fed: Federation, config: Settings, found: Course, before: list[Row], least: int
 ) -> Row:  # fmt: skip
-    """Return WAIC and its parts at the end of the rounds for one q.
+    """Return WAIC and its parts after the rounds for one q, over the rows that sites tell about.
 
-    Of the rows that sites tell of. With the standard errors of how it differs from those tried
-    before, by their q.
+    With the standard errors of its differences from earlier q, by q.
     """
     given: dict[str, Any] = {
         **_given(found.views, found.prior), "epochs": config.internal_epochs, "least": least

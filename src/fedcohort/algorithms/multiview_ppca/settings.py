@@ -77,16 +77,16 @@ class Settings(Base, method="multiview_ppca", alone={"compare": False}):
 
     @property
     def visible(self) -> str:
-        """The setting with which the coordinator sees single sites."""
+        """Name of the setting with which the coordinator sees single sites, or ""."""
         return "compare: true" if self.compare else ""
 
     @property
     def numbers(self) -> range:
-        """The latent dimensions that are tried."""
+        """The latent dimensions to try."""
         if self.q == "auto":
             return range(self.q_range[0], self.q_range[1] + 1)
         return range(self.q, self.q + 1)
 
     def free_parameters(self, features: int) -> int:
-        """Return p (q + 1), with the largest q that is tried."""
+        """Return p (q + 1), with the largest q."""
         return features * (self.numbers[-1] + 1)

@@ -1,9 +1,9 @@
-"""What sites do in multi-view probabilistic PCA.
+"""Site steps of multi-view probabilistic PCA.
 
 Revealed, only as sums over all sites: `Held` once, `Moved` every round, `Known` and `Criterion`
-once for each q that is tried. Where sites are compared, `Deviation` of each site, once. A view of
-which a site has fewer than `least` rows is as if it were not there, and so is a site of so few:
-where the others are alike, a sum less what they are expected to say is what one site says.
+once for each q. If sites are compared, `Deviation` of each site, once. A view with fewer than
+`least` rows at a site is treated as absent there, and so is a site with so few rows: otherwise, if
+the other sites are alike, the sum less their expected part is that site's own.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from fedcohort.protocol import Keep, Site, gathered, message, summed
 
 @message
 class Held:
-    """Rows with an entry, and those without any, (); by column, entries (p,) and sites that have
-    one, ``sites`` (p,); ``together`` (K, K), sites with enough rows that have both of two views;
-    ``places`` that have any ().
+    """Rows with an entry, and without any, (); entries by column (p,), and sites that have one,
+    ``sites`` (p,); ``together`` (K, K), sites with enough rows that have both of two views;
+    ``places``, sites with any ().
     """
 
     rows: Array
@@ -39,12 +39,12 @@ class Held:
 
 @message
 class Moved:
-    """Sums over sites about the prior's middle, by view (K,) unless said otherwise.
+    """Sums over sites about the prior's middle, by view (K,) unless stated otherwise.
 
-    ``sites`` that have the view; Σ Δμ (p,) and Σ ‖Δμ‖², Σ ΔW (p, q) and Σ ‖ΔW‖², the squares with
-    the posterior variances where they count; of each noise (G,) the ``noises`` that are known, Σ ln
-    σ² and Σ 1/σ²; Σ m (q,) and Σ m mᵀ (q, q), with what is left open of m, over so many ``places``
-    (); the sites' log-likelihoods, summed (), and how many sites wait for a prior ().
+    ``sites`` with the view; Σ Δμ (p,) and Σ ‖Δμ‖², Σ ΔW (p, q) and Σ ‖ΔW‖², the squares with the
+    posterior variances if these are used; for each noise (G,) the number of ``noises``, Σ ln σ² and
+    Σ 1/σ²; Σ m (q,) and Σ m mᵀ (q, q), with the covariance of m, over ``places`` (); the sum of the
+    sites' log-likelihoods (), and the number of sites waiting for a prior ().
     """
 
     sites: Array
@@ -71,10 +71,10 @@ class Known:
 
 @message
 class Criterion:
-    """The parts of WAIC, summed over rows (): ``fit``, ``cost``, ``rows``.
+    """Parts of WAIC, summed over rows (): ``fit``, ``cost``, ``rows``.
 
-    Of each row's part e = fit − cost and those of the m dimensions tried before, Σ (e − e_before)²
-    (m,), as ``squares``.
+    ``squares`` (m,): Σ (e − e_before)², with e = fit − cost of a row, and e_before that of the m
+    numbers of dimensions tried before.
     """
 
     fit: Array
@@ -85,17 +85,17 @@ class Criterion:
 
 @message
 class Parts:
-    """What a site keeps: each row's part of the criterion, by the dimensions tried (n, m)."""
+    """State of a site: each row's part of the criterion, by dimensions tried (n, m)."""
 
     parts: Array
 
 
 @message
 class Deviation:
-    """How one site differs: see `algorithms.multiview_ppca.maths.sites`.
+    """Differences of one site: see `algorithms.multiview_ppca.maths.sites`.
 
-    ``latent`` (q,) and its χ² (); by view (K,), ``shift``, its χ² with ``df``, and
-    ``noise``; −1 of a view that it lacks.
+    ``latent`` (q,) and its χ² (); by view (K,), ``shift``, its χ² with ``df``, and ``noise``; −1
+    for an absent view.
     """
 
     latent: Array
@@ -122,14 +122,14 @@ def look(site: Site[FeatureTable, None], *, of: Array, least: int) -> Held:
 
 
 def _has(there: Array, of: Array) -> Array:
-    """Return which rows have an entry of which view (n, K), of entries (n, p)."""
+    """Return the views of which each row has an entry (n, K), from entries (n, p)."""
     return np.stack([there[:, of == k].any(axis=1) for k in range(int(of.max()) + 1)], axis=1)
 
 
 def told_of(site: Site[FeatureTable, Any], of: Array, least: int) -> Array:
-    """Return this site's x (n, p) without the views that fewer than `least` of its rows have.
+    """Return this site's x (n, p) without views that fewer than `least` of its rows have.
 
-    And without any entry where no more than so many rows have one.
+    All entries are removed if fewer than `least` rows have one.
     """
 
     def make() -> Array:
@@ -154,7 +154,7 @@ def found_at(site: Site[FeatureTable, Any], of: Array, least: int = 1) -> list[P
 
 
 def local_fit(found: list[Pattern], views: Views, prior: Prior, start: Theta, epochs: int) -> Theta:
-    """Return θ of a site's patterns after so many iterations of EM."""
+    """Return θ from a site's patterns after so many iterations of EM."""
     theta, floors = start, em.floors(found, views)
     for _ in range(epochs):
         theta = em.step(found, theta, prior, views, floors)
@@ -162,7 +162,7 @@ def local_fit(found: list[Pattern], views: Views, prior: Prior, start: Theta, ep
 
 
 def views_here(found: list[Pattern], views: Views) -> Array:
-    """Return which views a site's patterns have an entry of (K,)."""
+    """Return the views of which a site's patterns have an entry (K,)."""
     seen = np.zeros(len(views.of))
     for one in found:
         seen[one.columns] = 1.0
@@ -176,14 +176,14 @@ def first_round(
 ) -> Moved:  # fmt: skip
     """Fit this site alone, without a prior.
 
-    A site with fewer than `wait` rows waits: alone it would fit itself to the last digit. So does
-    one where nothing varies; of a σ² whose columns do not vary, a site says nothing.
+    A site with fewer than `wait` rows waits, because alone it would fit exactly; so does one where
+    nothing varies. A site tells no σ² whose columns do not vary.
 
     Parameters
     ----------
     of : view of each column (p,).
-    frame : random (p, q), the same for all: W is turned towards it, by the columns in ``shared``
-        (p,), which all sites have; or where EM starts.
+    frame : random (p, q), the same at all sites: W is turned towards it by the columns in
+        ``shared`` (p,), which all sites have; or the start of EM.
     start, epochs, uncertain : see `Settings`.
     """
     views = Views(of, q, narrow, each)
@@ -240,7 +240,7 @@ def _moved(
         spread = em.spread(found, theta, prior, views)
         squares, open_ = [squares[0] + spread.mu, squares[1] + spread.w], spread.centre
         log_variance, precision = spread.log_variance, spread.precision
-    known = em.varies(found, views)  # nothing is known of the noise of what is constant here
+    known = em.varies(found, views)  # constant columns tell nothing of their noise
     return Moved(
         present.astype(np.int64), mu, squares[0], w, squares[1], known.astype(np.int64),
         np.where(known, log_variance, 0.0), np.where(known, precision, 0.0),
@@ -255,7 +255,7 @@ def tell_information(
     variance: Array, mu_variance: Array, w_variance: Array, alpha: Array, beta: Array,
     centre_variance: float, epochs: int, least: int,
 ) -> Known:  # fmt: skip
-    """Tell how well this site's rows know the common loadings and offsets."""
+    """Return this site's information on the common loadings and offsets."""
     views = Views(of, w.shape[1], narrow, each)
     prior = Prior(mu, w, mu_variance, w_variance, alpha, beta, centre_variance)
     found = found_at(site, of, least)
@@ -273,7 +273,7 @@ def criterion(
 
     Parameters
     ----------
-    shared : roots of what all sites leave open of the common W and μ, (p, q + 1, q + 1).
+    shared : roots of the covariance of the common W and μ given all sites, (p, q + 1, q + 1).
     """
     views = Views(of, w.shape[1], narrow, each)
     prior = Prior(mu, w, mu_variance, w_variance, alpha, beta, centre_variance)
@@ -296,7 +296,7 @@ def compare(
     site: Site[FeatureTable, None], *, of: Array, narrow: bool, each: bool, mu: Array, w: Array,
     variance: Array, least: int,
 ) -> Deviation:  # fmt: skip
-    """Tell how this site's rows lie in the common model."""
+    """Return this site's differences from the common model."""
     views = Views(of, w.shape[1], narrow, each)
     told = sites.deviation(found_at(site, of, least), Theta(mu, w, variance), views)
     return Deviation(*(np.asarray(part) for part in told))

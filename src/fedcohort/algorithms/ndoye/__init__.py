@@ -1,4 +1,4 @@
-"""The adapted Ndoye factor: which sites' models carry over to one user's rows, before training."""
+"""Adapted Ndoye factor: transfer of other sites' models to one user's rows, before training."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -22,19 +22,19 @@ _TRAINED = (
 
 
 def reveals_with(config: NdoyeSettings) -> str:
-    """Say in plain words what leaves a site with these settings."""
+    """Return, in plain words, what leaves a site with these settings."""
     return _OWN + _TRAINED * config.train
 
 
 def asks(config: NdoyeSettings) -> Iterator[Step[..., Any]]:
-    """Yield the steps that a fit with these settings can ask for."""
+    """Yield the steps of a fit with these settings."""
     yield from (own_model, judge_here)
     if config.train:
         yield pooled_here
 
 
 def bounds(config: NdoyeSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
     return {
         "law": (law_of(config.model, task, "ndoye").name,),
         "n_folds": (config.n_folds,),

@@ -1,4 +1,4 @@
-"""A model for one user, with the ranking of the other sites that it was trained by."""
+"""Fitted model for one user, with the ranking of the other sites."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class NdoyeModel(UserModel):
     ----------
     sites : the m other sites that have a model, the best first.
     transfer, own : L_{S_0}(f_i) and L̂CV_{S_i}(f_i) (m,), in the unit of the loss.
-    chosen : how many of them are trained with.
+    chosen : number of sites trained with.
     user_loss : the user's own cross-validated loss, for comparison.
-    trained : whether anything was trained; otherwise the model is the user's own.
+    trained : whether a model was trained; otherwise it is the user's own.
     """
 
     sites: tuple[str, ...]
@@ -40,7 +40,7 @@ class NdoyeModel(UserModel):
 
     @property
     def ranking(self) -> list[Row]:
-        """One row per site, the best first: its losses, L̂, and whether it is trained with."""
+        """One row per site, the best first: its losses, L̂, and whether it is chosen."""
         columns = zip(
             self.sites, self.transfer.tolist(), self.own.tolist(), self.factors.tolist(),
             strict=True,
@@ -59,14 +59,14 @@ class NdoyeModel(UserModel):
 
     @property
     def choices(self) -> list[Row]:
-        """One row per k: the sites that it includes, and the threshold that includes the same."""
+        """One row per k: its sites, and the threshold that gives the same sites."""
         return [
             {"k": k, "threshold": float(self.factors[k - 1]), "sites": ", ".join(self.sites[:k])}
             for k in range(1, len(self.sites) + 1)
         ]
 
     def others(self) -> list[Row]:
-        """Return eq. (1) of `program` of each site, the best first."""
+        """Return eq. (1) of `program` for each site, the best first."""
         return [
             {
                 "site": row["site"], "measure": "transfer loss", "value": row["transfer_loss"],
@@ -76,7 +76,7 @@ class NdoyeModel(UserModel):
         ]  # fmt: skip
 
     def cautions(self) -> tuple[str, ...]:
-        """Return which sites told nothing, and whether the model is the user's alone."""
+        """Return the sites that were left out, and whether the model is the user's alone."""
         alone = f"no other site is trained with: the model is that of {self.user!r} alone"
         said = (alone,) if self.sites and not (self.chosen and self.trained) else ()
         return (*super().cautions(), *said)
@@ -86,7 +86,7 @@ class NdoyeModel(UserModel):
         return {**super().arrays(), "transfer": self.transfer, "own": self.own}
 
     def meta(self) -> dict[str, Any]:
-        """Return names, and who was chosen."""
+        """Return names, and the chosen sites."""
         names = ("chosen", "user_loss", "trained")
         own = {name: getattr(self, name) for name in names}
         return {**super().meta(), "sites": list(self.sites), **own}

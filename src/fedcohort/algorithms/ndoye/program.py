@@ -1,4 +1,4 @@
-"""The adapted Ndoye factor: sites are ranked by how their own models carry over to the user's rows.
+"""Adapted Ndoye factor: sites are ranked by the loss of their own models on the user's rows.
 
 Grimberg, "Privacy-preserving and personalized federated machine learning for medical data", EPFL
 2020, section 4.3, after Ndoye et al., "Collaborative privacy", 2020. Site i fits f_i to its rows
@@ -7,17 +7,17 @@ S_i, and cross-validates it there; with the user's rows S_0 and L as eq. (2) of
 
     L̂_i = L_{S_0}(f_i) − L̂CV_{S_i}(f_i)                                                  (1)
 
-is the transfer loss. That of a site of the user's population is near 0, whatever its size. Sites
-are ranked by it, the smallest first; the first k, or those up to a threshold, are trained with:
+is the transfer loss. For a site of the user's population it is near 0, whatever its size. Sites are
+ranked by it, the smallest first; the first k, or those up to a threshold, are trained with:
 
     f = eq. (1) of `training.coalitions` over the rows of the user and of these sites        (2)
 
-The user's rows are in f, and judge no model that they are in. Sites say their own L̂CV, so one that
-lies is not found out: the ranking withstands no attack.
+The user's rows train f, so they do not judge it. Sites state their own L̂CV, and a lie is not
+detected: the ranking withstands no attack.
 
-Revealed: `OwnModel` of each site, once, unless it could tell of few rows (`training.disclosure`);
-`Losses` of the user's site, once; `Pooled` every round, as a sum over the user and the chosen
-sites. With no other site chosen, f is the user's own f_0, which is known.
+Revealed: `OwnModel` of each site, once, unless it could tell about few rows
+(`training.disclosure`); `Losses` of the user's site, once; `Pooled` every round, as a sum over the
+user and the chosen sites. With no other site chosen, f is the user's own f_0, which is known.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from fedcohort.training.coalitions import (
 )
 from fedcohort.training.disclosure import FINE, Hidden, why
 
-#: Sites that are trained with where nothing else is asked: so many at least, which hide each other.
+#: Default of the fewest chosen sites: two hide each other.
 FEWEST = 2
 
 
@@ -53,10 +53,10 @@ def fit(fed: Federation, config: NdoyeSettings, task: Task) -> NdoyeModel:
 
     Raises
     ------
-    SettingError : no user, one that is no site, a model that is not for the outcome, or more sites
-        asked for than are ranked.
+    SettingError : no user, an unknown user, a model that does not fit the outcome, or more sites
+        requested than are ranked.
     DataError : no covariates, or the user's rows are too few.
-    SiteUnavailable : the user's site, or one that was chosen, does not answer.
+    SiteUnavailable : the user's site, or a chosen one, does not answer.
     """
     law, origin = law_of(config.model, task, "ndoye"), origin_of(task)
     user = user_of(fed, config.user, "ndoye")
@@ -105,18 +105,18 @@ def fit(fed: Federation, config: NdoyeSettings, task: Task) -> NdoyeModel:
 
 
 def how_many(factors: Array, config: NdoyeSettings) -> int:
-    """Return how many sites are chosen, from L̂ of all (m,), the smallest first.
+    """Return the number of chosen sites, from L̂ of all (m,), the smallest first.
 
     Raises
     ------
-    SettingError : more are asked for than there are.
+    SettingError : more are requested than there are.
     """
     m = len(factors)
     if config.k is not None:
         if config.k > m:
             raise SettingError(
-                f"setting 'k' of method 'ndoye' is {config.k}, and {m} other sites are ranked. "
-                f"Give {m} or fewer."
+                f"setting 'k' of method 'ndoye' is {config.k}, but only {m} other sites are "
+                f"ranked. Give {m} or fewer."
             )
         return config.k
     if config.threshold is not None:

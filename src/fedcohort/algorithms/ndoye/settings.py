@@ -1,4 +1,4 @@
-"""Settings of `ndoye`, checked when they are built."""
+"""Settings of `ndoye`."""
 
 from __future__ import annotations
 

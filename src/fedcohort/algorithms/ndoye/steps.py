@@ -1,6 +1,6 @@
 """Site steps of `ndoye`: a site's own model with its cross-validated loss, and sums for training.
 
-Folds are drawn by (study seed, site), and of a yes/no outcome hold both kinds in the same shares.
+Folds are drawn by (study seed, site); for a binary outcome they have equal shares of both classes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _TAG = 0x666F6C64
 
 @message
 class OwnModel:
-    """A site's model and its loss on rows that it has not seen.
+    """A site's model and its cross-validated loss.
 
-    ``reason`` () and ``blame`` (p,) say why there is none, see `training.disclosure`; ``gamma``
-    (1 + p,), the intercept first, of covariates counted from the origin; ``loss`` ().
+    ``reason`` () and ``blame`` (p,) explain a missing model, see `training.disclosure`; ``gamma``
+    (1 + p,), the intercept first, for covariates centred at the origin; ``loss`` ().
     """
 
     reason: Array
@@ -44,9 +44,9 @@ class Pooled:
 def own_model(
     site: UserSite, *, law: str, origin: Array, l2: float, n_folds: int, least: int
 ) -> OwnModel:
-    """Fit the site's own model, and average its loss over rows held out in turn.
+    """Fit the site's own model, and cross-validate its loss.
 
-    A site whose model would tell of few rows says that alone.
+    A site whose model would tell about few rows returns only the reason.
     """
     x, y = site.data.x - origin, np.asarray(site.data.y, float)
     kinds = law == "binomial"
@@ -66,9 +66,9 @@ def own_model(
 
 @summed
 def pooled_here(site: UserSite, *, law: str, origin: Array, point: Array) -> Pooled:
-    """Sum the deviance, its slope and its curvature over all rows.
+    """Sum the deviance, its gradient and its curvature over all rows at `point` (1 + p,).
 
-    At `point` (1 + p,), of covariates counted from `origin` (p,).
+    Covariates are centred at `origin` (p,).
     """
     family, y = Family(law, CANONICAL[law]), np.asarray(site.data.y, float)
     found = sums_at(family, site.data.x - origin, y, point[None])
@@ -79,11 +79,11 @@ STEPS = (own_model, judge_here, pooled_here)
 
 
 def folds(y: Array, n_folds: int, kinds: bool, entropy: tuple[int, ...]) -> Array:
-    """Return the fold (n,) of each row, from 0; each has rows, and as many as the others or one.
+    """Return the fold (n,) of each row, from 0; sizes differ by at most one row.
 
     Parameters
     ----------
-    kinds : whether to deal rows of y > 0 and the others out alike.
+    kinds : whether to stratify by y > 0.
     """
     order = np.random.default_rng((*entropy[:2], _TAG)).permutation(len(y))
     if kinds:

@@ -39,7 +39,7 @@ UNTIL = "Before its alarm sites tell that and the sum of their models alone."
 
 
 def reveals_with(config: PersonalSettings) -> str:
-    """Say in plain words what leaves a site with these settings."""
+    """Return, in plain words, what leaves a site with these settings."""
     told_all = "" if config.way == "global" else ALL
     hazard = f" {HAZARD}{told_all}" * (config.baseline and config.model in ("auto", "cox"))
     if config.way == "local":
@@ -57,7 +57,7 @@ def reveals_with(config: PersonalSettings) -> str:
 
 
 def bounds(config: PersonalSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
     model = config.model_of(task)
     plan = config.plan(len(task.features), model)
     return {

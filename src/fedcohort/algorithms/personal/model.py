@@ -1,4 +1,4 @@
-"""What a personalised fit is: a network or coefficients of one site, and what they came from."""
+"""Fitted personalised model: a network or coefficients of one site, and their origin."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class PersonalModel(Predictor):
 
     Attributes
     ----------
-    user : the site that the model is for. way : how it was made.
-    common : w (P,), the common model that it comes from; empty of `local`.
+    user : the site that the model is for. way : way of personalisation.
+    common : w (P,), the common model that it comes from; empty for `local`.
     rounds : of the fit.
-    loss : of the model on the user's rows, with its penalty; NaN where the user told none.
-    alpha : of apfl, the share of the user's own model; NaN of others.
-    counts : of cluster, sites that took each model; empty where there was no split.
-    parts : of fedper and fedrep, how many parameters are the user's own; −1 of others.
-    common_rounds : with a monitor, those before its alarm, or all without one; else 0.
+    loss : of the model on the user's rows, with its penalty; NaN if not told.
+    alpha : of apfl, the share of the user's own model; NaN for other ways.
+    counts : in cluster, sites of each model; empty without a split.
+    parts : in fedper and fedrep, number of the user's own parameters; −1 for other ways.
+    common_rounds : with a monitor, rounds before its alarm, or all without an alarm; else 0.
     kept : the models after earlier rounds. baselines : of cox, theirs.
     """
 
@@ -45,11 +45,11 @@ class PersonalModel(Predictor):
     baselines: Mapping[int, Baseline] = field(default_factory=dict[int, Baseline])
 
     def at_round(self, rounds: int) -> PersonalModel:
-        """Return what a fit of so many rounds would have given.
+        """Return the fit after so many rounds.
 
         Raises
         ------
-        NotSupported : the fit did not keep that round; those kept are named.
+        NotSupported : the fit did not keep that round; the error lists the kept ones.
         """
         if rounds >= self.rounds:
             return self
@@ -65,7 +65,7 @@ class PersonalModel(Predictor):
         )  # fmt: skip
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the intercept, if there is one, α of apfl, and the user's loss."""
+        """Return the intercept, if any, α of apfl, and the user's loss."""
         rows = self._intercept_rows()
         if not math.isnan(self.alpha):
             note = "1 is the user's rows alone, 0 the common model"
@@ -79,7 +79,7 @@ class PersonalModel(Predictor):
         return rows
 
     def cautions(self) -> tuple[str, ...]:
-        """Say where the way came to no more than the common model."""
+        """Return a caution if the model is only the common one."""
         if self.way == "cluster" and np.count_nonzero(self.counts) < 2:
             return ("sites were not split, so that the model is that of all",)
         if 0 < self.common_rounds == self.rounds and self.way != "global":
@@ -92,7 +92,7 @@ class PersonalModel(Predictor):
         return ()
 
     def arrays(self) -> dict[str, Array]:
-        """Return θ, w, and the models that were kept, by name."""
+        """Return θ, w, and the kept models, by name."""
         own = {
             "theta": self.theta,
             "common": self.common,
@@ -105,7 +105,7 @@ class PersonalModel(Predictor):
         return own | {f"round{r}": theta for r, theta in self.kept.items()}
 
     def meta(self) -> dict[str, Any]:
-        """Return names, the network's spec, and how the fit went."""
+        """Return names, the network's spec, and the course of the fit."""
         names = ("model", "network", "user", "way", "rounds", "parts", "common_rounds")
         lists = {"features": list(self.features), "kept": sorted(self.kept)}
         return lists | {name: getattr(self, name) for name in names}

@@ -1,21 +1,22 @@
-"""A model for one site by a personalised baseline: local, global, and seven ways between them.
+"""Model for one site by a personalised baseline: local, global, and seven ways between them.
 
-The ways are those of `training.personal`, of a linear predictor, which starts at 0, or of a
+The ways are those of `training.personal`, for a linear predictor, which starts at 0, or a
 perceptron. The loss is averaged over a site's rows; the penalty is ½λ₂‖W‖² on the first layer's
 weights W. Means over sites are weighted by rows (FedAvg, McMahan et al. 2017). Cox's loss has each
-site's own risk sets, so that training lets every site have a baseline hazard of its own; the model
-comes with one, Breslow's of all sites' rows at the user's model (`training.hazard`).
+site's own risk sets, so training allows every site its own baseline hazard; the model has
+Breslow's, over all sites' rows at the user's model (`training.hazard`).
 
-In fedper and fedrep a network's last layer is each site's own. That of a linear predictor is all of
-it: there, the intercept is, with the coefficients of `own_features`; all of them make it `local`.
+In fedper and fedrep a network's last layer is each site's own. A linear predictor has only that
+layer; there the intercept is each site's own, with the coefficients of `own_features`; with all of
+them it is `local`.
 
-With a monitor (`training.heterogeneity`) sites have one model until its alarm, and the user's own
-is made in the rounds that are left.
+With a monitor (`training.heterogeneity`) sites share one model until its alarm; the remaining
+rounds make the user's own.
 
-Revealed: once `data.isolation`, but for `local`; what `training.personal` says; with a monitor what
-`training.heterogeneity` does; and of cox, but without `baseline`, what `data.timegrid` and
-`training.hazard` do, over all sites, also by `local`. For that all sites are sent the user's model,
-which else the coordinator alone sees.
+Revealed: once `data.isolation`, except for `local`; see `training.personal`; with a monitor
+`training.heterogeneity`; and for cox, unless `baseline` is false, `data.timegrid` and
+`training.hazard`, over all sites, also for `local`. For these sums all sites receive the user's
+model, which otherwise only the coordinator sees.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
     Raises
     ------
     SettingError : no such user, two sites, batches of fewer than `min_cell` rows, or a model that
-        does not go with the outcome.
+        does not fit the outcome.
     DataError : no covariates.
-    NothingToLearn : the user's rows teach nothing.
+    NothingToLearn : the user's rows carry no information.
     NotConverged : the learning rate is too high.
-    SiteUnavailable : the user's site, or more than the quorum allows, did not answer.
+    SiteUnavailable : the user's site, or more sites than the quorum allows, did not answer.
     """
     model = config.model_of(task)
     plan, schedule = config.plan(len(task.features), model), config.schedule(model)
@@ -91,7 +92,7 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
     )
 
 
-#: Where risk sets of a Cox model are summed.
+#: Time grid of a Cox model's risk sets.
 GRID = "protected"
 
 STEPS: tuple[Step[..., Any], ...] = (
@@ -101,7 +102,7 @@ STEPS: tuple[Step[..., Any], ...] = (
 
 
 def asks(config: PersonalSettings) -> tuple[Step[..., Any], ...]:
-    """Return the steps that a fit with these settings can ask for."""
+    """Return the steps of a fit with these settings."""
     own = config.asks_own(config.way)
     if config.baseline and config.model in ("auto", "cox"):
         own = (*own, *timegrid.asks(GRID), *hazard.STEPS)

@@ -1,4 +1,4 @@
-"""Settings of personalised baselines, and what training makes of them."""
+"""Settings of personalised baselines, and the plan made from them."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ class PersonalSettings(
             )
 
     def check_sites(self, sites: int) -> None:
-        """Refuse two sites where the user's model and a sum would tell the other's."""
+        """Refuse two sites, if the user's model and a sum would tell the other's."""
         check_number(self.way, sites)
 
     def plan(self, features: int, model: str) -> Plan:
-        """Return what is asked of each site, about so many columns."""
+        """Return the plan of each site, for so many columns."""
         return Plan(
             network=self.network_of(model, features),
             loss=model,
@@ -79,11 +79,11 @@ class PersonalSettings(
         )
 
     def way_of(self, features: tuple[str, ...], plan: Plan) -> Way:
-        """Return what sites are told of the way.
+        """Return the way as sent to sites.
 
         Raises
         ------
-        SettingError : `own_features` has a name that is no covariate; the names are given.
+        SettingError : a name in `own_features` is not a covariate; the error lists the covariates.
         """
         own: tuple[tuple[int, int], ...] = ()
         if self.way in PARTED:
@@ -98,7 +98,7 @@ class PersonalSettings(
         return self.way_by(self.way, own)
 
     def schedule(self, model: str) -> Schedule:
-        """How long, and how fast."""
+        """Number of rounds and learning rate."""
         return Schedule(
             rounds=self.rounds,
             learning_rate=self.rate_of(model),
@@ -108,5 +108,5 @@ class PersonalSettings(
 
 
 def server(theta: Array) -> Server:
-    """Return FedAvg's state at the coordinator, at θ (P,): it takes the mean."""
+    """Return FedAvg's state at θ (P,)."""
     return Server.at(theta, rate=1.0, beta1=0.0, beta2=0.0, tau=1.0)

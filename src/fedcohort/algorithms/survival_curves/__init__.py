@@ -28,8 +28,8 @@ from fedcohort.protocol import Method, SettingError, Task
 
 #: Why no fit calls `data.exact`.
 _UNGUARDED = (
-    "Counts and sums of times in cells of min_cell or nobody, of each group and of the rest "
-    "(`algorithms.survival_curves.cells`)."
+    "Counts and sums of times in cells with 0 or at least min_cell records, of each group and of "
+    "the rest (`algorithms.survival_curves.cells`)."
 )
 
 _PROTECTED = (
@@ -43,7 +43,7 @@ _EXACT = (
 
 
 def reveals_with(config: Any) -> str:
-    """Say in plain words what leaves a site with these settings."""
+    """Describe what leaves a site with these settings."""
     return _EXACT if config.time_grid == "exact" else _PROTECTED
 
 
@@ -58,7 +58,7 @@ def _design_of_groups(config: Any, dictionary: Dictionary, outcome: Outcome | No
 
 
 def bounds(config: Any, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the values that the steps' arguments may take (`Method.bounds`)."""
     return {"groups": (len(task.features) if config.by else 0,)}
 
 

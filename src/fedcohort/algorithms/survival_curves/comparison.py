@@ -1,4 +1,4 @@
-"""What a log-rank test found: a test is all there is to keep."""
+"""The result of a log-rank test."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fedcohort.protocol import Fitted, Row
 
 @dataclass(frozen=True, eq=False)
 class LogRankModel(Fitted):
-    """A test of whether groups die at different rates.
+    """A test of equal death rates in groups.
 
     Attributes
     ----------
-    by, groups : the column, and its levels that are compared, g of them.
-    records, observed : (g,) whole numbers, of each group's records and deaths; −1 for records that
-        would tell of few who are censored, in this group or another.
-    expected : (g,), of deaths if rates were equal.
-    chi2, df, p : the test; nan where nothing can be compared.
+    by, groups : the column, and its g levels that are compared.
+    records, observed : (g,), each group's records and deaths; −1 if the records would show a small
+        number of censored records, in this group or another.
+    expected : (g,), expected deaths if rates were equal.
+    chi2, df, p : the test; nan if nothing can be compared.
     """
 
     by: str
@@ -34,10 +34,7 @@ class LogRankModel(Fitted):
     p: float
 
     def summary(self) -> list[Row]:
-        """Return a row for each group, and the test in a last row of all.
-
-        ``expected`` is of deaths if all groups died at one rate.
-        """
+        """Return a row for each group, and a last row of all with the test."""
         records = [n if n >= 0 else None for n in self.records.tolist()]
         counts = (self.observed, self.expected)
         values = zip(self.groups, records, *(c.tolist() for c in counts), strict=True)
@@ -52,7 +49,7 @@ class LogRankModel(Fitted):
         return [*rows, {**dict(zip(names, total, strict=True)), **test}]
 
     def arrays(self) -> dict[str, Array]:
-        """Return records, deaths and deaths expected, by group."""
+        """Return each group's records, deaths and expected deaths."""
         return {"records": self.records, "observed": self.observed, "expected": self.expected}
 
     def meta(self) -> dict[str, Any]:
@@ -62,7 +59,7 @@ class LogRankModel(Fitted):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> LogRankModel:
-        """Rebuild the model from what `arrays` and `meta` returned."""
+        """Build the model from the results of `arrays` and `meta`."""
         chi2, p = (math.nan if meta[k] is None else float(meta[k]) for k in ("chi2", "p"))
         return cls(
             by=str(meta["by"]), groups=tuple(meta["groups"]), df=int(meta["df"]), chi2=chi2, p=p,

@@ -1,8 +1,8 @@
-"""Who belongs to which group: the column that curves are drawn by, as a design of one column.
+"""Groups of records: the levels of one column, as a design.
 
-The design follows from the dictionary alone, so nothing is asked of the sites to make it. Each
-level is a 0/1 column of x, the first included; a row without a value is 0 in all of them and in no
-group. A table's own levels never leave it: those of the dictionary are the groups.
+The groups are the levels in the dictionary; sites are not asked, and a table's own levels never
+leave it. Each level is a 0/1 column of x, the first included. A row without a value is 0 in all of
+them and in no group.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fedcohort.data.prepare import Design, LevelColumn
 from fedcohort.data.words import nearest
 from fedcohort.protocol import SettingError
 
-#: What all records together are called.
+#: Name of the group of all records.
 ALL = "all"
 
 
 def design_of(by: str, dictionary: Dictionary, outcome: Outcome | None) -> Design:
-    """Return the design whose columns are the groups; without columns where `by` is "".
+    """Return the design whose columns are the groups; it has no columns if `by` is "".
 
     Raises
     ------
@@ -38,20 +38,20 @@ def design_of(by: str, dictionary: Dictionary, outcome: Outcome | None) -> Desig
 
 
 def _variable(by: str, dictionary: Dictionary, outcome: Outcome | None) -> Variable:
-    """Return the variable that makes the groups."""
-    known = dictionary.variables
-    fit = [v.name for v in known.values() if _makes_groups(v, outcome)]
-    if by not in known:
+    """Return the variable whose levels are the groups."""
+    variables = dictionary.variables
+    fit = [v.name for v in variables.values() if _makes_groups(v, outcome)]
+    if by not in variables:
         raise SettingError(
-            f"by is {by!r}, which is no column of the dictionary.{nearest(by, fit)} Sites are no "
-            f"groups, since a site's own counts stay there; strategy 'isolated' fits each alone."
+            f"by is {by!r}, which is no column of the dictionary.{nearest(by, fit)} Sites cannot "
+            f"be groups: a site's own counts stay there. Strategy 'isolated' fits each alone."
         )
-    if not _makes_groups(known[by], outcome):
+    if not _makes_groups(variables[by], outcome):
         raise SettingError(
-            f"by is {by!r}, of type {known[by].type!r}, which makes no groups; give a binary "
+            f"by is {by!r}, of type {variables[by].type!r}, which makes no groups; give a binary "
             f"column or a category{f' such as {fit[0]!r}' if fit else ''}, or cut it into levels."
         )
-    return known[by]
+    return variables[by]
 
 
 def _makes_groups(v: Variable, outcome: Outcome | None) -> bool:
@@ -60,12 +60,12 @@ def _makes_groups(v: Variable, outcome: Outcome | None) -> bool:
 
 
 def names_of(features: Sequence[str], by: str) -> tuple[str, ...]:
-    """Return the levels that the design's features stand for."""
+    """Return the levels of the design's features."""
     return tuple(name.removeprefix(f"{by}=") for name in features)
 
 
 def group_of(x: Array, groups: int) -> Array:
-    """Return the group of each row (n,), −1 for none; 0 for every row where `groups` is 0."""
+    """Return the group of each row (n,), −1 for none; all are 0 if `groups` is 0."""
     if not groups:
         return np.zeros(len(x), np.int64)
     return np.where(x.any(axis=1), x.argmax(axis=1), -1) if len(x) else np.zeros(0, np.int64)

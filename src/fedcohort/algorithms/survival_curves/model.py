@@ -1,4 +1,4 @@
-"""Fitted survival curves: what is shown of them, and what they say of new rows."""
+"""Fitted survival curves: the published points, and predictions for new rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedcohort.arrays import Array
 from fedcohort.metrics.survival.kaplan_meier import first_below
 from fedcohort.protocol import Fitted, Row
 
-#: What a curve may be of.
+#: Kinds of curve.
 SURVIVAL, HAZARD = "survival", "cumulative_hazard"
 
 
@@ -24,12 +24,12 @@ class Curve:
 
     Attributes
     ----------
-    times : at which the curve steps, in the unit of the outcome.
-    events : who died since the time before.
-    followed : (J + 1,) alive and followed after each time; −1 where it is not known.
-    about : (J + 1,) the same, estimated where it is not known; nan where it is of few people.
+    times : of the curve's steps, in the unit of the outcome.
+    events : deaths since the time before.
+    followed : (J + 1,) records alive and followed after each time; −1 if not known.
+    about : (J + 1,) the same, estimated if not known; nan if it is below `min_cell`.
     value, low, high : survival or cumulative hazard, and its interval.
-    least, most : (J,) bounds of the value at the exact times.
+    least, most : (J,) bounds of the value at exact times.
     """
 
     times: Array
@@ -43,7 +43,7 @@ class Curve:
     most: Array
 
     def thinned(self, most: int) -> Curve:
-        """Return the curve at so many of its times at most, the last among them."""
+        """Return the curve at `most` or fewer of its times, the last included."""
         n = len(self.times)
         kept = np.unique(np.ceil(np.arange(1, min(most, n) + 1) * n / min(most, n))).astype(int)
         parts = {k: getattr(self, k)[kept - 1] for k in _PARTS}
@@ -64,13 +64,13 @@ class CurvesModel(Fitted):
     kind : "survival" or "cumulative_hazard".
     by : column of the groups; "" for one curve of all.
     groups : their names, in the order of the design's features.
-    shown : of each group its curve, or None where it has none.
-    records, events : of each group, None where it is of few people or follows from them.
+    shown : each group's curve, or None.
+    records, events : of each group; None if below `min_cell`, or if such a number would follow.
     notes : why a group has no curve, or what its curve leaves out; "" if nothing.
-    exact : whether the curves step at the times of death themselves.
+    exact : the curves step at the times of death.
     level : coverage of the intervals.
-    horizon : up to which the mean survival time is restricted; 0 for none.
-    min_cell : the fewest patients that a number shown may be of, but 0.
+    horizon : time to which the mean survival time is restricted; 0 for none.
+    min_cell : smallest published count other than 0.
     """
 
     kind: str
@@ -86,13 +86,13 @@ class CurvesModel(Fitted):
     min_cell: int
 
     def predict(self, x: Array) -> Array:
-        """Return 0 for each row of x (n, p), since curves rank no one: (n,)."""
+        """Return 0 (n,) for each row of x (n, p): curves give no ranking."""
         return np.zeros(len(x))
 
     def predict_survival(self, x: Array, times: Array) -> Array:
-        """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m).
+        """Return P(T > t) (n, m) of each row of x (n, p) at each of `times` (m,).
 
-        It is the row's group's; where that has no curve, the mean of the other groups' by records.
+        It is the curve of the row's group, or else the mean of all curves weighted by records.
         """
         group = group_of(np.asarray(x), len(self.groups) if self.by else 0)
         alive = np.stack([self._survival(c, times) for c in self.shown if c is not None])
@@ -103,9 +103,9 @@ class CurvesModel(Fitted):
         return np.stack([*(mean if f is None else f for f in found), mean])[group]
 
     def known_until(self, x: Array) -> Array:
-        """Return the time at which the curve of each row of x (n, p) ends: (n,).
+        """Return the last time (n,) of the curve of each row of x (n, p).
 
-        Of rows whose group has no curve it is the first end of the others'.
+        For a row whose group has no curve, it is the earliest such time of the groups.
         """
         group = group_of(np.asarray(x), len(self.groups) if self.by else 0)
         ends = [None if c is None else c.times[-1] for c in self.shown]
@@ -113,7 +113,7 @@ class CurvesModel(Fitted):
         return np.array([first if end is None else end for end in (*ends, None)])[group]
 
     def _survival(self, curve: Curve, times: Array) -> Array:
-        """Return a curve's survival at times (m,): between two of its own a straight line."""
+        """Return a curve's survival at times (m,): steps if exact, otherwise linear between."""
         alive = curve.value if self.kind == SURVIVAL else np.exp(-curve.value)
         x, y = np.r_[0.0, curve.times], np.r_[1.0, alive]
         if self.exact:
@@ -123,9 +123,9 @@ class CurvesModel(Fitted):
     def curves(self) -> list[Row]:
         """Return a row for each group and time of its curve, from time 0 on.
 
-        ``at_risk`` is how many could have been among the ``events``, ``censored`` how many left
-        since the row before, ``followed`` how many remain: None where a protected grid does not
-        tell. ``about`` is an estimate of that, None where it is of few people.
+        ``at_risk`` counts the records that could have had the ``events``, ``censored`` those
+        censored since the row before, ``followed`` those that remain; None if a protected grid does
+        not give it. ``about`` estimates ``followed``; None below `min_cell`.
         """
         return [
             {"group": name, **row}
@@ -157,8 +157,8 @@ class CurvesModel(Fitted):
     def summary(self) -> list[Row]:
         """Return a row for each group: records, events, and the median or the last hazard.
 
-        ``low`` and ``high`` are the interval of that; None where the curve does not come so far, or
-        a number is of few people, and ``note`` says what is left out.
+        ``low`` and ``high`` are its interval. A value is None if the curve ends before it or if it
+        is below `min_cell`; ``note`` says what is left out.
         """
         rows: list[Row] = []
         for i, (name, curve) in enumerate(zip(self.groups, self.shown, strict=True)):
@@ -177,7 +177,7 @@ class CurvesModel(Fitted):
         return row
 
     def _restricted_mean(self, c: Curve) -> float:
-        """Return the area below a curve up to the horizon; nan where it ends before, above 0."""
+        """Return the area below a curve up to the horizon; nan if it ends before, above 0."""
         if not len(c.times) or (self.horizon > c.times[-1] and c.value[-1] > 0):
             return math.nan
         ends = np.r_[0.0, c.times[c.times < self.horizon], self.horizon]
@@ -192,21 +192,21 @@ class CurvesModel(Fitted):
         return dict(zip(("time", HAZARD, "low", "high"), map(_number, values), strict=True))
 
     def arrays(self) -> dict[str, Array]:
-        """Return all curves one after the other, how many points each has, and all times."""
+        """Return all curves concatenated, the number of points of each, and all times."""
         kept = [c for c in self.shown if c is not None]
         parts = {f"curve_{k}": np.concatenate([getattr(c, k) for c in kept]) for k in _PARTS}
         points = np.array([-1 if c is None else len(c.times) for c in self.shown])
         return {**parts, "points": points, "times": np.unique(parts["curve_times"])}
 
     def meta(self) -> dict[str, Any]:
-        """Return everything else."""
+        """Return the other attributes."""
         names = ("kind", "by", "exact", "level", "horizon", "min_cell")
         lists = ("groups", "records", "events", "notes")
         return {k: getattr(self, k) for k in names} | {k: list(getattr(self, k)) for k in lists}
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> CurvesModel:
-        """Rebuild the model from what `arrays` and `meta` returned."""
+        """Build the model from the results of `arrays` and `meta`."""
         shown: list[Curve | None] = []
         at = dict.fromkeys(_PARTS, 0)
         for n in arrays["points"].tolist():

@@ -1,28 +1,27 @@
 """Kaplan–Meier, Nelson–Aalen and the log-rank test, over sites.
 
-Equations stand in `metrics.survival.kaplan_meier`, `metrics.nelson_aalen` and
-`metrics.survival.log_rank`; what is put in the place of exact times, and how far it can be off, in
-`risk`. The course of a fit:
+Equations are in `metrics.survival.kaplan_meier` and `metrics.survival.log_rank`; `risk` has the
+numbers at risk without exact times, and their error. Steps of a fit:
 
-    1  records and deaths of each group;
-    2  the common grid of times, from the deaths of all groups (`data.timegrid`);
-    3  of each group, counts in cells of that grid, and the sums of their times: of deaths and of
-       censored records for a curve, of all who leave for the test, which takes the deaths of all
-       groups together. Cells are split while they hold many (`cells`), so that none holds few.
-       Or, where time_grid is "exact", deaths and censored records at each time of death;
-    4  for a weighted test, the sum of the weights over each group's deaths.
+    1  Count records and deaths of each group.
+    2  Find the common grid of times from the deaths of all groups (`data.timegrid`).
+    3  Count each group's records in cells of that grid, and sum their times: deaths and censored
+       records for a curve; all leavers for the test, and the deaths of all groups together. `cells`
+       splits cells with many records, so that none holds few. With time_grid "exact", count deaths
+       and censored records at each time of death.
+    4  For a weighted test, sum the weights over each group's deaths.
 
-A number as the time_grid of a curve shows so many of the points of the protected one, so that
-curves on several grids tell no more together than the finest alone.
+With a number as time_grid, a curve shows that many points of the protected grid: several grids
+reveal no more than the finest.
 
-All that is published is a function of 3 and 4: of counts that are 0 or `min_cell` and more, and
-sums over so many. How many records and deaths there are in all is known: where one group is hidden,
-others are hidden beside it until its numbers do not follow.
+Published results depend only on 3 and 4: on counts of 0 or at least `min_cell`, and on sums over as
+many. Total numbers of records and deaths are public: if one group is hidden, others are hidden as
+well until its numbers do not follow.
 
 Revealed, only as sums over all sites: `Tally` once, `CellCounts` and `CellTimes` a few times,
-`Weighted` once, and what the grid takes. Counts of step 1, of the grid's histogram, and seldom of a
-split that is undone, may be small; the coordinator sees them, and shows none. "exact" reveals
-`ExactCounts`, and each site's times of death.
+`Weighted` once, and the sums of the grid. Counts of step 1, of the grid's histogram, and rarely of
+a split that is undone, may be small; the coordinator sees them and does not publish them. "exact"
+reveals `ExactCounts`, and each site's times of death.
 """
 
 from __future__ import annotations
@@ -60,12 +59,12 @@ from fedcohort.metrics.survival.log_rank import log_rank_of, weights
 from fedcohort.privacy.disclosure.counts import few, hidden_groups
 from fedcohort.protocol import DataError, Federation, NothingToLearn, SiteUnavailable, Task
 
-#: Why a group that is large enough has no curve.
-BESIDE = "with its numbers, those of a group of few would follow from all records (min_cell)"
+#: Note of a group that is large enough and has no curve.
+BESIDE = "hidden as well: its numbers would reveal those of a small group (min_cell)"
 
 
 def fit_kaplan_meier(fed: Federation, config: KaplanMeierSettings, task: Task) -> CurvesModel:
-    """Estimate survival of all records, or of each group; raises as `fit_curves` does."""
+    """Estimate the survival of all records, or of each group; raises as `_fit_curves`."""
 
     def estimate(a: AtRisk) -> Curve:
         s = survival_curve(a.steps, a.step_deaths, a.step_risk, config.level, config.transform)
@@ -77,7 +76,7 @@ def fit_kaplan_meier(fed: Federation, config: KaplanMeierSettings, task: Task) -
 
 
 def fit_nelson_aalen(fed: Federation, config: CurveSettings, task: Task) -> CurvesModel:
-    """Estimate the cumulative hazard of all records, or of each group; raises as `fit_curves`."""
+    """Estimate the cumulative hazard of all records, or of each group; raises as `_fit_curves`."""
 
     def estimate(a: AtRisk) -> Curve:
         tied = config.time_grid == "exact"
@@ -99,7 +98,7 @@ def _fit_curves(
     estimate: Callable[[AtRisk], Curve],
     horizon: float,
 ) -> CurvesModel:
-    """Fit a curve for each group that has enough people, or one of all.
+    """Fit a curve for each group with enough records, or one of all records.
 
     Raises
     ------
@@ -108,15 +107,16 @@ def _fit_curves(
     """
     names = names_of(task.features, config.by) if config.by else ()
     start = _started(fed, names or (ALL,), len(names), config, task)
-    beside = start.beside()
+    beside = start.hidden_for_others()
     lacks = [start.lacks(i) or beside[i] * BESIDE for i in range(len(start.names))]
     kept = [i for i, why in enumerate(lacks) if not why and start.records[i]]
     if not kept:
-        who = f"no level of column {config.by!r}" if config.by else "the table"
+        who = f"any level of column {config.by!r}" if config.by else "the table"
         raise NothingToLearn(
-            f"{who} has {task.min_cell} records and no deaths or {task.min_cell}, so no curve can "
-            f"be shown{' that tells of no other' * any(beside)}. Join levels, or lower min_cell at "
-            f"every site."
+            f"no curve of {who} can be shown: a curve needs {task.min_cell} records or more, and "
+            f"no deaths or {task.min_cell} or more"
+            f"{', and may not reveal the numbers of another level' * any(beside)}. Join levels, or "
+            f"lower min_cell at every site."
         )
     exact = config.time_grid == "exact"
     times = time_grid(start.fed, "exact" if exact else "protected", task.min_cell)
@@ -151,7 +151,7 @@ def _started(
     config: CurveSettings | LogRankSettings,
     task: Task,
 ) -> _Start:
-    """Ask for the first counts."""
+    """Return the sites that answer, with each group's records and deaths."""
     tally: Tally = fed.sum(group_tally, groups=groups)
     if not tally.records[:-1].sum():
         what = f" with a value of column {config.by!r}" if config.by else ""
@@ -169,7 +169,7 @@ def _started(
 def _exact_risks(
     start: _Start, times: Array, kept: Sequence[int], groups: int
 ) -> dict[int, AtRisk]:
-    """Return each group's numbers at risk at all times of death."""
+    """Return the numbers at risk of each group at all times of death."""
     reply = start.fed.sum(exact_counts, times=times, groups=groups)
     return {i: exactly(times, reply.deaths[i], reply.censored[i]) for i in kept}
 
@@ -177,11 +177,11 @@ def _exact_risks(
 def _protected_risks(
     start: _Start, times: Array, kept: Sequence[int], groups: int
 ) -> dict[int, AtRisk]:
-    """Return each group's numbers at risk in cells of its own."""
-    whole = {i: not start.leaves_out(i) and start.censored[i] > 0 for i in kept}
-    rows = [Row(i, kind) for i in kept for kind in (DEATHS, CENSORED) if kind == DEATHS or whole[i]]
+    """Return the numbers at risk of each group in its own cells."""
+    censored = [i for i in kept if not start.leaves_out(i) and start.censored[i] > 0]
+    rows = [Row(i, k) for i in kept for k in (DEATHS, CENSORED) if k == DEATHS or i in censored]
     finder = Finder(start.fed, times, groups, start.min_cell)
-    cells = finder.find(rows, whole=groups > 1 or start.ungrouped > 0)
+    cells = finder.find(rows, split_deaths=groups > 1 or start.ungrouped_deaths > 0)
     found: dict[int, AtRisk] = {}
     for i in kept:
         a = at_risk(times, cells[Row(i, DEATHS)], cells.get(Row(i, CENSORED)))
@@ -196,7 +196,7 @@ def fit_log_rank(fed: Federation, config: LogRankSettings, task: Task) -> LogRan
 
     Raises
     ------
-    DataError : a group has few records or deaths, or there are fewer than two groups with records.
+    DataError : a group has few records or deaths, or fewer than two groups have records.
     NothingToLearn : no records, or no deaths.
     SiteUnavailable : a site left during the fit.
     """
@@ -237,22 +237,21 @@ def fit_log_rank(fed: Federation, config: LogRankSettings, task: Task) -> LogRan
 
 
 def _exact_table(start: _Start, times: Array, kept: Array) -> tuple[Array, Array]:
-    """Return deaths (T,), and numbers at risk (g, T) of the kept groups, at all times of death."""
+    """Return deaths (T,) and the kept groups' numbers at risk (g, T) at all times of death."""
     reply = start.fed.sum(exact_counts, times=times, groups=len(start.names))
     found = [exactly(times, reply.deaths[i], reply.censored[i]) for i in kept]
     return reply.deaths[kept].sum(axis=0), np.stack([a.step_risk for a in found])
 
 
 def _protected_table(start: _Start, times: Array, kept: Array) -> tuple[Array, Array]:
-    """Return deaths (T,), and numbers at risk (g, T), in intervals of the grid.
+    """Return deaths of all groups (T,) and the kept groups' numbers at risk (g, T) on the grid.
 
-    Deaths are those of all groups together; of each group it is asked only who left, in cells of
-    its own.
+    Of each group only the leavers are counted, in its own cells.
     """
     finder = Finder(start.fed, times, len(start.names), start.min_cell)
     leaving = [Row(int(i), LEAVERS) for i in kept]
     together = Row(ANY, DEATHS)
-    cells = finder.find([together, *leaving], whole=bool(start.ungrouped))
+    cells = finder.find([together, *leaving], split_deaths=bool(start.ungrouped_deaths))
     counts, means, ends = cells[together].counts, cells[together].means, cells[together].edges[1:]
     at = np.where(counts > 0, means, times[ends - 2])
     risk = np.stack([left_at(times, at, cells[row]) for row in leaving])
@@ -263,14 +262,14 @@ def _protected_table(start: _Start, times: Array, kept: Array) -> tuple[Array, A
 
 @dataclass(frozen=True)
 class _Start:
-    """The sites that answered, each group's records and deaths (g,), and those in no group."""
+    """The sites that answered, and records and deaths of each group (g,) and of no group."""
 
     fed: Federation
     names: tuple[str, ...]
     records: Array
     deaths: Array
-    alone: int
     ungrouped: int
+    ungrouped_deaths: int
     min_cell: int
 
     @property
@@ -279,42 +278,43 @@ class _Start:
         return self.records - self.deaths
 
     def lacks(self, i: int) -> str:
-        """Return why a group cannot have a curve; "" where it can."""
+        """Return why a group cannot have a curve; "" if it can."""
         for what, number in (("records", self.records[i]), ("deaths", self.deaths[i])):
             if few(number, self.min_cell):
                 return f"it has fewer than {self.min_cell} {what} at all sites (min_cell)"
         return ""
 
     def hidden(self) -> list[bool]:
-        """Return which groups' records are not told (g,).
+        """Return which groups' numbers of records are hidden (g,).
 
-        Those of few, those of which the few censored are left out, and as many more as it takes
-        that no such number is what the others leave of all records (`hidden_groups`). Records in no
-        group are one more part: their number is known elsewhere unless it is small, and how many of
-        them died is not.
+        Hidden are groups with few records, deaths or censored records, and as many more as
+        necessary so that no small number follows from all records (`hidden_groups`). Records in no
+        group count as one more group: their number is public unless it is small, their deaths are
+        not.
         """
         groups = np.column_stack([self.records, self.deaths, self.censored])
-        none = np.array([[self.alone, self.ungrouped, self.alone - self.ungrouped]])
+        n, d = self.ungrouped, self.ungrouped_deaths
+        none = np.array([[n, d, n - d]])
         small = few(none, self.min_cell)
         ways = [np.vstack([groups, none * part]) for part in (small[0, 0], small.any())]
         either: Array = np.any([hidden_groups(cells, self.min_cell) for cells in ways], axis=0)
         return either.tolist()[:-1]
 
-    def beside(self) -> list[bool]:
-        """Return which groups (g,) have no curve since it would tell another's hidden numbers."""
+    def hidden_for_others(self) -> list[bool]:
+        """Return which groups (g,) are hidden only because another's numbers would follow."""
         cause = [bool(self.lacks(i) or self.leaves_out(i)) for i in range(len(self.records))]
         return [h and not c for h, c in zip(self.hidden(), cause, strict=True)]
 
     def leaves_out(self, i: int) -> str:
-        """Return what a group's curve cannot take in; "" where it takes in all."""
+        """Return what a group's curve leaves out; "" if nothing."""
         if not few(self.censored[i], self.min_cell):
             return ""
         return f"its fewer than {self.min_cell} censored records are left out (min_cell)"
 
     def check(self) -> None:
-        """Raise `SiteUnavailable` where a site has left."""
+        """Raise `SiteUnavailable` if a site has left."""
         if gone := sorted(set(self.fed.sites) - set(self.fed.answered)):
             raise SiteUnavailable(
-                f"{', '.join(gone)} left during the fit, and sums over different sites make no "
-                f"curve. Fit again without them, or once they are back."
+                f"{', '.join(gone)} left during the fit; a curve needs all sums from the same "
+                f"sites. Fit again without them, or when they are back."
             )

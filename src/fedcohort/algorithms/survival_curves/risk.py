@@ -1,27 +1,27 @@
-"""Numbers at risk at deaths, from cells that tell neither when nor in which order people left.
+"""Numbers at risk at deaths, from counts and mean times in cells.
 
-In a cell from a to b of time, c censored records left at a mean time of a + u (b − a). They are
-taken to have left evenly, but for those that the mean tells to have left at an end: a share 2u − 1
-at b where u ≥ ½, a share 1 − 2u at a otherwise. By a time t = a + v (b − a) inside,
+In a cell from a to b, c censored records left at a mean time of a + u (b − a). They are assumed to
+leave evenly over the cell, except for a share that leaves at one end and gives the mean: 2u − 1 at
+b if u ≥ ½, 1 − 2u at a otherwise. By a time t = a + v (b − a) inside,
 
     left(t) = c [max(1 − 2u, 0) + 2 min(u, 1 − u) v]                                       (1)
 
-The d deaths of a cell are taken to have happened evenly about their mean time, as far from it as
-the nearer end is. With N records, and i deaths before the one at t_i,
+The d deaths of a cell are assumed to be spread evenly about their mean time, up to the nearer end.
+With N records, and i deaths before the one at t_i,
 
     n_i = N − i − Σ left(t_i),   S = Π (1 − 1/n_i)                                         (2)
 
-A cell may end behind the last follow-up, which is one patient's own time. A curve ends no later
-than the largest mean time of those who left in a cell, dead or censored.
+A cell may end after the last follow-up, which is one patient's own time. So a curve ends no later
+than the largest mean time of the records that left in a cell, dead or censored.
 
-On cells of one time each, this is the Kaplan-Meier estimate. On wider ones, the estimate from the
-exact times lies between two curves, whatever the order within cells: that where every censored
-record left as late as its cell allows, and that where it left as early,
+With cells of one time each, this is the Kaplan-Meier estimate. With wider cells, the estimate from
+exact times lies between two curves, for any order within cells: every censored record leaves as
+early, or as late, as its cell allows,
 
     Π (1 − d_j/n_j⁻) ≤ S ≤ Π (1 − d_j/n_j⁺)                                                (3)
 
-because a larger risk set at any death raises S, and with nobody leaving between them d deaths
-lower S by 1 − d/n, tied or not. Nothing here is known of a single record.
+because a larger risk set at any death raises S, and d deaths with no censoring between them lower S
+by the factor 1 − d/n, tied or not.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ import numpy as np
 from fedcohort.algorithms.survival_curves.cells import Cells
 from fedcohort.arrays import Array
 
-#: The deaths of a cell are taken together in at most so many steps.
+#: Largest number of steps in which a cell's deaths are taken.
 STEPS = 64
 
 
 @dataclass(frozen=True)
 class AtRisk:
-    """One group's deaths, and who could have died.
+    """One group's deaths and numbers at risk.
 
     Attributes
     ----------
-    times : (J,), where cells of deaths end.
+    times : (J,), ends of the cells of deaths.
     deaths : (J,).
-    steps : (J,), how many of the steps below come up to each time.
-    step_deaths, step_risk : (P,) the deaths of each step, a fraction where a cell has many, and n,
+    steps : (J,), number of the steps below up to each time.
+    step_deaths, step_risk : (P,) deaths of each step, not whole numbers if a cell has many, and n,
         eq. (2).
     least, most : n_j⁻, n_j⁺ (J,), eq. (3).
-    followed : (J + 1,), alive and followed after each time, the start first; −1 where cells of
-        deaths and of censored records do not end together.
-    about : (J + 1,), the same, by eq. (1) where it is not known.
+    followed : (J + 1,), alive and followed after each time, the start first; −1 if cells of deaths
+        and of censored records do not end together.
+    about : (J + 1,), the same, by eq. (1) if not known.
     """
 
     times: Array
@@ -65,10 +65,10 @@ class AtRisk:
     about: Array
 
     def until(self, end: float, at: Array) -> AtRisk:
-        """Return the same up to `end`, inside or behind the last cell that holds a death.
+        """Return the same up to `end`, which is inside or after the last cell with a death.
 
-        Inside, the cell's deaths later than that are not in the curve, and whether any was before
-        is not known: `most` is without bound there. `at` (P,) are the times of the steps.
+        A cell that `end` cuts may have no death before it: `most` is infinite there. `at` (P,) are
+        the times of the steps; those after `end` are left out.
         """
         kept = np.r_[0.0, self.times[:-1]] < end
         both, cut = np.r_[True, kept], self.times[kept] > end
@@ -86,7 +86,7 @@ def at_risk(times: Array, died: Cells, left: Cells | None) -> AtRisk:
     Parameters
     ----------
     times : (T,), the common grid.
-    left : the censored records; None where none count.
+    left : the censored records; None: no censoring.
     """
     clock = np.r_[0.0, 0.0, times]
     starts, ends = clock[died.edges[:-1]], clock[died.edges[1:]]
@@ -114,11 +114,12 @@ def at_risk(times: Array, died: Cells, left: Cells | None) -> AtRisk:
 
 
 def exactly(times: Array, deaths: Array, censored: Array) -> AtRisk:
-    """Return one group's numbers at risk at its deaths (T,), where ``censored`` (T + 1,) leave.
+    """Return the numbers at risk of one group at all times of death.
 
     Parameters
     ----------
-    censored : by slot (`numerics.survival`), those before the first time first.
+    deaths : (T,).
+    censored : (T + 1,) by slot (`numerics.survival`), those before the first time first.
     """
     died, left = np.cumsum(deaths), np.cumsum(censored)
     total = int(died[-1] + left[-1])
@@ -129,13 +130,13 @@ def exactly(times: Array, deaths: Array, censored: Array) -> AtRisk:
 
 
 def left_at(times: Array, at: Array, leavers: Cells) -> Array:
-    """Return how many are at risk at each of the times `at` (J,), from cells of all who leave."""
+    """Return the numbers at risk at the times `at` (J,), from cells of all leavers."""
     a, b = _spans(times, leavers)
     return leavers.counts.sum() - _gone(at, a, b, at[:, None] > b, leavers)
 
 
 def _spread(died: Cells, starts: Array, ends: Array) -> tuple[Array, Array, Array, Array]:
-    """Return cell, time, deaths before it in the cell, and deaths of each step (P,)."""
+    """Return of each step (P,): cell, time, deaths before it in the cell, and deaths."""
     sizes = np.minimum(died.counts, STEPS)
     cell = np.repeat(np.arange(len(ends)), sizes)
     i = np.arange(len(cell)) - (np.cumsum(sizes) - sizes)[cell]
@@ -146,17 +147,17 @@ def _spread(died: Cells, starts: Array, ends: Array) -> tuple[Array, Array, Arra
 
 
 def _spans(times: Array, left: Cells) -> tuple[Array, Array]:
-    """Return where cells of censored records, or of all who leave, begin and end (m,)."""
+    """Return starts and ends (m,) of cells of censored records or of all leavers."""
     return np.r_[0.0, times][left.edges[:-1]], times[np.minimum(left.edges[1:], len(times)) - 1]
 
 
 def _gone(at: Array, a: Array, b: Array, all_of: Array, left: Cells) -> Array:
-    """Return Σ left(t) at each of the times `at` (J,), eq. (1); who leaves then has not yet left.
+    """Return Σ left(t), eq. (1), at the times `at` (J,); who leaves at t is not yet counted.
 
     Parameters
     ----------
-    a, b : (m,), where the cells begin and end.
-    all_of : (J, m), which cells have been left by all.
+    a, b : (m,), starts and ends of the cells.
+    all_of : (J, m), cells that all have left.
     """
     width = np.where(b > a, b - a, 1.0)
     u = np.clip((np.nan_to_num(left.means) - a) / width, 0.0, 1.0)
@@ -166,7 +167,7 @@ def _gone(at: Array, a: Array, b: Array, all_of: Array, left: Cells) -> Array:
 
 
 def _known(died: Cells, left: Cells) -> tuple[Array, Array]:
-    """Return at which ends of cells of deaths (J + 1,) it is known how many had left, and that."""
+    """Return at which ends of cells of deaths (J + 1,) the censored are known, and their number."""
     place = np.r_[0, died.edges[1:] - 1]
     at = np.searchsorted(left.edges, place)
     known = left.edges[np.minimum(at, len(left.edges) - 1)] == place

@@ -1,4 +1,4 @@
-"""Settings of the three methods."""
+"""Settings of `kaplan_meier`, `nelson_aalen` and `log_rank`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fedcohort.training.settings import GridSettings, IntervalSettings
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSettings(GridSettings):
-    """The groups that are compared, and the times."""
+    """Groups and times."""
 
-    by: str = setting("", "Column of the groups that are compared")
+    by: str = setting("", "Column of the groups")
     time_grid: str | int = changed(
         GridSettings,
         "time_grid",
@@ -23,13 +23,13 @@ class GroupSettings(GridSettings):
 
     @property
     def ranks(self) -> bool:
-        """Whether predictions differ between patients: of one curve for all, they do not."""
+        """Whether predictions differ between patients; with one curve for all they do not."""
         return bool(self.by)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurveSettings(GroupSettings, IntervalSettings, method="nelson_aalen"):
-    """Settings of `nelson_aalen`, and of `kaplan_meier` besides its own."""
+    """Settings of `nelson_aalen`."""
 
     by: str = changed(GroupSettings, "by", doc="Column of the groups, a curve each; empty: none")
 

@@ -1,13 +1,13 @@
-"""Site steps of survival curves: counts of those who die or leave, and sums of their times.
+"""Site steps of survival curves: counts of deaths and censored records, and sums of their times.
 
-Each row of a question is about one group, or all that are in any, and about those who die, or are
-censored, or leave in either way. On a grid t_0 < … < t_{T−1} they have places from 0 to T:
+Each row of a call is about one group, or all groups, and about its deaths, its censored records, or
+both (leavers). On a grid t_0 < … < t_{T−1} records have places from 0 to T:
 
     DEATHS     place k + 1 for (t_{k−1}, t_k], place 0 for none
     CENSORED   place k + 1 for [t_k, t_{k+1}), place 0 before t_0: at the time of a death, at risk
-    LEAVERS    place k for (t_{k−1}, t_k], place T beyond the grid
+    LEAVERS    place k for (t_{k−1}, t_k], place T after the grid
 
-A cell is a run of places; each row has cells of its own.
+A cell is a range of places; each row has its own cells.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from fedcohort.data.tables import SurvivalTable
 from fedcohort.numerics.survival import dies_on_grid, slots
 from fedcohort.protocol import Site, message, summed
 
-#: Whom a row of a question is about.
+#: Kinds of records of a row.
 DEATHS, CENSORED, LEAVERS = range(3)
-#: The group of all who are in some group.
+#: All groups together.
 ANY = -1
 
 SurvivalSite = Site[SurvivalTable, None]
@@ -32,7 +32,7 @@ SurvivalSite = Site[SurvivalTable, None]
 
 @message
 class Tally:
-    """Records and deaths (g + 1,) by group; the last is of the rows in none."""
+    """Records and deaths (g + 1,) by group; the last is for no group."""
 
     records: Array
     deaths: Array
@@ -40,7 +40,7 @@ class Tally:
 
 @message
 class CellCounts:
-    """Those of the row's ``own`` group, and of the ``rest``, in each cell (r, m)."""
+    """Records of the row's ``own`` group, and of the ``rest``, in each cell (r, m)."""
 
     own: Array
     rest: Array
@@ -48,7 +48,7 @@ class CellCounts:
 
 @message
 class CellTimes:
-    """Σ time over the row's own group in each cell (r, m), cut to the grid's last time."""
+    """Σ time of the row's own group in each cell (r, m); times are cut to the grid's last."""
 
     total: Array
 
@@ -81,12 +81,12 @@ def group_tally(site: SurvivalSite, *, groups: int) -> Tally:
 def cell_counts(
     site: SurvivalSite, *, times: Array, groups: int, group: Array, kind: Array, edges: Array
 ) -> CellCounts:
-    """Count those who die, or are censored, in cells that are wide enough to hold several.
+    """Count deaths and censored records in wide cells of time.
 
     Parameters
     ----------
-    group, kind : (r,), whom each row is about.
-    edges : (r, m + 1), the places where cells begin and end, ascending; repeated at the end.
+    group, kind : (r,), group and kind of each row.
+    edges : (r, m + 1), places where cells begin and end, ascending; the last is repeated.
     """
     own: list[Array] = []
     rest: list[Array] = []
@@ -102,7 +102,7 @@ def cell_counts(
 def cell_times(
     site: SurvivalSite, *, times: Array, groups: int, group: Array, kind: Array, edges: Array
 ) -> CellTimes:
-    """Sum the times of those who die, or are censored, in cells that hold enough of them.
+    """Sum the times of deaths and censored records in cells with enough of them.
 
     Parameters are those of `cell_counts`.
     """
@@ -117,11 +117,11 @@ def cell_times(
 
 @summed
 def weighted_deaths(site: SurvivalSite, *, times: Array, groups: int, weight: Array) -> Weighted:
-    """Sum a weight of the time of death, the same within an interval, over each group's deaths.
+    """Sum the weights of each group's deaths; a weight depends on the interval of time.
 
     Parameters
     ----------
-    weight : (T,), that of deaths in (t_{k−1}, t_k].
+    weight : (T,), of deaths in (t_{k−1}, t_k].
     """
     g, event = group_of(site.data.x, groups), np.asarray(site.data.event, bool)
     mine = event & (g >= 0)
@@ -131,7 +131,7 @@ def weighted_deaths(site: SurvivalSite, *, times: Array, groups: int, weight: Ar
 
 @summed
 def exact_counts(site: SurvivalSite, *, times: Array, groups: int) -> ExactCounts:
-    """Count deaths and censored records at every time of death: for the grid "exact" alone."""
+    """Count deaths and censored records at every time of death (only with the grid "exact")."""
     place, dies = _placed(site.data, times)
     g, n = group_of(site.data.x, groups), max(groups, 1)
     size = len(times) + 1
@@ -152,7 +152,7 @@ def _placed(table: SurvivalTable, times: Array) -> tuple[Array, Array]:
 def _rows(
     table: SurvivalTable, times: Array, groups: int, group: Array, kind: Array
 ) -> Iterator[tuple[Array, Array, Array]]:
-    """Yield places and times of the records of each row's kind, and which are of its group."""
+    """Yield places and times of the records of each row's kind, and whether in its group."""
     g = group_of(table.x, groups)
     place, dies = _placed(table, times)
     leaving = np.searchsorted(times, table.time)
@@ -165,6 +165,6 @@ def _rows(
 
 
 def _between(place: Array, edges: Array, n_times: int, weights: Array | None = None) -> Array:
-    """Return how many of `place` (n,), or their Σ weights, lie in each cell (m,)."""
+    """Return the number of `place` (n,), or their Σ weights, in each cell (m,)."""
     at = np.bincount(place, weights, minlength=n_times + 1)
     return np.diff(np.r_[0, np.cumsum(at)][edges])

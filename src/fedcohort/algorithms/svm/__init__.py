@@ -11,7 +11,7 @@ from fedcohort.training import admm
 
 
 def bounds(config: SvmSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
     return {**admm.bounds(config, "hinge"), "link": ("",), "kinds": (True,)}
 
 

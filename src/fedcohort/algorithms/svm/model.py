@@ -1,4 +1,4 @@
-"""A fitted support vector machine: the margin of a row, and its probability."""
+"""Fitted support vector machine: decision values and probabilities."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fedcohort.training.linear.linear_model import LinearFit
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SvmModel(LinearFit):
-    """A row is of class 1 where its decision value b₀ + xᵀβ, in margins, is above 0.
+    """A row is of class 1 if its decision value b₀ + xᵀβ, in margins, is above 0.
 
     Attributes
     ----------
     shift, slope : P(y = 1) = 1/(1 + exp(−shift − slope · decision value)).
-    objective : the averaged hinge loss and its penalty at the fit.
+    objective : mean hinge loss plus penalty at the fit.
     rounds : of ADMM.
     """
 
@@ -37,11 +37,11 @@ class SvmModel(LinearFit):
         return self.rounds
 
     def predict(self, x: Array) -> Array:
-        """Return the probability of class 1 of each row of x (n, p): (n,)."""
+        """Return the probability of class 1 (n,) of each row of x (n, p)."""
         return expit(self.shift + self.slope * self.decision(x))
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the intercept, and what turns a decision value into a probability."""
+        """Return the intercept, and the shift and slope of the probability."""
         note = (
             f"{PREDICTOR}, the decision value; the probability is 1/(1 + exp(−shift − slope × f))"
         )

@@ -1,23 +1,22 @@
-"""A linear support vector machine over sites, exactly that of the pooled table.
+"""Linear support vector machine over sites, exactly that of the pooled table.
 
 D6.2, eq. 3.7, with y_i = ±1 and the intercept b₀ unpenalised:
 
     minimise  (1/N) Σ max(1 − y_i (b₀ + x_iᵀβ), 0) + penalty/2 ‖β‖²                        (1)
 
-by consensus ADMM (`training.admm`) from a smoothed start. Its local problems are solved exactly
-where D6.2 (eqs. 3.37, 3.38) takes fixed subgradient steps, which do not converge; these are
+by consensus ADMM (`training.admm`) from a smoothed start. Local problems are solved exactly. D6.2
+(eqs. 3.37, 3.38) uses fixed subgradient steps, which do not converge; these are
 ``local="subgradient"``. The decision value f = b₀ + xᵀβ then becomes a probability as in Platt,
-"Probabilistic outputs for support vector machines", 1999, with his targets for n₁ and n₀ records
-of the classes,
+"Probabilistic outputs for support vector machines", 1999, with his targets for n₁ and n₀ records of
+the classes,
 
     P(y = 1) = 1/(1 + exp(−a − c f)),   t₁ = (n₁ + 1)/(n₁ + 2),  t₀ = 1/(n₀ + 2)           (2)
 
-that keep a and c finite where f tells the classes apart; a and c by Newton's method. All records
-that made f make a and c, so probabilities of new patients are somewhat less extreme in truth.
+which keep a and c finite if f separates the classes; a and c by Newton's method. They are fitted to
+the same records as f, so the true probabilities of new patients are somewhat less extreme.
 
-Revealed, only as sums over all sites: over several, `data.isolation` once;
-what ADMM reveals, and `Platt` in each of the last rounds: 7
-numbers. Sites learn b₀, β, a and c.
+Revealed, only as sums over all sites: with several sites `data.isolation` once; the sums of ADMM,
+and `Platt` in each of the last rounds: 7 numbers. Sites receive b₀, β, a and c.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from fedcohort.protocol import (
 )
 from fedcohort.training.admm import AdmmSettings, Penalty, Solution, consensus
 
-#: Newton's steps for a and c, and the least gain in log-likelihood per record that is worth one.
+#: Most Newton steps for a and c, and least gain of a step in log-likelihood per record.
 STEPS, GAIN = 60, 1e-16
 
 
@@ -80,7 +79,7 @@ def platt(
     targets: Array,
     at: Array,
 ) -> Platt:
-    """Sum how well decision values tell the classes, as log odds that are linear in them.
+    """Sum the log-likelihood of the classes, with log odds linear in the decision values.
 
     With the shift and slope `at` (2,), for targets (2,) of classes 0 and 1.
     """
@@ -101,8 +100,8 @@ def fit(fed: Federation, config: SvmSettings, task: Task) -> SvmModel:
     DataError : no covariates, no records, more than two classes, one class only, or one of fewer
         than `min_cell` records.
     NothingToLearn : a column singles out records (`data.exact`).
-    SiteUnavailable : a site was away at the end.
-    NotConverged : the rounds are over.
+    SiteUnavailable : a site was absent at the end.
+    NotConverged : the rounds ran out.
     """
     sites = exact_sums(fed, task, "class")
     penalty = Penalty(l2=config.penalty, intercept=config.penalise_intercept)
@@ -126,8 +125,8 @@ def calibrate(fed: Federation, found: Solution) -> tuple[float, float]:
 
     Raises
     ------
-    SiteUnavailable : a site has left, whose records are counted.
-    NotConverged : no optimum was found, which eq. (2) rules out for finite decision values.
+    SiteUnavailable : a site of the fit has left.
+    NotConverged : no optimum was found; by eq. (2) this is impossible for finite decision values.
     """
     zeros = found.rows - found.ones
     targets = np.array([1.0 / (zeros + 2.0), (found.ones + 1.0) / (found.ones + 2.0)])
@@ -154,5 +153,5 @@ def calibrate(fed: Federation, found: Solution) -> tuple[float, float]:
 
 
 def _newton(information: Array, score: Array) -> Array:
-    """Return the step (2,); of the least length where all decision values are equal."""
+    """Return the step (2,); the shortest one if all decision values are equal."""
     return np.linalg.lstsq(information, score, rcond=1e-13)[0]

@@ -1,4 +1,4 @@
-"""Weight Erosion: gradient descent for one user, in which sites unlike the user's count ever less.
+"""Weight Erosion: gradient descent for one user, with falling weights of sites unlike the user's.
 
 Grimberg, "Privacy-preserving and personalized federated machine learning for medical data",
 semester project, EPFL, 2020, Algorithm 1. Every site starts with α_i = 1, and the user's, site 0,
@@ -8,40 +8,39 @@ keeps it. With mean gradients g_i of each site's batch at θ, in round r
     α_i ← max(0, α_i − (1 + p_s k_i) p_d d_i),   k_i = ⌊(r_i − 1) b / |S_i|⌋              (2)
     θ ← θ − η Σ_i α_i g_i / Σ_i α_i                                                       (3)
 
-k_i is how often a row of the site has been used on average, r_i the rounds that it took part in
-(the paper's r, where sites come and go; see errata). Who joins later starts at the median of all α.
-A batch has b rows, or all of a smaller site (`batch`), or all rows (`full`: k_i = r_i − 1). Or g_i
-is (θ − θ_i)/η, where θ_i is what some passes of gradient descent make of θ (`local`: k_i is r_i − 1
+k_i is the mean number of uses of a row of the site, r_i the number of rounds with the site (the
+paper's r, if sites come and go; see errata). A late site starts at the median of all α. A batch has
+b rows, or all of a smaller site (`batch`), or all rows (`full`: k_i = r_i − 1). Or g_i is (θ −
+θ_i)/η, where θ_i is the result of some passes of gradient descent from θ (`local`: k_i is r_i − 1
 times the passes), so that (3) is a mean of models.
 
-With full gradients ‖g_0‖ → 0 at the user's own optimum, where d_i has no bound: all sites lose
-their weight, and what is left is the user's model (the paper's example 4). So that nothing is
-divided by 0, a round in which ‖g_0‖ is below 10⁻⁹ of the largest yet (or 10⁻¹⁴) teaches nothing,
-and takes no weight.
+With full gradients ‖g_0‖ → 0 at the user's own optimum, where d_i is unbounded: all other sites
+lose their weight, and the user's own model is left (the paper's example 4). A round in which ‖g_0‖
+is below 10⁻⁹ of its largest value so far (or 10⁻¹⁴) changes nothing, so there is no division by 0.
 
-`against` noise, weights fall by what chance does not explain instead, in units of the user's own:
+With `against` noise, weights fall only by the distance beyond chance, relative to the user's
+variance:
 
     d_i = max(0, ‖g_i − g_0‖² − 2 (v_i + v_0)) / v_0                                      (4)
 
-v is the variance of a mean gradient, eq. (1) of `slopes`. Chance alone makes a distance² of
-v_i + v_0 on average: of one population, twice that is rare. So a site keeps its weight until it
-differs by more than is left open by its and the user's rows, however few it has, and also where
-‖g_0‖ → 0. This is not the paper's.
+v is the variance of a mean gradient, eq. (1) of `gradient`. By chance alone the mean squared
+distance is v_i + v_0; twice that is rare in one population. So a site keeps its weight until it
+differs by more than the uncertainty of its and the user's rows, even with few rows or as ‖g_0‖ → 0.
+This is not in the paper.
 
-Revealed, each round: `Slope`, the user's own gradient, to the coordinator and to all sites, and its
-loss, and v_0 where it is asked; `Distance` of each other site, and with it α_i, to all;
-Σ_{i≠0} α_i g_i, `Weighed`, as a sum alone. The distances of many rounds are as many equations about
-a site's totals.
+Revealed, each round: `Slope`, the user's own gradient, to the coordinator and to all sites, with
+its loss, and v_0 if used; `Distance` of each other site, and so α_i, to all; Σ_{i≠0} α_i g_i,
+`Weighed`, only as a sum. The distances of many rounds are as many equations about a site's totals.
 
-A sum over the user and one other site would tell that site's gradient, the user's being known. So
-of three sites or more, the last one that has a weight is left out of (3); two sites are refused.
-Weights are told to all with the sum that they are for, and a site gives nothing where no other has
-at least a quarter of the largest. Of two sites that are left, each can work out the other's part
-from the next θ: from three up, that takes two in league. Two sums at one θ under other weights
-would separate two sites, so each θ is summed at once alone: a node refuses a second
-(`study.at_site.pins`), and a round that comes back to a θ teaches nothing. As θ settles, sums at
-nearly one θ tell nearly the same. Only weights of sites in the sum count.
-Not looked at: sites that leave between the two calls of a round.
+With the user's gradient known, a sum over the user and one other site would tell that site's
+gradient. So with three sites or more, the last one with a weight is left out of (3); two sites are
+refused. Weights are sent to all with their sum, and a site adds nothing unless another one has at
+least a quarter of the largest weight. If two sites are left, each can compute the other's part from
+the next θ; with three or more, two would have to collude. Two sums at one θ with different weights
+would separate two sites, so each θ is summed only once: a node refuses a second sum
+(`study.at_site.pins`), and a round that returns to a θ changes nothing. As θ settles, sums at
+nearly one θ tell nearly the same. Only weights of sites in the sum count. Not protected: sites that
+leave between the two calls of a round.
 """
 
 from __future__ import annotations
@@ -70,23 +69,23 @@ from fedcohort.protocol.step import mark_of
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.update_bounds import length
 
-#: What a distance is measured by: eqs. (1) and (4).
+#: Measures of a distance: eqs. (1) and (4).
 AGAINST = ("gradient", "noise")
-#: Distances² up to so many times what chance alone makes cost nothing, eq. (4).
+#: Squared distances up to so many times their mean by chance cost nothing, eq. (4).
 CHANCE = 2.0
-#: Least v_0, as a part of ‖g_0‖².
+#: Least v_0, relative to ‖g_0‖².
 SILENT = 1e-12
-#: Below this part of the largest yet, or this length, the user's gradient counts as 0.
+#: The user's gradient counts as 0 below this part of its largest length, or below this length.
 FLAT, ROUNDING = 1e-9, 1e-14
-#: Others with a weight that a sum needs, and the part of the largest that is one.
+#: Fewest other sites with a weight in a sum, and least weight relative to the largest.
 HIDDEN, HEAVY = 2, 0.25
-#: Room for rounding where a gradient's length is held against its distance.
+#: Tolerance of rounding when a gradient's length is compared with its distance.
 ROOM = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Erosion:
-    """How fast weights fall, eq. (2).
+    """Decrease of weights, eq. (2).
 
     Attributes
     ----------
@@ -111,12 +110,12 @@ class Erosion:
 
 @dataclass
 class Weights:
-    """The α of sites other than the user's, and how often each took part.
+    """α of sites other than the user's, and their numbers of rounds.
 
     Attributes
     ----------
     alpha : of each site that has taken part.
-    past : rounds that each site took part in.
+    past : number of rounds with each site.
     """
 
     alpha: dict[str, float] = field(default_factory=dict[str, float])
@@ -125,8 +124,8 @@ class Weights:
     def erode(self, told: Mapping[str, Distance], by: Erosion) -> dict[str, float]:
         """Lower the α of the sites that took part; return these.
 
-        A site that is new starts at 1, or where others are known at the median of all α, with the
-        user's, before this round.
+        A new site starts at 1, or, once others have an α, at the median of all α with the user's,
+        before this round.
         """
         late = float(np.median([1.0, *self.alpha.values()]))
         came = {site: d for site, d in told.items() if d.part}
@@ -140,7 +139,7 @@ class Weights:
 
 @message(parameters=["gradient"])
 class Slope:
-    """The user's g_0 (P,), its loss (), v_0 () or 0, and whether its rows could teach any ()."""
+    """The user's g_0 (P,), its loss (), v_0 () or 0, and whether its rows carry information ()."""
 
     gradient: Array
     loss: Array
@@ -148,12 +147,12 @@ class Slope:
     part: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        """Return the fault of one reply, or ""; see `protocol.updates`."""
         numbers = self.loss, self.noise, self.part
         if why := _shape_fault(self.gradient, asked["theta"], *numbers):
             return why
         if self.noise < 0 or self.part not in (0, 1):
-            return "a variance, or a part, that there cannot be."
+            return "a variance below 0, or a part other than 0 or 1."
         return ""
 
 
@@ -167,13 +166,13 @@ class Distance:
     part: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        """Return the fault of one reply, or ""."""
         if any(a.shape for a in (self.distance, self.excess, self.passes, self.part)):
             return "a distance that is not one number."
         most = asked["past"] * Plan.of(asked["plan"]).epochs
         least = min(self.distance, self.excess, self.passes)
         if least < 0 or self.part not in (0, 1) or self.passes > most:
-            return "a distance, or a number of passes, that there cannot be."
+            return "an impossible distance, number of passes, or part."
         return ""
 
 
@@ -185,15 +184,15 @@ class Weighed:
     weight: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        """Return the fault of one reply, or ""."""
         if why := _shape_fault(self.gradient, asked["theta"], self.weight):
             return why
         given = asked["alphas"] == self.weight
         if self.weight and not given.any():
-            return "another weight than any that was told."
+            return "a weight that was not sent."
         most = float(self.weight) * max(asked["longest"][given], default=0.0)
         far = bool(length(self.gradient) > (1.0 + ROOM) * most)
-        return "a gradient longer than its distance from the user's lets it be." * far
+        return "a gradient longer than its distance from the user's allows." * far
 
 
 # site ---------------------------------------------------------------------------------
@@ -204,10 +203,10 @@ def tell_slope(
     site: Site[Any, None], *, theta: Array, plan: str, visit: str, rate: float, draw: int,
     against: str, user: str, min_cell: int,
 ) -> Slope:  # fmt: skip
-    """Tell the gradient of the user's own rows, and where noise counts its variance."""
+    """Return the gradient of the user's own rows, and its variance if `against` is noise."""
     if user not in ("", site.name):
         raise Refused(
-            "user", f"site {site.name!r} tells its gradient to nobody: the model is for {user!r}."
+            "user", f"site {site.name!r} does not tell its gradient: the model is for {user!r}."
         )
     found = slope_of(site, theta, plan, visit, rate, draw, min_cell)
     if found is None:
@@ -221,10 +220,10 @@ def tell_distance(
     site: Site[Any, None], *, theta: Array, own: Array, noise: float, plan: str, visit: str,
     rate: float, draw: int, past: int, against: str, min_cell: int,
 ) -> Distance:  # fmt: skip
-    """Tell how far the gradient of this site's rows is from the user's, eq. (1), or also (4).
+    """Return the distance of this site's gradient from the user's, eq. (1), and also (4) if used.
 
-    own : g_0 (P,). noise : v_0, or 0; nothing is told of it but `against` noise.
-    past : rounds that this site took part in before.
+    own : g_0 (P,). noise : v_0, or 0; used only with `against` noise. past : number of earlier
+    rounds with this site.
     """
     found = slope_of(site, theta, plan, visit, rate, draw, min_cell)
     if found is None:
@@ -246,21 +245,21 @@ def weigh_slope(
     site: Site[Any, None], *, theta: Array, alphas: Array, longest: Array, marks: Array,
     plan: str, visit: str, rate: float, draw: int, min_cell: int,
 ) -> Weighed:  # fmt: skip
-    """Give the gradient of this site's rows times its weight, of the same rows as its distance.
+    """Return the gradient of this site's rows times its weight, from the same rows as its distance.
 
-    alphas : α (K,). longest : ‖g_0‖ (1 + d_i) (K,). marks : of the sites that these are of (K,).
+    alphas : α (K,). longest : ‖g_0‖ (1 + d_i) (K,). marks : marks of their sites (K,).
 
     Raises
     ------
-    Refused : no other site of the sum has a weight. Sites that are not in it hide nobody, whatever
-        weight they are said to have.
+    Refused : no other site of the sum has a weight. Sites outside the sum hide nobody, whatever
+        weight they are stated to have.
     """
     nothing = Weighed(np.zeros(len(theta)), np.array(0.0))
     alpha = float(alphas[marks == mark_of(site.name)].sum())
     if not alpha:
         return nothing
     there = np.unique(marks, return_index=True)[1]
-    if site.among:  # whoever is not in the sum hides nobody
+    if site.among:  # sites outside the sum hide nobody
         there = there[np.isin(marks[there], [mark_of(s) for s in site.among])]
     if not hides(alphas[there]) or alphas.min() < 0 or alphas.max() > 1:
         raise Refused(
@@ -277,14 +276,14 @@ def weigh_slope(
 
 @dataclass(frozen=True)
 class Eroded:
-    """What a training came to.
+    """Result of a training.
 
     Attributes
     ----------
     theta : θ (P,).
-    alpha : of each site that took part, the user's 1.
-    flat : rounds that taught nothing, as the user's gradient was 0, or θ one that had been summed.
-    alone : site → rounds in which it was left out as the last that had a weight.
+    alpha : of each site that took part; the user's is 1.
+    flat : rounds without a step, because the user's gradient was 0 or θ was already summed.
+    alone : site → rounds in which it was left out as the last one with a weight.
     """
 
     theta: Array
@@ -311,15 +310,15 @@ def train_eroding(
     Parameters
     ----------
     user : name of the site that the model is for; "" for the only one.
-    rate : η > 0. visit : one of `slopes.VISITS`.
+    rate : η > 0. visit : one of `gradient.VISITS`.
     min_cell : fewest rows of a site that takes part.
-    after : told θ after each step.
+    after : called with θ after each step.
 
     Raises
     ------
     SettingError : two sites, or no such user.
     NotConverged : θ left the range of floating point.
-    SiteUnavailable : the user's site, or more than the quorum allows, did not answer.
+    SiteUnavailable : the user's site, or more sites than the quorum allows, did not answer.
     """
     own = owner(fed, user)
     others = fed.only([s for s in fed.sites if s != own])
@@ -380,7 +379,7 @@ def owner(fed: Federation, user: str) -> str:
 
     Raises
     ------
-    SettingError : there is none of that name, or there are two sites.
+    SettingError : no site has this name, or there are two sites.
     """
     check_number(len(fed.sites))
     if not user and len(fed.sites) == 1:
@@ -408,13 +407,13 @@ def check_number(sites: int) -> None:
 
 
 def hides(alphas: Array) -> bool:
-    """Return whether at least `HIDDEN` of the weights (K,) are `HEAVY` beside the largest."""
+    """Return whether at least `HIDDEN` of the weights (K,) are `HEAVY` relative to the largest."""
     return bool((alphas > 0).any() and (alphas >= HEAVY * alphas.max()).sum() >= HIDDEN)
 
 
 def _shape_fault(gradient: Array, theta: Array, *numbers: Array) -> str:
     if gradient.shape != theta.shape or gradient.dtype != np.float64:
-        return "a gradient of another shape or type than the model that it was sent."
+        return "a gradient of another shape or type than the model."
     if any(a.shape or a.dtype != np.float64 for a in numbers):
         return "a loss or weight that is not one real number."
     return ""

@@ -1,15 +1,16 @@
-"""The gradient of a site's rows in a round of Weight Erosion, and how much chance is in it.
+"""Gradient of a site's rows in a round of Weight Erosion, and its variance.
 
-g of a batch (`batch`), or of all rows (`full`), or (θ − θ')/η where θ' is what some passes of
-gradient descent make of θ (`local`); the same rows in all calls of a round. v is the variance of
-such a mean gradient: with those g_k of its rows in K parts of nearly equal size and their mean ḡ,
+g is that of a batch (`batch`), or of all rows (`full`), or (θ − θ')/η where θ' is the result of
+some passes of gradient descent from θ (`local`); the same rows in all calls of a round. v is the
+variance of such a mean gradient: with g_k of its rows in K parts of nearly equal size and their
+mean ḡ,
 
     v = Σ_k ‖g_k − ḡ‖²/(K (K − 1))                                                        (1)
 
-or with those of all rows but part k, where a loss is no mean over rows (Cox), times (K − 1)², the
-jackknife, which of a mean is the same.
+or, if a loss is not a mean over rows (Cox), with g_k of all rows but part k, times (K − 1)²: the
+jackknife, which is the same for a mean.
 
-Nothing is revealed here: `erosion` says what of this leaves.
+Revealed: see `erosion`.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ from fedcohort.training.networks.local import penalise, train
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.rows import Rows, rows_of
 
-#: What a site computes in a round; see the header.
+#: Kinds of gradient; see the header.
 VISITS = ("batch", "full", "local")
 #: K of eq. (1).
 PARTS = 10
-#: What a round's batch is drawn with, beside study seed, site and round; and the parts, by these.
+#: Parts of the entropy of a round's batch (with study seed, site, round), and of the parts.
 TAG, PARTS_TAG = 0x65726F64, 0x70617274
 
 
 def slope_of(
     site: Site[Any, None], theta: Array, plan: str, visit: str, rate: float, draw: int, least: int
 ) -> tuple[Array, float] | None:
-    """Return g_i (P,) of a round, and the loss there; None of rows that can teach nothing.
+    """Return g_i (P,) of a round, and the loss; None if the rows carry no information.
 
     Parameters
     ----------
     visit : one of `VISITS`. rate : η, of a `local` one.
-    draw : number of the round, with which a batch is drawn: the same rows in all calls of a round.
-    least : fewest rows that are told of.
+    draw : number of the round, which seeds its batch.
+    least : fewest rows to tell about.
     """
     p = Plan.of(plan)
     every, rows = _rows_in(site, p, visit, draw)
@@ -58,7 +59,7 @@ def slope_of(
 
 
 def spread_of(site: Site[Any, None], theta: Array, plan: str, visit: str, draw: int) -> float:
-    """Return v of eq. (1), of the rows that g_i is of: the same parts in all calls of a round."""
+    """Return v of eq. (1), over the rows of g_i; the same parts in all calls of a round."""
     p = Plan.of(plan)
     _, rows = _rows_in(site, p, visit, draw)
     order = np.random.default_rng((*site.entropy[:2], PARTS_TAG)).permutation(len(rows.x))
@@ -79,7 +80,7 @@ def spread_of(site: Site[Any, None], theta: Array, plan: str, visit: str, draw: 
 
 
 def _rows_in(site: Site[Any, None], plan: Plan, visit: str, draw: int) -> tuple[Rows, Rows]:
-    """Return all rows of a site, and those that a round is about."""
+    """Return all rows of a site, and the rows of the round."""
     entropy = (*site.entropy[:2], draw, TAG)
     every = rows_of(site.data, plan, entropy)
     if visit == "batch" and 0 < plan.batch_size < len(every.x):
@@ -88,5 +89,5 @@ def _rows_in(site: Site[Any, None], plan: Plan, visit: str, draw: int) -> tuple[
 
 
 def batch_of(n: int, size: int, entropy: tuple[int, ...]) -> Array:
-    """Return so many of n rows, by number, in increasing order."""
+    """Return `size` of n rows, by number, increasing."""
     return np.sort(np.random.default_rng(entropy).choice(n, size, replace=False))

@@ -1,4 +1,4 @@
-"""What a fit by Weight Erosion is: a network, or coefficients, and what each site weighed."""
+"""Fitted Weight Erosion: a network, or coefficients, and each site's final weight."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class ErosionModel(Predictor):
     Attributes
     ----------
     user : the site that the model is for.
-    alpha : of each site that took part, its weight at the end; the user's is 1.
-    rounds : of the fit. flat : those of them that taught nothing (`erosion.Eroded`).
-    alone : site → rounds in which it was left out as the last with a weight.
+    alpha : final weight of each site that took part; the user's is 1.
+    rounds : of the fit. flat : rounds without a step (`erosion.Eroded`).
+    alone : site → rounds in which it was left out as the last one with a weight.
     """
 
     user: str
@@ -32,7 +32,7 @@ class ErosionModel(Predictor):
     alone: Mapping[str, int]
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the intercept, if there is one, and the weight of each site at the end."""
+        """Return the intercept, if any, and each site's final weight."""
         rows = self._intercept_rows()
         for site, alpha in sorted(self.alpha.items()):
             note = "the site that the model is for" if site == self.user else "1 at the start"
@@ -40,7 +40,7 @@ class ErosionModel(Predictor):
         return rows
 
     def others(self) -> list[Row]:
-        """Return each other site's α at the end, the largest first."""
+        """Return each other site's final α, the largest first."""
         ranked = sorted(self.alpha.items(), key=lambda one: (-one[1], one[0]))
         return [
             {"site": site, "measure": "weight α", "value": alpha, "chosen": alpha > 0}
@@ -49,7 +49,7 @@ class ErosionModel(Predictor):
         ]
 
     def cautions(self) -> tuple[str, ...]:
-        """Say which sites were left out, and whether the user's gradient was 0."""
+        """Return the sites that were left out, and whether the user's gradient was 0."""
         said = [
             f"site {site!r} was left out of {n} of {self.rounds} rounds, in which it was the last "
             f"with a weight besides the user's"
@@ -63,12 +63,12 @@ class ErosionModel(Predictor):
         return tuple(said)
 
     def arrays(self) -> dict[str, Array]:
-        """Return θ, and α of each site in the order of their names."""
+        """Return θ, and α of each site in the order of names."""
         alpha = np.array([a for _, a in sorted(self.alpha.items())])
         return {"theta": self.theta, "alpha": alpha, **baseline_arrays(self.baseline)}
 
     def meta(self) -> dict[str, Any]:
-        """Return names, the network's spec, and how the fit went."""
+        """Return names, the network's spec, and the course of the fit."""
         names = ("model", "network", "user", "rounds", "flat")
         lists = {"features": list(self.features), "sites": sorted(self.alpha)}
         return lists | {"alone": dict(self.alone)} | {name: getattr(self, name) for name in names}

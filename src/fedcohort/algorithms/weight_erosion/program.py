@@ -1,14 +1,13 @@
-"""Weight Erosion: a model for one site, of the sites whose gradients agree with its own.
+"""Weight Erosion: a model for one site, from the sites whose gradients agree with its own.
 
-Grimberg, semester project at EPFL, 2020, section 4.4: Algorithm 1, as
-`algorithms.weight_erosion.erosion` has it, of a linear predictor, which starts at 0, or of a
-perceptron. The penalty is ½λ₂‖W‖² on the first layer's weights W; the paper's was on the
-intercepts, too.
+Grimberg, semester project at EPFL, 2020, section 4.4: Algorithm 1, see
+`algorithms.weight_erosion.erosion`, for a linear predictor, which starts at 0, or a perceptron. The
+penalty is ½λ₂‖W‖² on the first layer's weights W; the paper also penalised the intercepts.
 
-A Cox model comes with Breslow's baseline hazard of all sites' rows at θ (`training.hazard`).
+A Cox model has Breslow's baseline hazard over all sites' rows at θ (`training.hazard`).
 
-Revealed: once `data.isolation`; each round what `algorithms.weight_erosion.erosion` says; of cox
-what `data.timegrid` and `training.hazard` do.
+Revealed: once `data.isolation`; each round see `algorithms.weight_erosion.erosion`; for cox also
+`data.timegrid` and `training.hazard`.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ def fit(fed: Federation, config: ErosionSettings, task: Task) -> ErosionModel:
     Raises
     ------
     SettingError : no such user, two sites, batches of fewer than `min_cell` rows, or a model that
-        does not go with the outcome.
+        does not fit the outcome.
     DataError : no covariates.
-    NothingToLearn : the user's rows teach nothing.
+    NothingToLearn : the user's rows carry no information.
     NotConverged : the learning rate is too high.
-    SiteUnavailable : the user's site, or more than the quorum allows, did not answer.
+    SiteUnavailable : the user's site, or more sites than the quorum allows, did not answer.
     """
     model = config.model_of(task)
     user = erosion.owner(fed, config.user)
@@ -76,7 +75,7 @@ def fit(fed: Federation, config: ErosionSettings, task: Task) -> ErosionModel:
     )
 
 
-#: Where risk sets of a Cox model are summed.
+#: Time grid of a Cox model's risk sets.
 GRID = "protected"
 
 STEPS: tuple[Step[..., Any], ...] = (
@@ -85,6 +84,6 @@ STEPS: tuple[Step[..., Any], ...] = (
 
 
 def asks(config: ErosionSettings) -> tuple[Step[..., Any], ...]:
-    """Return the steps that a fit with these settings can ask for."""
+    """Return the steps of a fit with these settings."""
     timed = (*timegrid.asks(GRID), *hazard.STEPS) if config.model in ("auto", "cox") else ()
     return (isolation, *erosion.STEPS, *timed)

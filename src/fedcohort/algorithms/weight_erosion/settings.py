@@ -1,4 +1,4 @@
-"""Settings of Weight Erosion, and what training makes of them."""
+"""Settings of Weight Erosion, and the plan made from them."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class ErosionSettings(PredictorSettings, UserSettings, method="weight_erosion", 
 
     @property
     def erosion(self) -> Erosion:
-        """How fast weights fall."""
+        """Decrease of weights."""
         return Erosion(distance=self.p_d, size=self.p_s, against=self.against)
 
     def plan(self, features: int, model: str) -> Plan:
-        """Return what is asked of each site, about so many columns."""
+        """Return the plan of each site, for so many columns."""
         return Plan(
             network=self.network_of(model, features),
             loss=model,

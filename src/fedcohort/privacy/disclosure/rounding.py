@@ -51,15 +51,19 @@ def step(sd: float, values: int, unit: float) -> float:
     return round_number(max(sd / math.sqrt(values) / 4, 2 * unit / values))
 
 
-def by_patients(value: float, rows: int, least: int, *, up: bool = False) -> float:
+def by_patients(
+    value: float, rows: int, least: int, *, up: bool = False, most: float = math.inf
+) -> float:
     """Return a metric of `rows` rows rounded by eq. (3); unchanged if `least` is 1 or less.
 
     up : round up, by one step at least: an error of 0 would reveal that all predictions tie.
+    most : largest possible value of the metric; a multiple above it becomes `most`.
     """
     if least <= 1 or not rows or not math.isfinite(value):
         return value
     step = least / (2.0 * rows) * 10.0 ** max(0, math.ceil(math.log10(max(abs(value), 1.0))))
-    return step * (max(1, math.ceil(value / step - FUZZ)) if up else round(value / step))
+    found = step * (max(1, math.ceil(value / step - FUZZ)) if up else round(value / step))
+    return min(found, most)
 
 
 def origins(mean: Array, sd: Array, rows: int, min_cell: int) -> Array:

@@ -12,6 +12,7 @@ import hashlib
 import io
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from altair.utils.schemapi import debug_mode
@@ -39,7 +40,7 @@ def figure(key: str, title: str, note: Child, chart: Draw, data: Data, alt_text:
     """
     name = slug(key)
     with debug_mode(False):  # else altair checks every part of a chart against its schema
-        wide, narrow = (render.draw(chart(width)) for width in (WIDE, NARROW))
+        wide, narrow = (_at_its_size(render.draw(chart(width)), width) for width in (WIDE, NARROW))
     picture = _link("image/svg+xml", render.standalone(wide, title, alt_text))
     table = _link("text/csv;charset=utf-8", table_csv(data))
     return filled(
@@ -47,6 +48,11 @@ def figure(key: str, title: str, note: Child, chart: Draw, data: Data, alt_text:
         told=render.clean(alt_text), drawings=[(wide, "wide"), (narrow, "narrow")],
         files=[("SVG", picture, "the figure"), ("CSV", table, "its data")],
     )  # fmt: skip
+
+
+def _at_its_size(drawing: render.Drawing, width: float) -> render.Drawing:
+    """Add free room to a drawing much narrower than the page, so that no page enlarges it."""
+    return replace(drawing, width=width) if drawing.width < 0.9 * width else drawing
 
 
 def slug(key: str) -> str:

@@ -1,1 +1,1 @@
-"""What happens at a site: its own table, what it agrees to be asked, and what it tells."""
+"""A site's side of a study: its table, the questions that it accepts, and its replies."""

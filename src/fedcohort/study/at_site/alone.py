@@ -1,9 +1,9 @@
-"""The lower bound at a site: its own rows fitted by itself, in its own process.
+"""The lower bound at a site: a fit of its own rows, in its own process.
 
 The fit is `engine.fit_once` over one site, with the arm's settings. It is a pure function of rows,
-settings and seed, so that a node which was stopped fits again and finds the same.
+settings and seed: a restarted node fits again and gets the same model.
 
-Revealed: by the fit nothing; by judging it, see `judging`.
+Revealed: by the fit nothing; by its evaluation, see `judging`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fedcohort.study.sites.layout import seed_of
 
 @dataclass
 class Alone(Rows):
-    """A site's rows, and the model that it makes of them when it is first asked for."""
+    """A site's rows, and their own model, fitted at the first request."""
 
     site: str = ""
     arm: Arm | None = None
@@ -51,7 +51,7 @@ class Alone(Rows):
         )  # fmt: skip
 
     def own(self) -> tuple[Fitted, Design] | None:
-        """Return the site's own model; None where its rows give none."""
+        """Return the site's own model; None if its rows give none."""
         if not self._found:
             self._found.append(self._fitted())
         return self._found[0]
@@ -69,11 +69,11 @@ class Alone(Rows):
         return run.model, run.design
 
     def _chosen(self, problem: Problem) -> Settings:
-        """Return the settings that the site chooses by itself, on its training rows.
+        """Return the settings that the site tunes alone, on its training rows.
 
         Raises
         ------
-        NothingToLearn : its rows give no model to choose by.
+        NothingToLearn : its rows give no model to tune.
         """
         assert self.arm is not None and self.plan is not None
         if not self.plan.is_tuned(self.arm):
@@ -85,4 +85,4 @@ class Alone(Rows):
             except SettingError:
                 raise
             except FedcohortError:
-                raise NothingToLearn("its rows give no model to choose settings by.") from None
+                raise NothingToLearn("its rows give no model to tune.") from None

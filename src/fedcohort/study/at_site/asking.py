@@ -1,11 +1,10 @@
-"""Which steps a study may ask of a site: those that its methods need with its settings, no others.
+"""The steps that a study may ask of a site: those that its methods need with its settings.
 
-A method declares which of its steps a fit with given settings can ask for (`Method.asks`); the
-preprocessing and the judging are narrowed by what is imputed and cut, and by what is predicted. A
-site's sessions agree to these steps alone (`sessions`), and the data steward is shown the same
-ones (`network.steward.details`), so that what was read and what can be asked are one list.
+A method declares the steps of a fit with given settings (`Method.asks`). The preprocessing and the
+evaluation are narrowed by their options and by the outcome. A site's sessions allow only these
+steps (`sessions`), and the data steward is shown the same list (`network.steward.details`).
 
-Revealed: nothing; this is made from a study's text alone.
+Revealed: nothing; all follows from a study's text alone.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from fedcohort.study.judge.evaluate import JUDGING, Steps
 from fedcohort.study.run import private
 from fedcohort.study.run.extras import arm_of, asked_of
 
-#: More combinations of a grid than these are not looked through; all steps are listed then.
+#: Largest number of grid combinations to examine; with more, all steps are listed.
 MOST = 1000
 
 
 def of_fit(plan: Plan, arm: Arm) -> Steps:
-    """Return what fits of an arm may ask, whatever of its settings are tried."""
+    """Return the steps of an arm's fits, with any of its tried settings."""
     method = registry.find(arm.method)
     if plan.privacy.dp is not None:
         listed = private.releases(method, method.configure(arm.configured()), plan.privacy.dp)
         names = {release.step for release in listed}
         return tuple(s for s in method.steps if s.name in names)
-    # what is proposed of a space is not known beforehand
+    # proposals from a space are not known beforehand
     asked = method.steps if plan.space(arm) else _of_grid(arm)
     if not plan.kind.timed:
         asked = tuple(s for s in asked if not _of_times(s))
@@ -47,7 +46,7 @@ def of_fit(plan: Plan, arm: Arm) -> Steps:
 
 
 def _of_times(step: Step[..., Any]) -> bool:
-    """Return whether a step reads times to an event, as a table of another outcome has none."""
+    """Return whether a step reads times to an event, which tables of other outcomes lack."""
     first = next(iter(typing.get_type_hints(step.run).values()))
     return SurvivalTable in typing.get_args(first)
 
@@ -65,24 +64,24 @@ def _of_grid(arm: Arm) -> Steps:
 
 
 def of_extras(kind: str) -> Steps:
-    """Return what a comparison of sites may ask, or feedback to them; see `study.run.extras`."""
+    """Return the steps of a comparison of sites, or of feedback; see `study.run.extras`."""
     arm = arm_of(kind)
     method = registry.find(arm.method)
     return method.asked(method.configure(arm.configured()))
 
 
 def of_alone(outcome: Outcome | None, task: str) -> Steps:
-    """Return what judging each site's own model may ask."""
+    """Return the steps of evaluating each site's own model."""
     return JUDGING[task].own_steps(outcome)
 
 
 def of_judge(outcome: Outcome | None, task: str) -> Steps:
-    """Return what judging a model may ask."""
+    """Return the steps of evaluating a model."""
     return JUDGING[task].steps(outcome)
 
 
 def of_study(plan: Plan, outcome: Outcome | None) -> Steps:
-    """Return all that a study may ask of a site, each step once."""
+    """Return all steps of a study, each once."""
     fits = [of_fit(plan, arm) for arm in plan.arms if arm.scope == "sites"]
     tuned = any(plan.is_tuned(arm) for arm in plan.arms if arm.scope == "sites")
     every = (

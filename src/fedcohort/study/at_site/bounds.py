@@ -1,19 +1,18 @@
-"""Which whole numbers, yes or no and texts a site's steps may be asked with in one session.
+"""Limits on whole numbers, booleans and texts in a session's questions.
 
 A step's arguments are of three kinds, by their annotations:
 
-    int, bool, str    follow from the study: the values that are possible are known here
-    float, Array      numbers of the algorithm: free (`consent` says what of views is not)
-    `Step.apart`      may differ between the sites of a sum; the values that are possible are known
+    int, bool, str    follow from the study: the possible values are known here
+    float, Array      numbers of the algorithm: free (`consent` limits those of views)
+    `Step.apart`      may differ between the sites of a sum; the possible values are known
 
-Of the first kind, some are the same for every step (`_COMMON`); the rest is what the method says
-of its own (`Method.bounds`). One that nobody says anything of is refused. Where settings are tried,
-the values are those of all candidates: of a grid each, of a space its ends and choices; where texts
-or choices between the ends are not known beforehand, the argument is free, and still the same at
-all sites of a sum.
+Some of the first kind are the same for every step (`_COMMON`); the method states the others
+(`Method.bounds`). An argument that neither states is refused. In tuning, the values are those of
+all candidates: all of a grid; of a space its ends and choices. If texts or choices between the ends
+are not known beforehand, the argument is free, and still the same at all sites of a sum.
 
-A deal of folds, ``dealt``, is held against those who are asked: whole sites share a fold with
-another site that takes part, and no name is made up to seem many (`data.split.folds`).
+Dealt folds, ``dealt``, are checked against the asked sites: a whole site shares a fold with another
+participating site, and no site is invented to seem many (`data.split.folds`).
 
 Revealed: by a refusal, the rule.
 """
@@ -42,24 +41,24 @@ from fedcohort.study.file.terms import Terms
 from fedcohort.study.run.extras import KINDS
 from fedcohort.study.run.tune import ROW_FOLDS
 
-#: More combinations of a grid than these are not looked through.
+#: Largest number of grid combinations to examine.
 MOST = 1000
-#: Arguments that hold a study's least cell.
+#: Arguments with a study's `min_cell`.
 THRESHOLDS = ("min_cell", "least")
 #: Bins of a test of D-calibration.
 BINS = 10
-#: Sessions over tables as they are described: with an outcome that no fit sees.
+#: Sessions over tables of Table 1: with an outcome that no fit sees.
 OF_TABLES = ("describe", *KINDS)
 
 Values = Collection[Any]
 
 
 class Bounds:
-    """What the steps of one session may be asked with.
+    """Allowed arguments of the steps of one session.
 
     Parameters
     ----------
-    kind, arm, seed : of the session; None and 0 of those without.
+    kind, arm, seed : of the session; None and 0 without.
     """
 
     def __init__(self, terms: Terms, kind: str, arm: Arm | None = None, seed: int = 0):
@@ -74,23 +73,23 @@ class Bounds:
         Refused : "beyond", and which argument.
         """
         if call.step.private:
-            return  # all that it is asked with is held by the guard of a private fit
+            return  # the guard of a private fit checks all its arguments
         for name in dict.fromkeys((*scalars(call.step), *THRESHOLDS)):
             if name not in arguments:
                 continue
             known, allowed = self._allowed(call, name)
             if not known:
-                raise beyond(f"nothing says what {name} of {call.step.name} may be (Method.bounds)")
+                raise beyond(f"nothing limits {name} of {call.step.name} (Method.bounds)")
             if allowed is None or _among(arguments[name], allowed):
                 continue
             if name in THRESHOLDS:
                 raise beyond(f"{name} is not its privacy.min_cell of {self.terms.plan.min_cell}")
-            raise beyond(f"{name} of {call.step.name} is another than its settings give")
+            raise beyond(f"{name} of {call.step.name} differs from its settings")
         if "dealt" in arguments:
             self._check_deal(call, arguments["dealt"])
 
     def _allowed(self, call: Call, name: str) -> tuple[bool, Values | None]:
-        """Return whether an argument is known, and its values; None where they are free."""
+        """Return whether an argument is known, and its values; None if they are free."""
         own = self._of_method(call.view)
         for key in (f"{call.step.name}.{name}", name):
             if key in own:
@@ -100,7 +99,7 @@ class Bounds:
         return False, None
 
     def _of_method(self, view: View | None) -> Mapping[str, Values | None]:
-        """Return what the arm's method says, for what a fit has after this preprocessing."""
+        """Return the method's limits for a fit after this preprocessing."""
         if self.arm is None or self.kind not in ("fit", "tune", *KINDS):
             return {}
         if self._known is None or self._known[0] is not view:
@@ -125,7 +124,7 @@ class Bounds:
         return {name: _united([one.get(name, ()) for one in found], complete) for name in names}
 
     def _candidates(self) -> Iterator[tuple[Mapping[str, Any], bool]]:
-        """Yield the settings that may be chosen, and whether these are all of them."""
+        """Yield possible settings, and whether these are all of them."""
         assert self.arm is not None
         grid = {k: list(v) if isinstance(v, (list, tuple)) else [v] for k, v in self.grid.items()}
         space = self.terms.plan.space(self.arm)
@@ -164,11 +163,11 @@ class Bounds:
 
     @property
     def grid(self) -> Mapping[str, Any]:
-        """What a grid tries, by setting."""
+        """Tried values by setting."""
         return {} if self.arm is None else self.arm.grid
 
     def chosen(self, name: str) -> list[Any]:
-        """Return the values that a setting of the arm may have; "" where it has no such setting."""
+        """Return the possible values of an arm's setting; "" if it has no such setting."""
         if self.arm is None:
             return [""]
         space = self.terms.plan.space(self.arm)
@@ -182,25 +181,25 @@ class Bounds:
 
     @property
     def strata(self) -> set[int]:
-        """How many strata there may be."""
+        """Possible numbers of strata."""
         d, y = self.terms.seen, self.terms.learnt
         return {len(strata_levels(d, y, str(name or ""))) for name in self.chosen("strata")}
 
     @property
     def models(self) -> int:
-        """How many models a candidate has at most."""
+        """Largest number of models of a candidate."""
         return max(1, len(self.grid["rounds"]) if "rounds" in self.grid else 1)
 
     @property
     def folds(self) -> range:
-        """The folds on which a candidate is judged: of rows, or whole sites."""
+        """The folds on which a candidate is evaluated: of rows, or whole sites."""
         rows = self.arm is not None and self.arm.folds == "row-kfold"
         return range(0 if rows else WHOLE, ROW_FOLDS)
 
     # folds --------------------------------------------------------------------------------
 
     def _check_deal(self, call: Call, dealt: object) -> None:
-        """Hold a deal against those who take part in the sum."""
+        """Check dealt folds against the sites of the sum."""
         if type(dealt) is not dict:
             raise beyond("folds are dealt in no known form")
         deal = cast("dict[str, Any]", dealt)
@@ -224,7 +223,7 @@ def beyond(what: str) -> Refused:
 
 @lru_cache(maxsize=512)
 def scalars(step: Step[..., Any]) -> tuple[str, ...]:
-    """Return a step's arguments that are whole numbers, yes or no, or text."""
+    """Return the names of a step's int, bool and str arguments."""
     hints = typing.get_type_hints(step.run)
     names = list(inspect.signature(step.run).parameters)[1:]
     return tuple(name for name in names if hints.get(name) in (int, bool, str))
@@ -268,19 +267,19 @@ _COMMON: Mapping[str, Callable[[Bounds, Call], Values]] = {
     "offset": lambda b, _: [bool(v) for v in b.chosen("offset")],
     "strata": lambda b, _: b.strata,
     "stratum": _stratum,
-    "leavers": _leavers,  # a fit's grid is of deaths, or of all who leave
+    "leavers": _leavers,  # a fit's grid is of deaths, or of all exits
     "most_levels": _most_levels,
     "fold": lambda b, _: b.folds,
     "model": lambda b, _: range(b.models),
     "models": lambda b, _: range(1, b.models + 1),
     "column": _first,
     "bins": _bins,
-    "cosine": _either,  # whether all features are 0/1, which their values say
+    "cosine": _either,  # whether all features are 0/1, which depends on the data
 }
 
 
 def _united(found: list[Values], complete: bool) -> Values | None:
-    """Return all values of an argument; None where those of other candidates are not known."""
+    """Return all values of an argument; None if other candidates' values are not known."""
     if all(isinstance(one, range) for one in found):
         spans = [one for one in cast("list[range]", found) if one]
         return range(min(s.start for s in spans), max(s.stop for s in spans)) if spans else ()

@@ -1,15 +1,15 @@
-"""What a site tells of its own clusters' rows: how many, where they lie, how tight they are.
+"""A site's replies about its own rows by cluster: sizes, positions and metrics.
 
-Sums hide a site among the others; these steps do not, so that a site looks at its own counts first.
-Who knows all clusters' sizes over all sites, and each site's rows, is not to find a count of
-1 … m − 1, with m the `min_cell`. As `disclosure.groups` has it for a table that is known as a
-whole, whole clusters are hidden: a site says which of its own counts may not be shown, two or more
-that differ and are of m rows or more together (`own_hidden`), and a cluster that any site so names
-is asked of none. What then is open is a table of two rows or more with known sums.
+Sums hide a site among the others; these steps do not, so a site checks its own counts first.
+Someone with all clusters' total sizes and each site's rows must not be able to derive a count of 1
+… m − 1, with m the `min_cell`. As in `disclosure.groups` for a fully known table, whole clusters
+are hidden. A site names the counts that it hides: two or more that differ, together of m rows or
+more (`own_hidden`). A cluster that any site names is asked of no site. The remaining table has two
+rows or more with known sums.
 
-Revealed, of each site: which clusters it would hide; its rows of those that no site does; mean,
-spread and direction of those of 2 m rows or more on two axes, rounded; and metrics of its own blind
-rows, where it has rows enough (or events, for ranks).
+Revealed, of each site: the clusters it hides; its rows of those that no site hides; rounded mean,
+spread and direction on two axes, of those with 2 m rows or more; and metrics of its own blind rows,
+if these are enough (for ranks, events).
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ OWN = (
     "silhouette", "simplified_silhouette", "calinski_harabasz", "cycle_accuracy", "reconstruction",
     "c_index", "accuracy", "ari", "nmi",
 )  # fmt: skip
-#: What an ellipse has, in the order of `SitePlaces`.
+UNBOUNDED = ("calinski_harabasz", "reconstruction")
+#: Values of an ellipse, in the order of `SitePlaces`.
 PLACE = ("x", "y", "sx", "sy", "angle", "n")
-#: Stands for what a site does not tell.
+#: Value of a hidden count.
 UNTOLD = -1
 
 
 @message
 class SiteHidden:
-    """Which clusters a site's counts hide, ``hidden`` (k,)."""
+    """Whether the site hides a cluster's count, ``hidden`` (k,)."""
 
     hidden: Array
 
@@ -57,7 +58,7 @@ class SiteSizes:
 
 @message
 class SitePlaces:
-    """Which clusters' places are told (k,), and these, ``places`` (k, 6)."""
+    """Whether a cluster's position is ``told`` (k,), and these, ``places`` (k, 6)."""
 
     told: Array
     places: Array
@@ -73,14 +74,14 @@ class OwnGroups:
 
 @gathered
 def tell_hidden(site: Site[Placed, None], *, min_cell: int) -> SiteHidden:
-    """Which clusters have so few of the site's rows that it hides them."""
+    """Return which clusters the site hides, because they have too few of its rows."""
     d = site.data
     return SiteHidden(own_hidden(_counts(d), max(min_cell, d.data.least)))
 
 
 @gathered
 def tell_sizes(site: Site[Placed, None], *, min_cell: int, asked: Array) -> SiteSizes:
-    """The site's training rows of each cluster that no site hides."""
+    """Return the site's training rows of each cluster that no site hides."""
     d = site.data
     counts = _counts(d)
     shown = np.asarray(asked, bool) & ~own_hidden(counts, max(min_cell, d.data.least))
@@ -91,7 +92,7 @@ def tell_sizes(site: Site[Placed, None], *, min_cell: int, asked: Array) -> Site
 def tell_places(
     site: Site[Placed, None], *, min_cell: int, asked: Array, centre: Array, axes: Array
 ) -> SitePlaces:
-    """Where the site's blind rows of each cluster lie: mean and spread on two axes, rounded."""
+    """Return rounded mean and spread, on two axes, of the site's blind rows of each cluster."""
     d, k = site.data, site.data.clusters
     least = max(min_cell, d.data.least)
     shown = np.asarray(asked, bool) & ~own_hidden(_counts(d), least)
@@ -105,20 +106,25 @@ def tell_places(
 
 @gathered
 def tell_own_groups(site: Site[Placed | Rows, None], *, min_cell: int) -> OwnGroups:
-    """How good the clusters are on the site's own blind rows, where these are enough to show it.
+    """Return metrics of the clusters on the site's own blind rows, if these are enough.
 
-    A site whose own rows give no clusters sees one group of all patients.
+    A site without its own clusters counts as one cluster of all patients.
     """
     d = site.data
     found = _chance(d.outcome) if isinstance(d, Rows) else _own(d, min_cell)
     n, least = len(d.halves.blind if isinstance(d, Rows) else d.frame), min_cell
-    values = np.array([by_patients(found.get(m, np.nan), n, least) for m in OWN])
+    values = np.array(
+        [
+            by_patients(found.get(m, np.nan), n, least, most=np.inf if m in UNBOUNDED else 1.0)
+            for m in OWN
+        ]
+    )
     told = np.isfinite(values)
     return OwnGroups(np.where(told, values, 0.0), told)
 
 
 STEPS = (tell_hidden, tell_sizes, tell_places, tell_own_groups)
-#: Those that may look at training rows; of values of rows, none but times under observation.
+#: Steps on training rows; of rows' values they use only times under observation.
 OF_TRAINING = (
     federated_clusters.count_clusters, federated_clusters.count_flow,
     federated_clusters.sum_exposure, tell_hidden, tell_sizes,
@@ -126,9 +132,9 @@ OF_TRAINING = (
 
 
 def own_hidden(counts: Array, min_cell: int) -> Array:
-    """Return which of a site's counts (k,) it hides: bool (k,); those hidden are not few together.
+    """Return whether a site hides each of its counts (k,): bool (k,); their sum is never small.
 
-    The smallest first, and equal ones together; a 0 is hidden only with all.
+    The smallest first, equal ones together; a 0 is hidden only with all.
     """
     counts = np.asarray(counts)
     found = hidden(counts, min_cell)
@@ -150,7 +156,7 @@ def _chance(outcome: Outcome | None) -> dict[str, float]:
 
 
 def _own(d: Placed, min_cell: int) -> dict[str, float]:
-    """Return metrics of a site's own blind rows; fewer where these are few."""
+    """Return metrics of a site's own blind rows, as far as these are enough."""
     least = max(min_cell, d.data.least)
     if len(d.frame) < fewest(least):
         return {}

@@ -1,10 +1,10 @@
-"""A site's side of judging latent coordinates: its blind rows, and what a model makes of them.
+"""A site's side of evaluating latent variables: its blind rows, and a model's values for them.
 
-As in `judging` the coordinator sends a view, here `Coded`: a model with its preprocessing; an empty
-text stands for the site's own model (`alone`). The view gives `Coding`, which the steps of
-`metrics.sums.latent` look at. Its columns are those of the model, then those that the
-dictionary has and the model knows nothing of, so that they are the same at all sites: a view that a
-site lacks is of entries that are not known. No column of an outcome is among them.
+As in `judging` the coordinator sends a view, here `Coded`: a model with its preprocessing, or an
+empty text for the site's own model (`alone`). The view gives `Coding` to the steps of
+`metrics.sums.latent`. Its columns are the model's, then the dictionary's other columns, so they are
+the same at all sites; a view that a site lacks has only unknown entries. Columns of an outcome are
+excluded.
 
 Revealed: nothing; by the steps what they declare.
 """
@@ -32,7 +32,7 @@ from fedcohort.study.run.engine import Run
 
 
 def names_of(design: Design, variables: Sequence[Variable]) -> tuple[tuple[str, str], ...]:
-    """Return name and view of each column (p,) of `Coding.x`; `variables` are what fits may see."""
+    """Return name and view of each column (p,) of `Coding.x`; fits may see `variables`."""
     known = {c.name for c in design.columns}
     encoding = Encoding(tuple(v for v in variables if v.name not in known))
     strange = [(v.name, v.view) for v in encoding.numeric]
@@ -41,7 +41,7 @@ def names_of(design: Design, variables: Sequence[Variable]) -> tuple[tuple[str, 
 
 
 def views_there(variables: Sequence[Variable], frame: pd.DataFrame) -> dict[str, Array]:
-    """Return by view which rows have an entry of it (n,); columns without a view are one."""
+    """Return, by view, which rows have an entry of it (n,); columns without a view form one."""
     found: dict[str, Array] = {}
     encoding = Encoding(tuple(variables))
     read = encoding(frame)
@@ -59,7 +59,7 @@ def learnt_columns(data: Rows) -> list[Variable]:
 
 @dataclass
 class Coding:
-    """Blind rows, as `metrics.sums.latent.Rebuilt` has them; worked out when asked.
+    """Blind rows in the form of `metrics.sums.latent.Rebuilt`, computed on demand.
 
     Attributes
     ----------
@@ -88,19 +88,19 @@ class Coding:
 
     @cached_property
     def _given(self) -> Array:
-        """The rows as the model sees them (n, p0)."""
+        """The preprocessed rows (n, p0)."""
         return self.run.design.matrix(self.frame)
 
     @cached_property
     def x(self) -> Array:
-        """Entries (n, p): those of the model, then those that it knows nothing of."""
+        """Entries (n, p): the model's columns, then the others."""
         design = self.run.design
         known = self._given if design.impute == "none" else _unfilled(self.run, self.frame)
         return np.column_stack([known, *(s.values for s in self._strange)])
 
     @cached_property
     def strange(self) -> Array:
-        """Which columns the model knows nothing of (p,)."""
+        """Whether a column is not in the model (p,)."""
         return np.arange(len(self.views)) >= len(self.run.design.views)
 
     @cached_property
@@ -111,16 +111,16 @@ class Coding:
 
     @cached_property
     def said(self) -> Array:
-        """What the model makes of the rows (n, p)."""
+        """The model's reconstruction (n, p)."""
         return self._wide(self.run.model.reconstruct(self._given))
 
     @cached_property
     def filled(self) -> Array:
-        """What the model makes of each view from the others (n, p); NaN of rows without these.
+        """The model's imputation of each view from the others (n, p); NaN for rows without these.
 
         Raises
         ------
-        NotSupported : the model fills nothing in.
+        NotSupported : the model does not impute.
         """
         asked = self.hidden[:, : len(self.run.design.views)]
         return self._wide(filled_in(self.run, self._given, asked))
@@ -136,11 +136,11 @@ def _unfilled(run: Run, frame: pd.DataFrame) -> Array:
 @view("coded")
 @dataclass(frozen=True)
 class Coded:
-    """The blind rows and their latent coordinates.
+    """The blind rows and their latent variables.
 
     Attributes
     ----------
-    model : as `Said` has it; "" for the site's own.
+    model : as in `Said`; "" for the site's own.
     """
 
     model: str
@@ -162,11 +162,11 @@ class Coded:
 
     @cached_property
     def said(self) -> Said | None:
-        """The model that is judged; None for the site's own."""
+        """The evaluated model; None for the site's own."""
         return Said(self.model) if self.model else None
 
     def __call__(self, data: Rows, /) -> Coding | Rows:
-        """Return what the model makes of the blind rows; the rows where the site has no model.
+        """Return the model's values for the blind rows; the rows if the site has no model.
 
         Raises
         ------

@@ -1,23 +1,23 @@
 """What an approved study lets a coordinator ask, beyond the list of its sessions' steps.
 
-A steward approves settings. They say which steps there are (`asking`); what the coordinator sends
-with a step is held against them at the site too, for each call, before a row is looked at:
+A steward approves settings, which determine the steps (`asking`). The site also checks what the
+coordinator sends with each call, before it reads a row:
 
-    arguments   whole numbers, yes or no, and texts are those that the study's settings give: its
+    arguments   whole numbers, booleans and texts are those that the study's settings give: its
                 `min_cell` exactly, its seed, folds, families, options (`bounds`)
     views       of kinds that the session has; a preprocessing names the columns, types, outcome,
                 classes, roles and options of the study; limits, knots, pooled levels and a joint
-                distribution only where an option asks for them
+                distribution only if an option asks for them
     sessions    of tuning, no more than there are candidates and folds
-    comparison  of sites, each step with one set of arguments: cells between other edges would tell
-                what these hide (`Once`)
-    places      where sums are formed: grids, edges, centres, scales, the model that is judged stay
-                what they were first, and no more of them than the settings give (`pins`)
+    comparison  of sites, each step with one set of arguments: cells between other edges would
+                reveal what these hide (`Once`)
+    places      grids, edges, centres, scales and the evaluated model keep their first value, and
+                settings limit their number (`pins`)
     noise       of a private fit, by `privacy.guard`; its preprocessing follows from the dictionary,
-                and its judge sees blind rows alone
+                and its evaluation sees blind rows only
 
-The first values of these, and coefficients, are the coordinator's to choose: a site cannot know
-them beforehand; `docs/network-threats.md` says what that means.
+The coordinator may choose the first values of these, and coefficients: a site cannot know them
+beforehand. `docs/network-threats.md` has the consequences.
 
 Revealed: by a refusal, the rule.
 """
@@ -60,8 +60,7 @@ from fedcohort.study.file.terms import Terms
 from fedcohort.study.judge.evaluate import JUDGING
 from fedcohort.study.run.tune import ROW_FOLDS
 
-#: Kind of session → views that its calls may take, besides those of judging (`judge.evaluate`);
-#: every call may take none.
+#: Kind of session → views that its calls may use, besides those of evaluation (`judge.evaluate`).
 VIEWS: Mapping[str, tuple[type[Any], ...]] = {
     "describe": (Encoding,),
     "count": (),
@@ -70,24 +69,24 @@ VIEWS: Mapping[str, tuple[type[Any], ...]] = {
     "fit": (Encoding, IncompleteView, Design),
     "tune": (Encoding, IncompleteView, Design),
 }
-#: Options of preprocessing where an arm says nothing.
+#: Default options of preprocessing.
 DEFAULTS: Mapping[str, Any] = {
     "scale": "none", "impute": "median", "winsorise": 0.0, "pool_levels": 0,
 }  # fmt: skip
-#: More sites than a network has.
+#: Upper bound on the number of sites of a network.
 MOST_SITES = 1000
 
 
 @dataclass(frozen=True)
 class Consent:
-    """What one session of an approved study may be asked; call it with each call.
+    """Check of all calls of one session of an approved study.
 
     Attributes
     ----------
     kind : of the session.
-    arm : whose session it is; None of those without.
+    arm : of the session; None without.
     seed : of the session's repeat.
-    once : remembers beyond the session what was asked first.
+    once : remembers first questions beyond the session.
     """
 
     terms: Terms
@@ -102,7 +101,7 @@ class Consent:
 
         Raises
         ------
-        Refused : "beyond", and in what the call goes beyond the study.
+        Refused : "beyond", and how the call exceeds the study.
         """
         self._bounds.check(call, arguments)
         if call.view is not None and not any(call.view is seen for seen in self._seen):
@@ -113,8 +112,8 @@ class Consent:
             self._check(fine, "values of training rows by cluster")
         if self.kind == "shift" and not self.once(call.step.name, _digest(call, arguments), 1):
             raise beyond(
-                f"{call.step.name} was asked before with other arguments. Give the study another "
-                f"name and submit it, to compare anew"
+                f"{call.step.name} was asked before with other arguments. To compare again, submit "
+                f"the study under another name"
             )
         self._pins.check(call, arguments)
 
@@ -127,7 +126,7 @@ class Consent:
 
     @cached_property
     def _tried(self) -> Mapping[str, Any]:
-        """What tuning may choose, by setting."""
+        """Values that tuning may choose, by setting."""
         return {} if self.arm is None else {**self.arm.grid, **self.terms.plan.space(self.arm)}
 
     def _setting(self, name: str) -> Any:
@@ -170,7 +169,7 @@ class Consent:
             self._check(fine, "exact sums over rows that a private fit is trained on")
 
     def _check_clustered(self, view: Clustered) -> None:
-        """Hold a model of clusters to the arm's preprocessing and number of clusters."""
+        """Check a model of clusters against the arm's preprocessing and number of clusters."""
         self._check((view.said is None) == (self.kind == "alone"), "another model than its own")
         if view.said is not None:
             self._check_design(view.said.design)
@@ -211,7 +210,7 @@ class Consent:
 
     @cached_property
     def _known(self) -> dict[str, Variable]:
-        """The study's columns that any view may read; of a fit, those that it may see."""
+        """The study's columns that a view may read; in a fit, those that it may see."""
         known, outcome = self.terms.dictionary, self.terms.outcome
         if self.kind not in OF_TABLES:
             known, outcome = self.terms.seen, self.terms.learnt
@@ -223,7 +222,7 @@ class Consent:
 
     def _check_variable(self, asked: Variable) -> None:
         known = self._known.get(asked.name)
-        self._check(known is not None, "it reads a column that no model or table of it has")
+        self._check(known is not None, "it reads a column that the study does not use")
         assert known is not None
         levels = known.levels or (("0", "1") if known.type in ("binary", "event") else ())
         same = (asked.type, asked.levels) in ((known.type, known.levels), ("category", levels))
@@ -237,7 +236,7 @@ class Consent:
         self._check(c.name not in taken, f"the outcome {c.name!r} is read as a feature")
         self._check(
             not c.indicator or self._option("impute") == "indicator",
-            f"column {c.name!r} shows what is missing, and impute is not 'indicator'",
+            f"column {c.name!r} indicates missing values, and impute is not 'indicator'",
         )
         (self._check_levels if isinstance(c, LevelColumn) else self._check_number)(c)  # pyright: ignore[reportArgumentType]
 
@@ -245,10 +244,10 @@ class Consent:
         own = [*c.kept, *(p for p in c.pooled if p not in c.kept)]
         names = {*c.levels, *(c.kept[-1:] if c.pooled else ())}
         fine = len(set(own)) == len(own) and set(own) <= names and c.fill in c.kept
-        self._check(fine, f"levels of column {c.name!r} are none of its dictionary")
+        self._check(fine, f"levels of column {c.name!r} are not in its dictionary")
         floor = self.terms.plan.min_cell > 1 or self._option("pool_levels")
         self._check(
-            not c.pooled or bool(floor), f"levels of {c.name!r} are pooled, and it pools none"
+            not c.pooled or bool(floor), f"levels of {c.name!r} are pooled, and pool_levels is off"
         )
 
     def _check_number(self, c: NumberColumn) -> None:
@@ -256,16 +255,17 @@ class Consent:
         limits = c.low is not None or c.high is not None
         self._check(
             not limits or cut or scale == "minmax",
-            f"column {c.name!r} is cut, and it asks for no limits",
+            f"column {c.name!r} is cut at limits, and the study asks for none",
         )
         self._check(
-            not c.knots or scale == "quantile", f"column {c.name!r} has knots, and it has none"
+            not c.knots or scale == "quantile",
+            f"column {c.name!r} has knots, and scale is not 'quantile'",
         )
         numbers = [c.fill, c.shift, c.scale, *(x for x in (c.low, c.high) if x is not None)]
         fine = all(map(_finite, [*numbers, *c.knots, *c.shares])) and c.scale > 0
         fine &= c.low is None or c.high is None or c.low < c.high
         fine &= len(c.knots) == len(c.shares) and list(c.knots) == sorted(c.knots)
-        self._check(fine, f"column {c.name!r} has limits, a scale or knots that cannot be")
+        self._check(fine, f"column {c.name!r} has invalid limits, scale or knots")
 
     def _check_design(self, asked: Design) -> None:
         assert self.arm is not None
@@ -275,18 +275,18 @@ class Consent:
             return
         if method.design is not None:
             own = method.design(self._config, terms.seen, terms.learnt)
-            self._check(asked.spec == own.spec, "the preprocessing is not the method's own")
+            self._check(asked.spec == own.spec, "the preprocessing is not that of the method")
             return
         self._check(asked.outcome == terms.learnt, "the preprocessing has another outcome")
         for name in DEFAULTS:
             self._check(
-                getattr(asked, name) == self._option(name), f"the preprocessing's {name} is another"
+                getattr(asked, name) == self._option(name), f"the preprocessing's {name} differs"
             )
         for role in ("offset", "weights", "strata"):
             fine = role in self._tried or getattr(asked, role) == (self._setting(role) or "")
-            self._check(fine, f"the preprocessing's {role} is another")
+            self._check(fine, f"the preprocessing's {role} differs")
         levels = strata_levels(terms.seen, terms.learnt, asked.strata)
-        self._check(asked.strata_levels == levels, "the preprocessing's strata are others")
+        self._check(asked.strata_levels == levels, "the preprocessing's strata differ")
         names = [c.name for c in asked.columns]
         self._check(len(set(names)) == len(names), "the preprocessing has a column twice")
         joint = self._option("impute") == "iterative"
@@ -296,7 +296,7 @@ class Consent:
 
 
 def most_numbers(kind: str, arm: Arm, trials: object) -> int:
-    """Return how many sessions of a kind an arm's tuning has at most: "tune" or "score"."""
+    """Return the largest number of an arm's tuning sessions of a kind, "tune" or "score"."""
     candidates = math.prod(len(v) for v in arm.grid.values() if isinstance(v, (list, tuple)))
     if not arm.grid:
         candidates = trials if isinstance(trials, int) else MOST_TRIALS
@@ -305,7 +305,7 @@ def most_numbers(kind: str, arm: Arm, trials: object) -> int:
 
 
 def most_clusters(config: Any) -> int | None:
-    """Return how many clusters settings give at most; None where the data say."""
+    """Return the largest number of clusters that settings allow; None if the data decide."""
     k = getattr(config, "n_clusters", None)
     if isinstance(k, int):
         return k
@@ -314,7 +314,7 @@ def most_clusters(config: Any) -> int | None:
 
 
 def _digest(call: Call, arguments: Mapping[str, Any]) -> str:
-    """Return a digest of what a step is asked with, and of the view that it is asked through."""
+    """Return a digest of a step's arguments and its view."""
     made = hashlib.sha256(repr("" if call.view is None else call.view.spec).encode())
     for name in sorted(arguments):
         value = np.asarray(arguments[name])

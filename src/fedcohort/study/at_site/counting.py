@@ -1,12 +1,12 @@
-"""Rows and events of each site as they may be shown, told by the site itself.
+"""A site's publishable counts of rows and events.
 
-A site tells how many rows it read, left out for each reason, trains with and holds back, and how
-many of the latter two have the event. What is of few patients does not leave it:
+A site reports its rows: read, excluded for each reason, for training and blind, and the events of
+the latter two. It does not report few patients:
 
-    a reason    that fits 1 … min_cell − 1 rows, and with it the rows read, whose difference tells
-    events      where events or others are few among all rows, those for training or the blind ones
+    a reason    that excludes 1 … min_cell − 1 rows, and then the rows read, which would reveal it
+    events      if events or non-events are few among all rows, training rows or blind rows
 
-Rows for training and blind rows are never few: a site of so few does not take part (`table`).
+Training and blind rows are never few: such a site does not take part (`table`).
 
 Revealed: `SiteCounts` of each site, once.
 """
@@ -27,7 +27,7 @@ from fedcohort.study.sites.cohort import TEST, TRAINING
 from fedcohort.study.sites.counts import Shown
 from fedcohort.study.sites.exclusion import REASONS
 
-#: Stands for what a site does not tell.
+#: Value of a hidden count.
 UNTOLD = -1
 
 
@@ -44,7 +44,7 @@ class SiteCounts:
 
 @gathered
 def tell_counts(site: Site[SiteTable, None], *, min_cell: int) -> SiteCounts:
-    """Rows and events of the site, in the first repeat."""
+    """Return the site's counts of rows and events, in the first repeat."""
     table, stages = site.data, {stage: n for stage, _, n, _ in site.data.flow}
     min_cell = max(min_cell, table.terms.plan.min_cell)
     out = np.array([stages.get(f"excluded: {reason}", 0) for reason in REASONS])
@@ -74,9 +74,10 @@ STEPS = (tell_counts,)
 
 
 def shown_halves(told: Mapping[str, SiteCounts]) -> tuple[Shown, Shown]:
-    """Return training and blind rows as they are shown; no events where any site hides its own.
+    """Return published training and blind rows; no events if any site hides its own.
 
-    A model gives the events of all sites together, so that one hidden number is their difference.
+    A model gives the events of all sites together, so one hidden number would follow as a
+    difference.
     """
     closed = frozenset(told) if any((t.events < 0).any() for t in told.values()) else frozenset()
     found = [
@@ -91,7 +92,7 @@ def shown_halves(told: Mapping[str, SiteCounts]) -> tuple[Shown, Shown]:
 
 
 def flow_of(told: Mapping[str, SiteCounts], reasons: Sequence[str]) -> list[dict[str, object]]:
-    """Return the flow's rows as results.json has them."""
+    """Return the flow's rows in the form of results.json."""
     stages = [("read", "", {s: int(t.read) for s, t in told.items()})]
     for reason in reasons:
         place = REASONS.index(reason)

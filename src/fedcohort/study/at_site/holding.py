@@ -1,7 +1,7 @@
-"""How good settings are that are tried: sums that each site keeps until all its folds are judged.
+"""Scores of tried settings: sums that each site keeps until all its folds are evaluated.
 
-With centre-kfold one site at a time is judged, so that a sum over the sites of a fold would be of
-one site. Each site therefore keeps what its folds add up to, and all are asked once, at the end.
+With centre-kfold one site at a time is evaluated, so a sum over the sites of a fold would be of one
+site. Each site therefore keeps the sum over its folds, and all are asked once, at the end.
 
 Revealed: `Held`, once a candidate, only as a sum over sites; before that, that a site has kept it.
 """
@@ -19,22 +19,23 @@ from fedcohort.protocol.step import Keep, Site, summed
 from fedcohort.study.at_site.judging import Judged, Rows
 from fedcohort.study.judge.leading import LEADING
 
-#: Stands for all rows, where a whole site is left out.
+#: Fold number of all rows, if a whole site is left out.
 WHOLE = -1
 
 
 @message
 class Noted:
-    """How many sites have kept what they were asked to: ()."""
+    """Number of sites that have kept their sums: ()."""
 
     done: Array
 
 
 @message
 class Held:
-    """Of r models: pairs ``right`` and in all, squared errors, rows ``lost`` (r,); y's sums ().
+    """For r models: concordant pairs ``right``, all pairs, squared errors, ``lost`` rows (r,).
 
-    ``pairs`` are of rows of one site and fold; ``rows``, ``y``, ``yy`` are of the left-out rows.
+    ``pairs`` are of rows of one site and fold; ``rows``, ``y``, ``yy`` () are number, sum and sum
+    of squares of the left-out outcomes.
     """
 
     right: Array
@@ -56,7 +57,7 @@ def nothing(models: int) -> Held:
 def hold(
     site: Site[Judged, Held | None], *, fold: int, model: int, models: int
 ) -> Keep[Noted, Held]:
-    """Keep how one model does on the rows of a fold."""
+    """Keep the scores of one model on the rows of a fold."""
     d, held = site.data, site.state or nothing(models)
     mine = np.ones(len(d.risk), bool) if fold == WHOLE else d.fold == fold
     right, pairs, squares = LEADING[d.kind].sums(d.risk[mine], d.seen.at(mine))
@@ -78,18 +79,18 @@ def hold(
 
 @summed
 def tell_held(site: Site[Rows, Held | None], *, models: int) -> Held:
-    """What the site has kept of all its folds.
+    """Return the sums that the site has kept over all its folds.
 
     Raises
     ------
-    ReplyRejected : it has kept none, or of too few rows. Zeros would leave the other sites' sums to
-        fewer of them, or to one.
+    ReplyRejected : it has kept none, or of too few rows. Zeros would leave the sum to fewer other
+        sites, or to one.
     """
     held = site.state
     if held is None or held.rows < site.data.least or len(held.right) != models:
         raise ReplyRejected(
-            f"site {site.name!r} has not kept folds of {site.data.least} rows or more of "
-            f"{models} models, and is in no sum of what sites have kept."
+            f"site {site.name!r} has not kept folds of {site.data.least} rows or more for "
+            f"{models} models, so it cannot join the sum over sites."
         )
     return held
 
@@ -98,7 +99,7 @@ STEPS = (hold, tell_held)
 
 
 def scores(kind: str, held: Held) -> list[float]:
-    """Return C-index, AUC or R² of each model; −inf where one fails."""
+    """Return C-index, AUC or R² of each model; −inf if a model fails on a row."""
     about = (float(held.rows), float(held.y), float(held.yy))
     each = zip(held.right.tolist(), held.pairs.tolist(), held.squares.tolist(), strict=True)
     found = [LEADING[kind].score(*parts, *about) for parts in each]

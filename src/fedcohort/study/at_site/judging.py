@@ -1,19 +1,19 @@
-"""A site's side of judging: what a model says of the site's own rows, and the steps that sum it.
+"""A site's side of evaluation: a model's predictions of the site's own rows, and the steps on them.
 
-A judge's federation holds `Rows`, a repeat's two halves. The coordinator never sees them; it sends
-a view, which says which half, by which model, at which times:
+An evaluation's federation holds `Rows`, a repeat's two halves. The coordinator never sees them; it
+sends a view with a half, a model and times:
 
-    Seen    the outcome alone: of training rows for the censoring, of blind rows for the times, of
-            all rows for the cells of time; in a private study of blind rows alone
-    Said    what a model says of the blind rows; the model travels as arrays, meta and design
+    Seen    the outcome only: of training rows for the censoring, of blind rows for the times, of
+            all rows for the cells of time; in a private study of blind rows only
+    Said    a model's predictions of the blind rows; the model is sent as arrays, meta and design
     Own     the same by the site's own model, which the site has fitted itself and keeps (`alone`)
 
-All give `Judged`, which has what the steps of every metric look at. Where a model says of some row
-what is no finite number, it is taken as 0 there, and `lost` counts such rows.
+All give `Judged`, for the steps of every metric. A prediction that is not finite is replaced by 0,
+and `lost` counts such rows.
 
-Revealed: by the views nothing; by the steps what they declare, all of it sums over sites but for
-`tell_own`, which a site gives only where it has so many events, or rows of either class, that the
-metric is shown.
+Revealed: by the views nothing; by the steps what they declare. All are sums over sites except
+`tell_own`, which a site answers only with enough events, or rows of each class, to publish the
+metric.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ from fedcohort.study.at_site.table import Halves
 from fedcohort.study.judge.leading import LEADING, Outcomes
 from fedcohort.study.run.engine import Run
 
-#: What `Said` may take as the risk: what the model predicts, or survival at the first time.
+#: Values that `Said` may use as risk: the model's prediction, or survival at the first time.
 OF = ("risk", "survival")
-#: The most times at which a view asks for survival.
+#: Largest number of times of predicted survival in a view.
 MOST_TIMES = 1000
 #: Training and blind rows together.
 ALL = "all"
 
 
 class Judged(NamedTuple):
-    """Rows (n,) as the steps of metrics see them.
+    """Rows (n,) for the steps of metrics.
 
-    Of a ``kind`` of task: ``risk``, ``surv`` (n, m), ``time``, ``event`` of survival; ``y``, ``f``
-    of classes and values, where ``risk`` is ``f``. ``lost`` rows have no finite prediction;
-    ``least`` patients of an outcome are shown, and no fewer. ``fold`` (n,) in tuning.
+    By ``kind`` of task: ``risk``, ``surv`` (n, m), ``time``, ``event`` for survival; ``y``, ``f``
+    for classes and values, where ``risk`` is ``f``. ``lost`` is the number of rows without a finite
+    prediction, ``least`` the smallest published count. ``fold`` (n,) in tuning.
     """
 
     risk: Array
@@ -86,10 +86,10 @@ class Rows:
     Attributes
     ----------
     halves : training and blind rows.
-    outcome, dictionary : of the study; None of clusters that nothing judges.
+    outcome, dictionary : of the study; outcome None for clusters without one.
     method : whose models may be sent.
-    least : the least cell that is shown.
-    fold : number of the fold that each of the blind rows (n,) is in, where settings are tried.
+    least : smallest published count.
+    fold : fold of each blind row (n,) in tuning.
     """
 
     halves: Halves
@@ -100,11 +100,11 @@ class Rows:
     fold: Array | None = None
 
     def own(self) -> tuple[Fitted, Design] | None:
-        """Return the site's own model; None where its rows give none."""
-        raise DataError("this session has no model of a site alone.")
+        """Return the site's own model; None if its rows give none."""
+        raise DataError("this session has no model of a single site.")
 
     def judged(self, rows: pd.DataFrame, said: Array, surv: Array) -> Judged:
-        """Return rows with what a model says of them."""
+        """Return rows with a model's predictions."""
         sound = np.isfinite(said) & np.isfinite(surv).all(axis=1)
         said, surv = np.where(sound, said, 0.0), np.where(sound[:, None], surv, 0.0)
         lost, nothing = int((~sound).sum()), np.zeros(len(said))
@@ -121,7 +121,7 @@ class Rows:
 @view("seen")
 @dataclass(frozen=True)
 class Seen:
-    """The outcome alone, of one half.
+    """The outcome only, of one half.
 
     Attributes
     ----------
@@ -154,13 +154,13 @@ class Seen:
 @view("said")
 @dataclass(frozen=True)
 class Said:
-    """What a model says of the blind rows.
+    """A model's predictions of the blind rows.
 
     Attributes
     ----------
     model : base64 of its arrays, meta, method and design, as `wire` encodes them.
-    times : where survival is predicted; empty for none.
-    of : one of `OF`, what is taken as the risk.
+    times : times of predicted survival; empty for none.
+    of : one of `OF`, the value used as risk.
     """
 
     model: str
@@ -195,7 +195,7 @@ class Said:
 
     @property
     def design(self) -> Design:
-        """The preprocessing that came with the model.
+        """The model's preprocessing.
 
         Raises
         ------
@@ -218,7 +218,7 @@ class Said:
             return method, model, Design.from_json(str(meta["design"]))
         except (LookupError, TypeError, ValueError, AttributeError, binascii.Error) as error:
             kind = type(error).__name__
-            raise DataError(f"the model that was sent cannot be rebuilt ({kind}).") from None
+            raise DataError(f"the sent model cannot be restored ({kind}).") from None
 
     def model_of(self, method: str) -> tuple[Fitted, Design]:
         """Return model and design of a session's method.
@@ -229,11 +229,11 @@ class Said:
         """
         found, model, design = self.restored
         if found != method:
-            raise DataError("the model that was sent is of another method than the session's.")
+            raise DataError("the sent model is of another method than the session's.")
         return model, design
 
     def __call__(self, data: Rows, /) -> Judged:
-        """Return what the model says of the site's blind rows.
+        """Return the model's predictions of the site's blind rows.
 
         Raises
         ------
@@ -245,11 +245,13 @@ class Said:
 @view("own")
 @dataclass(frozen=True)
 class Own:
-    """What a site's own model says of its blind rows; no rows where it has none and curves count.
+    """The own model's predictions of a site's blind rows.
+
+    Without a model all risks are equal; if curves are needed, there are no rows.
 
     Attributes
     ----------
-    times : where survival is predicted; empty for none.
+    times : times of predicted survival; empty for none.
     """
 
     times: tuple[float, ...] = ()
@@ -265,7 +267,7 @@ class Own:
         return cls(_times(json.loads(text)["times"]))
 
     def __call__(self, data: Rows, /) -> Judged:
-        """Return what the site's own model says; where there is none, all patients look alike."""
+        """Return the own model's predictions; without a model, the same for all patients."""
         found = data.own()
         if found is not None:
             return said_of(data, *found, self.times, OF[0])
@@ -283,17 +285,22 @@ class Own:
 
 
 def _times(given: list[Any]) -> tuple[float, ...]:
-    """Return the times of a text; more than `MOST_TIMES` would take a site's memory."""
+    """Return the times of a text.
+
+    Raises
+    ------
+    ValueError : more than `MOST_TIMES`, which would exhaust a site's memory.
+    """
     if len(given) > MOST_TIMES:
         raise ValueError("times")
     return tuple(map(float, given))
 
 
 def said_of(data: Rows, model: Fitted, design: Design, times: tuple[float, ...], of: str) -> Judged:
-    """Return what a model says of a site's blind rows."""
+    """Return a model's predictions of a site's blind rows."""
     blind = data.halves.blind
     x = design.matrix(blind)
-    with np.errstate(over="ignore", invalid="ignore"):  # a model may predict beyond any number
+    with np.errstate(over="ignore", invalid="ignore"):  # predictions may overflow
         at = np.array(times)
         surv = model.predict_survival(x, at) if times else np.zeros((len(blind), 0))
         said = surv[:, 0] if of == OF[1] else model.predict(x)
@@ -305,7 +312,7 @@ def said_of(data: Rows, model: Fitted, design: Design, times: tuple[float, ...],
 
 @message
 class OwnRank:
-    """The leading metric on a site's own blind rows, its standard error, whether it is told: ().
+    """The leading metric on a site's own blind rows, its standard error, and ``told``: ().
 
     Both are rounded to what `min_cell` patients can change (`privacy.disclosure.rounding`, eq. 3).
     """
@@ -317,7 +324,7 @@ class OwnRank:
 
 @gathered
 def tell_own(site: Site[Judged, None], *, min_cell: int) -> OwnRank:
-    """The leading metric on the site's own rows, where these are enough to show it."""
+    """Return the leading metric on the site's own blind rows, if these are enough."""
     d, least = site.data, max(min_cell, site.data.least)
     leading, seen = LEADING[d.kind], d.seen
     found = None
@@ -326,12 +333,13 @@ def tell_own(site: Site[Judged, None], *, min_cell: int) -> OwnRank:
     if found is None or not np.isfinite([found.value, found.error]).all():
         return OwnRank(np.array(0.0), np.array(0.0), np.array(False))
     n = leading.count(seen.y)
-    value, error = by_patients(found.value, n, least), by_patients(found.error, n, least, up=True)
+    value = by_patients(found.value, n, least, most=1.0)
+    error = by_patients(found.error, n, least, up=True)
     return OwnRank(np.array(value), np.array(error), np.array(True))
 
 
-#: What a judge may ask: no exact times of death, and no sums over risk sets of two sites, whose
-#: differences are of the few who left in between.
+#: Steps of an evaluation: no exact times of death, and no sums over risk sets of two sites, whose
+#: differences are of the few patients who left in between.
 STEPS: tuple[Any, ...] = (
     *timegrid.STEPS[:-1],
     *(s for s in federated.STEPS if s.name != federated.sum_slope.name),

@@ -1,11 +1,11 @@
-"""What a site tells of latent coordinates by itself: how good they are of its own blind rows.
+"""A site's own metrics of latent variables, on its own blind rows.
 
-Errors are those of `judges.latent`, in standard deviations of the site's own blind rows, so that a
-site's own model, and a common one, are judged alike and by nothing that another site has. They are
-told where enough blind rows have an entry, and, of filled views, a view and another one; a site
-whose rows give no model counts as saying the mean of each column.
+Errors are those of `pooled.latent`, in standard deviations of the site's own blind rows, so its own
+model and a common one compare, without another site's data. They are reported if enough blind rows
+have an entry and, for imputed views, a view and another one. A site without a model predicts the
+mean of each column.
 
-Revealed, of each site: these three numbers, of a model each.
+Revealed, of each site: these three numbers, for each model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OwnErrors:
 
 @gathered
 def tell_own_errors(site: Site[Coding | Rows, None], *, min_cell: int) -> OwnErrors:
-    """Mean errors of the site's own blind rows, of what comes back and what is filled in."""
+    """Return mean errors of reconstruction and imputation on the site's own blind rows."""
     d = site.data
     rows = d if isinstance(d, Rows) else d.data
     found = _own(rows, None if isinstance(d, Rows) else d, max(min_cell, rows.least))
@@ -53,7 +53,7 @@ STEPS = (tell_own_errors,)
 
 
 def _own(rows: Rows, coding: Coding | None, least: int) -> dict[str, float]:
-    """Return the metrics of a site's own blind rows; fewer where these are few."""
+    """Return the metrics of a site's own blind rows, as far as these are enough."""
     blind, known = rows.halves.blind, learnt_columns(rows)
     there = views_there(known, blind)
     views = np.sum(list(there.values()), axis=0)

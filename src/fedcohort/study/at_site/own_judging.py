@@ -1,9 +1,9 @@
-"""What each site tells of its own blind rows, where models predict nothing: clusters, coordinates.
+"""Metrics of each site's own blind rows, for clusters and latent variables, and their means.
 
-A step gathers the metrics of one site's rows, and which of them may be told (`Told`). Their means
-over the sites that tell them are given beside those of all rows; the lower bound has only these.
+A step gathers the metrics of one site's rows and whether each may be reported (`Told`). Their means
+over reporting sites are given beside those of all rows; the lower bound has only these.
 
-Revealed: nothing but what the step gathers.
+Revealed: what the step gathers.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ class Told(Protocol):
 def alone(
     fed: Coordinator, step: Gathered[..., Any], names: Sequence[str], plan: Plan
 ) -> tuple[dict[str, float], dict[str, tuple[float, float] | None]]:
-    """Return the mean over sites of metrics of each site's own rows, and the first one of each.
+    """Return the mean over sites of metrics of each site's own rows, and each site's first metric.
 
     Parameters
     ----------
-    fed : sites as the step sees them: through a model, or each its own.
-    names : the metrics that the step tells, the leading one first.
+    fed : sites with the step's view of a model, sent or their own.
+    names : the step's metrics, the leading one first.
 
     Raises
     ------
-    ReplyRejected : a site tells another number of metrics.
+    ReplyRejected : a site sends another number of metrics.
     """
     told: dict[str, Told] = fed.gather(step, min_cell=plan.min_cell)
     for site, own in told.items():
         if {np.shape(own.values), np.shape(own.told)} != {(len(names),)}:
             raise ReplyRejected(
-                f"site {site!r} answered {step.name} in another form. Check that both ends run "
-                f"the same version of fedcohort."
+                f"site {site!r} answered {step.name} in another form. Check that site and "
+                f"coordinator run the same version of fedcohort."
             )
     within: dict[str, float] = {}
     for j, name in enumerate(names):
@@ -65,7 +65,7 @@ def alone(
 def judged_alone(
     fed: Coordinator, step: Gathered[..., Any], names: Sequence[str], plan: Plan
 ) -> Found:
-    """Judge each site's own model there; the metrics are means over sites. See `alone`."""
+    """Evaluate each site's own model there; the metrics are means over sites. See `alone`."""
     within, own = alone(fed, step, names, plan)
     all_there(fed)
     values = {m: within.get(m, math.nan) for m in plan.metrics}
@@ -73,14 +73,14 @@ def judged_alone(
 
 
 def all_there(fed: Coordinator) -> None:
-    """Check that no site left while models were judged.
+    """Check that no site left during the evaluation.
 
     Raises
     ------
-    SiteUnavailable : one did.
+    SiteUnavailable : a site left.
     """
     if late := sorted({s for call, s in fed.missing if call}):
         raise SiteUnavailable(
-            f"{', '.join(late)} left while the blind rows were judged, and metrics are of the same "
-            f"sites throughout. Bring them back and --resume, or start again without them."
+            f"{', '.join(late)} left during the evaluation of the blind rows; all metrics need the "
+            f"same sites. Bring them back and --resume, or start again without them."
         )

@@ -1,22 +1,22 @@
-"""Where sums are formed: fixed by the first question, and no finer than the study asks.
+"""Limits on arrays and real numbers in a session's questions.
 
-`bounds` holds a step's whole numbers and texts to the study. Real numbers and arrays follow from
-the sums before, which a site does not see. But of an honest fit most stay what they were first, and
-how many there are follows from its settings:
+`bounds` checks a step's whole numbers and texts against the study. Real numbers and arrays follow
+from earlier sums, which a site does not see. But in an honest fit most keep their first value, and
+settings limit their number:
 
     grids of time, edges, centres, scales, origins, frames    the same in each call of a step; times
         of risk sets in each step of a session. `MORE` has the steps that ask twice, and why
-    a preprocessing, a model that is judged                    one a session
-    all else that is asked at one model, where sums of it
-        under other weights would separate sites (`AT_ONE`)    the same, however often it begins
+    a preprocessing, an evaluated model                       one a session
+    all other arguments at one model, where sums under        the same in all attempts
+        other weights would separate sites (`AT_ONE`)
     lengths    intervals of time, clusters, centroids, bins    at most those that the settings give;
-        of intervals under masks also no more than hold `min_cell` records each, by what all sites
-        of the sum signed that they have (`Call.company`)
+        under masks, intervals also need `min_cell` records each, by the numbers of records that
+        all sites of the sum signed (`Call.company`)
 
-What is first is remembered beyond attempts and restarts (`Once`): of a fit that begins anew, over
-other sites say, other values are answered `ATTEMPTS` times; of a model that is judged one alone,
-since its fit's journal gives the same again. Coefficients, models that are trained, steps along a
-path are free: they are what a fit is made of.
+First values are remembered beyond attempts and restarts (`Once`). A fit that begins anew, for
+example over other sites, may change them `ATTEMPTS` times. An evaluation may not change its model,
+since the fit's journal gives the same again. Coefficients, trained models and steps along a path
+are free: a fit consists of them.
 
 Revealed: by a refusal, the rule.
 """
@@ -47,31 +47,31 @@ from fedcohort.study.judge.summed.evaluation import BINS
 from fedcohort.study.judge.summed.time_scale import CELLS, TIMES
 from fedcohort.training.clusters.candidates import CANDIDATES, DRAWS, FEWEST, TRIES
 
-#: Other values that a session answers for, as it may be begun anew over other sites.
+#: Number of attempts with changed values, as a session may begin anew over other sites.
 ATTEMPTS = 3
-#: Rounds of clustering, where the settings give no more.
+#: Rounds of clustering, unless the settings give more.
 ROUNDS = 300
-#: Questions by which a histogram is refined until quantiles are known, at most.
+#: Largest number of refinements of a histogram for quantiles.
 REFINED = 8
-#: Cells a bin in the finest histogram of predictions, by which bins are found.
+#: Cells per bin in the finest histogram of predictions, which defines the bins.
 FINE = 16
 
-#: Arguments that have one value in each step of a session.
+#: Arguments with one value in each step of a session.
 FIXED = frozenset(
     "times sizes tied grid centre scale origin spread unit middle frame groups marks of "
     "shared cut within n_levels axes used centroids codes numbers targets g risk_edges edges "
     "known followed weight y_mean f_mean".split()
 )
-#: Of these, those that have one value in all steps of a session together.
+#: Of these, those with one value in all steps of a session together.
 TOGETHER = frozenset({"times"})
-#: (step, argument) → how many values an honest session gives it, where that is not one.
+#: (step, argument) → number of values in an honest session, if not one.
 MORE: Mapping[tuple[str, str], int] = {
     ("disorder", "mean"): 1,
     ("disorder", "covariance"): 1,
     ("disorder", "dead"): 1,
     ("disorder", "censored"): 1,
-    ("curvature", "scale"): 2,  # first about the origin alone
-    ("sum_points", "origin"): 2,  # again about the mean where digits would be lost
+    ("curvature", "scale"): 2,  # first about the origin only
+    ("sum_points", "origin"): 2,  # again about the mean, to keep precision
     ("sum_points", "groups"): 2,  # of levels, and of the columns
     ("sum_points", "frame"): 2,  # without a scale, and with it
     ("sum_spread", "origin"): 2,
@@ -79,25 +79,25 @@ MORE: Mapping[tuple[str, str], int] = {
     ("sum_entries", "centre"): 3,  # 0, and about the means
     ("score_moments", "centre"): 2,  # 0, and the mean of risks
     ("logit_moments", "centre"): 2,
-    ("vote_place", "centre"): 4,  # rounds in which sites vote where a column lies
+    ("vote_place", "centre"): 4,  # rounds of voting on a column's centre
     ("count_labels", "edges"): 2,  # bins for pairs, and the thresholds of decision curves
     ("sum_own_pairs", "tau"): 1,  # elsewhere τ is a smoothing, and falls
 }
-#: Of `FIXED`, those that are something else in a step, which differs from call to call.
+#: Arguments of `FIXED` with another meaning in a step, where they differ from call to call.
 FREE = frozenset({("weigh_candidates", "sizes"), ("criterion", "shared")})
-#: Steps that are asked once a round, ``draw``: of one model, under one set of weights.
+#: Steps that are asked once a round, ``draw``, for one model and one set of weights.
 DRAWN = frozenset({"tell_slope", "tell_distance", "weigh_slope"})
-#: Step → what it is asked at once alone: two of its sums there are two equations of two sites.
+#: Step → argument at which it is asked once: two sums there give two equations of two sites.
 AT_ONE: Mapping[str, str] = {"weigh_slope": "theta"}
-#: Steps by which sites choose among models.
+#: Steps in which sites choose among models.
 SIDES = frozenset({"tell_takes", "train_taken", "tell_side"})
-#: Steps whose edges are refined, where quantiles are looked for.
+#: Steps whose edges are refined in the search for quantiles.
 SKETCHES = frozenset({"death_cells", "column_cells", "cell_counts", "cell_times", "count_bins"})
 
 
 @dataclass
 class Pins:
-    """Holds one session's questions to where its first ones were asked.
+    """Checks one session's questions against its first ones.
 
     Attributes
     ----------
@@ -114,10 +114,10 @@ class Pins:
 
         Raises
         ------
-        Refused : "beyond", and which argument is another than before, or too long.
+        Refused : "beyond", and which argument changed or is too long.
         """
         if call.step.private or self.bounds.kind == "shift":
-            return  # held by the guard of a private fit; each step by `Consent` as a whole
+            return  # checked by the guard of a private fit; by `Consent` in a comparison
         if call.view is not None and (said := _model_of(call.view)) and self.bounds.kind == "judge":
             self._one(call, "the model that is judged", said.encode(), 1, attempts=1)
         if isinstance(call.view, Design) and self.bounds.kind in ("fit", "tune"):
@@ -143,7 +143,7 @@ class Pins:
                 self._one(call, mark, repr((a.dtype.str, a.shape)).encode() + a.tobytes(), most)
 
     def _most(self, step: str, name: str) -> int:
-        """Return how many values an argument has in an honest session; 0 where it is free."""
+        """Return the number of values of an argument in an honest session; 0 if it is free."""
         if step in DRAWN:
             return 1
         if step in SKETCHES and name in FIXED:
@@ -151,10 +151,10 @@ class Pins:
         return MORE.get((step, name), int(name in FIXED and (step, name) not in FREE))
 
     def _rounds(self, call: Call, name: str) -> int:
-        """Return how many paths of centroids rows are summed along; 0 of other arguments.
+        """Return the number of paths of centroids for sums along them; 0 for other arguments.
 
-        One a round, of each number of clusters that is tried, and where these are chosen by how
-        sites agree, also without each site.
+        One per round, for each tried number of clusters; if agreement between sites chooses the
+        number, also without each site.
         """
         if (call.step.name, name) != ("sum_near", "path") or self.most_clusters is None:
             return 0
@@ -171,14 +171,14 @@ class Pins:
             return
         raise Refused(
             "beyond",
-            f"the coordinator asks for more than the approved study: {name} is another than it was "
-            f"first in this session. An honest run keeps it; where sites left and the run begins "
-            f"anew, give the study another name and submit it.",
+            f"the coordinator asks for more than the approved study: {name} differs from its first "
+            f"value in this session. An honest run does not change it. If sites left and the run "
+            f"begins anew, submit the study under another name.",
         )
 
     def _size(self, name: str, n: int, most: int) -> None:
         if n > most:
-            raise beyond(f"{n} {name}, where its settings give {most} at most")
+            raise beyond(f"{n} {name}; its settings give at most {most}")
 
     def _check_size(self, step: str, name: str, value: Array, company: int) -> None:
         n = len(value) if value.ndim else 1
@@ -189,7 +189,7 @@ class Pins:
                 most = company // cell + max(1, *self.bounds.strata)
                 if n > most:
                     raise beyond(
-                        f"{n} times in a grid, where the sites of the sum have rows for {most} "
+                        f"{n} times in a grid; the sites of the sum have rows for {most} "
                         f"intervals of {cell}"
                     )
         elif name == "grid":
@@ -214,7 +214,7 @@ class Pins:
 
     @cached_property
     def most_times(self) -> int | None:
-        """How many times a grid has at most; None where exact ones were approved."""
+        """Largest number of times in a grid; None if exact times were approved."""
         if self.bounds.kind not in ("fit", "tune"):
             return TIMES
         found = 0
@@ -222,7 +222,7 @@ class Pins:
             if rule == "exact":
                 return None
             found = max(found, timegrid.intervals_of(rule or timegrid.MOST) or timegrid.MOST)
-        found += 1  # and one behind the time up to which survival is known
+        found += 1  # and one after the last time with known survival
         return found * max(1, *self.bounds.strata)
 
     @property
@@ -231,7 +231,7 @@ class Pins:
 
     @cached_property
     def most_clusters(self) -> int | None:
-        """How many clusters the arm has at most; None where nothing says."""
+        """Largest number of clusters of the arm; None if unknown."""
         if self.bounds.arm is None:
             return None
         found = [n for n in self.bounds.chosen("n_clusters") if type(n) is int]
@@ -241,7 +241,7 @@ class Pins:
 
 
 def _model_of(view: View) -> str:
-    """Return the text of the model that a view judges; "" without one."""
+    """Return the text of a view's evaluated model; "" without one."""
     if isinstance(view, Said):
         return view.model
     said = view.said if isinstance(view, (Clustered, Coded)) else None

@@ -1,11 +1,11 @@
-"""A site's side of judging clusters: which of its rows a model puts where, and what goes with it.
+"""A site's side of evaluating clusters: a model's cluster of each of its rows.
 
-As in `judging` the coordinator sends a view, here `Clustered`: a model with its preprocessing,
-which half of the rows, and perhaps the model of an earlier arm, whose clusters are set beside
-these. An empty text stands for the site's own model (`alone`). The view gives `Placed`, which the
-steps of `metrics.sums.clusters` look at, and those that compare risks, which are clusters'.
+As in `judging` the coordinator sends a view, here `Clustered`: a model with its preprocessing, a
+half of the rows, and optionally the model of an earlier arm, for comparison. An empty text means
+the site's own model (`alone`). The view gives `Placed` to the steps of `metrics.sums.clusters`, and
+to those that compare risks, here the clusters'.
 
-The outcome, where there is one, is read here for the first time: no fit had it.
+An outcome is read here for the first time: no fit had it.
 
 Revealed: nothing; by the steps what they declare.
 """
@@ -35,11 +35,11 @@ from fedcohort.study.run.engine import Run
 
 
 def clusters_of(model: Fitted) -> int:
-    """Return how many clusters a model has: rows of its summary are numbered by them.
+    """Return the number of clusters of a model, from the ``cluster`` numbers in its summary.
 
     Raises
     ------
-    DataError : the model does not say.
+    DataError : the summary does not list them.
     """
     try:
         rows = model.summary()
@@ -47,13 +47,15 @@ def clusters_of(model: Fitted) -> int:
         rows = []
     numbers = [row.get("cluster") for row in rows]
     if not numbers or not all(type(n) is int and n >= 0 for n in numbers):
-        raise DataError("the model does not list its clusters, so nobody can count rows by them.")
+        raise DataError(
+            "the model's summary does not list its clusters. Rows cannot be counted by them."
+        )
     return 1 + max(n for n in numbers if isinstance(n, int))
 
 
 @dataclass
 class Placed:
-    """Rows of one half, as `metrics.sums.clusters.Grouped` has them; worked out when asked.
+    """Rows of one half in the form of `metrics.sums.clusters.Grouped`, computed on demand.
 
     Attributes
     ----------
@@ -61,7 +63,7 @@ class Placed:
     frame : those of the half.
     run : the model and its preprocessing.
     old : an earlier model, or None.
-    ranks : (k,) what stands for each cluster as the risk; empty for its number.
+    ranks : (k,) risk of each cluster; empty for its number.
     """
 
     data: Rows
@@ -74,17 +76,17 @@ class Placed:
 
     @cached_property
     def x(self) -> Array:
-        """Features (n, p), as the model sees them."""
+        """Preprocessed features (n, p)."""
         return self.run.design.matrix(self.frame)
 
     @cached_property
     def z(self) -> Array:
-        """The rows (n, d) in the model's own space, or x."""
+        """The rows (n, d) in the model's latent space, or x."""
         return latent(self.run, self.x)
 
     @cached_property
     def clusters(self) -> int:
-        """How many clusters the model has."""
+        """Number of clusters of the model."""
         return clusters_of(self.run.model)
 
     @cached_property
@@ -93,13 +95,13 @@ class Placed:
 
         Raises
         ------
-        DataError : the model has another number of clusters than it says.
+        DataError : a row has a cluster that the model does not list.
         """
         return _labels(self.run, self.x, self.clusters)
 
     @cached_property
     def before(self) -> tuple[Array, int]:
-        """The cluster (n,) of each row by the earlier model, and how many it has."""
+        """The cluster (n,) of each row by the earlier model, and its number of clusters."""
         if self.old is None:
             return np.zeros(len(self.frame), np.int64), 1
         k = clusters_of(self.old.model)
@@ -117,12 +119,12 @@ class Placed:
 
     @property
     def codes(self) -> tuple[tuple[Array, int], ...]:
-        """Each column of levels (n,), and how many levels it has."""
+        """Each column of levels (n,), and its number of levels."""
         return tuple((c.codes, len(c.features)) for c in self._columns if isinstance(c, Levels))
 
     @property
     def numbers(self) -> Array:
-        """Columns of numbers (n, q), NaN where missing."""
+        """Numeric columns (n, q), NaN if missing."""
         found = [c.values for c in self._columns if isinstance(c, Number)]
         return np.column_stack(found) if found else np.zeros((len(self.frame), 0))
 
@@ -134,12 +136,12 @@ class Placed:
 
     @property
     def classes(self) -> int:
-        """How many classes judge the clusters; 0 for none."""
+        """Number of classes of the outcome; 0 for none."""
         return len(self._levels)
 
     @cached_property
     def reference(self) -> Array:
-        """The class (n,) of each row; 0 where there are none."""
+        """The class (n,) of each row; 0 without classes."""
         outcome = self.data.outcome if self._levels else None
         return classes_of(self.frame, outcome, self._levels)
 
@@ -162,7 +164,7 @@ class Placed:
 
     @property
     def risk(self) -> Array:
-        """What stands for the risk of each row (n,)."""
+        """The risk of each row (n,)."""
         if not self.ranks:
             return self.labels.astype(float)
         return np.array(self.ranks)[self.labels]
@@ -171,7 +173,7 @@ class Placed:
 def _labels(run: Run, x: Array, k: int) -> Array:
     labels = labels_of(run, x)
     if labels.max(initial=0) >= k:
-        raise DataError("the model puts rows into clusters that it does not list.")
+        raise DataError("the model assigns rows to clusters that its summary does not list.")
     return labels
 
 
@@ -182,10 +184,10 @@ class Clustered:
 
     Attributes
     ----------
-    model : as `Said` has it; "" for the site's own.
+    model : as in `Said`; "" for the site's own.
     half : "train" or "blind".
-    before : the model of an earlier arm, to compare with; "" for none.
-    ranks : (k,) of each cluster, the risk of its rows; empty for the cluster's number.
+    before : the model of an earlier arm, for comparison; "" for none.
+    ranks : (k,) risk of each cluster; empty for its number.
     """
 
     model: str
@@ -219,7 +221,7 @@ class Clustered:
 
     @cached_property
     def said(self) -> Said | None:
-        """The model that is judged; None for the site's own."""
+        """The evaluated model; None for the site's own."""
         return Said(self.model) if self.model else None
 
     @cached_property
@@ -228,12 +230,12 @@ class Clustered:
         return Said(self.before) if self.before else None
 
     def __call__(self, data: Rows, /) -> Placed | Rows:
-        """Return where the model puts the rows of the half; the rows where the site has no model.
+        """Return the clusters of the half's rows; the rows if the site has no model.
 
         Raises
         ------
-        DataError : the text holds no model, or one of another method than the session's; or its
-            ranks are not one a cluster.
+        DataError : the text holds no model, or one of another method than the session's; or the
+            number of ranks is not that of clusters.
         """
         frame: pd.DataFrame = getattr(data.halves, self.half)
         run = judged(self.said, data)
@@ -241,12 +243,12 @@ class Clustered:
             return data
         old = None if self.earlier is None else run_of(*self.earlier.restored[1:])
         if self.ranks and len(self.ranks) != clusters_of(run.model):
-            raise DataError("the view has not as many ranks as the model has clusters.")
+            raise DataError("the view's number of ranks is not the model's number of clusters.")
         return Placed(data, frame, run, old, self.ranks)
 
 
 def judged(said: Said | None, data: Rows) -> Run | None:
-    """Return the model that is judged, or where none was sent the site's own; None if it has none.
+    """Return the evaluated model: the sent one, or else the site's own; None if it has none.
 
     Raises
     ------
@@ -257,5 +259,5 @@ def judged(said: Said | None, data: Rows) -> Run | None:
 
 
 def run_of(model: Fitted, design: Design) -> Run:
-    """Return a model and its preprocessing in the form of a fit."""
+    """Return a model and its preprocessing as a `Run`."""
     return Run(model, design, [], Ledger(1))

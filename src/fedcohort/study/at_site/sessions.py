@@ -1,20 +1,20 @@
-"""Sessions: the federations that a deployed study falls into, each named by a text.
+"""Sessions: the federations of a study over a network, each with a text as name.
 
     describe            Table 1, once
-    count               rows and events of each site as they may be shown, once
-    shift               how sites differ, over the rows of Table 1, where the study asks it; once
-    feedback            what is off at each site, which keeps it to itself; likewise
+    count               publishable rows and events of each site, once
+    shift               how sites differ, over the rows of Table 1, if the study asks for it; once
+    feedback            remarks on each site, which the site keeps; likewise
     fit-r0003-a01       arm 1 of repeat 3: its steps see the training rows
-    final-r0000-a01     arm 1 over all rows of every site, where the study ends with such a fit
+    final-r0000-a01     arm 1 over all rows of every site, if the study ends with such a fit
     judge-r0003-a01     its model on the blind rows; for censoring, the training rows' outcome,
-                        but in a private study
-    alone-r0003-a00     each site fits its own training rows by itself, and is judged on its own
-    tune-r0003-a01-n00007   the 8th fit that tries settings; with row-kfold without the rows of a
-                            fold, 7 modulo their number
-    score-r0003-a01-n00001  how the models of the 2nd candidate do on the training rows left out
+                        except in a private study
+    alone-r0003-a00     each site fits its own training rows alone and evaluates the model
+    tune-r0003-a01-n00007   fit 7 (from 0) of tuning; with row-kfold without the rows of fold 7
+                            modulo the number of folds
+    score-r0003-a01-n00001  evaluation of candidate 1 (from 0) on the left-out training rows
 
-A site makes the `Host` of a session from the study and its own table alone, so nothing but the
-text need be sent; what a session may ask is what the study's settings need (`asking`), no more.
+A site makes the `Host` of a session from the study and its own table, so only the text is sent. A
+session may ask only what the study's settings need (`asking`).
 
 Revealed: what these steps declare.
 """
@@ -47,9 +47,9 @@ from fedcohort.study.run.pieces import FINAL, has_final
 from fedcohort.study.run.tune import ROW_FOLDS, folds_of
 from fedcohort.study.sites.layout import seed_of
 
-#: Those in which settings are tried, on training rows alone.
+#: Kinds for tuning, on training rows only.
 TRIED = ("tune", "score")
-#: Those that are asked once; of the latter, those that the study asks.
+#: Kinds that are asked once; of `KINDS` only those that the study asks for.
 ONCE = ("describe", "count", *KINDS)
 _TEXT = re.compile(r"(fit|final|judge|alone|tune|score)-r([0-9]{4})-a([0-9]{2})(?:-n([0-9]{5}))?")
 
@@ -62,8 +62,8 @@ class Session:
     ----------
     kind : "describe", "count", "shift", "feedback", "fit", "final", "judge", "alone", "tune" or
         "score".
-    repeat, arm : which split, and which of the plan's arms.
-    number : of a fit that tries settings, or of a candidate; −1 otherwise.
+    repeat, arm : the split, and the index of the plan's arm.
+    number : of a fit in tuning, or of a candidate; −1 otherwise.
     """
 
     kind: str
@@ -73,7 +73,7 @@ class Session:
 
     @property
     def text(self) -> str:
-        """The name that sites know it by; possible as a file's."""
+        """The session's name at sites; valid as a file name."""
         if self.kind in ONCE:
             return self.kind
         tried = f"-n{self.number:05d}" if self.number >= 0 else ""
@@ -95,7 +95,7 @@ class Session:
             session = cls(found[1], int(found[2]), int(found[3]), number)
             if _is_of(session, terms):
                 return session
-        raise VerbRefused("the study has no session of that name; a site answers its own alone.")
+        raise VerbRefused("the study has no session of that name; a site answers no other.")
 
 
 def _is_of(session: Session, terms: Terms) -> bool:
@@ -128,12 +128,12 @@ def open_session(
 
     Parameters
     ----------
-    table : of the site, checked against the same terms.
-    min_cell : the site's own least cell; the study's counts where that is larger.
-    spending : (session, what a fit costs) → where a node counts what private fits spend; None in a
-        rehearsal, whose noise follows from the study's seed.
-    heard : takes what feedback finds of the site, in lines for the people there.
-    once : session → what remembers beyond it what was asked first.
+    table : the site's, checked against the same terms.
+    min_cell : the site's own; the larger of it and the study's counts.
+    spending : (session, cost of a fit) → a node's account of private fits; None in a rehearsal,
+        whose noise follows from the study's seed.
+    heard : takes the site's feedback, in lines for the people there.
+    once : session → memory of first questions beyond it.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def open_session(
         consent = Consent(terms, asked.kind, arm, plan.seed, known)
         kept = _kept(terms, arm, table.site, heard)
         steps = asking.of_extras(asked.kind)
-        # what is hidden of Table 1 stays hidden where the same rows are compared
+        # what Table 1 hides stays hidden in comparisons of the same rows
         table_one = known if once is None else once("describe")
         return Host(table.site, table.frame, steps, plan.seed, consent, kept=kept, once=table_one)
     final = asked.kind == "final"
@@ -184,10 +184,10 @@ def open_session(
 
 
 def _size(terms: Terms, train: pd.DataFrame) -> int:
-    """Return how many rows a site takes part with, in whole cells.
+    """Return a site's number of training rows, rounded up to whole cells.
 
-    A sum may be asked for in as many parts as it has cells of `min_cell` (`pins`). What is said is
-    rounded up, so that no count below the least cell is told from another.
+    A sum may have as many parts as it has cells of `min_cell` (`pins`). Rounding up hides counts
+    below `min_cell`.
     """
     cell = max(terms.plan.min_cell, 1)
     return cell * max(1, math.ceil(len(train) / cell))
@@ -196,7 +196,7 @@ def _size(terms: Terms, train: pd.DataFrame) -> int:
 def _kept(
     terms: Terms, arm: Arm, site: str, heard: Callable[[Sequence[str]], None] | None
 ) -> Callable[[Mapping[str, Array]], None] | None:
-    """Return what puts into words what a step leaves here, for the people at the site."""
+    """Return the function that puts a step's result into words for the people at the site."""
     method, plan = registry.find(arm.method), terms.plan
     words, config = method.for_site, method.configure(arm.configured())
     if words is None or heard is None:
@@ -217,7 +217,7 @@ def _guard(
     spending: Callable[[str, Dp], Tally] | None,
     seed: int,
 ) -> SiteGuard | None:
-    """Return what guards a site in a private fit; None where the study asks for none."""
+    """Return the guard of a site in a private fit; None if the fit is not private."""
     dp = terms.plan.privacy.dp
     if dp is None:
         return None
@@ -236,27 +236,27 @@ def _guard(
     )  # fmt: skip
 
 
-#: How `Arm.folds` says that a fold is a site.
+#: Value of `Arm.folds` if a fold is a site.
 _SITES = "centre-kfold"
 
 
 def is_few(terms: Terms, session: str, step: str, sites: int, asked: int | None) -> bool:
     """Return whether the study has a sum of a step over fewer than three of the network's sites.
 
-    A node does not believe the coordinator's number of sites: it knows that of its network, from
-    its own kit, and what the study does, from the approved text. So in a network of three sites or
-    more a sum is plain only in
+    A node does not trust the coordinator's number of sites: it knows its network's from its own
+    kit, and the study from the approved text. So in a network of three sites or more a sum is plain
+    only in
 
-        tune    where each fold leaves a whole site out (centre-kfold) and two sites are left
-        score   where the model of such a fold is judged on the site left out; nothing is told
+        tune    if each fold leaves a whole site out (centre-kfold) and two sites are left
+        score   if the model of such a fold is evaluated on the left-out site, which reports nothing
 
-    and is masked in every other session. Sites that stay away change nothing: a study that shall go
-    on with two of a larger network's sites says so, with `secure_aggregation: false`.
+    and is masked in every other session. Absent sites do not change this: to go on with two of a
+    larger network's sites, a study sets `secure_aggregation: false`.
 
     Parameters
     ----------
-    sites : in the network.
-    asked : how many the coordinator says that it asks.
+    sites : number in the network.
+    asked : number of asked sites, as the coordinator states it.
 
     Raises
     ------

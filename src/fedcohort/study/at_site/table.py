@@ -1,15 +1,14 @@
 """A site's own table, made canonical and checked against the study's dictionary before training.
 
-The rows are put in an order that depends on what they hold and on the study's seed alone, so that
-a study gives the same arrays whatever the order in which a hospital exports its patients, and
-nobody beside it knows which place a patient has. Training and blind rows are drawn from (seed,
-repeat, site, all rows), in proportion of events, classes or fifths of the outcome. Were they drawn
-from the seed alone, a coordinator would know which places are blind in each repeat, and sums over
-training rows of as many repeats as a site has rows would be equations enough to solve for them.
+The order of rows depends only on their values and the study's seed. So a study gives the same
+arrays for any order of a hospital's export, and nobody else knows a patient's position. Training
+and blind rows are drawn from (seed, repeat, site, all rows), stratified by events, classes or
+fifths of the outcome. With independent draws, the training rows of as many repeats as a site has
+rows would give enough equations to solve for them.
 
 A table that does not fit is refused with its faults: pairs of a column of the study's dictionary
-and a rule of `docs/data-check.md` (or `ROWS`). They hold no value, no count, and no name that is
-not in the study, so they may leave the site.
+and a rule of `docs/data-check.md` (or `ROWS`). They hold no value, no count, and no name from
+outside the study, so they may leave the site.
 
 Revealed: the faults, if there are any.
 """
@@ -36,13 +35,13 @@ from fedcohort.study.sites.exclusion import Stage, exclude, stays
 from fedcohort.study.sites.site_rule import counts
 from fedcohort.study.sites.splits import digest, own_blind, own_order
 
-#: The rule that a site has rows enough, in training and among the blind ones.
+#: The rule that a site has enough training and blind rows.
 ROWS = "rows"
 #: The rule that a site has as many events as the study asks of each (`data.sites.min_events`).
 EVENTS = "min_events"
 #: The rule that cells are single values.
 CELLS = "cells"
-#: What a site may lack: where nobody had the event, others had.
+#: Rules that a site may break: other sites have events.
 ALLOWED = ("events",)
 
 
@@ -51,7 +50,7 @@ class Unfit(DataError):
 
     Attributes
     ----------
-    faults : (column, rule) each; the column is "" where a rule is of the whole table.
+    faults : (column, rule) each; the column is "" for a rule about the whole table.
     """
 
     def __init__(self, site: str, faults: Sequence[tuple[str, str]]):
@@ -60,9 +59,8 @@ class Unfit(DataError):
         said = ", ".join(f"column {c!r}: {rule}" if c else rule for c, rule in self.faults)
         if {rule for _, rule in self.faults} <= {ROWS, EVENTS}:
             super().__init__(
-                f"site {site!r}: it has too few rows or events for this study ({said}). A study "
-                f"over a network is of sites that are large enough: go on without this one, or "
-                f"lower data.sites.min_rows or min_events and submit the study again."
+                f"site {site!r} has too few rows or events for this study ({said}). Go on without "
+                f"this site, or lower data.sites.min_rows or min_events and submit the study again."
             )
             return
         super().__init__(
@@ -72,7 +70,7 @@ class Unfit(DataError):
 
 
 class Halves(NamedTuple):
-    """One repeat's rows at one site: to train, and held back."""
+    """One repeat's training and blind rows at one site."""
 
     train: pd.DataFrame
     blind: pd.DataFrame
@@ -80,16 +78,16 @@ class Halves(NamedTuple):
 
 @dataclass(frozen=True)
 class SiteTable:
-    """One site's rows, fit for a study.
+    """One site's rows, checked for a study.
 
     Attributes
     ----------
     terms : the study.
     site : the site's name.
-    frame : the rows that are analysed, in the study's own order.
-    flow : how many rows were read, left out for each reason, and are analysed. They stay here.
-    places : (n,) where each row stands in the table as it was read.
-    marks : (n,) digests by which a node knows the rows again; empty where nobody asks.
+    frame : the analysed rows, in the study's own order.
+    flow : number of rows read, excluded for each reason, and analysed; they stay here.
+    places : (n,) position of each row in the table that was read.
+    marks : (n,) digests by which a node recognises the rows; empty if not needed.
     """
 
     terms: Terms
@@ -110,7 +108,7 @@ class SiteTable:
 
         Raises
         ------
-        Unfit : a column is missing or holds what it may not, or there are too few rows or events.
+        Unfit : a column is missing or holds invalid values, or there are too few rows or events.
         """
         outcome, plan = terms.outcome, terms.plan
         known = with_outcome(terms.dictionary, outcome)
@@ -141,11 +139,11 @@ class SiteTable:
         return made
 
     def blind(self, repeat: int) -> Array:
-        """Return which rows (n,) are the blind ones of one repeat; with noise, of all repeats."""
+        """Return whether each row (n,) is blind in a repeat; in a private study, in all repeats."""
         plan = self.terms.plan
         return own_blind(
             self.frame,
-            self.terms.learnt,  # no part of groups depends on an outcome that judges them
+            self.terms.learnt,  # clusters do not depend on an outcome for evaluation
             site=self.site,
             digest=digest(self.frame, plan.seed),
             seed=plan.seed,
@@ -165,12 +163,17 @@ class SiteTable:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What is predicted; of clusters, what judges them, or None."""
+        """The outcome; for clusters, the one that evaluates them, or None."""
         return self.terms.outcome
 
 
 def _formed(site: str, frame: pd.DataFrame, known: Dictionary) -> pd.DataFrame:
-    """Return a table in the form of its dictionary; what is no single value is a fault."""
+    """Return a table in the form of its dictionary.
+
+    Raises
+    ------
+    Unfit : cells that are not single values.
+    """
     try:
         return canonical(frame, known)
     except DataError:
@@ -178,7 +181,7 @@ def _formed(site: str, frame: pd.DataFrame, known: Dictionary) -> pd.DataFrame:
 
 
 def _raise(site: str, frame: pd.DataFrame, known: Dictionary) -> pd.DataFrame:
-    """Name the columns that cannot be made canonical."""
+    """Raise `Unfit` with the columns that cannot be made canonical."""
     bad: list[tuple[str, str]] = []
     for name in map(str, dict.fromkeys(frame.columns)):
         try:

@@ -1,1 +1,1 @@
-"""A study file: read with its places, checked, and as the terms that travel to sites."""
+"""A study file: read with line numbers, checked, and as the terms that are sent to sites."""

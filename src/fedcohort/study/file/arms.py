@@ -1,7 +1,7 @@
-"""The arms of a study: every way to fit the data, its bounds among them, checked.
+"""The arms of a study, including its bounds: read and checked.
 
-Settings are built once per arm and for each value to tune, so that what is wrong with them is
-found before anything is computed.
+Settings are built for each arm and each value to tune, so that errors are found before anything is
+computed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from fedcohort.study.kinds import Kind
 
 BOUNDS = ("isolated", "centralised")
 FOLDS = ("centre-kfold", "row-kfold")
-#: What can be set of the preprocessing, and its choices; none for a number.
+#: Options of the preprocessing, and their choices; none for a number.
 PREPROCESS = OPTIONS
-#: More candidates than anyone can wait for.
+#: Largest number of trials.
 MOST_TRIALS = 10_000
 
 
@@ -32,14 +32,14 @@ class Arm:
 
     Attributes
     ----------
-    name, title : the short name, and how tables and pictures call it.
-    method : a method of the catalogue.
-    settings : what the user set of the method's settings.
-    preprocess : what is set of `PREPROCESS`.
+    name, title : the short name, and the name in tables and figures.
+    method : registered name of the method.
+    settings : the user's settings of the method.
+    preprocess : options of `PREPROCESS`.
     scope : "sites" (a federation), "isolated" (each site alone) or "centralised" (one table).
-    grid : values to tune, by setting; empty where nothing is tuned.
-    folds : one of `FOLDS`: what tuning leaves out at a time, a site or some rows of each. A model
-        for one site is tuned by rows: no fold can do without that site.
+    grid : values to tune, by setting; empty without tuning.
+    folds : one of `FOLDS`: tuning leaves out one site at a time, or some rows of each. A model for
+        one site is tuned by rows: every fold needs that site.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Arm:
     folds: str
 
     def configured(self, chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the settings for a fit, with what tuning chose, and the bounds' own overrides."""
+        """Return the settings for a fit, with tuned ones, and the bounds' own overrides."""
         method = registry.find(self.method)
         alone = method.settings.alone if self.scope != "sites" else {}
         return {**self.settings, **(chosen or {}), **alone}
@@ -64,11 +64,11 @@ class Arm:
 
 
 def preprocess_value(doc: Document, where: Where, key: str, value: Any) -> Any:
-    """Return what is set of the preprocessing, checked.
+    """Return an option of the preprocessing, checked.
 
     Raises
     ------
-    StudyError : it is none of its choices, or not a number that it can be.
+    StudyError : it is not a known choice, or not a valid number.
     """
     if PREPROCESS[key] and value not in PREPROCESS[key]:
         hint = nearest(value, PREPROCESS[key])
@@ -108,11 +108,11 @@ def arms_of(
 ) -> tuple[Arm, ...]:
     """Return the arms with the bounds around them: isolated first, centralised last.
 
-    The bounds are like the first arm whose predictions can differ between patients.
+    The bounds copy the first arm whose predictions can differ between patients.
 
     Raises
     ------
-    StudyError : no arm, an unknown method or setting, an impossible value, two arms of one name.
+    StudyError : no arm, an unknown method or setting, an impossible value, two arms with one name.
     """
     shop = _ArmReader(reader, kind, preprocess, tune)
     arms: list[Arm] = []
@@ -151,7 +151,7 @@ class _ArmReader:
         self._tune = tune
 
     def arm(self, index: int) -> Arm:
-        """Return the arm at a place of the list."""
+        """Return the arm at an index of the list."""
         where: Where = ("arms", index)
         item = self._reader.get(where)
         if not isinstance(item, dict) or "method" not in item:
@@ -166,7 +166,7 @@ class _ArmReader:
         return self._arm(where, given, name, title)
 
     def bounds(self, taken: set[str], like: int) -> Iterator[Arm]:
-        """Yield the bounds: the settings of the arm at place `like`, with their own on top."""
+        """Yield the bounds: the settings of arm number `like`, replaced by their own."""
         where: Where = ("bounds",)
         doc = self._reader.doc
         listed = self._reader.get(where)
@@ -231,8 +231,8 @@ class _ArmReader:
         if user and self._reader.get((*own, "by")) == FOLDS[0]:
             raise doc.error(
                 (*own, "by"),
-                f"the arm is a model for {user!r}, and {FOLDS[0]} leaves that site out of a fold, "
-                f"which then has nobody to fit for; give {FOLDS[1]}.",
+                f"the arm is a model for {user!r}, and {FOLDS[0]} leaves that site out of one "
+                f"fold. Give {FOLDS[1]}.",
             )
         arm = Arm(
             name=name,
@@ -249,7 +249,7 @@ class _ArmReader:
         return arm
 
     def _grid(self, where: Where, method: Method, strict: bool) -> dict[str, Any]:
-        """Return the part of a grid that the method has settings for, each value checked."""
+        """Return the grid of the method's settings, each value checked."""
         grid = self._reader.get(where, {})
         if not isinstance(grid, dict):
             raise self._reader.doc.error(where, "expected a mapping from settings to lists.")
@@ -268,7 +268,7 @@ class _ArmReader:
         return chosen
 
     def _space(self, method: Method) -> None:
-        """Check the part of the space that the method has settings for."""
+        """Check the space of the method's settings."""
         for key, spec in self._tune.get("space", {}).items():
             here: Where = ("tune", "space", key)
             if key not in method.settings.__dataclass_fields__:

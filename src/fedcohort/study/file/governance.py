@@ -1,4 +1,4 @@
-"""The block `governance:` of a study file: what a data-protection officer asks of a study.
+"""The block `governance:` of a study file: answers for a data-protection officer.
 
     governance:
       purpose: A prognostic score for node-positive breast cancer
@@ -7,8 +7,8 @@
       recipients: [Charité Berlin, University of Bern]
       retention: models and report ten years, replies until the study ends
 
-All of it is text, and none is needed. It travels with the study, is part of what its lead signs
-and a steward approves, and stands on the approval page, in results.json and in the report.
+All keys are optional text. They are sent with the study, signed by its lead, approved by a steward,
+and shown on the approval page, in results.json and in the report.
 
 Revealed: nothing; this module reads text.
 """
@@ -22,17 +22,17 @@ from fedcohort.study.file.reader import Reader
 from fedcohort.study.file.yamlfile import Where
 
 KEYS = tuple(GOVERNANCE)
-#: The most characters of one of them.
+#: Largest number of characters of a text.
 LONGEST = 400
 _HERE: Where = ("governance",)
 
 
 def read(reader: Reader) -> dict[str, str]:
-    """Return what a study file says, each as one line, in the order of `KEYS`.
+    """Return the block's texts, each as one line, in the order of `KEYS`.
 
     Raises
     ------
-    StudyError : an unknown key, no text, or one that is too long or cannot be printed.
+    StudyError : an unknown key, no text, or one that is too long or not printable.
     """
     given = reader.mapping(_HERE, KEYS)
     return {key: _line(reader, key, given[key]) for key in KEYS if key in given}

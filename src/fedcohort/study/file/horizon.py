@@ -1,7 +1,7 @@
-"""The time for which a study of survival tells risks: ``evaluate.horizon``, such as 2 years.
+"""The time of predicted risks in a survival study: ``evaluate.horizon``, such as 2 years.
 
-It is a number in the unit of the time column, or a number with a unit of its own, which the
-dictionary's unit of that column then has to be one of.
+It is a number in the unit of the time column, or a number with its own unit; then the dictionary
+must have a known unit for that column.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Horizon:
         return f"{self.value:.6g} {unit}".strip()
 
     def within(self, dictionary: Dictionary, outcome: Outcome | None) -> float:
-        """Return it in the unit of the time column.
+        """Return the horizon in the unit of the time column.
 
         Raises
         ------
-        DataError : the dictionary has no such unit for the column.
+        DataError : the dictionary has no known unit for the column.
         """
         if not isinstance(outcome, Survival) or not self.unit:
             return self.value
@@ -65,7 +65,7 @@ class Horizon:
 
 
 def read(reader: Reader, kind: Kind) -> Horizon | None:
-    """Return the horizon of a study file; None where it has none.
+    """Return the horizon of a study file; None without.
 
     Raises
     ------
@@ -90,20 +90,20 @@ def read(reader: Reader, kind: Kind) -> Horizon | None:
 
 
 def check(horizon: float, text: str, times: Array, min_cell: int, where: str) -> None:
-    """Refuse a horizon at which no fit can know survival.
+    """Refuse a horizon after the end of every survival curve.
 
     Parameters
     ----------
-    times : (n,) of follow-up of all rows; a curve ends where `min_cell` of them are left.
+    times : (n,) follow-up of all rows; a curve ends when `min_cell` rows are left.
 
     Raises
     ------
-    DataError : fewer than that many were followed beyond it.
+    DataError : fewer than `min_cell` rows, or none, are followed beyond it.
     """
     beyond = int(np.count_nonzero(times > horizon))
     if beyond < max(min_cell, 1):
         who = f"fewer than {min_cell} rows (min_cell) were" if beyond else "nobody was"
         raise DataError(
-            f"{where}: evaluate.horizon is {text}, and {who} followed beyond it, so that no model "
-            f"knows the risk by then. Give an earlier one."
+            f"{where}: evaluate.horizon is {text}, and {who} followed beyond it, so no model can "
+            f"predict the risk. Give an earlier one."
         )

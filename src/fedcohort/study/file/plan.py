@@ -1,7 +1,7 @@
-"""A study file, checked: what is asked, of which data, by which arms, and how it is judged.
+"""A study file, checked: question, data, arms, evaluation.
 
-Everything that can be wrong with a study is found here, before anything is computed or written;
-each error names the file, the line, the key and what was expected.
+All errors of a study file are found here, before anything is computed or written; each names the
+file, the line, the key and the expected value.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from fedcohort.study.run.carbon import COUNTRY
 from fedcohort.study.sites.exclusion import REASONS
 from fedcohort.study.sites.site_rule import DROP, JOIN, SiteRule
 
-#: Ways to make sites of one table, and the options that each one has.
+#: Splits of one table into sites, and their options.
 SPLITS: Mapping[str, tuple[str, ...]] = {
     "iid": (), "unbalanced": ("hub",), "by-outcome": (), "by-feature": ("feature",),
     "dirichlet": ("alpha",), "groups": ("group",), "by-group": ("group",),
     "views": ("lacking", "group"),
 }  # fmt: skip
 OPTIONS = tuple(dict.fromkeys(option for options in SPLITS.values() for option in options))
-#: What `data.source` says of a study whose rows are at the sites of a network; its one scenario.
+#: `data.source` of a study whose rows are at the sites of a network; its only scenario.
 NETWORK = "network"
 TOP = (
     "study", "question", "task", "seed", "data", "preprocess", "scenarios", "arms", "bounds",
@@ -45,16 +45,16 @@ TOP = (
 )  # fmt: skip
 EVALUATE = ("test_fraction", "repeats", "draws", "metrics", "horizon", "umap")
 DATA = ("source", "query", "dictionary", "outcome", "exclude", "sites")
-#: What a natural site needs to take part.
+#: Conditions for a natural site to take part.
 SITE_RULE = ("min_rows", "min_events", "small")
 AVAILABILITY = ("away", "rounds", "always", "wait")
-#: Larger numbers are slips of the keyboard.
+#: Larger numbers are typing errors.
 MOST_REPEATS, MOST_DRAWS = 1_000, 10_000
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """How the training rows are laid out over sites: a name, a rule, its options."""
+    """A layout of the training rows over sites: a name, a rule, its options."""
 
     name: str
     rule: str
@@ -63,7 +63,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Plan:
-    """A checked study; see `docs/study-file.md` for the meaning of each key."""
+    """A checked study; `docs/study-file.md` explains each key."""
 
     study: str
     question: str
@@ -105,19 +105,19 @@ class Plan:
         return KINDS[self.task]
 
     def space(self, arm: Arm) -> dict[str, Any]:
-        """Return what Optuna may propose for an arm: the settings that its method has."""
+        """Return Optuna's space for an arm: that of its method's settings."""
         known = registry.find(arm.method).settings.__dataclass_fields__
         return {k: v for k, v in self.tune.get("space", {}).items() if k in known}
 
     def drawn_of(self, repeat: int) -> int:
-        """Return the repeat whose draw gives a natural site's blind rows: with noise the first.
+        """Return the repeat that gives a natural site's blind rows; in a private study the first.
 
-        A row that is judged exactly in one repeat is so trained on with noise in none.
+        So a row that is evaluated exactly in one repeat is not trained on with noise in another.
         """
         return 0 if self.privacy.dp is not None else repeat
 
     def is_tuned(self, arm: Arm) -> bool:
-        """Return whether an arm has settings to choose."""
+        """Return whether an arm has settings to tune."""
         return bool(arm.grid or self.space(arm))
 
 
@@ -126,9 +126,9 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
 
     Parameters
     ----------
-    base : the folder that relative paths in the file start from.
-    network : whether each site holds its own rows. Then the file need not say where data are, and
-        what it says of that, of splits and of scenarios is not heeded.
+    base : folder of relative paths in the file.
+    network : whether each site holds its own rows. Then the keys about data sources, splits and
+        scenarios are optional and ignored.
 
     Raises
     ------
@@ -167,8 +167,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
     if network and not kind.there(metrics):
         raise doc.error(
             ("evaluate", "metrics"),
-            f"none of these can be computed where rows stay at their sites; ask for "
-            f"{kind.none_left}.",
+            f"none of these can be computed if rows stay at their sites; ask for {kind.none_left}.",
         )
     return Plan(
         study=study,
@@ -208,9 +207,9 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
 
 
 def _final(reader: Reader, kind: Kind, *, private: bool) -> bool:
-    """Return whether arms are fitted to all rows at the end: by default where nothing forbids it.
+    """Return whether arms are fitted to all rows at the end; default: unless something forbids it.
 
-    A private fit would cost its ε once more, so that it has to be asked for.
+    A private fit would cost its ε again, so it must be requested.
     """
     if reader.get(("final",)) is None:
         return not (kind.aside or private)
@@ -218,18 +217,18 @@ def _final(reader: Reader, kind: Kind, *, private: bool) -> bool:
     if asked and kind.aside:
         raise reader.doc.error(
             ("final",),
-            f"the report of a study of {kind.name} describes the first repeat's model, which is "
-            f"the one that is kept; leave this key out.",
+            f"a study of {kind.name} keeps the first repeat's model, which its report "
+            f"describes; leave this key out.",
         )
     return asked
 
 
-#: What the key `units` says of all columns.
+#: Value of the key `units` for all columns.
 ACCEPTED = "accepted"
 
 
 def _units(reader: Reader) -> Accepted:
-    """Return the columns of which sites may seem to have different units."""
+    """Return the columns whose apparent differences of units are accepted."""
     asked = reader.get(("units",))
     if asked is None:
         return NOTHING
@@ -238,15 +237,15 @@ def _units(reader: Reader) -> Accepted:
     if not isinstance(asked, list):
         raise reader.doc.error(
             ("units",),
-            f"expected {ACCEPTED!r}, where all sites' numbers are right as they are, or a list of "
-            f"the columns of which they are.",
+            f"expected {ACCEPTED!r} if all sites' numbers are right, or a list of the columns "
+            f"whose numbers are right.",
         )
     names = cast("list[Any]", asked)
     return Accepted(tuple(reader.text(("units", i)) for i in range(len(names))))
 
 
 def _carbon(reader: Reader, *, network: bool) -> str:
-    """Return the country whose electricity the study is measured by; "" where it is not."""
+    """Return the country whose electricity mix is used; "" without measurement."""
     country = reader.text(("carbon",), "")
     if country and not COUNTRY.fullmatch(country):
         raise reader.doc.error(
@@ -255,36 +254,36 @@ def _carbon(reader: Reader, *, network: bool) -> str:
     if country and network:
         raise reader.doc.error(
             ("carbon",),
-            "one computer alone would be measured, and no site's; leave this key out over a "
-            "network. The report has an estimate without it.",
+            "only this computer would be measured, not the sites'. Leave this key out over a "
+            "network; the report has an estimate.",
         )
     return country
 
 
-#: What an extra analysis tells exactly.
+#: Exact results of an extra analysis.
 BESIDES = {"feedback": "findings", "shift": "differences"}
 
 
 def _extra(reader: Reader, key: str, *, private: bool) -> bool:
-    """Return whether something of `BESIDES` is asked for; refuse it where it cannot be had."""
+    """Return whether an analysis of `BESIDES` is requested; refuse it in a private study."""
     asked = reader.flag((key,))
     if asked and private:
         raise reader.doc.error(
             (key,),
-            f"it tells exact {BESIDES[key]}, and this study is private. Leave one of them out.",
+            f"it reveals exact {BESIDES[key]}, and this study is private. Leave one of them out.",
         )
     return asked
 
 
 def _availability(reader: Reader, network: bool) -> Availability | None:
-    """Return how often sites are away; refuse what a network, or a full quorum, has no room for."""
+    """Return the law of absences; refuse it over a network, or with a full quorum."""
     where = ("availability",)
     if reader.get(where) is None:
         return None
     found = reader.mapping(where, AVAILABILITY, required=("away",))
     if network:
         raise reader.doc.error(
-            where, "over a network sites are away when they are away; leave this key out."
+            where, "over a network absences are not simulated; leave this key out."
         )
     if reader.number(("quorum",), 1.0, 0.0, 1.0) == 1:
         raise reader.doc.error(where, "with sites that are away, 'quorum' must be below 1.")
@@ -299,15 +298,15 @@ def _availability(reader: Reader, network: bool) -> Availability | None:
 
 
 def _check_private(reader: Reader, dp: Dp, arms: tuple[Arm, ...], tune: Mapping[str, Any]) -> None:
-    """Refuse a study of which some arm could not be fitted with differential privacy."""
-    from fedcohort.data.prepare import check_options  # it brings pandas
+    """Refuse a study with an arm that has no private fit."""
+    from fedcohort.data.prepare import check_options  # imports pandas
     from fedcohort.study.run import private
 
     if tune:
         raise reader.doc.error(
             ("tune",),
-            "a private study tunes nothing: each fit that is tried would cost its epsilon again. "
-            "Choose the settings beforehand.",
+            "a private study tunes nothing: each tried fit would cost its epsilon again. Choose "
+            "the settings beforehand.",
         )
     for arm in (a for a in arms if a.scope == "sites"):
         method = registry.find(arm.method)
@@ -321,7 +320,7 @@ def _check_private(reader: Reader, dp: Dp, arms: tuple[Arm, ...], tune: Mapping[
 def _outcome(reader: Reader, kind: Kind, source: str) -> Outcome | None:
     """Return the outcome that fits the task.
 
-    None where the sample or the dictionary's column types know it, or there is none.
+    None if it comes from the sample or the dictionary's column types, or there is none.
     """
     where: Where = ("data", "outcome")
     if reader.get(where) is None:
@@ -341,21 +340,20 @@ def _outcome(reader: Reader, kind: Kind, source: str) -> Outcome | None:
 
 
 def _check_entries(reader: Reader, entry: str) -> None:
-    """Refuse arms that would take patients who came late for patients from time 0."""
+    """Refuse arms whose method ignores entry times."""
     for i, item in enumerate(reader.listed(("arms",), "of arms, such as {method: cox}")):
         name = cast("dict[str, Any]", item).get("method") if isinstance(item, dict) else None
         if name in registry.names() and not registry.find(str(name)).entries:
             able = [m for m in registry.names() if registry.find(m).entries]
             raise reader.doc.error(
                 ("arms", i, "method"),
-                f"{name!r} does not heed when patients came under observation, data.outcome.entry "
-                f"({entry!r}); use {' or '.join(able)}, or leave it out if all were followed from "
-                f"time 0.",
+                f"{name!r} does not support entry times, data.outcome.entry ({entry!r}). Use "
+                f"{' or '.join(able)}, or leave it out if all patients were followed from time 0.",
             )
 
 
 def _source(reader: Reader) -> tuple[str, str]:
-    """Return the source, and the query where it is a database."""
+    """Return the source, and the query of a database."""
     source, query = reader.text(("data", "source")), reader.text(("data", "query"), "")
     if source == NETWORK:
         raise reader.doc.error(
@@ -372,7 +370,9 @@ def _source(reader: Reader) -> tuple[str, str]:
     if (wrong := problem_of_url(source)) is not None:
         raise reader.doc.error(("data", "source"), wrong)
     if not query:
-        raise reader.doc.error(("data",), "the key 'query' is missing: what to ask the database.")
+        raise reader.doc.error(
+            ("data",), "the key 'query' is missing: the SQL query of the database."
+        )
     if (wrong := problem_of_query(query)) is not None:
         raise reader.doc.error(("data", "query"), wrong)
     return source, query
@@ -381,7 +381,7 @@ def _source(reader: Reader) -> tuple[str, str]:
 def _exclude(
     reader: Reader, kind: Kind, outcome: Outcome | None
 ) -> tuple[tuple[str, ...], dict[str, list[str]]]:
-    """Return which rows to leave out: reasons, in the order of `REASONS`, and sites by column."""
+    """Return the exclusions: reasons, in the order of `REASONS`, and sites by column."""
     where: Where = ("data", "exclude")
     if reader.get(where) is None:
         return (), {}
@@ -414,7 +414,7 @@ def _site_rule(
     *,
     network: bool,
 ) -> SiteRule:
-    """Return what a natural site needs to take part."""
+    """Return the conditions for a natural site to take part."""
     where: Where = ("data", "sites")
     natural = column is not None or network or "{site}" in reader.text(("data", "source"), "")
     excluded: list[str] = []
@@ -449,7 +449,7 @@ def _site_rule(
 def _metrics(
     reader: Reader, kind: Kind, outcome: Outcome | None, arms: tuple[Arm, ...], *, private: bool
 ) -> tuple[str, ...]:
-    """Return the metrics that are asked for; all of the outcome's by default."""
+    """Return the requested metrics; all of the outcome's by default."""
     where: Where = ("evaluate", "metrics")
     asked = reader.get(where)
     gives = {what for arm in arms for what in registry.find(arm.method).gives}
@@ -460,13 +460,13 @@ def _metrics(
     for i, metric in enumerate(cast("list[Any]", asked) if isinstance(asked, list) else ()):
         if metric in tuple(kind.metrics) and metric not in known and not kind.aside:
             raise reader.doc.error(
-                (*where, i), f"{metric!r} judges counts; say so: data.outcome.type: count."
+                (*where, i), f"{metric!r} evaluates counts; set data.outcome.type: count."
             )
         others = [k.name for k in KINDS.values() if metric in tuple(k.metrics)]
         if others and kind.name not in others:
             raise reader.doc.error(
                 (*where, i),
-                f"{metric!r} is not possible in a study of {kind.name}, it judges {others[0]}; "
+                f"{metric!r} is not possible in a study of {kind.name}, it evaluates {others[0]}; "
                 f"known are {', '.join(known)}.",
             )
     return reader.names(where, known)
@@ -503,13 +503,13 @@ def _sites(
     reader.doc.known_only(where, sites, ("split", "n", *OPTIONS))
     rule = reader.choice((*where, "split"), tuple(SPLITS))
     if "n" not in sites:
-        raise reader.doc.error(where, "the key 'n' is missing: into how many sites?")
+        raise reader.doc.error(where, "the key 'n' is missing: the number of sites.")
     n = reader.whole((*where, "n"), 1, low=1)
     return None, n, Scenario(rule, rule, _options(reader, where, rule, sites))
 
 
 def _scenarios(reader: Reader, default: Scenario) -> tuple[Scenario, ...]:
-    """Return the scenarios; by default the one that `data.sites` describes."""
+    """Return the scenarios; by default that of `data.sites`."""
     if reader.get(("scenarios",)) is None:
         return (default,)
     known = (*SPLITS, "natural") if default.rule == "natural" else tuple(SPLITS)
@@ -541,7 +541,7 @@ def _check_thirds(reader: Reader, n: int | None, scenarios: tuple[Scenario, ...]
 
 
 def _options(reader: Reader, where: Where, rule: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a split's options, checked; those of another split are errors."""
+    """Return a split's options, checked; options of another split are errors."""
     options = {k: v for k, v in given.items() if k in OPTIONS}
     known = SPLITS.get(rule, ())
     found: dict[str, Any] = {}

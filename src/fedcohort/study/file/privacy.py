@@ -3,13 +3,13 @@
     privacy:
       secure_aggregation: auto          # auto (default), true or false
       min_cell: 5
-      dp: {epsilon: 1.0, delta: 1e-5, unit: record}     # clip: null takes the method's own
+      dp: {epsilon: 1.0, delta: 1e-5, unit: record}     # clip: null uses the method's own
 
-`secure_aggregation` says how the verb `sum` is formed over three or more sites:
+`secure_aggregation` sets how `sum` is formed over three or more sites:
 
-    auto   exactly, in a ring; over a network each site masks its part, in one process nobody needs
-           to. Fewer than three sites: plain sums, which the ledger calls not masked
-    true   masked wherever it runs; fewer than three sites are refused
+    auto   exactly, in a ring; over a network each site masks its part, in one process there are no
+           masks. Fewer than three sites: plain sums, marked as not masked in the ledger
+    true   always masked; fewer than three sites are refused
     false  plain sums of floats; the coordinator sees each site's part
 
 Revealed: nothing; this module reads text.
@@ -28,26 +28,26 @@ from fedcohort.secure import FEWEST
 from fedcohort.study.file.reader import Reader, spelled
 from fedcohort.study.file.yamlfile import Where, nearest
 
-#: What `secure_aggregation` may be.
+#: Values of `secure_aggregation`.
 SECURE = ("auto", "true", "false")
 __all__ = ["FEWEST", "Privacy", "check_visible", "checked_secure", "read", "secure_of"]
 
 KEYS = ("secure_aggregation", "min_cell", "dp")
 DP = ("epsilon", "delta", "unit", "clip")
 UNITS = ("record", "site")
-#: The largest norm to cut to (`protocol.private.Dp`).
+#: Largest clipping norm (`protocol.private.Dp`).
 MOST_CLIP = 1e6
 _HERE: Where = ("privacy",)
 
 
 @dataclass(frozen=True)
 class Privacy:
-    """What a study says of privacy.
+    """The privacy options of a study.
 
     Attributes
     ----------
     secure : one of `SECURE`.
-    min_cell : the smallest count that a cell of anything revealed may have.
+    min_cell : smallest count in a cell of anything revealed.
     dp : differential privacy of each fit; None without.
     """
 
@@ -57,7 +57,7 @@ class Privacy:
 
     @property
     def content(self) -> dict[str, Any]:
-        """What results.json says of it."""
+        """The options in the form of results.json."""
         dp = self.dp
         spoken = None
         if dp is not None:
@@ -67,18 +67,18 @@ class Privacy:
 
 
 def secure_of(value: object) -> str | None:
-    """Return a value of `secure_aggregation` as one of `SECURE`; None where it is none."""
+    """Return a value of `secure_aggregation` as one of `SECURE`; None if it is invalid."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) and value in SECURE else None
 
 
 def checked_secure(value: object, sites: int) -> str:
-    """Return how sums are formed, for a fit over so many sites.
+    """Return the way sums are formed, for a fit over so many sites.
 
     Raises
     ------
-    SettingError : no such way, or `true` with fewer sites than can hide one another.
+    SettingError : an unknown value, or `true` with too few sites to hide one another.
     """
     secure = secure_of(value)
     if secure is None:
@@ -93,22 +93,21 @@ def checked_secure(value: object, sites: int) -> str:
 
 
 def check_visible(secure: str, method: Method, config: Any) -> None:
-    """Refuse settings that show single replies where masks are asked for.
+    """Refuse settings that need single replies if masks are required.
 
     Raises
     ------
-    SettingError : `secure` is "true", and a setting of the method cannot go with it.
+    SettingError : `secure` is "true", and a setting of the method excludes masks.
     """
     if secure == "true" and (what := config.visible):
         raise SettingError(
             f"method {method.name!r} has {what}, for which the coordinator sees each site's reply, "
-            f"and secure_aggregation is true. Set one of them back: masked sums, or sites that "
-            f"can be told apart."
+            f"and secure_aggregation is true. Change one of these two settings."
         )
 
 
 def read(reader: Reader) -> Privacy:
-    """Return what a study file says.
+    """Return the privacy options of a study file.
 
     Raises
     ------
@@ -123,7 +122,7 @@ def read(reader: Reader) -> Privacy:
 
 
 def _dp(reader: Reader, given: Mapping[str, Any]) -> Dp | None:
-    """Return (ε, δ) and what goes with it; None where nothing, or false, stands there."""
+    """Return (ε, δ) with unit and clip; None if `dp` is missing or false."""
     where: Where = (*_HERE, "dp")
     if given.get("dp", False) is False:
         return None

@@ -1,6 +1,6 @@
-"""Typed access to a study file's values, with defaults, and errors that point to the place.
+"""Typed access to a study file's values, with defaults, and errors that name the line.
 
-A key without a value (null) counts as one that is not there.
+A key with the value null counts as missing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from fedcohort.study.file.yamlfile import Document, Where, nearest
 
-#: The longest name of a study, an arm or a scenario, so that folders can have it.
+#: Largest length of the name of a study, an arm or a scenario, as a folder name.
 LONGEST_NAME = 80
 
 
@@ -20,14 +20,14 @@ class Reader:
 
     Raises
     ------
-    StudyError : by every method, if the value is of another type or not possible.
+    StudyError : from every method, if the value is of another type or not possible.
     """
 
     def __init__(self, doc: Document):
         self.doc = doc
 
     def get(self, where: Where, default: Any = None) -> Any:
-        """Return a value as it stands there."""
+        """Return a value unchanged."""
         value: Any = self.doc.content
         for part in where:
             try:
@@ -39,7 +39,7 @@ class Reader:
     def mapping(
         self, where: Where, known: Sequence[str], required: Sequence[str] = ()
     ) -> dict[str, Any]:
-        """Return a mapping that has the required keys and none but the known ones."""
+        """Return a mapping with the required keys and only known ones."""
         value = self.get(where, {})
         if not isinstance(value, dict):
             raise self.doc.error(where, f"expected a mapping with keys {', '.join(known)}.")
@@ -58,7 +58,7 @@ class Reader:
         return cast("list[Any]", value)
 
     def text(self, where: Where, default: str | None = None) -> str:
-        """Return a text; a number is taken as it is written in full."""
+        """Return a text; a number is converted."""
         value = self.get(where, default)
         if value is None:
             raise self.doc.error(where[:-1], f"the key {where[-1]!r} is missing.")
@@ -75,8 +75,8 @@ class Reader:
         if not possible or name.startswith(".") or any(c in name for c in "/\\"):
             raise self.doc.error(
                 where,
-                f"expected a name that can be a folder's, such as 'gbsg2-rfs': at most "
-                f"{LONGEST_NAME} characters, no slash, no dot or space in front.",
+                f"expected a valid folder name, such as 'gbsg2-rfs': at most {LONGEST_NAME} "
+                f"characters, no slash, no dot or space in front.",
             )
         return name
 
@@ -115,7 +115,7 @@ class Reader:
         return float(value)
 
     def flag(self, where: Where) -> bool:
-        """Return true or false; false where nothing stands."""
+        """Return true or false; default false."""
         value = self.get(where, False)
         if not isinstance(value, bool):
             raise self.doc.error(where, "expected true or false.")
@@ -123,7 +123,7 @@ class Reader:
 
 
 def spelled(value: Any) -> Any:
-    """Return the number that a text such as ``1e-5`` spells, which YAML 1.1 leaves as text."""
+    """Return the number in a text such as ``1e-5``, which YAML 1.1 leaves as text."""
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
             return float(value)

@@ -1,8 +1,7 @@
-"""What a study file may say of a setting that Optuna proposes values for.
+"""The space of a setting for Optuna, in a study file.
 
-[low, high]            a range; whole numbers if both ends are
-[low, high, log]       a range above 0, drawn evenly on the log scale
-{choose: [values]}     one of these values
+[low, high]            a range; whole numbers if both ends are [low, high, log]       a range above
+0, drawn evenly on the log scale {choose: [values]}     one of these values
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from fedcohort.protocol import SettingError
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`, both included; whole where both are."""
+    """Numbers from `low` to `high`, both included; whole if both are."""
 
     low: float
     high: float
@@ -36,7 +35,7 @@ class Choice:
 
 
 def space_of(name: str, spec: Any) -> Range | Choice:
-    """Return what `spec` says of the setting `name`.
+    """Return the space that `spec` gives for the setting `name`.
 
     Raises
     ------

@@ -1,11 +1,11 @@
-"""All that a study needs and that travels: its content and its dictionary, without any data.
+"""The terms of a study that are sent to sites: its content and its dictionary, without any data.
 
-A deployed study is one text, canonical JSON (no spaces; keys in the order of the study's files,
-since the order of columns is that of a model's coefficients): equal studies give equal text, and
-the SHA-256 of it is what a lead signs, a steward approves and a coordinator runs. Where
-the file says that data are (`data.source`, `query`, `sites`, `dictionary`) and how sites would be
-made of one table (`scenarios`) do not travel: each site holds its own rows. The outcome always
-does, also where the file leaves it to a sample or a dictionary.
+A study over a network is one text, canonical JSON (no spaces; keys in the order of the study's
+files, since the order of columns is that of a model's coefficients). Equal studies give equal text.
+A lead signs its SHA-256, a steward approves it and a coordinator runs it. Sources of data
+(`data.source`, `query`, `sites`, `dictionary`) and layouts of simulated sites (`scenarios`) are not
+sent: each site holds its own rows. The outcome is always sent, also if it comes from a sample or a
+dictionary.
 
 Revealed: nothing of a row; of a sample, its packaged dictionary.
 """
@@ -34,17 +34,17 @@ from fedcohort.study.file.plan import Plan
 from fedcohort.study.run import private
 from fedcohort.study.run.engine import Problem
 
-#: The form of the text; another one is refused.
+#: Format of the text; others are refused.
 FORMAT = 1
-#: A study has no longer text than this, in bytes.
+#: Largest length of the text, in bytes.
 LONGEST = 4 * 2**20
-#: What a site does not need, or is told of otherwise.
+#: Keys of `data` that are not sent, or sent elsewhere.
 AT_HOME = ("source", "query", "sites", "dictionary")
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """An arm of the file that cannot be run where rows stay at their sites, and why."""
+    """An arm of the file that cannot run if rows stay at their sites, and why."""
 
     arm: str
     title: str
@@ -59,11 +59,11 @@ CENTRALISED = (
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """A deployed study.
+    """A study over a network.
 
     Attributes
     ----------
-    content : of the study file, without what does not travel.
+    content : of the study file, without keys that are not sent.
     dictionary_content : the dictionary as a mapping.
     """
 
@@ -76,13 +76,13 @@ class Terms:
 
         Parameters
         ----------
-        overrides : ``key.path=value`` assignments that replace what the file says.
+        overrides : ``key.path=value`` assignments that replace the file's values.
         seed : replaces the file's.
 
         Raises
         ------
-        StudyError : the file is wrong, or asks for what a network cannot do.
-        DataError : the dictionary is missing or wrong, or does not have what the study names.
+        StudyError : the file is wrong, or asks for something impossible over a network.
+        DataError : the dictionary is missing or wrong, or lacks a column that the study names.
         """
         path = Path(path)
         doc = yamlfile.read(path)
@@ -111,17 +111,17 @@ class Terms:
         except InputError as error:
             raise doc.error((), str(error)) from None
         except ValueError:
-            raise doc.error((), "a number is not finite; give one that is.") from None
+            raise doc.error((), "a number is not finite. Give a finite one.") from None
         return found
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` gave.
+        """Read the text of `to_json`.
 
         Raises
         ------
-        StudyError : the text is no deployed study, or asks for what cannot be done.
-        DataError : its dictionary is none, or lacks what the study names.
+        StudyError : the text is not such a study, or asks for something impossible.
+        DataError : its dictionary is invalid, or lacks a column that the study names.
         """
         where = "the study that was sent"
         if len(text.encode()) > LONGEST:
@@ -131,7 +131,7 @@ class Terms:
         except (ValueError, RecursionError) as error:
             raise StudyError(f"{where} is no JSON ({type(error).__name__}).") from None
         if not isinstance(found, dict) or sorted(found) != ["content", "dictionary", "format"]:
-            raise StudyError(f"{where} does not hold content, dictionary and format alone.")
+            raise StudyError(f"{where} does not hold exactly content, dictionary and format.")
         parts = cast("dict[str, Any]", found)
         if parts["format"] != FORMAT:
             raise StudyError(f"{where} is of another format; this version reads {FORMAT}.")
@@ -139,7 +139,7 @@ class Terms:
             raise StudyError(f"{where}: content and dictionary are mappings.")
         terms = cls(parts["content"], parts["dictionary"])
         if terms.to_json() != text:
-            raise StudyError(f"{where} is not in canonical form, so its hash would not be one.")
+            raise StudyError(f"{where} is not in canonical form, so its hash is not valid.")
         terms.check()
         return terms
 
@@ -163,19 +163,19 @@ class Terms:
 
     @cached_property
     def asked(self) -> Plan:
-        """The study, checked, as its file has it."""
+        """The study, checked, as in its file."""
         doc = yamlfile.Document(dict(self.content), "study")
         return plan.check(doc, Path(), network=True)
 
     @cached_property
     def plan(self) -> Plan:
-        """The study, checked, with the arms and the metrics that a network can run."""
+        """The study, checked, with the arms and metrics that a network can run."""
         arms = tuple(a for a in self.asked.arms if a.scope != "centralised")
         return replace(self.asked, arms=arms, metrics=self.asked.kind.there(self.asked.metrics))
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """What the file asks for and a network cannot run."""
+        """Arms of the file that a network cannot run."""
         arms = (a for a in self.asked.arms if a.scope == "centralised")
         return tuple(LeftOut(a.name, a.title, CENTRALISED) for a in arms)
 
@@ -186,35 +186,33 @@ class Terms:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What is predicted; of clusters, what judges them, or None; of latent coordinates, what
-        no fit sees, or None.
-        """
+        """The outcome; for clusters and latent variables one for evaluation only, or None."""
         return self.plan.outcome
 
     @property
     def learnt(self) -> Outcome | None:
-        """The outcome that fits see: of clusters and of latent coordinates none."""
+        """The outcome that fits see; None for clusters and latent variables."""
         return self.problem.outcome
 
     @property
     def seen(self) -> Dictionary:
-        """The columns that fits may know of: without those of an outcome that only judges."""
+        """The columns that fits may use: without those of an outcome for evaluation only."""
         return self.problem.dictionary
 
     def aside(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return rows as fits see them: without the columns of an outcome that only judges."""
+        """Return rows without the columns of an outcome for evaluation only."""
         if self.learnt is not None or self.outcome is None:
             return frame
         return frame.drop(columns=list(self.outcome.columns))
 
     @cached_property
     def problem(self) -> Problem:
-        """What a fit knows of the study; without tables."""
+        """The problem of a fit, without tables."""
         return replace(self.whole.of(self.plan.kind).learnt(), dp=self.plan.privacy.dp)
 
     @property
     def whole(self) -> Problem:
-        """What is known of the tables as they are described, an outcome that only judges too."""
+        """The problem of Table 1, with an outcome for evaluation only; without tables."""
         plan = self.plan
         return Problem(
             {}, self.dictionary, self.outcome, plan.min_cell, plan.quorum, task=plan.task
@@ -222,17 +220,17 @@ class Terms:
 
     @property
     def horizon(self) -> float | None:
-        """The time for which risks are told, in the unit of the outcome; None without.
+        """The time of predicted risks, in the unit of the outcome; None without.
 
         Raises
         ------
-        DataError : the dictionary has no such unit for the time.
+        DataError : the dictionary has no known unit for the time.
         """
         asked = self.plan.horizon
         return None if asked is None else asked.within(self.dictionary, self.outcome)
 
     def check(self) -> None:
-        """Check study and dictionary, and that they go together.
+        """Check the study and its dictionary, and that they fit together.
 
         Raises
         ------
@@ -292,9 +290,9 @@ def _dictionary(
 def _without_marked(
     dictionary: Dictionary, marked: Outcome | None, outcome: Outcome | None
 ) -> Dictionary:
-    """Return a dictionary without an outcome that it marks and the study, of no outcome, names not.
+    """Return a dictionary without columns of an outcome that it marks and the study does not name.
 
-    Groups that were made from an outcome would tell of it, and seem to predict it.
+    Clusters made from an outcome would reveal it, and seem to predict it.
     """
     named = () if outcome is None else outcome.columns
     for name in () if marked is None else marked.columns:
@@ -302,7 +300,7 @@ def _without_marked(
     return dictionary
 
 
-#: What of `data.sites` each site heeds for itself.
+#: Keys of `data.sites` that each site applies to its own rows.
 NEEDED = ("min_rows", "min_events")
 
 
@@ -323,11 +321,11 @@ def _spoken(outcome: Outcome) -> dict[str, str]:
 
 
 def _check_outcome(dictionary: Dictionary, outcome: Outcome | None) -> None:
-    """Check that sites will read the classes of an outcome alike.
+    """Check that the dictionary lists the classes of an outcome, so that all sites agree.
 
     Raises
     ------
-    DataError : the dictionary does not list them.
+    DataError : it does not.
     """
     if outcome is not None and outcome.has_classes:
         v = dictionary[outcome.label]

@@ -1,4 +1,4 @@
-"""Whether a study asks for the map of its clusters by UMAP (`judge.shown.cluster_umap`)."""
+"""The option `evaluate.umap` of a study: a UMAP of its clusters (`judge.shown.cluster_umap`)."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.reader import Reader
 from fedcohort.study.kinds import CLUSTERING, Kind
 
-#: What to do where the map is asked for, and its package is missing.
+#: Advice if the package is missing.
 UMAP_NEEDED = "this needs the package umap-learn: pip install 'fedcohort[umap]'."
 
 
 def asked(reader: Reader, kind: Kind, arms: tuple[Arm, ...], network: bool) -> bool:
-    """Return whether the study asks for the map.
+    """Return whether the study asks for the UMAP.
 
     Parameters
     ----------
-    network : whether sites read the study as well: they draw no map, and need no package for it.
+    network : whether a network reads the study: sites draw no UMAP, and need no package for it.
 
     Raises
     ------
-    StudyError : it asks, and there is nothing to draw, or no package to draw it by.
+    StudyError : it asks, but there is nothing to draw, or the package is missing.
     """
     where = ("evaluate", "umap")
     if not reader.flag(where):
         return False
     if kind is not CLUSTERING:
-        raise reader.doc.error(where, "this map is of clusters; the study's task is another one.")
+        raise reader.doc.error(where, "this map is of clusters. Use it with task: clustering.")
     if not any("sample" in registry.find(arm.method).gives for arm in arms):
         able = [m for m in registry.names() if {"sample", "memberships"} <= registry.find(m).gives]
         raise reader.doc.error(
             where,
             "this map is of simulated patients, and no arm's method can draw any; "
-            f"take {' or '.join(able)}.",
+            f"use {' or '.join(able)}.",
         )
     if not network and umap_is_missing():
         raise reader.doc.error(where, UMAP_NEEDED)
@@ -42,5 +42,5 @@ def asked(reader: Reader, kind: Kind, arms: tuple[Arm, ...], network: bool) -> b
 
 
 def umap_is_missing() -> bool:
-    """Return whether the package is not installed; without importing it, which takes seconds."""
+    """Return whether the package is not installed, without its slow import."""
     return importlib.util.find_spec("umap") is None

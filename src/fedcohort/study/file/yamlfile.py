@@ -1,7 +1,7 @@
-"""YAML with places: every key of a file with the line it stands on, for messages that point there.
+"""YAML with line numbers: every key of a file with its line, for error messages.
 
-Only plain data are read: mappings with text as keys, lists, text, numbers, true, false and null.
-A date is text. A key that stands twice is an error, not a silent choice.
+Only plain data are read: mappings with text as keys, lists, text, numbers, true, false and null. A
+date is text. A duplicate key is an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedcohort.protocol import StudyError
 
 Where = tuple[str | int, ...]
 
-#: A study has no more keys and items than this, also where YAML's anchors repeat them.
+#: Largest number of keys and items, counted after YAML's anchors.
 MOST_PLACES = 20_000
 
 _TAG = "tag:yaml.org,2002:"
@@ -27,7 +27,7 @@ _TEXT, _MERGE, _DATE = f"{_TAG}str", f"{_TAG}merge", f"{_TAG}timestamp"
 _PLAIN = (None, *(_TAG + kind for kind in ("null", "bool", "int", "float", "str", "seq", "map")))
 
 
-#: Stands in a path for the name of a site.
+#: Placeholder for the name of a site in a path.
 PLACE = "{site}"
 
 
@@ -45,13 +45,13 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def _printable(text: str) -> str:
-    """Return text with what would break a line or a terminal written as an escape."""
+    """Return text with characters that would break a line or a terminal escaped."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed file: its content, its name, and where each key stands.
+    """A parsed file: its content, its name, and the line of each key.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Document:
     places: Mapping[Where, str] = field(default_factory=dict[Where, str])
 
     def error(self, where: Where, problem: str) -> StudyError:
-        """Return the error that says `problem` about the value at `where`, on one line."""
+        """Return the error `problem` about the value at `where`, on one line."""
         at = where
         while at and at not in self.places:
             at = at[:-1]
@@ -83,12 +83,12 @@ class Document:
     def with_override(self, assignment: str) -> Document:
         """Return the document after one ``key.path=value``, whose value is YAML.
 
-        A value that begins with ``{site}`` is text: no study has such a mapping, and a shell takes
-        the quotes away that YAML would need.
+        A value that begins with ``{site}`` is text, although YAML would need quotes: a shell
+        removes them.
 
         Raises
         ------
-        StudyError : no "=", no plain YAML, or a path through what is no mapping or list.
+        StudyError : no "=", not plain YAML, or a path through something that is no mapping or list.
         """
         path, equals, text = assignment.partition("=")
         told = "--set " + " ".join(assignment.split())
@@ -134,7 +134,7 @@ def _put(content: dict[str, Any], path: list[str], value: Any) -> Where:
 
 
 def nearest(word: object, known: Iterable[str]) -> str:
-    """Return the hint for a word that is not among `known`."""
+    """Return a hint for a word that is not among `known`."""
     known = sorted(known)
     near = difflib.get_close_matches(str(word), known, n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
@@ -145,7 +145,7 @@ def read(path: Path) -> Document:
 
     Raises
     ------
-    StudyError : no such file, no plain YAML, a key that stands twice, or no mapping.
+    StudyError : no such file, not plain YAML, a duplicate key, or no mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")

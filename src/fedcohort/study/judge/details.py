@@ -1,16 +1,16 @@
-"""What the report shows of one fit in depth, beyond its metrics, on the blind rows.
+"""Published details of one fit, beyond its metrics, on the blind rows.
 
-over_time      cumulative/dynamic AUC and Brier score at seven to fourteen round times, between
-               which and either end of the follow-up at least `min_cell` have died, and are left
-risk_groups    Kaplan–Meier of thirds by predicted risk, numbers at risk, log-rank test
-by_centre      C-index, AUC or R² of each natural site's own rows; heterogeneity pools them
-importance     loss of the C-index, AUC or R² when a column of the table is permuted
-roc            the ROC curve, of a yes/no outcome
-residuals      what was seen less what was predicted, of a value or a count: mean, sd and quartiles,
-               each as Table 1 may show it
+over_time      cumulative/dynamic AUC and Brier score at seven to fourteen round times; at least
+               `min_cell` patients died before the first, and are at risk after the last
+risk_groups    Kaplan–Meier of thirds by predicted risk, numbers at risk, log-rank test by_centre
+C-index, AUC or R² of each natural site's own rows; heterogeneity pools them importance     loss of
+the C-index, AUC or R² when a column of the table is permuted roc            ROC curve of a binary
+outcome residuals      observed minus predicted, of a value or a count: mean, sd and quartiles, by
+the
+               rules of Table 1
 
-A report leaves the coordinator: counts of fewer than `min_cell` people, and curves that follow
-single ones, are not in these rows.
+A report leaves the coordinator: these rows hold no counts below `min_cell` and no curves that
+follow single patients.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from fedcohort.study.sites.layout import Laid
 KEYS = (
     "over_time", "risk_groups", "by_centre", "heterogeneity", "importance", "roc", "residuals",
 )  # fmt: skip
-#: Most times at which metrics (at least half) and numbers at risk are shown; most draws.
+#: Most times with metrics (at least half of them), with numbers at risk; most draws.
 TIMES, AT_RISK, DRAWS = 14, 6, 200
-#: Importance asks for about so many predictions in all, and so takes 10 to 3 permutations of each
-#: column, and where that is too much, only so many of the blind rows: the fewest and the most.
+#: Importance: rough number of predictions in all, hence 10 to 3 permutations of each column;
+#: if that is too much, it uses a sample of the blind rows: smallest and largest size.
 PREDICTIONS, ROWS = 200_000, (500, 2_000)
 #: By number of groups.
 LABELS = {3: ("low risk", "middle risk", "high risk"), 2: ("low risk", "high risk")}
@@ -60,12 +60,12 @@ LABELS = {3: ("low risk", "middle risk", "high risk"), 2: ("low risk", "high ris
 
 @dataclass(frozen=True)
 class Blind:
-    """The blind rows, and what a fit says of them.
+    """The blind rows and a fit's predictions.
 
     Attributes
     ----------
     test : the rows' table.
-    said : (n,), the risk, probability or value that is predicted.
+    said : (n,), predicted risk, probability or value.
     seen : their outcomes.
     """
 
@@ -89,21 +89,21 @@ class Blind:
 
     @property
     def time(self) -> Array:
-        """When each row ends (n,), of survival."""
+        """Time of event or censoring of each row (n,), of survival."""
         return self.seen.time
 
     @property
     def event(self) -> Array:
-        """Which rows have the event, or are of class 1 (n,)."""
+        """Whether each row has the event, or is of class 1 (n,)."""
         return self.seen.y > 0
 
     def some(self, rows: Array) -> Blind:
-        """Return some of the rows, by their numbers (m,)."""
+        """Return the rows with numbers `rows` (m,)."""
         test = self.test.iloc[rows].reset_index(drop=True)
         return Blind(self.leading, test, self.said[rows], self.seen.at(rows))
 
     def influence(self, said: Array, rows: Array | slice = slice(None)) -> Influence:
-        """Return the leading metric of predictions (n,) on some of the rows."""
+        """Return the leading metric of predictions (n,) and its influence, on some of the rows."""
         return self.leading.influence(said[rows], self.seen.at(rows))
 
 
@@ -114,13 +114,13 @@ def details(
 
     Parameters
     ----------
-    seed : what the bootstrap and the permutations derive from.
-    horizon : the study's, in the unit of time: a time of `over_time`, and that of the risk by which
-        patients are grouped, in place of the score.
+    seed : seed of the bootstrap and the permutations.
+    horizon : the study's, in the unit of time: it is added to `over_time`, and risk groups are by
+        the risk until then, in place of the score.
 
     Returns
     -------
-    details : every key of `KEYS`; empty where task, method or data do not give it.
+    details : every key of `KEYS`; empty if task, method or data do not give it.
     """
     found: dict[str, list[dict[str, Any]]] = {key: [] for key in KEYS}
     outcome = laid.problem.outcome
@@ -188,7 +188,7 @@ def _over_time(
 
 
 def _risk_by(run: Run, blind: Blind, horizon: float | None) -> Array:
-    """Return what patients are grouped by (n,): the risk by the horizon, or else the score."""
+    """Return the values (n,) that define risk groups: risk by the horizon, or else the score."""
     if horizon is None:
         return blind.said
     surv = run.model.predict_survival(run.design.matrix(blind.test), np.array([horizon]))[:, 0]
@@ -196,7 +196,7 @@ def _risk_by(run: Run, blind: Blind, horizon: float | None) -> Array:
 
 
 def _risk_groups(blind: Blind, min_cell: int, clock: Clock, said: Array) -> list[Row]:
-    """Return thirds by predicted risk, or halves; nothing if a group has too few people."""
+    """Return thirds by predicted risk, or halves; nothing if a group has too few patients."""
     for k in sorted(LABELS, reverse=True):
         group = risk_groups(said, k)
         names = np.unique(group)
@@ -207,7 +207,7 @@ def _risk_groups(blind: Blind, min_cell: int, clock: Clock, said: Array) -> list
 
 
 def _groups(blind: Blind, group: Array, k: int, names: Array, min_cell: int, clock: Clock) -> Row:
-    """Return one row for groups numbered from 0, `names` among the k that were asked for."""
+    """Return one row for groups numbered from 0; `names` are their numbers among the k wanted."""
     n = np.bincount(group)
     events = published_parts(np.bincount(group, blind.event).astype(int), min_cell, n)
     found = published_groups(group, blind.time, blind.event, min_cell, AT_RISK, clock.factor)
@@ -228,7 +228,7 @@ def _groups(blind: Blind, group: Array, k: int, names: Array, min_cell: int, clo
 
 
 def at_risk(found: Groups, g: int) -> Row:
-    """Return a group's numbers at risk: exact ones, and about how many at every round time."""
+    """Return a group's numbers at risk: exact ones, and rounded ones at every round time."""
     exact = zip(found.at, found.numbers[:, g], strict=True)
     about = zip(found.times, found.about[:, g], strict=True)
     return {
@@ -241,7 +241,7 @@ def at_risk(found: Groups, g: int) -> Row:
 
 
 def _residuals(blind: Blind, min_cell: int) -> list[Row]:
-    """Return what may be shown of seen less predicted; nothing of few rows."""
+    """Return publishable statistics of observed minus predicted; nothing if rows are few."""
     shown = ShownNumber.of(blind.seen.y - blind.said, min_cell)
     if shown.quartiles is None:
         return []

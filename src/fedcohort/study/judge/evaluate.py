@@ -1,8 +1,8 @@
-"""How fits of each kind of task are judged, on rows that they have never seen. One table.
+"""Evaluation of fits for each kind of task, on blind rows.
 
-Of tables in one process the test rows are one blind table, as D6.2 (section 8.3.2) has it; where
-sites are natural, each site's own test rows are judged as well. A judge holds what the metrics of a
-kind of task need besides predictions, and is the same for every arm of a repeat:
+For tables in one process the test rows are one blind table (D6.2, section 8.3.2); natural sites
+also get metrics of their own test rows. A judge holds all that the metrics of a task need besides
+predictions, and is the same for every arm of a repeat:
 
     survival         `Yardstick`: train_time, train_event, test, time, event, times, tau, horizon
     classification   `Labels`: test, y (n,) 0/1; of a binary outcome
@@ -10,8 +10,8 @@ kind of task need besides predictions, and is the same for every arm of a repeat
     clustering       `Clusters`: test, train; an outcome that no fit has seen, or none
     latent           `Latent`: the same
 
-All know `min_cell`: of fewer patients nothing is shown by itself. Over a network the same is judged
-by sums over sites (`judge.summed`); `steps` are what these ask, and what a site agrees to.
+All have `min_cell`: nothing is published of fewer patients alone. Over a network sums over sites
+give the metrics (`judge.summed`); `steps` are the questions, which a site agrees to.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ Views = Mapping[str, tuple[type[Any], ...]]
 
 @dataclass(frozen=True)
 class Model:
-    """A model of all sites that a network judges.
+    """A model of all sites to evaluate over a network.
 
     Attributes
     ----------
-    fed, terms, cell : the sites, the study, and the piece that is done.
-    run, said : the fit, and as it is sent to sites.
-    earlier : returns the models of earlier arms of the repeat, as they were sent; keeps this one.
+    fed, terms, cell : the sites, the study, and the current piece.
+    run, said : the fit, and its form as sent to sites.
+    earlier : returns the sent models of earlier arms of the repeat; keeps this one.
     """
 
     fed: Coordinator
@@ -76,15 +76,15 @@ class Model:
 
 @dataclass(frozen=True)
 class Judging:
-    """How fits of one kind of task are judged.
+    """Evaluation of one kind of task.
 
     Attributes
     ----------
-    judge : of pooled rows.
-    summed, alone : what judges by sums over sites; models of one site each.
-    steps, own_steps : outcome → what these may ask.
-    views : by kind of session, those through which they may.
-    shown : what else is shown of the first repeat, of pooled rows.
+    judge : for pooled rows.
+    summed, alone : evaluation by sums over sites; of models of one site each.
+    steps, own_steps : outcome → steps of these.
+    views : by kind of session, its allowed views.
+    shown : further rows of the first repeat, from pooled rows.
     """
 
     judge: type[Judge]
@@ -109,17 +109,17 @@ def judge_of(
 ) -> Judge:
     """Return the judge of test rows; `problem` holds the training rows, at all sites.
 
-    Of a private study nothing is taken of the training rows, of which every exact number would be
-    beyond its ε: the test rows say where they are followed, and what is usual.
+    In a private study it does not use the training rows, since ε does not cover their exact
+    numbers: follow-up and typical values come from the test rows.
 
     Parameters
     ----------
-    seed : what its own draws derive from.
+    seed : seed of its own draws.
     horizon : the study's, in the unit of time; None without.
 
     Raises
     ------
-    SettingError : nothing can judge the outcome.
+    SettingError : no judge can evaluate the outcome.
     """
     KINDS[problem.kind].check(problem.outcome)
     return JUDGING[problem.kind].judge.of(problem, test, seed, horizon)
@@ -129,7 +129,7 @@ def judge_of(
 
 
 def _but(*others: Step[..., Any]) -> Callable[[Outcome | None], Steps]:
-    """Return the steps of judging predictions, without others."""
+    """Return the steps of evaluating predictions, without `others`."""
     return lambda outcome: tuple(s for s in judging.STEPS if s not in others)
 
 
@@ -154,11 +154,11 @@ _REGRESSION = _but(
     predictions.count_risks,
 )  # fmt: skip
 
-# clusters, latent coordinates ---------------------------------------------------------
+# clusters, latent variables -----------------------------------------------------------
 
 
 def _grouped(m: Model) -> Found:
-    """Judge clusters; of the first repeat, return what is shown of them as well."""
+    """Evaluate clusters; for the first repeat, also return its published rows."""
     terms, plan = m.terms, m.terms.plan
     sums = clusters.Sums.of(m.fed, m.said.model, m.earlier(), plan.min_cell)
     judged, times = clusters.judge(sums, plan, terms.outcome)
@@ -172,7 +172,7 @@ def _grouped(m: Model) -> Found:
 
 
 def _coded(m: Model) -> Found:
-    """Judge latent coordinates; of the first repeat, return what is shown of them as well."""
+    """Evaluate latent variables; for the first repeat, also return its published rows."""
     plan, named = m.terms.plan, names_of(m.run.design, m.terms.seen.features())
     method = registry.find(plan.arms[m.cell.arm].method)
     judge = latent.Judge.of(

@@ -1,8 +1,8 @@
-"""The metric that leads each task with a prediction: C-index, AUC or R².
+"""The leading metric of each task with a prediction: C-index, AUC or R².
 
-AUC is the C-index of survival to time 1 of the cases, and beyond it of the others. Settings that
-are tried are scored by pairs of rows of one site and fold (`Leading.sums`, `Leading.score`): a
-network compares no rows of two sites, and natural sites of one process choose the same settings.
+AUC is computed as a C-index: cases have an event at time 1, others are censored later. Tuning
+scores settings by pairs of rows of one site and fold (`Leading.sums`, `Leading.score`): a network
+compares no rows of two sites, and natural sites of one process choose the same settings.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Outcomes(NamedTuple):
 
     @classmethod
     def of(cls, frame: pd.DataFrame, outcome: Outcome | None, dictionary: Dictionary) -> Outcomes:
-        """Return the outcomes of a table's rows; zeros where a study has none."""
+        """Return the outcomes of a table's rows; zeros if the study has none."""
         nothing = np.zeros(len(frame))
         if outcome is None:
             return cls(nothing, nothing)
@@ -59,12 +59,14 @@ class Leading:
 
     Attributes
     ----------
-    metric : its name. few : what rows are too few of where it is not shown.
-    chance : its value where nothing is told.
-    count : of outcomes (n,), how many there are of what `few` names.
+    metric : its name.
+    few : what the rows have too few of, if it is hidden.
+    chance : its value for an uninformative model.
+    count : outcomes (n,) → number of those that `few` names.
     value, influence : the metric of predictions (n,), and its derivative by rows.
-    sums : right pairs, pairs and squared errors among rows of one site and fold.
-    interval, pooled : of a value and its standard error; of those of several sites.
+    sums : concordant pairs, pairs and squared errors among rows of one site and fold.
+    interval : value and standard error → interval.
+    pooled : values and standard errors of several sites → pooled value.
     """
 
     metric: str
@@ -78,22 +80,22 @@ class Leading:
     pooled: Callable[[Sequence[float], Sequence[float]], Pooled] = pooled_share
 
     def may_be_shown(self, y: Array, min_cell: int) -> bool:
-        """Whether outcomes (n,) are so many, of either class or with the event, that it is told."""
+        """Whether outcomes (n,) have enough rows, events or cases to publish the metric."""
         return self.count(y) >= fewest(min_cell)
 
     def score_of(self, said: Array, seen: Outcomes) -> float:
-        """Return the metric, or chance where it is not defined."""
+        """Return the metric; chance if it is not defined."""
         value = float(self.value(said, seen))
         return self.chance if math.isnan(value) else value
 
     def score(
         self, right: float, pairs: float, squares: float, rows: float, y: float, yy: float
     ) -> float:
-        """Return the metric of `sums` over sites and folds; chance where no pair tells.
+        """Return the metric of `sums` over sites and folds; chance without pairs or spread.
 
         Parameters
         ----------
-        rows, y, yy : of all rows that are left out, their number, sum, and sum of squares.
+        rows, y, yy : number, sum, and sum of squares of the outcomes of all left-out rows.
         """
         if self.metric != "r2":
             return right / pairs if pairs else self.chance
@@ -107,7 +109,7 @@ class Leading:
 
         Parameters
         ----------
-        found : value and standard error; None where the site's rows are too few.
+        found : value and standard error; None if the site has too few rows.
         """
         value, error = found or (math.nan, math.nan)
         low, high = (math.nan, math.nan) if found is None else self.interval(value, error)
@@ -116,7 +118,7 @@ class Leading:
         return {"metric": self.metric, "site": site, **numbers, **counts, "note": note}
 
     def heterogeneity(self, centres: Sequence[Mapping[str, Any]]) -> list[Row]:
-        """Return the random-effects mean over the centres whose value has an interval."""
+        """Return the random-effects mean over the centres that have an interval."""
         usable = [c for c in centres if c["low"] is not None]
         if len(usable) < 2:
             return []
@@ -148,7 +150,7 @@ def _pairs_of_classes(said: Array, seen: Outcomes) -> tuple[float, float, float]
 
 
 def _r2(said: Array, seen: Outcomes) -> float:
-    """Return R²; −inf for predictions beyond any number."""
+    """Return R²; −inf for predictions that are not finite."""
     return float(regression.r2(seen.y, said)) if np.isfinite(said).all() else -math.inf
 
 

@@ -1,1 +1,1 @@
-"""What a study leaves: results.json and tables, the model card, and saved models."""
+"""The files of a finished study: results.json and tables, the model card, and saved models."""

@@ -1,14 +1,14 @@
-"""Coefficients of a fit as results.json has them: with their covariate's unit, and any penalty.
+"""Coefficients of a fit for results.json: with their covariate's unit, and any penalty.
 
 A coefficient is for one unit of its covariate, which preprocessing may have scaled. For numbers
-three keys say what that is, from which a reader can have the effect of any other step:
+three keys describe it, from which the effect of any other step follows:
 
     scale   units of the column in one unit of the covariate
-    unit    the column's unit, by the dictionary
-    per     the step that the dictionary asks effects to be shown for
+    unit    the column's unit, from the dictionary
+    per     the step for reported effects, from the dictionary
 
-A penalty draws coefficients towards 0: they are shrunken, and an interval around them does not
-cover the effect as often as it says. Such rows hold the penalty under ``shrunken``.
+A penalty shrinks coefficients towards 0, and an interval around them covers the effect less often
+than stated. Such rows hold the penalty under ``shrunken``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedcohort.protocol import Method, Row, registry
 from fedcohort.study.results.rows import plain
 from fedcohort.study.run.engine import Run
 
-#: Settings that are the size of a penalty on coefficients.
+#: Settings with the size of a penalty on coefficients.
 PENALTIES = ("penalty", "l1", "l2")
 
 
@@ -37,7 +37,7 @@ def penalty_of(method: Method | str, settings: Mapping[str, Any]) -> str:
 
 
 def units_of(design: Design, dictionary: Dictionary) -> dict[str, dict[str, Any]]:
-    """Return scale, unit and per of each covariate that is a number times a constant, not 0/1."""
+    """Return scale, unit and per of each covariate that is a linearly scaled number, not 0/1."""
     found: dict[str, dict[str, Any]] = {}
     for c in design.columns:
         known = dictionary.variables.get(c.name, c.variable)
@@ -51,7 +51,7 @@ def units_of(design: Design, dictionary: Dictionary) -> dict[str, dict[str, Any]
 def summarised(
     rows: Sequence[Row], design: Design, dictionary: Dictionary, penalty: str | None
 ) -> list[Row]:
-    """Return the rows of a fit's summary with the unit of each number, its step and any penalty."""
+    """Return the rows of a fit's summary with each number's unit and step, and any penalty."""
     units = units_of(design, dictionary)
     scaled = "1 SD, " if design.scale == "standard" else ""
     found: list[Row] = []

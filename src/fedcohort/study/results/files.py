@@ -1,7 +1,7 @@
-"""From the finished pieces of a study to the files that describe it.
+"""From the finished pieces of a study to its files.
 
 Everything is written in the order of the study file: two runs of one study give the same bytes,
-the keys named `seconds` aside.
+except the keys named `seconds`.
 """
 
 from __future__ import annotations
@@ -56,32 +56,32 @@ PACKAGES = (
     "numpy", "scipy", "pandas", "scikit-learn", "torch", "safetensors", "optuna", "altair",
     "sqlalchemy", "umap-learn",
 )  # fmt: skip
-#: What the first repeat's fits give besides metrics, each with the names of arm, scenario, repeat.
+#: Further results of the first repeat's fits, with the names of arm, scenario, repeat.
 LISTED = (
     "coefficients", "parameters", "others", "proportional_hazards", "calibration", "decision",
     "over_time", "risk_groups", "by_centre", "heterogeneity", "importance", "roc", "residuals",
     "pooled", "dropped", "filled", "crowded", "drowned", "unknown_at_horizon",
 )  # fmt: skip
 
-#: The same of single kinds of task.
+#: The same for single kinds of task.
 OF_TASK = {"clustering": clusters.KEYS, "latent": latent_rows.KEYS}
 
 
 @dataclass(frozen=True)
 class About:
-    """What is said of the data of a study, however it came to be known.
+    """Description of a study's data, for local data or a network.
 
     Attributes
     ----------
-    outcome, data, scenarios, cohort, test_mark : as results.json has them.
-    declared : by arm, what replaces parts of its declaration.
+    outcome, data, scenarios, cohort, test_mark : in the form of results.json.
+    declared : by arm, replacements in its declaration.
     test : blind rows of the first repeat at natural sites.
     first : the ledger's first lines, of the cohort's description.
     more : further keys of results.json.
     intervals : "draws" of a bootstrap over patients, or "repeats".
-    exactness : by metric, how it was computed, where it is not of pooled rows.
-    drawn : repeat → how often each of its blind rows is in each draw of the bootstrap, (B, n); None
-        without draws.
+    exactness : by metric, how it was computed, if not from pooled rows.
+    drawn : repeat → count of each of its blind rows in each bootstrap draw, (B, n); None without
+        draws.
     """
 
     outcome: Mapping[str, Any]
@@ -106,11 +106,11 @@ def write(
     command: str,
     spent: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Write every file of a finished study but the report; return what is in results.json.
+    """Write all files of a finished study except the report; return the content of results.json.
 
     Parameters
     ----------
-    spent : what `carbon.measured` found; nothing where it was not asked for.
+    spent : result of `carbon.measured`; None if not measured.
     """
     plan = fits.plan
     counts = count(plan, table)
@@ -137,7 +137,7 @@ def write(
 
 
 def write_all(fits: Shelf, about: About, out: Path, seconds: float, command: str) -> dict[str, Any]:
-    """Write the files of a finished study, given what is said of its data."""
+    """Write the files of a finished study, given the description of its data."""
     plan = fits.plan
     shown = collect(fits)
     if "agreement" in plan.metrics and about.drawn is not None:
@@ -207,7 +207,7 @@ def write_all(fits: Shelf, about: About, out: Path, seconds: float, command: str
 
 @cache
 def versions() -> Mapping[str, str]:
-    """Return the versions that a result may depend on."""
+    """Return the versions that may affect a result."""
     found = {"fedcohort": VERSION, "python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -221,7 +221,7 @@ def versions() -> Mapping[str, str]:
 
 
 def outcome_told(outcome: Outcome | None, dictionary: Dictionary) -> dict[str, Any]:
-    """Return what is predicted, as results.json has it."""
+    """Return the outcome in the form of results.json."""
     if outcome is None:
         return {"kind": "none", "columns": []}
     told: dict[str, Any] = {"kind": outcome.kind, "columns": list(outcome.columns)}
@@ -234,7 +234,7 @@ def outcome_told(outcome: Outcome | None, dictionary: Dictionary) -> dict[str, A
 
 
 def _data(plan: Plan, table: Table, counts: Counts) -> dict[str, Any]:
-    """Return what the data are; the events of all, unless a site hides its own."""
+    """Return the description of the data; total events, unless a site hides its own."""
     return {
         "source": plan.source,
         "rows": len(table.frame),
@@ -248,9 +248,9 @@ def _data(plan: Plan, table: Table, counts: Counts) -> dict[str, Any]:
 
 
 def _test_mark(plan: Plan, table: Table, counts: Counts, patients: Mapping[str, Any]) -> int:
-    """Return a checksum of what says who is judged: other marks, other patients.
+    """Return a checksum that differs if the evaluated patients differ.
 
-    It is one of numbers that stand in the results, so it tells nothing more, and nothing of a row.
+    It is of published numbers only, so it reveals nothing more.
     """
     outcome = outcome_told(table.outcome, table.dictionary)
     if not counts.natural:
@@ -269,12 +269,13 @@ def mark_of(
     *,
     shown: bool = True,
 ) -> int:
-    """Return the checksum of numbers of the results; `natural` are the lines of Table 1.
+    """Return the checksum of published numbers; `natural` are the lines of Table 1.
 
-    Of these it takes those of single sites, so that a network's mark is that of its twin.
+    Of these it takes those of single sites, so that a network's mark equals that of the same study
+    in one process.
 
-    shown : whether no site hides its events or classes; otherwise none of them count, as a network
-        then hides them at all sites, and one process at fewer.
+    shown : whether no site hides its events or classes; otherwise no events count, since a network
+    then hides them at all sites, and one process at fewer.
     """
     numbers = ("name", "site", "n", "missing", "mean", "sd", "quartiles", *["counts"] * shown)
     known = [
@@ -286,7 +287,7 @@ def mark_of(
 
 
 def scenario_told(scenario: Scenario, counts: Shown) -> dict[str, Any]:
-    """Return how the first repeat's training rows are laid out."""
+    """Return the layout of the first repeat's training rows."""
     return {
         "scenario": scenario.name,
         "title": scenario.name.replace("-", " "),
@@ -300,7 +301,7 @@ def scenario_told(scenario: Scenario, counts: Shown) -> dict[str, Any]:
 
 
 def _centre(row: Mapping[str, Any], test: Shown) -> dict[str, Any]:
-    """Return a metric by centre with the rows and events that may be shown."""
+    """Return a metric by centre with publishable rows and events."""
     return {**row, "n": test.rows[row["site"]], "events": test.events[row["site"]]}
 
 
@@ -337,7 +338,7 @@ def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
 
 
 def _settings(plan: Plan, arm: Arm, method: Method) -> dict[str, Any]:
-    """Return an arm's settings, its method's own first; without those that its fits do not heed."""
+    """Return an arm's settings, its method's own first, without those that its solver ignores."""
     given = {f.name: f.default for f in method.fields} | arm.configured()
     if "solver" not in {*arm.grid, *plan.space(arm)}:
         heeded = ("", str(given.get("solver", "")))
@@ -360,7 +361,7 @@ def _tuning(fits: Shelf) -> list[dict[str, Any]]:
 
 
 def _available(fits: Shelf) -> dict[str, Any]:
-    """Return how often sites were to be away, and for how many rounds fits waited for them."""
+    """Return the simulated absences, and the rounds that fits waited for sites."""
     if fits.plan.availability is None:
         return {}
     asked = dict(fits.plan.content["availability"])
@@ -368,7 +369,7 @@ def _available(fits: Shelf) -> dict[str, Any]:
 
 
 def _of_cells(fits: Shelf, key: str) -> Iterator[dict[str, Any]]:
-    """Yield what cells note of their sites under a key, by arm, scenario and repeat."""
+    """Yield the notes of cells under a key, by arm, scenario and repeat."""
     plan = fits.plan
     for cell in (c for cells in cells_of(plan) for c in cells):
         names = {"arm": plan.arms[cell.arm].name, "scenario": plan.scenarios[cell.scenario].name}
@@ -415,7 +416,7 @@ def _history(path: Path, shown: Iterable[Found]) -> None:
 
 
 def _ledger(path: Path, fits: Shelf, first: Iterable[str]) -> None:
-    """Write the lines of the cohort's description, then those of every cell."""
+    """Write the ledger lines of the cohort's description, then those of every cell."""
     fresh = path.with_suffix(".jsonl.new")
     with fresh.open("wb") as file:
         file.writelines(line.encode() for line in first)

@@ -1,4 +1,4 @@
-"""What a model puts in the place of missing cells, in the units of the table."""
+"""A model's imputed values of missing cells, in the units of the table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedcohort.protocol import NotSupported
 
 
 def completed(frame: pd.DataFrame, filled: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with its missing cells as in `filled`, and the columns that it lacks.
+    """Return a table with its missing cells and missing columns from `filled`.
 
     Columns that `filled` lacks stay as they are.
     """
@@ -31,11 +31,11 @@ def intervals(design: Design, x: Array, filled: Array, sd: Array, level: float) 
 
     Parameters
     ----------
-    x, filled, sd : features (n, p), NaN where missing; with those filled; and the deviations.
+    x, filled, sd : features (n, p), NaN if missing; imputed ones; and their standard deviations.
 
     Raises
     ------
-    NotSupported : a number's scale is not linear, so that a deviation has no unit.
+    NotSupported : a number's scale is not linear, so a standard deviation has no unit.
     """
     z, parts, at = float(ndtri((1.0 + level) / 2.0)), [], 0
     for c in design.columns:

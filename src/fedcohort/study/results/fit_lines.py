@@ -1,4 +1,4 @@
-"""What a notebook is told of a fit on one line: what it is, what it left out, what was missing."""
+"""One-line texts about a fit, for a notebook: its kind, columns left out, its tasks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
 from fedcohort.protocol import Method
 
-#: So many features are named.
+#: Number of features to name.
 FEW = 6
-#: How to say what is predicted, by the kind of task.
+#: Code for an outcome, by the kind of task.
 OUTCOMES: Mapping[str, str] = {
     "survival": 'fc.Survival("TIME", "EVENT")',
     "classification": 'fc.Binary("COLUMN")',
@@ -27,11 +27,11 @@ def about(
     offset: str = "",
     private: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return what a fit is; `sites` is 0 where that is not known any more.
+    """Return a fit's description; `sites` is 0 if unknown.
 
     Parameters
     ----------
-    private : of a private fit, `study.run.private.told`.
+    private : for a private fit, `study.run.private.told`.
     """
     told = [f"<Fit of {method}"]
     told += [_many(sites, "site"), _many(rounds, "round")] if sites else []
@@ -47,9 +47,9 @@ def about(
 def left_out(
     method: str, dropped: Mapping[str, str], dictionary: Dictionary, *, drafted: bool
 ) -> str:
-    """Return a warning of columns that one would expect among the covariates; "" without.
+    """Return a warning about columns expected among the covariates but left out; "" without.
 
-    A dictionary that somebody wrote says which columns are none; a drafted one may be wrong, but
+    A written dictionary states which columns are no covariates. A drafted one may be wrong, except
     for identifiers.
 
     Parameters
@@ -70,7 +70,7 @@ def left_out(
 
 
 def serves(method: Method, outcome: Outcome | None) -> str:
-    """Return what a method is for, and what to do about sites with another outcome, or none."""
+    """Return a method's tasks, and what to do if the sites have another outcome, or none."""
     known = [OUTCOMES[task] for task in method.tasks if task in OUTCOMES]
     tasks = f"method {method.name!r} serves {', '.join(method.tasks)}"
     if outcome is None and known:

@@ -1,7 +1,7 @@
-"""What is told of a fitted model in results.json, and what goes with one on disk.
+"""Facts of a fitted model in results.json, and its notes on disk.
 
-With the coefficients, the rows of `parameters` write a model down. Of the upper bound, whose model
-is not kept since it has all rows in one place, neither baseline nor scaling stand there.
+The coefficients and the rows of `parameters` determine a model. The upper bound's model is not
+kept, since it has all rows in one place; so its baseline and scaling are omitted.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ from fedcohort.study.results.saved import round_times
 def notes_of(
     plan: Plan, cell: Cell, chosen: Mapping[str, Any], horizon: float | None
 ) -> dict[str, Any]:
-    """Return what goes with a model: whose it is, its rows, horizon and penalty.
+    """Return a model's notes: study and arm, training rows, horizon and penalty.
 
     Parameters
     ----------
-    chosen : what tuning chose. horizon : of `plan`, in the unit of the outcome.
+    chosen : tuned settings.
+    horizon : of `plan`, in the unit of the outcome.
     """
     arm, scenario = plan.arms[cell.arm], plan.scenarios[cell.scenario]
-    # over a network the one scenario has another name, and the model is the same
+    # over a network the only scenario has another name
     name = scenario.rule if scenario.name == NETWORK else scenario.name
     notes: dict[str, Any] = {"study": plan.study, "arm": arm.name, "scenario": name}
     if penalty := penalty_of(arm.method, arm.configured(chosen)):
@@ -56,10 +57,10 @@ def notes_of(
 def left_out_of(
     run: Run, arm: Arm, min_cell: int, horizon: float | None = None
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return which levels a fit pooled, which columns it dropped or filled in often.
+    """Return pooled levels, dropped columns, and columns with many imputed values.
 
-    And, where the study has a `horizon` in the unit of the outcome that the model does not reach,
-    up to when it knows survival.
+    If the model does not reach the study's `horizon`, in the unit of the outcome, also return the
+    time until which it predicts survival.
     """
     dropped = [{"column": c, "reason": why} for c, why in run.design.dropped.items()]
     return {
@@ -71,7 +72,7 @@ def left_out_of(
 
 
 def _unknown_at(run: Run, arm: Arm, horizon: float | None) -> list[dict[str, Any]]:
-    """Return up to when survival is known, where that is before the horizon; of each stratum."""
+    """Return the last time of predicted survival of each stratum, if before the horizon."""
     if horizon is None or "predict_survival" not in registry.find(arm.method).gives:
         return []
     strata = run.design.strata_levels
@@ -90,12 +91,12 @@ def _unknown_at(run: Run, arm: Arm, horizon: float | None) -> list[dict[str, Any
 def model_facts(
     method: Method, run: Run, settings: Mapping[str, Any], dictionary: Dictionary, kept: bool
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return coefficients, what else a fitted model is, and the check of hazards.
+    """Return coefficients, other facts of a fitted model, and the test of proportional hazards.
 
     Parameters
     ----------
-    settings : of the fit, with what tuning chose.
-    kept : whether the model is written to disk as well.
+    settings : of the fit, with tuned ones.
+    kept : whether the model is written to disk.
     """
     found: dict[str, Any] = {}
     if "summary" in method.gives:
@@ -111,7 +112,7 @@ def model_facts(
 
 
 def pooled_levels(run: Run, arm: Arm, min_cell: int) -> list[dict[str, Any]]:
-    """Return which levels of each category became one, and below how many rows levels do."""
+    """Return the pooled levels of each category, and the rows below which levels are pooled."""
     least = max(int(arm.preprocess.get("pool_levels") or 0), min_cell)
     return [
         {"column": c.name, "levels": list(c.pooled), "least": least}
@@ -121,12 +122,12 @@ def pooled_levels(run: Run, arm: Arm, min_cell: int) -> list[dict[str, Any]]:
 
 
 def parameters(run: Run, dictionary: Dictionary, kept: bool) -> list[dict[str, Any]]:
-    """Return the model's parameters, times with their unit, and how numbers were scaled.
+    """Return the model's parameters, times with their unit, and the scaling of numbers.
 
     Parameters
     ----------
     dictionary : of the table, for the unit of time.
-    kept : whether the model is written to disk as well.
+    kept : whether the model is written to disk.
     """
     outcome, unit, times = run.design.outcome, "", np.zeros(0)
     if kept and isinstance(outcome, Survival) and "times" in (arrays := run.model.arrays()):
@@ -138,7 +139,7 @@ def parameters(run: Run, dictionary: Dictionary, kept: bool) -> list[dict[str, A
 
 
 def _scaling(run: Run) -> Iterator[Row]:
-    """Yield how each number becomes a covariate, where it is not taken as it is."""
+    """Yield how each number becomes a covariate, if it is transformed."""
     for c in run.design.columns:
         if not isinstance(c, NumberColumn):
             continue

@@ -1,11 +1,10 @@
-"""Which sites' replies a fit's calls lack, and why: what results.json says of it.
+"""Missing replies of a fit, for results.json: which site, which call, why.
 
-A reply is missing where a site did not answer, or where what it answered is not fit to be used
-(`protocol.updates`), which is said with the reason. A row is made for each stretch of calls, so
-that it says which they were. From a call that waits until its sites are back one is missing only
-where it waited in vain; for how many rounds it did is told besides.
+A reply is missing if a site did not answer, or if its answer was rejected (`protocol.updates`);
+then the reason is given. Each row is about a range of calls. A call that waits for sites lacks a
+reply only if it waited in vain; the rounds of waiting are reported separately.
 
-Revealed: names of sites and numbers of calls, and of a rejected reply which rule it broke.
+Revealed: names of sites and numbers of calls; of a rejected reply, the rule it broke.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ Call = tuple[int, str]
 def stretches(
     missing: Iterable[Call], rejected: Mapping[Call, str], phase: str
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each site and stretch of calls that lack its reply.
+    """Yield a row for each site and range of calls that lack its reply.
 
     Parameters
     ----------
     missing : number of the call, and the site.
-    rejected : of those, why the reply that came was not fit to be used.
+    rejected : of those, why the reply was rejected.
     phase : of the study, such as "fit".
     """
     calls: dict[tuple[str, bool], list[int]] = {}
@@ -39,12 +38,12 @@ def stretches(
 
 
 def waits(rounds: int, phase: str) -> list[dict[str, Any]]:
-    """Return a row of how many rounds a phase of the study waited for sites, if it did."""
+    """Return a row with a phase's rounds of waiting for sites, if any."""
     return [{"phase": phase, "rounds": rounds}] if rounds else []
 
 
 def _runs(calls: list[int]) -> list[list[int]]:
-    """Return numbers that rise as lists of which each has no gap."""
+    """Return rising numbers as lists without gaps."""
     found: list[list[int]] = []
     for call in calls:
         if found and call == found[-1][-1] + 1:
@@ -55,9 +54,9 @@ def _runs(calls: list[int]) -> list[list[int]]:
 
 
 def drawn_away(error: SiteUnavailable) -> str:
-    """Return what an error says of sites that `availability` took away, and what helps there.
+    """Return an error's text about sites that `availability` took away, with a remedy.
 
-    The same sites are away in every run of the study, so that nobody can bring them back.
+    The same sites are away in every run of the study, so nobody can bring them back.
     """
     longer = "raise 'wait', " * isinstance(error, SitesAway)
     return (

@@ -1,7 +1,7 @@
-"""The model card: one page that goes with a saved model, in Markdown.
+"""The model card: one page for a saved model, in Markdown.
 
-After Mitchell et al., "Model cards for model reporting", FAT* 2019. What the run knows stands
-there; what only a person knows is asked for in italics, so that nobody takes silence for an answer.
+After Mitchell et al., "Model cards for model reporting", FAT* 2019. The run fills in what it knows;
+italics ask the responsible people for the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedcohort.study.run import private
 from fedcohort.study.run.pieces import TOLD
 from fedcohort.version import VERSION
 
-#: Metrics that are in the unit of the outcome.
+#: Metrics with the unit of the outcome.
 IN_UNIT = ("rmse", "mae", "calibration_intercept")
 _SHRUNKEN = (
     "These effects are shrunken: the fit has a penalty ({}), which draws them towards none. They "
@@ -30,16 +30,16 @@ _SHRUNKEN = (
     "errors of the penalised fit, no confidence intervals."
 )
 _ASK = "*To be written by the people responsible for the model.*"
-#: What pooled levels are: their names, and the rows below which a level is pooled.
+#: Note on pooled levels: their names, and the rows below which a level is pooled.
 POOLED = "other levels: {} (fewer than {} rows each, or the next rarest; pooled)"
 
 
 def card(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
-    """Return the model card of an arm: what the model is, what it learnt from, how good it is.
+    """Return the model card of an arm: the model, its training data, its performance.
 
     Parameters
     ----------
-    results : the content of results.json.
+    results : content of results.json.
     """
     declared = next(d for d in results["declared"] if d["arm"] == arm.name)
     first = plan.scenarios[0].name
@@ -67,7 +67,7 @@ def card(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
 
 
 def _outcome(results: Mapping[str, Any]) -> list[str]:
-    """Return the outcome's columns; that of entries is called so."""
+    """Return the outcome's columns; the entry time is marked."""
     entry = results["outcome"].get("entry")
     columns = results["outcome"]["columns"]
     return [f"{c} (when observation began)" if c == entry else c for c in columns]
@@ -76,7 +76,7 @@ def _outcome(results: Mapping[str, Any]) -> list[str]:
 def _of_model(
     results: Mapping[str, Any], key: str, arm: Arm, scenario: str
 ) -> list[Mapping[str, Any]]:
-    """Return the rows of a list of results.json that are about the model that was kept."""
+    """Return the rows of a list of results.json about the saved model."""
     if key in TOLD and (final := _final(results, arm)):
         return list(final[key])
     return [
@@ -87,13 +87,13 @@ def _of_model(
 
 
 def _final(results: Mapping[str, Any], arm: Arm) -> Mapping[str, Any] | None:
-    """Return what is told of the arm's final fit; None where there is none."""
+    """Return the row of the arm's final fit; None without one."""
     done = (f for f in results.get("final") or () if f["arm"] == arm.name)
     return next((f for f in done if f["status"] == "done"), None)
 
 
 def _rows_seen(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
-    """Return which rows the model has seen, and what that means for how it was judged."""
+    """Return the model's training rows, and the consequence for its evaluation."""
     data, events = results["data"], results["data"].get("events")
     held = f", {events} with the event" if events is not None else ""
     if _final(results, arm):
@@ -111,7 +111,7 @@ def _rows_seen(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
 
 
 def _but(results: Mapping[str, Any], arm: Arm) -> str:
-    """Return whose rows sums of the final fit lack; "" where they lack none."""
+    """Return the sites whose rows are missing in sums of the final fit; "" for none."""
     lacking = words.absent_from_final(results.get("missing") or (), arm.name)
     if not lacking:
         return ""
@@ -126,7 +126,7 @@ def _what(
     results: Mapping[str, Any],
     particulars: Sequence[str],
 ) -> str:
-    """Return what the model is, what is particular about it, and what it was trained on."""
+    """Return the model's method, particular settings, and training data."""
     method = registry.find(arm.method)
     data = results["data"]
     left = data.get("sites_left_out") or ()
@@ -153,7 +153,7 @@ def _what(
 
 
 def _privacy(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
-    """Return what bounds what the model tells of one patient; "" of a model without noise."""
+    """Return the privacy guarantee of the model; "" without noise."""
     dp = plan.privacy.dp
     if dp is None or arm.scope != "sites":
         return ""
@@ -176,7 +176,7 @@ def _privacy(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
 def _inputs(
     results: Mapping[str, Any], arm: Arm, scenario: str, settings: Mapping[str, Any]
 ) -> str:
-    """Return the table of columns that the model reads, and which it leaves out."""
+    """Return the table of the model's columns, and the columns left out."""
     why = {r["column"]: r["reason"] for r in _of_model(results, "dropped", arm, scenario)}
     weights = str(settings.get("weights") or "")
     read = [f for f in results["data"]["features"] if f not in why and f != weights]
@@ -190,7 +190,7 @@ def _inputs(
 def _columns(
     results: Mapping[str, Any], features: Sequence[str], settings: Mapping[str, Any]
 ) -> str:
-    """Return the table of columns, with what the model takes two of them for."""
+    """Return the table of columns, with the roles of offset and strata."""
     roles = {
         str(settings.get("offset") or ""): "offset, added as it is",
         str(settings.get("strata") or ""): "strata",
@@ -215,7 +215,7 @@ def _columns(
 
 
 def _role(name: str, roles: Mapping[str, str]) -> str:
-    """Return a column's name, with what the model takes it for if that is no covariate."""
+    """Return a column's name, with its role if it is no covariate."""
     return f"{name} ({roles[name]})" if name in roles else name
 
 
@@ -232,12 +232,12 @@ def _performance(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
 
 
 def _in_unit(metric: str, unit: str | None) -> str:
-    """Return a metric's name, with the outcome's unit where it is in that."""
+    """Return a metric's name, with the outcome's unit if it has that unit."""
     return f"{metric} ({unit})" if unit and metric in IN_UNIT else metric
 
 
 def _centres(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
-    """Return the first repeat's performance by centre, where centres are natural."""
+    """Return the first repeat's performance by natural centre; "" without."""
     mine = [
         r
         for r in results.get("by_centre") or ()
@@ -303,7 +303,7 @@ def _named(row: Mapping[str, Any]) -> str:
 
 
 def _parameters(results: Mapping[str, Any], arm: Arm, scenario: str, around: str) -> list[str]:
-    """Return the table of what the saved model has besides covariates; its notes below it."""
+    """Return the table of the saved model's other parameters; its notes below."""
     mine = _of_model(results, "parameters", arm, scenario)
     if not mine:
         return []
@@ -330,7 +330,7 @@ def _level(results: Mapping[str, Any], arm: Arm) -> str:
 
 
 def _judges(results: Mapping[str, Any]) -> str:
-    """Return what an outcome that no fit has seen is for; "" of any other."""
+    """Return the note on an outcome that no fit has seen; "" for any other."""
     task, outcome = results["task"], results["outcome"]
     if not (judged := kind_of(task).judged) or not outcome["columns"]:
         return ""
@@ -340,7 +340,7 @@ def _judges(results: Mapping[str, Any]) -> str:
 
 
 def _use(arm: Arm, results: Mapping[str, Any]) -> str:
-    """Return how the model is applied."""
+    """Return how to apply the model."""
     what = kind_of(str(results["task"])).written
     return (
         f"## Use\n\n    fedcohort predict models/{arm.name} PATIENTS.csv\n\n"
@@ -355,12 +355,12 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a name as a cell that no reader of Markdown takes for a table's end or for HTML."""
+    """Return text as a Markdown table cell, without table delimiters and HTML."""
     return html.escape(" ".join(text.split()), quote=False).replace("|", "\\|")
 
 
 def _exp(value: Any, factor: float) -> float | None:
-    """Return exp of a bound of a coefficient for its step, None beyond what a float holds."""
+    """Return exp of a bound of a coefficient for its step; None if it overflows."""
     return None if value is None or abs(factor * value) > 700 else math.exp(factor * value)
 
 
@@ -369,7 +369,7 @@ def _number(value: Any) -> str:
 
 
 def _ratio(value: Any) -> str:
-    """Return a ratio with three decimals, or more where it is near 0 or 1."""
+    """Return a ratio with three decimals, or more if it is near 0 or 1."""
     x = words.number(value)
     return words.ratio(x) if abs(x - 1) < 1e-3 and x != 1 else words.effect(x)
 

@@ -1,6 +1,6 @@
-"""What a deployed study's files say of its data, and what they lack (`left_out`).
+"""Data descriptions in the files of a study over a network, and omitted results (`left_out`).
 
-Everything about patients comes from two sessions: Table 1 (`data.describe`) and `counting`. Where a
+Everything about patients comes from two sessions: Table 1 (`data.describe`) and `counting`. If a
 site hides its own events, those of all sites are hidden, also in Table 1.
 
 Revealed: see `data.describe` and `counting`.
@@ -31,16 +31,16 @@ from fedcohort.study.run.pieces import tagged, write_text
 from fedcohort.study.sites.counts import Shown
 from fedcohort.study.sites.sites import Sites
 
-#: What to do where sites seem to have different units.
+#: Advice if sites seem to have different units.
 CONVERT = (
-    "Nothing was fitted. Let the site convert it, give the study another name and submit it. Or, "
-    "if the numbers are right, say so in the study file (units: [{}]) and submit it: sites approve "
-    "it again."
+    "Nothing was fitted. Let the site convert it, and submit the study under another name. Or, if "
+    "the numbers are right, accept them in the study file (units: [{}]) and submit it; sites then "
+    "approve it again."
 )
 
 
 def meet(fits: NetworkFits, sites: Sites) -> dict[str, Any]:
-    """Ask all sites what they hold, once; every site has to answer.
+    """Count and describe the rows of all sites, once; every site has to answer.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def meet(fits: NetworkFits, sites: Sites) -> dict[str, Any]:
         lines = list(open_.trail.ledger.lines)
     variables = describe.variables_of(terms.dictionary, terms.outcome)
     with fits.session(Session("describe")) as open_:
-        fed = open_.fed.awaiting()  # sites take part with one set of others, which is all
+        fed = open_.fed.awaiting()  # a site answers for one set of sites only: all of them
         one = describe.describe(fed, variables, min_cell=plan.min_cell)
         summaries = one.summaries
         _all(sites, dict.fromkeys(fed.answered))
@@ -89,15 +89,15 @@ def meet(fits: NetworkFits, sites: Sites) -> dict[str, Any]:
 
 
 def _units(terms: Terms, shown: Sequence[Summary]) -> list[str]:
-    """Compare the units of sites by the quartiles that Table 1 shows of each, before any fit.
+    """Compare the units of sites by their published quartiles in Table 1, before any fit.
 
     Returns
     -------
-    accepted : what is said of columns that the study accepts.
+    accepted : notes on columns that the study accepts.
 
     Raises
     ------
-    DataError : a column seems to be in another unit at a site, and the study does not accept it.
+    DataError : a column seems to have another unit at a site, and the study does not accept it.
     """
     columns: dict[str, list[Summary]] = {}
     for one in shown:
@@ -123,16 +123,21 @@ def _units(terms: Terms, shown: Sequence[Summary]) -> list[str]:
 
 
 def _all(sites: Sites, told: Mapping[str, Any]) -> None:
-    """Check that nobody is missing when the cohort is counted."""
+    """Check that every site answered.
+
+    Raises
+    ------
+    SiteUnavailable : a site did not.
+    """
     if missing := sorted({*sites.names} - {*told}):
         raise SiteUnavailable(
-            f"{', '.join(missing)} did not answer when the cohort was described, which takes all "
-            f"sites. Bring them back and --resume, or start again without them."
+            f"{', '.join(missing)} did not answer when the cohort was described. This needs all "
+            f"sites: bring them back and --resume, or start again without them."
         )
 
 
 def _events(variables: Iterable[Mapping[str, Any]], event: str) -> int | None:
-    """Return the events of all sites as Table 1 tells them; None where it hides them."""
+    """Return total events from Table 1; None if hidden."""
     for line in variables:
         if line["name"] == event and line["site"] is None:
             return line["counts"].get("1")
@@ -142,7 +147,7 @@ def _events(variables: Iterable[Mapping[str, Any]], event: str) -> int | None:
 def write(
     fits: NetworkFits, sites: Sites, out: Path, seconds: float, command: str
 ) -> dict[str, Any]:
-    """Write every file of a finished study but the report; return what is in results.json."""
+    """Write all files of a finished study except the report; return the content of results.json."""
     plan, terms = fits.plan, fits.terms
     met = meet(fits, sites)
     met.pop("agreed", None)
@@ -203,7 +208,7 @@ def write(
 
 
 def _declared(fits: NetworkFits) -> dict[str, dict[str, Any]]:
-    """Return what is said of each arm besides what a simulated study says."""
+    """Return the additions to each arm's declaration over a network."""
     found: dict[str, dict[str, Any]] = {}
     plan = fits.plan
     outcome, alone = fits.terms.outcome, judging.STEPS
@@ -229,7 +234,7 @@ def _declared(fits: NetworkFits) -> dict[str, dict[str, Any]]:
     return found
 
 
-#: By part: what the report calls it, and why it is absent.
+#: By part: its name in the report, and why it is absent.
 PARTS: dict[str, tuple[str, str]] = {
     "calibration": (
         "Calibration by group",
@@ -287,7 +292,7 @@ PARTS: dict[str, tuple[str, str]] = {
 
 
 def left_out(terms: Terms) -> list[dict[str, Any]]:
-    """Return what a network's results lack: arms of the study file, then parts of the results."""
+    """Return what a network's results omit: arms of the study file, then parts of the results."""
     arms = [vars(arm) for arm in terms.left_out]
     lacking = terms.asked.kind.lacking(terms.outcome, terms.asked.metrics)
     return arms + [

@@ -1,7 +1,7 @@
-"""What the finished pieces of a study gave, in its order: rows, means, differences of arms.
+"""Results of a study's finished pieces, in its order: rows, means, differences of arms.
 
-A piece's rows are as `rows` made them; here they get the names of arm, scenario and repeat, and
-their metrics are summarised over repeats, and compared between arms on the repeats that both have.
+Rows are those of `rows`, with the names of arm, scenario and repeat. Metrics are summarised over
+repeats, and compared between arms on their common repeats.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fedcohort.study.file.plan import Plan
 from fedcohort.study.results.rows import ALL, LABELS, NO_MODEL, UNDRAWN, mean_draws
 from fedcohort.study.run.pieces import Cell, Shelf, cells_of, row_of_final
 
-#: With fewer repeats than these, arms are compared by draws of the patients, not by the repeats'
-#: own spread, which few values hardly show.
+#: With fewer repeats, arms are compared by draws of patients: few repeats estimate their spread
+#: poorly.
 BY_REPEATS = 5
 
 
 @dataclass(frozen=True)
 class Found:
-    """One arm's outcome in one scenario and repeat, as the tables show it."""
+    """One arm's result in one scenario and repeat."""
 
     arm: Arm
     scenario: str
@@ -36,7 +36,7 @@ class Found:
 
 
 def collect(fits: Shelf) -> list[Found]:
-    """Return what every arm gave, in order; the upper bound under each scenario."""
+    """Return every arm's result, in order; the upper bound under each scenario."""
     plan = fits.plan
     found = {cell: fits.result(cell) or {"status": "failed: not run"} for cell in cells_of(plan)[1]}
     shown: list[Found] = []
@@ -80,7 +80,7 @@ def _values(
 ) -> dict[tuple[str, str], dict[int, float]]:
     """Return a metric's value over all sites by (scenario, arm) and repeat.
 
-    `key` is "within" for metrics of pairs within sites, which deployed runs have.
+    `key` is "within" for metrics of pairs within sites, which runs over a network have.
     """
     out: dict[tuple[str, str], dict[int, float]] = {}
     for one in shown:
@@ -92,8 +92,10 @@ def _values(
 
 
 def summary_of(plan: Plan, shown: list[Found], by: str) -> list[dict[str, Any]]:
-    """Return mean and sd over repeats, and an interval: of the bootstrap over patients, or `by`
-    "repeats" of the mean, allowing for the patients that repeats share.
+    """Return mean, sd and interval of each metric over repeats.
+
+    The interval is of the bootstrap over patients; `by` "repeats", of the mean over repeats,
+    corrected for patients that repeats share.
     """
     rows: list[dict[str, Any]] = []
     ratio = plan.test_fraction / (1 - plan.test_fraction)
@@ -119,11 +121,11 @@ def summary_of(plan: Plan, shown: list[Found], by: str) -> list[dict[str, Any]]:
 
 
 def comparisons_of(plan: Plan, shown: list[Found]) -> list[dict[str, Any]]:
-    """Return every pair of arms on the repeats that both have.
+    """Return the difference of every pair of arms on their common repeats.
 
-    Where one of them is judged within sites alone, the other is, too, if it has been. Below
-    `BY_REPEATS` repeats the patients' own draws tell arms apart, ``by`` "patients", where there are
-    draws; an arm's line against the lower bound then has the interval of the share of the gap.
+    If one arm is evaluated within sites only, so is the other, if possible. With fewer than
+    `BY_REPEATS` repeats the draws of patients give the intervals, ``by`` "patients", if there are
+    draws; an arm's row against the lower bound then has the interval of the share of the gap.
     """
     rows: list[dict[str, Any]] = []
     ratio = plan.test_fraction / (1 - plan.test_fraction)
@@ -162,7 +164,7 @@ def comparisons_of(plan: Plan, shown: list[Found]) -> list[dict[str, Any]]:
 
 
 def _draws(shown: Iterable[Found], metric: str) -> dict[tuple[str, str], dict[int, Array]]:
-    """Return a metric's draws (B,) by (scenario, arm) and repeat, of arms that have them."""
+    """Return a metric's draws (B,) by (scenario, arm) and repeat, for arms with draws."""
     out: dict[tuple[str, str], dict[int, Array]] = {}
     for one in shown:
         drawn = np.array(one.found.get("draws", {}).get(metric, ()), float)
@@ -174,7 +176,7 @@ def _draws(shown: Iterable[Found], metric: str) -> dict[tuple[str, str], dict[in
 def _share(
     plan: Plan, draws: Mapping[str, Mapping[int, Array]], arm: str, against: str, both: list[int]
 ) -> dict[str, Any]:
-    """Return the interval of the share of the gap that an arm closes, where there are bounds."""
+    """Return the interval of the share of the gap that an arm closes; empty without bounds."""
     bounds = {a.scope: a.name for a in plan.arms if a.scope != "sites"}
     top = bounds.get("centralised", "")
     if (
@@ -190,7 +192,7 @@ def _share(
 
 
 def tagged(shown: Iterable[Found], key: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one kind that pieces gave, with the names of arm, scenario and repeat."""
+    """Yield the rows of one kind, with the names of arm, scenario and repeat."""
     for one in shown:
         for row in one.found.get(key, ()):
             yield {"arm": one.arm.name, "scenario": one.scenario, "repeat": one.repeat, **row}
@@ -200,20 +202,19 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or not np.isfinite(value) else float(value)
 
 
-#: The metric's name.
+#: Name of the metric.
 METRIC = "agreement"
 
 
 def with_agreement(shown: list[Found], drawn: Callable[[int], Array]) -> list[Found]:
     """Add the metric `agreement`: the adjusted Rand index of an arm's clusters and pooled data's.
 
-    It is of the blind rows: 1 for the same groups, about 0 for unrelated ones. Clusters have no
-    names, and two that differ may be as tight as each other, so other metrics do not say whether
-    hospitals that work together find the groups that one table would show. A hospital of an
-    isolated bound whose rows give no clusters counts as one that sees a single group. Draws repeat
-    blind rows, with both clusterings as they are.
+    It is over the blind rows: 1 for equal clusters, about 0 for unrelated ones. Other metrics do
+    not show whether hospitals together find the clusters of pooled data, since different
+    clusterings may be equally tight. A hospital without its own clusters counts as one cluster.
+    Draws repeat blind rows, with both clusterings fixed.
 
-    drawn : repeat → how often each of its blind rows is in each draw of the bootstrap, (B, n).
+    drawn : repeat → count of each of its blind rows in each bootstrap draw, (B, n).
     """
     pooled = {
         (one.scenario, one.repeat): one.found[LABELS][ALL]

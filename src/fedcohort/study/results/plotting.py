@@ -1,4 +1,4 @@
-"""Which picture a fit has, and which several fits laid over each other: `Fit.plot`."""
+"""The figure of a fit, or of several fits together: `Fit.plot`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fedcohort.report.plots import Picture
 from fedcohort.study.results.saved import Saved
 from fedcohort.study.run.engine import Run
 
-#: Of how many patients a number at risk is at least, where a model with curves does not tell.
+#: Smallest number at risk, if a model with curves does not state it.
 MIN_CELL = 5
 
 
 class Fit(Protocol):
-    """The members of a fit that a picture needs."""
+    """The members of a fit that a figure needs."""
 
     @property
     def method(self) -> str:
@@ -31,7 +31,7 @@ class Fit(Protocol):
 
     @property
     def run(self) -> Run | None:
-        """The run; None of a loaded model."""
+        """The run; None for a loaded model."""
         ...
 
     @property
@@ -46,18 +46,18 @@ class Fit(Protocol):
 
 
 def picture(fits: Sequence[Fit], names: Sequence[str] = (), covariate: str = "") -> Picture:
-    """Return what `Fit.plot` promises.
+    """Return the figure of `Fit.plot`.
 
     Parameters
     ----------
-    names : of the fits; their methods' by default, numbered where two are the same.
-    covariate : the one of which a forest plot is drawn; each by default.
+    names : of the fits; default: their methods', numbered if equal.
+    covariate : covariate of a forest plot; default: each.
 
     Raises
     ------
-    NotSupported : the fits have nothing in common that can be drawn.
-    SettingError : there are not as many names as fits, or two are the same; or a covariate is named
-        that is not there, or of a fit without a forest plot.
+    NotSupported : the fits have no common figure.
+    SettingError : there are not as many names as fits, or two are the same; or `covariate` is
+        unknown, or the fit has no forest plot.
     """
     named = dict(zip(_names(fits, names), fits, strict=True))
     for name, fit in named.items():
@@ -90,11 +90,11 @@ def _survival(named: Mapping[str, Fit]) -> Picture:
 
 
 def _alone(named: Mapping[str, Fit], covariate: str) -> Picture | None:
-    """Return the picture that is of one fit; None where there is none, or convergence is another.
+    """Return the figure of a single fit; None if it has none, or only convergence.
 
     Raises
     ------
-    NotSupported : a fit has such a picture, and nothing that could be laid over others.
+    NotSupported : a fit has such a figure, and several fits are given.
     """
     for name, fit in named.items():
         path = _path(fit.model)
@@ -123,7 +123,7 @@ def _path(model: Any) -> PenaltyPath | None:
 
 
 def _convergence(named: Mapping[str, Fit]) -> Picture:
-    """Return how all fits converged."""
+    """Return the convergence of all fits."""
     history = {name: f.run.history if f.run else [] for name, f in named.items()}
     if lacking := [name for name, rows in history.items() if not plots.can_show(rows)]:
         able = ", ".join(registry.those_which_give("curves"))
@@ -151,7 +151,7 @@ def _names(fits: Sequence[Fit], names: Sequence[str]) -> list[str]:
 
 
 def _time(fit: Fit) -> str:
-    """Return the title of the axis of time, with its unit where the dictionary tells it."""
+    """Return the title of the time axis, with its unit if the dictionary has it."""
     outcome = fit.parts.design.outcome
     unit = "" if outcome is None else outcome.time_unit(fit.parts.dictionary)
     return f"time ({unit})" if unit else "time since start"

@@ -1,7 +1,7 @@
-"""What one cell leaves in the results: a row a model, the means of the lower bound, plain numbers.
+"""Rows of one cell in the results: one per model, means of the lower bound, JSON-able numbers.
 
-A site whose own rows give no model counts as chance in the lower bound, not as absent: leaving it
-out would flatter the hospitals that stay alone. What chance is, the judge knows (`unlearnt`).
+A site without a model of its own counts as chance in the lower bound: leaving it out would flatter
+isolated hospitals. The judge knows chance (`unlearnt`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.study.run.engine import Problem, Run
 
-#: Metrics without draws of a bootstrap: rows that it repeats look miscalibrated, or more apart.
+#: Metrics without bootstrap draws: repeated rows look miscalibrated, or more separate.
 UNDRAWN = ("d_calibration_p", "log_rank_p", "smallest_share")
-#: Where a piece of a study of clusters has the blind rows' labels: by site, or of `ALL`.
+#: Key of the blind rows' clusters in a piece: by site, or of `ALL`.
 LABELS, ALL = "labels", "all"
-#: What is said of a hospital whose own rows give no model.
+#: Note on a hospital whose own rows give no model.
 NO_MODEL = "its own rows give no model"
 
 
@@ -39,7 +39,7 @@ def row_of(
 
 
 def spent(run: Run, site: str) -> dict[str, Any]:
-    """Return what a fit over sites took at one: seconds of its processor, and what left it."""
+    """Return a fit's cost at one site: seconds of its processor, and bytes sent."""
     return {
         "seconds": round(run.worked.get(site, 0.0), 3),
         "bytes_up": run.ledger.bytes_up.get(site, 0),
@@ -66,11 +66,11 @@ def no_model_row(
 ) -> dict[str, Any]:
     """Return the row of a site whose own rows cannot be fitted, such as one without events.
 
-    Why is not said: it could be of a few patients.
+    The reason is omitted: it could be about a few patients.
 
     Parameters
     ----------
-    unlearnt : by metric, what the judge gives for it (1,) at weights of 1.
+    unlearnt : by metric, the judge's value for it (1,) at weights of 1.
     """
     chance = {m: float(v[0]) for m, v in unlearnt.items() if np.isfinite(v[0])}
     return {
@@ -88,13 +88,13 @@ def no_model_row(
 def no_model_draws(
     draws: int, unlearnt: Mapping[str, Array], wanted: tuple[str, ...]
 ) -> dict[str, Array]:
-    """Return the bootstrap of a site without a model: chance (draws,), or nothing."""
+    """Return the bootstrap of a site without a model: chance (draws,), or NaN."""
     nothing = np.full(draws, np.nan)
     return {m: unlearnt.get(m, nothing) for m in wanted if m not in UNDRAWN}
 
 
 def mean_draws(draws: list[dict[str, Array]]) -> dict[str, list[float | None]]:
-    """Return each metric's draws, averaged over the fits that have a value; None where none has."""
+    """Return each metric's draws, averaged over the fits with a value; None without any."""
     out: dict[str, list[float | None]] = {}
     for metric in draws[0]:
         table = np.array([d[metric] for d in draws])
@@ -106,7 +106,7 @@ def mean_draws(draws: list[dict[str, Array]]) -> dict[str, list[float | None]]:
 
 
 def traffic(run: Run, problem: Problem, scope: str) -> tuple[int, int]:
-    """Return the bytes that left the sites and that came to them.
+    """Return the bytes from the sites and to them.
 
     Nothing leaves an isolated site; to pool the data, every cell of every table leaves.
     """
@@ -118,7 +118,7 @@ def traffic(run: Run, problem: Problem, scope: str) -> tuple[int, int]:
 
 
 def plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a summary's row as JSON-able values; infinities and NaN become None."""
+    """Return a row as JSON-able values; infinities and NaN become None."""
     out: dict[str, Any] = {}
     for k, v in row.items():
         number = isinstance(v, (float, np.floating))

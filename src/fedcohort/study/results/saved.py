@@ -1,10 +1,10 @@
 """Models on disk: arrays as safetensors, everything else as JSON. No pickle.
 
-`model.safetensors` holds the model's arrays; `model.json` its method, what else it consists of,
-the preprocessing that turns a table into its x, the dictionary of the columns that it reads, the
-SHA-256 of `model.safetensors`, and which of its arrays have entries that are not known (NaN). All
-other numbers are finite. Whoever can write both files can write any model: the sum tells damage and
-mixed-up files, not who made them.
+`model.safetensors` holds the model's arrays; `model.json` its method and other parts, the
+preprocessing from a table to its x, the dictionary of its columns, the SHA-256 of
+`model.safetensors`, and the names of arrays with unknown entries (NaN). All other numbers are
+finite. The hash detects damaged or exchanged files. It does not show who made them: anyone who can
+write both files can write any model.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from fedcohort.version import VERSION
 
 FORMAT = 3
 
-#: Bytes that the files of a model may have.
+#: Largest sizes of a model's files, in bytes.
 LARGEST = {"model.json": 2**26, "model.safetensors": 2**32}
 
-#: Times at which a model says that survival is shown, at most.
+#: Largest number of default times of predicted survival.
 TIMES = 100
 
-#: An error names so many folders of models, and counts the others.
+#: Number of model folders that an error names; it counts the others.
 NAMED = 6
 
 #: Round steps between times: of days, weeks, months, quarters and years where the unit is days.
@@ -47,14 +47,14 @@ DAYS = (1, 2, 7, 14, 30, 91, 182, 365, 730, 1825, 3650)
 
 @dataclass(frozen=True)
 class Saved:
-    """What a model's folder holds.
+    """Content of a model's folder.
 
     Attributes
     ----------
-    method : its name in the catalogue.
-    model, design : the fitted method, and the preprocessing before it.
+    method : its registered name.
+    model, design : the fitted method, and its preprocessing.
     dictionary : of the columns that the design reads, and of the outcome.
-    notes : what else is known; `times` are those at which survival is shown by default.
+    notes : other facts; `times` are the default times of predicted survival.
     """
 
     method: str
@@ -72,9 +72,9 @@ class Saved:
         dictionary: Dictionary,
         notes: Mapping[str, Any],
     ) -> Self:
-        """Return what to keep of a fit, with the part of the study's dictionary that it needs.
+        """Return the parts of a fit to save, with its part of the study's dictionary.
 
-        A raw method has no design, and keeps all of the dictionary.
+        A raw method has no design, and keeps the whole dictionary.
         """
         outcome = design.outcome
         used = {name for c in design.columns for name in (c.name, c.variable.since) if name}
@@ -88,10 +88,10 @@ class Saved:
 
 
 def round_times(grid: Array, unit: str) -> list[float]:
-    """Return three round times, or fewer, up to the last of a survival curve's `grid` (T,).
+    """Return up to three round times, at most the last of a survival curve's `grid` (T,).
 
-    A curve falls at its grid's times alone, so survival is the same for none of two times, and is
-    1 for everybody at none: where the grid is coarse, times are less round.
+    A curve falls only at its grid's times. Survival differs between the returned times, and is not
+    1 for everybody; so times are less round if the grid is coarse.
     """
     last = float(grid[-1]) if len(grid) else 0.0
     if last <= 0:
@@ -112,7 +112,7 @@ def round_times(grid: Array, unit: str) -> list[float]:
 
 
 def write(folder: Path, saved: Saved) -> None:
-    """Write a model into a folder, which is made if need be."""
+    """Write a model into a folder; make the folder if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     arrays = {k: np.asarray(a, order="C") for k, a in saved.model.arrays().items()}
     body = save(arrays)
@@ -137,8 +137,8 @@ def read(folder: Path) -> Saved:
 
     Raises
     ------
-    DataError : a file is missing, damaged, too large, no file, or of another format; or a number
-        of the model is not finite.
+    DataError : a file is missing, damaged, too large, not a regular file, or of another format; or
+        a number of the model is not finite.
     SettingError : the method is not installed here.
     """
     try:
@@ -177,11 +177,11 @@ def read(folder: Path) -> Saved:
 
 
 def _body(folder: Path, name: str) -> bytes:
-    """Return what is in a file of a model.
+    """Return the content of a model's file.
 
     Raises
     ------
-    DataError : there is none, it is no file (a device, a pipe), too large, or cannot be read.
+    DataError : it is missing, not a regular file (a device, a pipe), too large, or cannot be read.
     """
     path = folder / name
     try:
@@ -205,7 +205,7 @@ def _damaged(folder: Path, error: Exception) -> DataError:
 
 
 def _finite(text: str) -> float:
-    """Return the number that a text of JSON stands for; no NaN, and no infinity."""
+    """Return the number in a JSON text; NaN and infinity are errors."""
     if not math.isfinite(x := float(text)):
         raise ValueError("a number is not finite")
     return x
@@ -220,9 +220,11 @@ def _odd(a: Array) -> bool:
 
 
 def _models_below(folder: Path) -> str:
-    """Say which folder of a model to give: those that lie in this one, if any do."""
+    """Return a hint which model folder to give: those below this one, if any."""
     found = sorted(p.parent for p in folder.rglob("model.json"))
-    found = [p for p in found if p.parent not in found]  # one within a model's is for audits
+    found = [
+        p for p in found if p.parent not in found
+    ]  # a model inside a model's folder: for audits
     if not found or found == [folder]:
         return "the folder of a saved model, such as runs/STUDY/models/ARM"
     named = ", ".join(p.as_posix() for p in found[:NAMED])

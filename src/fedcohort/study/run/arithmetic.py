@@ -1,8 +1,8 @@
-"""Which arithmetic computes here: what the last digits of a result depend on.
+"""The libraries and the processor that determine the last digits of a result.
 
-Libraries take kernels that suit the processor. They add the same terms in another order, so that a
-result differs in its last digits from one kind of processor, or version, to another; and a journal
-that was begun on the one does not always fit what is computed on the other.
+Libraries choose kernels for the processor. These add the same terms in another order, so a result
+differs in its last digits between processors or versions. A journal begun on one does not always
+fit the other's values.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from threadpoolctl import threadpool_info
 
 from fedcohort.study.run.pieces import write_text
 
-#: Where a run's folder for unfinished business has what computed in it.
+#: File with a run's arithmetics, in its folder `.work/`.
 NOTE = "arithmetic.json"
-#: What a user may set to take other kernels.
+#: Variables that a user may set to choose other kernels.
 CHOICES = (
     "ATEN_CPU_CAPABILITY", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "NPY_DISABLE_CPU_FEATURES",
     "OPENBLAS_CORETYPE",
@@ -33,10 +33,10 @@ _log = logging.getLogger(__name__)
 
 
 def here(versions: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the last digits of this process's results depend on.
+    """Return what determines the last digits of this process's results.
 
-    Of several OpenBLAS that of NumPy is named: others are loaded sooner or later, and may call the
-    same processor by another name.
+    Of several OpenBLAS NumPy's is named: others are loaded later, and may use another name for the
+    same processor.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def here(versions: Mapping[str, str]) -> dict[str, Any]:
 
 
 def note(work: Path, now: Mapping[str, Any]) -> bool:
-    """Note in a run's folder what computes; return whether something else did before."""
+    """Add this machine's arithmetic to a run's folder; return whether another one was there."""
     known = seen(work)
     if known and known[-1] == now:
         return False
@@ -64,32 +64,32 @@ def note(work: Path, now: Mapping[str, Any]) -> bool:
 
 
 def seen(work: Path) -> list[dict[str, Any]]:
-    """Return all that has computed in a run, in order."""
+    """Return all arithmetics of a run so far, in order."""
     path = work / NOTE
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
 
 
 def begin_anew(journals: Path) -> None:
-    """Forget pieces that another arithmetic began, and say so; those that it finished stay."""
+    """Remove journals of another arithmetic, and warn; finished pieces stay."""
     shutil.rmtree(journals, ignore_errors=True)
     _log.warning(
-        "this run began on another kind of processor, or with other versions of libraries: pieces "
-        "that it finished are kept, those under way begin anew. Last digits may differ from those "
+        "this run began on another kind of processor, or with other versions of libraries. "
+        "Finished pieces are kept; unfinished ones begin anew. Last digits may differ from those "
         "of a run on one machine."
     )
 
 
 def go_on() -> None:
-    """Say that sessions with sites go on by another arithmetic: unasked they cannot begin anew."""
+    """Warn that sessions with sites go on with another arithmetic."""
     _log.warning(
         "this run began on another kind of processor, or with other versions of libraries. Last "
-        "digits may differ from those of a run on one machine; and where a journal does not fit "
-        "any more, the run ends and says so."
+        "digits may differ from those of a run on one machine. If a journal no longer fits, the "
+        "run ends with an error."
     )
 
 
 def _maker() -> str:
-    """Return who made the processor, where the system says so."""
+    """Return the vendor of the processor, if the system names it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):

@@ -1,9 +1,9 @@
-"""What a study took in energy, as the package codecarbon measures it, where the study asks.
+"""Energy and carbon of a study, measured by the package codecarbon, if the study asks for it.
 
-Without it the report has an estimate by a stated model (`report.footprint`) alone. With it, power
-is read from the processor's own counters where the system shows them, and is codecarbon's model
-otherwise; carbon is that of a country's mix of electricity. It works offline: nothing is looked up
-and nothing is sent. Only this computer is measured, and what else runs on it counts too.
+Otherwise the report has only an estimate by a stated model (`report.footprint`). codecarbon reads
+the processor's power counters if the system shows them, and uses its own model otherwise; carbon
+follows from a country's mix of electricity. It works offline. It measures this computer only, with
+everything else that runs on it.
 
 Revealed: nothing.
 """
@@ -20,36 +20,36 @@ from typing import Any
 from fedcohort.protocol import NotSupported
 
 PACKAGE = "codecarbon"
-#: How countries are written: ISO 3166-1 alpha-3.
+#: Form of a country: ISO 3166-1 alpha-3.
 COUNTRY = re.compile(r"[A-Z]{3}")
 
 
 def check(country: str) -> None:
-    """Refuse where the package is not installed, or does not know the country.
+    """Refuse a missing package, or a country that it does not know.
 
     Raises
     ------
-    NotSupported : it is not, or does not: it would take another mix of electricity.
+    NotSupported : as above; the package would take another mix of electricity.
     """
     if importlib.util.find_spec(PACKAGE) is None:
         raise NotSupported(
-            f"carbon: this needs the package {PACKAGE}: pip install 'fedcohort[carbon]'. Without "
+            f"carbon: the package {PACKAGE} is missing: pip install 'fedcohort[carbon]'. Without "
             f"the key the report has an estimate by a stated model."
         )
     known = importlib.import_module(f"{PACKAGE}.input").DataSource().get_global_energy_mix_data()
     if country not in known:
         raise NotSupported(
-            f"carbon: {PACKAGE} knows no electricity of {country!r}; give another country's three "
-            f"letters of ISO 3166-1, such as that of a neighbour with a like mix."
+            f"carbon: {PACKAGE} has no electricity mix of {country!r}. Give the three letters "
+            f"(ISO 3166-1) of a country with a similar mix."
         )
 
 
 @contextmanager
 def measured(country: str) -> Generator[dict[str, Any]]:
-    """Measure what is done inside; the dictionary is filled at its end.
+    """Measure the work inside; the dictionary is filled at its end.
 
-    It then has ``energy`` in kWh, ``carbon`` in grams of CO₂ equivalent, ``country``, and what
-    measured them, ``by``; it stays empty where `country` is "".
+    Keys: ``seconds``, ``energy`` in kWh, ``carbon`` in grams of CO₂ equivalent, ``country``, and
+    ``by``, the package. It stays empty if `country` is "".
     """
     found: dict[str, Any] = {}
     if not country:

@@ -1,7 +1,6 @@
-"""One fit over sites in this process: preprocessing, the method's program, what it left behind.
+"""One fit over sites in this process: preprocessing, then the method's program.
 
-The same few lines serve a notebook's `fedcohort.fit`, every arm of a study and every candidate of
-its tuning.
+`fedcohort.fit`, every arm of a study and every candidate of its tuning use it.
 """
 
 from __future__ import annotations
@@ -48,32 +47,32 @@ from fedcohort.study.kinds import Kind
 from fedcohort.study.run import private
 
 Frames = Mapping[str, pd.DataFrame]
-#: What a fit gives.
+#: Result of a fit.
 Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What stays the same when arms change: the sites' tables and what is known about them.
+    """The sites' tables and what is known about them; the same for all arms.
 
     Attributes
     ----------
     frames : one table a site.
     dictionary : types and levels of the columns.
-    outcome : what is predicted, or None.
+    outcome : outcome to predict, or None.
     min_cell : smallest count a cell may have.
     quorum : fraction of sites that must answer each call.
-    runtime : "local", or "flower-sim": how the sites of this process are reached.
-    secure : how sums are formed over three or more sites; see `study.file.privacy`.
+    runtime : "local" or "flower-sim": connection to the sites of this process.
+    secure : masking of sums over three or more sites; see `study.file.privacy`.
     dp : differential privacy of each fit; None without.
-    patients : of a site, all rows that the study has there, blind ones too, where that is known.
-    scenario : which layout of the rows this is; private fits of two have noise of their own.
-    noise : "seed" where noise follows from a fit's seed, "system" where nobody can draw it again.
-    aside : an outcome that only judges: no fit sees its columns.
-    task : the kind of task, where it does not follow from the outcome.
-    workers : the most sites that compute at once, on threads; see `runtime.local`.
-    availability : how often sites are away from rounds of a fit; None: never.
-    agreed : what sites hide of Table 1 of these rows, beyond their own rules (`describe_agreed`).
+    patients : number of all rows of a site in the study, with blind ones, where known.
+    scenario : name of the layout of rows; private fits of two scenarios have different noise.
+    noise : "seed" if noise follows from a fit's seed, "system" if nobody can draw it again.
+    aside : outcome for evaluation only; no fit sees its columns.
+    task : kind of task, if it does not follow from the outcome.
+    workers : largest number of sites that compute at once, on threads; see `runtime.local`.
+    availability : law of the sites' absences from rounds; None: no absences.
+    agreed : cells of Table 1 that sites hide beyond their own rules (`describe_agreed`).
     """
 
     frames: Frames
@@ -102,7 +101,7 @@ class Problem:
 
     @property
     def can_teach(self) -> bool:
-        """Whether there is a row to learn from: an event of survival, or two values of another."""
+        """Whether there is a row to learn from: an event, or two values of another outcome."""
         if self.outcome is None:
             return any(len(f) for f in self.frames.values())
         return self.outcome.can_teach(self.frames.values())
@@ -110,8 +109,7 @@ class Problem:
     def on(self, frames: Frames) -> Problem:
         """Return the same problem on other tables.
 
-        One table of several is a bound, not a federation: nobody there needs a secure sum, it
-        shows what noise costs by having none, and it is always there.
+        A pooled fit, or a site's own, is a bound: no required masks, no noise, no absences.
         """
         if not len(frames) == 1 < len(self.frames):
             law = self.availability and self.availability.among(frames)
@@ -120,18 +118,18 @@ class Problem:
         return dataclasses.replace(self, frames=frames, secure=secure, dp=None, availability=None)
 
     def of(self, kind: Kind) -> Problem:
-        """Return the problem of a kind of task; where its outcome only judges, without one."""
+        """Return the problem of a kind of task; without an outcome if it only evaluates."""
         return self.aside_of(kind.name) if kind.aside else self
 
     def aside_of(self, task: str) -> Problem:
-        """Return the problem of a task without an outcome; one that there is only judges."""
+        """Return the problem of a task without an outcome; an existing one only evaluates."""
         aside = self.outcome or self.aside
         return dataclasses.replace(self, task=task, outcome=None, aside=aside)
 
     def learnt(self) -> Problem:
-        """Return the problem as a fit sees it: without the columns of an outcome that only judges.
+        """Return the problem as a fit sees it, without columns of an outcome for evaluation only.
 
-        They are in no table and in no dictionary that a method could look at.
+        They are removed from every table and from the dictionary.
         """
         if self.aside is None:
             return self
@@ -142,7 +140,7 @@ class Problem:
         return dataclasses.replace(self, frames=frames, dictionary=dictionary, aside=None)
 
     def pooled(self) -> Problem:
-        """Return the problem of one table that holds all rows."""
+        """Return the problem of one table with all rows."""
         rows = [self.frames[name] for name in sorted(self.frames)]
         return self.on({"pooled": pd.concat(rows, ignore_index=True)})
 
@@ -154,12 +152,12 @@ class Run:
     Attributes
     ----------
     model : the fitted model.
-    design : the fitted preprocessing, that turns a table into the model's x; without columns where
-        the method is raw.
-    history : a row per `record` of the program.
+    design : fitted preprocessing, from a table to the model's x; without columns if the method is
+        raw.
+    history : one row per `record` of the program.
     ledger : what left each site.
-    epsilon : what the fit cost each record (or site) of its rows; None without noise.
-    worked : seconds of processor time at each site; empty where sites are in other processes.
+    epsilon : ε that the fit cost each record (or site); None without noise.
+    worked : seconds of processor time at each site; empty if sites are in other processes.
     """
 
     model: Fitted
@@ -171,20 +169,20 @@ class Run:
 
     @property
     def rounds(self) -> int:
-        """Number of rounds that the program recorded."""
+        """Number of recorded rounds."""
         return int(max((row["round"] for row in self.history), default=-1.0)) + 1
 
 
 @dataclass
 class Trail:
-    """What left the sites during a fit, also where the fit then failed.
+    """What left the sites during a fit, kept also if the fit fails.
 
     Attributes
     ----------
-    ledger : every line of it.
-    n_preprocess : how many of the first lines are the preprocessing's; None until it is done.
-    missing, rejected : which calls lack which sites' replies; of those that came, why.
-    waited : rounds that went by until sites were back.
+    ledger : all its lines.
+    n_preprocess : number of lines of the preprocessing; None until it is done.
+    missing, rejected : missing replies as (call, site); why replies were rejected.
+    waited : rounds spent waiting for absent sites.
     """
 
     ledger: Ledger
@@ -195,13 +193,13 @@ class Trail:
     waited: int = 0
 
     def note(self, fed: Coordinator) -> None:
-        """Keep which replies a federation's calls lacked so far."""
+        """Keep the missing replies of a federation's calls so far."""
         self.missing, self.rejected = list(fed.missing), dict(fed.rejected)
         self.waited = fed.waited
 
     @property
     def phases(self) -> dict[int, str]:
-        """Which phase begins at which line."""
+        """Phase that begins at each line."""
         fit = {} if self.n_preprocess is None else {self.n_preprocess: "fit"}
         return {0: "preprocess", **fit}
 
@@ -222,15 +220,15 @@ def fit_once(
     Parameters
     ----------
     settings : the method's settings.
-    table : what is set of the preprocessing; see `prepare.OPTIONS`.
-    seed : what every draw of this fit derives from.
-    journal : the file that makes the fit resumable; what it holds is replayed.
-    trail : keeps what left the sites, for a caller who goes on after a fit that failed.
+    table : options of the preprocessing; see `prepare.OPTIONS`.
+    seed : seed of every draw of this fit.
+    journal : file that makes the fit resumable; its calls are replayed.
+    trail : keeps what left the sites, for a caller that goes on after a failed fit.
 
     Raises
     ------
     SettingError : a setting that the method does not know or cannot use.
-    FedcohortError : whatever the method raises on purpose.
+    FedcohortError : any error that the method raises on purpose.
     """
     problem = problem.learnt()
     config = method.configure(settings)
@@ -280,16 +278,16 @@ def fit_once(
 def fit_alone(
     problem: Problem, fit: Callable[[Problem], Made], *, needed: bool = False
 ) -> Made | None:
-    """Fit one site's rows by themselves; return None where they give no model.
+    """Fit one site's rows alone; return None if they give no model.
 
-    Errors of a model of fewer than `min_cell` values tell these values; clusters and coordinates of
-    fewer than twice as many rows are of few patients each.
+    Fewer than `min_cell` numeric values give no model: its errors would reveal them. Clusters and
+    latent variables need twice as many rows.
 
     Parameters
     ----------
     fit : fits a problem, as `fit_once` does.
-    needed : whether a setting that the site's rows are too few for is an error, as where no other
-        site has a model.
+    needed : raise if a setting needs more rows than the site has, as when no other site has a
+        model.
     """
     rows, unseen = sum(map(len, problem.frames.values())), problem.outcome is None
     values = problem.outcome is not None and problem.outcome.is_number
@@ -299,7 +297,7 @@ def fit_alone(
         return fit(problem)
     except (NothingToLearn, SingularInformation, NotConverged):
         return None
-    except InputError:  # such as more groups than a small hospital's rows can make
+    except InputError:  # such as more clusters than rows
         if needed or not unseen:
             raise
         return None
@@ -315,7 +313,7 @@ def _reached(
     states: Path | None,
     observer: Callable[[Progress], None] | None,
 ) -> Generator[Coordinator]:
-    """Give the federation of a problem's sites, on the runtime that it names."""
+    """Yield the federation of a problem's sites, on its runtime."""
     law = problem.availability
     names = [h.name for h in hosts]
     fewest = max(FEWEST, ThresholdRule().of(len(names))) if problem.secure == "true" else 1
@@ -359,15 +357,15 @@ def fit_over(
     *,
     every: bool = False,
 ) -> Run:
-    """Fit one method over a federation, wherever its sites are.
+    """Fit one method over a federation of any kind.
 
     Parameters
     ----------
-    problem : what is known about the sites' tables; its own tables are not looked at.
-    trail : of the federation's ledger.
-    settings, table, seed : as `fit_once`, which says what is raised as well.
-    every : whether these are all sites of a study; then a view that none of them has is a DataError
-        (where tables can be looked at, `data.check.checks` says so before).
+    problem : what is known about the sites' tables; its own tables are not read.
+    trail : that of the federation's ledger.
+    settings, table, seed : as in `fit_once`, with the same errors.
+    every : whether these are all sites of a study; then a view without a value at any site is a
+        DataError (for local tables `data.check.checks` finds it before).
     """
     config = method.configure(settings)
     method.check_gaps(table)
@@ -384,8 +382,8 @@ def fit_over(
     trail.n_preprocess = len(trail.ledger.lines)
     if every and (nowhere := prepare.empty_views(design, problem.dictionary)):
         raise DataError(
-            f"no site has a value of the view {nowhere[0]!r}. Take it out of the dictionary, or "
-            f"ask the sites for their tables' headers."
+            f"no site has a value of the view {nowhere[0]!r}. Remove the view from the "
+            f"dictionary, or ask the sites for their tables' headers."
         )
     task = Task(
         kind=problem.kind,
@@ -409,7 +407,7 @@ def fit_over(
 
 
 def _guards(problem: Problem, method: Method, config: Any, seed: int) -> Sequence[SiteGuard | None]:
-    """Return what guards each site in a private fit."""
+    """Return the guard of each site in a private fit."""
     if problem.dp is None:
         return [None] * len(problem.frames)
     held = private.held(method, config, problem.dp, problem.dictionary, problem.outcome)
@@ -426,7 +424,7 @@ def _guards(problem: Problem, method: Method, config: Any, seed: int) -> Sequenc
 def told_of_noise(
     method: Method, settings: Mapping[str, Any], problem: Problem
 ) -> dict[str, dict[str, Any]]:
-    """Return the note on noise that goes with a fit's model; empty without noise."""
+    """Return the note on noise for a fit's model; empty without noise."""
     if problem.dp is None:
         return {}
     config = method.configure(settings)
@@ -434,21 +432,21 @@ def told_of_noise(
 
 
 def _check_entry(outcome: Outcome | None, method: Method) -> None:
-    """Refuse times of entry where the method would not heed them."""
+    """Refuse an entry time if the method does not support it."""
     entry = outcome.entry if isinstance(outcome, Survival) else ""
     if entry and not (method.entries or method.raw):
         raise SettingError(
-            f"the outcome has a column of entries, {entry!r}, which method {method.name!r} does "
-            f"not heed. Leave it out if all patients were followed from time 0, or use 'cox'."
+            f"method {method.name!r} does not support entry times (column {entry!r}). Remove the "
+            f"column from the outcome if all patients were followed from time 0, or use 'cox'."
         )
 
 
 def _designed(
     fed: Federation, problem: Problem, method: Method, config: Any, table: Mapping[str, Any]
 ) -> Design:
-    """Return the fitted preprocessing, or the method's own design, which nothing is asked for.
+    """Return the fitted preprocessing, or the method's own design.
 
-    That of a raw method is without columns.
+    No site is asked for the latter. The design of a raw method has no columns.
     """
     if method.raw:
         return Design(columns=(), dropped={})

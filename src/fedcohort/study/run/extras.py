@@ -1,15 +1,14 @@
-"""Optional analyses of a study, asked once: how its sites differ (`shift`), and feedback to each.
+"""Optional analyses of a study, done once: how its sites differ (`shift`), and feedback to each.
 
-Both are methods that predict nothing, over the rows that are analysed, at the sites that Table 1
-describes. Each is made an arm, so that sites agree to its steps as to any arm's. Over a network
-each is asked in a session of its own, after the sites were met, and each site keeps what feedback
-finds of it: its node writes it down for the people at that site, and tells whether the site had
-rows enough. On one computer the report has all. Where one cannot be had, as of two sites, the study
-goes on, and says why.
+Both are methods without predictions, over the analysed rows, at the sites of Table 1. Each is made
+an arm, so that sites agree to its steps as to any arm's. Over a network each has its own session,
+after the sites' rows were counted. Each site keeps its feedback: its node writes it down for the
+people there, and reports only whether the site had enough rows. On one computer the report has all.
+If an analysis fails, as with two sites, the study goes on and states why.
 
-A divergence of two tables of which one is known tells the other. So what Table 1 or the counts by
-site hide has no part in `shift`: sites that hide their rows, and, in all that is about the outcome,
-sites that hide its counts.
+A divergence of two tables, of which one is known, reveals the other. So `shift` leaves out what
+Table 1 or the counts by site hide: sites that hide their rows and, for everything about the
+outcome, sites that hide its counts.
 
 Revealed: what the two methods reveal, once.
 """
@@ -38,22 +37,22 @@ from fedcohort.study.run.pieces import tagged
 from fedcohort.study.sites.counts import Shown
 from fedcohort.study.sites.layout import Table
 
-#: What can be asked, in the order in which it is; each is a session's name and a method's.
+#: The analyses, in order; each is the name of a session and of a method.
 KINDS = ("shift", "feedback")
-#: What each is asked with over a network.
+#: Settings over a network.
 SETTINGS: Mapping[str, Mapping[str, Any]] = {"shift": {}, "feedback": {"told": False}}
-#: What is said of each where it could not be had.
+#: Result of an analysis that failed.
 BLANKS: Mapping[str, Mapping[str, Any]] = {
     "shift": {"sites": [], "kinds": [], "clear": [], "compared": 0},
     "feedback": {"sites": [], "few": [], "remarks": []},
 }
-#: How each is called on screen.
+#: Names on screen.
 LABELS = {"shift": "differences", "feedback": "feedback"}
-#: What is said besides over a network: sites keep what feedback finds.
+#: Further facts over a network: sites keep their feedback.
 KEPT: Mapping[str, Mapping[str, Any]] = {"shift": {}, "feedback": {"kept": True}}
-#: So many differences are listed, the largest beyond chance first.
+#: Number of listed differences, the largest beyond chance first.
 MOST = 60
-#: Kinds that the outcome has a part in.
+#: Kinds of shift that use the outcome.
 OF_OUTCOME = ("label", "conditional", "gradient")
 
 
@@ -64,7 +63,7 @@ def asked_of(plan: Plan) -> tuple[str, ...]:
 
 
 def arm_of(kind: str) -> Arm:
-    """Return what a network's sites are asked for one of `KINDS`, as an arm."""
+    """Return an arm for one of `KINDS` over a network."""
     return Arm(kind, kind, kind, SETTINGS[kind], {}, "sites", {}, FOLDS[1])
 
 
@@ -73,20 +72,22 @@ def ask(
     scenario: str | None, *, sites: Iterable[str] = (), ends: tuple[type[Exception], ...] = (),
     **more: Any,
 ) -> tuple[dict[str, Any], list[str]]:  # fmt: skip
-    """Ask sites for one of `KINDS`, wherever they are.
+    """Ask sites of any kind for one of `KINDS`.
 
     Parameters
     ----------
-    fit : fits its method. trail : of what leaves the sites for it.
-    shown : what Table 1 shows of rows and events by site.
-    steps, scenario : what is asked; whose sites they are, where they are simulated.
-    sites : all that were asked over a network. ends : errors that end the run.
-    more : what is known beforehand.
+    fit : fits its method.
+    trail : what leaves the sites for it.
+    shown : published rows and events by site.
+    steps, scenario : the method's steps; the scenario, if sites are simulated.
+    sites : over a network, all sites.
+    ends : errors that end the run.
+    more : facts known beforehand.
 
     Returns
     -------
-    found : `told`, a note where there is nothing, and what each step does.
-    ledger : the lines of what left the sites for it, with the study's names in front.
+    found : `told`; a note if there is nothing; the purpose of each step.
+    ledger : lines of what left the sites, tagged with the study's names.
     """
     found: dict[str, Any] = {**BLANKS[kind], "note": "", **more}
     try:
@@ -112,8 +113,8 @@ def ask_here(
 
     Parameters
     ----------
-    frames : by site, the rows that Table 1 describes.
-    agreed : what sites hide of Table 1 beyond their own rules.
+    frames : by site, the rows of Table 1.
+    agreed : cells of Table 1 that sites hide beyond their own rules.
     """
     method, trail = registry.find(kind), Trail(Ledger(plan.min_cell))
     more: dict[str, Any] = {}
@@ -130,7 +131,7 @@ def ask_here(
 
 
 def told(kind: str, run: Run, shown: Shown) -> dict[str, Any]:
-    """Return what is published of one of `KINDS`; of feedback that sites keep, no remarks."""
+    """Return the published result of one of `KINDS`; no remarks if sites keep them."""
     if kind == "shift":
         found = told_of(run.model, registry.find(kind).model, shown)
         return found | {"left_out": dict(cast(_Shifts, run.model).left_out)}
@@ -139,7 +140,7 @@ def told(kind: str, run: Run, shown: Shown) -> dict[str, Any]:
 
 
 class _Shifts(Protocol):
-    """What is read of the method's model."""
+    """The parts of the method's model that are read here."""
 
     rows: list[Row]
     sites: tuple[str, ...]
@@ -151,7 +152,7 @@ class _Shifts(Protocol):
 
 
 def told_of(found: Any, kind_of: Any, shown: Shown) -> dict[str, Any]:
-    """Return what is published of a model: without the outcome of sites that hide its counts.
+    """Return the published result of a model, without the outcome of sites that hide its counts.
 
     Parameters
     ----------
@@ -163,7 +164,7 @@ def told_of(found: Any, kind_of: Any, shown: Shown) -> dict[str, Any]:
         for r in model.rows
         if r["kind"] not in OF_OUTCOME or not {r["site"], r["other"]} & shown.closed
     ]
-    # adjusted anew: a value that is left out would count in those of others
+    # p-values are adjusted again, without the left-out rows
     again = [
         {**r, **{k: math.nan if r[k] is None else r[k] for k in ("p", "expected")}} for r in kept
     ]
@@ -211,7 +212,7 @@ def _rounded(matrix: Array) -> list[list[float | None]]:
 
 
 def _digits(value: float | None) -> float | None:
-    """Return three digits that matter: what is told is no finer."""
+    """Return three significant digits."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.3g}") + 0.0

@@ -1,7 +1,7 @@
-"""Does the pieces of a study: a tuning, a fit with its judging, a final fit to all rows.
+"""Does the pieces of a study: a tuning, a fit with its evaluation, a final fit to all rows.
 
-`local_fits` has those of tables in this process, `network_fits` those over sites that hold
-their rows.
+`local_fits` has those for tables in this process, `network_fits` those for sites that keep their
+rows.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Piece:
-    """A cell that is being done, and what it gathers on the way.
+    """A cell in progress, with its ledger and its missing replies so far.
 
     Attributes
     ----------
-    lines : the ledger's lines so far, which are kept if it fails.
-    missing : which replies its calls lacked so far, as results.json has it.
-    waited : for how many rounds its calls waited for sites so far, as results.json has it.
+    lines : ledger lines so far; kept if the piece fails.
+    missing : missing replies so far, in the form of results.json.
+    waited : rounds in which calls waited for sites so far, in the form of results.json.
     """
 
     cell: Cell
@@ -50,7 +50,7 @@ class Piece:
 
 
 class Fitted(NamedTuple):
-    """A fit over all rows of an arm, seconds that it took, and bytes from and to the sites."""
+    """A fit of an arm, its seconds, and the bytes from and to the sites."""
 
     run: Run
     seconds: float
@@ -60,13 +60,13 @@ class Fitted(NamedTuple):
 
 @dataclass(frozen=True)
 class Judged:
-    """What judging one model gave.
+    """Evaluation of one model.
 
     Attributes
     ----------
-    row : `metrics`, and `within` where pairs of one site alone are told as well.
+    row : `metrics`; also `within` if pairs within one site are reported too.
     sites : rows of single sites.
-    more : by key of results.json, lists of rows.
+    more : lists of rows, by key of results.json.
     """
 
     row: Mapping[str, Any]
@@ -75,18 +75,17 @@ class Judged:
 
 
 class Fits(Shelf, ABC):
-    """Does pieces, in a folder that holds their results.
+    """Does pieces, in a folder that keeps their results.
 
     Parameters
     ----------
-    work : the run's folder for unfinished business.
-    models : where models are written, of arms that learn from all sites, of the first repeat until
-        the final one is there: those of the bounds tell of single hospitals, or of all rows in one
-        place, and are not kept.
-    known : the dictionary that goes with a model.
-    horizon : the time for which risks are told, in the unit of the outcome; None without.
-    noise : "seed" or "system": where noise of private fits comes from.
-    debug : let an error that nobody foresaw end the run.
+    work : folder of the unfinished run.
+    models : folder of models. Only arms over all sites are kept: the first repeat's model, then the
+        final one. Models of the bounds are not kept: they describe single hospitals or pooled rows.
+    known : dictionary that is saved with a model.
+    horizon : time at which risks are predicted, in the unit of the outcome; None without.
+    noise : "seed" or "system": source of the noise of private fits.
+    debug : let an unexpected error end the run.
     """
 
     def __init__(
@@ -101,10 +100,11 @@ class Fits(Shelf, ABC):
         self.debug = debug
 
     def do(self, cell: Cell, on_progress: OnProgress = lambda done, of: None) -> None:
-        """Do one cell and write what it gave; a method's own failure is a result as well.
+        """Do one cell and write its result.
 
-        So is a defect, that what is finished outlives it. A full disk or memory is not, nor is a
-        lost worker: the cell can be done later.
+        A method's own failure is a result. An unexpected error fails only this cell; finished cells
+        are kept. A full disk, lack of memory or a lost worker is no result: the cell can be done
+        later.
 
         Raises
         ------
@@ -133,11 +133,11 @@ class Fits(Shelf, ABC):
 
     @abstractmethod
     def _why(self, piece: Piece, error: FedcohortError) -> str:
-        """Return why a piece failed, or raise the error where it can be done later."""
+        """Return why a piece failed; raise the error if the piece can be done later."""
 
     @abstractmethod
     def _clear(self, piece: Piece) -> None:
-        """Remove the journals of a piece that is done."""
+        """Remove the journals of a finished piece."""
 
     @abstractmethod
     def _searched(self, piece: Piece) -> tune.Tuned:
@@ -145,15 +145,15 @@ class Fits(Shelf, ABC):
 
     @abstractmethod
     def _whole(self, piece: Piece, chosen: Mapping[str, Any]) -> Fitted:
-        """Fit an arm to all rows that the piece is over."""
+        """Fit an arm to all rows of the piece."""
 
     @abstractmethod
     def _judged(self, piece: Piece, run: Run) -> Judged:
-        """Judge a model of all sites on the blind rows."""
+        """Evaluate a model of all sites on the blind rows."""
 
     @abstractmethod
     def _alone(self, piece: Piece) -> dict[str, Any]:
-        """Let each site fit a model of its own, and judge these."""
+        """Let each site fit its own model, and evaluate these models."""
 
     @abstractmethod
     def _rows_by_site(self, piece: Piece) -> list[int | None]:
@@ -173,7 +173,7 @@ class Fits(Shelf, ABC):
             return self._alone(piece)
         first = cell.repeat == 0 and cell.scenario == 0
         chosen, rows = self.chosen(cell), self._rows_by_site(piece)
-        dp = self.plan.privacy.dp if first else None  # it is said once
+        dp = self.plan.privacy.dp if first else None  # one note for all repeats
         noise = told_if_drowned(arm, chosen, dp, rows)
         made = self._whole(piece, chosen)
         judged = self._judged(piece, made.run)
@@ -205,18 +205,18 @@ class Fits(Shelf, ABC):
         return tagged(lines, piece.arm.name, scenario, piece.cell.repeat, phases)
 
     def _heed(self, piece: Piece, trail: Trail, phases: Mapping[int, str], last: str) -> None:
-        """Keep what left the sites in a phase, and which were missing from which of its calls."""
+        """Keep the ledger lines and the missing replies of a phase."""
         piece.lines.extend(self._tagged(piece, trail.ledger.lines, phases))
         piece.missing.extend(stretches(trail.missing, trail.rejected, last))
         piece.waited.extend(waits(trail.waited, last))
 
     def _facts(self, piece: Piece, run: Run, chosen: Mapping[str, Any]) -> dict[str, list[Row]]:
-        """Return coefficients, what else the model is, and the check of hazards."""
+        """Return coefficients, other facts of the model, and the test of proportional hazards."""
         method, kept = registry.find(piece.arm.method), piece.arm.scope == "sites"
         return model_facts(method, run, piece.arm.configured(chosen), self._dictionary, kept)
 
     def _save(self, piece: Piece, run: Run, chosen: Mapping[str, Any], folder: str) -> None:
-        """Write a model of all sites: the first repeat's, or that of all rows."""
+        """Write a model of all sites: the first repeat's or the final one."""
         arm = piece.arm
         if arm.scope != "sites":
             return

@@ -1,7 +1,7 @@
-"""The folder of a run: whose it is, that one process alone works there, and how it is resumed.
+"""The folder of a run: its lock, the identity of its run, and resuming.
 
-Until a study is complete, its folder holds `.work/`: the finished pieces, and the journals of
-those that were under way. `resume` goes on from there; a finished study has no `.work/`.
+Until a study is complete, its folder holds `.work/`: the finished pieces, and the journals of the
+others. `resume` goes on from there; a finished study has no `.work/`.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ def in_folder(
     out: Path, resume: bool, facts: Mapping[str, Any], said: str, moved: Callable[[], None],
     work: Callable[[float], dict[str, Any]],
 ) -> dict[str, Any]:  # fmt: skip
-    """Do the work of a run in its folder, and remove what was kept to resume it.
+    """Do the work of a run in its folder, and remove `.work/` at the end.
 
     Parameters
     ----------
-    facts : what determines the run besides the version; a run to resume has the same.
+    facts : what determines the run besides the version; a resumed run must have the same.
     said : the same in words.
-    moved : called where an earlier process computed with other libraries or another processor.
-    work : what writes the study's files; given the time at which the run began.
+    moved : called if an earlier process used other libraries or another processor.
+    work : writes the study's files; called with the start time.
 
     Raises
     ------
     StudyError : the folder cannot be written, holds another run, a finished one, or none to resume;
         or another process works there.
-    FedcohortError : the disk is full, or a file cannot be written; what was done is kept.
+    FedcohortError : the disk is full, or a file cannot be written; finished pieces are kept.
     """
     began = time.monotonic()
     open_folder(out, resume)
@@ -59,15 +59,15 @@ def in_folder(
             return found
         except OSError as error:
             raise FedcohortError(
-                f"{error.filename or out}: {error.strerror or error}; what was finished is kept: "
-                f"run the same command with --resume."
+                f"{error.filename or out}: {error.strerror or error}; finished pieces are kept. "
+                f"Run the same command with --resume."
             ) from None
 
 
 def default_folder(plan: Plan, resume: bool, parent: Path = Path("runs")) -> Path:
-    """Return where a run goes if the user does not say: the first free name of the study's.
+    """Return the default folder of a run: the study's first free name.
 
-    Resuming takes the latest that is unfinished.
+    A resumed run has the latest unfinished one.
     """
     names = [plan.study, *(f"{plan.study}-{i}" for i in range(2, 10_000))]
     if resume:
@@ -78,12 +78,12 @@ def default_folder(plan: Plan, resume: bool, parent: Path = Path("runs")) -> Pat
 
 
 def claim(out: Path) -> Path:
-    """Return the file that says whose unfinished run is in a folder."""
+    """Return the file that identifies the unfinished run in a folder."""
     return out / WORK / "claim.json"
 
 
 def open_folder(out: Path, resume: bool) -> None:
-    """Make the folder of a new run, or see that there is one to resume."""
+    """Make the folder of a new run, or check that there is one to resume."""
     try:
         unfinished = claim(out).exists()
         if resume:
@@ -101,12 +101,12 @@ def open_folder(out: Path, resume: bool) -> None:
 
 
 def stake(out: Path, mark: str, resume: bool, facts: str) -> None:
-    """Write down whose run is in a folder, or compare it with what an earlier process wrote.
+    """Write the identity of a folder's run, or compare it with an earlier process's.
 
     Parameters
     ----------
     mark : text that determines the run.
-    facts : what it is made of, in words.
+    facts : its parts, in words.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def stake(out: Path, mark: str, resume: bool, facts: str) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Generator[None]:
-    """Hold a lock on a file, which is made if need be.
+    """Hold a lock on a file; make the file if needed.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""Does the pieces of a study of tables in this process: all rows can be in one place, and judge.
+"""Does the pieces of a study whose tables are all in this process.
 
-Until a piece is complete, its journals let a killed one go on where it was.
+Journals let a killed piece resume.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LocalFits(Fits):
 
     Parameters
     ----------
-    runtime : how the sites are reached; see `Problem`.
+    runtime : connection to the sites; see `Problem`.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class LocalFits(Fits):
         self._last: tuple[Cell, Laid] | None = None
 
     def _why(self, piece: Piece, error: FedcohortError) -> str:
-        """Return why a piece failed.
+        """Return why a piece failed; raise the error if the piece can be done later.
 
-        Sites that a study's `availability` takes away are a result; those of other processes that
-        did not answer are none, and the cell goes on with the call that failed, or begins anew
-        where its program could not go on. Replies that were not fit, as of a learning rate that is
-        too high, would not be another time either.
+        A site that the study's `availability` takes away is a result. A site in another process
+        that did not answer is no result: the cell goes on with the failed call, or begins anew if
+        its program could not go on. A rejected reply, as after too high a learning rate, is a
+        result: it would be rejected again.
         """
         if not isinstance(error, SiteUnavailable) or isinstance(error, ReplyRejected):
             return str(error)
@@ -133,7 +133,7 @@ class LocalFits(Fits):
         part: int = 0,
         parts: int = 1,
     ) -> Fitted:
-        """Fit one of a piece's problems; keep what left the sites, also where the fit fails."""
+        """Fit one of a piece's problems; keep what left the sites, also if the fit fails."""
         arm, kind, began = piece.arm, piece.cell.kind, time.perf_counter()
         trail, scratch = Trail(Ledger(problem.min_cell)), self._scratch / piece.cell.name
         scratch.mkdir(parents=True, exist_ok=True)
@@ -157,11 +157,11 @@ class LocalFits(Fits):
 
     @cached_property
     def drawn(self) -> Array:
-        """How often each row of the table occurs in each draw of the bootstrap, (B, rows)."""
+        """Count of each row of the table in each bootstrap draw, (B, rows)."""
         return drawn(self.plan, self._table)
 
     def _judged(self, piece: Piece, run: Run) -> Judged:
-        """Judge a model on all blind rows, and on those of each natural site."""
+        """Evaluate a model on all blind rows, and on those of each natural site."""
         laid, wanted = self._laid(piece.cell), self.plan.metrics
         seed = seed_of(self.plan, piece.cell.repeat)
         judge = evaluate.judge_of(laid.problem, laid.test, seed, self.horizon)
@@ -185,7 +185,7 @@ class LocalFits(Fits):
         return Judged({"metrics": mine.metrics(said, wanted)}, own, more)
 
     def _alone(self, piece: Piece) -> dict[str, Any]:
-        """Fit each site's own rows, and judge its model on all blind rows."""
+        """Fit each site's own rows, and evaluate its model on all blind rows."""
         laid, wanted = self._laid(piece.cell), self.plan.metrics
         chosen, weights = self.chosen(piece.cell), self.drawn[:, laid.test_rows]
         seed = seed_of(self.plan, piece.cell.repeat)
@@ -203,7 +203,7 @@ class LocalFits(Fits):
                 needed=i == len(names) - 1 and not learnt,
             )
             if made is None:
-                once = np.ones((1, len(laid.test)))  # it counts as chance
+                once = np.ones((1, len(laid.test)))  # no model: counts as chance
                 rows.append(no_model_row(site, judge.unlearnt(once, wanted), wanted))
                 draws.append(no_model_draws(len(weights), judge.unlearnt(weights, wanted), wanted))
                 continue
@@ -222,14 +222,14 @@ class LocalFits(Fits):
 
 
 def _own(run: Run, judge: evaluate.Judge, test_site: Any, site: str) -> dict[str, float | None]:
-    """Return the leading metric on one site's own test rows; None where they are too few."""
+    """Return the leading metric on one site's own test rows; None if they are too few."""
     some, wanted = judge.on(np.asarray(test_site).astype(str) == site), (judge.leading,)
     found = some.metrics(some.predicted(run, wanted), wanted) if some.can_rank else {}
     return {f"{judge.leading}_own": found.get(judge.leading)}
 
 
 def _observer(on_progress: OnProgress, part: int, parts: int) -> Callable[[Progress], None]:
-    """Return what turns a run's calls into (rounds done, rounds in all)."""
+    """Return an observer that reports a run's calls as (rounds done, rounds in all)."""
     last = [0.0]
 
     def observe(progress: Progress) -> None:

@@ -1,8 +1,8 @@
-"""The pieces of a deployed study: one arm in one repeat, which is a fit and its judging.
+"""Does the pieces of a study over a network: tunings, fits with their evaluation, final fits.
 
-A piece is done in sessions, each with a journal; what it gave is one JSON file, written when it is
-complete. A method's own failure is a result, as in a simulated study. Sites that are away are not:
-they end the run, and it goes on from its journals when they are back.
+A piece is done in sessions, each with a journal. Its result is one JSON file, written when it is
+complete. A method's own failure is a result, as in a simulated study. Absent sites are no result:
+they end the run, and it resumes from its journals when they are back.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from fedcohort.study.sites.layout import seed_of
 from fedcohort.study.sites.sites import Sites
 from fedcohort.version import VERSION
 
-#: The name of the piece that meets the sites.
+#: Name of the piece that opens the study at the sites and counts their rows.
 COHORT = "cohort"
-#: What ends a run, so that it can go on later, rather than fail an arm.
+#: Errors that end the run, so that it can be resumed; others fail the arm.
 ENDS = (SiteUnavailable, JournalMismatch, Refused, Unfit)
 #: Called after each call of a session with the session's name.
 OnCall = Callable[[str, Progress], None]
@@ -56,13 +56,7 @@ OnCall = Callable[[str, Progress], None]
 
 @dataclass
 class Open:
-    """A session that is under way.
-
-    Attributes
-    ----------
-    fed : its federation.
-    trail : its ledger.
-    """
+    """An open session."""
 
     fed: Coordinator
     trail: Trail
@@ -71,7 +65,7 @@ class Open:
 def _together(
     train: Mapping[str, int | None], blind: Mapping[str, int | None]
 ) -> dict[str, int | None]:
-    """Return the rows of both halves by site; None where a site does not tell those of one."""
+    """Return the rows of both halves by site; None if a site hides those of one half."""
     return {
         site: None if n is None or (m := blind.get(site)) is None else n + m
         for site, n in train.items()
@@ -79,11 +73,11 @@ def _together(
 
 
 class NetworkFits(Fits):
-    """Does the pieces of a deployed study, in a folder that holds their results and journals.
+    """Does the pieces of a study over a network, in a folder that keeps their results and journals.
 
     Parameters
     ----------
-    on_call : told of every call.
+    on_call : called after every call.
     """
 
     def __init__(
@@ -112,9 +106,9 @@ class NetworkFits(Fits):
     def session(self, session: Session) -> Generator[Open]:
         """Open a session with its journal.
 
-        Where a program itself could not go on without a site, the session begins anew when the
-        run is resumed; where a call found no quorum, or not all the sites that it waits for, it
-        goes on with that call.
+        If a program could not go on without a site, the session begins anew when the run is
+        resumed. If a call found no quorum, or not all sites that it waits for, the session goes on
+        with that call.
         """
         self._journals.mkdir(parents=True, exist_ok=True)
         path = self._journals / f"{session.text}.journal"
@@ -142,9 +136,9 @@ class NetworkFits(Fits):
             book.close()
 
     def _known(self, session: Session) -> Known:
-        """Return what sites told of the rows that a session is over, when they were counted.
+        """Return the published row counts of a session's rows.
 
-        Of each repeat but the first a site draws about as many rows, one more or fewer.
+        In later repeats a site's count may differ by one row.
         """
         halves = (self.note(COHORT) or {}).get("halves")
         if halves is None or session.kind not in ("fit", "final", "tune", "judge"):
@@ -153,7 +147,7 @@ class NetworkFits(Fits):
         if session.kind == "final":  # over both
             rows, events = (_together(*both) for both in zip(*halves, strict=True))
         tried = session.kind == "tune" and self.plan.arms[session.arm].folds == "row-kfold"
-        if session.kind == "judge":  # of deaths, those of training rows are counted, too
+        if session.kind == "judge":  # its sums over events include the training rows'
             events = dict[str, int | None]()
         arm = self.plan.arms[session.arm]
         named = {**arm.settings, **arm.grid, **self.plan.space(arm)}
@@ -163,12 +157,12 @@ class NetworkFits(Fits):
         )
 
     def forget(self, session: Session) -> None:
-        """Remove a session's journal, and what sites keep of it."""
+        """Remove a session's journal, and the sites' state of it."""
         (self._journals / f"{session.text}.journal").unlink(missing_ok=True)
         self._sites.close(session.text)
 
     def ask(self, kind: str) -> None:
-        """Ask the sites for one of `extras.KINDS`, and keep what it came to.
+        """Ask the sites for one of `extras.KINDS`, and keep the result.
 
         Raises
         ------
@@ -207,7 +201,7 @@ class NetworkFits(Fits):
     def _during(
         self, piece: Piece, session: Session, phases: Mapping[int, str] | None = None
     ) -> Generator[Open]:
-        """Open a session of a piece; keep what left the sites in it, also where it fails."""
+        """Open a session of a piece; keep what left the sites in it, also if it fails."""
         self._opened.append(session)
         with self.session(session) as open_:
             try:
@@ -229,7 +223,7 @@ class NetworkFits(Fits):
         return tune.search(tuner, piece.arm, self.plan)
 
     def _rows_by_site(self, piece: Piece) -> list[int | None]:
-        """Return the first repeat's training rows of each site; None where they are not shown."""
+        """Return the first repeat's training rows of each site; None if they are hidden."""
         met = self.note(COHORT) or {}
         rows: dict[str, int | None] = met.get("halves", [[{}, {}]])[0][0]
         return [rows.get(site) for site in self._sites.names]
@@ -265,13 +259,13 @@ class NetworkFits(Fits):
         return Judged({"metrics": dict(found.metrics), "within": dict(found.within)}, own, more)
 
     def _earlier(self, cell: Cell, model: str) -> list[str]:
-        """Keep a model as it is sent; return those of earlier arms of the repeat."""
+        """Keep a model in its sent form; return those of earlier arms of the repeat."""
         before = [self._cells / f"{replace(cell, arm=a).name}.said" for a in range(cell.arm)]
         write_text(self._cells / f"{cell.name}.said", model)
         return [path.read_text(encoding="ascii") for path in before if path.exists()]
 
     def _alone(self, piece: Piece) -> dict[str, Any]:
-        """Let each site fit and judge a model of its own."""
+        """Let each site fit and evaluate its own model."""
         session = Session("alone", piece.cell.repeat, piece.cell.arm)
         with self._during(piece, session, {0: "evaluate"}) as open_:
             judged = self._judging.alone(open_.fed, self.plan)
@@ -288,14 +282,14 @@ class NetworkFits(Fits):
     # what is kept ---------------------------------------------------------------------
 
     def _own_metrics(self, judged: Found) -> dict[str, dict[str, float | None]]:
-        """Return the leading metric on each site's own rows; None where the site keeps it."""
+        """Return the leading metric on each site's own rows; None if the site hides it."""
         name = f"{self._judging.judge.leading}_own"
         return {s: {name: None if v is None else v[0]} for s, v in sorted(judged.own.items())}
 
     def _centres(self, judged: Found) -> dict[str, list[Row]]:
-        """Return the metric by centre with its interval, and what the centres say together."""
+        """Return the metric of each centre with its interval, and their heterogeneity."""
         leading = LEADING.get(self.plan.task)
-        if leading is None:  # a site tells no error of it
+        if leading is None:  # no metric of single sites is published
             return {"by_centre": [], "heterogeneity": []}
         least = self.plan.min_cell
         rows = [leading.row(site, found, least) for site, found in sorted(judged.own.items())]

@@ -1,11 +1,11 @@
 """Choosing an arm's settings over a network, on training rows only.
 
-As `study.tune`: each fold leaves a site out (centre-kfold), or some rows of every site, drawn there
-by a hash of what they hold (row-kfold); the arm is fitted on the rest and judged on what was left
-out. Of a C-index or AUC the pairs of rows within a site and fold are summed, exactly, so that no
-pair is of two models or two hospitals; R² is that of all predictions (`holding`).
+As in `run.tune`: each fold leaves a site out (centre-kfold), or some rows of every site, chosen
+there by a hash of their values (row-kfold). The arm is fitted on the rest and evaluated on the
+left-out rows. For C-index and AUC, the pairs of rows within a site and fold are summed exactly, so
+that no pair crosses models or hospitals; R² is that of all predictions (`holding`).
 
-The lower bound's settings are chosen by each site alone (`alone`).
+Each site chooses the lower bound's settings alone (`alone`).
 
 Revealed: what the fits reveal, and `Held`.
 """
@@ -44,11 +44,11 @@ Opens = Callable[[Session], AbstractContextManager[Coordinator]]
 
 
 class NetworkTuner:
-    """Scores candidate settings of one arm; the searches of `study.run.tune` ask it.
+    """Scores candidate settings of one arm, for the searches of `run.tune`.
 
     Parameters
     ----------
-    sites : names of those that take part.
+    sites : names of the participating sites.
     opens : opens a session.
     """
 
@@ -61,7 +61,7 @@ class NetworkTuner:
         self._opens = opens
         self._fits = 0
         self._candidates = 0
-        #: Where `study.run.tune` has the ledger's lines; here they are kept with each session.
+        #: Empty here: ledger lines are kept with each session.
         self.ledger: list[str] = []
 
     @property
@@ -70,9 +70,9 @@ class NetworkTuner:
         return keeps_rounds(self._method)
 
     def scores(self, settings: Settings, rounds: tuple[int, ...]) -> list[float | None]:
-        """Return the score of `settings` at each of `rounds` (once, if there are none).
+        """Return the score of `settings` at each of `rounds` (one score, if there are none).
 
-        A score is None where the method could not be fitted with these settings.
+        A score is None if the method could not be fitted with these settings.
         """
         given = candidate(self._arm, settings, rounds)
         models = max(1, len(rounds))
@@ -80,7 +80,7 @@ class NetworkTuner:
         self._candidates += 1
         centres = self._arm.folds == "centre-kfold" and len(self._sites) > 1
         folds = range(len(self._sites) if centres else ROW_FOLDS)
-        # The row folds are told by the fit's number, so candidates begin at a multiple of them.
+        # A fit's number modulo ROW_FOLDS is its row fold, so candidates begin at a multiple.
         self._fits += -self._fits % ROW_FOLDS
         done: dict[str, None] = {}
         with self._opens(place) as judge:
@@ -101,13 +101,13 @@ class NetworkTuner:
                     asked.through(said).sum(hold, fold=number, model=i, models=models)
                 done |= dict.fromkeys(asked.sites)
             if not done or len(done) < min(FEWEST, len(judge.sites)):
-                return [None] * models  # what fewer sites have kept would not be hidden
+                return [None] * models  # a sum over fewer sites would not hide them
             held = judge.only(done).sum(tell_held, models=models)
         found = scores(self._terms.plan.task, held)
         return [float(s) if np.isfinite(s) else None for s in found]
 
     def _fit(self, left: str | None, given: Settings) -> Run:
-        """Fit all sites' rows but those of the fold."""
+        """Fit the rows of all sites outside the fold."""
         terms, plan = self._terms, self._terms.plan
         about = terms.problem
         session = replace(self._place, number=self._fits)

@@ -1,11 +1,11 @@
-"""The pieces that a study falls into, and the folder that keeps what they gave.
+"""The pieces of a study, and the folder that keeps their results.
 
 A piece is one arm in one scenario and repeat, or one tuning: a pure function of the study and its
-name. Its outcome is one JSON file, written when it is complete, beside its lines of the ledger.
+name. Its result is one JSON file, written when it is complete, beside its ledger lines.
 
-A final fit is an arm fitted once more, to all rows, when it has been judged: for use, and no metric
-is of it. Its rows lie over the sites as in the first scenario, and its settings are those that
-tuning chose on the first repeat.
+A final fit is one more fit of an arm, to all rows, after its evaluation: for use, without metrics.
+Its rows lie over the sites as in the first scenario; its settings are those tuned on the first
+repeat.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class Cell:
     Attributes
     ----------
     kind : "tune", "fit", or "final": a fit to all rows.
-    scenario : index into the plan's scenarios. The centralised bound does not depend on it.
-    repeat : number of the split into training and test rows; of a final fit `final.FINAL`.
+    scenario : index into the plan's scenarios; 0 for the centralised bound, which does not depend
+        on it.
+    repeat : number of the split into training and test rows; `FINAL` for a final fit.
     arm : index into the plan's arms.
     """
 
@@ -43,7 +44,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """A name that is unique in the study and possible as a file's."""
+        """A name that is unique in the study and valid as a file name."""
         return f"{self.kind}-s{self.scenario:02d}-r{self.repeat:04d}-a{self.arm:02d}"
 
 
@@ -65,7 +66,7 @@ def cells_of(plan: Plan) -> tuple[list[Cell], list[Cell], list[Cell]]:
 
 
 def tuning_of(plan: Plan, cell: Cell) -> Cell | None:
-    """Return the tuning whose choice a fit uses."""
+    """Return the tuning that chose a fit's settings; None if the arm is not tuned."""
     if not plan.is_tuned(plan.arms[cell.arm]):
         return None
     repeat = cell.repeat if plan.tune.get("each_repeat") and cell.kind != "final" else 0
@@ -73,11 +74,11 @@ def tuning_of(plan: Plan, cell: Cell) -> Cell | None:
 
 
 class Shelf:
-    """The finished pieces of a study, in the run's folder for unfinished business.
+    """The finished pieces of a study.
 
     Parameters
     ----------
-    work : that folder.
+    work : folder of the unfinished run.
     """
 
     def __init__(self, plan: Plan, work: Path):
@@ -85,33 +86,33 @@ class Shelf:
         self._cells = work / "cells"
 
     def result(self, cell: Cell) -> dict[str, Any] | None:
-        """Return what a cell gave, or None if it is not complete."""
+        """Return a cell's result, or None if it is not complete."""
         return self.note(cell.name)
 
     def note(self, name: str) -> dict[str, Any] | None:
-        """Return what a piece of that name gave, or None if it is not complete."""
+        """Return the result of the piece `name`, or None if it is not complete."""
         path = self._cells / f"{name}.json"
         try:
             return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-        except ValueError:  # damaged on the disk: it is done again
+        except ValueError:  # damaged file: the piece is done again
             return None
 
     def ledger(self, cell: Cell) -> Path:
-        """Return where the ledger's lines of a cell are."""
+        """Return the file with a cell's ledger lines."""
         return self.lines(cell.name)
 
     def lines(self, name: str) -> Path:
-        """Return where the ledger's lines of a piece are."""
+        """Return the file with the ledger lines of the piece `name`."""
         return self._cells / f"{name}.ledger"
 
     def keep(self, name: str, found: Mapping[str, Any], lines: list[str]) -> None:
-        """Write what a piece gave, so that it is there as a whole or not at all."""
+        """Write a piece's result and ledger lines, each file completely or not at all."""
         self._cells.mkdir(parents=True, exist_ok=True)
         write_text(self.lines(name), "".join(lines))
         write_text(self._cells / f"{name}.json", json.dumps(found, allow_nan=False))
 
     def chosen(self, cell: Cell) -> Mapping[str, Any]:
-        """Return what tuning chose for a fit; nothing for an arm that is not tuned.
+        """Return the tuned settings of a fit; nothing for an arm that is not tuned.
 
         Raises
         ------
@@ -127,7 +128,7 @@ class Shelf:
 
 
 def defect(error: Exception) -> str:
-    """Return what broke and where; not the error's own words, which may be of a patient."""
+    """Return type and place of an unexpected error, without its text (it may hold patient data)."""
     package = Path(version.__file__).parent
     places = [
         f"{Path(frame.filename).relative_to(package)}, line {frame.lineno}"
@@ -136,16 +137,16 @@ def defect(error: Exception) -> str:
     ]
     return (
         f"an unexpected {type(error).__name__} in {places[-1]}; this is a defect of fedcohort: "
-        f"please report it, and run again with --debug to see all of it."
+        f"please report it. Run again with --debug for the full error."
     )
 
 
 def tagged(
     lines: list[str], arm: str, scenario: str | None, repeat: int, phases: Mapping[int, str]
 ) -> list[str]:
-    """Put the study's names in front of a ledger's lines; `phases` begin at line numbers.
+    """Put the study's names in front of ledger lines; `phases` begin at line numbers.
 
-    A final fit has "final" for the number of its repeat.
+    The repeat of a final fit is "final".
     """
     number = '"final"' if repeat == FINAL else repeat
     head = f'{{"arm":{json.dumps(arm)},"scenario":{json.dumps(scenario)},"repeat":{number},'
@@ -158,29 +159,29 @@ def tagged(
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file so that it is there as a whole or not at all."""
+    """Write a file completely or not at all."""
     fresh = path.with_suffix(path.suffix + ".new")
     fresh.write_text(text, encoding="utf-8")
     os.replace(fresh, path)
 
 
-#: The number that stands for all rows where repeats have theirs; no study has so many repeats.
+#: The repeat of a final fit; no study has so many repeats.
 FINAL = 1_000_000
-#: What is told of the final model itself, as of that of a repeat.
+#: Facts of the final model, as of a repeat's.
 TOLD = (
     "coefficients", "parameters", "proportional_hazards", "pooled", "dropped", "unknown_at_horizon",
 )  # fmt: skip
-#: What a fit took, and how it ended.
+#: Status and cost of a fit.
 SPENT = ("status", "rounds", "seconds", "bytes_up", "bytes_down", "epsilon")
-#: The folder, in that of a final model, of the first repeat's model: the one that was judged.
+#: Subfolder of the first repeat's model, which was evaluated, beside the final model.
 JUDGED = "first-repeat"
 
 
 def has_final(plan: Plan, arm: Arm) -> bool:
     """Return whether an arm is fitted to all rows at the end.
 
-    Of the bounds, whose models are not kept, that of all rows in one place is, where it has
-    coefficients: they stand beside those of the other arms.
+    That holds for arms over sites, and for the pooled bound if it has coefficients: they stand
+    beside those of the other arms.
     """
     if not plan.final or arm.scope == "isolated":
         return False
@@ -188,7 +189,7 @@ def has_final(plan: Plan, arm: Arm) -> bool:
 
 
 def row_of_final(plan: Plan, arm: Arm, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what results.json has of a final fit: what it took, and what is told of the model."""
+    """Return the row of a final fit in results.json: its cost, and facts of the model."""
     row = {"arm": arm.name, "method": arm.method, "scenario": plan.scenarios[0].name}
     row |= {key: found.get(key) for key in SPENT}
     return row | {key: found.get(key) or [] for key in TOLD}

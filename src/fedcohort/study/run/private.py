@@ -1,15 +1,15 @@
-"""Private fits of a study: which releases they make, who guards them, what they cost.
+"""Private fits of a study: their releases, the sites' guards, and their cost.
 
-Both ends call `releases` with the approved study's method, settings and (ε, δ), and get one list.
+Sites and coordinator call `releases` with the approved study's method, settings and (ε, δ), and get
+the same list.
 
-(ε, δ) is that of one fit: its training, and its preprocessing, which takes scales and fills from
-the dictionary's ranges and costs nothing. A study of R repeats fits R times, and its rows spend R ε
-and R δ at most; a site holds the δ of each fit against its patients, and its budget the sum. How a
-model does on rows held out is told as exact counts under the disclosure rules, in which patients
-who were held out are not covered by ε; nor are Table 1 and the sites' counts. The bounds of a study
-are fitted without noise.
+(ε, δ) holds for one fit. The preprocessing costs nothing: it takes scales and fills from the
+dictionary's ranges. A study of R repeats fits R times, so its rows spend at most R ε and R δ. A
+site compares δ of each fit with its number of patients, and its budget with the sum. Metrics on
+held-out rows are exact counts under the disclosure rules: ε does not cover held-out patients. Nor
+does it cover Table 1 and the sites' counts. The bounds of a study are fitted without noise.
 
-Revealed: nothing; this is made from a study's text alone.
+Revealed: nothing; all follows from a study's text alone.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def releases(method: Method, config: Any, dp: Dp) -> Sequence[Release]:
     if method.private is None:
         able = ", ".join(map(repr, those_with_private_fits()))
         raise SettingError(
-            f"method {method.name!r} has no differentially private fit; {able} have one. Take one "
+            f"method {method.name!r} has no differentially private fit; {able} have one. Use one "
             f"of them, or leave dp out."
         )
     return tuple(method.private.releases(config, dp.clipped(method.clips)))
 
 
 def those_with_private_fits() -> tuple[str, ...]:
-    """Return the methods that have a private fit; those that cannot be loaded are left out."""
+    """Return the methods with a private fit; methods that cannot be loaded are left out."""
     found: list[str] = []
     for name in registry.names():
         with contextlib.suppress(NotSupported):
@@ -66,11 +66,11 @@ def those_with_private_fits() -> tuple[str, ...]:
 def held(
     method: Method, config: Any, dp: Dp, dictionary: Dictionary, outcome: Outcome | None
 ) -> Mapping[str, Mapping[str, Any]]:
-    """Return by step the arguments that follow from the study, which every site demands.
+    """Return, by step, the arguments that follow from the study; every site demands them.
 
     Raises
     ------
-    DataError, SettingError : see `design`; a raw method's own, of its dictionary.
+    DataError, SettingError : see `design`; for a raw method, its own errors about its dictionary.
     """
     if method.private is None:
         return {}
@@ -106,8 +106,8 @@ def simulated_guard(
 
     Parameters
     ----------
-    seed : what its noise follows from, with the fit's method, settings and scenario, so that no two
-        arms have the same; None for the system's generator, as on a node.
+    seed : seed of its noise, together with the fit's method, settings and scenario, so that no two
+        arms have the same noise; None for the system's generator, as on a node.
     patients, demanded : `patients` and `held` of `SiteGuard`.
     """
     told = repr((method.name, config, dp.clipped(method.clips), scenario))
@@ -117,7 +117,7 @@ def simulated_guard(
     )  # fmt: skip
 
 
-#: Where the noise of a fit came from, and what that means for who gets the model.
+#: Note on the source of a fit's noise.
 NOISE: Mapping[str, str] = {
     "seed": "noise from a known seed: a simulation, not for release",
     "system": "noise from the system's generator, which nobody can draw again",
@@ -125,11 +125,11 @@ NOISE: Mapping[str, str] = {
 
 
 def told(method: Method, config: Any, dp: Dp, noise: str) -> dict[str, Any]:
-    """Return what goes with the model of a private fit, as JSON-able values.
+    """Return the note on the noise of a private fit's model, as JSON-able values.
 
     Parameters
     ----------
-    noise : "seed" or "system", where it came from.
+    noise : "seed" or "system": its source.
     """
     found = sorted({r.mechanism for r in releases(method, config, dp)})
     return {
@@ -139,7 +139,7 @@ def told(method: Method, config: Any, dp: Dp, noise: str) -> dict[str, Any]:
 
 
 def check_sites(dp: Dp, sites: int) -> None:
-    """Refuse a δ that would let one whole unit be published.
+    """Refuse a δ that would allow publishing a whole unit.
 
     Raises
     ------
@@ -147,15 +147,15 @@ def check_sites(dp: Dp, sites: int) -> None:
     """
     if dp.unit == "site" and dp.delta * sites > 1.0:
         raise SettingError(
-            f"dp.delta is {dp.delta:g}, above one over the {sites} sites, which are what dp.unit "
-            f"protects: one of them could be published whole. Lower it."
+            f"dp.delta is {dp.delta:g}, above 1/{sites}. With dp.unit 'site' and {sites} sites, "
+            f"all rows of one site could be published. Lower dp.delta."
         )
 
 
 def design(
     config: Any, dictionary: Dictionary, outcome: Outcome | None, impute: str = "mean"
 ) -> Design:
-    """Return the design of a private fit, which no site is asked for.
+    """Return the design of a private fit, without asking any site.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def design(
     ------
     DataError, SettingError : see `data.prepare.bounded_design`.
     """
-    from fedcohort.data.prepare import bounded_design  # it brings pandas
+    from fedcohort.data.prepare import bounded_design  # imports pandas
 
     roles = {role: getattr(config, role, "") for role in ("offset", "weights", "strata")}
     return bounded_design(dictionary, outcome, impute=impute, **roles)
@@ -174,7 +174,7 @@ def design(
 def check_dictionary(
     method: Method, settings: Mapping[str, Any], dictionary: Dictionary, outcome: Outcome | None
 ) -> None:
-    """Refuse a dictionary that a private fit of a method cannot scale by.
+    """Refuse a dictionary without the ranges that a private fit needs for scaling.
 
     Raises
     ------
@@ -194,16 +194,17 @@ def check_tables(
     rows: Mapping[str, int],
     patients: Mapping[str, int] | None = None,
 ) -> None:
-    """Refuse, before anything is computed, tables of which a private fit cannot be made.
+    """Refuse tables that do not allow a private fit, before anything is computed.
 
     Parameters
     ----------
-    rows : that each site trains on. patients : all rows of each in the study; `rows` without.
+    rows : training rows of each site.
+    patients : all rows of each site in the study; default `rows`.
 
     Raises
     ------
     DataError : a column without a range.
-    SettingError : a δ that would let a patient, or a site, be published; a site of too few rows.
+    SettingError : δ above 1/patients or 1/sites; a site with too few rows.
     """
     check_sites(dp, len(rows))
     check_dictionary(method, settings, dictionary, outcome)
@@ -217,14 +218,14 @@ def check_tables(
 
 @dataclass
 class Account:
-    """What a fit has spent, call by call, for the coordinator's ledger: as its sites count it."""
+    """Privacy spent by a fit, call by call, for the coordinator's ledger; sites count alike."""
 
     releases: Sequence[Release]
     dp: Dp
     counts: dict[str, int] = field(default_factory=dict[str, int])
 
     def __call__(self, step: str) -> Spent | None:
-        """Count one more reply of a step; return what has been spent."""
+        """Count one more reply of a step; return the privacy spent so far."""
         release = next((r for r in self.releases if r.step == step), None)
         if release is None:
             return None
@@ -237,7 +238,7 @@ class Account:
 
 
 def reach_of(dictionary: Dictionary, outcome: Outcome | None) -> tuple[float, float] | None:
-    """Return the ends of what is usual of an outcome's first column; None without."""
+    """Return the usual range of an outcome's first column; None without one."""
     name = "" if outcome is None else outcome.columns[0]
     if name not in dictionary:
         return None
@@ -247,9 +248,9 @@ def reach_of(dictionary: Dictionary, outcome: Outcome | None) -> tuple[float, fl
 
 
 def epsilon_of(account: Account | None) -> float | None:
-    """Return the ε that a fit costs at its δ; None without differential privacy."""
+    """Return ε of a fit at its δ; None without differential privacy."""
     if account is None:
         return None
-    from fedcohort.privacy import accounting  # slow to import: only where noise is asked for
+    from fedcohort.privacy import accounting  # slow to import: only for private fits
 
     return accounting.epsilon(account.releases, account.dp.delta)

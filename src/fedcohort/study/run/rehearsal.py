@@ -1,14 +1,13 @@
-"""Each arm of a study fitted once before it runs, to learn what a method will refuse.
+"""One fit of each arm before a study runs, to find what a method refuses.
 
-What a method refuses it says in its fit: columns that are collinear, classes that a line divides,
-too few rows or events at the sites, counts below `min_cell`, settings that do not go together. So
-the rules are not written here a second time: every arm is fitted to the first repeat's training
-rows of each scenario, as `fedcohort run` would. An arm that trains in rounds of epochs is fitted
-for one round. The isolated bound is left out: a hospital without a model of its own counts as
-chance there.
+A method refuses in its fit: collinear columns, separable classes, too few rows or events at the
+sites, counts below `min_cell`, settings that exclude each other. So the rules are not repeated
+here: every arm is fitted to the first repeat's training rows of each scenario, as `fedcohort run`
+would. An arm that trains in rounds of epochs is fitted for one round. The isolated bound is left
+out: a site without a model counts as chance there.
 
-A fit ends after `SECONDS`, all of them after `IN_ALL`; what was not fitted to its end is told.
-Nothing leaves this process.
+A fit ends after `SECONDS`, all fits after `IN_ALL`; unfinished fits are reported. Nothing leaves
+this process.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from fedcohort.study.run.engine import Problem, Run, fit_once
 from fedcohort.study.run.pieces import defect
 from fedcohort.study.sites.layout import Table, lay_out, seed_of
 
-#: Seconds after which one fit, and all of them, are not gone on with.
+#: Time limits in seconds: of one fit, and of all.
 SECONDS, IN_ALL = 10.0, 60.0
 
 
 @dataclass(frozen=True)
 class Tried:
-    """How the fit of an arm in a scenario ended.
+    """Result of the fit of an arm in a scenario.
 
     Attributes
     ----------
-    refused : why there is no model; "" where nothing was refused.
-    run : the fit, of an arm that was fitted to its end.
-    short : whether it was fitted for one round, of more that the study asks for.
+    refused : why there is no model; "" if nothing was refused.
+    run : the finished fit, if any.
+    short : whether it had one round although the study asks for more.
     """
 
     arm: Arm
@@ -48,22 +47,20 @@ class Tried:
 
 
 class _TimeIsUp(Exception):
-    """A fit has taken long enough."""
+    """A fit exceeded its time limit."""
 
 
 def rehearsed(
     plan: Plan, table: Table, *, seconds: float = SECONDS, in_all: float = IN_ALL
 ) -> Iterator[Tried]:
-    """Yield how the fit of each arm ended, scenario by scenario.
+    """Yield the result of the fit of each arm, scenario by scenario.
 
     The pooled bound does not depend on the scenario, and is fitted once.
-
-    seconds, in_all : as `SECONDS` and `IN_ALL`.
     """
     end = time.monotonic() + in_all
     for i, scenario in enumerate(plan.scenarios):
         laid = lay_out(plan, table, scenario, 0)
-        # masks change no bit of a sum
+        # masks do not change a sum
         problem = replace(laid.problem, secure="auto", availability=None)
         for arm in plan.arms:
             if arm.scope == "isolated" or (arm.scope == "centralised" and i):
@@ -73,7 +70,7 @@ def rehearsed(
 
 
 def _tried(plan: Plan, arm: Arm, scenario: Scenario, problem: Problem, limit: float) -> Tried:
-    """Fit one arm until a moment of the monotonic clock."""
+    """Fit one arm, until `limit` on the monotonic clock."""
 
     def watch(_: Any) -> None:
         if time.monotonic() > limit:
@@ -95,6 +92,6 @@ def _tried(plan: Plan, arm: Arm, scenario: Scenario, problem: Problem, limit: fl
         return Tried(arm, scenario)
     except FedcohortError as error:
         return Tried(arm, scenario, " ".join(str(error).split()))
-    except Exception as error:  # a study notes it and goes on, and so do these fits
+    except Exception as error:  # as in a study, it fails only this fit
         return Tried(arm, scenario, defect(error))
     return Tried(arm, scenario, run=run, short=short)

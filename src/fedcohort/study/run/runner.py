@@ -1,10 +1,10 @@
 """Runs the pieces of a study, so that it can be stopped at any time and resumed (`run.folder`).
 
-In one process pieces are done in parallel where cores allow. Over a network they are done one
-after the other, each in sessions with a journal, which a resumed run replays. Where too few sites
-answer, the run ends with `SiteUnavailable`; `resume` goes on with the call that failed. Such a run
-is a pure function of the terms, the sites' tables and which sites were missing from which calls; it
-gives the same bytes on every runtime, the keys named `seconds` aside.
+In one process pieces run in parallel if cores allow. Over a network they run one after the other,
+each in sessions with a journal; a resumed run replays it. If too few sites answer, the run ends
+with `SiteUnavailable`, and `resume` goes on with the failed call. Such a run is a pure function of
+the terms, the sites' tables and the missing replies. It gives the same bytes on every runtime,
+except the keys named `seconds`.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from fedcohort.study.sites.sites import Sites
 
 @dataclass(frozen=True)
 class Event:
-    """What a progress display is told: a piece began, moved, or ended.
+    """Message to a progress display: a piece began, moved, or ended.
 
     Attributes
     ----------
-    done, total : pieces finished, and all of them.
+    done, total : finished pieces, and all pieces.
     name : the piece, such as "fedavg · iid · 3".
-    rounds : rounds done and in all within the piece, where known.
-    session, call : over a network, the session that is under way and its latest call: step, who
-        answered and who is missing, seconds and bytes; none where a piece ended.
+    rounds : rounds done and in all within the piece, if known.
+    session, call : over a network, the current session and its latest call: step, sites that
+        answered and are missing, seconds, bytes; none when a piece ended.
     """
 
     done: int
@@ -77,22 +77,25 @@ def run(
     debug: bool = False,
     runtime: str = "local",
 ) -> dict[str, Any]:
-    """Do all pieces that are not done yet, and write the study's files.
+    """Do all unfinished pieces, and write the study's files.
 
     Parameters
     ----------
-    debug : let an error that nobody foresaw end the run, rather than fail the piece.
-    runtime : "local", or "flower-sim".
+    debug : let an unexpected error end the run; otherwise it fails the piece.
+    runtime : "local" or "flower-sim".
 
     Raises
     ------
     StudyError : `out` cannot be written, holds another run, a finished one, or none to resume; or
         another process works there.
-    NotSupported : a map by UMAP is asked for, or a method, and its package cannot be used.
-    FedcohortError : a worker process died, or the disk is full; what was done is kept.
+    NotSupported : the package of a method, or of a UMAP figure, cannot be used.
+    FedcohortError : a worker process died, or the disk is full; finished pieces are kept.
     """
     if plan.availability is not None and runtime != "local":
-        raise NotSupported(f"availability is of sites in one process; runtime is {runtime!r}.")
+        raise NotSupported(
+            f"availability simulates sites of one process; runtime is {runtime!r}. Use "
+            f"runtime 'local'."
+        )
     for arm in plan.arms:
         if lacking := registry.find(arm.method).lacking:
             raise NotSupported(f"arm {arm.name!r}: {lacking}")
@@ -115,7 +118,7 @@ def run(
                     done += rounds is None
                     tell(Event(done, total, name, rounds))
         if spent and resume:
-            spent["resumed"] = True  # what was done before is not measured
+            spent["resumed"] = True  # earlier work is not measured
         return results.write(fits, table, out, time.monotonic() - began, command, spent)
 
     return folder.in_folder(
@@ -138,20 +141,21 @@ def run_over(
 
     Parameters
     ----------
-    tell : told of every call and every piece that ends. What it raises ends the run, which can be
-        resumed, if it is no `Exception` but, say, a `KeyboardInterrupt`.
-    debug : let an error that nobody foresaw end the run, rather than fail an arm.
+    tell : called with every call and every piece that ends. If it raises a BaseException that is no
+        `Exception`, such as `KeyboardInterrupt`, the run ends and can be resumed.
+    debug : let an unexpected error end the run; otherwise it fails the arm.
 
     Raises
     ------
     StudyError : `out` cannot be written, holds another run, a finished one, or none to resume; or
         another process works there.
     SiteUnavailable : too few sites answered; bring them back and resume.
-    NotSupported : a map by UMAP is asked for, and its package is missing here, or cannot be used.
+    NotSupported : the package of a UMAP figure is missing here, or cannot be used.
     DataError : a site's table does not fit the study; nothing was computed.
-    SettingError : sums shall be masked, and fewer than three sites take part; or a setting of an
-        arm needs more sites than there are.
-    FedcohortError : a site does not accept the study, or the disk is full; what was done is kept.
+    SettingError : masked sums with fewer than three sites, or a setting of an arm that needs more
+        sites.
+    FedcohortError : a site does not accept the study, or the disk is full; finished pieces are
+        kept.
     """
     plan = terms.plan
     checked_secure(plan.privacy.secure, len(sites.names))
@@ -193,7 +197,7 @@ def run_over(
 
 
 def label(plan: Plan, cell: Cell) -> str:
-    """Return how a piece is called on screen."""
+    """Return the name of a piece on screen."""
     arm, scenario = plan.arms[cell.arm], plan.scenarios[cell.scenario]
     where = "pooled" if arm.scope == "centralised" else scenario.name
     where = "" if plan.source == NETWORK else f" · {where}"
@@ -221,7 +225,7 @@ def _do(
     given = (fits.plan, table, str(out), fits.debug, fits.runtime, spare, news)
     pool = ProcessPoolExecutor(min(workers, len(cells)), context, _start, given)
     try:
-        with interrupts.later():  # a worker's start is no place for a traceback
+        with interrupts.later():  # an interrupt during a worker's start would print a traceback
             waiting: dict[Future[None], Cell] = {pool.submit(_work, cell): cell for cell in cells}
         while waiting:
             ended, _ = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
@@ -233,8 +237,8 @@ def _do(
         pool.shutdown()
     except BrokenProcessPool:
         raise FedcohortError(
-            f"a worker process died (killed, or out of memory); what was finished is kept in "
-            f"{out}: run the same command with --resume."
+            f"a worker process died (killed, or out of memory); finished pieces are kept in "
+            f"{out}. Run the same command with --resume."
         ) from None
     finally:
         _end(pool)
@@ -257,7 +261,7 @@ def _drain(news: Any) -> Iterator[Told]:
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
-    """End the workers by their own ids, whatever they are doing; their journals stay."""
+    """End the workers by their process ids; their journals stay."""
     workers = list((getattr(pool, "_processes", None) or {}).values())
     pool.shutdown(wait=False, cancel_futures=True)
     for worker in workers:
@@ -276,7 +280,7 @@ _news: Any = None
 def _start(
     plan: Plan, table: Table, out: str, debug: bool, runtime: str, spare: int, news: Any
 ) -> None:
-    """Set a worker up with a study; one thread each, since the cells are the parallelism."""
+    """Set up a worker with a study, at one thread each, since cells run in parallel."""
     global _fits, _news
     interrupts.ignored()
     threading.Thread(target=_leave_with_parent, daemon=True).start()
@@ -289,7 +293,7 @@ def _start(
 
 
 def _leave_with_parent() -> None:
-    """End this process with the one that started it, so that nobody else writes to its journals."""
+    """End this process with its parent, so that only one process writes to its journals."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

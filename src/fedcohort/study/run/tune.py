@@ -1,13 +1,12 @@
 """Choosing an arm's settings on its training sites only.
 
 D6.2, section 8.2.5: centre-based K-fold. Each fold leaves one site out, the arm is fitted on the
-others, and the left-out rows are predicted; the C-index (of classes the AUC, of values R²) is
-computed once over the predictions of all folds. Where sites differ in their outcome, a site that
-is left out is unlike all that train, and its choice can be poor; row-based K-fold leaves out some
-rows of every site instead. At natural sites pairs are of rows of one site and fold, as over a
-network (`leading`). The bounds have no centres to leave out and use it: pooled data as one
-table, an isolated site on its own, averaged over sites; the upper bound is so tuned as carefully as
-any arm.
+others, and the left-out rows are predicted. The C-index (classification: AUC; regression: R²) is
+computed once over the predictions of all folds. If sites differ in their outcome, a left-out site
+is unlike the training sites, and the choice can be poor; row-based K-fold leaves out some rows of
+every site instead. At natural sites only pairs of rows of one site and fold count, as over a
+network (`leading`). The bounds have no centres to leave out and use row folds: pooled data as one
+table, an isolated site alone, averaged over sites.
 
 `rounds` costs nothing: one fit with the largest number keeps the model at each smaller one.
 """
@@ -50,21 +49,21 @@ from fedcohort.study.sites.splits import hashed
 ROW_FOLDS = 5
 
 Settings = dict[str, Any]
-#: What is fitted, and by site the rows that are left out.
+#: Problem to fit, and the left-out rows by site.
 Fold = tuple[Problem, Mapping[str, pd.DataFrame]]
 Tell = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning chose, its score, and everything it tried.
+    """Chosen settings, their score, and everything tried.
 
     Attributes
     ----------
     chosen : settings that replace the arm's.
     score : C-index, AUC or R² over the predictions of all folds.
-    tried : (settings, score) in the order tried; score None where the fit failed.
-    ledger : the ledger's lines of every fit, since tuning makes data leave sites as well.
+    tried : (settings, score) in the order tried; score None if the fit failed.
+    ledger : ledger lines of every fit, since tuning makes data leave sites too.
     """
 
     chosen: Settings
@@ -80,7 +79,7 @@ def keeps_rounds(method: Method) -> bool:
 
 
 def candidate(arm: Arm, settings: Settings, rounds: tuple[int, ...]) -> Settings:
-    """Return the settings of the one fit that tries some settings at each of `rounds`."""
+    """Return the settings of one fit that tries `settings` at each of `rounds`."""
     given = arm.configured(settings)
     return given | {"rounds": max(rounds), "keep_rounds": rounds} if rounds else given
 
@@ -90,14 +89,14 @@ class Tuner:
 
     Parameters
     ----------
-    work : folder for journals, so that a killed tuning goes on where it was.
+    work : folder for journals, so that a killed tuning can resume.
     tell : called with (fits done, fits in all).
-    natural : whether sites have rows of their own, which are then compared within a site alone.
+    natural : whether sites have their own rows; then only pairs within a site count.
 
     Attributes
     ----------
-    ledger, missing : what left the sites so far, and which replies were missing.
-    waited : for how many rounds calls waited for sites so far.
+    ledger, missing : what left the sites so far, and the missing replies.
+    waited : rounds in which calls waited for sites so far.
     """
 
     def __init__(
@@ -122,7 +121,7 @@ class Tuner:
         self.missing: list[dict[str, Any]] = []
         self.waited = 0
         if not any(self._groups):
-            raise FedcohortError("no site has the rows and events that choosing settings takes.")
+            raise FedcohortError("no site has enough rows and events to tune settings. Set them.")
 
     @property
     def keeps_rounds(self) -> bool:
@@ -130,9 +129,9 @@ class Tuner:
         return keeps_rounds(self._method)
 
     def scores(self, settings: Settings, rounds: tuple[int, ...]) -> list[float | None]:
-        """Return the score of `settings` at each of `rounds` (once, if there are none).
+        """Return the score of `settings` at each of `rounds` (one score, if there are none).
 
-        A score is None where the method could not be fitted with these settings.
+        A score is None if the method could not be fitted with these settings.
         """
         given = candidate(self._arm, settings, rounds)
         totals: list[Array] = []
@@ -144,7 +143,7 @@ class Tuner:
                 raise
             except SiteUnavailable as error:
                 if group[0][0].runtime != "local" and not isinstance(error, ReplyRejected):
-                    raise  # no fault of these settings: the tuning can go on later
+                    raise  # the settings are not the cause: the tuning can be resumed
                 return [None] * max(1, len(rounds))
             except FedcohortError:
                 return [None] * max(1, len(rounds))
@@ -167,7 +166,7 @@ class Tuner:
         return np.array([LEADING[group[0][0].kind].score_of(risk, seen) for risk in models])
 
     def _within(self, group: list[Fold], given: Settings, rounds: tuple[int, ...]) -> Array:
-        """Return the score of each model (r,), of pairs of one site and fold."""
+        """Return the score of each model (r,), from pairs within one site and fold."""
         sites, leading = {site for _, left in group for site in left}, LEADING[group[0][0].kind]
         parts: dict[str, Array] = {}
         about: dict[str, Array] = {}
@@ -186,7 +185,7 @@ class Tuner:
                 found = np.array([leading.sums(np.nan_to_num(risk), seen) for risk in said])
                 parts[site] = parts.get(site, 0.0) + found
                 about[site] = about.get(site, 0.0) + np.array([len(y), y.sum(), y @ y])
-        if len(parts) < min(FEWEST, len(sites)):  # a network would not tell so few sites' sums
+        if len(parts) < min(FEWEST, len(sites)):  # a network hides sums over so few sites
             return np.full(len(lost), np.nan)
         rows_of = [math.fsum(column) for column in np.array(list(about.values())).T]
         sums = np.array(list(parts.values()))
@@ -234,10 +233,9 @@ def _groups(problem: Problem, arm: Arm, seed: int) -> Iterator[list[Fold]]:
 
 
 def _row_folds(problem: Problem, seed: int) -> list[Fold]:
-    """Return folds of rows, at every site at once; those with no event to learn from are left out.
+    """Return folds of rows, at every site at once; folds with no event to learn from are dropped.
 
-    They are the same for every arm, scenario and bound, so that their choices differ by what they
-    do and not by luck.
+    They are the same for every arm, scenario and bound, so that choices do not differ by chance.
     """
     frames = problem.frames
     fold = {n: folds_of(f, problem.dictionary, seed) for n, f in frames.items()}
@@ -255,8 +253,7 @@ def _row_folds(problem: Problem, seed: int) -> list[Fold]:
 def folds_of(frame: pd.DataFrame, dictionary: Dictionary, seed: int) -> Array:
     """Return the fold (n,) of each row: a hash of its values, which each site can compute.
 
-    Equal rows are never on both sides. A view that a site lacks counts as missing, as it is among
-    pooled rows.
+    Equal rows are in the same fold. A view that a site lacks counts as missing, as in pooled rows.
     """
     known = dictionary.variables
     if any(v.view for v in known.values()):
@@ -266,7 +263,7 @@ def folds_of(frame: pd.DataFrame, dictionary: Dictionary, seed: int) -> Array:
 
 
 class Scores(Protocol):
-    """What a search asks: a `Tuner`, or that of a network."""
+    """What a search needs: a `Tuner`, or a `NetworkTuner`."""
 
     ledger: list[str]
 
@@ -276,12 +273,12 @@ class Scores(Protocol):
         ...
 
     def scores(self, settings: Settings, rounds: tuple[int, ...]) -> list[float | None]:
-        """Return the score of `settings` at each of `rounds` (once, if there are none)."""
+        """Return the score of `settings` at each of `rounds` (one score, if there are none)."""
         ...
 
 
 def search(tuner: Scores, arm: Arm, plan: Plan) -> Tuned:
-    """Try what a study asks to try for an arm: its grid, or what Optuna proposes."""
+    """Try an arm's candidates: its grid, or Optuna's proposals."""
     if arm.grid:
         return grid_search(tuner, arm.grid)
     return optuna_search(tuner, plan.space(arm), plan.tune["trials"], plan.seed)
@@ -306,7 +303,7 @@ def optuna_search(tuner: Scores, space: Mapping[str, Any], trials: int, seed: in
 
     Parameters
     ----------
-    space : by setting, what `space_of` reads.
+    space : the space of each setting, as `space_of` reads it.
 
     Raises
     ------
@@ -341,12 +338,12 @@ def _draw(trial: Any, name: str, spec: Any) -> Any:
 
 
 def _best(tried: list[tuple[Settings, float | None]], ledger: list[str]) -> Tuned:
-    """Return the best of what was tried."""
+    """Return the candidate with the best score."""
     able = [(s, c) for s, c in tried if c is not None]
     if not able:
         raise FedcohortError(
-            f"none of {len(tried)} candidate settings could be fitted; widen the grid, or look at "
-            f"one of them as an arm of its own."
+            f"none of {len(tried)} candidate settings could be fitted; widen the grid, or run "
+            f"one of them as an arm to see its error."
         )
     chosen, score = max(able, key=lambda pair: pair[1])
     return Tuned(chosen, score, tried, ledger)

@@ -1,28 +1,27 @@
-"""What a study says of a fit that its rows do not bear: too many parameters, or too much noise.
+"""Warnings about fits with too few rows: too many parameters, or too much noise.
 
 **Parameters.** A regression has one for each column of x; a perceptron of widths p, h₁, …, h_k, 1
 
     Σ_i (w_i + 1) w_{i+1},   w = (p, h₁, …, h_k, 1)                                         (1)
 
-Settings of other models say it themselves, by a method ``free_parameters(features)``; curves and
-tables have none. An intercept, a baseline hazard and what a method adds for sites count for
-nothing: a site's rows bear them many times. Penalties are not looked at.
-`privacy.disclosure.models` has the rule.
+Settings of other models state it by a method ``free_parameters(features)``; curves and tables have
+none. An intercept, a baseline hazard and parameters for sites do not count: a site has many rows
+for each. Penalties are ignored. `privacy.disclosure.models` has the rule.
 
-**Noise.** A release of multiplier z has noise of standard deviation z Δ in each number (Laplace:
-√2 z Δ), and a record moves it by Δ at most, so n records by n Δ. Of all releases of a fit, r_i of
-each kind, with samples of q_i, the records stand out by
+**Noise.** A release of multiplier z has noise of standard deviation z Δ in each number (Laplace: √2
+z Δ). A record moves it by at most Δ, so n records by at most n Δ. Over all releases of a fit, r_i
+of each kind, with samples of q_i, the signal of all records together is at most
 
-    n √(Σ r_i q_i²/z_i²)  standard deviations at most                                      (2)
+    n √(Σ r_i q_i²/z_i²)  standard deviations                                              (2)
 
-in the one direction in which all of them agree. Below 1 the fit is drawn from the noise. It is a
-bound: well above 1 a fit may be useless as well. (2) grows with ε, so that the least ε for n
-records is found by bisection, to one digit.
+in the one direction in which all of them agree. Below 1 noise exceeds the signal. It is a bound:
+well above 1 a fit may be useless too. (2) grows with ε, so the least ε for n records is found by
+bisection, to one digit.
 
-Both stand in results.json, each with the name of its arm, and in the report; noise is known before
-the fit, and is logged then.
+results.json and the report show both, by arm. The warning about noise is also logged before the
+fit.
 
-Revealed: how many sites have too few rows, where a report says so; the rest is made from a study's
+Revealed: number of sites with too few rows, if a report states it; the rest follows from a study's
 text and the number of records (or sites).
 """
 
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 
 
 def free_parameters(method: str, settings: dict[str, Any], features: int) -> int:
-    """Return the free parameters of a model of so many columns of x."""
+    """Return the number of free parameters of a model of `features` columns of x."""
     known = registry.find(method)
     config: Any = known.configure(settings)
     if "curves" in known.gives or not {"predict", "transform"} & known.gives:
@@ -66,7 +65,7 @@ def free_parameters(method: str, settings: dict[str, Any], features: int) -> int
 
 
 def columns_of(features: Iterable[Variable], frame: pd.DataFrame) -> int:
-    """Return about how many columns of x a table's features give, before any is left out."""
+    """Return roughly how many columns of x a table's features give, before any is dropped."""
     return sum(
         max(len(v.levels or frame[v.name].dropna().unique()) - 1, 0) if v.type == "category" else 1
         for v in features
@@ -75,9 +74,9 @@ def columns_of(features: Iterable[Variable], frame: pd.DataFrame) -> int:
 
 
 def too_many(table: SiteTable) -> Iterator[tuple[str, int]]:
-    """Yield each arm of a deployed study with more free parameters than a site's rows bear.
+    """Yield each arm of a study with more free parameters than a site's rows allow.
 
-    Only its name and about how many; of a tuned arm, with the settings that the study gives.
+    Gives its name and the rough number; for a tuned arm, with the settings in the study file.
     """
     plan = table.terms.plan
     rows = round((1 - plan.test_fraction) * len(table.frame))
@@ -89,11 +88,11 @@ def too_many(table: SiteTable) -> Iterator[tuple[str, int]]:
 
 
 def crowded(parameters: int, rows: Iterable[int | None]) -> str:
-    """Say at how many sites there are too few rows for a model's parameters; "" if at none.
+    """Return a note on the sites with too few rows for a model's parameters; "" without such sites.
 
     Parameters
     ----------
-    rows : of each site, to train on; None of one that does not show them, which is not judged.
+    rows : training rows of each site; None if hidden: such a site is not checked.
     """
     known = [n for n in rows if n is not None]
     few = sum(parameters > most_parameters(n) for n in known)
@@ -105,25 +104,25 @@ def crowded(parameters: int, rows: Iterable[int | None]) -> str:
     )
 
 
-#: What ε may be, to one digit: 1, 2, … 9 of each power of ten.
+#: Values of ε with one digit: 1, 2, … 9 times each power of ten.
 DIGITS = tuple(float(f"{d}e{power}") for power in range(-12, 4) for d in range(1, 10))
 
 
 def needed(releases: Sequence[Release]) -> float:
-    """Return n for which eq. (2) is 1: records, or sites."""
+    """Return n, records or sites, for which eq. (2) is 1."""
     spread = {"gaussian": 1.0, "laplace": math.sqrt(2.0)}
     told = sum(r.count * (r.sampling / (spread[r.mechanism] * r.noise)) ** 2 for r in releases)
     return 1.0 / math.sqrt(told)
 
 
 def drowned(method: Method, config: Any, dp: Dp | None, units: int) -> str:
-    """Say that a fit can hold nothing but noise, and from which ε on it can; "" where it can.
+    """Return a note if noise exceeds the signal, with the least sufficient ε; "" otherwise.
 
     Parameters
     ----------
     config : the settings of the fit.
-    dp : what it was asked for; None without noise.
-    units : records that it learns from, or sites where these are protected.
+    dp : privacy of the fit; None without noise.
+    units : number of training records, or of sites if these are protected.
     """
     if dp is None or units >= needed(private.releases(method, config, dp)):
         return ""
@@ -137,12 +136,12 @@ def drowned(method: Method, config: Any, dp: Dp | None, units: int) -> str:
 
 
 def _enough(method: Method, config: Any, dp: Dp, units: int) -> Iterator[float]:
-    """Yield the least ε of one digit for which so many units are enough, if there is one."""
+    """Yield the least sufficient ε of one digit for so many units, if there is one."""
 
     def enough(epsilon: float) -> bool:
         try:
             listed = private.releases(method, config, replace(dp, epsilon=epsilon))
-        except SettingError:  # too little for any noise that can be drawn
+        except SettingError:  # ε too small for any noise that can be drawn
             return False
         return units >= needed(listed)
 
@@ -150,7 +149,7 @@ def _enough(method: Method, config: Any, dp: Dp, units: int) -> Iterator[float]:
     yield from larger[bisect.bisect_left(larger, True, key=enough) :][:1]
 
 
-#: So many columns that were filled in are named.
+#: Number of imputed columns that a note names.
 FILLED_NAMED = 5
 
 _log = logging.getLogger(__name__)
@@ -159,11 +158,11 @@ _log = logging.getLogger(__name__)
 def told_if_crowded(
     run: Run, arm: Arm, chosen: Mapping[str, Any], rows: Iterable[int | None]
 ) -> list[dict[str, str]]:
-    """Return notes where a model has too many free parameters for some sites' rows, and its own.
+    """Return notes on too many parameters for some sites' rows, and the model's own notes.
 
     Parameters
     ----------
-    rows : of each site, to train on; None of one that does not show them.
+    rows : training rows of each site; None if hidden.
     """
     if arm.scope != "sites":
         return []
@@ -173,23 +172,23 @@ def told_if_crowded(
 
 
 def filled_note(design: Design) -> str:
-    """Say which columns were filled in in many rows; "" where none was.
+    """Return a note on columns with many imputed values; "" without any.
 
-    An interval takes filled-in values for measured ones.
+    Intervals treat imputed values as measured.
     """
     if not design.filled:
         return ""
     most = sorted(design.filled, key=lambda name: -design.filled[name])
     listed = first_of([f"{name!r} ({design.filled[name]:.0%})" for name in most], FILLED_NAMED)
     return (
-        f"missing values are filled in (impute: {design.impute}) in many rows of {listed}, so that "
-        f"intervals are too narrow and effects may be biased; leave the column out, or try impute: "
+        f"missing values are filled in (impute: {design.impute}) in many rows of {listed}. "
+        f"Intervals are too narrow and effects may be biased; leave the column out, or try impute: "
         f"{'indicator' if design.impute == 'iterative' else 'iterative'}"
     )
 
 
 def filled_rows(design: Design) -> list[dict[str, Any]]:
-    """Return a row for each column that was filled in in many rows, with how."""
+    """Return a row for each column with many imputed values: share and method."""
     return [
         {"column": name, "share": share, "impute": design.impute}
         for name, share in design.filled.items()
@@ -199,12 +198,12 @@ def filled_rows(design: Design) -> list[dict[str, Any]]:
 def told_if_drowned(
     arm: Arm, chosen: Mapping[str, Any], dp: Dp | None, rows: Iterable[int | None]
 ) -> list[dict[str, str]]:
-    """Return a note where a fit's noise is more than its records outweigh, and log it.
+    """Return a note if a fit's noise exceeds its signal, and log it.
 
     Parameters
     ----------
-    dp : what the fit is asked for; None without noise.
-    rows : as `told_if_crowded`; where one is not shown, nothing is said.
+    dp : privacy of the fit; None without noise.
+    rows : as `told_if_crowded`; no note if any is hidden.
     """
     every = list(rows)
     if dp is None or arm.scope != "sites" or None in every:

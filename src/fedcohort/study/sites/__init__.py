@@ -1,1 +1,1 @@
-"""The sites of a study: their tables, who is in the cohort, and which rows are blind."""
+"""The sites of a study: their tables, its cohort, and the blind rows."""

@@ -1,13 +1,13 @@
-"""Who was studied: the flow from rows read to rows analysed, and every variable by site.
+"""The cohort: the flow from rows read to rows analysed, and Table 1, every variable by site.
 
-Of rows analysed and of the outcome, what may be shown by site is decided in `counts`. A site whose
-rows are hidden there shows nothing in Table 1. In the flow, where a site left out
-1 … min_cell − 1 rows for a reason, or hides the rows analysed, the rows that it read are hidden as
-well, since the difference tells. With rows left out, the totals of that stage and of those read are
-hidden, too. The rows analysed in all, and those for training and test, are always shown.
+`counts` decides which analysed rows and outcomes are published by site. A site with hidden rows has
+no line in Table 1. If a site excluded 1 … min_cell − 1 rows for a reason, or hides its analysed
+rows, its rows read are hidden too, since the difference reveals the count. With excluded rows, the
+totals of that stage and of the rows read are also hidden. Total rows analysed, for training and for
+test are always published.
 
-Revealed: what `data.describe` asks each site for, once, over the rows that are analysed; where
-sites are simulated, over the training rows of the first scenario's sites in the first repeat.
+Revealed: what `data.describe` asks of each site, once, over the analysed rows; for simulated sites,
+over the training rows of the first scenario in the first repeat.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def cohort(
 
     Parameters
     ----------
-    counts : what may be shown of rows and events.
+    counts : publishable rows and events.
 
     Returns
     -------
-    found : flow, variables, suppressed (how many counts are hidden), min_cell, note, and what each
-        step does.
-    ledger : the lines of what left the sites for it, with the study's names in front.
-    agreed : what sites hide of Table 1 beyond their own rules.
+    found : flow, variables, suppressed (number of hidden counts), min_cell, note, and the purpose
+        of each step.
+    ledger : lines of what left the sites, tagged with the study's names.
+    agreed : cells of Table 1 that sites hide beyond their own rules.
     """
     frames, scenario = described_rows(plan, table)
     note = "All rows that are analysed, at the sites of the data."
@@ -77,7 +77,7 @@ def cohort(
 
 
 def described_rows(plan: Plan, table: Table) -> tuple[Mapping[str, pd.DataFrame], str | None]:
-    """Return the rows of Table 1 by site, and the scenario of simulated sites; None of others."""
+    """Return the rows of Table 1 by site, and the scenario of simulated sites; None for others."""
     if table.site is not None:
         names = np.unique(table.site)
         frames = {str(s): table.of_site(str(s)) for s in names}
@@ -89,7 +89,7 @@ def described_rows(plan: Plan, table: Table) -> tuple[Mapping[str, pd.DataFrame]
 def _described(
     plan: Plan, table: Table, frames: Mapping[str, pd.DataFrame], scenario: str | None
 ) -> tuple[describe.TableOne, list[str]]:
-    """Ask the sites, and return what they show with the ledger's lines."""
+    """Ask the sites; return their replies with the ledger's lines."""
     ledger = Ledger(plan.min_cell)
     hosts = [Host(name, frame, describe.STEPS, plan.seed) for name, frame in frames.items()]
     variables = describe.variables_of(table.dictionary, table.outcome)
@@ -104,14 +104,14 @@ def _shown(
 ) -> describe.Summary:
     """Return one line of Table 1 without what `sites` hides.
 
-    alone : who has a line. Where none of them is closed, the outcome of the sites that are shown
-    together is what these leave of all, which is known.
+    alone : sites with their own line. If none of them is closed, the outcome of the sites shown
+    together is the known total minus these.
     """
     site = summary.site
     if site is None:
         return summary
     secret = (None,) * len(summary.levels)
-    others = site == describe.OTHERS  # of these the numbers of each are shown elsewhere, or closed
+    others = site == describe.OTHERS  # each one's numbers are shown elsewhere, or closed
     if sites.rows.get(site) is None and not (others and None not in sites.rows.values()):
         return describe.Summary(summary.variable, summary.levels, site, None, None, counts=secret)
     taken = () if table.outcome is None else table.outcome.columns
@@ -126,7 +126,7 @@ def _shown(
 
 
 def _stages(plan: Plan, table: Table) -> list[Stage]:
-    """Return the stages of the table, then how the first repeat divides its rows."""
+    """Return the stages of the table, then the first repeat's split of its rows."""
     out = list(table.flow) or _counted("analysed", table.site, np.ones(len(table.frame), bool))
     blind = test_rows(plan, table, 0)
     natural = table.site if any(s.rule == "natural" for s in plan.scenarios) else None
@@ -134,14 +134,14 @@ def _stages(plan: Plan, table: Table) -> list[Stage]:
 
 
 def _counted(stage: str, site: Array | None, rows: Array) -> list[Stage]:
-    """Return how many `rows` (n,) there are over all sites, and at each where these are known."""
+    """Return the number of `rows` (n,) over all sites, and at each known site."""
     names = () if site is None else np.unique(site)
     by_site = ((stage, str(s), int(rows[site == s].sum()), "") for s in names)
     return [(stage, None, int(rows.sum()), ""), *by_site]
 
 
 def _hidden(counts: Counts) -> frozenset[str]:
-    """Return the natural sites that hide how many rows are analysed."""
+    """Return the natural sites that hide their number of analysed rows."""
     rows = counts.described.rows if counts.natural else {}
     return frozenset(s for s, n in rows.items() if n is None)
 
@@ -149,14 +149,14 @@ def _hidden(counts: Counts) -> frozenset[str]:
 def shown_flow(
     stages: Iterable[Stage], min_cell: int, few: Collection[str]
 ) -> list[dict[str, Any]]:
-    """Return the flow's rows as they may be shown, with None for what is hidden.
+    """Return the publishable rows of the flow, with None for hidden counts.
 
-    How many rows all sites left out for a reason is shown where it leaves each hidden count all of
-    its possible values, if need be with one larger count hidden as well.
+    The total of a reason is published if every hidden count keeps all its possible values, if
+    needed with one larger count hidden too.
 
     Parameters
     ----------
-    few : sites that hide how many rows are analysed.
+    few : sites that hide their number of analysed rows.
     """
     stages = list(stages)
     secret: set[tuple[str, str | None]] = set()
@@ -179,10 +179,10 @@ def shown_flow(
 
 
 def _hidden_with(here: Mapping[str | None, int], min_cell: int) -> set[str | None]:
-    """Return whose counts (None: of all) are hidden of those of one reason to leave rows out.
+    """Return the sites (None: the total) whose counts of one exclusion reason are hidden.
 
-    k counts of 1 to m − 1 with the sum s may each be any of these where k + m − 2 ≤ s and
-    s ≤ (k − 1) (m − 1) + 1; with a count c ≥ m hidden beside them, where s + c ≥ k + 2 m − 2.
+    k counts of 1 to m − 1 with the sum s may each be any of these if k + m − 2 ≤ s and s ≤ (k − 1)
+    (m − 1) + 1; with a count c ≥ m hidden beside them, if s + c ≥ k + 2 m − 2.
     """
     small = {site: n for site, n in here.items() if 0 < n < min_cell}
     named = [n for site, n in small.items() if site is not None]

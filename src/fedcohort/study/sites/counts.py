@@ -1,30 +1,30 @@
-"""How many rows and events of each site a study's files may show, decided once for all of them.
+"""Publishable rows and events of each site, decided once for all files of a study.
 
-The flow, Table 1, the settings, the metrics by centre and the cards count the same patients, and
-what one of them hides must not be the difference of two others. Totals over all sites count as
-known, since a model, a curve and a calibration plot give them. With m the `min_cell`, of sites with
-n rows and e events:
+The flow, Table 1, the settings, the metrics by centre and the cards count the same patients, so a
+count that one hides must not follow from two others. Totals over all sites count as known, since a
+model, a curve and a calibration plot give them. With m the `min_cell`, of sites with n rows and e
+events:
 
-    rows      where a site has 1 … m − 1, hidden at all sites of up to v rows: the smallest v   (1)
-              that takes these in and two different counts (eq. 2 of `disclosure.counts`)
-    events    where a site hides its own, as in Table 1, hidden at the K sites of fewest rows,  (2)
-              up to the largest that does, but 2 or more
-    halves    of natural sites, events of training and of blind rows: as (2), where a site has
-              1 … m − 1 events or others in either of them, or hides those of both
+    rows      if a site has 1 … m − 1, hidden at all sites of up to v rows: the smallest v      (1)
+              with which these and two different counts are hidden (eq. 2 of `disclosure.counts`)
+    events    if a site hides its own, as in Table 1, hidden at the K sites of fewest rows,     (2)
+              up to the largest that does, at least 2
+    halves    of natural sites, events of training and of blind rows: as (2), if a site has
+              1 … m − 1 events or non-events in either half, or hides the total
 
-Who knows all rows, K and the events of the K sites together, E, is left with the ways to divide E
+Someone who knows all rows, K and the total events E of the K sites can list the ways to divide E
 for which (2) gives this K:
 
     some site hides its own if K = 2, the largest of them if K > 2                              (3)
 
-All these publish the same, since nothing else is asked: the K sites alone are hidden if (3) leaves
-each of them two numbers of events or more, and otherwise all sites are.
+All these publish the same. So only the K sites are hidden if (3) leaves each of them two possible
+numbers of events or more; otherwise all sites are.
 
-Rows for training and test follow within one row from the rows of all sites and the share that is
-held back, both shown: hiding them would hide nothing. Where (1) hides some, they would tell of
-those, and are hidden at all sites.
+Training and test rows follow, within one row, from total rows and the test fraction, which are
+published: hiding them would hide nothing. If (1) hides some sites' rows, they would reveal these,
+and are hidden at all sites.
 
-Revealed: nothing; the coordinator counts what the files are about to say.
+Revealed: nothing; the coordinator counts what the files will contain.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from fedcohort.study.sites.layout import Table, lay_out, test_rows
 
 @dataclass(frozen=True)
 class Shown:
-    """Rows and events by site as they may be shown; None stands for what is hidden.
+    """Publishable rows and events by site; None if hidden.
 
     Attributes
     ----------
-    rows, events : by site. `events` are None for an outcome that has none.
+    rows, events : by site. `events` are None for an outcome without events.
     closed : sites whose numbers of events, or of rows of a class, are hidden.
     """
 
@@ -61,15 +61,15 @@ class Shown:
 
 @dataclass(frozen=True)
 class Counts:
-    """Everything about rows and events that is shown by site.
+    """All published rows and events by site.
 
     Attributes
     ----------
-    events : of all rows that are analysed.
-    described : of Table 1: all rows at natural sites, else the first setting's training rows.
+    events : of all analysed rows.
+    described : of Table 1: all rows at natural sites, else the first scenario's training rows.
     natural : whether sites are those of the data.
     settings : of each of the plan's scenarios, training rows of the first repeat.
-    test : blind rows of the first repeat at natural sites; empty where sites are simulated.
+    test : blind rows of the first repeat at natural sites; empty for simulated sites.
     """
 
     events: int | None
@@ -84,7 +84,7 @@ Cells = dict[str, Array]
 
 
 def count(plan: Plan, table: Table) -> Counts:
-    """Count a study's rows and events by site, and decide what may be shown of them."""
+    """Count a study's rows and events by site, and decide which are published."""
     m, named = plan.min_cell, table.outcome is not None and table.outcome.has_events
     classes = _classes(table, table.frame)
     whole = np.bincount(classes, minlength=2)
@@ -105,7 +105,7 @@ def count(plan: Plan, table: Table) -> Counts:
 
 
 def _made(plan: Plan, table: Table, scenario: Scenario, natural: Shown, named: bool) -> Shown:
-    """Return simulated sites of rows that have natural ones; no events where these hide theirs."""
+    """Return counts of simulated sites; no events if the rows' natural sites hide theirs."""
     found = _open(_simulated(plan, table, scenario), plan.min_cell, named)
     if not natural.closed:
         return found
@@ -124,14 +124,14 @@ def _classes(table: Table, frame: pd.DataFrame) -> Array:
 
 
 def _cells(site: Array, classes: Array, like: Cells | None = None) -> Cells:
-    """Return the rows of each class at each site; at those of `like`, also where there are none."""
+    """Return the rows of each class at each site, and at those of `like`."""
     k = max(2, int(classes.max(initial=0)) + 1)
     names = like or [str(s) for s in np.unique(site)]
     return {s: np.bincount(classes[site == s], minlength=k) for s in names}
 
 
 def _simulated(plan: Plan, table: Table, scenario: Scenario) -> Cells:
-    """Return a setting's training rows of the first repeat."""
+    """Return a scenario's training rows of the first repeat."""
     frames = lay_out(plan, table, scenario, 0).problem.frames
     made = np.concatenate([np.repeat(s, len(f)) for s, f in frames.items()])
     return _cells(made, np.concatenate([_classes(table, f) for f in frames.values()]))
@@ -141,7 +141,7 @@ def _simulated(plan: Plan, table: Table, scenario: Scenario) -> Cells:
 
 
 def _open(cells: Cells, min_cell: int, named: bool) -> Shown:
-    """Return what may be shown of sites whose total is known, eqs. (1) to (3)."""
+    """Return publishable counts of sites with a known total, eqs. (1) to (3)."""
     rows = {s: int(c.sum()) for s, c in cells.items()}
     few = hidden_rows(rows, min_cell)
     own = few | {s for s, c in cells.items() if _few(c, min_cell)}
@@ -152,7 +152,7 @@ def _open(cells: Cells, min_cell: int, named: bool) -> Shown:
 def _halves(
     cells: Cells, halves: list[Cells], whole: Shown, min_cell: int, named: bool
 ) -> list[Shown]:
-    """Return what may be shown of natural sites' training rows, and of their blind ones."""
+    """Return publishable counts of natural sites' training rows, and of their blind rows."""
     few = set(cells) if None in whole.rows.values() else set[str]()
     own = {s for s in cells if s in whole.closed or any(_few(h[s], min_cell) for h in halves)}
     closed = _first({s: int(c.sum()) for s, c in cells.items()}, own)
@@ -168,7 +168,7 @@ def _shown(cells: Cells, few: Collection[str], closed: Collection[str], named: b
 
 
 def _few(classes: Array, min_cell: int) -> bool:
-    """Return whether Table 1 would hide counts of these classes, of which none is missing."""
+    """Return whether Table 1 would hide counts of these classes, without missing ones."""
     return bool(hidden(np.r_[0, classes], min_cell).any())
 
 
@@ -204,7 +204,7 @@ def closed_sites(cells: Cells, own: Collection[str], min_cell: int) -> list[str]
 
 
 def _open_to_doubt(rows: list[int], events: int, min_cell: int) -> bool:
-    """Return whether eq. (3) leaves each site two numbers of events or more, of 1 and above."""
+    """Return whether eq. (3) leaves each site two possible numbers of events or more, from 1."""
     *others, n = rows
     own = _own(n, min_cell)
     if len(rows) == 2:
@@ -214,11 +214,11 @@ def _open_to_doubt(rows: list[int], events: int, min_cell: int) -> bool:
     rest = [events - x for x in own if k <= events - x <= room]
     spans = [
         {(max(1, r - room + m), min(m, r - k + 1)) for r in rest} for m in others
-    ]  # of each other site, the least and most that it can have
+    ]  # for each other site, the least and most that it can have
     return len(rest) > 1 and all(len(s) > 1 or any(a < b for a, b in s) for s in spans)
 
 
 def _own(rows: int, min_cell: int) -> list[int]:
-    """Return the numbers of events that a site of so many rows hides, of 1 and above."""
+    """Return the numbers of events, from 1, that a site of so many rows hides."""
     ends = {*range(1, min_cell + 3), *range(rows - min_cell - 2, rows + 1)}
     return [x for x in sorted(ends) if 0 < x <= rows and _few(np.array([rows - x, x]), min_cell)]

@@ -1,9 +1,9 @@
-"""The cohort's flow: from the rows that were read to those that are analysed.
+"""The cohort's flow: from rows read to rows analysed.
 
-A study file may leave rows out that no method can use: ``data.exclude`` lists the reasons, which
-are applied in the order of `REASONS`; a row counts under the first that fits. Without it such
-rows are errors. Of the rows that are left, those of sites that do not take part (`site_rule`) are
-left out next. The counts here are exact: whoever shows them suppresses small ones.
+``data.exclude`` lists reasons to exclude rows that no method can use, applied in the order of
+`REASONS`; a row counts under the first that holds. Without it such rows are errors. Then rows of
+sites that do not take part (`site_rule`) are left out. Counts here are exact; their publisher
+suppresses small ones.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.protocol import DataError
 from fedcohort.study.sites.site_rule import NAMED, Fate, moved
 
-#: Why `data.exclude` may leave a row out, in order.
+#: Reasons of `data.exclude`, in order.
 REASONS = ("missing outcome", "time not above 0")
 
-#: The stages of sites that do not take part.
+#: Stages of sites that do not take part.
 LEFT_OUT, SMALL = "sites left out", "small sites"
-#: What the flow notes of small sites.
+#: Note of the flow on small sites.
 SITES = "data.sites"
 
-#: A stage of the flow: its name, a site (None: all of them), how many rows, a note.
+#: A stage of the flow: its name, a site (None: all of them), number of rows, a note.
 Stage = tuple[str, str | None, int, str]
 
 
@@ -46,15 +46,15 @@ def exclude(
     frame : canonical; one row a patient (n,).
     site : each row's natural site (n,), or None.
     reasons : some of `REASONS`, in that order.
-    where : what the table is called in errors.
-    fates : sites that do not take part by themselves.
+    where : the table's name in errors.
+    fates : sites that do not take part under their own name.
 
     Returns
     -------
-    frame, site : of the rows that stay, numbered from 0.
-    flow : stages "read", "excluded: <reason>" for each reason, and for `LEFT_OUT` and `SMALL` where
-        there are such sites, "analysed". Sites that are joined are counted as the one that they
-        became; one that is left out is in no stage that it has no row in.
+    frame, site : of the remaining rows, numbered from 0.
+    flow : stages "read", "excluded: <reason>" for each reason, and for `LEFT_OUT` and `SMALL` if
+        there are such sites, "analysed". Joined sites are counted under their new name; a left-out
+        site is in no stage without its rows.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def exclude(
 
 
 def stays(frame: pd.DataFrame, outcome: Outcome | None, reasons: Sequence[str]) -> Array:
-    """Return which rows (n,) of one table stay; all, where it lacks a column of the outcome."""
+    """Return which rows (n,) of a table stay; all, if it lacks a column of the outcome."""
     kept = np.ones(len(frame), bool)
     if outcome is None or not all(list(frame.columns).count(c) == 1 for c in outcome.columns):
         return kept
@@ -106,7 +106,7 @@ def stays(frame: pd.DataFrame, outcome: Outcome | None, reasons: Sequence[str]) 
 
 
 def _fits(frame: pd.DataFrame, outcome: Outcome | None, reason: str) -> Array:
-    """Return for which rows (n,) a reason holds."""
+    """Return the rows (n,) for which a reason holds."""
     if reason == "missing outcome":
         columns = outcome.columns if outcome is not None else ()
         return np.any([column_of(frame, c).isna().to_numpy() for c in columns], axis=0)
@@ -116,7 +116,7 @@ def _fits(frame: pd.DataFrame, outcome: Outcome | None, reason: str) -> Array:
 
 
 def _counted(stage: str, rows: Array, site: Array | None, note: str) -> Iterable[Stage]:
-    """Return how many of `rows` (n,) there are over all sites, and at each."""
+    """Yield the number of `rows` (n,) over all sites, and at each."""
     yield stage, None, int(rows.sum()), note
     for name in np.unique(site) if site is not None else ():
         yield stage, str(name), int(rows[site == name].sum()), note

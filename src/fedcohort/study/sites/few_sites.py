@@ -1,10 +1,10 @@
-"""Whether a study's arms can be fitted over as many sites as there are.
+"""Check that a study's arms can be fitted over its number of sites.
 
-Settings say what they need (`Settings.check_sites`). An arm is looked at with every setting
-that it will be fitted with: its own; or, where it is tuned, each that tuning tries, of a space the
-values that are listed and the ends of its ranges. Tuning by centre-kfold fits over one site less.
+Settings state what they need (`Settings.check_sites`). An arm is checked with every setting of its
+fits: its own or, if tuned, each tried one; of a space the listed values and the ends of its ranges.
+Tuning by centre-kfold fits over one site less.
 
-Revealed: nothing; this is made from a study's text and the number of sites.
+Revealed: nothing; all follows from a study's text and the number of sites.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from fedcohort.study.file.space import space_of
 
 
 def check_sites(plan: Plan, sites: int) -> None:
-    """Refuse a study with an arm that so many sites are too few for.
+    """Refuse a study with an arm that needs more sites.
 
     Raises
     ------
-    SettingError : the first such arm, with the setting, the sites there are, and those needed.
+    SettingError : the first such arm, with the setting, the number of sites, and the needed one.
     """
     for arm in (a for a in plan.arms if a.scope == "sites"):
         method = registry.find(arm.method)
@@ -48,7 +48,7 @@ def check_sites(plan: Plan, sites: int) -> None:
 
 
 def _check(method: Method, given: Mapping[str, Any], sites: int) -> None:
-    """Look at one fit; settings that do not go together are refused where they are tried."""
+    """Check one fit; settings that exclude each other are refused in tuning."""
     try:
         config = method.configure(given)
     except SettingError:
@@ -57,7 +57,7 @@ def _check(method: Method, given: Mapping[str, Any], sites: int) -> None:
 
 
 def _tried(plan: Plan, arm: Arm) -> Iterator[dict[str, Any]]:
-    """Yield what an arm's fits replace of its settings."""
+    """Yield the tried settings of an arm's fits."""
     values = arm.grid or {k: space_of(k, v).values for k, v in plan.space(arm).items()}
     for chosen in itertools.product(*values.values()):
         yield dict(zip(values, chosen, strict=True))

@@ -1,7 +1,7 @@
 """From a study's table to the sites and the blind test rows of one repeat and scenario.
 
-Rows of natural sites are ordered and drawn as a network does it (`splits`), so that both fit the
-same models; those of sites that a split makes are drawn from one table.
+Rows of natural sites are ordered and drawn as over a network (`splits`), so both fit the same
+models; simulated sites are drawn from one table.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class Table:
 
     Attributes
     ----------
-    frame : all rows, without the site column; those of natural sites in the study's order, with
-        the columns of the dictionary and the outcome.
-    site : each row's natural site, or None where sites are made by a split.
-    dictionary, outcome : what is known about the columns.
-    n_sites : into how many sites a split divides the rows.
+    frame : all rows, without the site column, with the columns of the dictionary and the outcome;
+        those of natural sites in the study's order.
+    site : each row's natural site, or None for simulated sites.
+    dictionary, outcome : types of the columns.
+    n_sites : number of sites of a split.
     description, licence : of the source, for the report.
     flow : from rows read to rows analysed, over all sites and at each natural one.
-    fates : natural sites that do not take part by themselves.
-    units : what is said of sites whose units seem to differ, and are accepted.
-    digests : of the rows of each natural site, a part in the draw of its blind rows.
-    lacks : columns that the table of a natural site does not have.
+    fates : natural sites that do not take part under their own name.
+    units : notes on sites with apparently different, accepted units.
+    digests : of the rows of each natural site, for the draw of its blind rows.
+    lacks : columns missing in the table of a natural site.
     """
 
     frame: pd.DataFrame
@@ -73,14 +73,14 @@ class Table:
     lacks: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
 
     def of_site(self, site: str) -> pd.DataFrame:
-        """Return the rows of a natural site, as it has them."""
+        """Return the rows of a natural site, with its own columns."""
         assert self.site is not None
         rows = self.frame[self.site == site].reset_index(drop=True)
         return rows.drop(columns=list(self.lacks.get(site, ())))
 
     @property
     def mark(self) -> int:
-        """A checksum of all rows, so that a resumed run notices other data."""
+        """A checksum of all rows, to detect other data when a run is resumed."""
         hashed = pd.util.hash_pandas_object(self.frame, index=False).to_numpy()
         mark = zlib.crc32(hashed.tobytes())
         sites = "" if self.site is None else "\n".join(map(str, self.site))
@@ -92,7 +92,7 @@ def load(plan: Plan, data: Any = None) -> Table:
 
     Parameters
     ----------
-    data : stands in for the source: a frame in memory, or a mapping from site names to frames.
+    data : replaces the source: a frame, or a mapping from site names to frames.
 
     Raises
     ------
@@ -102,8 +102,8 @@ def load(plan: Plan, data: Any = None) -> Table:
     if plan.privacy.dp is not None and found.drafted:
         raise DataError(
             f"{plan.source}: a private fit scales by a dictionary's ranges and levels, and there "
-            f"is none. Name one as data.dictionary; 'fedcohort init' drafts it, and "
-            f"'usual: [low, high]' of each number is for you to fill in."
+            f"is none. Name one as data.dictionary; 'fedcohort init' drafts it. Then set "
+            f"'usual: [low, high]' of each number."
         )
     source, dictionary, outcome = found.source, found.dictionary, found.outcome
     known = with_outcome(dictionary, outcome)
@@ -118,8 +118,8 @@ def load(plan: Plan, data: Any = None) -> Table:
     frame, site, flow = exclude(frame, site, outcome, plan.exclude, plan.source, found.fates)
     if not dictionary.features(outcome):
         raise DataError(
-            f"{plan.source}: no column is left to predict from; identifiers, dates, free text and "
-            f"the outcome cannot be used."
+            f"{plan.source}: no column is left to predict from. Identifiers, dates, free text and "
+            f"the outcome cannot be used; check the types in the dictionary."
         )
     _check_roles(plan, dictionary, outcome)
     natural = _natural(plan, site)
@@ -137,7 +137,7 @@ def load(plan: Plan, data: Any = None) -> Table:
 
 
 def _by_site(plan: Plan, table: Table, source: sources.Source, fates: Mapping[str, Fate]) -> Table:
-    """Return a table of natural sites with each one's rows in the study's order, site by site."""
+    """Return a table of natural sites, site by site, each with its rows in the study's order."""
     site = table.site
     assert site is not None
     known = with_outcome(table.dictionary, table.outcome).variables
@@ -170,7 +170,7 @@ def _without_marked(
 ) -> Dictionary:
     """Return a dictionary without the columns of an outcome that the study did not name.
 
-    Groups that were made from an outcome would tell of it, and seem to predict it.
+    Clusters made from an outcome would reveal it, and seem to predict it.
     """
     named = () if outcome is None else outcome.columns
     for name in marked:
@@ -183,7 +183,8 @@ def _check_roles(plan: Plan, dictionary: Dictionary, outcome: Outcome | None) ->
 
     Raises
     ------
-    DataError : an arm's offset or weights is no column of numbers, or its strata none of levels.
+    DataError : an arm's offset or weights is not a column of numbers, or its strata not one of
+        levels.
     """
     for arm in plan.arms:
         roles = {role: str(arm.settings.get(role, "")) for role in ("offset", "weights")}
@@ -208,7 +209,7 @@ def _rows(plan: Plan, source: sources.Source) -> tuple[pd.DataFrame, Array | Non
 
 
 def _natural(plan: Plan, site: Array | None) -> int:
-    """Return the number of natural sites, each of which has a name and rows to train on."""
+    """Return the number of natural sites; check each one's name and training rows."""
     if site is None:
         return 0
     names, rows = np.unique(site, return_counts=True)
@@ -216,7 +217,7 @@ def _natural(plan: Plan, site: Array | None) -> int:
         if not (0 < len(name) <= LONGEST_NAME and str(name).isprintable()):
             raise DataError(
                 f"{plan.source}: a site's name must be text of 1 to {LONGEST_NAME} printable "
-                f"characters; look at the site's column or files."
+                f"characters. Correct the site's column or file name."
             )
         if n * (1 - plan.test_fraction) < 1:
             raise DataError(
@@ -227,37 +228,36 @@ def _natural(plan: Plan, site: Array | None) -> int:
 
 
 def _enough(plan: Plan, frame: pd.DataFrame, outcome: Outcome | None, n_sites: int) -> None:
-    """Check that there are rows for training at every site, and for the test with events.
+    """Check for enough training rows at every site, and enough test rows with events.
 
     Raises
     ------
-    DataError : too few rows, or events, or of one of two classes, or values that are all equal.
+    DataError : too few rows, or events, or of one of two classes, or equal values only.
     """
     n, aside = len(frame), f"{plan.test_fraction:.0%}"
     if n * (1 - plan.test_fraction) < 2 * n_sites:
         raise DataError(
             f"{plan.source}: {n} rows are too few for {n_sites} sites after {aside} were set aside "
-            f"for the test; use fewer sites."
+            f"for the test. Use fewer sites."
         )
     if isinstance(outcome, Survival):
         events = outcome.fewest(frame)
         if min(plan.test_fraction, 1 - plan.test_fraction) * events < 1:
             raise DataError(
                 f"{plan.source}: {events} events are too few to have one among the training rows "
-                f"and one among the test rows, when {aside} are set aside."
+                f"and one among the test rows ({aside})."
             )
     if isinstance(outcome, Binary):
         counts = frame[outcome.y].value_counts()
         if len(counts) < 2:
             raise DataError(
-                f"{plan.source}: column {outcome.y!r} has one level in all {n} rows, and a class "
-                f"to predict has two. Check how it is coded, or name another 'outcome'."
+                f"{plan.source}: column {outcome.y!r} has one level in all {n} rows; an outcome "
+                f"needs two. Check its coding, or name another 'outcome'."
             )
         if min(plan.test_fraction, 1 - plan.test_fraction) * counts.min() < 1:
             raise DataError(
                 f"{plan.source}: {counts.min()} rows of one level of {outcome.y!r} are too few to "
-                f"have one among the training rows and one among the test rows, when {aside} are "
-                f"set aside."
+                f"have one among the training rows and one among the test rows ({aside})."
             )
     if outcome is not None and outcome.is_number:
         if not outcome.can_teach([frame]):
@@ -267,13 +267,13 @@ def _enough(plan: Plan, frame: pd.DataFrame, outcome: Outcome | None, n_sites: i
             )
         if n * plan.test_fraction < (least := fewest(plan.min_cell)):
             raise DataError(
-                f"{plan.source}: {aside} of {n} rows are fewer than {least}, too few to judge "
-                f"predictions by; set more aside (evaluate.test_fraction)."
+                f"{plan.source}: {aside} of {n} rows are fewer than {least} test rows, too few to "
+                f"evaluate predictions. Raise evaluate.test_fraction."
             )
 
 
 def seed_of(plan: Plan, repeat: int) -> int:
-    """Return the seed that all draws of one repeat derive from."""
+    """Return the seed of all draws of one repeat."""
     return int(np.random.SeedSequence((plan.seed, repeat)).generate_state(1)[0])
 
 
@@ -283,7 +283,7 @@ class Laid:
 
     Attributes
     ----------
-    test_rows : where the test rows stand in the study's table.
+    test_rows : indices of the test rows in the study's table.
     test_site : each test row's natural site, or None.
     """
 
@@ -294,10 +294,10 @@ class Laid:
 
 
 def test_rows(plan: Plan, table: Table, repeat: int) -> Array:
-    """Return which rows of the table (n,) are the blind ones of one repeat; none of `FINAL`."""
+    """Return whether each row of the table (n,) is blind in one repeat; none in `FINAL`."""
     if repeat == FINAL:
         return np.zeros(len(table.frame), bool)
-    by = None if plan.kind.aside else table.outcome  # no part of a fit depends on it
+    by = None if plan.kind.aside else table.outcome  # fits do not depend on it
     if table.site is None:
         rng = np.random.default_rng((plan.seed, repeat, 0x7465))
         return stratified(strata(table.frame, by), plan.test_fraction, rng)
@@ -316,7 +316,7 @@ def test_rows(plan: Plan, table: Table, repeat: int) -> Array:
 
 
 def drawn(plan: Plan, table: Table) -> Array:
-    """Return how often each row of the table occurs in each draw of the bootstrap, (B, rows).
+    """Return the count of each row of the table in each bootstrap draw, (B, rows).
 
     The draws are the same for every arm, scenario and repeat, so that differences are paired.
     """
@@ -325,14 +325,14 @@ def drawn(plan: Plan, table: Table) -> Array:
 
 
 def _views(table: Table) -> dict[str, list[str]]:
-    """Return the columns of each view, in order, but for the outcome's, which every site has."""
+    """Return the columns of each view, in order, without the outcome's, which every site has."""
     taken = () if table.outcome is None else table.outcome.columns
     known = table.dictionary.variables.values()
     return columns_by_view(v for v in known if v.name not in taken)
 
 
 def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
-    """Divide the rows of one repeat: test rows first, the training rows over the sites."""
+    """Divide the rows of one repeat: test rows first, then the training rows over the sites."""
     mask = test_rows(plan, table, repeat)
     train = table.frame[~mask].reset_index(drop=True)
     if scenario.rule == "natural":
@@ -344,7 +344,7 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
         }
         patients = {str(s): int((table.site == s).sum()) for s in np.unique(site)}
     else:
-        patients = {}  # the blind rows are no site's
+        patients = {}  # blind rows belong to no site
         frames = partition(
             train,
             scenario.rule,

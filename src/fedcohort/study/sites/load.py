@@ -1,6 +1,6 @@
-"""A study's tables as they come through the door, before anything is said of them.
+"""A study's tables as read, before any check.
 
-`layout.load` and `fedcohort data check` both begin here, so that they judge the same tables.
+`layout.load` and `fedcohort data check` both start here, so they check the same tables.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Opened:
     ----------
     source : with tables in the form of the dictionary.
     dictionary : without the site column.
-    outcome : of the study file, else of the dictionary, else of the sample.
+    outcome : from the study file, else the dictionary, else the sample.
     natural : whether the tables have sites of their own.
     sheets : one a table, with the rows that `data.exclude` leaves.
-    drafted : whether the dictionary was made from the rows, as nobody gave one.
-    marked : columns of the outcome that the dictionary marks, or the sample has.
-    fates : sites that do not take part by themselves; their rows are in no sheet, or in that of
-        the site that they became.
+    drafted : whether the dictionary was made from the rows.
+    marked : columns of the outcome that the dictionary, or the sample, marks.
+    fates : sites that do not take part under their own name; their rows are in no sheet, or in that
+        of their new site.
     """
 
     source: sources.Source
@@ -59,7 +59,7 @@ def opened(plan: Plan, data: Any = None) -> Opened:
 
     Parameters
     ----------
-    data : stands in for the source: a frame in memory, or a mapping from site names to frames.
+    data : replaces the source: a frame, or a mapping from site names to frames.
 
     Raises
     ------
@@ -96,13 +96,13 @@ def _formed(source: sources.Source, dictionary: Dictionary) -> sources.Source:
 
 
 def _outcome(plan: Plan, source: sources.Source, known: Dictionary | None) -> Outcome | None:
-    """Return the outcome of the study file, else that of the dictionary, else of the sample.
+    """Return the outcome of the study file, else of the dictionary, else of the sample.
 
-    Where an outcome only judges, it is one that the file names, and no other.
+    An outcome for evaluation only must be in the study file.
 
     Raises
     ------
-    DataError : it does not fit the task, or nobody names one where the task needs one.
+    DataError : it does not fit the task, or a task that needs one has none.
     """
     outcome = plan.outcome or _marked(source, known)
     if plan.kind.aside:
@@ -110,7 +110,7 @@ def _outcome(plan: Plan, source: sources.Source, known: Dictionary | None) -> Ou
     if outcome is None:
         raise DataError(
             f"{plan.dictionary or plan.source}: no column is of type 'time' and none of type "
-            f"'event'. Mark them so in the dictionary, or name the 'outcome' in the study file."
+            f"'event'. Set these types in the dictionary, or name the 'outcome' in the study file."
         )
     if outcome.kind != plan.task:
         raise DataError(
@@ -121,14 +121,14 @@ def _outcome(plan: Plan, source: sources.Source, known: Dictionary | None) -> Ou
 
 
 def _marked(source: sources.Source, known: Dictionary | None) -> Outcome | None:
-    """Return the outcome that a dictionary marks, or a sample has."""
+    """Return the outcome that a dictionary, or a sample, marks."""
     return (known.outcome() if known is not None else None) or source.outcome
 
 
 def _sheets(
     plan: Plan, source: sources.Source, dictionary: Dictionary, outcome: Outcome | None
 ) -> tuple[tuple[Sheet, ...], dict[str, Fate]]:
-    """Return the tables as the checks see them, and the sites that do not take part."""
+    """Return the tables for the checks, and the sites that do not take part."""
     frames = source.frames
     if isinstance(frames, dict):
         memory = source.name == sources.MEMORY_BY_SITE
@@ -172,7 +172,7 @@ def _fates(
     kept: list[Array],
     outcome: Outcome | None,
 ) -> dict[str, Fate]:
-    """Return what becomes of the sites of these tables; nothing where one lacks the outcome."""
+    """Return the sites of these tables that do not take part; none if a table lacks the outcome."""
     columns = () if outcome is None else outcome.columns
     if any(list(s.frame.columns).count(c) != 1 for s in found for c in columns):
         return {}

@@ -1,13 +1,13 @@
-"""Which natural sites take part in a study: those of rows and events enough, and not left out.
+"""The natural sites of a study: those with enough rows and events that are not excluded.
 
-`data.exclude` may leave sites out by name. Of the others, a site with fewer rows than
-`data.sites.min_rows`, or fewer events than `data.sites.min_events`, is left out (`small: drop`), or
-put together with the other such sites as one site, `JOINED` (`small: join`). Where these are too
-small even together, they are left out. Rows count after the rows that `data.exclude` leaves out.
+`data.exclude` may exclude sites by name. A further site with fewer rows than `data.sites.min_rows`,
+or fewer events than `data.sites.min_events`, is left out (`small: drop`), or merged with the other
+such sites into one, `JOINED` (`small: join`). If these are too small even together, they are left
+out. Rows are counted after the exclusions by row.
 
-Over a network each site looks at its own rows (`at_site.table`), and nothing can be joined there.
+Over a network each site checks its own rows (`at_site.table`); sites cannot be joined there.
 
-Revealed: names of sites, and which limit each is below; no count.
+Revealed: names of sites, and the limit that each misses; no count.
 """
 
 from __future__ import annotations
@@ -24,22 +24,21 @@ from fedcohort.data.outcome import Outcome
 from fedcohort.protocol import DataError
 from fedcohort.report import words
 
-#: What can become of sites that are too small.
+#: Treatment of sites that are too small.
 DROP, JOIN = "drop", "join"
-#: What sites are called that take part together; Table 1 has a column of another name for sites
-#: that it shows together (`describe.OTHERS`), and this one may well have the most rows of all.
+#: Name of joined sites; `describe.OTHERS` is another name, of sites that Table 1 shows together.
 JOINED = "small hospitals"
-#: Why a site is left out that `data.exclude` names.
+#: Reason of a site that `data.exclude` names.
 NAMED = "a name in data.exclude"
 
 
 @dataclass(frozen=True)
 class SiteRule:
-    """What a site needs to take part.
+    """Conditions for a site to take part.
 
     Attributes
     ----------
-    min_rows, min_events : rows analysed, and events; of a yes/no outcome, rows of the rarer class.
+    min_rows, min_events : rows analysed, and events; for a binary outcome, rows of the rarer class.
     small : `DROP` or `JOIN`.
     excluded : sites that `data.exclude` names.
     """
@@ -50,9 +49,9 @@ class SiteRule:
     excluded: tuple[str, ...] = ()
 
     def why(self, rows: int, events: int | None) -> str:
-        """Return which limit a site with so many rows and events is below; "" if none.
+        """Return the limit that a site with so many rows and events misses; "" if none.
 
-        events : None where the outcome has none.
+        events : None if the outcome has none.
         """
         if rows < self.min_rows:
             return f"fewer than {self.min_rows} rows"
@@ -63,35 +62,35 @@ class SiteRule:
 
 @dataclass(frozen=True)
 class Fate:
-    """What becomes of a site that does not take part by itself: its new name, or None, and why."""
+    """A site that does not take part under its own name: its new name, or None; and why."""
 
     to: str | None
     why: str
 
 
 def events_of(frame: pd.DataFrame, outcome: Outcome | None) -> Array | None:
-    """Return 1 for each row of a table with the event, or of the last class, 0 for others (n,).
+    """Return 1 for each row with the event, or of the last class, 0 for others (n,).
 
-    NaN stands where the outcome is neither; None where it has no events.
+    NaN if the outcome is neither; None if the outcome has no events.
     """
     return None if outcome is None else outcome.events(frame)
 
 
 def _reasons(found: Mapping[str, Fate]) -> str:
-    """Return how many sites there are of each reason: names may be patients' and no sites'."""
+    """Return the number of sites of each reason; no names, which may be patients' by mistake."""
     n = Counter(f.why for f in found.values())
     return ", ".join(f"{k} {'has' if k == 1 else 'have'} {why}" for why, k in n.items())
 
 
 def counts(frame: pd.DataFrame, outcome: Outcome | None) -> tuple[int, int | None]:
-    """Return how many rows a table has, and how many events; None where these are not known."""
+    """Return a table's number of rows, and of events; None if not known."""
     return _counts(np.ones(len(frame), bool), events_of(frame, outcome), outcome)
 
 
 def fates(
     rule: SiteRule, site: Array, event: Array | None, stays: Array, outcome: Outcome | None
 ) -> dict[str, Fate]:
-    """Return the sites that do not take part by themselves, by name.
+    """Return the sites that do not take part under their own name.
 
     Parameters
     ----------
@@ -101,15 +100,15 @@ def fates(
 
     Raises
     ------
-    DataError : `data.exclude` names a site that there is not, or no site is left.
+    DataError : `data.exclude` names an unknown site, or no site is left.
     """
     names = [str(s) for s in np.unique(site)]
     if event is not None and not (event[stays] > 0).any():
-        event = None  # the checks say so: it is no site's fault
+        event = None  # `data.check` reports it for the whole table
     if unknown := [s for s in rule.excluded if s not in names]:
         raise DataError(
-            f"data.exclude names the site {unknown[0]!r}, which has no row. Check how it is "
-            f"written; sites are {', '.join(map(repr, names[:6]))}{', …' * (len(names) > 6)}."
+            f"data.exclude names the site {unknown[0]!r}, which has no row. Check its spelling; "
+            f"sites are {', '.join(map(repr, names[:6]))}{', …' * (len(names) > 6)}."
         )
     found = {s: Fate(None, NAMED) for s in rule.excluded}
     for name in (s for s in names if s not in found):
@@ -130,7 +129,7 @@ def fates(
 
 
 def _counts(rows: Array, event: Array | None, outcome: Outcome | None) -> tuple[int, int | None]:
-    """Return how many `rows` (n,) there are, and how many events; None where one is not known."""
+    """Return the number of `rows` (n,), and of events; None if one is not known."""
     n = int(rows.sum())
     if event is None or np.isnan(event[rows]).any():
         return n, None
@@ -140,17 +139,17 @@ def _counts(rows: Array, event: Array | None, outcome: Outcome | None) -> tuple[
 
 
 def moved(site: Array, found: Mapping[str, Fate]) -> tuple[Array, Array]:
-    """Return which rows (n,) stay, and each row's site (n,) after sites were joined."""
+    """Return which rows (n,) stay, and each row's site (n,) after joining."""
     out = np.isin(site, [s for s, f in found.items() if f.to is None])
     names = {s: f.to for s, f in found.items() if f.to is not None}
     return ~out, np.array([names.get(s, s) for s in site], object)
 
 
 def told(found: Mapping[str, Fate]) -> str:
-    """Return the sites that do not take part by themselves, by reason, in words; "" for none."""
+    """Return the sites that do not take part under their own name, in words; "" for none."""
     return words.sites_left_out(listed(found))
 
 
 def listed(found: Mapping[str, Fate]) -> list[dict[str, str | None]]:
-    """Return a row for each such site, as results.json has them: site, why, to."""
+    """Return a row for each such site, in the form of results.json: site, why, to."""
     return [{"site": s, "why": f.why, "to": f.to} for s, f in found.items()]

@@ -1,7 +1,7 @@
-"""The sites of a deployed study, as its runner sees them; and those that are in this process.
+"""The sites of a study over a network, for its runner; and sites in this process.
 
-`LocalSites` is the reference that every network must equal: the same tables, the same sessions, the
-same arrays, without anything between coordinator and sites. It also serves a rehearsal.
+`LocalSites` is the reference for every network: the same tables, sessions and arrays, with nothing
+between coordinator and sites. It also serves a rehearsal.
 
 Revealed: what the sessions' steps declare.
 """
@@ -25,11 +25,11 @@ from fedcohort.study.file.terms import Terms
 
 
 class Sites(Protocol):
-    """The sites that take part in a deployed study.
+    """The sites that take part in a study.
 
     Attributes
     ----------
-    noise : where the noise of private fits comes from: "seed" in a rehearsal, else "system".
+    noise : source of the noise of private fits: "seed" in a rehearsal, else "system".
     """
 
     noise: str
@@ -41,7 +41,7 @@ class Sites(Protocol):
 
     @property
     def absent(self) -> Mapping[str, str]:
-        """By name, why a site that was asked takes no part."""
+        """By name, why an invited site takes no part."""
         ...
 
     def federation(
@@ -54,11 +54,11 @@ class Sites(Protocol):
         observer: Callable[[Progress], None] | None,
         secure: str = "auto",
     ) -> Coordinator:
-        """Return one federation of the study; `session` names it to the sites."""
+        """Return one federation of the study, for the session of that name."""
         ...
 
     def close(self, session: str) -> None:
-        """Let the sites forget a federation that is over."""
+        """Let the sites delete their state of a finished federation."""
         ...
 
 
@@ -69,11 +69,10 @@ class LocalSites:
     ----------
     terms : the study.
     tables : one a site, checked against it.
-    states : the folder where sites keep their states, so that a run can be resumed; None keeps
-        them in memory alone.
-    min_cell : the sites' own least cell.
+    states : folder of the sites' states, so that a run can be resumed; None: in memory only.
+    min_cell : the sites' own.
     absent : (session, call, site) → whether the site does not answer; for tests of dropouts.
-    heard : (site, lines) → where a site keeps what feedback finds of it.
+    heard : (site, lines) → keeps a site's feedback there.
     """
 
     noise = "seed"

@@ -1,8 +1,8 @@
 """Training and test rows: drawn once per repeat, the same for every arm and scenario.
 
-Rows of a hospital's own, a natural site, are put in an order that depends on what they hold and on
-the study's seed, and the site's blind rows are drawn from (seed, repeat, site, all its rows). A
-network and a study of the same tables in one process so train and judge on the same rows.
+The order of a natural site's rows depends on their values and the study's seed, and its blind rows
+are drawn from (seed, repeat, site, all its rows). So a network and one process train and evaluate
+on the same rows of the same tables.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from fedcohort.data.outcome import Outcome
 
 
 def stratified(strata: Array, fraction: float, rng: np.random.Generator) -> Array:
-    """Return a mask (n,) of about `fraction` of the rows, in proportion from every stratum.
+    """Return a mask (n,) of about `fraction` of the rows, proportionally from every stratum.
 
-    Rows are shuffled, laid out stratum by stratum, and every (1/fraction)-th is taken, so each
-    stratum's share is within one row of `fraction` and the total is too.
+    Rows are shuffled and sorted by stratum, and every (1/fraction)-th is taken, so each stratum's
+    share, and the total, is within one row of `fraction`.
     """
     n = len(strata)
     order = rng.permutation(n)
@@ -39,27 +39,27 @@ def strata(frame: pd.DataFrame, outcome: Outcome | None) -> Array:
 
 
 def hashed(frame: pd.DataFrame, seed: int) -> Array:
-    """Return a number for each row (n,) that depends on its values and the seed alone."""
+    """Return a number for each row (n,) that depends only on its values and the seed."""
     key = f"{seed:016x}"[-16:]
     return pd.util.hash_pandas_object(frame, index=False, hash_key=key).to_numpy()
 
 
 def _own_hashed(frame: pd.DataFrame, seed: int) -> Array:
-    """Return `hashed` of a natural site's rows, without columns of one value.
+    """Return `hashed` of a natural site's rows, without constant columns.
 
-    So a file of one site that names it gives what rows of one file for all sites give.
+    So a site's own file with a site column gives the same as rows of one file for all sites.
     """
     varied = frame.loc[:, frame.nunique(dropna=False) > 1]
     return hashed(varied, seed) if varied.shape[1] else np.zeros(len(frame), np.uint64)
 
 
 def own_order(frame: pd.DataFrame, seed: int) -> Array:
-    """Return a natural site's rows (n,) in the study's order, whatever that of an export."""
+    """Return the order (n,) of a natural site's rows in the study, for any order of an export."""
     return np.argsort(_own_hashed(frame, seed), kind="stable")
 
 
 def digest(frame: pd.DataFrame, seed: int) -> bytes:
-    """Return what all rows of a natural site have a part in; they are in the study's order."""
+    """Return a digest of all rows of a natural site, in the study's order."""
     return hashlib.sha256(_own_hashed(frame, seed).tobytes()).digest()
 
 
@@ -73,12 +73,12 @@ def own_blind(
     repeat: int,
     fraction: float,
 ) -> Array:
-    """Return which rows (n,) of a natural site are the blind ones of one repeat.
+    """Return whether each row (n,) of a natural site is blind in one repeat.
 
     Parameters
     ----------
     frame : the site's rows, in the study's order.
-    outcome : what fits learn, in proportion of which rows are drawn; None without.
+    outcome : outcome of fits, for stratification; None without.
     digest : of the site's rows.
     """
     own = (int.from_bytes(part, "big") for part in (site.encode(), digest))

@@ -12,12 +12,12 @@ __all__ = ["STEPS", "AdmmSettings", "Penalty", "Solution", "asks", "bounds", "co
 
 
 def asks() -> tuple[Step[..., Any], ...]:
-    """Return the steps of a fit that does not start from a smoothed loss."""
+    """Return the steps of a fit without a smoothed start."""
     return (admm_totals, admm_spread, admm_round)
 
 
 def bounds(config: AdmmSettings, loss: Loss) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
     return {
         "loss": (loss,),
         "classes": (loss != "squared",),

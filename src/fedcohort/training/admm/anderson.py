@@ -1,14 +1,14 @@
-"""Anderson acceleration of a fixed-point iteration that no one sees whole, from sums alone.
+"""Anderson acceleration of a fixed-point iteration that is spread over sites, from sums alone.
 
 Fu, Zhang & Boyd, "Anderson accelerated Douglas–Rachford splitting", SIAM J. Sci. Comput. 42(6),
-2020. Round i tried the point s_i; it gave the residual f_i and the target g_i = s_i + α f_i, each
-spread over sites. With Φ_ab = Σ ω_j f_{j,a}ᵀ f_{j,b}, a sum over sites, the next point is
+2020. Round i at the point s_i has the residual f_i and the target g_i = s_i + α f_i. With Φ_ab = Σ
+ω_j f_{j,a}ᵀ f_{j,b}, a sum over sites, the next point is
 
     s = Σ_i c_i g_i,   c = argmin_{Σc = 1} cᵀΦc                                            (1)
 
-solved in differences f_{i+1} − f_i with a little ridge, so that c falls back on the plain step.
-A plain step never lengthens the residual. So a point whose residual is longer than the longest of
-the latest accepted ones is left, and the next round takes the plain step from the last accepted.
+solved in differences f_{i+1} − f_i with a small ridge, so that c falls back on the plain step. A
+plain step never lengthens the residual. So a point with a longer residual than all of the latest
+accepted ones is rejected, and the next round takes the plain step from the last accepted point.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import numpy as np
 
 from fedcohort.arrays import Array
 
-#: Ridge of eq. (1), against the trace of Φ's differences.
+#: Ridge of eq. (1), on differences of Φ scaled to unit diagonal.
 RIDGE = 1e-10
-#: How many accepted residuals a new one is compared with.
+#: Number of accepted residuals that a new one is compared with.
 WINDOW = 5
 
 
 @dataclass
 class Anderson:
-    """What the coordinator knows of the latest rounds.
+    """Inner products of the latest rounds, at the coordinator.
 
     Attributes
     ----------
-    memory : rounds that are combined; 0 gives plain steps.
+    memory : number of earlier rounds that are combined; 0 gives plain steps.
     """
 
     memory: int
@@ -39,14 +39,14 @@ class Anderson:
     _accepted: list[float] = field(default_factory=list[float])
 
     def forget(self) -> None:
-        """Begin anew: the iteration has changed, or a site was away."""
+        """Start again, because the iteration changed or a site was absent."""
         self._gram = np.zeros((0, 0))
         self._accepted = []
 
     def next(self, inner: Array) -> Array:
-        """Take in a round's inner products with those before and itself (last); return c (m,).
+        """Add a round's inner products with earlier rounds and itself (last); return c (m,).
 
-        The weights are of the latest m targets, the latest last.
+        The weights are for the latest m targets, the latest last.
         """
         old = min(len(self._gram), self.memory)
         row = inner[len(inner) - old - 1 :]

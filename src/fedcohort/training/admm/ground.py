@@ -1,4 +1,4 @@
-"""What is fixed before the first round of ADMM: how much data, in what units, what penalty."""
+"""Quantities fixed before the first round of ADMM: numbers of records, units, penalty."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fedcohort.training.admm.steps import Totals, admm_spread
 
 @dataclass(frozen=True, eq=False)
 class Ground:
-    """What is fixed before the first round.
+    """Quantities fixed before the first round.
 
     Attributes
     ----------
     rows, ones, weight : records at all sites, those with y = 1, and the sum of their weights.
-    total : the weight of all records, or the number of sites that hold any.
+    total : weight of all records, or number of sites with records.
     centre, scale : (p,) of the covariates.
     l1, l2 : (p + 1,) ≥ 0 on the standardised coordinates, the intercept first.
     """
@@ -41,14 +41,14 @@ class Ground:
         return float(self.l1 @ np.abs(z) + 0.5 * self.l2 @ z**2)
 
     def shrunk(self, mean: Array, rho: float, metric: Array | None = None) -> Array:
-        """Return z of eq. (3) of Σ ω_j M_j s_j: soft thresholding, then the ridge's factor."""
+        """Return z of eq. (3) from Σ ω_j M_j s_j: soft thresholding, then the ridge's factor."""
         if metric is not None:
             return solved(metric, self.l2, rho, mean)
         size = np.maximum(rho * np.abs(mean) - self.l1, 0.0)
         return np.sign(mean) * size / (rho + self.l2)
 
     def below(self, e: Array, z: Array) -> float:
-        """Return by how much the objective may be below eq. (5)'s tangents: its last two parts."""
+        """Return how far the objective may be below eq. (5)'s tangents: its last two terms."""
         free, length = self.l2 == 0, float(np.linalg.norm(z))
         bent = float(np.sum(e[~free] ** 2 / (2.0 * self.l2[~free])))
         within = float(np.linalg.norm(e[free])) * length + bent
@@ -61,7 +61,7 @@ class Ground:
 
 
 def check(first: Totals, loss: str, least: int) -> None:
-    """Refuse tables from which nothing can be learnt or nothing may be shown."""
+    """Refuse tables that cannot be fitted or whose counts are too small."""
     n = int(first.rows)
     if not n:
         raise NothingToLearn("no site holds any record; check their selection.")
@@ -83,7 +83,7 @@ def check(first: Totals, loss: str, least: int) -> None:
 def survey(
     fed: Federation, first: Totals, penalty: Penalty, config: AdmmSettings, task: Task
 ) -> Ground:
-    """Fix the scale of the covariates, and the penalties in it."""
+    """Return the scale of the covariates, and the penalties in it."""
     mean = first.x / float(first.weight)
     centre = np.zeros_like(mean) if penalty.intercept else mean
     squares = fed.sum(admm_spread, offset=task.offset, centre=centre).squares

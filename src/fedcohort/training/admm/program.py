@@ -2,44 +2,43 @@
 
 D6.2, sections 3.3 and 3.4 (global consensus, scaled form, eq. 3.32); Boyd et al., "Distributed
 optimization and statistical learning via ADMM", Found. Trends Mach. Learn. 3(1), 2011, chapters 3
-and 7. With ω_j the share of site j (its rows in all N, so that the fixed point is the optimum of
-the pooled table; the paper's sum of local means is ``weighting="sites"``), g_j the mean loss of its
-rows, and all in coordinates γ that are standardised by pooled means and standard deviations:
+and 7. With g_j the mean loss of site j's rows, ω_j its share of all N rows (so that the fixed point
+is the pooled optimum; ``weighting="sites"`` is the paper's sum of local means), and coordinates γ
+standardised by pooled means and standard deviations:
 
     minimise  Σ ω_j g_j(x_j) + h(z)   subject to  x_j = z at every site                    (1)
     x_j ← argmin g_j(x) + ρ/2 ‖x − z + w_j‖²                                               (2)
     z   ← argmin h(z) + ρ/2 ‖z − Σ ω_j (x̂_j + w_j)‖²,   x̂_j = α x_j + (1 − α) z           (3)
     w_j ← w_j + x̂_j − z                                                                    (4)
 
-The quadratic term of site j weighs ω_j too, so that small and large sites go at one pace and an
-empty one not at all. One round is one sum: sites keep s_j = x̂_j + w_j, and get z. With hinge loss
-a smoothed one may say where to start, and give each site a metric ‖·‖_M in place of ‖·‖ in (2) and
-(3) (`smoothed`). h is that of the raw coefficients β = γ/sd, λ₁/sd and λ₂/sd² by coordinate, so the
-optimum does not depend on the units on the way; with a penalised intercept covariates are scaled,
-not centred, for the same.
+The quadratic term of site j has the weight ω_j too, so that sites of all sizes converge at the same
+rate and an empty one has no effect. One round is one sum: sites keep s_j = x̂_j + w_j, and receive
+z. With hinge loss a smoothed loss may give the start and a metric ‖·‖_M for each site in place of
+‖·‖ in (2) and (3) (`smoothed`). h penalises the raw coefficients β = γ/sd, with λ₁/sd and λ₂/sd² by
+coordinate, so the optimum does not depend on units; with a penalised intercept covariates are
+scaled but not centred, for the same reason.
 
-A round waits until all sites are there. Where some stay away it goes on: a fixed point of (2)–(4)
-is the optimum whatever the start, so that they may miss rounds, and the average runs over those
-present; but it settles only once all are there again. Anderson acceleration (`anderson`) combines
-the latest s_j. Where one residual is far the larger (Boyd, 3.4.1), ρ changes after some rounds, and
-w_j is rescaled. A fit ends where both residuals are small (Boyd, 3.3.1) and the objective at z is
-proved to be near its least:
+A round waits for all sites. If some stay absent it continues with the mean over those present: a
+fixed point of (2)–(4) is the optimum whatever the start. It converges only when all sites are back.
+Anderson acceleration (`anderson`) combines the latest s_j. If one residual is much larger (Boyd,
+3.4.1), ρ changes after some rounds, and w_j is rescaled. A fit ends when both residuals are small
+(Boyd, 3.3.1) and the objective at z is proved to be near its minimum:
 
-    least ≥ Σ ω_j [g_j(x_j) + y_jᵀ(z − x_j)] + h(z) − ‖e_A‖ R − Σ_B e_k²/2λ₂ₖ                 (5)
+    minimum ≥ Σ ω_j [g_j(x_j) + y_jᵀ(z − x_j)] + h(z) − ‖e_A‖ R − Σ_B e_k²/2λ₂ₖ               (5)
 
-with y_j = ρ M (z − w_j − x_j), the slope of g_j at x_j, and e = ρ Σ ω_j M (x_j − z), which is minus
-the slope of the whole: over the coordinates A without a λ₂ against any point no farther from z than
-R, the length of z itself; over the others B against any. For e, z must be the point (3) of all
-sites' s_j, so no site may have missed the round before.
+with y_j = ρ M (z − w_j − x_j), the gradient of g_j at x_j, and e = ρ Σ ω_j M (x_j − z), minus the
+gradient of the whole. A are the coordinates without a λ₂, where (5) holds for points within R = ‖z‖
+of z; B are the others, where it holds for all points. For e, z must be the point (3) of all sites'
+s_j, so no site may have missed the round before.
 
-Revealed, only as sums over all sites: `Totals` and `Spread` once; what `smoothed` tells, where it
-is asked for; every round `Step`: two vectors (d,) with d = p + 1, inner products with the rounds
-that are combined, and five numbers. Sites learn z, pooled means and standard deviations, and from a
-smoothed start Σ ω_j H_j. With several sites fewer than `min_cell` records, in all or of a class,
-are refused. The sums give Σ ω_j y_j, a slope of the loss where each site is, not at z:
-between rounds it changes by parts of all rows on the margin of any site. In a federation of one
-site it is that site's own. Where a site misses a round, the difference from the round before is
-about that site alone; of hinge loss with one row on its margin, it would lie along that row.
+Revealed, only as sums over all sites: `Totals` and `Spread` once; the sums of `smoothed`, if it is
+used; every round `Step`: two vectors (d,) with d = p + 1, inner products with the combined rounds,
+and five numbers. Sites receive z, pooled means and standard deviations, and from a smoothed start Σ
+ω_j H_j. With several sites fewer than `min_cell` records, in all or of a class, are refused. The
+sums give Σ ω_j y_j, a gradient of the loss at each site's x_j, not at z: between rounds it changes
+by parts of all rows on any site's margin. In a federation of one site it is that site's own. If a
+site misses a round, the difference from the round before is about that site alone; for hinge loss
+with one row on its margin, it would lie along that row.
 """
 
 from __future__ import annotations
@@ -75,32 +74,32 @@ Loss = Literal["squared", "logistic", "hinge"]
 
 #: ρ of the first round: the mean curvature of the loss along a standardised coordinate.
 CURVATURE = {"squared": 2.0, "logistic": 0.25, "hinge": 0.2}
-#: The gap of eq. (5) at the end, relative to the objective.
+#: Largest final gap of eq. (5), relative to the objective.
 GAP = 1e-6
-#: ρ changes where one normalised residual is so many times the other, ...
+#: ρ changes if one normalised residual is so many times the other, ...
 UNEQUAL = 5.0
-#: ... after these rounds, and by this factor: in the metric I, and in that of a curvature.
+#: ... after these rounds, by this factor: in the metric I, and in a curvature's metric.
 EARLY, LATE = ((1, 3, 7, 15, 31), 2.0), ((15, 31, 47, 63, 95, 127), 3.0)
-#: After so many rounds in the metric of a curvature, which misleads where most directions have
-#: none, ADMM begins anew from z in the metric I.
+#: After so many rounds in a curvature's metric, ADMM starts again from z in the metric I. (The
+#: metric misleads if most directions have no curvature.)
 PATIENCE = 150
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Where ADMM ended.
+    """Result of ADMM.
 
     Attributes
     ----------
     intercept : b₀, in the units of the outcome (log odds, or the margin).
     coefficients : β (p,), per unit of the covariate.
-    objective : the penalised loss there.
-    rounds : how many were taken.
-    primal, dual : the residuals of the last one, in standardised units.
-    rows, ones : records at all sites, and those of them with y = 1.
-    weight : the sum of the records' weights; their number where all count alike.
-    sites : those whose records are in the fit.
-    converged : False only where the paper's subgradient steps ran out of rounds.
+    objective : the penalised loss.
+    rounds : number of rounds.
+    primal, dual : residuals of the last round, in standardised units.
+    rows, ones : records at all sites, and those with y = 1.
+    weight : sum of the records' weights; their number if all weights are 1.
+    sites : sites whose records are in the fit.
+    converged : False only if the paper's subgradient steps ran out of rounds.
     """
 
     intercept: float
@@ -125,21 +124,21 @@ def consensus(
     *,
     smoothed: bool = False,
 ) -> Solution:
-    """Minimise the averaged loss and the penalty over all sites that answer the first call.
+    """Minimise the mean loss plus penalty over all sites that answer the first call.
 
     Parameters
     ----------
-    loss : of each row, with f = b₀ + xᵀβ + offset: ``squared`` (f − y)², ``logistic``
-        log(1 + exp(−y f)), ``hinge`` max(1 − y f, 0); y of the last two is 1 as ±1.
-    smoothed : start where a smoothed hinge loss has its optimum; of other losses, or an ℓ1 penalty,
-        or with subgradient steps, it must be False.
+    loss : of each row, with f = b₀ + xᵀβ + offset: ``squared`` (f − y)², ``logistic`` log(1 +
+        exp(−y f)), ``hinge`` max(1 − y f, 0); the last two code y as ±1.
+    smoothed : start at the optimum of a smoothed hinge loss; False for other losses, an ℓ1 penalty,
+        or subgradient steps.
 
     Raises
     ------
     DataError : no covariates, no records, or (of classifiers) more than two classes, one class, or
         one of fewer than `min_cell` records.
-    SiteUnavailable : a site left before the first round, or was away at the end.
-    NotConverged : the rounds are over.
+    SiteUnavailable : a site left before the first round, or was absent at the end.
+    NotConverged : the rounds ran out.
     """
     check_covariates(task)
     first = fed.sum(admm_totals, offset=task.offset, classes=loss != "squared")
@@ -157,7 +156,7 @@ def _iterate(
     task: Task,
     smoothed: bool,
 ) -> Solution:
-    """Take rounds of eqs. (2) to (4) until they end; a row of history for each."""
+    """Run rounds of eqs. (2) to (4) until they end; each adds a row of history."""
     fed = fed.awaiting(len(fed.sites))
     exact = config.local == "exact"
     rounds = fed.rounds(config.max_rounds)
@@ -245,8 +244,8 @@ def _iterate(
         return _solution(fed, ground, z, objective, config.max_rounds, (primal, dual), False)
     if missing := sorted(set(fed.sites) - set(fed.answered)):
         raise SiteUnavailable(
-            f"{', '.join(missing)} was away in the last of {config.max_rounds} rounds, and the fit "
-            f"needs all sites at its end. Bring them back, or start again without them."
+            f"{', '.join(missing)} was absent in the last of {config.max_rounds} rounds, but the "
+            f"fit needs all sites at its end. Bring them back, or start again without them."
         )
     raise NotConverged(
         f"the residuals are still {primal:.1e} and {dual:.1e} after {config.max_rounds} rounds. "
@@ -255,7 +254,7 @@ def _iterate(
 
 
 def _endless(loss: Loss, ground: Ground, z: Array, task: Task) -> str:
-    """Say what may have no end: unpenalised coefficients of covariates that tell classes apart."""
+    """Return the text on a possible missing optimum: unpenalised, separable classes."""
     if loss == "squared" or ground.l1[1:].any() or ground.l2[1:].any():
         return ""
     return (

@@ -1,4 +1,4 @@
-"""What a user chooses of consensus ADMM, and the penalty that a method asks for."""
+"""Settings of consensus ADMM, and the penalty of a method."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fedcohort.training.settings import RegressionSettings
 
 @dataclass(frozen=True, kw_only=True)
 class Penalty:
-    """The regulariser h(β) = l1 ‖β‖₁ + l2/2 ‖β‖², beside a loss averaged over all rows.
+    """The penalty h(β) = l1 ‖β‖₁ + l2/2 ‖β‖², added to a loss averaged over all rows.
 
     Attributes
     ----------
     l1, l2 : ≥ 0, in the covariates' units.
-    intercept : whether the intercept is penalised with the coefficients, as D6.2 writes it.
+    intercept : whether the intercept is penalised too, as in D6.2.
     """
 
     l1: float = 0.0

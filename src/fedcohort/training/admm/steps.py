@@ -1,10 +1,9 @@
-"""Site steps of consensus ADMM. All are sums: no site's own numbers are ever seen.
+"""Site steps of consensus ADMM, all of them sums over sites.
 
 A site works with rows a_i = (1, standardised x_i), offsets, and weights that sum to one over its
-own rows; its share ω_j of the objective is that of its weight in all sites' (or 1/K). It keeps the
-latest s_j with what they gave, in its own state, and the metric M_j of its subproblem (`smoothed`),
-which without a smoothed start is I. What it factored of its rows is remembered for as long as its
-table lives.
+own rows. Its share ω_j of the objective is its part of all sites' weight (or 1/K). Its state holds
+the latest s_j with their residuals, and the metric M_j of its subproblem (`smoothed`), I without a
+smoothed start. It keeps the factorisation of its rows as long as its table lives.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from fedcohort.protocol import Keep, Site, message, summed
 
 @message
 class Totals:
-    """``rows`` (), those of class 1, those of neither 0 nor 1, and the ``sites`` that hold rows.
+    """``rows`` (), rows of class 1, rows of neither 0 nor 1, and the ``sites`` that have rows.
 
-    Of an outcome that is no class, the second and third are 0. Also the sum of the weights (), and
+    The second and third are 0 if the outcome is not a class. Also the sum of the weights (), and
     the weighted sum of the covariates (p,).
     """
 
@@ -46,9 +45,9 @@ class Spread:
 
 @message
 class Memory:
-    """What a site keeps: targets (m, d) and residuals (m, d) of the latest rounds, x_j (d,), ρ.
+    """State of a site: targets (m, d) and residuals (m, d) of the latest rounds, x_j (d,), ρ.
 
-    And M_j (d, d), or (0, 0) for I.
+    Also M_j (d, d), or (0, 0) for I.
     """
 
     targets: Array
@@ -60,12 +59,12 @@ class Memory:
 
 @message
 class Step:
-    """What a site adds to a round, each part times its ``share`` ω_j.
+    """A site's part of a round, each entry times its ``share`` ω_j.
 
-    ``loss`` () at z; ``target`` M_j(s_j + α f_j − z) (d,) and ``residual`` M_j f_j (d,) with
-    f_j = x_j − z; ``inner`` (m,), f_jᵀM_j f_j of this round with each earlier one, this one last;
-    ``x``, ``w`` (), ‖x_j‖² and ‖w_j‖² in the same metric; ``plane`` (), the tangent of the loss at
-    x_j, taken at z.
+    ``loss`` () at z; ``target`` M_j(s_j + α f_j − z) (d,) and ``residual`` M_j f_j (d,) with f_j =
+    x_j − z; ``inner`` (m,), f_jᵀM_j f_j of this round with each earlier one, this one last; ``x``,
+    ``w`` (), ‖x_j‖² and ‖w_j‖² in the same metric; ``plane`` (), the tangent of the loss at x_j,
+    taken at z.
     """
 
     share: Array
@@ -80,11 +79,11 @@ class Step:
 
 @message
 class Smooth:
-    """Of smoothed hinge loss, each part times the ``share`` ω_j of a site.
+    """A site's smoothed hinge loss, each entry times its ``share`` ω_j.
 
     ``loss`` () without smoothing; ``smoothed`` (), its ``slope`` (d,) and ``curvature`` (d, d);
-    ``weight`` and ``squares`` (), the sums of the rows' weights in the curvature and of their
-    squares (times ω_j²).
+    ``weight`` and ``squares`` (), sums of the rows' weights in the curvature and of their squares
+    (times ω_j²).
     """
 
     share: Array
@@ -100,7 +99,7 @@ class Smooth:
 def admm_totals(site: Site[LabelledTable, None], *, offset: bool, classes: bool) -> Totals:
     """Count the records and those of class 1, and sum the covariates.
 
-    Without `classes`, those of values are not counted by class.
+    Without `classes`, records are not counted by class.
     """
     x, weight = _covariates(site.data, offset), _weight(site.data)
     y = site.data.y
@@ -117,7 +116,7 @@ def admm_totals(site: Site[LabelledTable, None], *, offset: bool, classes: bool)
 
 @summed
 def admm_spread(site: Site[LabelledTable, None], *, offset: bool, centre: Array) -> Spread:
-    """Sum the squared distances of the covariates from their pooled mean (p,)."""
+    """Sum the squared distances of the covariates from their pooled mean `centre` (p,)."""
     return Spread(_weight(site.data) @ (_covariates(site.data, offset) - centre) ** 2)
 
 
@@ -133,10 +132,7 @@ def admm_smoothed(
     z: Array,
     tau: float,
 ) -> Smooth:
-    """Sum the smoothed hinge loss, its slope and its curvature.
-
-    Smoothed over τ, at z (d,).
-    """
+    """Sum the hinge loss smoothed over τ, its gradient and its curvature at z (d,)."""
     own = cast(Hinge, _local(site.data, ("hinge", offset, centre, scale)))
     share = _share(site.data, total, by_site)
     value, slope, curvature, weight = own.smoothed(z, tau)
@@ -170,16 +166,16 @@ def admm_round(
     subgradient: tuple[int, float] | None,
     start: tuple[Array, float, float, Array] | None,
 ) -> Keep[Step, Memory]:
-    """Move each site's own solution towards its data and towards the common one, and sum.
+    """Move each site's own solution towards its data and the common one, and sum.
 
     Parameters
     ----------
-    total : the weight of all sites, or the number of those with rows.
-    fresh : whether this is the site's first round; what it holds is then of another fit.
-    mix : (m,), how the latest m targets make s_j.
-    relax : α; keep : targets that the site remembers; subgradient : steps and step size.
-    start : the point (d,) and τ of the smoothed loss whose slope and curvature at the site give its
-        first s_j and M_j, the curvature's part in it, and what is added (d, d).
+    total : weight of all sites, or number of those with rows.
+    fresh : whether this is the site's first round; older state is then of another fit.
+    mix : (m,), weights of the latest m targets in s_j.
+    relax : α; keep : targets in the site's state; subgradient : steps and step size.
+    start : point (d,) and τ of the smoothed loss that gives the site's first s_j and M_j, factor of
+        the curvature in M_j, and the term added to it (d, d).
     """
     how = (loss, offset, centre, scale)
     if fresh or site.state is None:
@@ -217,7 +213,7 @@ def admm_round(
 
 
 def _nothing(z: Array, rho: float) -> Memory:
-    """Return the memory of a site that has taken no step yet."""
+    """Return the state of a site before its first step."""
     none = np.zeros((0, len(z)))
     return Memory(none, none, z.copy(), np.array(rho), IDENTITY)
 
@@ -225,7 +221,7 @@ def _nothing(z: Array, rho: float) -> Memory:
 def _smooth_start(
     own: Hinge, z: Array, rho: float, at: Array, tau: float, part: float, rest: Array
 ) -> tuple[Memory, Array]:
-    """Return a site's first memory, and s_j (d,): w_j is the price of the smoothed loss."""
+    """Return a site's first state, and s_j (d,), with w_j the price of the smoothed loss."""
     _, slope, curvature, _ = own.smoothed(at, tau)
     metric = part * curvature + rest
     none = np.zeros((0, len(z)))
@@ -239,7 +235,7 @@ def _times(metric: Array, v: Array) -> Array:
 
 
 def _mixed(was: Memory, mix: Array, z: Array, rho: float) -> Array:
-    """Return s_j (d,); where ρ has changed, w_j = s_j − z is rescaled."""
+    """Return s_j (d,); after a change of ρ, w_j = s_j − z is rescaled."""
     if not len(was.targets):
         return z
     s = mix @ was.targets[-len(mix) :]
@@ -263,14 +259,14 @@ def _weight(table: LabelledTable) -> Array:
 STEPS = (admm_totals, admm_spread, admm_smoothed, admm_round)
 
 
-#: What a site's rows are turned into: loss, offset, centre and scale.
+#: Transformation of a site's rows: loss, offset, centre and scale.
 How = tuple[str, bool, Array, Array]
 #: M_j = I.
 IDENTITY = np.zeros((0, 0))
 
 
 class _Factored:
-    """The latest subproblem of each table, for as long as its x lives: a fit factors it once."""
+    """The latest factored subproblem of each table, as long as its x lives."""
 
     def __init__(self) -> None:
         self._held: dict[int, tuple[Callable[[], Array | None], Array, How, Array, Local]] = {}

@@ -1,1 +1,1 @@
-"""k-means over sites: where it starts, its rounds, and how many clusters there are."""
+"""k-means over sites: start, rounds, and the number of clusters."""

@@ -1,27 +1,29 @@
-"""Where Lloyd's rounds over sites start: from counts of rows alone.
+"""Start of Lloyd's rounds over sites, from counts of rows alone.
 
-The coordinator draws points from a normal about the mean of all sites' points. Sites count the rows
-nearest to each. It draws the next ones beside these, in proportion to the counts, with a smaller
-variance; and so on. All that have rows, weighed by their counts, are clustered by k-means
-(`numerics.centroids.weighted_kmeans`). This is done for several sets of points at once, and those
-centroids are taken that have the least W of all sets' points, weighed by their counts. W of the
-rows would tell more than that: where one row alone is of another cluster than in Lloyd's first
-rounds, W less what their sums give is its distances.
+The coordinator draws candidate points from a normal around the mean of all sites' points. Sites
+count the rows nearest to each candidate. The next candidates are drawn around these, in proportion
+to the counts, with a smaller variance, and so on. All candidates with rows, weighted by their
+counts, are clustered by k-means (`numerics.centroids.weighted_kmeans`). This is done for several
+sets of candidates at once. The start with the least W over all sets' candidates, weighted by
+counts, is taken. W of the rows would reveal more: if a single row changes its cluster before
+Lloyd's first round, the difference of W from its sums is that row's distances.
 
-Points are drawn along r = k − 1 axes, or `AXES`: k clusters lie in a space of so many dimensions,
-and its best guess are the first principal axes (Ding and He, ICML 2004). These need products of
-columns, and products of rare columns are single patients. So they are guessed from counts, too. Of
-points p that are drawn along all columns, n_p the rows nearest to each, the axes are the first of
+Candidates are drawn along r = k − 1 axes, at least `AXES`: the centroids of k clusters span k − 1
+dimensions, best estimated by the first principal axes (Ding and He, ICML 2004). Principal axes need
+products of columns, and products of rare columns are single patients. So the axes are estimated
+from counts as well. With candidates p drawn along all columns, and n_p rows nearest to each, they
+are the first eigenvectors of
 
     Σ_p n_p p pᵀ / Σ_p n_p − Σ_p p pᵀ / Σ_p 1                                               (1)
 
-in which drawn points go where rows are; then of Σ n_p p pᵀ / Σ n_p of points drawn along these, and
-so on, each time of fewer. The deviation along an axis is that of points, weighed by their counts.
+then those of Σ_p n_p p pᵀ / Σ_p n_p with candidates drawn along these, and so on, each time fewer.
+The deviation along an axis is that of the candidates, weighted by counts.
 
-Revealed: `Weighed` of each set, which is counts, as sums over all sites: no sum of values. A count
-of 1 says that one row is near a point. Many points on few axes would place every row (300 of them,
-drawn beside any that has a row, 30 rows in two columns within 0.01 standard deviations). So there
-are no more than `DENSE` for `least` rows, and none is drawn beside a point that has fewer.
+Revealed: `Weighed` of each set, only as sums over all sites: counts, no sum of values. A count of 1
+says that one row is near a candidate. Many candidates on few axes would locate every row (300 of
+them, drawn around each one with rows, locate 30 rows in two columns within 0.01 standard
+deviations). So there are at most `DENSE` candidates for `least` rows, and none is drawn around a
+candidate with fewer.
 """
 
 from __future__ import annotations
@@ -36,17 +38,17 @@ from fedcohort.protocol import Site, check_all_answered, message, summed
 from fedcohort.training.clusters.points import PLAIN, Kept, Space, points_at
 from fedcohort.training.clusters.seeding import Cloud
 
-#: Candidates for each cluster, the fewest of them, how often they are drawn, and the part of the
-#: standard deviation that is left each time.
+#: Candidates per cluster, fewest candidates, number of further draws, and the factor of the
+#: standard deviation in each.
 CANDIDATES, FEWEST, DRAWS, SHRINK = 10, 300, 4, 0.5
 
 #: Sets of candidates; the start with the least W is taken.
 TRIES = 10
 
-#: The most candidates of a set that are drawn for `least` rows.
+#: Most candidates of a set for `least` rows.
 DENSE = 2
 
-#: The fewest axes, and the most coordinates in which they are looked for.
+#: Fewest axes, and most coordinates for which axes are estimated.
 AXES, WIDEST = 2, 1000
 
 
@@ -68,7 +70,7 @@ def weigh_candidates(
     frame: Array,
     groups: Array,
 ) -> Weighed:
-    """Count the rows nearest to each candidate (m, d), in t sets of so many, sizes (t,)."""
+    """Count the rows nearest to each candidate (m, d), within t sets of sizes (t,)."""
     z = points_at(site, space, theta, frame, groups)
     sets = np.split(candidates, np.cumsum(sizes)[:-1])
     counts = [np.bincount(nearest(z, at), minlength=len(at)) for at in sets]
@@ -87,18 +89,18 @@ def from_candidates(
     least: int,
     restarts: int = 25,
 ) -> Array:
-    """Return centroids (k, d) to start from, by counts of rows nearest to points that are drawn.
+    """Return start centroids (k, d), from counts of rows nearest to drawn candidates.
 
     Parameters
     ----------
-    whole : of the same space; its sites are asked. Of more than `WIDEST` coordinates every one is
-        an axis, which finds less.
-    least : rows of a point beside which others may be drawn; with 1 there are as many as can be.
-    restarts : starts of the k-means of candidates, at the coordinator.
+    whole : moments of the same space; its sites are asked. With more than `WIDEST` coordinates each
+        is an axis, which finds less.
+    least : fewest rows of a candidate around which others are drawn; 1 sets no limit on candidates.
+    restarts : starts of the coordinator's k-means of candidates.
 
     Raises
     ------
-    SiteUnavailable : one of the sites is away.
+    SiteUnavailable : a site is absent.
     """
     m, size = max(CANDIDATES * k, FEWEST), 1.0
     axes, spread = _axes(whole, k, m, space, rng)
@@ -133,7 +135,7 @@ def from_candidates(
 
 
 def _weighed(whole: Cloud, sets: list[Array], space: Space) -> list[Array]:
-    """Return the rows nearest to each point about the mean, by set (m, d)."""
+    """Return the rows nearest to each point, by set of points (m, d) relative to the mean."""
     sizes = np.array([len(at) for at in sets])
     told = whole.fed.sum(
         weigh_candidates, candidates=whole.mean + np.vstack(sets), sizes=sizes, **space.given
@@ -145,9 +147,9 @@ def _weighed(whole: Cloud, sets: list[Array], space: Space) -> list[Array]:
 def _axes(
     whole: Cloud, k: int, m: int, space: Space, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Return the axes (r, d) along which candidates are drawn, and the deviations there (r,).
+    """Return the axes (r, d) of the candidates, and the standard deviations along them (r,).
 
-    An axis points where its largest entry is positive: rounding cannot turn it.
+    An axis points where its largest entry is positive, so rounding cannot turn it.
 
     m : points of a set.
     """

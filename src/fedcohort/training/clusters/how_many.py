@@ -1,32 +1,32 @@
-"""How many clusters there are: by the gap statistic, or by agreement when sites are left out.
+"""Number of clusters: by the gap statistic, or by agreement when each site is left out.
 
-Tibshirani, Walther, Hastie, JRSS B 63(2), 2001. With W_k of k clusters of all sites' points, and
-W*_kb of the b-th of B reference tables without clusters,
+Gap statistic: Tibshirani, Walther, Hastie, JRSS B 63(2), 2001. With W_k of k clusters of all sites'
+points, and W*_kb of the b-th of B reference tables without clusters,
 
     Gap(k) = (1/B) Σ_b log W*_kb − log W_k,   s_k = sd_b(log W*_kb) √(1 + 1/B)               (1)
 
-the number is the least k with Gap(k) ≥ Gap(l) − s_l, where l is that of the largest gap: Dudoit
-and Fridlyand, Genome Biology 3(7), 2002. Tibshirani's own, l = k + 1, ends at 1 where clusters lie
-in groups. The coordinator draws reference tables: uniform in a box along the principal axes,
-which has the variances of the points (and not their range, which would tell extreme records; this
-moves all gaps alike); or, where all values are 0 and 1, independent columns with the frequencies of
-ones. Products of rare columns would be single patients, so the axes are those of
+the number is the least k with Gap(k) ≥ Gap(l) − s_l, where l has the largest gap: Dudoit and
+Fridlyand, Genome Biology 3(7), 2002. Tibshirani's l = k + 1 stops at 1 if clusters lie in groups.
+
+The coordinator draws the reference tables. They are uniform in a box along the principal axes with
+the variances of the points; the range would tell extreme records, and the change moves all gaps
+alike. If all values are 0 and 1, columns are independent with the frequencies of ones. Products of
+rare columns would be single patients, so the axes are those of
 
     (1/n) Σ_G (Σ_{z∈G} z − |G| μ)(Σ_{z∈G} z − |G| μ)ᵀ                                       (2)
 
-over groups G of `least` rows or more that each site draws at random: in the mean the covariance,
-with the precision of so many rows as there are groups. A column of which half of a site's rows have
-one value, such as any of two values, has no part there: in a sum over a group it still shows the
-few rows that have another. Such columns are independent in the tables.
+over groups G of `least` rows or more that each site draws at random. Its expectation is the
+covariance, with the precision of as many rows as there are groups. A column in which half of a
+site's rows have the same value, such as any column of two values, is left out there: a sum over a
+group would still show the few rows with another value. Such columns are independent in the tables.
 
 Consensus: for each k, and each site left out, all rows are labelled by the centroids of all sites
-and by those of the others. The number is the largest k, 2 or more, of which the mean adjusted Rand
-index is within `MARGIN` of the best: where clusters are clear, fewer agree as well. That there is
-one cluster it cannot find.
+and by those of the others. The number is the largest k ≥ 2 whose mean adjusted Rand index is within
+`MARGIN` of the best, since fewer clear clusters agree as well. It cannot find a single cluster.
 
-Revealed: what each fit reveals, for each number. For gaps, but of zeros and ones, `Products` once,
-as a sum over all sites. For a consensus `Moments` and the sums of each round over all sites but one
-as well, from which that one's sums follow; a site with fewer rows than `least` is never left out.
+Revealed: what each fit reveals, for each k. For gaps, except with zeros and ones, `Products` once,
+as a sum over all sites. For a consensus also `Moments` and the sums of each round over all sites
+but one, from which that site's sums follow; a site with fewer than `least` rows is never left out.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from fedcohort.training.clusters.partition import Cells, count
 from fedcohort.training.clusters.points import PLAIN, Kept, Space, points_at
 from fedcohort.training.clusters.seeding import Cloud, cloud
 
-#: Reference tables B, the most rows of one, and the starts of k-means on it.
+#: Reference tables B, most rows of each, and starts of k-means on each.
 REFERENCES, ROWS, STARTS = 20, 1000, 3
 
-#: Mean adjusted Rand indices that differ by no more than this agree as well.
+#: Mean adjusted Rand indices within this of each other count as equal.
 MARGIN = 0.01
 
 
 @message
 class Products:
-    """Σ over groups of rows of the products of their sums, inner (d, d), see eq. (2)."""
+    """Sum over groups of rows of the products of their sums, inner (d, d), eq. (2)."""
 
     inner: Array
 
@@ -72,9 +72,9 @@ def multiply_sums(
     frame: Array,
     groups: Array,
 ) -> Products:
-    """Draw groups of `least` rows or more, sum the points in each, and add up products of sums.
+    """Sum the points in random groups of `least` rows or more, and add the products of these sums.
 
-    A column has no part where half of the rows have one value.
+    A column in which half of the rows have one value is left out.
     """
     z = points_at(site, space, theta, frame, groups)
     many = len(z) // max(least, 1)
@@ -91,7 +91,7 @@ STEPS = (multiply_sums,)
 
 
 def _varied(z: Array) -> Array:
-    """Return in which columns of z (n, d) no value is that of half of the rows: bool (d,)."""
+    """Return the columns of z (n, d) in which no value is that of half of the rows: bool (d,)."""
     middles = np.sort(z, axis=0)[[(len(z) - 1) // 2, len(z) // 2]]
     return (2 * (z == middles[:, None]).sum(axis=1) < len(z)).all(axis=0)
 
@@ -102,12 +102,12 @@ Fit = Callable[[Cloud, int], Found]
 
 @dataclass(frozen=True)
 class Choice:
-    """The number of clusters, how each did, and its clusters.
+    """The chosen number of clusters, with the criterion and the clusters of each number.
 
     Attributes
     ----------
     k : the number chosen.
-    table : a row per number, with k and what it was judged by.
+    table : a row per number, with k and its criterion.
     found : the clusters by number.
     """
 
@@ -130,12 +130,12 @@ def by_gap(
     Parameters
     ----------
     numbers : consecutive, ascending.
-    fit : asked for each of them, with `whole`.
+    fit : called for each of them, with `whole`.
     least : rows of a group of eq. (2).
 
     Raises
     ------
-    SiteUnavailable : one of the sites is away.
+    SiteUnavailable : a site is absent.
     """
     covariance = np.diag(whole.variance) if whole.binary.all() else _covariance(whole, least, space)
     tables = [_reference(whole, covariance, rng) for _ in range(REFERENCES)]
@@ -154,7 +154,7 @@ def by_gap(
 
 
 def _covariance(whole: Cloud, least: int, space: Space) -> Array:
-    """Return eq. (2) (d, d), with the variances that all points have."""
+    """Return eq. (2) (d, d), rescaled to the variances of all points."""
     told = whole.fed.sum(multiply_sums, middle=whole.mean, least=least, **space.given)
     check_all_answered(whole.fed)
     own = told.inner.diagonal()
@@ -184,7 +184,7 @@ def _within(x: Array, k: int, seed: int) -> float:
 def by_consensus(
     whole: Cloud, numbers: Sequence[int], fit: Fit, *, least: int, space: Space = PLAIN
 ) -> Choice:
-    """Return the number of clusters on which sites agree most, as each is left out.
+    """Return the number of clusters with the best agreement when each site is left out.
 
     Raises
     ------

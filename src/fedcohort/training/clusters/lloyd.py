@@ -1,41 +1,42 @@
-"""k-means over sites, in any space: Lloyd's rounds from sums, and never one over few patients.
+"""k-means over sites, in any space: Lloyd's rounds from sums, none of which is over few patients.
 
 Lloyd, IEEE Trans. Inf. Theory 28(2), 1982. With the points z of all sites' rows, l(z) the nearest
-centroid, and S_j those with l(z) = j,
+centroid, and S_j the points with l(z) = j,
 
     W = Σ_z ‖z − μ_l(z)‖²,   μ_j ← μ_j + Σ_{S_j} (z − μ_j) / |S_j|                          (1)
 
-which is what a pooled table would give, however its rows are split. A sum over few rows is these
-rows, and so is a difference of two sums. So sites first count, and the coordinator asks for
-sums only if no row can be singled out of them, with m = `least`:
+which equals the fit of the pooled table, however its rows are split. A sum over few rows reveals
+them, and so does a difference of two sums. So sites first count, and the coordinator asks for sums
+only if no row can be singled out of them, with m = `least`:
 
-    size    each of the clusters has m rows, and all clusters are asked for: a sum over a small one
-            would be the total less the others'. A small one is dropped, and in its place the
-            cluster of the largest W_j is split, by a draw of its variance;
-    unions  no unions of these clusters and of those last summed differ by fewer than m rows, but
-            some (`numerics.centroids.least_difference`);
-    moves   where they would, rows stay where they are along the least cut between clusters
-            (`numerics.centroids.allowed`), until no cut of few rows is left. Where that does not
+    size    Each cluster has m rows, and the sums of all clusters are asked for: a sum over a small
+            cluster would be the total less the others'. A small cluster is dropped; the cluster
+            of the largest W_j is split instead, by a draw of its variance.
+    unions  No unions of these clusters and of those last summed differ by fewer than m rows,
+            unless they are equal (`numerics.centroids.least_difference`).
+    moves   If they would, rows stay where they are along the least cut between clusters
+            (`numerics.centroids.allowed`), until no cut of few rows is left. If that does not
             help, or all rows that would move stay, the rounds end.
 
-So with m > 1 a few rows may not be where the pooled table's rounds would have them: fewer than m
-for each cut. A fit of one site has an m of 1, and nothing is held back. Not looked at: what rounds
-further apart that lead from one place to another, or several fits, tell together.
+So with m > 1 a few rows, fewer than m for each cut, may differ from the pooled table's rounds. A
+fit of one site has m = 1, and nothing is held back. Not protected: sums of rounds further apart
+that lead from one partition to another, or of several fits, combined.
 
-Once rounds have settled, a cluster may be merged with another and a third one split (`training.
-swaps`), and rounds go on from there, under the same rules; what had the least W counts. They often
-come back to where they were, but for a few rows. So the rule of unions then holds for all rounds
-before the swap: more rows stay where they are, and where that does not help, rounds end.
+When rounds have settled, two clusters may be merged and a third one split
+(`training.clusters.swaps`). Rounds continue from there by the same rules, and the least W wins.
+They often return to the earlier partition except for a few rows. So the rule of unions then holds
+for all rounds before the swap: more rows stay where they are, and if that does not help, rounds
+end.
 
 Revealed: `Near` and `Sums` (`training.clusters.partition`) in each round, and `Flows` in those
 after a swap, as sums over all sites.
 
-A site that leaves. All clusters' sums of a round add up to the total of the rows in them. So a sum
-over those left, less one before, is the leaver's own total, however clusters have changed, and its
-own clusters' sums where they have not: what a mask hides, and no quorum allows. So a sum waits for
-it, and is not told without it. Where it does not come back, no more sums are asked for. With one
-round of sums or more the clusters last summed, which have all sites in them, are what is found;
-before that the fit ends by name, as the total of all rows may be known by then (`seeding.Moments`).
+A site that leaves. All clusters' sums of a round add up to the total of its rows. So a sum without
+the site, less an earlier one, is that site's own total, however clusters have changed, and its own
+clusters' sums if they have not. A mask hides these, and no quorum allows them. So a sum waits for
+the site. If it does not return, no more sums are asked for. After one round of sums or more, the
+result is the clusters last summed, which include all sites. Before that the fit ends with an error
+that names the site, as the total of all rows may be known by then (`seeding.Moments`).
 """
 
 from __future__ import annotations
@@ -69,13 +70,13 @@ from fedcohort.training.clusters.points import PLAIN, Space
 from fedcohort.training.clusters.swaps import swapped
 from fedcohort.training.clusters.swaps import swaps as possible
 
-#: Part of W by which a swap must lower it.
+#: Relative decrease of W by which a swap is kept.
 BETTER = 1e-9
 
 
 @dataclass(frozen=True)
 class Found:
-    """What Lloyd's rounds came to.
+    """Result of Lloyd's rounds.
 
     Attributes
     ----------
@@ -83,13 +84,15 @@ class Found:
     counts : (k,) rows nearest to each.
     variance : (k, d) of each coordinate within the clusters last summed, about their means.
     inertia : W of the clusters last summed, about their centroids.
-    rounds : of sums.
-    converged : whether no move is left, or no centroid moves more than `tol`; else rounds are over.
-    left : names of sites that left during the rounds, which ended there; counts are then those of
-        the clusters last summed.
-    moving : rows nearer to another cluster's centroid, that too few others would go along with.
+    rounds : number of rounds of sums.
+    converged : whether no move is left, or the centroids move by at most `tol`; else the rounds ran
+        out.
+    left : sites that left during the rounds, which ended there; counts are then of the clusters
+        last summed.
+    moving : rows nearer to another centroid that stayed, because too few others would move with
+        them.
     dropped : clusters that stayed empty, or below `least`.
-    sites : names of those that took part.
+    sites : names of the sites that took part.
     """
 
     centroids: Array
@@ -118,39 +121,40 @@ def lloyd(
     counted: bool = False,
     swaps: int = 0,
 ) -> Found:
-    """Follow Lloyd's rounds, eq. (1), from centroids (k, d).
+    """Run Lloyd's rounds, eq. (1), from centroids (k, d).
 
     Parameters
     ----------
-    least : m, the fewest rows that a sum, or a difference of two, may be over.
-    rounds : the most of them, in all.
-    tol : end where Σ_j of the squared moves of the centroids is at most this part of a coordinate's
-        mean variance within clusters; 0 goes on until no row moves.
-    reseeds : how often it is tried to split others in the place of small clusters.
-    centre : means (k, d) → the centroids to take instead, e.g. the nearest modes.
-    counted : whether rounds are the run's own, to be told and recorded.
-    swaps : how often rounds go on from a swap.
+    least : m, fewest rows of a sum, or of a difference of two.
+    rounds : most rounds in all.
+    tol : end when the centroids' squared moves sum to at most this part of a coordinate's mean
+        variance within clusters; 0 continues until no row moves.
+    reseeds : number of attempts to split other clusters in place of small ones.
+    centre : means (k, d) → centroids used instead, e.g. the nearest modes.
+    counted : whether rounds are the run's own, with progress and history.
+    swaps : number of swaps.
 
     Raises
     ------
     DataError : fewer than m rows in all.
-    SiteUnavailable : a site is away before the first sums; or fewer are left than the quorum.
+    SiteUnavailable : a site is absent before the first sums, or fewer sites are left than the
+        quorum.
     """
     return _Rounds(fed, space, start, rng, least, tol, reseeds, centre).run(rounds, counted, swaps)
 
 
 class _Rounds:
-    """The state of Lloyd's rounds.
+    """State of Lloyd's rounds.
 
     Attributes
     ----------
-    at : centroids now: those to start from, then those of `asked`, but for clusters dropped.
-    variance, weight : (k, d) and (k,), within the clusters that `at` is of, and their rows.
+    at : current centroids: the start, then those of `asked`, without dropped clusters.
+    variance, weight : (k, d) and (k,), within the clusters of `at`, and their rows.
     asked : the partition last summed; None before the first.
-    summed : what was found when it was; None before the first.
-    tried : centroids (k, d) after swaps that rounds have gone on from.
-    rounds, since : partitions summed, in their order, and how many were before the last swap.
-    home : the one last summed before rounds had settled where W is least so far.
+    summed : its result; None before the first.
+    tried : centroids (k, d) after the swaps made so far.
+    rounds, since : partitions summed, in order, and their number before the last swap.
+    home : the last partition that settled with the least W so far.
     """
 
     def __init__(
@@ -180,7 +184,7 @@ class _Rounds:
         self.home: Cells | None = None
 
     def run(self, most: int, counted: bool, swaps: int) -> Found:
-        """Return what the rounds come to."""
+        """Return the result of the rounds."""
         self._open()
         rounds, best = iter(self.fed.rounds(most) if counted else range(most)), None
         try:
@@ -207,13 +211,13 @@ class _Rounds:
     def _ended(
         self, best: Found | None, gone: Collection[str], error: SiteUnavailable
     ) -> Found:  # fmt: skip
-        """Return what is known as sites do not come back; raise the error where nothing is."""
+        """Return the result so far when sites do not return; raise the error if there is none."""
         if (known := best or self.summed) is None:
             raise error
         return replace(known, left=tuple(sorted(gone)))
 
     def _swap(self, best: Found) -> Array | None:
-        """Return centroids (k, d) after the most promising swap not tried yet; None without."""
+        """Return centroids (k, d) after the most promising swap not tried yet; None without one."""
         if best.dropped:
             return None
         known = best.centroids, best.variance, best.counts
@@ -225,7 +229,7 @@ class _Rounds:
         return None
 
     def _settle(self, rounds: Iterator[int], counted: bool) -> Found:
-        """Return what rounds come to, from where they are."""
+        """Continue the rounds until they end; return the result."""
         self.converged = False
         self._go(rounds, counted)
         counts = self._sound().counts
@@ -255,7 +259,7 @@ class _Rounds:
                 return
 
     def _open(self) -> None:
-        """Ask how many rows there are."""
+        """Check the number of rows."""
         now = Cells.around(self.at[:1])
         near = self.fed.sum(
             count_near, path=now.path, moves=now.moves, before=now.path[:0],
@@ -269,7 +273,7 @@ class _Rounds:
             )
 
     def _next(self) -> Cells | None:
-        """Return the partition to sum next; None where there is none that may be, or need be."""
+        """Return the partition to sum next; None if none is allowed or needed."""
         if self.asked is None:
             self._sound()
             return Cells.around(self.at)
@@ -287,9 +291,10 @@ class _Rounds:
         return None if self._gives_away(flow) else Cells.around(self.at)
 
     def _moves(self, asked: Cells, least: int) -> tuple[Array, Array, int]:
-        """Return which moves may be (k, k), the rows by move (k, k), and those held back.
+        """Return the allowed moves (k, k), the rows by move (k, k), and the number of rows held
+        back.
 
-        least : rows of a cut that may be.
+        least : fewest rows of an allowed cut.
         """
         k = len(self.at)
         tried = asked.then(self.at, np.ones((k, k), np.bool_))
@@ -299,7 +304,7 @@ class _Rounds:
         return may, flow - held + np.diag(held.sum(axis=1)), int(held.sum())
 
     def _sound(self) -> Near:
-        """Return counts of clusters none of which is small, after small ones were dropped."""
+        """Drop small clusters until none is left; return the counts."""
         while True:
             near = count(self.fed, Cells.around(self.at), self.asked, self.space)
             small = near.counts < self.least
@@ -312,7 +317,7 @@ class _Rounds:
             )
 
     def _split(self) -> Cells | None:
-        """Return clusters, those of the largest W_j split; None where that may not be."""
+        """Return clusters with those of the largest W_j split; None if that is not allowed."""
         self.reseeds -= 1
         at, weight = self.at, self.weight * self.variance.sum(axis=1)
         for big in np.argsort(-weight, kind="stable")[: self.k - len(at)]:
@@ -326,10 +331,10 @@ class _Rounds:
         return Cells.around(at)
 
     def _apart(self, cells: Cells) -> Cells | None:
-        """Return clusters whose sums, less those of a round before the last swap, are over many.
+        """Return clusters whose sums differ from those before the last swap by many rows.
 
-        Where they are not, more rows stay than m asks for, twice as many each time: what is far
-        from a swap is then as it was when it was last summed. None where nothing is left to move.
+        Otherwise more rows stay than m requires, twice as many each time, so that rows far from a
+        swap stay as last summed. None if no move is left.
         """
         if self.least <= 1 or not self.since or self.asked is None:
             return cells
@@ -346,11 +351,11 @@ class _Rounds:
         return cells
 
     def _gives_away(self, flow: Array) -> bool:
-        """Return whether sums now, less those before, would be over few rows."""
+        """Return whether these sums, less those before, would be over few rows."""
         return self.least > 1 and least_difference(flow) < self.least
 
     def _sum(self, cells: Cells) -> float:
-        """Ask for sums, move the centroids; return Σ of the squares of their moves."""
+        """Ask for sums, move the centroids; return the sum of their squared moves."""
         told = self.fed.sum(
             sum_near, path=cells.path, moves=cells.moves, about=self.at, unscaled=False,
             **self.space.given,
@@ -369,19 +374,19 @@ class _Rounds:
 
 
 def _moving(flow: Array) -> int:
-    """Return the rows outside the largest part of each cluster, of the one side or the other."""
+    """Return the number of rows outside each cluster's largest part, over old or new clusters."""
     kept = min(flow.max(axis=1).sum(), flow.max(axis=0).sum())
     return int(flow.sum() - kept)
 
 
 def unscaled(fed: Federation, found: Found, space: Space) -> tuple[Array, Array]:
-    """Return means and variances (k, d), before the space's scale, of the clusters `found`.
+    """Return means and variances (k, d) of the clusters `found`, before the space's scale.
 
-    For the l1 and l2 scales these are one more sum, of the clusters as they are now.
+    For the l1 and l2 scales this takes one more sum, over the final clusters.
 
     Raises
     ------
-    SiteUnavailable : a site of the rounds is away.
+    SiteUnavailable : a site of the rounds is absent.
     """
     if space.scale == "none":
         return found.centroids, found.variance

@@ -1,12 +1,12 @@
-"""Clusters of all sites' rows as sites are told of them: a path of centroids; counts, and sums.
+"""Partition of all sites' rows into clusters, as sent to sites: a path of centroids.
 
-A cluster is told by the centroids of a few rounds, a path (t, k, d), and the moves that were
-allowed between them, so that sites have no memory of it: a row is of the cluster of the nearest
-centroid of the first round, and goes to that of the nearest of the next one if that move may be.
+The path (t, k, d) has the centroids of a few rounds, with the moves that were allowed between them,
+so sites keep no state. A row starts in the cluster of its nearest centroid of the first round. In
+each later round it moves to its nearest centroid if that move is allowed.
 
-Revealed: `Near`, `Flows` or `Sums`, as a sum over all sites. Who asks sees to it that no sum, and
-no difference of sums, is over few rows (`training.clusters.lloyd`). So counts come without W: less
-that of the rounds before, it would be a single row's distances wherever one row alone moves.
+Revealed: `Near`, `Flows` or `Sums`, as a sum over all sites. The caller checks that no sum, and no
+difference of sums, is over few rows (`training.clusters.lloyd`). Counts come without W: its
+difference from earlier rounds would be one row's distances if a single row moves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedcohort.training.clusters.points import Kept, Space, points_at
 
 @message
 class Near:
-    """Rows (), those of each cluster, counts (k,), and by cluster before and now, flow (b, k)."""
+    """Rows (), rows of each cluster, counts (k,), and by earlier and new cluster, flow (b, k)."""
 
     rows: Array
     counts: Array
@@ -34,14 +34,14 @@ class Near:
 
 @message
 class Flows:
-    """Rows by cluster of each of r partitions before, and now, flow (r, b, k)."""
+    """Rows by cluster in each of r earlier partitions and now, flow (r, b, k)."""
 
     flow: Array
 
 
 @message
 class Sums:
-    """Of each cluster its rows, counts (k,), Σ (z − μ), drift (k, d), and Σ (z − μ)², squares."""
+    """For each cluster: rows, counts (k,); Σ (z − μ), drift (k, d); Σ (z − μ)², squares (k, d)."""
 
     counts: Array
     drift: Array
@@ -49,12 +49,12 @@ class Sums:
 
 
 def labels(z: Array, path: Array, moves: Array) -> Array:
-    """Return the cluster of each point z (n, d): (n,).
+    """Return the cluster (n,) of each point z (n, d).
 
     Parameters
     ----------
     path : (t, k, d) centroids of t rounds.
-    moves : (t − 1, k, k), whether rows of one cluster may move to another at each later round.
+    moves : (t − 1, k, k), whether a row may move from one cluster to another, for each later round.
     """
     label = nearest(z, path[0])
     for at, may in zip(path[1:], moves, strict=True):
@@ -76,7 +76,7 @@ def count_near(
     frame: Array,
     groups: Array,
 ) -> Near:
-    """Count the rows of each cluster, and of each that was before."""
+    """Count the rows of each cluster, and by earlier cluster."""
     z = points_at(site, space, theta, frame, groups)
     label = labels(z, path, moves)
     k, b = path.shape[1], before.shape[1] if len(before) else 0
@@ -100,11 +100,11 @@ def count_flows(
     frame: Array,
     groups: Array,
 ) -> Flows:
-    """Count the rows of each cluster by those of each of several partitions before.
+    """Count the rows of each cluster by cluster in each of several earlier partitions.
 
     Parameters
     ----------
-    before, moves_before : (r, t, b, d) and (r, t − 1, b, b), a path and its moves each.
+    before, moves_before : (r, t, b, d) and (r, t − 1, b, b), r paths with their moves.
     """
     z = points_at(site, space, theta, frame, groups)
     label = labels(z, path, moves)
@@ -127,9 +127,9 @@ def sum_near(
     frame: Array,
     groups: Array,
 ) -> Sums:
-    """Sum the points of each cluster, and their squares, about others (k, d).
+    """Sum the points of each cluster, and their squares, relative to centres `about` (k, d).
 
-    unscaled : sum the points as they are before the space's scale, which still says what is near.
+    unscaled : sum the points before the space's scale, which still determines the nearest centroid.
     """
     z = points_at(site, space, theta, frame, groups)
     label = labels(z, path, moves)
@@ -149,19 +149,19 @@ STEPS = (count_near, count_flows, sum_near)
 
 @dataclass(frozen=True)
 class Cells:
-    """A partition of all rows: a path of centroids and the moves allowed, see `labels`."""
+    """Partition of all rows: a path of centroids and the allowed moves, see `labels`."""
 
     path: Array
     moves: Array
 
     @property
     def clusters(self) -> int:
-        """How many clusters there are, k."""
+        """Number of clusters, k."""
         return self.path.shape[1]
 
     @classmethod
     def around(cls, centroids: Array) -> Cells:
-        """Return that of the rows nearest to each centroid (k, d)."""
+        """Return the partition by the nearest of centroids (k, d)."""
         k = len(centroids)
         return cls(centroids[None], np.zeros((0, k, k), np.bool_))
 
@@ -172,10 +172,9 @@ class Cells:
         )
 
     def padded(self, rounds: int, clusters: int) -> Cells:
-        """Return the same partition by a path of so many rounds and clusters, or more than it has.
+        """Return the same partition with a path of at least its own `rounds` and `clusters`.
 
-        The first round comes several times, and more clusters are in the place of the first, which
-        has the rows of a tie.
+        The first round is repeated, and added clusters repeat the first cluster, which wins ties.
         """
         early, more = rounds - len(self.path), clusters - self.clusters
         path = np.concatenate([np.repeat(self.path[:1], early, axis=0), self.path])
@@ -184,11 +183,11 @@ class Cells:
 
 
 def count_since(fed: Federation, now: Cells, before: Sequence[Cells], space: Space) -> Array:
-    """Ask for the rows of each cluster by those of each partition before (r, b, k).
+    """Count the rows by cluster now and in each earlier partition (r, b, k).
 
     Raises
     ------
-    SiteUnavailable : a site is away.
+    SiteUnavailable : a site is absent.
     """
     long, wide = (max(n) for n in zip(*((len(c.path), c.clusters) for c in before), strict=True))
     cells = [c.padded(long, wide) for c in before]
@@ -201,11 +200,11 @@ def count_since(fed: Federation, now: Cells, before: Sequence[Cells], space: Spa
 
 
 def count(fed: Federation, now: Cells, before: Cells | None, space: Space) -> Near:
-    """Ask for the rows of each cluster.
+    """Count the rows of each cluster.
 
     Raises
     ------
-    SiteUnavailable : a site is away.
+    SiteUnavailable : a site is absent.
     """
     then = now if before is None else before
     t = 0 if before is None else len(then.path)

@@ -1,16 +1,15 @@
-"""Rows as points of a space in which they are clustered: columns, levels, or a network's latent.
+"""Rows as points of the space to cluster: columns, levels, or a network's latent variables.
 
-A point is z = f(x) of a row x, with f none or the encoder of a network at θ; or, of columns of
-levels, 1/√2 for the level that a row has and 0 for the others, so that the squared distance of two
-rows is the number of columns in which they differ. Then, where asked for, it is scaled:
+The point of row x is z = x, or z = f(x) with f the encoder of a network at θ. For columns of
+levels, z has 1/√2 for the row's level and 0 for the others, so that the squared distance of two
+rows is the number of columns in which they differ. A scale may follow:
 
     standard  (z − shift) / spread        l1  z / Σ_j |z_j|        l2  z / ‖z‖               (1)
 
-where a point at 0 stays there. A site works its points out once for each space. The θ of a wide
-network is much longer than a question about its points: sites can be told it once (`place`), and
-keep the points from then on.
+where a point at 0 stays. A site computes its points once per space. The θ of a wide network is
+long, so sites can receive it once (`place`) and keep the points.
 
-Revealed by `place`: how many rows there are, as a sum over all sites.
+Revealed by `place`: the number of rows, as a sum over all sites.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol import DataError, Federation, Keep, Site, message, summed
 
-#: Names of the scalings, the plain one first.
+#: Names of the scales.
 SCALES = ("none", "standard", "l1", "l2")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """Where rows are points.
+    """Space in which rows are points.
 
     Attributes
     ----------
-    network, theta : the spec of a network that encodes, and its θ (P,); "" for the columns of x.
-    dtype, device : where and in which type it computes.
-    scale : of `SCALES`, eq. (1).
-    frame : (2, d), shift and spread of the standard scale; (0, 0) of others.
-    groups : (p,), the number of the variable whose level each column of x is; (0,) where columns
-        are numbers. A row without any of the levels has the variable's first, that no column has.
-    kept : whether sites keep the network's points (`placed`), so that steps are not told θ.
+    network, theta : the spec of an encoder network, and its θ (P,); "" for the columns of x.
+    dtype, device : of the network's computation.
+    scale : one of `SCALES`, eq. (1).
+    frame : (2, d), shift and spread of the standard scale; (0, 0) for others.
+    groups : (p,), number of the variable whose level each column of x is; (0,) if columns are
+        numbers. A row with no level set has the variable's first level, which has no column.
+    kept : whether sites keep the network's points (`placed`), so that steps do not send θ.
     """
 
     network: str = ""
@@ -57,12 +56,12 @@ class Space:
 
     @property
     def text(self) -> str:
-        """What determines the space besides its arrays, for a step's argument."""
+        """JSON of the space without its arrays, for a step's argument."""
         return json.dumps([self.network, self.dtype, self.device, self.scale, self.kept])
 
     @property
     def given(self) -> dict[str, Any]:
-        """The arguments by which a step knows the space."""
+        """Arguments of a step that define the space."""
         theta = np.zeros(0) if self.kept else self.theta
         arrays = {"theta": theta, "frame": self.frame, "groups": self.groups}
         return {"space": self.text, **arrays}
@@ -74,7 +73,7 @@ class Space:
 
     @classmethod
     def of(cls, space: str, theta: Array, frame: Array, groups: Array) -> Space:
-        """Return the space that a step was given."""
+        """Return the space from a step's arguments."""
         network, dtype, device, scale, kept = json.loads(space)
         return cls(
             network=network, theta=theta, dtype=dtype, device=device, scale=scale, frame=frame,
@@ -82,7 +81,7 @@ class Space:
         )  # fmt: skip
 
     def points(self, x: Array) -> Array:
-        """Return the points of rows x (n, p): (n, d), float64."""
+        """Return the points (n, d), float64, of rows x (n, p)."""
         z = np.asarray(x, np.float64)
         if len(self.groups):
             z = _levels(z, self.groups)
@@ -105,7 +104,7 @@ PLAIN = Space()
 
 
 def _levels(x: Array, groups: Array) -> Array:
-    """Return 1/√2 for the level that each row has, of each group's first and then its columns."""
+    """Return 1/√2 for each row's level, 0 for others; first levels are added as columns."""
     hot = [
         part
         for g in np.unique(groups)
@@ -115,7 +114,7 @@ def _levels(x: Array, groups: Array) -> Array:
 
 
 def _encoded(x: Array, space: Space) -> Array:
-    from fedcohort.models.latent import encoded  # torch, which plain columns do without
+    from fedcohort.models.latent import encoded  # imports torch, only if needed
     from fedcohort.models.network import network
 
     net = network(space.network, space.dtype, space.device)
@@ -125,14 +124,14 @@ def _encoded(x: Array, space: Space) -> Array:
 
 @message
 class Placed:
-    """How many rows () a site has placed."""
+    """Number of rows () that a site has placed."""
 
     rows: Array
 
 
 @message
 class Kept:
-    """What a site keeps: points (n, d) of its rows, without a scale, and their clusters (n,).
+    """State of a site: points (n, d) of its rows, unscaled, and their clusters (n,).
 
     Either may be empty.
     """
@@ -143,7 +142,7 @@ class Kept:
 
 @summed
 def place(site: Site[Any, Any], *, theta: Array, space: str) -> Keep[Placed, Kept]:
-    """Place the rows in the latent space of a network, and keep their points."""
+    """Compute the points of the rows in a network's latent space, and keep them."""
     nothing = np.zeros((0, 0)), np.zeros(0, np.int64)
     bare = replace(Space.of(space, theta, *nothing), scale="none", kept=False)
     z = points_of(site.data.x, **bare.given)
@@ -154,7 +153,7 @@ STEPS = (place,)
 
 
 def placed(fed: Federation, space: Space) -> tuple[Federation, Space]:
-    """Let sites place their rows; return those that did, and the space without its θ."""
+    """Let sites place their rows; return the sites that did, and the space without θ."""
     kept = replace(space, kept=True)
     fed.awaiting(len(fed.sites)).sum(place, theta=space.theta, space=kept.text)
     return fed.only(fed.answered).awaiting(), kept
@@ -163,11 +162,11 @@ def placed(fed: Federation, space: Space) -> tuple[Federation, Space]:
 def points_at(
     site: Site[Any, Kept | None], space: str, theta: Array, frame: Array, groups: Array
 ) -> Array:
-    """Return a site's points (n, d), from what it keeps, or as `points_of`.
+    """Return a site's points (n, d), from its state, or as `points_of`.
 
     Raises
     ------
-    DataError : it was not asked to place its rows; or a value that is not finite.
+    DataError : the site has not placed its rows, or a value is not finite.
     """
     here = Space.of(space, theta, frame, groups)
     if not here.kept:
@@ -188,16 +187,16 @@ _memories: dict[int, _Memory] = {}
 
 
 def points_of(x: Array, space: str, theta: Array, frame: Array, groups: Array) -> Array:
-    """Return the points (n, d) of a site's x (n, p), from memory if they were the latest asked for.
+    """Return the points (n, d) of a site's x (n, p), from memory if they are the latest.
 
     Raises
     ------
-    DataError : a value that is not finite; the column is named by its number.
+    DataError : a value is not finite; the error has the column's number.
     """
     if len(odd := np.flatnonzero(~np.isfinite(x).all(axis=0))):
         raise DataError(
-            f"column {int(odd[0]) + 1} of the features has missing or infinite values, which have "
-            f"no distance. Let the preprocessing impute them."
+            f"column {int(odd[0]) + 1} of the features has missing or infinite values. Let the "
+            f"preprocessing impute them."
         )
     here = Space.of(space, theta, frame, groups)
     if here.is_plain:

@@ -1,13 +1,14 @@
-"""What all sites' points are like, and Lloyd's rounds started from each site's own centroids.
+"""Moments of all sites' points, and the start of Lloyd's rounds from each site's own centroids.
 
-Each site clusters its own rows; the coordinator puts the sites' centroids together by one of
-`numerics.centroids.AGGREGATIONS` (thesis 003, section 2.1.2). From counts alone: `candidates`.
+Each site clusters its own rows; the coordinator merges the sites' centroids by one of
+`numerics.centroids.AGGREGATIONS` (thesis 003, section 2.1.2). `candidates` starts from counts
+alone.
 
 Revealed: `Moments` once, as a sum over all sites; and `OwnCentroids` of each site, once: means and
-sizes of its clusters, none of fewer rows than `least`. A row of a smaller cluster is counted with
-the nearest other one, so that the site's total less its clusters leaves none; a site with fewer
-rows in all sends nothing, but has its part in the sums that follow: without it they would be those
-of `Moments` less its own few rows.
+sizes of its clusters, each of `least` rows or more. A row of a smaller cluster is counted with the
+nearest other one, so that the site's total less its clusters leaves no row. A site with fewer rows
+in all sends no centroids but takes part in the later sums: without it they would differ from
+`Moments` by its few rows.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from fedcohort.protocol import (
 )
 from fedcohort.training.clusters.points import PLAIN, Kept, Space, points_at
 
-#: Σ (z − origin)² over Σ (z − mean)² above which sums are asked for again, about the mean.
+#: Ratio of Σ (z − origin)² to Σ (z − mean)² above which sums are repeated about the mean.
 LOST = 1e7
 
 
 @message
 class Moments:
-    """Rows () of d coordinates: Σ (z − origin) (d,), and its squares (d,).
+    """Rows () of d coordinates: Σ (z − origin) (d,), and squares (d,).
 
-    ``fractions`` (d,) counts the sites where some value is neither 0 nor 1.
+    ``fractions`` (d,) counts the sites with a value other than 0 and 1.
     """
 
     rows: Array
@@ -86,7 +87,7 @@ def own_centroids(
     frame: Array,
     groups: Array,
 ) -> OwnCentroids:
-    """Cluster the site's own rows, and return centroids of clusters that are not small.
+    """Cluster the site's own rows; return centroids of clusters with `least` rows or more.
 
     In a column of two values a centroid is a share of a multiple of `least` rows.
     """
@@ -116,7 +117,7 @@ STEPS = (sum_points, own_centroids)
 
 @dataclass(frozen=True)
 class Cloud:
-    """All sites' points.
+    """Moments of all sites' points.
 
     Attributes
     ----------
@@ -136,7 +137,7 @@ class Cloud:
 def cloud(
     fed: Federation, space: Space = PLAIN, *, least: int, origin: Array | None = None
 ) -> Cloud:
-    """Ask for the moments of all sites' points; twice where `origin` (d,) is far from the mean.
+    """Return the moments of all sites' points; ask twice if `origin` (d,) is far from the mean.
 
     Raises
     ------
@@ -163,7 +164,7 @@ def cloud(
 
 
 def standard(fed: Federation, space: Space, *, least: int) -> tuple[Space, Cloud]:
-    """Return the space with the standard scale, by the moments of all sites' points, and these.
+    """Return the space with the standard scale from all sites' moments, and the scaled moments.
 
     A coordinate that does not vary keeps its unit.
 
@@ -192,18 +193,18 @@ def from_sites(
     restarts: int = 25,
     aggregation: str = "double_kmeans",
 ) -> tuple[Array, Federation]:
-    """Return centroids (k, d) from those of each site, and the sites that answered.
+    """Return centroids (k, d) from each site's own, and the sites that answered.
 
-    They are fewer than k where all sites' are at fewer places.
+    Fewer than k are returned if the sites' centroids have fewer distinct positions.
 
     Parameters
     ----------
-    aggregation : of `AGGREGATIONS`.
+    aggregation : one of `AGGREGATIONS`.
     least : as in `lloyd`.
 
     Raises
     ------
-    SettingError : all sites' centroids together are fewer than k.
+    SettingError : the sites have fewer than k centroids together.
     """
     told = fed.gather(own_centroids, k=k, restarts=restarts, least=least, **space.given)
     found = [own for _, own in sorted(told.items()) if len(own.sizes)]

@@ -1,4 +1,4 @@
-"""Settings that clusterings share, each declared once."""
+"""Settings shared by clusterings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedcohort.protocol import SettingError, Settings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class LloydSettings(Settings):
-    """Rounds of Lloyd's algorithm, and where they start."""
+    """Settings of Lloyd's rounds and their start."""
 
     seeding: str = setting(
         "candidates",
@@ -38,7 +38,7 @@ class LloydSettings(Settings):
 
     @property
     def visible(self) -> str:
-        """The setting with which the coordinator sees single sites."""
+        """Name of the setting with which the coordinator sees single sites, or ""."""
         return "seeding: sites" if self.seeding == "sites" else ""
 
 
@@ -63,19 +63,19 @@ class NumberSettings(Settings):
 
     @property
     def numbers(self) -> range:
-        """The numbers of clusters that are tried, or the one."""
+        """Numbers of clusters to try."""
         if self.n_clusters == "auto":
             return range(self.k_range[0], self.k_range[1] + 1)
         return range(self.n_clusters, self.n_clusters + 1)
 
     @property
     def visible_choice(self) -> str:
-        """The same of choosing the number: the setting with which single sites are seen."""
+        """Name of the setting by which choosing the number shows single sites, or ""."""
         auto = self.n_clusters == "auto" and self.choose == "consensus"
         return "choose: consensus" if auto else ""
 
     def check_sites(self, sites: int) -> None:
-        """Refuse a consensus of too few sites."""
+        """Refuse a consensus over fewer than 3 sites."""
         super().check_sites(sites)
         if self.visible_choice and sites < 3:
             raise SettingError(

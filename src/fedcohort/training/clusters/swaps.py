@@ -1,17 +1,17 @@
-"""Which cluster to give up, and which to split in its place, once Lloyd's rounds have settled.
+"""Swaps after Lloyd's rounds have settled: merge two clusters and split a third.
 
-Rounds end in the optimum next to where they start, which may hold two centroids in one group and
-one between two groups. Moving a centroid from the one to the other helps (random swaps: Fränti, J.
-Big Data 5:13, 2018; split and merge: Ueda et al., Neural Computation 12, 2000). With n_j rows,
-means μ_j and variances v_j (d,) of each cluster, W is expected to change by
+Rounds end in a local optimum, which may hold two centroids in one group and one between two groups.
+Moving a centroid from one to the other helps (random swaps: Fränti, J. Big Data 5:13, 2018; split
+and merge: Ueda et al., Neural Computation 12, 2000). With n_j rows, means μ_j and variances v_j
+(d,) of each cluster, the expected change of W is
 
     merging j with the nearest l    + n_j n_l / (n_j + n_l) ‖μ_j − μ_l‖²                    (1)
     splitting i along coordinate c  − n_i v_ic 2/π                                          (2)
 
-(1) is what Ward's criterion says and exact; (2) is that of a normal cut at its mean, and too small
-for two groups in one. Whether W has fallen is seen by rounds.
+(1) is Ward's criterion and exact. (2) is exact for a normal cut at its mean, and too small for two
+groups in one. Further rounds show whether W has fallen.
 
-Reveals nothing: all of it is known when rounds have settled.
+Revealed: nothing new.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedcohort.numerics.centroids import squared_distances
 
 
 def swaps(centroids: Array, variance: Array, counts: Array) -> list[tuple[int, int, int]]:
-    """Return (j, l, i): merge j with l, split i; those that promise the lowest W first.
+    """Return (j, l, i), by increasing expected W: merge j with l, split i.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def swaps(centroids: Array, variance: Array, counts: Array) -> list[tuple[int, i
 
 
 def swapped(centroids: Array, variance: Array, counts: Array, swap: tuple[int, int, int]) -> Array:
-    """Return centroids (k, d) after a swap: l in the middle of j and l, i and j the halves of i."""
+    """Return centroids (k, d) after a swap: l at the mean of j and l; i and j at i's halves."""
     j, partner, i = swap
     at, n = centroids.copy(), np.asarray(counts, float)
     at[partner] = (n[j] * at[j] + n[partner] * at[partner]) / (n[j] + n[partner])

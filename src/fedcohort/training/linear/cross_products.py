@@ -1,4 +1,4 @@
-"""Cross-products of covariates and outcome: asked for in one sum, checked, centred.
+"""Cross-products of covariates and outcome over all sites: sum, check, centre.
 
 With z = (x, y) − centre and n rows, sites sum
 
@@ -8,29 +8,27 @@ and sums about any centre give those about the means,
 
     [S s; sᵀ t] = Σ z zᵀ − Σ z Σ zᵀ / n                                                    (2)
 
-at a loss of digits that grows with the distance of the centre from the mean. Covariates are summed
-about the public point that the design knows, which is within about one standard deviation. Where
-a column, or the outcome, still lies 3,000 of its standard deviations away, the same sums are
-asked for once more, about the means; they say nothing new, to more digits.
+which loses digits when the centre is far from the mean. Covariates are summed about the design's
+public point, which is within about one standard deviation. If a column, or the outcome, is still
+3,000 of its standard deviations away, the same sums are asked for again about the means; they
+reveal nothing new, with more digits.
 
-`moments` is for a method that began with `data.exact.exact_sums`. `collect` needs no other question
-than this one: the same sum holds the counts that tell over how few records it is, and the
-coordinator has seen it when it is checked. Let d be a row of covariates and outcome, less the
-origin: the value that stands in for a missing one (a median, a mode; 0 of levels and of the
-outcome). In a sum of d dᵀ,
+`moments` is for a method that began with `data.exact.exact_sums`. `collect` asks for nothing else:
+the same sum has the counts that tell over how few records it is, and they are checked after the
+coordinator has them. Let d be a row of covariates and outcome, less the origin: the fill value of
+missing entries (a median, a mode; 0 for levels and the outcome). A sum of d dᵀ, for
 
-    a column of which k rows differ from the origin                 tells about these k
+    a column with k rows different from the origin                  tells about these k rows
     one with two values, as (Σd)² = k Σd² shows                     also about the n − k others
     two such columns, in units of d, their difference               about Σ (dᵢ − dⱼ)² rows
     the same, less one                                              about the others
 
-and each must be over none, or over `min_cell` rows or more. Where the common value of a column is
-not the origin to the last digit, k is at least (Σ d²)²/Σ d⁴, and, where all sites share that value,
-the rows that differ from their site's median: the larger of the two stands for k. Of the outcome,
-which has no fill, it is the latter where these are few. And a row that is nearly all of a column's
-spread, eq. (1) of `data.isolation`, is told by the sums with that column: it is refused too, in a
-fold only where it hides all else. Combinations of three covariates and more are looked at by
-`data.differences` alone.
+Each of these numbers must be 0 or at least `min_cell`. If a column's common value differs from the
+origin by rounding, then k is at least (Σ d²)²/Σ d⁴; if all sites share that value, k is the number
+of rows that differ from their site's median; the larger of the two is used. The outcome has no
+fill, so the latter is used if it is small. A row with nearly all of a column's spread, eq. (1) of
+`data.isolation`, is told by the sums with that column, and is refused too; in a fold, only if it
+hides all else. Only `data.differences` checks combinations of three and more covariates.
 
 Revealed: `Products`, once or twice, as a sum over all sites.
 """
@@ -62,13 +60,13 @@ from fedcohort.protocol import (
     summed,
 )
 
-#: What is said where there is no record.
+#: Error text without records.
 NO_RECORDS = "no site holds any record; check their selection."
-#: Σz² over Σ(z − mean)² above which sums are asked for again, about the means.
+#: Ratio of Σz² to Σ(z − mean)² above which sums are repeated about the means.
 LOST = 1e7
 #: The two sides of (Σd)² = k Σd² are equal when they differ by less than this share.
 ALIKE = 1e-9
-#: Of a fold's few rows one may be far from the others by chance: 0.99 of the squares are too much.
+#: In a fold's few rows one may be far from the others by chance, so the limit is higher.
 LONE_IN_A_FOLD = 1.02
 
 
@@ -76,11 +74,11 @@ LONE_IN_A_FOLD = 1.02
 class Products:
     """Eq. (1): ``rows`` (), ``total`` (q,), ``inner`` (q, q); q is p + 1, and the outcome is last.
 
-    To tell over how few rows a sum is, see `telling`: ``away`` (q,), how many differ from the
-    origin in each column; ``odd`` (q,), from their site's own median; ``fourth`` (q,), Σ z⁴; and
+    Used to check over how few rows a sum is, see `telling`: number of rows that differ from the
+    origin, ``away`` (q,), and from their site's median, ``odd`` (q,); ``fourth`` (q,), Σ z⁴;
     ``spread`` (2, q), sums of squares and of fourth powers about that median; ``rest`` (2, q),
-    those of each column's residuals on the others at its site. Of F folds, every field has F as its
-    first dimension, and ``rest`` is 0.
+    those of each column's residuals on the others at its site. With F folds, every field has F as
+    its first dimension, and ``rest`` is 0.
     """
 
     rows: Array
@@ -95,7 +93,7 @@ class Products:
 
 @summed
 def products(site: Site[LabelledTable, None], *, origin: Array, centre: Array) -> Products:
-    """Sum the cross-products of all rows, each column about one point, the same at all sites."""
+    """Sum the cross-products of all rows, about the same centre at all sites."""
     rows = joined(site.data)
     return products_of(rows, origin, centre, own_powers(rows))
 
@@ -106,7 +104,7 @@ def joined(table: LabelledTable) -> Array:
 
 
 def products_of(rows: Array, origin: Array, centre: Array, rest: Array) -> Products:
-    """Return eq. (1) of `rows` (n, q); `rest` is told as it is."""
+    """Return eq. (1) of `rows` (n, q); `rest` is passed on."""
     z = rows - centre
     square = z * z
     half = len(rows) // 2
@@ -131,7 +129,7 @@ class Moments:
     Attributes
     ----------
     rows : n.
-    mean, middle : (p,) and (), of covariates and outcome.
+    mean, middle : (p,) and (), means of covariates and outcome.
     xx, xy, yy : S (p, p), s (p,), t ().
     """
 
@@ -144,7 +142,7 @@ class Moments:
 
     @classmethod
     def of(cls, told: Products, centre: Array) -> Moments:
-        """Return eq. (2) from sums about `centre` (q,); there is a row at least."""
+        """Return eq. (2) from sums about `centre` (q,), over at least one row."""
         n = float(told.rows)
         shift = told.total / n
         inner = told.inner - n * np.outer(shift, shift)
@@ -160,7 +158,7 @@ class Moments:
 
     @property
     def centre(self) -> Array:
-        """The means (q,), of the covariates and then of the outcome."""
+        """Means (q,), of the covariates and then the outcome."""
         return np.r_[self.mean, self.middle]
 
     @property
@@ -171,21 +169,21 @@ class Moments:
 
     @property
     def constant(self) -> Array:
-        """Which covariates (p,) do not vary."""
+        """Covariates (p,) that do not vary."""
         return np.diag(self.xx) <= self.rows * (CONSTANT * self.mean) ** 2
 
     @property
     def varying(self) -> Array:
-        """S (p, p), with 0 for all products of covariates that do not vary."""
+        """S (p, p), with 0 for products of covariates that do not vary."""
         varies = ~self.constant
         return self.xx * np.outer(varies, varies)
 
     def intercept(self, coefficients: Array) -> Array:
-        """Return b₀ for β (…, p): (…)."""
+        """Return b₀ (…) for β (…, p)."""
         return self.middle - coefficients @ self.mean
 
     def residual(self, coefficients: Array) -> Array:
-        """Return Σ (y − b₀ − xᵀβ)² for β (…, p), with the best b₀: (…)."""
+        """Return Σ (y − b₀ − xᵀβ)² (…) for β (…, p), with the best b₀."""
         inner = ((coefficients @ self.xx) * coefficients).sum(axis=-1)
         return np.maximum(self.yy - 2 * coefficients @ self.xy + inner, 0.0)
 
@@ -195,11 +193,11 @@ def inverted(inner: Array, names: Sequence[str], remedy: str = "") -> Array:
 
     Parameters
     ----------
-    remedy : what helps besides dropping a covariate; "" for nothing.
+    remedy : another remedy than to drop a covariate, or "".
 
     Raises
     ------
-    SingularInformation : some covariates are collinear or constant; they are named.
+    SingularInformation : names covariates that are collinear or constant.
     """
     unit = np.sqrt(np.diag(inner))
     unit[unit == 0] = 1.0
@@ -214,15 +212,15 @@ def inverted(inner: Array, names: Sequence[str], remedy: str = "") -> Array:
 
 @dataclass(frozen=True)
 class Pool:
-    """What one sum over all sites gave.
+    """Result of one sum over all sites.
 
     Attributes
     ----------
     fed : the sites that answered.
     moments : of all their rows.
-    origin : (q,), that `rarest` counts from.
+    origin : (q,), origin of `rarest`.
     rarest : (q, q), see `telling`.
-    least : rows that any sum must be over.
+    least : fewest rows of any sum.
     """
 
     fed: Federation
@@ -233,7 +231,7 @@ class Pool:
 
 
 def collect(fed: Federation, task: Task) -> Pool:
-    """Ask for the cross-products, once, and for nothing before.
+    """Return the cross-products of all sites, from one checked sum.
 
     Raises
     ------
@@ -258,15 +256,15 @@ def collect(fed: Federation, task: Task) -> Pool:
 
 
 def moments(sites: Exact, task: Task, kind: Kind) -> Moments:
-    """Ask for the cross-products of sites that `exact_sums` has checked, and check the outcome.
+    """Return the cross-products of sites that `exact_sums` has checked; check the outcome.
 
     Parameters
     ----------
-    kind : "class" of an outcome of 0 and 1, else "number".
+    kind : "class" for an outcome of 0 and 1, else "number".
 
     Raises
     ------
-    DataError : an outcome of classes has other values than 0 and 1.
+    DataError : a class outcome has values other than 0 and 1.
     NothingToLearn : fewer than `min_cell` records, or of one class; or few records differ from a
         combination of columns.
     SiteUnavailable : a site left.
@@ -290,7 +288,7 @@ def moments(sites: Exact, task: Task, kind: Kind) -> Moments:
 
 
 def _origin(task: Task) -> Array:
-    """Return the public point (q,) that sums are about; 0 of the outcome."""
+    """Return the public centre of sums (q,); 0 for the outcome."""
     origin = np.zeros(len(task.features) + 1)
     if task.origin is not None:
         origin[:-1] = task.origin
@@ -298,7 +296,7 @@ def _origin(task: Task) -> Array:
 
 
 def _centred(sites: Exact, told: Products, origin: Array) -> Moments:
-    """Return eq. (2), asked for again where digits are lost, and refuse few that differ."""
+    """Return eq. (2), summed again if digits are lost; refuse columns in which few rows differ."""
     found = Moments.of(told, origin)
     within = np.r_[found.xx.diagonal(), found.yy]
     if (told.inner.diagonal() > LOST * within).any():
@@ -309,15 +307,17 @@ def _centred(sites: Exact, told: Products, origin: Array) -> Moments:
 
 
 def telling(told: Products, origin: Array, centre: Array, least: int = 0) -> Array:
-    """Return over how few rows a cross-product is, by the header's list: (q, q) or (F, q, q).
+    """Return the number of rows that a cross-product tells about, see the header: (q, q) or (F, q,
+    q).
 
-    The first two lines stand on the diagonal, the others beside it; 0 where nothing is told.
+    The diagonal has the list's first two lines, the rest the others; 0 if it tells about no few
+    rows.
 
     Parameters
     ----------
-    told : of all rows, or by fold.
-    origin, centre : (q,), what `away` counts from, and what the sums are about.
-    least : rows below which those count of which the outcome is not their site's median.
+    told : over all rows, or by fold.
+    origin, centre : (q,), origin of `away`, and centre of the sums.
+    least : below it, the number of outcomes that differ from their site's median is used.
     """
     shift, rows = centre - origin, told.rows[..., None].astype(float)
     total = told.total + rows * shift
@@ -342,13 +342,13 @@ def _diagonal(matrices: Array) -> Array:
 
 
 def _fewer(some: Array, rows: Array) -> Array:
-    """Return the smaller of two parts of the rows, or the other where one is empty."""
+    """Return the smaller of two parts of the rows, or 0 if one is empty."""
     others = rows - some
     return np.where((some > 0.5) & (others > 0.5), np.minimum(some, others), 0.0)
 
 
 def check_cells(told: Products, rarest: Array, names: Sequence[str], least: int) -> None:
-    """Refuse sums over fewer than `least` rows, but over none.
+    """Refuse sums over fewer than `least` rows, except over none.
 
     Parameters
     ----------
@@ -356,7 +356,7 @@ def check_cells(told: Products, rarest: Array, names: Sequence[str], least: int)
 
     Raises
     ------
-    NothingToLearn : there are too few rows, or rows that differ; the columns are named.
+    NothingToLearn : too few rows, or too few that differ; names the columns.
     """
     if not told.rows.sum():
         raise NothingToLearn(NO_RECORDS)
@@ -388,7 +388,7 @@ def check_cells(told: Products, rarest: Array, names: Sequence[str], least: int)
 
 
 def called(names: Sequence[str], column: int) -> str:
-    """Return what a column of `Products` is called."""
+    """Return the name of a column of `Products` in an error."""
     return repr(names[column]) if column < len(names) else "the outcome"
 
 
@@ -399,5 +399,5 @@ def _too_few(least: int, where: str) -> str:
     )
 
 
-#: What `collect` and `moments` ask; `collect` needs no `isolation` before.
+#: Steps of `collect` and `moments`; `collect` needs no `isolation` before.
 STEPS = (products, differences)

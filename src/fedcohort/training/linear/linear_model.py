@@ -1,4 +1,4 @@
-"""A fitted linear predictor, f = b₀ + xᵀβ: what is saved, listed and read back of it."""
+"""Fitted linear predictor, f = b₀ + xᵀβ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedcohort.protocol import Fitted, Row
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LinearFit(Fitted):
-    """A linear predictor without standard errors; a subclass says how it predicts.
+    """Linear predictor without standard errors; subclasses define the prediction.
 
     Attributes
     ----------
@@ -23,7 +23,7 @@ class LinearFit(Fitted):
     intercept : b₀, the linear predictor at x = 0.
     coefficients : β (p,), per unit of the covariate.
     rows : records at all sites.
-    caution : what sums of the fit told of few records; "" of a model that was read from a file.
+    caution : few records that sums of the fit told about; "" for a model read from a file.
     """
 
     features: tuple[str, ...]
@@ -32,7 +32,7 @@ class LinearFit(Fitted):
     rows: int
     caution: str = ""
 
-    #: By which f becomes a prediction, see `numerics.parameters`.
+    #: Link from f to a prediction, see `numerics.parameters`.
     LINK = "identity"
 
     @property
@@ -46,11 +46,11 @@ class LinearFit(Fitted):
         return self.intercept
 
     def decision(self, x: Array) -> Array:
-        """Return the linear predictor of each row of x (n, p): (n,)."""
+        """Return the linear predictor (n,) of rows x (n, p)."""
         return self.intercept + np.asarray(x, float) @ self.coefficients
 
     def predict(self, x: Array) -> Array:
-        """Return the value of each row of x (n, p): (n,)."""
+        """Return the predicted value (n,) of rows x (n, p)."""
         return self.decision(x)
 
     def summary(self) -> list[Row]:
@@ -59,11 +59,11 @@ class LinearFit(Fitted):
         return [{"covariate": name, "coefficient": beta} for name, beta in pairs]
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the intercept, and how a prediction is made."""
+        """Return the intercept, and the formula of a prediction."""
         return [{"name": "intercept", "value": self.intercept, "note": predicted(self.LINK)}]
 
     def cautions(self) -> tuple[str, ...]:
-        """Return what sums of the fit told of few records, if anything."""
+        """Return a caution if sums of the fit told about few records."""
         return (self.caution,) if self.caution else ()
 
     def arrays(self) -> dict[str, Array]:
@@ -81,7 +81,7 @@ class LinearFit(Fitted):
 
     @classmethod
     def _restored(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields that this class knows."""
+        """Return the fields of this class."""
         return {
             "features": tuple(meta["features"]),
             "intercept": float(arrays["intercept"]),

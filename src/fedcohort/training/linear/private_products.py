@@ -1,22 +1,22 @@
-"""Noisy cross-products of covariates and outcome: all that a private least squares fit asks for.
+"""Noisy cross-products of covariates and outcome, the only question of a private least squares fit.
 
-With z = (1, x) and y counted from the middle of its usual values, in half widths, and cut to
-[−1, 1], a record weighs w = min(1, C/‖z‖), and adds v vᵀ, v = w (z, y), to
+With z = (1, x), and y centred at the middle of its usual values, in half widths, clipped to [−1,
+1], a record has the weight w = min(1, C/‖z‖), and adds v vᵀ, v = w (z, y), to
 
     M = Σ v vᵀ                                                                             (1)
 
-The weight is a function of the covariates alone, so it biases nothing where the model is right. As
-‖w z‖ ≤ C and, with ‖z‖ ≥ 1, w ≤ min(1, C), a record that is added or taken away changes M, of which
-what is off the diagonal counts once, times √2, by a vector of norm
+The weight depends on the covariates alone, so there is no bias if the model is right. As ‖w z‖ ≤ C
+and, with ‖z‖ ≥ 1, w ≤ min(1, C), adding or removing a record changes M, whose entries off the
+diagonal count once, times √2, by a vector of norm
 
     ‖v vᵀ‖ = ‖v‖² ≤ C² + min(1, C)² = Δ                                                     (2)
 
-whatever its values are. Where C ≤ 1 all records have ‖w z‖ = C, and Σ ‖w z‖²/C² is how many there
-are; where C ≥ √(1 + p) nothing is cut, as x ∈ [−1, 1]ᵖ by the dictionary, and Σ w² is.
+whatever its values. If C ≤ 1, all records have ‖w z‖ = C, and Σ ‖w z‖²/C² is their number. If C ≥
+√(1 + p), nothing is clipped, as x ∈ [−1, 1]ᵖ by the dictionary, and Σ w² is their number.
 
-Noise makes the inner product of z no longer positive. `lifted` raises its eigenvalues above what
-the noise can have given (AdaSSP: Wang, "Revisiting differentially private linear regression", UAI
-2018). All of this is arithmetic on what is already released, and costs nothing more.
+With noise the inner product of z may not be positive. `lifted` raises its eigenvalues above the
+noise (AdaSSP: Wang, "Revisiting differentially private linear regression", UAI 2018). This uses
+only what is already released, and costs nothing more.
 
 Revealed: `Products` once, with noise, as a sum over the sites.
 """
@@ -39,7 +39,7 @@ from fedcohort.protocol import DataError, Federation, Private, Release, Site, Ta
 
 @message
 class Products:
-    """M of eq. (1), ((p + 2)(p + 3)/2,): on and above the diagonal, those above times √2."""
+    """M of eq. (1), ((p + 2)(p + 3)/2,): on and above the diagonal, the latter times √2."""
 
     upper: Array
 
@@ -68,13 +68,13 @@ def sensitivity(clip: float) -> float:
 
 @dataclass(frozen=True)
 class Told:
-    """Noisy cross-products, as the coordinator has them.
+    """Noisy cross-products at the coordinator.
 
     Attributes
     ----------
     square : M (p + 2, p + 2).
-    noise : standard deviation of a diagonal entry's noise, √2 times that of the others; no less
-        than what was added.
+    noise : standard deviation of a diagonal entry's noise, √2 times that of the others; at least
+        what was added.
     centre, scale : y = centre + scale · (the last column).
     clip : C.
     """
@@ -92,18 +92,18 @@ class Told:
 
     @property
     def rows(self) -> float:
-        """About how many records there are: no more than that, but for noise; at least 1."""
+        """Estimated number of records: a lower bound plus noise; at least 1."""
         inner = self.square[:-1, :-1]
         whole = float(np.trace(inner)) / self.clip**2
         return max(whole, float(inner[0, 0]) / min(1.0, self.clip) ** 2, 1.0)
 
 
 def demanded(task: Task, clip: float) -> Mapping[str, Mapping[str, Any]]:
-    """Return the step's arguments, which follow from the study; None where it cannot be asked.
+    """Return the step's arguments, which follow from the study; None if the outcome has no range.
 
     Parameters
     ----------
-    clip : C; what no record reaches is lowered to √(1 + p), which is free.
+    clip : C; lowered to √(1 + p), the largest possible norm, at no cost.
     """
     if task.reach is None:
         return {products_privately.name: dict.fromkeys(("centre", "scale", "clip"))}
@@ -114,7 +114,7 @@ def demanded(task: Task, clip: float) -> Mapping[str, Mapping[str, Any]]:
 
 
 def ask(fed: Federation, task: Task, release: Release, clip: float) -> Told:
-    """Ask for the cross-products, once.
+    """Return the noisy cross-products, from one question.
 
     Parameters
     ----------
@@ -123,13 +123,13 @@ def ask(fed: Federation, task: Task, release: Release, clip: float) -> Told:
 
     Raises
     ------
-    DataError : there are no covariates; or the outcome has no usual values.
+    DataError : no covariates, or the outcome has no usual values.
     """
     check_covariates(task)
     if task.reach is None:
         raise DataError(
-            "the outcome has no range in the dictionary, and a private fit scales it by that. Give "
-            "it 'usual: [low, high]', what most patients have."
+            "the outcome has no range in the dictionary, but a private fit needs one. Give it "
+            "'usual: [low, high]', the range of most patients."
         )
     asked = demanded(task, clip)[products_privately.name]
     centre, scale, clip = asked["centre"], asked["scale"], asked["clip"]
@@ -139,7 +139,7 @@ def ask(fed: Federation, task: Task, release: Release, clip: float) -> Told:
 
 
 def unpacked(upper: Array) -> Array:
-    """Return the symmetric matrix (k, k) of a triangle (k(k + 1)/2,) as `Products` has it."""
+    """Return the symmetric matrix (k, k) of a triangle (k(k + 1)/2,), see `Products`."""
     k = round((math.sqrt(8 * len(upper) + 1) - 1) / 2)
     rows, columns = np.triu_indices(k)
     square = np.zeros((k, k))
@@ -148,7 +148,7 @@ def unpacked(upper: Array) -> Array:
 
 
 def lifted(inner: Array, noise: float) -> Array:
-    """Return a symmetric matrix (k, k) whose eigenvalues are above what noise can give.
+    """Return a symmetric matrix (k, k) with its eigenvalues raised above the noise.
 
     Parameters
     ----------

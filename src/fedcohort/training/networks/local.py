@@ -1,8 +1,7 @@
 """A site's local training: a pure function of (parameter vector, rows, entropy).
 
-Nothing is remembered from one visit to the next: the optimiser starts afresh, and whatever is
-drawn (mini-batches, dropout, noise) is drawn from the entropy given. So sites can be trained in any
-order, in any process, or stacked.
+A visit keeps no state: the optimiser starts anew, and mini-batches, dropout and noise are drawn
+from the given entropy. So sites can be trained in any order, in any process, or stacked.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ def train(
     Parameters
     ----------
     theta : θ₀ (P,).
-    rows : the site's own; without any, or without a death for a Cox loss, nothing is learned.
+    rows : the site's own; with none, or with no death for a Cox loss, θ stays.
     rate : learning rate.
-    entropy : what mini-batches, dropout and noise are drawn from.
+    entropy : seed of mini-batches, dropout and noise.
 
     Returns
     -------
     theta : θ (P,), float64.
-    loss : averaged loss with its penalty on all rows, at θ₀. Of an objective in several parts: the
-        mean over the first epoch's parts, each at the vector that its step began with, in training
-        (with noise and dropout), which costs no pass of its own.
+    loss : mean loss with its penalty on all rows, at θ₀. For an objective with mini-batches: the
+        mean over the first epoch's batches, each before its step, with noise and dropout; this
+        costs no further pass.
     """
     if not rows.informative:
         return theta.astype(np.float64), 0.0
@@ -48,9 +47,9 @@ def train(
 def train_times_rows(
     theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...]
 ) -> tuple[Array, float]:
-    """Return n θ (P,) of n rows, and the loss, of the θ that `train` returns.
+    """Return n θ (P,) and the loss, with θ as in `train` and n rows.
 
-    Its memory is the network's own, and the next visit to a site in this thread writes over it.
+    The array is the network's own memory; the next visit in this thread overwrites it.
     """
     if not rows.informative:
         return theta.astype(np.float64) * len(rows.x), 0.0
@@ -61,7 +60,7 @@ def train_times_rows(
 def _trained(
     theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...]
 ) -> tuple[FlatNet, float]:
-    """Train on rows that can teach something; return the network as that left it, and the loss."""
+    """Train on informative rows; return the trained network, and the loss."""
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
     start = net.theta.clone() if plan.mu else None
@@ -82,16 +81,16 @@ def _trained(
 
 
 def evaluate(theta: Array, rows: Rows, plan: Plan) -> float:
-    """Return the averaged loss of θ (P,) on all rows, with its penalty."""
+    """Return the mean loss of θ (P,) on all rows, with its penalty."""
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
     return rows.value(net) + penalise(net, plan)
 
 
 def penalise(net: FlatNet, plan: Plan) -> float:
-    """Return λ₁‖W‖₁ + ½λ₂‖W‖² of the first layer's weights W, and add its slope to `net.grad`.
+    """Return λ₁‖W‖₁ + ½λ₂‖W‖² of the first layer's weights W; add its gradient to `net.grad`.
 
-    The slope of |w| at 0 is taken as 0.
+    The gradient of |w| at 0 is 0.
     """
     if not (plan.l1 or plan.l2):
         return 0.0
@@ -109,7 +108,7 @@ def penalise(net: FlatNet, plan: Plan) -> float:
 def steps(
     net: FlatNet, rows: Rows, plan: Plan, entropy: tuple[int, ...]
 ) -> Iterable[tuple[Rows, int]]:
-    """Return the rows of each step of a visit, in its order, and its seed for dropout and noise."""
+    """Return the rows of each step of a visit, in order, with a seed for dropout and noise."""
     batches = plan.parts(len(rows.x))
     if batches == 1 and not (net.draws or rows.draws):
         return repeat((rows, 0), plan.epochs)
@@ -122,7 +121,7 @@ def steps(
 
 
 def _dealt(rows: Rows, batches: int, rng: np.random.Generator) -> Iterator[Rows]:
-    """Yield all rows at once, or dealt at random into parts of nearly equal size."""
+    """Yield all rows at once, or in random parts of nearly equal size."""
     if batches == 1:
         yield rows
         return

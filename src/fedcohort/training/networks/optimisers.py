@@ -1,8 +1,7 @@
 """Optimisers of one flat vector, in place.
 
-Their arithmetic is that of `torch.optim`, to the last bit but one; their state is at most two
-vectors. On a vector of a few hundred numbers, an `Adam` step of torch's own costs 2–3 times as
-much, all of it bookkeeping.
+Their arithmetic is that of `torch.optim`, to the last bit but one, with at most two vectors of
+state. For a few hundred parameters, torch's own `Adam` step takes 2–3 times as long.
 """
 
 from __future__ import annotations
@@ -73,15 +72,15 @@ class Momentum:
 class Yogi:
     """Zaheer et al., "Adaptive methods for nonconvex optimization", NeurIPS 2018.
 
-    m ← β₁m + (1−β₁)∇,  v ← v − (1−β₂) sign(v − ∇²) ∇²,
-    θ ← θ − η (m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε),  β₁ = 0.9, β₂ = 0.999, ε = 1e-8, v from 0
+        m ← β₁m + (1−β₁)∇,  v ← v − (1−β₂) sign(v − ∇²) ∇²,
+        θ ← θ − η (m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε),  β₁ = 0.9, β₂ = 0.999, ε = 1e-8, v from 0
 
-    Thesis 003, eqs. 2.13 to 2.17, of which 2.14 and 2.16 are corrected: as printed, v decays as in
-    Adam, and its bias is that of m. Without the division by 1−βᵗ, as in Zaheer et al., the first
-    steps would depend on where v starts. ε is the thesis's, beside the root as in Adam. Zaheer et
-    al. advise 1e-3, which is as large as the slopes of a loss averaged over all entries of a table:
-    the best error of an autoencoder of the digits after 30 epochs, over six rates, was then 0.0139
-    instead of 0.0113.
+    Thesis 003, eqs. 2.13 to 2.17, with 2.14 and 2.16 corrected: as printed, v decays as in Adam,
+    with the bias of m. Without the division by 1−βᵗ, as in Zaheer et al., the first steps would
+    depend on the start of v. ε is the thesis's, outside the root as in Adam. Zaheer et al. advise
+    1e-3, which is as large as the gradients of a loss averaged over all entries of a table: an
+    autoencoder of the digits then reached an error of 0.0139 instead of 0.0113 (30 epochs, best of
+    six rates).
     """
 
     beta1, beta2, epsilon = 0.9, 0.999, 1e-8
@@ -101,7 +100,7 @@ class Yogi:
         theta.addcdiv_(self._m, root, value=-rate / (1.0 - self.beta1**self._t))
 
 
-#: Optimisers by the name users type.
+#: Optimisers by name in the settings.
 OPTIMISERS: Mapping[str, Callable[[Tensor], Optimiser]] = {
     "adam": Adam,
     "sgd": Sgd,

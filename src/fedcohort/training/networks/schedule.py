@@ -1,16 +1,15 @@
-"""The course of a training: its learning rate, when it stops, and which vector is the result.
+"""Schedule of a training: learning rate, end, and the resulting vector.
 
-Rounds are alike whoever advances them: a site on its own, or a federation by any strategy.
+It is the same for a site alone and for a federation with any strategy.
 
 Learning rate, D6.2 section 8.3: when the loss rises, loss⁽ⁱ⁺¹⁾ > loss⁽ⁱ⁾,
 
     lr⁽ⁱ⁺¹⁾ = max(lr⁽ⁱ⁾/√(i+1), 0.001)                                                   (1)
 
-except that a rate below 0.001 is left as it is. Losses are counted from 0, and a round knows
-the loss at the vector that it began with. Where sites come and go, a loss is held against the last
-one of the same sites: those of others differ by their patients, and would slow the training down
-for nothing. Falling as half a cosine over R rounds (Loshchilov and
-Hutter, "SGDR", ICLR 2017, eq. 5, without restarts), whatever the losses are:
+except that a rate below 0.001 stays. Losses are counted from 0, and a round has the loss at its
+start vector. If sites come and go, a loss is compared with the last one over the same sites,
+because losses of other sites differ by their patients. Or half a cosine over R rounds, whatever the
+losses are (Loshchilov and Hutter, "SGDR", ICLR 2017, eq. 5, without restarts):
 
     lr⁽ⁱ⁾ = lr⁽⁰⁾ (1 + cos(πi/R)) / 2                                                     (2)
 """
@@ -37,7 +36,7 @@ FLOOR = 0.001
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """How long, and how fast.
+    """Number of rounds, learning rate and end.
 
     Attributes
     ----------
@@ -46,8 +45,8 @@ class Schedule:
     lr_rule : "d62", eq. (1), "cosine", eq. (2), or "constant".
     patience : stop after so many rounds without a better held-out loss; None never stops early.
     keep : numbers of rounds after which the result so far is kept.
-    named : what the history calls the loss.
-    first : what the history calls the first round, where a training goes on from another.
+    named : name of the loss in the history.
+    first : number of the first round in the history, if a training continues another.
     """
 
     rounds: int
@@ -61,13 +60,13 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Course:
-    """What a training came to.
+    """Result of a training.
 
     Attributes
     ----------
-    theta : θ (P,): the last, or with a patience the one of the best held-out loss.
-    rounds : how many were run.
-    kept : number of rounds → what `theta` would be, had it been the last.
+    theta : θ (P,): the last, or with a patience the one with the best held-out loss.
+    rounds : number of rounds.
+    kept : number of rounds → `theta` if that round were the last.
     """
 
     theta: Array
@@ -97,10 +96,10 @@ def follow(
 
     Parameters
     ----------
-    held_out : asked only where there is a patience.
-    rounds, record : those of the federation, where there is one.
-    enough : asked before each round whether to end without it.
-    heard : the sites that the latest loss is of.
+    held_out : called only with a patience.
+    rounds, record : those of the federation, if any.
+    enough : called before each round; true ends the training.
+    heard : returns the sites of the latest loss.
     """
     rate = schedule.learning_rate
     last: dict[frozenset[str], float] = {}

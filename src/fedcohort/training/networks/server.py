@@ -1,7 +1,7 @@
-"""Server optimisers: what the coordinator makes of the mean of the sites' vectors.
+"""Server optimisers: the coordinator's update from the mean of the sites' vectors.
 
-Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2. With D = mean − x, the
-mean of the K sites that took part, weighted by n_k/n with n their sum:
+Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2. With D = mean − x, and the
+mean over the K sites that took part, weighted by n_k/n with n their sum:
 
     m ← β₁m + (1−β₁)D                                                                     (1)
     FedAdagrad  v ← v + D²                                                                (2)
@@ -50,7 +50,7 @@ Rule = Callable[[Server, Array], Server]
 
 
 def fedavg(state: Server, mean: Array) -> Server:
-    """Take the mean as it is."""
+    """Take the mean as the new x."""
     return replace(state, x=mean)
 
 
@@ -71,7 +71,7 @@ fedadagrad = _adaptive(lambda s, square: s.v + square)
 fedadam = _adaptive(lambda s, square: s.beta2 * s.v + (1.0 - s.beta2) * square)
 fedyogi = _adaptive(lambda s, square: s.v - (1.0 - s.beta2) * square * np.sign(s.v - square))
 
-#: Server rules by the name of the strategy; FedProx changes the sites' loss, not the server.
+#: Server rules by strategy; FedProx changes the sites' loss, not the server.
 RULES: Mapping[str, Rule] = {
     "fedavg": fedavg,
     "fedprox": fedavg,

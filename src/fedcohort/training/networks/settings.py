@@ -1,4 +1,4 @@
-"""Settings that methods which train a network or a predictor share, each declared once."""
+"""Settings shared by methods that train a network or a predictor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STRATEGIES = ("fedavg", "fedprox", "fedadam", "fedyogi")
 
 @dataclass(frozen=True, kw_only=True)
 class VisitSettings(Settings):
-    """How often sites train, and how."""
+    """Settings of rounds and local training."""
 
     rounds: int = setting(100, "Number of rounds of local training", "rounds", within="[1, inf)")
     internal_epochs: int = setting(5, "Epochs per round at each site", "epochs", within="[1, inf)")
@@ -37,7 +37,7 @@ class BatchSettings(VisitSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class PredictorSettings(Settings):
-    """A predictor of one outcome, and its gradient descent (`models.predictor`)."""
+    """Settings of a predictor of one outcome and its gradient descent (`models.predictor`)."""
 
     model: str = setting("auto", "Model to fit; auto: by the outcome", choices=("auto", *MODELS))
     hidden: tuple[int, ...] = setting(
@@ -56,11 +56,11 @@ class PredictorSettings(Settings):
     )
 
     def model_of(self, task: Task) -> str:
-        """Return the model that is asked for, or that the outcome suggests.
+        """Return the chosen model, or the default for the outcome.
 
         Raises
         ------
-        SettingError : it does not go with the outcome.
+        SettingError : the model does not fit the outcome.
         """
         return model_of(self.model, task, self.method)
 
@@ -69,13 +69,13 @@ class PredictorSettings(Settings):
         return rate_of(self.learning_rate, model, self.hidden)
 
     def network_of(self, model: str, features: int) -> str:
-        """Return the spec of the network, about so many columns."""
+        """Return the spec of the network for so many columns."""
         return spec_of(model, features, self.hidden, self.activation)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AveragingSettings(VisitSettings):
-    """How sites train one network: learning rate, server, aggregation, end, and computer."""
+    """Settings of training one network: learning rate, server, aggregation, end, and device."""
 
     learning_rate: float = setting(
         0.001, "η of the optimiser in the first round", within="(0, inf)"
@@ -127,7 +127,7 @@ class AveragingSettings(VisitSettings):
 
     @property
     def centre(self) -> Aggregation:
-        """What is taken of the sites' models."""
+        """Aggregation of the sites' models."""
         return Aggregation(
             name=self.aggregation,
             trim=self.trim,
@@ -137,17 +137,17 @@ class AveragingSettings(VisitSettings):
 
     @property
     def visible(self) -> str:
-        """The setting with which the coordinator sees each site's model in every round."""
+        """Name of the setting with which the coordinator sees each site's model, or ""."""
         return "" if self.centre.plain else f"aggregation: {self.aggregation}"
 
     def check_sites(self, sites: int) -> None:
-        """Refuse an aggregation that so many sites are too few for."""
+        """Refuse an aggregation that needs more sites."""
         self.centre.check(sites)
         super().check_sites(sites)
 
     @property
     def schedule(self) -> Schedule:
-        """How long, and how fast."""
+        """Number of rounds, learning rate and end."""
         return Schedule(
             rounds=self.rounds,
             learning_rate=self.learning_rate,
@@ -166,7 +166,7 @@ class AveragingSettings(VisitSettings):
         )
 
     def plan_of(self, network: str, loss: str, **more: Any) -> Plan:
-        """Return what is asked of each site, with `more` fields of `Plan`."""
+        """Return the plan of each site, with `more` fields of `Plan`."""
         plan = Plan(
             network=network,
             loss=loss,
@@ -181,5 +181,5 @@ class AveragingSettings(VisitSettings):
 
 
 def kept_rounds(asked: tuple[int, ...], rounds: int) -> tuple[int, ...]:
-    """Return the rounds after which the model is kept, of those asked: all but the last."""
+    """Return the sorted rounds after which the model is kept, without the last round."""
     return tuple(sorted({r for r in asked if r < rounds}))

@@ -1,17 +1,17 @@
 """Strategies that train any torch model over a federation.
 
-* averaging: each site trains from the same θ, the coordinator takes their mean with weights
-  n_k/n and a server rule (McMahan et al. 2017; FedProx, Li et al. 2020, by a proximal term in the
-  plan; FedAdam and FedYogi, Reddi et al. 2021, by the rule).
-  Revealed: `Update` every round, only as a sum over the sites; with an aggregation that withstands
-  sites which lie (`training.robust`), `Visit` of each site every round.
-* sequential: one model visits the sites in a shuffled order, again in every round (D6.2, 8.2);
-  those that are away, when they are back.
-  Revealed: `Visit` of each site every round: the model as each site left it.
-* ensemble: each site trains a model alone, and they vote. Revealed: `Member` of each site, once.
+* averaging: each site trains from the same θ; the coordinator applies a server rule to their mean
+  with weights n_k/n (McMahan et al. 2017; FedProx, Li et al. 2020, by a proximal term in the plan;
+  FedAdam and FedYogi, Reddi et al. 2021, by the rule). Revealed: `Update` every round, only as a
+  sum over the sites; with a robust aggregation (`training.robust`), `Visit` of each site every
+  round.
+* sequential: one model visits the sites in a new random order in every round (D6.2, 8.2); absent
+  sites when they are back. Revealed: `Visit` of each site every round: the model after that site.
+* ensemble: each site trains a model alone, and the models vote. Revealed: `Member` of each site,
+  once.
 
-Where the schedule has a patience, the caller says how a vector does on the rows held out; the
-members of an ensemble see to that themselves.
+With a patience, the caller returns the held-out loss of a vector; an ensemble's members compute
+their own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fedcohort.training.update_bounds import WEIGHTLESS, leap, length, misfit, p
 
 @message(parameters=["theta"])
 class Update:
-    """One site's part in a mean of models: n_k θ_k (P,), n_k, n_k loss_k; see `local.train`."""
+    """A site's part in a mean of models: n_k θ_k (P,), n_k, n_k loss_k; see `local.train`."""
 
     some_rows = staticmethod(holds_out)
 
@@ -50,13 +50,13 @@ class Update:
     def trained(
         cls, theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...]
     ) -> Update:
-        """Train from θ (P,); return it in memory that the next visit writes over."""
+        """Train from θ (P,); the result is in memory that the next visit overwrites."""
         scaled, loss = train_times_rows(theta, rows, plan, rate, entropy)
         n = len(rows.x)
         return cls(scaled, np.array(float(n)), np.array(n * loss))
 
     def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        """Return the fault of one reply, or ""; see `protocol.updates`."""
         if why := misfit(self.theta, asked["theta"], self.rows, self.loss):
             return why
         if not self.rows and (self.theta.any() or self.loss):
@@ -64,7 +64,7 @@ class Update:
         return leap(lambda: self._length(asked), asked, self.rows)
 
     def moved(self, asked: Mapping[str, Any]) -> tuple[float, ...]:
-        """Return ‖θ_k − θ‖, that beside the number of steps, and n_k times it; see `reach`."""
+        """Return ‖θ_k − θ‖, the same per `pace`, and n_k ‖θ_k − θ‖; see `update_bounds`."""
         far = self._length(asked)
         return (*paces(far, asked, self.rows), float(self.rows) * far)
 
@@ -74,7 +74,7 @@ class Update:
 
 @message
 class Visit:
-    """The model as a site left it: θ (P,), and n_k, n_k loss_k; see `local.train`."""
+    """The model after a site: θ (P,), and n_k, n_k loss_k; see `local.train`."""
 
     theta: Array
     rows: Array
@@ -90,7 +90,7 @@ class Visit:
         return cls(theta, np.array(float(n)), np.array(n * loss))
 
     def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        """Return the fault of one reply, or ""."""
         if why := misfit(self.theta, asked["theta"], self.rows, self.loss):
             return why
         if not self.rows and ((self.theta != asked["theta"]).any() or self.loss):
@@ -98,7 +98,7 @@ class Visit:
         return leap(lambda: self._length(asked), asked, self.rows)
 
     def moved(self, asked: Mapping[str, Any]) -> tuple[float, float]:
-        """Return ‖θ_k − θ‖, and that beside the number of steps; see `training.update_bounds`."""
+        """Return ‖θ_k − θ‖, and the same per `pace`."""
         return paces(self._length(asked), asked, self.rows)
 
     def _length(self, asked: Mapping[str, Any]) -> float:
@@ -107,9 +107,9 @@ class Visit:
 
 @message
 class Member:
-    """A site's own models: (1 + K, P), the last first, then those kept after the rounds asked.
+    """A site's own models (1 + K, P): the last first, then those after K requested rounds.
 
-    The weight is n_k, or 0 where the rows could teach nothing.
+    The weight is n_k, or 0 if the rows carry no information.
     """
 
     thetas: Array
@@ -117,7 +117,7 @@ class Member:
     loss: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        """Return the fault of one reply, or ""."""
         wanted = np.broadcast_to(asked["theta"], (1 + len(asked["keep"]), len(asked["theta"])))
         if why := misfit(self.thetas, wanted, self.weight, self.loss):
             return why
@@ -132,7 +132,7 @@ class Member:
         return leap(far, asked, self.weight, asked["rounds"])
 
     def moved(self, asked: Mapping[str, Any]) -> tuple[float, float]:
-        """Return ‖θ_k − θ‖ of the last model, and that beside the number of steps of a visit."""
+        """Return ‖θ_k − θ‖ of the last model, and the same per `pace` of one visit."""
         return paces(length(self.thetas[0] - asked["theta"]), asked, self.weight)
 
 
@@ -141,14 +141,14 @@ class Member:
 
 @summed
 def train_here(site: Site[Any, None], *, theta: Array, plan: str, rate: float) -> Update:
-    """Train from the common model; reply only what a mean over sites needs."""
+    """Train from the common model; return the site's part of the mean."""
     p = Plan.of(plan)
     return Update.trained(theta, rows_of(site.data, p, site.entropy), p, rate, site.entropy)
 
 
 @gathered
 def visit(site: Site[Any, None], *, theta: Array, plan: str, rate: float) -> Visit:
-    """Train from the last site's model; reply the model itself, for the next site."""
+    """Train from the last site's model; return the model for the next site."""
     p = Plan.of(plan)
     return Visit.trained(theta, rows_of(site.data, p, site.entropy), p, rate, site.entropy)
 
@@ -165,7 +165,7 @@ def train_alone(
     patience: int,
     keep: Array,
 ) -> Member:
-    """Train a model of this site alone, and reply it.
+    """Train a model of this site alone, and return it.
 
     A negative patience never stops early.
     """
@@ -197,13 +197,14 @@ def train_alone(
 
 @dataclass(frozen=True)
 class Visits:
-    """The steps that `averaging` trains by, with the arguments of `train_here` and more.
+    """The training steps of `averaging`, with the arguments of `train_here` and more.
 
     Attributes
     ----------
-    sum : its reply is an `Update`.
-    gather : the same training, and a `Visit`, for an aggregation that sees each site's model.
-    given : θ (P,) → the further arguments of both, asked anew in each round.
+    sum : returns an `Update`.
+    gather : the same training, but returns a `Visit`, for an aggregation that sees each site's
+        model.
+    given : θ (P,) → further arguments of both, computed in each round.
     """
 
     sum: Summed[..., Update] = train_here
@@ -231,10 +232,10 @@ def averaging(
 
     Parameters
     ----------
-    centre : what is taken for the mean; all but the plain one see each site's model.
-    visits : the steps that sites train by.
-    enough : asked before each round whether to end without it, and before `visits.given`.
-    watch : asked after it, before each round, whether sites differ; the history then has R.
+    centre : aggregation; all but the plain mean see each site's model.
+    visits : training steps of the sites.
+    enough : called before each round, before `visits.given`; true ends the training.
+    watch : called after it, to record R in the history.
 
     Raises
     ------
@@ -282,10 +283,10 @@ def sequential(
     rng: np.random.Generator,
     held_out: HeldOut,
 ) -> Course:
-    """Train one model from site to site, from θ (P,), the order drawn anew in each round.
+    """Train one model from site to site, from θ (P,), in a new random order in each round.
 
-    A site that is away is visited after the others: a model is most like those that it saw last,
-    and would be like the sites alone that are often there.
+    An absent site is visited after the others. Otherwise the model would fit the sites that are
+    often present, because it fits its latest sites best.
     """
     came: list[str] = []
 
@@ -313,11 +314,11 @@ def sequential(
 
 
 def ensemble(fed: Federation, plan: Plan, schedule: Schedule, theta: Array) -> tuple[Array, Array]:
-    """Train one model a site, each from θ (P,).
+    """Train one model per site, each from θ (P,).
 
     Returns
     -------
-    thetas : (1 + K, S, P) models of the S sites: the last, then those kept, as `schedule.keep`.
+    thetas : (1 + K, S, P) models of the S sites: the last, then those of `schedule.keep`.
     weights : (S,), n_k/n.
     """
     members = fed.gather(

@@ -1,17 +1,15 @@
-"""A personal model once sites are seen to differ: one common training until then.
+"""Personal model that starts when sites are found to differ, after a common training.
 
-Nolte et al. 2023, section 3.5: where the R statistic says that clients are heterogeneous, federated
-updates go on with a personalised layer. Here the common model is trained and watched
-(`training.heterogeneity`); at the first alarm the training ends, and for the rounds that are left
-goes on from there in a way of `training.personal`. Without an alarm all sites have the common
-model.
+Nolte et al. 2023, section 3.5: when the R statistic finds that clients are heterogeneous, training
+continues with a personalised layer. Here the common model is trained and monitored
+(`training.heterogeneity`). At the first alarm this training ends. The remaining rounds continue
+from it in a way of `training.personal`. Without an alarm all sites have the common model.
 
-A server rule with a memory (fedadam, fedyogi) begins anew at the alarm, and so does the learning
-rate. What sites remember of their trajectories is forgotten with the first visit of the other
-training.
+A server rule with state (fedadam, fedyogi) and the learning rate start anew at the alarm. Sites
+drop the state of their trajectories at the first personal visit.
 
-Revealed: what both reveal, each in its rounds; and that there was an alarm, and when. Of ``global``
-no more than the watched training.
+Revealed: what both trainings reveal, each in its rounds; and the round of the alarm. With
+``global`` only what the monitored training reveals.
 """
 
 from __future__ import annotations
@@ -45,13 +43,13 @@ def personalise_as_set(
     seed: int,
     visits: Visits = PLAIN,
 ) -> Personal:
-    """Train a model for the user from θ (P,): from the start on, or with a monitor from its alarm.
+    """Train a model for the user from θ (P,): from the start, or with a monitor from its alarm.
 
     Parameters
     ----------
     server : θ → the server rule's state.
-    config : what `way` was made of.
-    min_cell, seed, visits : as of `personalise`.
+    config : settings of `way`.
+    min_cell, seed, visits : as in `personalise`.
 
     Raises
     ------
@@ -81,16 +79,16 @@ def personalise_once_apart(
     min_cell: int,
     visits: Visits = PLAIN,
 ) -> Personal:
-    """Train a common model from θ (P,), and from the first alarm on the user's own.
+    """Train a common model from θ (P,), and the user's own after the first alarm.
 
-    By the way ``global`` it stays common, and is watched to the end.
+    With the way ``global`` the model stays common, and is monitored to the end.
 
     Parameters
     ----------
     server : θ → the server rule's state.
-    monitor : "gradient" or "loss", what `training.heterogeneity` looks at.
-    min_cell : fewest rows of the user, and of a part that is watched.
-    visits : the steps of ways in which sites keep nothing.
+    monitor : "gradient" or "loss", see `training.heterogeneity`.
+    min_cell : fewest rows of the user, and of a monitored part.
+    visits : training steps of ways without state at sites.
 
     Raises
     ------

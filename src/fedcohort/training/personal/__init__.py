@@ -1,19 +1,19 @@
-"""A model for one site, the user's, from all sites' rows or its own, of any torch plan.
+"""Personal model for one site, the user's, from all sites' rows or its own, with any torch plan.
 
 With w the common model, F the user's loss and η the learning rate, after R rounds of FedAvg or
-another server rule (`training.networks.strategies`) the user's model is by
+another server rule (`training.networks.strategies`), the user's model by way is
 
-    local      v, from the start on the user's rows alone: R visits                      (1)
+    local      v, trained on the user's rows alone: R visits                             (1)
     global     w
     finetune   v, from w by E passes over the user's rows (Yu, Bagdasaryan, Shmatikov, "Salvaging
                federated learning by local adaptation", 2020)                            (2)
-    ditto      argmin_v F(v) + λ/2 ‖v − w‖², by a visit beside each w (Li et al., ICML 2021): after
+    ditto      argmin_v F(v) + λ/2 ‖v − w‖², by a visit beside each w (Li et al., ICML 2021); after
                each step of the optimiser                                                (3)
                    v ← (v + ηλ w)/(1 + ηλ)
     apfl       v̄ = αv + (1 − α)w (Deng, Kamani, Mahdavi, "Adaptive personalized federated learning",
                2020): beside u, trained from w as at each site,                          (4)
                    v ← v − ηα∇F(v̄),  v̄ = αv + (1 − α)u;  the user's model is αv + (1 − α)w
-                   α ← α − η(v − u)ᵀ∇F(v̄), cut to [0, 1], once a visit where it adapts   (5)
+                   α ← α − η(v − u)ᵀ∇F(v̄), cut to [0, 1], once a visit if α adapts        (5)
     fedper     θ = (common part, own part): each site trains both, and the common parts are averaged
                (Arivazhagan et al., "Federated learning with personalization layers", 2019)   (6)
     fedrep     the same, but a visit first trains the own part, then the common one (Collins et al.,
@@ -21,23 +21,24 @@ another server rule (`training.networks.strategies`) the user's model is by
     cluster    `personal.clusters`
 
 The implicit step (3) is stable for any λ, and its fixed point with plain descent is Ditto's. With
-another optimiser λ counts beside its scaling, as a decoupled weight decay does. Printed Ditto and
-APFL have a visit beside w_0, …, w_{R−1}; here it is w_1, …, w_R, so that the last is beside the
-model that all get: λ → ∞ and α = 0 are `global`, λ = 0 and α = 1 `local`, to the bit. FedProx's
-term is of the common training alone, and in fedper and fedrep there is none.
+another optimiser λ is not scaled by it, like a decoupled weight decay. Printed Ditto and APFL visit
+beside w_0, …, w_{R−1}; here it is w_1, …, w_R, so that the last visit is beside the final model. So
+λ → ∞ and α = 0 give `global`, and λ = 0 and α = 1 give `local`, to the bit; w of finetune, ditto
+and apfl is that of `global`, to the bit. FedProx's term applies to the common training only; fedper
+and fedrep have none.
 
-A site keeps its own part, and the user's v and α: no coordinator sees or holds them. A site that
-was away goes on from what it has. In finetune, ditto and apfl w is that of `global`, to the bit.
+A site keeps its own part, and the user's v and α; the coordinator does not see them during
+training. A site that was absent continues from its state.
 
-Revealed: each round the mean of models, `Update`, as a sum over all sites; in fedper and fedrep
-that of the common part (the own part in it is the one that was sent). **The user's own model**,
-`Told`, with its loss on the user's rows and α: at the end, and after each round that is kept; of
-`local`, which asks nothing of others, `Alone`, with its loss in every round. Nothing of `global`.
+Revealed: each round the mean of models, `Update`, as a sum over all sites; in fedper and fedrep the
+mean of the common part (the own part in it is the one that was sent). **The user's own model**,
+`Told`, with its loss on the user's rows and α: at the end, and after each kept round. In `local`,
+which involves no other site, `Alone`, with the loss of every round. In `global`, no own model.
 
-With the user's model known a sum over two sites would come near to telling the other's: near
-convergence both have hardly moved since, and with kept rounds it is exact. Two sites are refused,
-but for `local` and `global`; and where a round's sum is over two, as others are away or, by
-`Learners`, have nothing to learn from, the user is not asked for its model, and the fit ends.
+With the user's model known, a sum over two sites would nearly tell the other's: near convergence
+both have hardly moved since, and with kept rounds it is exact. So two sites are refused, except in
+`local` and `global`. If a round's sum is over two, because others are absent or, by `Learners`,
+have nothing to learn from, the user is not asked for its model, and the fit ends.
 """
 
 from __future__ import annotations
@@ -94,18 +95,18 @@ __all__ = [
     "of_columns", "owner", "personalise", "tell_alone", "train_clusters",
 ]  # fmt: skip
 
-#: Of every way but local, whose step is `tell_alone`; beside those that a method trains by.
+#: Steps of every way but local (`tell_alone`), beside the method's own training steps.
 STEPS: tuple[Step[..., Any], ...] = (*own_steps.STEPS, *clusters.STEPS)
 
 
 @dataclass(frozen=True)
 class OwnSteps:
-    """The steps by which sites train what is their own, and the user tells its model.
+    """Steps that train each site's own part and return the user's model.
 
     Attributes
     ----------
-    train : with the arguments of `train_with_own`, and those that `Visits.given` has.
-    tell : with the arguments of `tell_personal`, and `given`.
+    train : takes the arguments of `train_with_own`, and those of `Visits.given`.
+    tell : takes the arguments of `tell_personal`, and `given`.
     """
 
     train: Summed[..., Update] = train_with_own
@@ -115,18 +116,18 @@ class OwnSteps:
 
 @dataclass(frozen=True)
 class Personal:
-    """What a training came to.
+    """Result of a training.
 
     Attributes
     ----------
     theta : the user's model (P,).
-    common : w (P,); of `local` empty, of `cluster` the user's.
-    rounds : that were run.
-    loss : of the user's model on its rows; NaN where the user told none.
-    alpha : of apfl, at the end; NaN of others.
-    kept : number of rounds → the user's model, had it been the last.
-    counts : of cluster, sites that took each model in the last round; empty without a split.
-    common_rounds : with a monitor, those before its alarm, or all without one; else 0.
+    common : w (P,); empty for `local`, the user's model for `cluster`.
+    rounds : number of rounds that ran.
+    loss : loss of the user's model on its rows; NaN if not told.
+    alpha : final α of apfl; NaN for other ways.
+    kept : number of rounds → the user's model if that round were the last.
+    counts : in cluster, sites of each model in the last round; empty without a split.
+    common_rounds : with a monitor, rounds before its alarm, or all without an alarm; else 0.
     """
 
     theta: Array
@@ -160,21 +161,21 @@ def personalise(
 
     Parameters
     ----------
-    schedule : of the common model, without a patience; `keep` names rounds after which the user's
-        model is told, too. That is a call more, and batches of later calls are drawn otherwise.
-    rule, server : what the coordinator makes of the mean.
+    schedule : of the common model, without a patience. After each round in `keep` one further call
+        asks for the user's model; later calls then draw other batches.
+    rule, server : how the coordinator updates the model from the mean.
     min_cell : fewest rows of the user.
-    visits : the steps of ways in which sites keep nothing; what is given holds for all.
-    own : those of the other ways, and of the user; None: by the plan alone.
-    enough : asked before each round whether to end without it.
+    visits : training steps of ways without state at sites; its `given` holds for all ways.
+    own : steps of the other ways, and of the user; None uses the plan alone.
+    enough : called before each round; true ends the training.
     n_clusters, warm, least, seed : of cluster, see `clusters.train_clusters`.
 
     Raises
     ------
     SettingError : no such user, or two sites.
-    NothingToLearn : the user's rows teach nothing, or those of too few sites do.
+    NothingToLearn : the user's rows carry no information, or those of too few sites do.
     NotConverged : θ left the range of floating point.
-    SiteUnavailable : the user's site, or more than the quorum allows, did not answer.
+    SiteUnavailable : the user's site, or more sites than the quorum allows, did not answer.
     """
     user = owner(fed, way)
     steps = own or OwnSteps()
@@ -265,7 +266,7 @@ def _alone(
 
 
 def asks(way: str, visits: Visits = PLAIN) -> tuple[Step[..., Any], ...]:
-    """Return the steps that a training by a way can ask for."""
+    """Return the steps that a training by a way can call."""
     if way == "local":
         return (tell_alone,)
     if way == "cluster":
@@ -279,7 +280,7 @@ def owner(fed: Federation, way: Way) -> str:
 
     Raises
     ------
-    SettingError : there is none of that name, or there are two sites.
+    SettingError : no site has this name, or there are two sites.
     """
     check_number(way.name, len(fed.sites))
     if not way.user and len(fed.sites) == 1:
@@ -293,11 +294,11 @@ def owner(fed: Federation, way: Way) -> str:
 
 
 def check_number(way: str, sites: int) -> None:
-    """Refuse two sites, where the user's model and a sum would tell the other's.
+    """Refuse two sites, if the user's model and a sum would tell the other site's model.
 
     Raises
     ------
-    SettingError : there are two, and the way is neither local nor global.
+    SettingError : there are two sites, and the way is neither local nor global.
     """
     if sites == 2 and way not in ("local", "global"):
         raise SettingError(
@@ -307,11 +308,11 @@ def check_number(way: str, sites: int) -> None:
 
 
 def _check_hidden(fed: Federation, way: str) -> None:
-    """Refuse to ask for the user's model after a sum over two sites, of which it may be one.
+    """Refuse to ask for the user's model after a sum over two sites.
 
     Raises
     ------
-    SiteUnavailable : the latest call was over two; they are named.
+    SiteUnavailable : the latest call was over two sites; the error names them.
     """
     if way in TOLD and len(fed.sites) > 1 and len(fed.answered) < LEAST:
         raise SiteUnavailable(
@@ -329,5 +330,5 @@ def _check_finite(theta: Array, schedule: Schedule) -> None:
 
 
 def _no_loss(theta: Array) -> float:
-    """Stand for the loss of rows held out: a course without a patience does not ask for it."""
+    """Return 0 as the held-out loss: a schedule without patience does not use it."""
     return 0.0

@@ -1,31 +1,30 @@
-"""Sites in groups, each with a mean of its own: IFCA, in sums that hide who is in which.
+"""Clusters of sites, each with its own mean model: IFCA, from sums over the sites of a cluster.
 
 Ghosh et al., "An efficient framework for clustered federated learning", NeurIPS 2020, Algorithm 1
-with model averaging. Of K models θ_j a site i takes the one of least loss on its rows, and trains
-it; each becomes the mean of those that took it,
+with model averaging. Site i chooses the one of K models θ_j with the least loss on its rows, and
+trains it. Each model becomes the mean over its sites:
 
     j_i = argmin_j L_i(θ_j),   θ_j ← Σ_{i: j_i = j} n_i θ_i / Σ_{i: j_i = j} n_i             (1)
 
-IFCA needs models to start from that are apart. Here the first rounds are those of one common model
-θ, which is then split: T sets of K directions z are drawn, with
+IFCA needs K different models to start from. Here the first rounds train one common model θ, which
+is then split: T sets of K directions z are drawn, with
 
     θ_j = θ + ε z_j,   ‖ε z_j‖ = `APART` ‖θ − θ_start‖                                      (2)
 
-in pairs z, −z. Near θ, L_i(θ_j) ≈ L_i(θ) + ε ∇L_iᵀz_j: sites take sides by the direction of their
-gradients, by which Sattler et al. ("Clustered federated learning", IEEE TNNLS 32(8), 2021) split.
-The set of the least Σ n_i min_j L_i(θ_j) is taken, of those in which each model is taken by enough
-sites; without any, there is no split, and all goes on as one.
+in pairs z, −z. Near θ, L_i(θ_j) ≈ L_i(θ) + ε ∇L_iᵀz_j: sites choose by the direction of their
+gradients, as in Sattler et al., "Clustered federated learning", IEEE TNNLS 32(8), 2021. The set
+with the least Σ n_i min_j L_i(θ_j) is taken, among those in which enough sites choose each model.
+If there is none, training goes on with one model.
 
-A sum over few sites would tell their models. So before each training sites tell which model they
-take, and a model that fewer than `least` take is closed for the round, the one of fewest first: its
-sites take the best of the others. Then each model is summed over the sites that take it and no
-others: a site that takes another one refuses. So nobody is hidden by sites that add nothing,
-whatever is said of their number.
+A sum over few sites would tell their models. So each site tells its choice before each training. A
+model with fewer than `least` sites is closed for the round, the one with the fewest first, and its
+sites choose again. Each model is then summed over exactly the sites that chose it; a site that
+chose another one refuses, so no site is hidden by sites that add nothing.
 
-Revealed: once, as a sum over all sites, `Rated`; each round, once or more, which model each site
-takes, `Side`, to the coordinator; and of each model an `Update`, as a sum over the sites that take
-it. The user's site tells which model it takes at the end, too. Not looked at: sites that leave
-between the two, and are then in no sum; under masks it still hides three or more.
+Revealed: once, as a sum over all sites, `Rated`; each round, once or more, each site's choice,
+`Side`, to the coordinator; and for each model an `Update`, as a sum over its sites. The user's site
+also tells its choice at the end. Not protected: sites that leave between the choice and the sum;
+masks still hide three or more.
 """
 
 from __future__ import annotations
@@ -48,42 +47,42 @@ from fedcohort.training.personal.ways import Way, nothing
 from fedcohort.training.rows import Rows, known_rows
 from fedcohort.training.update_bounds import length
 
-#: T, and ‖ε z‖ beside how far the common rounds came, eq. (2).
+#: T, and ‖ε z‖ relative to the distance of the common rounds, eq. (2).
 TRIES, APART = 30, 0.1
-#: Fewest sites of a model, unless a study says 2.
+#: Default of the fewest sites of a model.
 LEAST = 3
 
 
 @message
 class Rated:
-    """n_i min_j L_i(θ_j) of each set (T,), and by set which model this site takes (T, K)."""
+    """n_i min_j L_i(θ_j) of each set (T,), and this site's choice in each set (T, K), one-hot."""
 
     loss: Array
     takes: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        """Return the fault of one reply, or ""."""
         k = asked["models"]
         return _takes_fault(self.takes, (len(asked["starts"]) // k, k))
 
 
 @message
 class Side:
-    """The number () of the model that a site takes; −1 of one that can learn nothing."""
+    """Number () of the model that a site chooses; −1 if the site has nothing to learn from."""
 
     takes: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        """Return the fault of one reply, or ""."""
         there = {-1, *np.flatnonzero(asked["open_"]).tolist()}
         if self.takes.shape or self.takes.item() not in there:
-            return "a model that it was not asked about."
+            return "a model that may not be chosen."
         return ""
 
 
 def _takes_fault(takes: Array, wanted: tuple[int, ...]) -> str:
     if takes.shape != wanted:
-        return "other shapes than a number for each model."
+        return "another shape than one number for each model."
     if why := count_fault("takes", takes):
         return why
     return "more than one model taken." * bool((takes.sum(axis=-1) > 1).any())
@@ -94,7 +93,7 @@ def _takes_fault(takes: Array, wanted: tuple[int, ...]) -> str:
 
 @summed
 def rate_starts(site: Site[Any, Any], *, starts: Array, plan: str, models: int) -> Rated:
-    """Rate sets of trial models: the least loss, and which model has it.
+    """Return the least loss in each set of trial models, and the model that has it.
 
     starts : models (T K, P), set after set. models : K, in each set.
     """
@@ -110,9 +109,9 @@ def rate_starts(site: Site[Any, Any], *, starts: Array, plan: str, models: int) 
 
 @gathered
 def tell_takes(site: Site[Any, Any], *, thetas: Array, plan: str, open_: Array) -> Side:
-    """Tell which model the site takes: the one of least loss on its rows.
+    """Return the model with the least loss on the site's rows.
 
-    thetas : models (K, P). open_ : those that may be taken (K,).
+    thetas : models (K, P). open_ : models that may be chosen (K,).
     """
     p = Plan.of(plan)
     rows = known_rows(site.data, p, site.entropy)
@@ -124,19 +123,19 @@ def train_taken(
     site: Site[Any, Any], *, theta: Array, thetas: Array, plan: str, rate: float, open_: Array,
     side: int, least: int,
 ) -> Update:  # fmt: skip
-    """Train a model, among sites that all take it.
+    """Train one model, in a sum over the sites that all chose it.
 
-    theta : the model (P,), of number ``side`` among thetas (K, P). open_ : as in `tell_takes`.
+    theta : the model (P,), number ``side`` of thetas (K, P). open_ : as in `tell_takes`.
 
     Raises
     ------
-    Refused : the site takes another model, or fewer than `least` sites are in the sum.
+    Refused : the site chose another model, or fewer than `least` sites are in the sum.
     """
     p = Plan.of(plan)
     rows = known_rows(site.data, p, site.entropy)
     mine = rows.informative and _side(rows, thetas, p, open_) == side
     if not mine or not np.array_equal(theta, thetas[side]):
-        raise Refused("side", f"site {site.name!r} takes another model than it is asked to train.")
+        raise Refused("side", f"site {site.name!r} chose another model than this one.")
     if site.among and len(site.among) < least:
         raise Refused(
             "side",
@@ -150,11 +149,11 @@ def train_taken(
 def tell_side(
     site: Site[Any, Any], *, thetas: Array, plan: str, open_: Array, way: str, min_cell: int
 ) -> Side:  # fmt: skip
-    """Tell which model the user's site takes."""
+    """Return the model that the user's site chooses."""
     w, p = Way.of(way), Plan.of(plan)
     if w.user not in ("", site.name):
         raise Refused(
-            "way", f"site {site.name!r} tells nobody which model it takes; {w.user!r} does."
+            "way", f"site {site.name!r} does not tell its model; only the user {w.user!r} does."
         )
     rows = known_rows(site.data, p, site.entropy)
     enough = len(rows.x) >= max(min_cell, 1) and rows.informative
@@ -171,12 +170,12 @@ def _side(rows: Rows, thetas: Array, plan: Plan, open_: Array) -> int:
 
 @dataclass
 class Clusters:
-    """K models, and which may be taken.
+    """K models, with the number of sites of each.
 
     Attributes
     ----------
-    servers : of each model, the server optimiser's state; the model is its x.
-    counts : sites that took each in the latest round (K,).
+    servers : state of each model's server optimiser; the model is its x.
+    counts : sites that chose each model in the latest round (K,).
     """
 
     servers: list[Server]
@@ -190,14 +189,14 @@ class Clusters:
 
 @dataclass(frozen=True)
 class Clustered:
-    """What a training of clusters came to.
+    """Result of training clusters.
 
     Attributes
     ----------
-    theta : of the model that the user's site takes, (P,).
-    models : all of them, (K, P); K is 1 where there was no split.
-    counts : sites that took each in the last round (K,); empty without a split.
-    kept : number of rounds → `theta`, had it been the last.
+    theta : the model of the user's site (P,).
+    models : all models (K, P); K is 1 without a split.
+    counts : sites that chose each model in the last round (K,); empty without a split.
+    kept : number of rounds → `theta` if that round were the last.
     """
 
     theta: Array
@@ -210,19 +209,19 @@ def train_clusters(
     fed: Federation, user: str, plan: Plan, schedule: Schedule, rule: Rule, server: Server, *,
     n_clusters: int, warm: int, least: int, seed: int, min_cell: int, visits: Visits = PLAIN,
 ) -> Clustered:  # fmt: skip
-    """Train by eq. (1), from `server.x`, in one cluster for `warm` rounds.
+    """Train by eq. (1) from `server.x`, after `warm` rounds of one common model.
 
     Parameters
     ----------
-    user : the site of this name tells which model it takes.
+    user : name of the user's site, which tells its choice.
     least : fewest sites of a model, 2 or more.
-    seed : what directions are drawn from.
+    seed : seed of the directions.
     min_cell : fewest rows of the user.
-    visits : the steps that sites train by before the split.
+    visits : training steps before the split.
 
     Raises
     ------
-    NothingToLearn : the user's rows say nothing of which model is its own.
+    NothingToLearn : the user's rows cannot choose a model.
     """
     held, start, done = Clusters([server]), server.x, 0
     stages: dict[int, tuple[Array, Array]] = {}
@@ -275,7 +274,9 @@ def train_clusters(
 def _split(
     fed: Federation, held: Clusters, start: Array, plan: Plan, k: int, least: int, seed: int
 ) -> Clusters:
-    """Return k models about the one there is, eq. (2), or that one where too few take a side."""
+    """Return k models around the common one, eq. (2), or the common one if too few sites choose
+    any.
+    """
     (server,) = held.servers
     rng = np.random.default_rng((seed, 0x736964))
     z = rng.standard_normal((TRIES, k, len(server.x)))
@@ -295,7 +296,7 @@ def _split(
 def _round(
     fed: Federation, held: Clusters, plan: Plan, rule: Rule, rate: float, least: int
 ) -> tuple[float, float]:
-    """Train each model once; return all rows, and Σ n L."""
+    """Train each model once; return the number of rows, and Σ n L."""
     models = plan.sent(held.thetas)
     open_ = np.ones(len(models), bool)
     while True:
@@ -321,7 +322,7 @@ def _round(
 
 
 def _no_loss(theta: Array) -> float:
-    """Stand for the loss of rows held out: a course without a patience does not ask for it."""
+    """Return 0 as the held-out loss: a schedule without patience does not use it."""
     return 0.0
 
 

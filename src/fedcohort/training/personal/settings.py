@@ -1,4 +1,4 @@
-"""Settings of a model for one site, which methods share."""
+"""Settings of personalised models, shared by methods."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from fedcohort.training.personal.clusters import LEAST
 from fedcohort.training.personal.ways import PARTED, WAYS, Way, last_layer
 from fedcohort.training.settings import UserSettings
 
-#: Ways that go on from a common model.
+#: Ways that can start from a common model.
 SWITCHED = ("finetune", "fedper", "fedrep", "ditto", "apfl")
-#: The ways of a method that has others, too: its plain fit is `global`, of one site `local`.
+#: Ways of a method that also fits without one: that fit is `global`, or `local` with one site.
 PERSONAL = ("none", *(way for way in WAYS if way not in ("local", "global")))
 
 
 @dataclass(frozen=True, kw_only=True)
 class WaySettings(UserSettings):
-    """How a model is made one site's own, by the ways that need no clusters or shares."""
+    """Settings of the ways of personalisation without clusters or apfl."""
 
     own_epochs: int = setting(
         10,
@@ -45,18 +45,18 @@ class WaySettings(UserSettings):
     )
 
     def check_way(self, way: str) -> None:
-        """Refuse settings that do not go with a way.
+        """Refuse settings that do not fit a way.
 
         Raises
         ------
-        SettingError : names the first.
+        SettingError : names the first one.
         """
         self.check(("own_epochs", self.own_epochs > 0 or way != "fedrep", "1 or more for fedrep"))
         if self.monitor != "none" and way not in ("none", "global"):
             check_switch(way, self.method)
 
     def way_by(self, name: str, own: tuple[tuple[int, int], ...]) -> Way:
-        """Return what sites are told of a way, where `own` ranges of θ are a site's own."""
+        """Return the way as sent to sites; `own` are the ranges of θ that stay at a site."""
         return Way(
             name=name,
             user=self.user,
@@ -66,14 +66,14 @@ class WaySettings(UserSettings):
         )
 
     def own_bounds(self, ways: Iterable[Way], rounds: int) -> Mapping[str, Collection[Any]]:
-        """Return what the steps of personalised training are asked with (`Method.bounds`).
+        """Return the allowed arguments of the personalised steps (`Method.bounds`).
 
-        Without a user there is no way: a site takes one without a name for its own.
+        Without a user no way is allowed: a site would take a way without a name for its own.
 
         Parameters
         ----------
-        ways : that there may be; none where there are no columns yet.
-        rounds : the most of a training that is watched.
+        ways : allowed ways; none before the columns are known.
+        rounds : most rounds of a training with a monitor.
         """
         named = tuple(way.text for way in ways if way.user and way.name in WAYS)
         return {"way": named, **heterogeneity.bounds(self.monitor, rounds)}
@@ -81,7 +81,7 @@ class WaySettings(UserSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class OwnSettings(WaySettings):
-    """The same, by all ways; symbols as in `training.personal`."""
+    """Settings of all ways; symbols as in `training.personal`."""
 
     alpha: float = setting(
         0.5, "α of apfl: share of the user's own model, at first if it adapts", within="[0, 1]"
@@ -107,23 +107,23 @@ class OwnSettings(WaySettings):
     )
 
     def way_by(self, name: str, own: tuple[tuple[int, int], ...]) -> Way:
-        """Return what sites are told of a way, where `own` ranges of θ are a site's own."""
+        """Return the way as sent to sites; `own` are the ranges of θ that stay at a site."""
         way = super().way_by(name, own)
         return way if name != "apfl" else replace(way, alpha=self.alpha, adapt=self.adapt_alpha)
 
     def warm_of(self, rounds: int) -> int:
-        """Return the rounds before cluster splits, of so many."""
+        """Return the number of rounds before the split, out of `rounds`."""
         return max(1, rounds // 2) if self.warm_rounds is None else self.warm_rounds
 
     def asks_own(self, way: str, visits: Visits = PLAIN) -> tuple[Step[..., Any], ...]:
-        """Return the steps that a training by a way can ask for, with its monitor's."""
+        """Return the steps of a training by a way, with those of its monitor."""
         steps = asks(way, visits)
         if self.monitor == "none":
             return steps
         return tuple(dict.fromkeys((visits.sum, *heterogeneity.STEPS, *steps)))
 
     def own_bounds(self, ways: Iterable[Way], rounds: int) -> Mapping[str, Collection[Any]]:
-        """Return what the steps of personalised training are asked with (`Method.bounds`)."""
+        """Return the allowed arguments of the personalised steps (`Method.bounds`)."""
         own = super().own_bounds(ways, rounds)
         sides = {"models": (self.n_clusters,), "side": range(self.n_clusters)}
         return {**own, **sides, "least": (self.min_sites,)}
@@ -131,7 +131,7 @@ class OwnSettings(WaySettings):
 
 @dataclass(frozen=True, kw_only=True)
 class MaybeOwnSettings(OwnSettings):
-    """The same, of a method whose model is for all sites unless `personal` says otherwise."""
+    """The same, for methods with one model for all sites unless `personal` is set."""
 
     user: str = changed(UserSettings, "user", doc="Site of the personal model, if there is one")
     personal: str = setting(
@@ -139,11 +139,11 @@ class MaybeOwnSettings(OwnSettings):
     )
 
     def check_personal(self, *, strategy: str, aggregation: str, patience: int | None) -> None:
-        """Refuse what goes with no personal model.
+        """Refuse settings that do not fit a personal model.
 
         Raises
         ------
-        SettingError : names the first.
+        SettingError : names the first one.
         """
         self.check_way(self.personal)
         if self.personal == "none":
@@ -161,18 +161,20 @@ class MaybeOwnSettings(OwnSettings):
                 )
 
     def check_sites(self, sites: int) -> None:
-        """Refuse a personal model that so many sites are too few for."""
+        """Refuse a personal model over too few sites."""
         super().check_sites(sites)
         if self.personal != "none":
             check_number(self.personal, sites)
 
     def personal_way(self, plan: Plan) -> Way:
-        """Return what sites are told of the way, in which a network's last layer may be own."""
+        """Return the way as sent to sites; in fedper and fedrep a network's last layer stays at its
+        site.
+        """
         parted = self.personal in PARTED
         return self.way_by(self.personal, last_layer(plan.network) if parted else ())
 
     def reveals_own(self, seen_by: str) -> str:
-        """Say in plain words what leaves a site beside, or in place of, the mean of models.
+        """Return, in plain words, what leaves a site beside or instead of the mean of models.
 
         Parameters
         ----------
@@ -191,11 +193,11 @@ class MaybeOwnSettings(OwnSettings):
 
 
 def check_switch(way: str, method: str) -> None:
-    """Refuse a way that does not go on from a common model.
+    """Refuse a way that cannot start from a common model.
 
     Raises
     ------
-    SettingError : it is none of `SWITCHED`.
+    SettingError : the way is not in `SWITCHED`.
     """
     if way not in SWITCHED:
         raise SettingError(

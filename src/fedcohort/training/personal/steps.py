@@ -1,4 +1,4 @@
-"""Steps of personalised training; what they reveal is in the package's header."""
+"""Steps of personalised training; see the package's header for what they reveal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fedcohort.training.update_bounds import misfit
 
 @message(parameters=["theta"])
 class Told:
-    """The user's model (P,), its loss on the user's rows (), α (), and whether there is one ()."""
+    """The user's model (P,), its loss on the user's rows (), α (), and whether it exists ()."""
 
     theta: Array
     loss: Array
@@ -37,41 +37,41 @@ class Told:
     part: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        """Return the fault of one reply, or ""."""
         if why := misfit(self.theta, asked["theta"], self.part, self.loss):
             return why
         if self.alpha.shape or not 0 <= self.alpha <= 1 or self.part not in (0, 1):
-            return "a share of its own model, or a part, that there cannot be."
+            return "an α outside [0, 1], or a part other than 0 or 1."
         return ""
 
 
 @message
 class Learners:
-    """Whether a site has rows that teach anything: 1 or 0 ()."""
+    """1 if a site has rows to learn from, else 0 ()."""
 
     sites: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        """Return the fault of one reply, or ""."""
         fine = not self.sites.shape and self.sites in (0, 1)
-        return "" if fine else "a site that is neither one nor none."
+        return "" if fine else "a number of sites other than 0 or 1."
 
 
 @message(parameters=["thetas"])
 class Alone:
-    """A model of the user's rows alone: (1 + K, P), the last first; losses by round (R,)."""
+    """Models of the user's rows alone (1 + K, P), the last first; losses by round (R,)."""
 
     thetas: Array
     losses: Array
     part: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        """Return the fault of one reply, or ""."""
         wanted = (1 + len(asked["keep"]), len(asked["theta"]))
         if self.thetas.shape != wanted or self.thetas.dtype != np.float64:
-            return "models of another shape or type than it was asked for."
+            return "models of another shape or type than requested."
         if self.losses.shape != (asked["rounds"],) or self.part.shape or self.part not in (0, 1):
-            return "another number of losses than of rounds."
+            return "another number of losses than of rounds, or a part other than 0 or 1."
         return ""
 
 
@@ -79,7 +79,7 @@ class Alone:
 def train_with_own(
     site: Site[Any, Own | None], *, theta: Array, plan: str, rate: float, way: str
 ) -> Keep[Update, Own]:
-    """Train what is common; keep what is this site's own."""
+    """Train the common part or model; keep this site's own."""
     p = Plan.of(plan)
     rows = known_rows(site.data, p, site.entropy)
     return trained_with_own(site, theta, rows, lambda _: rows, p, Way.of(way), rate)
@@ -89,12 +89,12 @@ def trained_with_own(
     site: Site[Any, Own | None], theta: Array, rows: Rows, rows_at: RowsAt, plan: Plan, way: Way,
     rate: float,
 ) -> Keep[Update, Own]:  # fmt: skip
-    """Return what a site replies of a visit from the common θ (P,), and what it keeps.
+    """Return the reply of a visit from the common θ (P,), and the state that the site keeps.
 
     Parameters
     ----------
-    rows : of the common training.
-    rows_at : of the site's own.
+    rows : rows of the common training.
+    rows_at : rows of the site's own model.
     """
     own = site.state or begun(theta, way)
     if way.name in PARTED:
@@ -110,7 +110,7 @@ def trained_with_own(
 
 @summed
 def count_learners(site: Site[Any, Any], *, plan: str) -> Learners:
-    """Count the sites whose models are in the sums: a sum of few hides nobody."""
+    """Count the sites that have rows to learn from."""
     rows = known_rows(site.data, Plan.of(plan), site.entropy)
     return Learners(np.array(int(rows.informative)))
 
@@ -119,7 +119,7 @@ def count_learners(site: Site[Any, Any], *, plan: str) -> Learners:
 def tell_personal(
     site: Site[Any, Own | None], *, theta: Array, plan: str, rate: float, way: str, min_cell: int
 ) -> Told:
-    """Tell the model of the site that it is for."""
+    """Return the user's model, from the user's site."""
     p = Plan.of(plan)
     rows = known_rows(site.data, p, site.entropy)
     return told_of_own(site, theta, lambda _: rows, p, Way.of(way), rate, min_cell)
@@ -129,7 +129,7 @@ def told_of_own(
     site: Site[Any, Own | None], theta: Array, rows_at: RowsAt, plan: Plan, way: Way, rate: float,
     min_cell: int,
 ) -> Told:  # fmt: skip
-    """Return what the user tells of its model beside the common θ (P,): nothing of few rows.
+    """Return the user's model beside the common θ (P,); no model if the rows are too few.
 
     Raises
     ------
@@ -148,9 +148,9 @@ def tell_alone(
     site: Site[Any, Own | None], *, theta: Array, plan: str, rate: float, rounds: int, keep: Array,
     way: str, min_cell: int,
 ) -> Alone:  # fmt: skip
-    """Train on the rows of the user's site alone, and tell that model.
+    """Train on the user's rows alone, and return that model.
 
-    keep : numbers (K,) of rounds after which the model is told, too.
+    keep : numbers of rounds (K,) whose models are returned, too.
     """
     p, w = replace(Plan.of(plan), mu=0.0), Way.of(way)
     _check_asked(site, w)
@@ -172,9 +172,9 @@ def _check_asked(site: Site[Any, Any], way: Way) -> None:
     if way.user not in ("", site.name):
         raise Refused(
             "way",
-            f"site {site.name!r} tells its own model to nobody: the model is for {way.user!r}.",
+            f"site {site.name!r} does not tell its own model: the model is for {way.user!r}.",
         )
 
 
-#: `tell_alone` is for methods with the way local.
+#: Steps of all ways but local; methods with local add `tell_alone`.
 STEPS = (train_with_own, count_learners, tell_personal)

@@ -1,8 +1,8 @@
-"""What a site computes for a model of its own: pure functions of (θ, rows, plan, way, draws).
+"""Computation of a site's own model: pure functions of (θ, rows, plan, way, draws).
 
-Symbols and equations: see the package's header. `k` counts the visits that a model of a site's own
-has had. All that is drawn in one is drawn from (study seed, site, k), whatever the way: so ways
-whose limit is training alone draw as that does.
+Symbols and equations: see the package's header. `k` counts the visits of a site's own model. All
+random draws of a visit depend on (study seed, site, k) and not on the way, so a way whose limit is
+`local` draws the same as `local`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from fedcohort.training.networks.plan import Plan
 from fedcohort.training.personal.ways import AFTER, BESIDE, PARTED, TAG, Way
 from fedcohort.training.rows import Rows
 
-#: θ (P,) → the rows that a visit from it trains on: others only where they make their own aims.
+#: θ (P,) → training rows of a visit from θ; they depend on θ only if θ sets their targets.
 RowsAt = Callable[[Array], Rows]
 
 
 @message(parameters=["theta"])
 class Own:
-    """What a site keeps of its own: a model or a part of one (m,), α (), and its visits k ()."""
+    """State that a site keeps: its own model or part (m,), α (), and the number of visits k ()."""
 
     theta: Array
     alpha: Array
@@ -38,12 +38,12 @@ class Own:
 
 
 def draws(site: Site[Any, Any], k: int) -> tuple[int, ...]:
-    """Return what the k-th visit of a site's own model draws from."""
+    """Return the entropy of the k-th visit of a site's own model."""
     return (*site.entropy[:2], TAG, k)
 
 
 def begun(theta: Array, way: Way) -> Own:
-    """Return what a site has of its own before the first visit, at the first θ (P,) it sees."""
+    """Return a site's own state before its first visit, from the first θ (P,) that it receives."""
     first = theta.astype(np.float64)
     return Own(
         first[way.mask(len(first))] if way.name in PARTED else first,
@@ -55,7 +55,7 @@ def begun(theta: Array, way: Way) -> Own:
 def advanced(
     site: Site[Any, Any], own: Own, theta: Array, rows: Rows, plan: Plan, way: Way, rate: float
 ) -> Own:
-    """Return the user's v, and α, after one more visit beside the common θ (P,)."""
+    """Return the user's v and α after one more visit beside the common θ (P,)."""
     k = int(own.visits)
     if not rows.informative:
         return own
@@ -69,7 +69,7 @@ def advanced(
 def towards(
     v: Array, theta: Array, rows: Rows, plan: Plan, pull: float, rate: float, draw: tuple[int, ...]
 ) -> Array:
-    """Train v (P,) towards θ (P,): after each step of the optimiser, eq. (3)."""
+    """Train v (P,) towards θ (P,), with eq. (3) after each step of the optimiser."""
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
     at = net.theta.clone()
@@ -86,7 +86,7 @@ def towards(
 def masked(
     theta: Array, rows: Rows, plan: Plan, held: Array, rate: float, draw: tuple[int, ...]
 ) -> tuple[Array, float]:
-    """Train the entries of θ (P,) that are not held (P,); return θ, and the loss at the start."""
+    """Train the entries of θ (P,) that are not held (P,); return θ, and the loss before."""
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
     value = evaluate(theta, rows, plan)
@@ -108,7 +108,7 @@ def _descended(
     before: Callable[[Tensor], None] | None = None,
     after: Callable[[Tensor], None] | None = None,
 ) -> Array:
-    """Train what the plan's network has been loaded with; change slopes before, θ after a step."""
+    """Train the loaded network; `before` changes gradients, `after` changes θ after each step."""
     net = network(plan.network, plan.dtype, plan.device)
     optimiser = OPTIMISERS[plan.optimiser](net.theta)
     for part, seed in steps(net, rows, plan, draw):
@@ -125,7 +125,7 @@ def _descended(
 def mixed(
     own: Own, theta: Array, rows: Rows, plan: Plan, way: Way, rate: float, draw: tuple[int, ...]
 ) -> tuple[Array, Array]:
-    """Train v (P,) where it stands beside a copy u of θ (P,) that is trained too, eqs. (4), (5)."""
+    """Train v (P,) beside u, a copy of θ (P,) that is trained as well, eqs. (4) and (5)."""
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
     u = net.theta.clone()
@@ -156,13 +156,13 @@ def mixed(
 def with_own_part(
     own: Own, theta: Array, rows_at: RowsAt, plan: Plan, way: Way, rate: float, site: Site[Any, Any]
 ) -> tuple[Array, Own, float]:
-    """Train the common part of θ (P,) beside this site's own.
+    """Train the common part of θ (P,) together with this site's own part.
 
     Returns
     -------
-    theta : (P,), the common part trained, the rest as it was sent.
+    theta : (P,), the common part trained, the rest as sent.
     own : this site's part, trained.
-    loss : at the common part that was sent with this site's own.
+    loss : loss of the sent common part with this site's own part.
     """
     k, held = int(own.visits), way.mask(len(theta))
     sent = theta.astype(np.float64)
@@ -184,7 +184,7 @@ def with_own_part(
 def told(
     site: Site[Any, Own | None], theta: Array, rows_at: RowsAt, plan: Plan, way: Way, rate: float
 ) -> tuple[Array, float]:
-    """Return the user's model (P,) beside the common θ (P,), and its α; nothing is kept."""
+    """Return the user's model (P,) beside the common θ (P,), and its α; change no state."""
     alone = replace(plan, mu=0.0)
     sent = theta.astype(np.float64)
     if way.name in AFTER:

@@ -1,4 +1,4 @@
-"""How a model is made one site's own: the ways by name, and what a site is told of one."""
+"""Ways of personalisation by name, and a way as sent to a site."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.protocol import NothingToLearn
 
-#: Ways of one common model, from which the user's site goes on; see the package's header.
+#: Ways in which the user's site continues from the final common model; see the package's header.
 AFTER = ("finetune",)
 #: Ways in which parts of θ are each site's own.
 PARTED = ("fedper", "fedrep")
-#: Ways in which the user has a whole model of its own beside the common one.
+#: Ways in which the user trains a full model of its own beside the common one.
 BESIDE = ("ditto", "apfl")
-#: All ways, the two ends first.
+#: All ways.
 WAYS = ("local", "global", *AFTER, *PARTED, *BESIDE, "cluster")
 #: Ways in which the user's site tells a model of its own.
 TOLD = ("local", *AFTER, *PARTED, *BESIDE)
 
-#: What the user's own draws are from, beside study seed, site and the number of the visit.
+#: Part of the entropy of the user's own draws, with study seed, site and visit number.
 TAG = 0x6F776E
 
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """One way, as text that all sites are told.
+    """One way, as sent to all sites.
 
     Attributes
     ----------
     name : one of `WAYS`.
-    user : the site that the model is for; "" where there is one site.
-    epochs : passes of finetune; of fedrep those in which a visit trains its own part.
+    user : the site that the model is for; "" with one site.
+    epochs : passes of finetune; in fedrep, passes of a visit over its own part.
     own : ranges of θ, [start, stop), that are each site's own in fedper and fedrep.
     pull : λ ≥ 0 of ditto.
-    alpha : α of apfl in [0, 1], at first where it adapts.
-    adapt : whether α of apfl is learnt.
+    alpha : α of apfl in [0, 1]; the start value if it adapts.
+    adapt : whether apfl learns α.
     """
 
     name: str
@@ -61,13 +61,13 @@ class Way:
     @staticmethod
     @lru_cache(maxsize=64)
     def of(text: str) -> Way:
-        """Return the way that a coordinator sent."""
+        """Return the way from its JSON text."""
         given = json.loads(text)
         given["own"] = tuple((int(a), int(b)) for a, b in given["own"])
         return Way(**given)
 
     def mask(self, size: int) -> Array:
-        """Return which of P parameters are each site's own: bool (P,)."""
+        """Return bool (P,): the parameters that are each site's own."""
         held = np.zeros(size, bool)
         for start, stop in self.own:
             held[start:stop] = True
@@ -75,9 +75,9 @@ class Way:
 
 
 def last_layer(spec: str) -> tuple[tuple[int, int], ...]:
-    """Return where the last layer stands in θ, as ranges; of several decoders, that of each.
+    """Return the ranges of the last layer in θ; with several decoders, of each last layer.
 
-    Of a network that is one linear layer, the layer's bias: it would be all of θ otherwise.
+    If the network is one linear layer, only its bias: otherwise it would be all of θ.
     """
     module = network(spec).module
     linear = [(name, m) for name, m in module.named_modules() if isinstance(m, nn.Linear)]
@@ -89,7 +89,7 @@ def last_layer(spec: str) -> tuple[tuple[int, int], ...]:
 
 
 def of_columns(spec: str, columns: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Return where the coefficients of some columns of x, and the bias, of one linear layer are."""
+    """Return the ranges of some columns' coefficients, and of the bias, of one linear layer."""
     return tuple((j, j + 1) for j in sorted(columns)) + last_layer(spec)
 
 
@@ -105,7 +105,7 @@ def _ranges(spec: str, wanted: Callable[[str], bool]) -> tuple[tuple[int, int], 
 
 
 def nothing(user: str, least: int) -> NothingToLearn:
-    """Return the error of a user whose rows say nothing."""
+    """Return the error for a user without informative rows."""
     return NothingToLearn(
         f"site {user!r} has nothing to learn from: it has fewer than {least} rows, or no events. "
         f"Take another user, or more rows."

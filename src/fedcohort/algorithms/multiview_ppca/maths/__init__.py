@@ -1,1 +1,1 @@
-"""Multi-view probabilistic PCA at one place: EM on sums, latent space, draws of parameters."""
+"""Multi-view probabilistic PCA of one site: EM on sums, latent space, draws of parameters."""

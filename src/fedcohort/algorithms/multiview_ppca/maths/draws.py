@@ -1,34 +1,33 @@
-"""Draws from a place's posterior, and the criterion by which q is chosen.
+"""Draws from a site's posterior, and the criterion for q.
 
-Gibbs' sampler: each of these is drawn given the others, Z being the latent points beside a 1,
+Gibbs' sampler: each of these is drawn given the others, with Z the latent points beside a 1,
 
     x_n ~ N(A (t_n − μ), Σ⁻¹)                                              (eq. E of `em`)
     (W_j, μ_j) ~ N(G⁻¹ h, G⁻¹),   G = ZᵀZ/σ² + P,   h = Zᵀt_j/σ² + P m_j                    (1)
     σ² ~ InvGamma(α̃ + entries/2, β̃ + Σ (t_j − μ_j − W_j x)²/2)                              (2)
 
-over the rows that have the entry, P and m_j the precision and mean of the prior. That mean is known
-but from the places' rows: given all that they tell, it is N((W̃_j, μ̃_j), V_j), and drawn anew:
+over the rows that have the entry, with P and m_j the precision and mean of the prior. That mean is
+estimated from the sites' rows: given all of them it is N((W̃_j, μ̃_j), V_j), and drawn anew:
 
     V_j⁻¹ = Σ_places [ I_j⁻¹ + P⁻¹ ]⁻¹                                                      (3)
 
-with I_j the information that a place's rows have of (W_j, μ_j), their latent points integrated out.
-Rows tell it by t_j given their other entries, which is normal with the variance v = σ² + W_j S W_jᵀ
-about W_j x + μ_j, with x and S the mean and covariance of the latent point by the others:
+with I_j the information of a site's rows on (W_j, μ_j), their latent points integrated out. t_j
+given a row's other entries is normal about W_j x + μ_j with variance v = σ² + W_j S W_jᵀ, where x
+and S are the mean and covariance of the latent point from the others:
 
     I_j = Σ_n zᵀz/v + 2 n (S W_jᵀ, 0)(S W_jᵀ, 0)ᵀ/v²,   z = (x, 1)                          (4)
 
-A dimension that only the chance of these rows made has points that are hardly known: with zᵀz/σ²
-of known points in its place, as in eq. (1), what all places share would cost too little, and q
-would have no end. Where W_j is near 0 eq. (4) goes to 0, and the posterior has another shape than
-that of a normal: its width is then about √(σ²/n) (n/p)^¼, so that I_j is held above the share
-κ = s/(1 + s), s = √(p/n), of what known points would tell.
+A dimension that only reflects chance has uncertain points. With zᵀz/σ² of known points instead, as
+in eq. (1), shared parameters would cost too little, and q would grow without limit. Near W_j = 0
+eq. (4) goes to 0, and the posterior is not normal: its width is then about √(σ²/n) (n/p)^¼. So I_j
+is kept above the share κ = s/(1 + s), s = √(p/n), of the information of known points.
 
 Watanabe's criterion (Gelman, Hwang and Vehtari, 2014), of rows with their latent points integrated
-out, is then
+out, is
 
     WAIC = −2 Σ_n [ ln mean_s p(t_n|θ_s) − var_s ln p(t_n|θ_s) ]                             (5)
 
-which turning the latent axes does not change, as it does not change p.
+It does not depend on the rotation of the latent axes, because p does not.
 """
 
 from __future__ import annotations
@@ -44,21 +43,21 @@ from fedcohort.algorithms.multiview_ppca.maths.model import Prior, Theta, Views
 from fedcohort.algorithms.multiview_ppca.maths.moments import Pattern
 from fedcohort.arrays import Array
 
-#: What rounding takes of a number; and the variances of a prior that are computed with.
+#: Relative rounding; range of a prior's variances in computations.
 ROUNDING, RANGE = 1e-12, (1e-100, 1e100)
 
 
 class Waic(NamedTuple):
-    """Of each row (n,): ``fit`` ln mean p, and ``cost`` the variance; eq. (5) is of their sums."""
+    """For each row (n,): ``fit`` ln mean p, and ``cost`` the variance; eq. (5) sums them."""
 
     fit: Array
     cost: Array
 
 
 def information(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views) -> Array:
-    """Return what a place adds to eq. (3), by column (p, q + 1, q + 1); the offset is the last.
+    """Return a site's term of eq. (3), by column (p, q + 1, q + 1); the offset is the last.
 
-    0 for columns without entries, and in the latent dimensions that a view does not use.
+    0 for columns without entries, and in latent dimensions that a view does not use.
     """
     told, known, rows = _told(found, theta, views)
     out = np.zeros_like(told)
@@ -72,7 +71,7 @@ def information(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Vie
 
 
 def _softened(own: Array, scale: Array) -> Array:
-    """Return [I_j⁻¹ + P⁻¹]⁻¹ of a matrix of information, which may be as good as singular."""
+    """Return [I_j⁻¹ + P⁻¹]⁻¹ of an information matrix, which may be nearly singular."""
     root = np.sqrt(np.clip(scale, *RANGE))
     values, turn = np.linalg.eigh(own * np.outer(root, root))
     values = np.maximum(values, 0.0)
@@ -109,7 +108,7 @@ def _told(
 
 
 def _held(told: Array, known: Array, share: float) -> Array:
-    """Return a matrix of information that is nowhere less than a share of another."""
+    """Return an information matrix raised to at least a share of another in every direction."""
     root = np.linalg.cholesky(_firm(known))
     half = np.linalg.solve(root, np.linalg.solve(root, told).T)
     values, turn = np.linalg.eigh((half + half.T) / 2.0)
@@ -118,7 +117,7 @@ def _held(told: Array, known: Array, share: float) -> Array:
 
 
 def roots(told: Array, views: Views) -> Array:
-    """Return L_j, L_j L_jᵀ = V_j, of the sum of `information` over places (p, q + 1, q + 1)."""
+    """Return L_j, L_j L_jᵀ = V_j, from the sum of `information` over sites (p, q + 1, q + 1)."""
     out = np.zeros_like(told)
     for k in range(views.count):
         at = np.ix_(use := _used(views, k), use)
@@ -128,7 +127,7 @@ def roots(told: Array, views: Views) -> Array:
 
 
 def _firm(known: Array) -> Array:
-    """Return a matrix of information whose rounding leaves no direction without any."""
+    """Return an information matrix made positive definite against rounding."""
     return (known + known.T) / 2.0 + np.diag(ROUNDING * np.diag(known))
 
 
@@ -148,8 +147,8 @@ def waic(
 
     Parameters
     ----------
-    theta : where draws start: the maximum of the posterior.
-    shared : `roots` of what is left open of the prior's middle.
+    theta : start of the draws: the maximum of the posterior.
+    shared : `roots` of the prior's middle.
     draws, burn : draws that count, and those before them.
     """
     n = len(x)
@@ -173,7 +172,7 @@ def gibbs(
 
     Parameters
     ----------
-    shared : as of `waic`; none where the prior's middle is known.
+    shared : as in `waic`; None if the prior's middle is known.
     """
     there = ~np.isnan(x)
     kinds, of = np.unique(there, axis=0, return_inverse=True)
@@ -198,7 +197,7 @@ def _drawn(
     x: Array, z: Array, alike: Sequence[tuple[Array, Array]], entries: Array, theta: Theta,
     prior: Prior, middle: Array, views: Views, rng: np.random.Generator,
 ) -> Theta:  # fmt: skip
-    """Return eq. (1), then eq. (2)."""
+    """Draw by eq. (1), then by eq. (2)."""
     w, mu, misfit = np.zeros_like(theta.w), theta.mu.copy(), np.zeros(len(theta.mu))
     for some, mask in alike:
         view = int(views.of[some[0]])
@@ -227,7 +226,7 @@ def _drawn(
 
 
 def _alike(there: Array, views: Views) -> Iterator[tuple[Array, Array]]:
-    """Yield columns of the same view and rows that have them, with those rows (n,)."""
+    """Yield columns of the same view with the same missing rows, and their present rows (n,)."""
     for k in range(views.count):
         columns = np.flatnonzero(views.of == k)
         masks, like = np.unique(there[:, columns], axis=1, return_inverse=True)

@@ -1,24 +1,24 @@
-"""EM for the maximum of a place's posterior, on the sums of its patterns.
+"""EM for the maximum of a site's posterior, from the sums of its patterns.
 
-Balelli et al. (2022), appendix A. With Ψ the variances of the columns, of each pattern:
+Balelli et al. (2022), appendix A. With Ψ the variances of the columns, for each pattern:
 
     Σ = I + Wᵀ Ψ⁻¹ W,  A = Σ⁻¹ Wᵀ Ψ⁻¹,  ⟨x⟩ = m + A (t − μ − W m),  ⟨x xᵀ⟩ = Σ⁻¹ + ⟨x⟩⟨x⟩ᵀ   (E)
     W_j  = [Σ (t_j − μ_j)⟨x⟩ᵀ + r W̃_j] [Σ ⟨x xᵀ⟩ + r I]⁻¹,   r = σ_k²/σ_W̃²                 (W)
     σ_k² = (Σ ⟨(t_j − μ_j − W_j x)²⟩ + 2 β̃)/(entries of view k + 2 (α̃ + 1))               (21)
 
-Each sum is over the rows, and for σ_k² the columns of the view, that have the entry: those missing
-at random, and whole views, need nothing else. μ and m maximise the posterior itself, before each E
-step. Rows tell of them by the offset c = μ + W m alone, which has the prior N(μ̃, D + τ² W Wᵀ):
+Each sum is over the rows (for σ_k² also the view's columns) that have the entry, so entries and
+views missing at random need nothing else. μ and m maximise the posterior itself, before each E
+step. The rows determine only the offset c = μ + W m, with the prior N(μ̃, D + τ² W Wᵀ):
 
     [Σ_patterns n C⁻¹ + (D + τ² W Wᵀ)⁻¹] c = Σ_patterns n C⁻¹ t̄ + (D + τ² W Wᵀ)⁻¹ μ̃           (c)
     m = M Wᵀ D⁻¹ (c − μ̃),   μ = c − W m,   M = (I/τ² + Wᵀ D⁻¹ W)⁻¹                           (μ)
 
-with C = W Wᵀ + Ψ, D = diag(σ_μ̃²). In turns μ and m take thousands of iterations where noise is
-large, as either can stand in for the other. Where all rows have one view, and without m, (c) is the
-paper's update; it has C of each view by itself instead, with which the posterior of several views
-can fall. Each step raises it, so that the sequence is an ECME (Liu and Rubin, 1994), never falling.
+with C = W Wᵀ + Ψ, D = diag(σ_μ̃²). Alternating μ and m would take thousands of iterations with
+large noise, because either can replace the other. With one view and without m, (c) is the paper's
+update. The paper uses C of each view separately; with several views its posterior can fall. Here
+each step raises it, so this is an ECME (Liu and Rubin, 1994).
 
-Σ ≥ I is well conditioned whatever W and σ_k² are, as long as σ_k² > 0: see `FLOOR`.
+Σ ≥ I is well conditioned for any W and σ_k² > 0: see `FLOOR`.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from fedcohort.algorithms.multiview_ppca.maths.model import Prior, Theta, Views
 from fedcohort.algorithms.multiview_ppca.maths.moments import Pattern
 from fedcohort.arrays import Array
 
-#: Least σ², as a share of the mean variance of its columns: those that the latent space explains to
-#: the last digit would have 0.
+#: Least σ², as a share of the mean variance of its columns; it would be 0 for columns that the
+#: latent space explains exactly.
 FLOOR = 1e-9
-#: A variance of this share of the mean square is that of equal numbers, but for rounding.
+#: Relative to the mean square, a variance up to this is rounding.
 ROUNDING = 1e-24
 
 
 class Solved(NamedTuple):
-    """What the E step finds of a pattern: ``a`` A (q, o), ``b`` WᵀΨ⁻¹ (q, o), ``sigma`` Σ (q, q),
-    ``inverse`` Σ⁻¹ (q, q).
+    """E step of a pattern: ``a`` A (q, o), ``b`` WᵀΨ⁻¹ (q, o), ``sigma`` Σ (q, q), ``inverse`` Σ⁻¹
+    (q, q).
     """
 
     a: Array
@@ -53,7 +53,7 @@ class Solved(NamedTuple):
 
 
 def solve(theta: Theta, columns: Array, views: Views) -> Solved:
-    """Return what eq. (E) needs of rows that have these columns."""
+    """Return the matrices of eq. (E) for rows with these columns."""
     w = theta.w[columns]
     b = w.T / theta.variance[views.noise[columns]]
     sigma = np.eye(views.q) + b @ w
@@ -63,19 +63,19 @@ def solve(theta: Theta, columns: Array, views: Views) -> Solved:
 
 
 def floors(found: Sequence[Pattern], views: Views) -> Array:
-    """Return the least σ² (G,); of columns that do not vary by the variance of all columns."""
+    """Return the least σ² (G,); for columns that do not vary, from the variance of all columns."""
     own, overall, least = _variances(found, views)
     return FLOOR * np.where(own > least, own, overall)
 
 
 def varies(found: Sequence[Pattern], views: Views) -> Array:
-    """Return which σ² have columns that vary: bool (G,). The others cannot be known from here."""
+    """Return the σ² whose columns vary: bool (G,). The others cannot be estimated here."""
     own, _, least = _variances(found, views)
     return own > least
 
 
 def _variances(found: Sequence[Pattern], views: Views) -> tuple[Array, float, Array]:
-    """Return the mean variance of each σ²'s columns (G,), of all columns, and what is none (G,)."""
+    """Return mean variances of each σ²'s columns (G,) and of all columns, and their zero (G,)."""
     total, squares, entries = (np.zeros(len(views.of)) for _ in range(3))
     for p in found:
         total[p.columns] += p.rows * p.mean
@@ -95,7 +95,7 @@ def step(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views, lea
 
     Parameters
     ----------
-    least : what σ² may not fall below (G,).
+    least : least σ² (G,).
     """
     mu, centre = _located(found, theta, prior, views)
     theta = Theta(mu, theta.w, theta.variance, centre)
@@ -132,11 +132,11 @@ def _through(theta: Theta, prior: Prior, views: Views) -> tuple[Array, Array]:
 
 
 class Spread(NamedTuple):
-    """What a place's posterior leaves open.
+    """Uncertainty of a site's posterior.
 
-    Sums over columns of the variances of ``mu`` and of ``w``, by view (K,); the covariance of m,
-    ``centre`` (q, q), 0 where it is held; of each noise (G,) ⟨ln σ²⟩ and ⟨1/σ²⟩, ``log_variance``
-    and ``precision``.
+    Sums over columns of the variances of ``mu`` and of ``w``, by view (K,); covariance of m,
+    ``centre`` (q, q), 0 if m is fixed; for each noise (G,) ⟨ln σ²⟩ and ⟨1/σ²⟩, ``log_variance`` and
+    ``precision``.
     """
 
     mu: Array
@@ -147,12 +147,12 @@ class Spread(NamedTuple):
 
 
 def spread(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views) -> Spread:
-    """Return how uncertain θ's μ and m, and W given the latent points, are.
+    """Return the uncertainty of θ's μ and m, and of W given the latent points.
 
-    The inverses of the matrices on the left of eq. (c) and eq. (W), the latter times σ_k². Of μ and
-    W 0 of views without entries. σ_k² ~ InvGamma(α̃ + N/2, β̃ + S/2), with N entries, and S what
-    eq. (21) sums and σ_k² more for each parameter that the rows have told: their mode σ_k² alone is
-    too small where a place has few rows.
+    These are the inverses of the matrices on the left of eq. (c) and eq. (W), the latter times
+    σ_k². For μ and W, 0 for views without entries. σ_k² ~ InvGamma(α̃ + N/2, β̃ + S/2), with N
+    entries, and S the sum of eq. (21) plus σ_k² for each parameter estimated from the rows: the
+    mode σ_k² alone is too small if a site has few rows.
     """
     system = _System.of(found, theta, prior, views)
     if prior.centre_variance > 0:
@@ -188,7 +188,7 @@ def spread(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views) -
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
-    """What the E step leaves for the M step.
+    """Sums of the E step for the M step.
 
     ``right`` (p, q) and ``left`` (p, q, q) are the sums of eq. (W), ``squares`` Σ (t − μ)² and
     ``entries`` by column (p,).
@@ -216,7 +216,7 @@ class _Sums:
 
 
 def _loadings(sums: _Sums, theta: Theta, prior: Prior, views: Views) -> Array:
-    """Return W by eq. (W), in the entries that are free; of columns without entries, W̃."""
+    """Return W by eq. (W), in its free entries; W̃ for columns without entries."""
     ratio = theta.variance[views.noise] / prior.w_variance[views.of]
     right = sums.right + ratio[:, None] * prior.w
     left = sums.left + ratio[:, None, None] * np.eye(views.q)
@@ -233,8 +233,8 @@ def _loadings(sums: _Sums, theta: Theta, prior: Prior, views: Views) -> Array:
 class _System:
     """Eq. (c): the matrix on its left is diag(``diagonal``) − Uᵀ S⁻¹ U, with q rows a pattern.
 
-    And q more for the prior of c. Where m is held, it is eq. (c) of μ, with t less W m. It is
-    solved by Woodbury's identity where those rows are fewer than the columns.
+    The prior of c adds q rows. If m is fixed, it is eq. (c) of μ, with t less W m. Woodbury's
+    identity solves it if these rows are fewer than the columns.
     """
 
     diagonal: Array
@@ -264,7 +264,7 @@ class _System:
         return cls(diagonal, right, u, inner)
 
     def solution(self, otherwise: Array) -> Array:
-        """Return μ (p,); of columns that nothing is known of, what `otherwise` has."""
+        """Return μ (p,); `otherwise` for columns without information."""
         seen, plain = self._seen()
         mu = otherwise.copy()
         if self._narrow:
@@ -276,7 +276,7 @@ class _System:
         return mu
 
     def variances(self) -> Array:
-        """Return the diagonal of the matrix's inverse (p,); infinite where nothing is known."""
+        """Return the diagonal of the matrix's inverse (p,); infinite without information."""
         seen, plain = self._seen()
         found = np.full(len(self.diagonal), np.inf)
         if self._narrow:
@@ -288,7 +288,7 @@ class _System:
         return found
 
     def inverse(self) -> Array:
-        """Return the matrix's inverse (p, p), where something is known of each column."""
+        """Return the matrix's inverse (p, p), if each column has information."""
         return np.linalg.inv(self._dense(self.diagonal > 0))
 
     @property
@@ -305,7 +305,7 @@ class _System:
 
 
 def log_likelihood(found: Sequence[Pattern], theta: Theta, views: Views) -> float:
-    """Return Σ ln p(t|θ) over all rows, by the entries that they have."""
+    """Return Σ ln p(t|θ) over all rows, by their present entries."""
     value = 0.0
     for one in found:
         c, n = one.columns, one.rows
@@ -320,5 +320,5 @@ def log_likelihood(found: Sequence[Pattern], theta: Theta, views: Views) -> floa
 
 
 def log_posterior(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views) -> float:
-    """Return ln p(t|θ) + ln p(θ), which no `step` lets fall."""
+    """Return ln p(t|θ) + ln p(θ), which never falls in a `step`."""
     return log_likelihood(found, theta, views) + prior.log_density(theta, views)

@@ -1,11 +1,11 @@
-"""The inverse gamma distribution that is the most likely of some variances.
+"""Maximum likelihood fit of an inverse gamma distribution to variances.
 
-Llera and Beckmann (2016), method ML1: of v_1, …, v_C, with a = mean(ln v) and b = mean(1/v),
+Llera and Beckmann (2016), method ML1: for v_1, …, v_C, with a = mean(ln v) and b = mean(1/v),
 
     ln α − ψ(α) = a + ln b,   β = α / b                                                    (1)
 
-The right side is 0 where all are equal, and the left side falls from ∞ to 0: then α has no end, and
-is cut (`MOST`). It needs the variances through two sums alone.
+If all v are equal the right side is 0, and the left side falls from ∞ to 0, so α is limited to
+`MOST`. Two sums of the variances are enough.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST = 1e4
 
 
 def most_likely(log_mean: Array, inverse_mean: Array) -> tuple[Array, Array]:
-    """Return α and β, each like `log_mean`.
+    """Return α and β, each shaped like `log_mean`.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def most_likely(log_mean: Array, inverse_mean: Array) -> tuple[Array, Array]:
     gap = np.asarray(log_mean + np.log(inverse_mean), float)
     low = np.log(MOST) - digamma(MOST)
     right = np.maximum(gap, low)
-    # Minka's start for the gamma distribution; Newton's method in ln α from there
+    # Minka's start for the gamma distribution, then Newton's method in ln α
     alpha = (3.0 - right + np.sqrt(np.square(right - 3.0) + 24.0 * right)) / (12.0 * right)
     for _ in range(30):
         off = np.log(alpha) - digamma(alpha) - right

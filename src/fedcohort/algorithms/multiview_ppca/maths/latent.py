@@ -1,11 +1,11 @@
-"""What a set of parameters says of rows: latent points, what is missing, how unusual they are.
+"""Rows under given parameters: latent points, missing entries, unusual rows.
 
-With θ of one place, or the middle of the global distribution. Of a row with the entries o,
+θ is that of one site, or the middle of the common distribution. For a row with the entries o,
 
     x | t_o ~ N(A (t_o − μ_o), Σ⁻¹)                                              (eq. E of `em`)
     t_m | t_o ~ N(W_m ⟨x⟩ + μ_m,  W_m Σ⁻¹ W_mᵀ + σ² I)                                     (1)
 
-and Σ⁻¹ shrinks with each view that is there. A row without entries is at the origin.
+and Σ⁻¹ shrinks with each present view. A row without entries is at the origin.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from fedcohort.arrays import Array
 
 
 class Latent(NamedTuple):
-    """``mean`` (n, q) and ``covariance`` (n, q, q) of x given what each row has."""
+    """``mean`` (n, q) and ``covariance`` (n, q, q) of x given each row's entries."""
 
     mean: Array
     covariance: Array
 
 
 class Completed(NamedTuple):
-    """``mean`` (n, p), what is there as it is; ``sd`` (n, p), 0 there."""
+    """``mean`` (n, p), present entries unchanged; ``sd`` (n, p), 0 for present entries."""
 
     mean: Array
     sd: Array
@@ -46,12 +46,12 @@ def posterior(x: Array, theta: Theta, views: Views) -> Latent:
 
 
 def reconstruct(x: Array, theta: Theta, views: Views) -> Array:
-    """Return W⟨x⟩ + μ for each row of x (n, p): (n, p)."""
+    """Return W⟨x⟩ + μ (n, p) for each row of x (n, p)."""
     return posterior(x, theta, views).mean @ theta.w.T + theta.mu
 
 
 def complete(x: Array, theta: Theta, views: Views) -> Completed:
-    """Return eq. (1) where entries of x (n, p) are missing, and x where they are not."""
+    """Return eq. (1) for missing entries of x (n, p), and the present entries unchanged."""
     m, offset = theta.point, theta.offset
     mean, sd = x.copy(), np.zeros(x.shape)
     for rows, columns, s in _parts(x, theta, views):
@@ -65,7 +65,7 @@ def complete(x: Array, theta: Theta, views: Views) -> Completed:
 
 
 def log_densities(x: Array, theta: Theta, views: Views) -> Array:
-    """Return ln p(t) of each row of x (n, p), by the entries that it has: (n,)."""
+    """Return ln p(t) (n,) of each row of x (n, p), from its present entries."""
     value = np.zeros(len(x))
     for rows, columns, s in _parts(x, theta, views):
         size = len(columns) * np.log(2.0 * np.pi) + np.linalg.slogdet(s.sigma)[1]
@@ -75,9 +75,9 @@ def log_densities(x: Array, theta: Theta, views: Views) -> Array:
 
 
 def unusual(x: Array, theta: Theta, views: Views) -> Array:
-    """Return the p-value of each row of x (n, p) by its squared Mahalanobis distance: (n,).
+    """Return the p-value (n,) of each row of x (n, p), by its squared Mahalanobis distance.
 
-    Of rows of the model it is uniform; 1 where a row has no entries.
+    It is uniform for rows of the model; 1 for a row without entries.
     """
     value = np.ones(len(x))
     for rows, columns, s in _parts(x, theta, views):
@@ -101,7 +101,7 @@ def _squares(t: Array, columns: Array, s: Solved, theta: Theta, views: Views) ->
 
 
 def _parts(x: Array, theta: Theta, views: Views) -> list[tuple[Array, Array, Solved]]:
-    """Return rows, columns and eq. (E) of each pattern of missing entries, the empty one too."""
+    """Return rows, columns and eq. (E) of each pattern of missing entries, also the empty one."""
     there = ~np.isnan(x)
     kinds, of = np.unique(there, axis=0, return_inverse=True)
     return [

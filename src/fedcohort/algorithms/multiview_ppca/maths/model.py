@@ -1,17 +1,17 @@
-"""Parameters of multi-view probabilistic PCA, and what is believed about them beforehand.
+"""Parameters of multi-view probabilistic PCA, and their prior.
 
 Balelli et al. (2022), section 3.1.2: a row t of K views has one latent x ~ N(0, I_q), and
 
     t^(k) = W^(k) x + μ^(k) + ε,   ε ~ N(0, σ_k² I)                                        (1)
     μ^(k) ~ N(μ̃, σ_μ̃² I),  W^(k) ~ MN(W̃, I, σ_W̃² I),  σ_k² ~ InvGamma(α̃, β̃)              (4-6)
 
-Places differ in their patients, too: x ~ N(m, I) at a place, m ~ N(0, τ² I). The paper has no m:
-what a group of patients has more of goes into each μ^(k), and where places lack different views,
-the μ̃^(k) of these do not fit together.
+Sites also differ in their patients: x ~ N(m, I) at a site, m ~ N(0, τ² I). The paper has no m: a
+difference between groups of patients goes into each μ^(k), and if sites lack different views, the
+μ̃^(k) of these do not match.
 
-All views stand side by side: μ is (p,), W is (p, q), and `Views` says which column is of which.
-Or each column has a σ² of its own, which makes a factor analysis of it: then what it explains does
-not depend on the units of the columns. A noise is shared by the columns of a view, or by one.
+All views are side by side: μ is (p,), W is (p, q), and `Views` has the view of each column. With a
+σ² for each column instead of each view, this is factor analysis: then the explained variance does
+not depend on the units of the columns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedcohort.arrays import Array
 
 @dataclass(frozen=True, eq=False)
 class Views:
-    """Which view each of p columns is of, and how many latent dimensions there are.
+    """Views of p columns, and the number of latent dimensions.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Views:
     q : latent dimensions.
     narrow : whether a view of d_k ≤ q columns may use all q of them. Otherwise it uses the first
         d_k − 1, and at least one; the other columns of its W are 0 (section 4.3.1).
-    each : whether each column has a σ² of its own.
+    each : whether each column has its own σ².
     """
 
     of: Array
@@ -44,48 +44,48 @@ class Views:
 
     @cached_property
     def count(self) -> int:
-        """K."""
+        """Number of views, K."""
         return int(self.of.max()) + 1
 
     @cached_property
     def noise(self) -> Array:
-        """Which σ² each column has (p,), a number from 0."""
+        """Number of the σ² of each column (p,), from 0."""
         return np.arange(len(self.of)) if self.each else self.of
 
     @cached_property
     def noises(self) -> int:
-        """G, how many σ² there are."""
+        """Number of σ², G."""
         return int(self.noise.max()) + 1
 
     @cached_property
     def widths(self) -> Array:
-        """d_k (K,)."""
+        """Columns of each view, d_k (K,)."""
         return np.bincount(self.of, minlength=self.count)
 
     @cached_property
     def used(self) -> Array:
-        """How many columns of W^(k) are free (K,)."""
+        """Number of free columns of W^(k) (K,)."""
         d = self.widths
         return np.where((d <= self.q) & (not self.narrow), np.maximum(d - 1, 1), self.q)
 
     @cached_property
     def free(self) -> Array:
-        """Which entries of W are free (p, q)."""
+        """Free entries of W (p, q)."""
         return np.arange(self.q) < self.used[self.of][:, None]
 
     def total(self, values: Array) -> Array:
-        """Return the sums by view (K,) of numbers by column (p,) or (p, q)."""
+        """Return the sums by view (K,) of values by column (p,) or (p, q)."""
         each = values if values.ndim == 1 else values.sum(axis=1)
         return np.bincount(self.of, weights=each, minlength=self.count)
 
     def pooled(self, values: Array) -> Array:
-        """Return the sums by noise (G,) of numbers by column (p,)."""
+        """Return the sums by noise (G,) of values by column (p,)."""
         return np.bincount(self.noise, weights=values, minlength=self.noises)
 
 
 @dataclass(frozen=True, eq=False)
 class Theta:
-    """Parameters of one place: ``mu`` (p,), ``w`` (p, q), ``variance`` σ² (G,), ``centre`` m (q,).
+    """Parameters of one site: ``mu`` (p,), ``w`` (p, q), ``variance`` σ² (G,), ``centre`` m (q,).
 
     Without a centre m is 0.
     """
@@ -102,20 +102,20 @@ class Theta:
 
     @property
     def point(self) -> Array:
-        """M (q,)."""
+        """Mean of x, m (q,)."""
         return np.zeros(self.w.shape[1]) if self.centre is None else self.centre
 
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """The global distribution that a place's parameters come from, eq. (4-6).
+    """Common distribution of the sites' parameters, eq. (4-6).
 
     Attributes
     ----------
     mu, w : μ̃ (p,) and W̃ (p, q).
-    mu_variance, w_variance : σ_μ̃² and σ_W̃² by view (K,); infinite where nothing is known.
-    alpha, beta : of the inverse gamma of each noise (G,); −1 and 0 where nothing is known.
-    centre_variance : τ²; 0 holds m where it is.
+    mu_variance, w_variance : σ_μ̃² and σ_W̃² by view (K,); infinite without information.
+    alpha, beta : of the inverse gamma of each noise (G,); −1 and 0 without information.
+    centre_variance : τ²; 0 fixes m.
     """
 
     mu: Array
@@ -128,7 +128,7 @@ class Prior:
 
     @classmethod
     def flat(cls, views: Views) -> Prior:
-        """Return the one that knows nothing: MAP with it is maximum likelihood."""
+        """Return the flat prior: its MAP is maximum likelihood."""
         p, k, g = len(views.of), views.count, views.noises
         return cls(
             mu=np.zeros(p), w=np.zeros((p, views.q)),
@@ -138,16 +138,16 @@ class Prior:
 
     @property
     def variance(self) -> Array:
-        """The middle of σ² (G,): β̃/α̃, the harmonic mean of the places' own."""
+        """The middle of σ² (G,): β̃/α̃, the harmonic mean over sites."""
         return self.beta / self.alpha
 
     @property
     def middle(self) -> Theta:
-        """The parameters in the middle: those of a place of which nothing is known."""
+        """Parameters in the middle, for a site without data."""
         return Theta(self.mu, self.w, self.variance)
 
     def log_density(self, theta: Theta, views: Views) -> float:
-        """Return ln p(θ), but for constants where nothing is known."""
+        """Return ln p(θ), without the constants of flat parts."""
         value = 0.0
         for off, spread, size in (
             (np.square(theta.mu - self.mu), self.mu_variance, views.widths),

@@ -1,8 +1,8 @@
-"""What EM needs of a table: sums over the rows that have the same entries.
+"""Sums of a table for EM, over the rows with the same present entries.
 
-Rows with the same entries present make a pattern. Of n rows with o entries it has the mean t̄ and a
-factor F with FᵀF = Σ (t − t̄)(t − t̄)ᵀ, of at most o rows. So the n rows are touched once, and an
-iteration of EM costs O(o² q) a pattern; a table where all rows have all entries is one pattern.
+Rows with the same present entries form a pattern. With n rows of o entries it has the mean t̄ and a
+factor F of at most o rows, FᵀF = Σ (t − t̄)(t − t̄)ᵀ. So the n rows are read once, and an iteration
+of EM costs O(o² q) a pattern. A table without missing entries is one pattern.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from fedcohort.arrays import Array
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Rows with the same entries.
+    """Rows with the same present entries.
 
     Attributes
     ----------
-    columns : numbers of the columns that are present (o,).
+    columns : numbers of the present columns (o,).
     rows : n.
     mean : t̄ (o,).
     factor : F (m, o), m ≤ o.
@@ -34,9 +34,9 @@ class Pattern:
 
 
 def patterns(x: Array) -> list[Pattern]:
-    """Return the patterns of a table x (n, p), NaN where missing; rows without any entry are not.
+    """Return the patterns of a table x (n, p), NaN where missing, without its empty rows.
 
-    Their order does not depend on that of the rows.
+    Their order does not depend on the order of the rows.
     """
     there = ~np.isnan(x)
     if there.all():

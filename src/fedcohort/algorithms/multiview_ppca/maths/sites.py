@@ -1,16 +1,16 @@
-"""How the rows of one place lie in a common model: in their patients, or in how a view is measured.
+"""Differences of one site from a common model: in its patients, or in the measurement of a view.
 
-Score tests at the common θ. With U = Σ C⁻¹(t − μ) the slope of the log-likelihood in μ and
-J = Σ C⁻¹ its information, over the rows by the entries that they have,
+Score tests at the common θ. With U = Σ C⁻¹(t − μ) the gradient of the log-likelihood in μ and J = Σ
+C⁻¹ its information, over the present entries of the rows,
 
     latent   m̂ = (Wᵀ J W)⁻¹ WᵀU, the mean of its patients; χ²(q) = m̂ᵀ WᵀU                  (1)
-    view k   with what m̂ explains taken out, Ũ = U − J W m̂ and J̃ = J − J W (Wᵀ J W)⁻¹ Wᵀ J:
-             how far it is off, J̃_kk⁻¹ Ũ_k; χ²(df) = Ũ_kᵀ J̃_kk⁻¹ Ũ_k, df the rank of J̃_kk      (2)
+    view k   without the part explained by m̂, Ũ = U − J W m̂ and J̃ = J − J W (Wᵀ J W)⁻¹ Wᵀ J:
+             shift J̃_kk⁻¹ Ũ_k; χ²(df) = Ũ_kᵀ J̃_kk⁻¹ Ũ_k, df the rank of J̃_kk                (2)
 
-(1) asks for other patients who are measured alike, (2) for a view whose offset differs whoever the
-patients are. The rank is d_k, but q less where other views have too few columns to tell the two
-apart. The noise of a view is compared by the mean square of t − μ − Wx over its
-expected value at the common θ.
+(1) tests for different patients with the same measurement, (2) for a view with another offset,
+whoever the patients are. The rank is d_k, or q less if the other views have too few columns to
+separate the two. The noise of a view is the mean square of t − μ − Wx over its expected value at
+the common θ.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ RANK = 1e-9
 
 
 class Deviation(NamedTuple):
-    """How one place differs.
+    """Differences of one site.
 
     ``latent`` (q,), the mean of its patients in standard deviations, with ``latent_chi2`` (); by
-    view (K,), −1 of one that it lacks: ``shift``, root mean square of how far its columns are off
-    over their common σ, ``chi2`` with ``df``, and ``noise``, the ratio of standard deviations.
+    view (K,), −1 for an absent one: ``shift``, root mean square of its columns' shifts over their
+    common σ, ``chi2`` with ``df``, and ``noise``, the ratio of standard deviations.
     """
 
     latent: Array
@@ -46,7 +46,7 @@ class Deviation(NamedTuple):
 
 
 def deviation(found: Sequence[Pattern], theta: Theta, views: Views) -> Deviation:
-    """Return eq. (1) and (2) for the rows of these patterns."""
+    """Return eqs. (1) and (2) for the rows of these patterns."""
     p, k = len(views.of), views.count
     slope, information = np.zeros(p), np.zeros((p, p))
     squares, expected = np.zeros(p), np.zeros(p)

@@ -1,9 +1,9 @@
-"""Where EM starts, and how W of several places is turned to one frame.
+"""Start of EM, and rotation of W of several sites to one frame.
 
-W is known but for a rotation of the latent axes: W x = (W R)(Rᵀ x). So before W of several places
-is averaged, each is turned to be as near as can be to one frame F, the orthogonal Procrustes
-problem: R = U Vᵀ of the singular vectors of Wᵀ F = U S Vᵀ. Where the places' W differ by a rotation
-alone this makes them equal, whatever F is. It must be found from columns that all of them have.
+W is known only up to a rotation of the latent axes: W x = (W R)(Rᵀ x). So before the mean of W over
+sites, each is turned as near as possible to one frame F, the orthogonal Procrustes problem: R = U
+Vᵀ of the singular vectors of Wᵀ F = U S Vᵀ. If the sites' W differ only by a rotation, this makes
+them equal for any F. The rotation must be found from columns that all sites have.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ LEAST = 1e-3
 def principal(found: Sequence[Pattern], views: Views, w: Array | None = None) -> Theta:
     """Return principal components as parameters (Tipping and Bishop, 1999).
 
-    Of each pair of columns the rows that have both are used.
+    Each pair of columns uses the rows that have both.
 
     Parameters
     ----------
-    w : W (p, q), instead of components, in units of the columns' standard deviations.
+    w : W (p, q) to use instead of components, in units of the columns' standard deviations.
     """
     p, q = len(views.of), views.q
     rows, total = np.zeros(p), np.zeros(p)
@@ -60,8 +60,7 @@ def principal(found: Sequence[Pattern], views: Views, w: Array | None = None) ->
 def turned(theta: Theta, frame: Array, columns: Array, views: Views) -> Theta:
     """Return θ with its latent axes turned towards a frame (p, q), by these columns.
 
-    Nothing is turned where a view uses fewer latent dimensions than others, or where W says nothing
-    of them: the axes are not free then.
+    Nothing is turned if a view uses fewer latent dimensions than others: the axes are then fixed.
     """
     if not views.free.all() or not len(columns):
         return theta

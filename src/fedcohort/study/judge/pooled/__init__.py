@@ -1,1 +1,1 @@
-"""What predictions are held against, one module for each kind of task."""
+"""Judges of predictions on pooled blind rows, one module for each kind of task."""

@@ -1,4 +1,4 @@
-"""What every judge can do, whatever the kind of task."""
+"""What every judge does, for any kind of task."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Metrics = dict[str, float | None]
 
 
 def constant(chance: Mapping[str, float], weights: Array) -> dict[str, Array]:
-    """Return each metric's value by chance as so many draws as there are weights (B, n): (B,)."""
+    """Return each metric's chance value, repeated for B weightings (B, n): (B,)."""
     return {name: np.full(len(weights), value) for name, value in chance.items()}
 
 
 def observed(value: float, low: float, high: float) -> Row:
-    """Return what was observed in a group with its 95 % interval; None where one is not known."""
+    """Return a group's observed value with its 95 % interval; None if not finite."""
     numbers = {"observed": value, "low": low, "high": high}
     return {k: float(v) if np.isfinite(v) else None for k, v in numbers.items()}
 
@@ -33,7 +33,7 @@ def decision_rows(found: Decision, time: float | None) -> list[Row]:
 
     Parameters
     ----------
-    time : the horizon of the risk; None of an outcome without time.
+    time : horizon of the risk; None for an outcome without time.
     """
     keys = ("threshold", "net_benefit", "low", "high", "treat_all")
     return [
@@ -43,12 +43,12 @@ def decision_rows(found: Decision, time: float | None) -> list[Row]:
 
 
 def usual_rows(problem: Problem, test: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that say what is usual: of a private study the test rows."""
+    """Return the rows for typical values: training rows, or test rows in a private study."""
     return problem.pooled().frames["pooled"] if problem.dp is None else test
 
 
 class Untaught:
-    """A judge that takes nothing of a model's training rows."""
+    """A judge that uses no training rows of a model."""
 
     def taught(self, problem: Problem) -> Self:
         """See `Judge`."""
@@ -58,7 +58,7 @@ class Untaught:
 class Judge(Protocol):
     """The blind rows of one repeat, and all that their metrics need besides predictions."""
 
-    #: The metric that is also reported of each natural site's own test rows, as `<metric>_own`.
+    #: The metric that is also reported for each natural site's own test rows, as `<metric>_own`.
     leading: ClassVar[str]
 
     @classmethod
@@ -75,23 +75,23 @@ class Judge(Protocol):
 
     @property
     def can_rank(self) -> bool:
-        """Whether the rows have so many events, or of either class, that `leading` is shown."""
+        """Whether the rows have enough events, or enough of each class, to publish `leading`."""
         ...
 
     def on(self, rows: Array) -> Self:
-        """Return the judge of some of the test rows, by a mask (n,)."""
+        """Return the judge of the test rows in a mask (n,)."""
         ...
 
     def taught(self, problem: Problem) -> Self:
-        """Return the judge of a model of these training rows, such as those of one site alone."""
+        """Return the judge of a model of these training rows, such as those of one site."""
         ...
 
     def predicted(self, run: Run, wanted: tuple[str, ...]) -> Any:
-        """Return what a fit says of the test rows, as far as the wanted metrics need it."""
+        """Return a fit's predictions of the test rows, as far as the wanted metrics need them."""
         ...
 
     def metrics(self, said: Any, wanted: tuple[str, ...]) -> Metrics:
-        """Return the wanted metrics of what `predicted` returned."""
+        """Return the wanted metrics of the result of `predicted`."""
         ...
 
     def draws(self, said: Any, weights: Array, wanted: tuple[str, ...]) -> dict[str, Array]:
@@ -99,16 +99,16 @@ class Judge(Protocol):
         ...
 
     def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:
-        """Return the draws (B,) of a hospital whose rows give no model: every patient looks alike.
+        """Return the draws (B,) of a hospital without a model: one prediction for every patient.
 
-        A metric that says nothing of such a hospital is left out.
+        Metrics that are not defined for it are left out.
         """
         ...
 
     def groups(self, run: Run) -> list[Row]:
-        """Return predicted against observed, by group of similar predictions."""
+        """Return predicted against observed values, by group of similar predictions."""
         ...
 
     def decision(self, run: Run) -> list[Row]:
-        """Return the decision curve, where a risk is predicted: a row for each threshold."""
+        """Return the decision curve of a predicted risk: a row for each threshold."""
         ...

@@ -1,4 +1,4 @@
-"""A yes/no outcome: discrimination, distance and calibration of predicted probabilities."""
+"""Binary outcomes: discrimination, Brier score and calibration of predicted probabilities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedcohort.study.run.engine import Problem, Run
 
 #: Groups of similar predictions.
 GROUPS = 5
-#: One half, the answer to every question where nothing is learnt.
+#: Metrics of probability 1/2 for every row.
 CHANCE = {"auc": 0.5, "accuracy": 0.5, "brier": 0.25, "log_loss": math.log(2.0)}
 
 
@@ -29,9 +29,8 @@ class Labels(Untaught):
 
     Attributes
     ----------
-    test : the blind rows.
     y : (n,) 1.0 for the level that sorts last, else 0.0.
-    min_cell : fewer rows of a class, but for none, are not shown.
+    min_cell : smallest published count of a class, except 0.
     """
 
     test: pd.DataFrame
@@ -44,17 +43,17 @@ class Labels(Untaught):
     def of(
         cls, problem: Problem, test: pd.DataFrame, seed: int = 0, horizon: float | None = None
     ) -> Self:
-        """Return the judge of test rows, whose levels the dictionary knows."""
+        """Return the judge of test rows; the dictionary has their levels."""
         seen = Outcomes.of(test, problem.outcome, problem.dictionary)
         return cls(test, seen.y, problem.min_cell)
 
     @property
     def can_rank(self) -> bool:
-        """Whether both classes have so many rows that the AUC is shown."""
+        """Whether both classes have enough rows to publish the AUC."""
         return AUC.may_be_shown(self.y, self.min_cell)
 
     def on(self, rows: Array) -> Labels:
-        """Return the judge of some of the test rows, by a mask (n,)."""
+        """See `Judge`."""
         return Labels(self.test[rows].reset_index(drop=True), self.y[rows], self.min_cell)
 
     def predicted(self, run: Run, wanted: tuple[str, ...]) -> Array:
@@ -62,12 +61,12 @@ class Labels(Untaught):
         return run.model.predict(run.design.matrix(self.test))
 
     def metrics(self, said: Array, wanted: tuple[str, ...]) -> Metrics:
-        """Return the wanted metrics of probabilities; None where one is not defined."""
+        """Return the wanted metrics of probabilities; None if not defined."""
         found = self.draws(said, np.ones((1, len(said))), wanted)
         return {k: (float(v[0]) if np.isfinite(v[0]) else None) for k, v in found.items()}
 
     def draws(self, said: Array, weights: Array, wanted: tuple[str, ...]) -> dict[str, Array]:
-        """Return the wanted metrics at each of B weightings (B, n) of the test rows: (B,) each."""
+        """See `Judge`."""
         return {
             name: metric(self.y, said, weights)
             for name, metric in classification.METRICS.items()
@@ -75,7 +74,7 @@ class Labels(Untaught):
         }
 
     def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:
-        """Return the draws (B,) of one who answers one half to every question."""
+        """Return the draws (B,) of probability 1/2 for every row."""
         return constant(CHANCE, weights)
 
     def groups(self, run: Run) -> list[Row]:

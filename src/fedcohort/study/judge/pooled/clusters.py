@@ -1,17 +1,17 @@
-"""Groups of patients: how tight they are, and what they tell of an outcome that no fit has seen.
+"""Clusters of patients: internal measures, and agreement with an outcome that no fit has seen.
 
 Without an outcome, `metrics.clusters` gives silhouette, Calinski–Harabasz, cycle accuracy and the
-error of reconstruction; all in x, as the model's preprocessing has it: models of one preprocessing
-compare, others do not. The silhouette takes the cosine where every feature is 0/1, and lengths
-otherwise; it compares all pairs, so of more than `MOST` blind rows it is of `MOST` drawn ones.
+reconstruction error, all in the model's preprocessed x: only models of one preprocessing compare.
+The silhouette uses cosine distance if every feature is 0/1, else Euclidean distance. It compares
+all pairs, so with more than `MOST` blind rows it uses a sample of `MOST`.
 
-With an outcome, the clusters are looked at through it. Of survival, a cluster's risk is its hazard,
-events per person-time of the training rows, and patients of one cluster are tied: half a pair each
-in the C-index. Of classes, clusters are matched with them as well as can be.
+With survival, a cluster's risk is its hazard, events per person-time of the training rows; patients
+of one cluster are tied: half a pair each in the C-index. With classes, clusters are matched to
+classes optimally.
 
-`smallest_share` is of the training rows, and hidden where it is of 1 … m − 1 patients, with m the
-`min_cell`. It has no draws, nor has the p-value of the log-rank test: rows that a bootstrap repeats
-look more apart than they are.
+`smallest_share` is that of the training rows, hidden if it is of 1 … m − 1 patients, m =
+`min_cell`. It has no draws, nor has the p-value of the log-rank test: repeated rows in a bootstrap
+make clusters look more separate.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ from fedcohort.study.judge.pooled.base import Metrics, constant
 from fedcohort.study.results.rows import UNDRAWN
 from fedcohort.study.run.engine import Problem, Run
 
-#: The most rows of which all pairs are compared.
+#: Largest number of rows for all pairs.
 MOST = 2000
-#: Of one group of all patients.
+#: Metrics of one cluster of all patients.
 CHANCE = {"c_index": 0.5, "ari": 0.0, "nmi": 0.0}
 
 
 @dataclass(frozen=True)
 class Grouped:
-    """What a fit says of the blind rows.
+    """A fit's clusters of the blind rows.
 
     Attributes
     ----------
-    x : (n, p), as the model sees the rows.
+    x : (n, p), preprocessed.
     labels : (n,) integers in [0, k).
-    clusters : k, of all clusters that training rows or blind ones are in.
-    distance : what silhouettes take.
-    smallest : the least share of the training rows in a cluster; nan where that is of few.
-    origin : (p,), the mean of the training rows.
-    rank : (n,) of the hazard of a row's cluster; None without survival.
-    again : (n,) labels of the reconstructed rows; ``error`` (n,) their mean squared error. Both
-        None where the model does not reconstruct.
+    clusters : k, number of clusters with training or blind rows.
+    distance : metric of the silhouette.
+    smallest : smallest share of the training rows in a cluster; nan if hidden.
+    origin : (p,), mean of the training rows.
+    rank : (n,) rank of the hazard of a row's cluster; None without survival.
+    again, error : (n,) labels of the reconstructed rows and their mean squared error; None if the
+        model does not reconstruct.
     """
 
     x: Array
@@ -75,24 +75,26 @@ def labels_of(run: Run, x: Array) -> Array:
 
     Raises
     ------
-    DataError : the model says something else.
+    DataError : the model predicts something else.
     """
     said = np.asarray(run.model.predict(x), float)
     if not (np.isfinite(said).all() and (said >= 0).all() and (said == np.floor(said)).all()):
-        raise DataError("the model's labels are no whole numbers from 0; it is not of clusters.")
+        raise DataError(
+            "the model predicts labels that are not whole numbers from 0. Give a model of clusters."
+        )
     return said.astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """The blind rows of one repeat, and what clusters are judged by.
+    """The blind rows of one repeat, and what their metrics need.
 
     Attributes
     ----------
-    train, test : training rows of the models that are judged, and blind rows.
-    outcome, dictionary : what the clusters are looked at through; None for nothing.
-    min_cell : fewer patients are not shown.
-    seed : what the rows of the silhouette are drawn by.
+    train, test : training rows of the models, and blind rows.
+    outcome, dictionary : outcome for evaluation, or None; its levels.
+    min_cell : smallest published count.
+    seed : seed of the silhouette's sample.
     """
 
     train: pd.DataFrame
@@ -113,21 +115,21 @@ class Clusters:
         return cls(train, test, problem.aside, problem.dictionary, problem.min_cell, seed)
 
     def taught(self, problem: Problem) -> Clusters:
-        """Return the judge of models of these training rows alone."""
+        """See `Judge`."""
         return replace(self, train=problem.pooled().frames["pooled"])
 
     @property
     def can_rank(self) -> bool:
-        """Whether there are so many rows that the silhouette is shown."""
+        """Whether there are enough rows to publish the silhouette."""
         return len(self.test) >= fewest(self.min_cell)
 
     def on(self, rows: Array) -> Clusters:
-        """Return the judge of some of the test rows, by a mask (n,)."""
+        """See `Judge`."""
         return replace(self, test=self.test[rows].reset_index(drop=True))
 
     @property
     def reference(self) -> Array | None:
-        """Classes of the test rows (n,), integers from 0; None where there are none."""
+        """Classes of the test rows (n,), integers from 0; None without."""
         levels = levels_of(self.outcome, self.dictionary)
         return classes_of(self.test, self.outcome, levels) if levels else None
 
@@ -139,7 +141,7 @@ class Clusters:
         return self.outcome.arrays(self.test)
 
     def predicted(self, run: Run, wanted: tuple[str, ...]) -> Grouped:
-        """Return what a fit says of the test rows, and of the training rows' clusters."""
+        """Return a fit's clusters of the test rows, and facts of the training rows' clusters."""
         x, known = run.design.matrix(self.test), run.design.matrix(self.train)
         labels, own = labels_of(run, x), labels_of(run, known)
         k = int(max(labels.max(initial=0), own.max(initial=0))) + 1
@@ -160,7 +162,7 @@ class Clusters:
         )  # fmt: skip
 
     def metrics(self, said: Grouped, wanted: tuple[str, ...]) -> Metrics:
-        """Return the wanted metrics of clusters; None where one is not defined."""
+        """Return the wanted metrics of clusters; None if not defined."""
         found = self.draws(said, np.ones((1, len(said.labels)), np.int64), wanted)
         shown = {k: float(v[0]) for k, v in found.items()}
         if "smallest_share" in wanted:
@@ -175,7 +177,7 @@ class Clusters:
         return {m: shown[m] if np.isfinite(shown.get(m, np.nan)) else None for m in wanted}
 
     def draws(self, said: Grouped, weights: Array, wanted: tuple[str, ...]) -> dict[str, Array]:
-        """Return the wanted metrics at each of B weightings (B, n) of the test rows: (B,) each."""
+        """See `Judge`."""
         found: dict[str, Array] = {}
         if "silhouette" in wanted:
             rows = self._sampled(len(said.labels))
@@ -198,22 +200,22 @@ class Clusters:
         return {m: found.get(m, nothing) for m in wanted if m not in UNDRAWN}
 
     def _sampled(self, n: int) -> Array:
-        """Return which of n rows the silhouette is of: all, or `MOST` drawn ones (m,)."""
+        """Return the numbers of the silhouette's rows: all n, or a sample of `MOST` (m,)."""
         if n <= MOST:
             return np.arange(n)
         rng = np.random.default_rng((self.seed, 0x73696C68))
         return np.sort(rng.choice(n, MOST, replace=False))
 
     def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:
-        """Return the draws (B,) of one who sees a single group; tightness has no value for it."""
+        """Return the draws (B,) of one cluster of all patients, of the metrics that it has."""
         return {k: v for k, v in constant(CHANCE, weights).items() if k in wanted}
 
     def groups(self, run: Run) -> list[Row]:
-        """Return nothing: clusters predict no number that could be seen."""
+        """Return nothing: clusters predict no observed number."""
         return []
 
     def decision(self, run: Run) -> list[Row]:
-        """Return nothing: nothing here is a risk."""
+        """Return nothing: there is no risk."""
         return []
 
 
@@ -226,7 +228,7 @@ AGAINST = {
 
 
 def again_of(run: Run, x: Array) -> tuple[Array | None, Array | None]:
-    """Return labels of reconstructed rows and the error of each (n,); None where there are none."""
+    """Return labels and error of reconstructed rows, (n,) each; None without reconstruction."""
     try:
         back = np.asarray(run.model.reconstruct(x), float)
     except NotSupported:

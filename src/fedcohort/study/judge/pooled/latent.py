@@ -1,21 +1,20 @@
-"""Latent coordinates: what they keep of a row, and tell of views that it lacks, and of classes.
+"""Latent variables: errors of reconstruction and of imputed views, and prediction of classes.
 
-With x_ij the entries of the blind rows as a model's preprocessing has them, x̂_ij what the model
-makes of them, and s_j the standard deviation of the known x_ij among all blind rows,
+With x_ij the entries of the blind rows after a model's preprocessing, x̂_ij the model's, and s_j
+the standard deviation of the known x_ij among all blind rows,
 
     reconstruction_mae   mean of |x_ij − x̂_ij| / s_j over the known entries                    (1)
     imputation_mae       the same over the entries of each view in turn, hidden from the rows   (2)
-                         that have it and another, x̂ being imputed from what is left
+                         that have it and another, x̂ being imputed from the other views
     imputation_rmse      root of the mean of its squares
 
-so that linear scalings do not matter. A feature with one value among the blind rows is left out.
-A column that a model knows nothing of, such as one of a view that a hospital alone lacks, counts as
-if its mean among the blind rows were said of everybody: the best constant, which flatters such a
-model. s_j is that of the rows as they are, also in the draws of the bootstrap.
+so linear scalings do not matter. A feature with one value among the blind rows is left out. For a
+column that a model lacks, such as one of another hospital's view, x̂ is its mean among the blind
+rows: the best constant, which flatters such a model. Bootstrap draws use the same s_j.
 
-With classes, linear discriminant analysis of the coordinates of the training rows says the class of
-the blind rows (`latent_accuracy`), or orders them (`latent_auc`). Where it can tell none apart, as
-with training rows of one class, the most frequent class is said of everybody. No fit sees a class.
+Classes are predicted by linear discriminant analysis of the training rows' latent variables:
+`latent_accuracy` and `latent_auc` on the blind rows. If it cannot separate classes, as with
+training rows of one class, it predicts the most frequent class. No fit sees a class.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ OF_VIEWS = ("imputation_mae", "imputation_rmse")
 
 
 class Feature(NamedTuple):
-    """A feature of some rows: its name, its column's, its view, and values (n,), NaN unknown."""
+    """A feature of some rows: its name, column and view, and values (n,), NaN if unknown."""
 
     name: str
     column: str
@@ -54,9 +53,9 @@ class Feature(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """Entries of a column of numbers in a view that was hidden, of the rows that have them.
+    """Entries of a numeric column of a hidden view, of the rows that have them.
 
-    ``true`` and ``imputed`` (n,), in the column's unit; the rows are the same whatever the fit.
+    ``true`` and ``imputed`` (n,), in the column's unit; the rows are the same for every fit.
     """
 
     column: str
@@ -66,16 +65,16 @@ class Filled(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What a fit says of the blind rows.
+    """A fit's errors and predictions on the blind rows.
 
     Attributes
     ----------
     features : names of the features (p,), ``views`` of each (p,).
-    off : |x − x̂| / s (n, p) of reconstructed entries, NaN where there is none.
-    filled : the same of entries of hidden views; None where nothing imputes, of one view, or where
-        few rows have another view.
-    right : whether each row's class is said right (n,); None without classes.
-    score : what orders the rows by two classes (n,); None without.
+    off : |x − x̂| / s (n, p) of reconstructed entries, NaN without.
+    filled : the same for entries of hidden views; None without imputation, with one view, or if few
+        rows have another view.
+    right : whether each row's class is predicted correctly (n,); None without classes.
+    score : order of the rows by two classes (n,); None without.
     """
 
     features: tuple[str, ...]
@@ -88,16 +87,16 @@ class Said(NamedTuple):
 
 @dataclass(frozen=True)
 class Latent:
-    """The blind rows of one repeat, and what latent coordinates are judged by.
+    """The blind rows of one repeat, and what their metrics need.
 
     Attributes
     ----------
-    train, test : training rows of the models that are judged, and blind rows.
-    site : each training row's site (n,); None where nothing of sites may be told.
-    among : all blind rows, also where `test` are some of them: units come from these.
-    outcome, levels : classes that judge, in the order of their numbers; or None.
+    train, test : training rows of the models, and blind rows.
+    site : each training row's site (n,); None if sites may not be published.
+    among : all blind rows, also if `test` are some of them: s_j comes from these.
+    outcome, levels : classes for evaluation, in the order of their numbers; or None.
     dictionary : types and views of the columns that fits see.
-    min_cell : fewer patients are not shown.
+    min_cell : smallest published count.
     """
 
     train: pd.DataFrame
@@ -117,7 +116,8 @@ class Latent:
     ) -> Self:
         """Return the judge of blind rows; `problem` holds the training rows of all sites.
 
-        Of a private study it has neither classes nor sites, and so makes nothing of training rows.
+        In a private study it has neither classes nor sites, and so publishes nothing of training
+        rows.
         """
         train, site = problem.pooled().frames["pooled"], _sites(problem)
         known = problem.learnt().dictionary
@@ -127,47 +127,47 @@ class Latent:
         return cls(train, test, site, test, outcome, levels, known, problem.min_cell)
 
     def taught(self, problem: Problem) -> Latent:
-        """Return the judge of models of these training rows alone."""
+        """See `Judge`."""
         return replace(self, train=problem.pooled().frames["pooled"], site=_sites(problem))
 
     @property
     def can_rank(self) -> bool:
-        """Whether there are so many rows that their error is shown."""
+        """Whether there are enough rows to publish their error."""
         return len(self.test) >= fewest(self.min_cell)
 
     def on(self, rows: Array) -> Latent:
-        """Return the judge of some of the test rows, by a mask (n,)."""
+        """See `Judge`."""
         return replace(self, test=self.test[rows].reset_index(drop=True))
 
     def predicted(self, run: Run, wanted: tuple[str, ...]) -> Said:
-        """Return what a fit says of the test rows."""
+        """See `Judge`."""
         design, known = run.design, replace(run.design, impute="none")
         x, true = design.matrix(self.test), known.matrix(self.test)
         unit, _ = units(known.matrix(self.among))
         off = distance(true, run.model.reconstruct(x), unit)
-        strange = self._strangers({c.name for c in design.columns})
+        unmodelled = self._unmodelled({c.name for c in design.columns})
         filled = None
         if set(OF_VIEWS) & set(wanted):
-            filled = self._filled(run, x, true, unit, strange)
+            filled = self._filled(run, x, true, unit, unmodelled)
         if filled is not None and (~np.isnan(filled)).any(axis=1).sum() < fewest(self.min_cell):
             filled = None
         right = score = None
         if set(OF_CLASSES) & set(wanted) and self.outcome is not None:
             right, score = self._classes(run, x)
         return Said(
-            (*design.features, *(f.name for f in strange)),
-            (*design.views, *(f.view for f in strange)),
-            np.column_stack([off, *(f.values for f in strange)]),
+            (*design.features, *(f.name for f in unmodelled)),
+            (*design.views, *(f.view for f in unmodelled)),
+            np.column_stack([off, *(f.values for f in unmodelled)]),
             filled, right, score,
         )  # fmt: skip
 
     def metrics(self, said: Said, wanted: tuple[str, ...]) -> Metrics:
-        """Return the wanted metrics of what `predicted` returned; None where one is not defined."""
+        """Return the wanted metrics of the result of `predicted`; None if not defined."""
         found = self.draws(said, np.ones((1, len(self.test)), np.int64), wanted)
         return {m: float(found[m][0]) if np.isfinite(found[m][0]) else None for m in wanted}
 
     def draws(self, said: Said, weights: Array, wanted: tuple[str, ...]) -> dict[str, Array]:
-        """Return the wanted metrics at each of B weightings (B, n) of the test rows: (B,) each."""
+        """See `Judge`."""
         found = {"reconstruction_mae": over_entries(said.off, weights)}
         if said.filled is not None:
             found["imputation_mae"] = over_entries(said.filled, weights)
@@ -180,13 +180,13 @@ class Latent:
         return {m: found.get(m, nothing) for m in wanted}
 
     def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:
-        """Return the draws (B,) of one who says each column's mean, and the most frequent class."""
-        strange = self._strangers(frozenset())
+        """Return the draws (B,) of column means and the most frequent class as predictions."""
+        unmodelled = self._unmodelled(frozenset())
         nobody = np.zeros((len(self.test), 0))
-        off = np.column_stack([nobody, *(f.values for f in strange)])
+        off = np.column_stack([nobody, *(f.values for f in unmodelled)])
         found: dict[str, Array] = {"reconstruction_mae": over_entries(off, weights)}
         if (there := self._there()) is not None:
-            off = np.where(hidden_from(there, [f.view for f in strange]), off, np.nan)
+            off = np.where(hidden_from(there, [f.view for f in unmodelled]), off, np.nan)
             found["imputation_mae"] = over_entries(off, weights)
             found["imputation_rmse"] = np.sqrt(over_entries(np.square(off), weights))
         if self.outcome is not None:
@@ -196,17 +196,17 @@ class Latent:
         return {m: values for m, values in found.items() if m in wanted}
 
     def groups(self, run: Run) -> list[Row]:
-        """Return nothing: coordinates predict no number that could be seen."""
+        """Return nothing: latent variables predict no observed number."""
         return []
 
     def decision(self, run: Run) -> list[Row]:
-        """Return nothing: nothing here is a risk."""
+        """Return nothing: there is no risk."""
         return []
 
     def shown(self, said: Said) -> Array:
-        """Return of which features an error may be shown: bool (p,).
+        """Return whether a feature's error may be published: bool (p,).
 
-        2 `min_cell` rows have a value, and `min_cell` another one than the most frequent.
+        At least 2 `min_cell` rows have a value, and `min_cell` another one than the most frequent.
         """
         found: list[bool] = []
         values = {f.name: f.values for f in self._features(self.test, frozenset())}
@@ -225,22 +225,22 @@ class Latent:
     # views ----------------------------------------------------------------------------
 
     def _filled(
-        self, run: Run, x: Array, true: Array, unit: Array, strange: list[Feature]
+        self, run: Run, x: Array, true: Array, unit: Array, unmodelled: list[Feature]
     ) -> Array | None:
-        """Return the errors (n, p) of eq. (2); None where nothing imputes, or of one view."""
+        """Return the errors (n, p) of eq. (2); None without imputation, or with one view."""
         there, found = self._there(), self._imputed(run, x)
         if there is None or found is None:
             return None
         got, asked = found
         off = np.where(asked, distance(true, got, unit), np.nan)
-        told = np.column_stack([np.zeros((len(true), 0)), *(f.values for f in strange)])
-        told = np.where(hidden_from(there, [f.view for f in strange]), told, np.nan)
+        told = np.column_stack([np.zeros((len(true), 0)), *(f.values for f in unmodelled)])
+        told = np.where(hidden_from(there, [f.view for f in unmodelled]), told, np.nan)
         return np.column_stack([off, told])
 
     def _imputed(self, run: Run, x: Array) -> tuple[Array, Array] | None:
-        """Return what is filled in for rows x (n, p), each view hidden in turn, and which entries.
+        """Return imputed values for rows x (n, p), each view hidden in turn, and a mask of them.
 
-        (n, p) each; None where nothing imputes, or of one view.
+        (n, p) each; None without imputation, or with one view.
         """
         if (there := self._there()) is None:
             return None
@@ -251,9 +251,9 @@ class Latent:
             return None
 
     def filled(self, run: Run) -> Iterator[Filled]:
-        """Yield the columns of numbers of hidden views, with what a fit fills in for them.
+        """Yield the numeric columns of hidden views, with a fit's imputed values.
 
-        A column of which it says something that is not finite is left out.
+        A column with imputed values that are not finite is left out.
         """
         found = self._imputed(run, run.design.matrix(self.test))
         if found is None:
@@ -270,9 +270,9 @@ class Latent:
             at += len(c.features)
 
     def _there(self) -> dict[str, Array] | None:
-        """Return by view which rows have an entry of it (n,); None of fewer views than two.
+        """Return, by view, which rows have an entry of it (n,); None with fewer than two views.
 
-        Columns without a view are one together.
+        Columns without a view form one view.
         """
         found: dict[str, Array] = {}
         for f in self._features(self.test, frozenset()):
@@ -280,8 +280,8 @@ class Latent:
             found[f.view] = found.get(f.view, np.zeros(len(known), bool)) | known
         return found if len(found) > 1 else None
 
-    def _strangers(self, known: set[str] | frozenset[str]) -> list[Feature]:
-        """Return |x − mean| / s of all columns but the known ones, among the test rows."""
+    def _unmodelled(self, known: set[str] | frozenset[str]) -> list[Feature]:
+        """Return |x − mean| / s of all columns but the `known` ones, among the test rows."""
         every = self._features(self.among, known)
         found: list[Feature] = []
         for f, whole in zip(self._features(self.test, known), every, strict=True):
@@ -289,9 +289,11 @@ class Latent:
             found.append(f._replace(values=np.abs(f.values - mean[0]) / unit[0]))
         return found
 
-    def _features(self, frame: pd.DataFrame, apart: set[str] | frozenset[str]) -> Iterator[Feature]:
-        """Yield what columns but some ones would give as features."""
-        return features_of([v for v in self.dictionary.features() if v.name not in apart], frame)
+    def _features(
+        self, frame: pd.DataFrame, excluded: set[str] | frozenset[str]
+    ) -> Iterator[Feature]:
+        """Yield the features of all columns but the `excluded` ones."""
+        return features_of([v for v in self.dictionary.features() if v.name not in excluded], frame)
 
     # classes --------------------------------------------------------------------------
 
@@ -307,7 +309,7 @@ class Latent:
         return self.outcome.values(frame, self.levels).astype(np.int64)
 
     def _classes(self, run: Run, x: Array) -> tuple[Array | None, Array | None]:
-        """Return whether each row is told right (n,), and what orders rows by two classes."""
+        """Return whether each row's class is correct (n,), and the order of rows by two classes."""
         z, learnt = run.model.transform(x), run.model.transform(run.design.matrix(self.train))
         if not (np.isfinite(z).all() and np.isfinite(learnt).all()):
             return None, None
@@ -317,7 +319,7 @@ class Latent:
 
 
 def features_of(variables: Sequence[Variable], frame: pd.DataFrame) -> Iterator[Feature]:
-    """Yield what columns give as features: numbers, and levels but one."""
+    """Yield the features of columns: numbers, and all levels but the first."""
     encoding = Encoding(tuple(variables))
     read = encoding(frame)
     for v, values in zip(encoding.numeric, read.numbers, strict=True):
@@ -329,7 +331,7 @@ def features_of(variables: Sequence[Variable], frame: pd.DataFrame) -> Iterator[
 
 
 def filled_in(run: Run, x: Array, asked: Array) -> Array:
-    """Return what a model makes of each view from the others (n, p); NaN where it is not asked.
+    """Return a model's imputation of each view from the others (n, p); NaN outside `asked`.
 
     Parameters
     ----------
@@ -337,7 +339,7 @@ def filled_in(run: Run, x: Array, asked: Array) -> Array:
 
     Raises
     ------
-    NotSupported : the model fills nothing in.
+    NotSupported : the model does not impute.
     """
     views, found = np.array(run.design.views, object), np.full(x.shape, np.nan)
     for view in dict.fromkeys(run.design.views):
@@ -350,16 +352,16 @@ def filled_in(run: Run, x: Array, asked: Array) -> Array:
 
 
 def hidden_from(there: Mapping[str, Array], views: list[str]) -> Array:
-    """Return which rows have the view of each column, and another one: bool (n, p)."""
+    """Return whether a row has the view of each column, and another one: bool (n, p)."""
     n = len(next(iter(there.values())))
     several = np.sum(list(there.values()), axis=0) > 1
     return np.column_stack([np.zeros((n, 0), bool), *(there[v] & several for v in views)])
 
 
 def _sites(problem: Problem) -> Array | None:
-    """Return each row's site (n,), as `Problem.pooled` has rows; None where that is not told.
+    """Return each row's site (n,), in the order of `Problem.pooled`; None if it must stay hidden.
 
-    That is in a private study, and where some natural site hides how many rows it has.
+    That holds for a private study, and if a natural site hides its number of rows.
     """
     whole = np.array(list(problem.patients.values()), np.int64)
     if problem.dp is not None or hidden(whole, problem.min_cell).any():

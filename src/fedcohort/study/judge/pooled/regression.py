@@ -1,8 +1,8 @@
 """A value or a count: distance and calibration of predicted values.
 
-What is shown of groups of predictions is rounded as Table 1 is: a group is of 2 `min_cell` rows or
-more, and shows no mean that tells of few of them (`ShownNumber`), since the exact mean of whole
-numbers tells how many there are.
+Published means of groups of predictions are rounded as in Table 1, since the exact mean of whole
+numbers reveals their count. A group has at least 2 `min_cell` rows, and no mean that reveals few of
+them (`ShownNumber`).
 """
 
 from __future__ import annotations
@@ -36,11 +36,9 @@ class Values(Untaught):
 
     Attributes
     ----------
-    test : the blind rows.
-    y : (n,).
-    usual : mean outcome of all training rows, in a private study of the test rows: what is said of
-        everybody where nothing is learnt.
-    min_cell : of fewer rows nothing is shown.
+    usual : mean outcome of all training rows (in a private study: of the test rows); the prediction
+        without a model.
+    min_cell : nothing is published of fewer rows.
     """
 
     test: pd.DataFrame
@@ -54,18 +52,18 @@ class Values(Untaught):
     def of(
         cls, problem: Problem, test: pd.DataFrame, seed: int = 0, horizon: float | None = None
     ) -> Self:
-        """Return the judge of test rows."""
+        """See `Judge`."""
         rows = usual_rows(problem, test), test
         known, seen = (Outcomes.of(r, problem.outcome, problem.dictionary).y for r in rows)
         return cls(test, seen, float(known.mean()), problem.min_cell)
 
     @property
     def can_rank(self) -> bool:
-        """Whether there are so many rows that R² is shown."""
+        """Whether there are enough rows to publish R²."""
         return R2.may_be_shown(self.y, self.min_cell)
 
     def on(self, rows: Array) -> Values:
-        """Return the judge of some of the test rows, by a mask (n,)."""
+        """See `Judge`."""
         some = self.test[rows].reset_index(drop=True)
         return Values(some, self.y[rows], self.usual, self.min_cell)
 
@@ -74,13 +72,13 @@ class Values(Untaught):
         return run.model.predict(run.design.matrix(self.test))
 
     def metrics(self, said: Array, wanted: tuple[str, ...]) -> Metrics:
-        """Return the wanted metrics of values; None where one is not defined."""
+        """Return the wanted metrics of values; None if not defined."""
         found = self.draws(said, np.ones((1, len(said))), wanted)
         return {k: (float(v[0]) if np.isfinite(v[0]) else None) for k, v in found.items()}
 
     def draws(self, said: Array, weights: Array, wanted: tuple[str, ...]) -> dict[str, Array]:
-        """Return the wanted metrics at each of B weightings (B, n) of the test rows: (B,) each."""
-        with np.errstate(over="ignore", invalid="ignore"):  # a model may predict beyond any number
+        """See `Judge`."""
+        with np.errstate(over="ignore", invalid="ignore"):  # predictions may overflow
             return {
                 name: metric(self.y, said, weights)
                 for name, metric in regression.METRICS.items()
@@ -88,7 +86,7 @@ class Values(Untaught):
             }
 
     def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:
-        """Return the draws (B,) of one who predicts the usual outcome for everybody."""
+        """Return the draws (B,) of the mean outcome as prediction for all rows."""
         return self.draws(np.full(len(self.y), self.usual), weights, wanted)
 
     def groups(self, run: Run) -> list[Row]:
@@ -119,7 +117,7 @@ class Values(Untaught):
 def grouped(said: Array, most: int, least: int) -> list[Array]:
     """Return masks (n,) of groups of neighbouring predictions, each of `least` rows or more.
 
-    Equal predictions are never parted; one group, where rows are few, and none of fewer rows.
+    Equal predictions stay in one group. Few rows give one group; fewer than `least` rows give none.
     """
     n = len(said)
     groups = min(most, n // max(least, 1))
@@ -135,6 +133,6 @@ def grouped(said: Array, most: int, least: int) -> list[Array]:
         held += size
         if held >= least:
             current, held = current + 1, 0
-    if held:  # what is left after the last whole group joins it
+    if held:  # the remaining rows join the last group
         name[name == current] = max(current - 1, 0)
     return [name[group] == i for i in range(int(name.max()) + 1)]

@@ -1,4 +1,4 @@
-"""Survival: discrimination, distance and calibration of predicted risks and curves."""
+"""Survival: discrimination, Brier score and calibration of predicted risks and curves."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from fedcohort.study.judge.pooled.base import (
 )
 from fedcohort.study.run.engine import Problem, Run
 
-#: Metrics that take whole curves.
+#: Metrics that need survival curves.
 CURVES = frozenset({"ibs", "d_calibration_p"})
 #: Groups of similar predictions.
 GROUPS = 5
-#: Where nothing is learnt, every patient looks alike.
+#: Metrics of equal predictions for all patients.
 CHANCE = {"c_index": 0.5, "uno_c": 0.5}
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a fit says of the test rows: log ``risk`` (n,), ``surv`` (n, m) at the judge's times.
+    """Predictions for the test rows: log ``risk`` (n,), ``surv`` (n, m) at the judge's times.
 
-    ``surv`` is None where no wanted metric takes it.
+    ``surv`` is None if no wanted metric needs it.
     """
 
     risk: Array
@@ -47,19 +47,17 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Yardstick(Untaught):
-    """The outcomes of the test rows, and the grid that all metrics share.
+    """The outcomes of the test rows, and the time grid of all metrics.
 
     Attributes
     ----------
-    train_time, train_event : of all training rows, for the censoring distribution; of the test rows
-        in a private study, as are ``tau`` and ``horizon`` then.
-    test : the blind rows.
-    time, event : their outcome.
-    times : (m,) where the Brier score is evaluated, inside the follow-up.
+    train_time, train_event : of all training rows, for the censoring distribution; in a private
+        study of the test rows, like ``tau`` and ``horizon``.
+    time, event : of the test rows.
+    times : (m,) times of the Brier score, inside the follow-up.
     tau : Uno's C counts pairs whose earlier time is below it.
-    horizon : where calibration is shown: the study's, or else a round time near the median of the
-        training events'.
-    min_cell : fewer patients of an outcome, but for none, are not shown.
+    horizon : time of calibration: the study's, or else a round time near the median training event.
+    min_cell : smallest published count of an outcome, except 0.
     """
 
     train_time: Array
@@ -94,11 +92,11 @@ class Yardstick(Untaught):
 
     @property
     def can_rank(self) -> bool:
-        """Whether so many died that the C-index is shown."""
+        """Whether there are enough events to publish the C-index."""
         return C_INDEX.may_be_shown(self.event, self.min_cell)
 
     def on(self, rows: Array) -> Yardstick:
-        """Return the yardstick for some of the test rows."""
+        """See `Judge`."""
         return Yardstick(
             self.train_time, self.train_event, self.test[rows].reset_index(drop=True),
             self.time[rows], self.event[rows], self.times, self.tau, self.horizon,
@@ -106,13 +104,13 @@ class Yardstick(Untaught):
         )  # fmt: skip
 
     def predicted(self, run: Run, wanted: tuple[str, ...]) -> Predicted:
-        """Return what a fit predicts, as far as the wanted metrics need it."""
+        """See `Judge`."""
         x = run.design.matrix(self.test)
         curves = run.model.predict_survival(x, self.times) if CURVES & set(wanted) else None
         return Predicted(run.model.predict(x), curves)
 
     def metrics(self, said: Predicted, wanted: tuple[str, ...]) -> Metrics:
-        """Return the wanted metrics of predictions; None where one is not defined."""
+        """Return the wanted metrics of predictions; None if not defined."""
         risk, surv = said.risk, said.surv
         found: dict[str, float] = {}
         if "c_index" in wanted:
@@ -137,7 +135,7 @@ class Yardstick(Untaught):
     def draws(self, said: Predicted, weights: Array, wanted: tuple[str, ...]) -> dict[str, Array]:
         """Return the wanted metrics at each of B weightings (B, n) of the test rows: (B,) each.
 
-        D-calibration's p-value is left out: records that a bootstrap repeats look miscalibrated.
+        D-calibration's p-value is left out: repeated records in a bootstrap look miscalibrated.
         """
         risk, surv = said.risk, said.surv
         seen = (risk, self.time, self.event)
@@ -156,7 +154,7 @@ class Yardstick(Untaught):
         return found
 
     def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:
-        """Return the draws (B,) of one to whom every patient looks alike."""
+        """Return the draws (B,) of equal predictions for all patients."""
         return constant(CHANCE, weights)
 
     def groups(self, run: Run) -> list[Row]:

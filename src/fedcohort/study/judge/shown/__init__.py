@@ -1,1 +1,1 @@
-"""What a report shows of clusters and latent coordinates, from the rows of this process."""
+"""Published rows of clusters and latent variables, from the rows of this process."""

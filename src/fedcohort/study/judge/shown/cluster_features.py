@@ -1,26 +1,26 @@
-"""What sets a cluster apart: each feature in the cluster against all other patients.
+"""Differences between clusters: each feature in the cluster against all other patients.
 
-Of a level, or of a 0/1 column, with a of n patients in the cluster and c of r in the rest, the odds
+For a level, or a 0/1 column, with a of n patients in the cluster and c of r in the rest, the odds
 ratio with 0.5 added to every cell, and its interval by the logit (Haldane, Ann. Hum. Genet. 20,
-1956; Gart, Biometrika 53, 1966); p is Fisher's exact one, so that it and the interval may differ
+1956; Gart, Biometrika 53, 1966); p is by Fisher's exact test, so it and the interval may disagree
 near 0.05:
 
     log OR ± z √(1/(a+½) + 1/(n−a+½) + 1/(c+½) + 1/(r−c+½)),  OR = (a+½)(r−c+½)/((n−a+½)(c+½))  (1)
 
-Of a number, the standardised mean difference d with its interval (Hedges & Olkin, Statistical
+For a number, the standardised mean difference d with its interval (Hedges & Olkin, Statistical
 Methods for Meta-Analysis, 1985, ch. 5), and Welch's p:
 
-    d = (x̄ − ȳ)/s,  s² the variances pooled,   d ± z √((n + r)/(n r) + d²/(2(n + r)))          (2)
+    d = (x̄ − ȳ)/s,  s² the pooled variance,   d ± z √((n + r)/(n r) + d²/(2(n + r)))           (2)
 
 q is p by Benjamini & Hochberg (J. R. Stat. Soc. B 57, 1995) over all tests, clusters times
-features; a test that is hidden counts there as p = 1, so that no q tells of it.
+features; a hidden test counts there as p = 1, so that no q reveals it.
 
-**The clusters were made from these features.** So p and q put them in order and say how far one is
-above noise; they do not prove that there are clusters, and of random groups that were cut from the
-same rows they would be small as well.
+**The clusters were made from these features.** So p and q order the features and measure the
+difference from noise; they do not prove that there are clusters. They would be small for random
+groups cut from the same rows, too.
 
-Revealed: of the training rows nothing that the disclosure rules hide: a level is shown of all
-clusters for which `hidden_levels` shows it, and a number where both means are (`ShownNumber`).
+Revealed: nothing of the training rows that the disclosure rules hide. A level is published for all
+clusters where `hidden_levels` allows it, a number where both means are (`ShownNumber`).
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from fedcohort.data.prepare import Design, NumberColumn
 from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.protocol import Row
 
-#: Half the width of an interval of 95 %.
+#: 97.5 % quantile of the normal distribution.
 Z = float(ndtri(0.975))
-#: Digits of what is computed from numbers: more would tell how many there are.
+#: Digits of statistics of numbers: more would reveal their count.
 DIGITS = 2
 
 
 class Levels(NamedTuple):
-    """A column of levels: its ``features``' names, and each row's level (n,), −1 where missing.
+    """A column of levels: its ``features``' names, and each row's level (n,), −1 if missing.
 
-    A feature is the level of its place; the first of two levels has none.
+    Feature i is that of level i; the first of two levels has none.
     """
 
     features: tuple[str | None, ...]
@@ -56,14 +56,14 @@ class Levels(NamedTuple):
 
 
 class Number(NamedTuple):
-    """A column of numbers: its ``feature`` and values (n,), NaN where missing."""
+    """A numeric column: its ``feature`` and values (n,), NaN if missing."""
 
     feature: str
     values: Array
 
 
 def columns(design: Design, frame: pd.DataFrame) -> Iterator[Levels | Number]:
-    """Yield a table's columns as they are, neither filled nor scaled."""
+    """Yield a table's columns, neither imputed nor scaled."""
     encoded = design.encoding(frame)
     numbers, codes = iter(encoded.numbers), iter(encoded.codes)
     for column in design.columns:
@@ -82,12 +82,12 @@ def columns(design: Design, frame: pd.DataFrame) -> Iterator[Levels | Number]:
 def feature_rows(
     design: Design, frame: pd.DataFrame, labels: Array, shown: Array, min_cell: int
 ) -> list[Row]:
-    """Return a row for each cluster and feature; numbers are None where they are hidden.
+    """Return a row for each cluster and feature; hidden numbers are None.
 
     Parameters
     ----------
     labels : (n,) clusters, integers in [0, k).
-    shown : (k,) bool, clusters whose size may be shown.
+    shown : (k,) bool, clusters with a published size.
     """
     rows: list[Row] = []
     for column in columns(design, frame):
@@ -99,7 +99,7 @@ def feature_rows(
 
 
 def adjusted(rows: list[Row]) -> list[Row]:
-    """Return rows by cluster, with q of all of them."""
+    """Return rows by cluster, with q over all of them."""
     from scipy.stats import false_discovery_control  # slow to load, as all of scipy.stats
 
     rows.sort(key=lambda row: row["cluster"])
@@ -124,8 +124,8 @@ def level_rows(
 
     Parameters
     ----------
-    features : (l,), as `Levels` has them.
-    table : (k, l + 1) rows by cluster and level, those where it is missing last.
+    features : (l,), as in `Levels`.
+    table : (k, l + 1) rows by cluster and level, missing last.
     """
     k, last = len(shown), len(features)
     rows_hidden, levels_hidden = hidden_levels(table, min_cell)
@@ -145,12 +145,12 @@ def level_rows(
     return found
 
 
-#: What a row has besides its names and q.
+#: Keys of a row besides its names and q.
 ODDS = ("share", "rest", "odds_ratio", "difference", "low", "high", "p")
 
 
 def odds(a: int, n: int, c: int, r: int) -> Row:
-    """Return eq. (1) of a of n in the cluster and c of r in the rest, n and r above 0."""
+    """Return eq. (1) for a of n in the cluster and c of r in the rest, n and r above 0."""
     from scipy.stats import fisher_exact
 
     cells = np.array([a, n - a, c, r - c]) + 0.5
@@ -181,21 +181,21 @@ def _of_number(column: Number, labels: Array, shown: Array, min_cell: int) -> li
 
 
 def difference(inside: Array, outside: Array) -> Row:
-    """Return eq. (2) of values in the cluster and in the rest, NaN where missing."""
+    """Return eq. (2) for values in the cluster and in the rest, NaN if missing."""
     parts = (v[~np.isnan(v)] for v in (inside, outside))
-    return apart(*(Told(len(v), float(v.mean()), float(v.std(ddof=1))) for v in parts))
+    return mean_difference(*(Summary(len(v), float(v.mean()), float(v.std(ddof=1))) for v in parts))
 
 
-class Told(NamedTuple):
-    """How many values there are, their mean, and their sd with n − 1."""
+class Summary(NamedTuple):
+    """Number of values, their mean, and their sd with n − 1."""
 
     n: int
     mean: float
     sd: float
 
 
-def apart(x: Told, y: Told) -> Row:
-    """Return eq. (2) from what is told of the values in the cluster and in the rest."""
+def mean_difference(x: Summary, y: Summary) -> Row:
+    """Return eq. (2) from summaries of the values in the cluster and in the rest."""
     from scipy.stats import ttest_ind_from_stats
 
     n, r = x.n, y.n

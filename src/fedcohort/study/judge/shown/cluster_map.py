@@ -1,11 +1,11 @@
-"""Where clusters lie, and what their patients look like, without a single patient.
+"""Positions of clusters, and synthetic patients of each; without any real patient.
 
 The map has the first two principal components of the training rows in the model's latent space, or
-in x where it has none. They come from Σ z and Σ z zᵀ over all sites, and of each cluster, and of
-each cluster at each site, mean and covariance alone are shown: an ellipse with half axes ``sx`` and
-``sy``, one standard deviation each, the longer turned by ``angle`` degrees. Means are rounded as
-those of Table 1 are (`ShownNumber`), and are of 2 `min_cell` rows or more. ``explained`` is the
-share of all rows' variance that the two components hold, in whole per cent.
+in x if it has none. They come from Σ z and Σ z zᵀ over all sites. Each cluster, and each cluster at
+each site, has only mean and covariance: an ellipse with half axes ``sx`` and ``sy``, one standard
+deviation each, the longer turned by ``angle`` degrees. Means are rounded as in Table 1
+(`ShownNumber`), over at least 2 `min_cell` rows. ``explained`` is the share of all rows' variance
+on the two components, in whole per cent.
 
 Images are synthetic patients: drawn from the model, decoded, and never a row of a table.
 """
@@ -23,21 +23,21 @@ from fedcohort.protocol import Fitted, NotSupported, Row
 from fedcohort.study.judge.pooled.clusters import labels_of
 from fedcohort.study.run.engine import Run
 
-#: Synthetic patients of a cluster, and how many are drawn for it at a time, how often.
+#: Synthetic patients of a cluster; patients per draw and cluster; largest number of draws.
 PATIENTS, DRAWN, TIMES = 12, 60, 10
-#: A picture is not more than so many times wider than high, if its features can be laid out so.
+#: Largest ratio of width to height of an image, if its features allow.
 WIDEST = 3.0
 #: Digits of an ellipse.
 DIGITS = 2
 
 
 def latent(run: Run, x: Array) -> Array:
-    """Return rows in the model's latent space (n, d), or x (n, p) itself where it has none."""
+    """Return rows in the model's latent space (n, d), or x (n, p) if it has none."""
     return latent_of(run.model, x)
 
 
 def latent_of(model: Fitted, x: Array) -> Array:
-    """Return `latent` of rows x (n, p) that a model sees."""
+    """Return `latent` of preprocessed rows x (n, p)."""
     with contextlib.suppress(NotSupported):
         return np.asarray(model.transform(x), float)
     return x
@@ -46,7 +46,7 @@ def latent_of(model: Fitted, x: Array) -> Array:
 def components(z: Array) -> tuple[Array, Array]:
     """Return mean (d,) and the first two principal axes (d, 2) of rows (n, d), from their sums.
 
-    An axis points so that its largest part is above 0; there is one of zeros where d is 1.
+    The largest part of an axis is positive; if d is 1, the second axis is zero.
     """
     mean, covariance = _moments(z)
     return mean, main_axes(covariance)
@@ -60,7 +60,7 @@ def _moments(z: Array) -> tuple[Array, Array]:
 
 
 def explained(covariance: Array, axes: Array) -> float | None:
-    """Return the share of all variance that lies along axes (d, 2); None where there is none."""
+    """Return the share of all variance along axes (d, 2); None without variance."""
     whole = float(np.trace(covariance))
     return round(float(np.trace(axes.T @ covariance @ axes)) / whole, DIGITS) if whole > 0 else None
 
@@ -81,14 +81,15 @@ def map_rows(
     cells: Array,
     min_cell: int,
 ) -> list[Row]:
-    """Return a row for each cluster, and for each at each site, that may be shown.
+    """Return a row for each publishable cluster, and for each at each site.
 
     Parameters
     ----------
     z : rows (n, d).
     labels : (n,) clusters in [0, k).
     sites : each row's site (n,), and the sites' names in the order of `cells`.
-    shown : (k,) bool, clusters whose size may be shown; `cells` (k, sites) bool those at sites.
+    shown : (k,) bool, clusters with a published size.
+    cells : (k, sites) bool, the same at sites.
     """
     mean, covariance = _moments(z)
     axes = main_axes(covariance)
@@ -106,7 +107,7 @@ def map_rows(
 
 
 def ellipse(at: Array, site: str | None, cluster: int, min_cell: int) -> list[Row]:
-    """Return mean and spread of points (n, 2), or nothing where they are too few."""
+    """Return mean and spread of points (n, 2), or nothing if they are too few."""
     if len(at) < 2 * max(min_cell, 1):
         return []
     middle = [ShownNumber.of(at[:, j], min_cell).mean if at[:, j].any() else 0.0 for j in (0, 1)]
@@ -122,7 +123,8 @@ def placed(
 
     Parameters
     ----------
-    middle : rounded mean (2,); `covariance` (2, 2) with n − 1.
+    middle : rounded mean (2,).
+    covariance : (2, 2), with n − 1.
     """
     values, axes = np.linalg.eigh(covariance)
     short, long = np.sqrt(np.maximum(values, 0.0))
@@ -138,13 +140,13 @@ def _round(value: float) -> float:
 
 
 def image_rows(run: Run, fits: bool, shown: Array, seed: int) -> list[Row]:
-    """Return synthetic patients of each cluster; none where the model has no `sample`.
+    """Return synthetic patients of each cluster; none if the model has no `sample`.
 
     Parameters
     ----------
-    fits : whether all features are from 0 to 1, as pictures are.
-    shown : (k,) bool, clusters that are shown.
-    seed : what the patients are drawn by.
+    fits : whether all features are from 0 to 1, as in images.
+    shown : (k,) bool, published clusters.
+    seed : seed of the patients.
     """
     if not fits:
         return []
@@ -170,7 +172,7 @@ def image_rows(run: Run, fits: bool, shown: Array, seed: int) -> list[Row]:
 
 
 def shape_of(features: int) -> tuple[int, int]:
-    """Return rows and columns of a picture of so many features: whole, if it is not too wide."""
+    """Return rows and columns of an image of so many features: complete, if it is not too wide."""
     for high in range(math.isqrt(features), 0, -1):
         if features % high == 0 and features / high**2 <= WIDEST:
             return high, features // high

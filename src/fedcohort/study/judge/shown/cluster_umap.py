@@ -1,19 +1,19 @@
-"""A map of simulated patients by cluster, by UMAP; no row of any table has a part in it.
+"""A UMAP of simulated patients by cluster; it uses no row of any table.
 
 McInnes, Healy & Melville, "UMAP: Uniform Manifold Approximation and Projection for Dimension
-Reduction", arXiv:1802.03426, 2018, by the package umap-learn with its own defaults: 15 neighbours,
-Euclidean distances, a least distance of 0.1.
+Reduction", arXiv:1802.03426, 2018, by the package umap-learn with its defaults: 15 neighbours,
+Euclidean distances, minimum distance 0.1.
 
-Patients are drawn by the model's own `sample` and put into its latent space, or left in x where it
-has none. A patient's cluster is the one that `predict` gives, as for a real one; of each cluster
-the first `EACH` that were drawn are laid out, or fewer where there are many clusters.
+Patients are drawn by the model's `sample` and mapped to its latent space, or kept in x if it has
+none. `predict` gives their clusters. The first `EACH` patients of each cluster are laid out, fewer
+if there are many clusters.
 
-`umap_rows` takes a model and a seed and nothing else, so that its map is a function of them alone:
-whoever has the saved model can draw it. The same model and seed give equal numbers on one machine
-with the same versions; UMAP computes in float32, and another processor may round otherwise.
+`umap_rows` takes a model and a seed only, so anyone with the saved model can repeat its map. The
+same model and seed give equal numbers on one machine with the same versions; UMAP computes in
+float32, and another processor may round differently.
 
-Revealed: nothing that the model does not reveal already. Which clusters are shown is decided where
-clusters are counted (`study.judge.shown.clusters`); the others' points are left out afterwards.
+Revealed: nothing beyond the model. Published clusters are decided by their counts
+(`study.judge.shown.clusters`); points of the others are removed afterwards.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from fedcohort.protocol import Fitted, NotSupported, Row
 from fedcohort.study.file.umap import UMAP_NEEDED
 from fedcohort.study.judge.shown.cluster_map import latent_of
 
-#: Patients that are drawn; of a cluster and in all, the most that are laid out.
+#: Drawn patients; largest number laid out, of a cluster and in all.
 DRAWN, EACH, MOST = 1000, 60, 300
-#: UMAP's neighbours of a point; fewer than twice as many points are not laid out.
+#: UMAP's neighbours of a point; the map needs twice as many points.
 NEIGHBOURS = 15
-#: Decimals of a place.
+#: Decimals of a position.
 DECIMALS = 2
-#: What draws of this map are told by from other draws of the same seed.
+#: Number that separates draws of this map from other draws of the same seed.
 _OWN = 0x756D6170
 
 
 def shown_rows(model: Fitted, seed: int, told: Array) -> list[Row]:
-    """Return the rows of `umap_rows` that are of clusters which may be shown, bool (k,)."""
+    """Return the rows of `umap_rows` of the published clusters, bool (k,)."""
     some = set(np.flatnonzero(told).tolist())
     return [row for row in umap_rows(model, seed) if row["cluster"] in some]
 
 
 def umap_rows(model: Fitted, seed: int) -> list[Row]:
-    """Return a row for each cluster: its number, and its simulated patients' places.
+    """Return a row for each cluster: its number, and its simulated patients' positions.
 
     Parameters
     ----------
-    seed : what patients are drawn by, and what UMAP begins from.
+    seed : seed of the patients and of UMAP.
 
     Returns
     -------
-    rows : ``cluster``; ``x`` and ``y``, lists of equal length, in no unit. None where the model has
+    rows : ``cluster``; ``x`` and ``y``, lists of equal length, without unit. Empty if the model has
         no `sample`, or gives too few patients.
 
     Raises
@@ -78,7 +78,7 @@ def umap_rows(model: Fitted, seed: int) -> list[Row]:
 
 
 def first_of_each(labels: Array, each: int, most: int) -> Array:
-    """Return which rows are the first of their cluster, in order: at most `each`, `most` in all.
+    """Return the numbers of each cluster's first rows, in order: at most `each`, `most` in all.
 
     Parameters
     ----------
@@ -91,20 +91,20 @@ def first_of_each(labels: Array, each: int, most: int) -> Array:
 
 
 def embedded(z: Array, seed: int) -> Array:
-    """Return places (n, 2) of points (n, d) by UMAP, rounded; n is above `NEIGHBOURS`."""
+    """Return positions (n, 2) of points (n, d) by UMAP, rounded; n is above `NEIGHBOURS`."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of parts that are not joined, and of seeds and threads
+        warnings.simplefilter("ignore")  # about disconnected parts, seeds and threads
         layout = load()(n_neighbors=NEIGHBOURS, n_components=2, random_state=seed, n_jobs=1)
         at = np.asarray(layout.fit_transform(z), float)
     return np.round(at, DECIMALS) + 0.0  # no −0.0
 
 
 def load() -> Any:
-    """Import UMAP: a second; some ten the first time, and again when it is first used.
+    """Import UMAP, which takes a second, and some ten seconds the first time.
 
     Raises
     ------
-    NotSupported : the package umap-learn is not installed, or what it compiles has no place.
+    NotSupported : the package umap-learn is not installed, or numba has no folder for its cache.
     """
     try:
         from umap import UMAP
@@ -112,7 +112,7 @@ def load() -> Any:
         raise NotSupported(f"evaluate.umap: {UMAP_NEEDED}") from None
     except RuntimeError:  # numba's: "cannot cache function …: no locator available"
         raise NotSupported(
-            "evaluate.umap: the package numba cannot keep what it compiles; set NUMBA_CACHE_DIR to "
-            "a folder that can be written."
+            "evaluate.umap: the package numba has no folder for its cache. Set NUMBA_CACHE_DIR to "
+            "a writable folder."
         ) from None
     return UMAP

@@ -1,17 +1,16 @@
-"""What the report shows of clusters, beyond their metrics.
+"""Published rows of clusters, beyond their metrics.
 
-clusters           rows and share of each; of the training rows, as the next three
-cluster_sites      rows of each at each site
-cluster_features   each feature in the cluster against the rest (`cluster_features`)
-cluster_map        where they lie (`cluster_map`); cluster_images are synthetic patients
-cluster_umap       where simulated patients lie, if the study asks for it (`cluster_umap`)
-cluster_curves     Kaplan–Meier of the blind rows by cluster, and cluster_log_rank the test
-cluster_confusion  the blind rows' clusters by the classes that judge them
+clusters           rows and share of each; of the training rows, as the next three cluster_sites
+rows of each at each site cluster_features   each feature in the cluster against the rest
+(`cluster_features`) cluster_map        positions (`cluster_map`); cluster_images are synthetic
+patients cluster_umap       positions of simulated patients, if the study asks for it
+(`cluster_umap`) cluster_curves     Kaplan–Meier of the blind rows by cluster, and cluster_log_rank
+the test cluster_confusion  the blind rows' clusters against their classes
 
-A report leaves the coordinator, and sizes of clusters are known there, so of the tables of clusters
-by sites, or by classes, whole rows and columns are hidden (`disclosure.groups`): no cell of 1 to
-m − 1 patients is shown, nor follows from what is, with m the `min_cell`. Curves and numbers at risk
-are those that `metrics.survival.kaplan_meier` shows. A cluster is the number that `predict` gives.
+A report leaves the coordinator, which knows sizes of clusters. So in tables of clusters by sites,
+or by classes, whole rows and columns are hidden (`disclosure.groups`): no cell of 1 to m − 1
+patients is published or follows from the others, with m the `min_cell`. Curves and numbers at risk
+follow the rules of `metrics.survival.kaplan_meier`. A cluster is the number that `predict` gives.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ KEYS = (
     "clusters", "cluster_sites", "cluster_features", "cluster_map", "cluster_umap",
     "cluster_images", "cluster_curves", "cluster_log_rank", "cluster_confusion",
 )  # fmt: skip
-#: Most times at which numbers at risk are shown.
+#: Largest number of times with numbers at risk.
 AT_RISK = 6
 
 
@@ -55,12 +54,12 @@ def cluster_rows(
     Parameters
     ----------
     judge : of the blind rows, and of the training rows of all sites.
-    seed : what synthetic patients are drawn by.
-    umap : whether simulated patients are laid out as well.
+    seed : seed of synthetic patients.
+    umap : whether to add the UMAP figure.
 
     Returns
     -------
-    rows : every key of `KEYS`; empty where the data or the method do not give it.
+    rows : every key of `KEYS`; empty if the data or the method do not give it.
     """
     m = judge.min_cell
     names = sorted(laid.problem.frames)
@@ -100,7 +99,7 @@ def cluster_rows(
 
 
 def size_rows(sizes: Array, shown: Array) -> list[Row]:
-    """Return rows and share of each cluster (k,), where these may be shown (k,)."""
+    """Return rows and share of each cluster (k,), None where not ``shown`` (k,)."""
     return [
         {"cluster": c, "n": int(n) if s else None}
         | {"share": float(n / sizes.sum()) if s else None, "label": f"cluster {c}"}
@@ -109,7 +108,7 @@ def size_rows(sizes: Array, shown: Array) -> list[Row]:
 
 
 def confusion_rows(table: Array, levels: Sequence[str], min_cell: int) -> list[Row]:
-    """Return the blind rows of each cluster and class (k, levels)."""
+    """Return the number of blind rows of each cluster and class, from a table (k, levels)."""
     clusters, classes = hidden_levels(table, min_cell)
     return [
         {"cluster": c, "reference": name}
@@ -120,9 +119,9 @@ def confusion_rows(table: Array, levels: Sequence[str], min_cell: int) -> list[R
 
 
 def _shown_cells(labels: Array, site: Array, k: int, min_cell: int, laid: Laid) -> Array:
-    """Return which counts of clusters by sites may be shown: bool (k, sites).
+    """Return which counts of clusters by sites may be published: bool (k, sites).
 
-    None is where some natural site hides how many rows it has.
+    None is, if a natural site hides its number of rows.
     """
     names = sorted(laid.problem.frames)
     table = contingency(labels, np.searchsorted(names, site))
@@ -135,7 +134,7 @@ def _shown_cells(labels: Array, site: Array, k: int, min_cell: int, laid: Laid) 
 
 
 def _curves(labels: Array, time: Array, event: Array, min_cell: int) -> list[Row]:
-    """Return each shown cluster's curve, with numbers at risk at round times.
+    """Return each published cluster's curve, with numbers at risk at round times.
 
     A row has a point of the curve, the number at risk, or both; the other is None.
     """

@@ -1,18 +1,18 @@
-"""True values of hidden views beside what is filled in for them, as two histograms a column.
+"""True and imputed values of hidden views, as two histograms a column.
 
-Of the blind rows that have a view and another one (`Latent.filled`), a column of numbers is looked
-at in standard deviations from its mean, both as `ShownNumber` tells them, in the cells
+For the blind rows that have a view and another one (`Latent.filled`), a numeric column is expressed
+in standard deviations from its mean, both as `ShownNumber` gives them, in the cells
 
     (−∞, −2.5), [−2.5, −2), …, [2.5, ∞)                                                      (1)
 
 Cells are joined with their neighbours, from below, until none holds 1 … m − 1 true values, with m
-the `min_cell`. The cells of the values filled in are those, joined further in the same way. So the
-true ones are the same whatever the fit, and no cell follows as the difference of two fits' cells.
+the `min_cell`. The cells of the imputed values are these, joined further in the same way. So the
+true cells are the same for every fit, and no cell follows as the difference of two fits' cells.
 
 Shares are rounded to a step that any number of rows from n − (m − 1) to n could have given, so that
-they do not tell how many rows lack the column. Columns have 4 m rows or more, and two cells with a
-true value. The distance of two columns of shares is half the sum of how they differ: 0 where they
-are the same, 1 where no cell has both.
+they do not reveal how many rows lack the column. Columns have at least 4 m rows, and two cells with
+a true value. The distance of two histograms is half the sum of absolute differences of shares: 0 if
+equal, 1 if disjoint.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from fedcohort.study.run.engine import Run
 
 #: Edges of eq. (1), in standard deviations; the outermost stand for −∞ and ∞.
 EDGES = np.linspace(-3.0, 3.0, 13)
-#: Results have so many columns of a fit, those that differ most.
+#: Largest number of columns of a fit; those with the largest distances.
 MOST = 60
 #: Decimals of a distance.
 DECIMALS = 2
 
 
 class Cells(NamedTuple):
-    """Edges (k + 1,) of cells, in standard deviations, and how many values each holds (k,)."""
+    """Edges (k + 1,) of cells, in standard deviations, and the number of values in each (k,)."""
 
     edges: Array
     counts: Array
 
 
 def filled_rows(run: Run, judge: Latent) -> list[Row]:
-    """Return a row for each column that may be shown, those that differ most first.
+    """Return a row for each publishable column, in descending order of distance.
 
     A row has ``view``, ``feature``, ``mean`` and ``sd``, ``edges`` and ``true`` shares,
     ``imputed_edges`` and ``imputed`` shares, and ``distance``.
@@ -54,7 +54,7 @@ def filled_rows(run: Run, judge: Latent) -> list[Row]:
 
 
 def _row(f: Filled, min_cell: int) -> Row | None:
-    """Return a column's histograms; None where they may not be shown."""
+    """Return a column's histograms; None if not publishable."""
     m, n = max(min_cell, 1), len(f.true)
     shape = ShownNumber.of(f.true, min_cell)
     if n < 4 * m or shape.mean is None or not shape.sd:
@@ -78,7 +78,7 @@ def _row(f: Filled, min_cell: int) -> Row | None:
 
 
 def counted(z: Array, edges: Array = EDGES) -> Cells:
-    """Return how many of z (n,) each cell holds; the outermost reach to −∞ and ∞."""
+    """Return the number of z (n,) in each cell; the outermost reach to −∞ and ∞."""
     inner = np.searchsorted(edges[1:-1], z, side="right")
     return Cells(edges, np.bincount(inner, minlength=len(edges) - 1))
 
@@ -86,7 +86,7 @@ def counted(z: Array, edges: Array = EDGES) -> Cells:
 def joined(cells: Cells, least: int) -> Cells:
     """Return cells joined until none holds 1 … `least` − 1 values; from below, the rest backwards.
 
-    One cell holds all where there are too few.
+    Too few values give one cell.
     """
     ends: list[int] = []
     counts: list[int] = []

@@ -1,25 +1,24 @@
-"""What results.json holds of latent coordinates, beyond their metrics; of the first repeat.
+"""Rows of results.json about latent variables, beyond their metrics; of the first repeat.
 
-latent_views     the model's own row for each view: columns, σ, what is explained, spread over sites
-latent_numbers   criterion of each number of dimensions that was tried, and which was taken
-latent_sites     how sites differ from the common model, where the method was asked to compare them
-latent_errors    error of reconstruction and of imputation by column, and by view, of blind rows
-latent_filled    true values of hidden views beside what is filled in for them (`latent_filled`)
-latent_map       where sites and classes lie in the latent space (`latent_map`); of training rows
+latent_views     the model's row for each view: columns, σ, explained variance, spread over sites
+latent_numbers   criterion of each tried number of dimensions, and the chosen one latent_sites
+how sites differ from the common model, if the method compares them latent_errors    error of
+reconstruction and of imputation by column, and by view, of blind rows latent_filled    true and
+imputed values of hidden views (`latent_filled`) latent_map       positions of sites and classes in
+the latent space; of training rows
 
-A method gives the first three or does not: `summary`, and the model's ``numbers`` and
-``differences``. How parameters moved round by round is in history.csv.
+The first three come from the method, if it has them: `summary`, and the model's ``numbers`` and
+``differences``. history.csv has the parameters by round.
 
-A report leaves the coordinator. So a column has an error where 2 m blind rows or more have a value,
-and m or more have another one than the most frequent, with m the `min_cell`; and one of imputation
-where it is of so many rows, too. A view's error is of the columns that have one. Errors are rounded
-to three decimals. No row is in any of these, and counts are in the map alone.
+A report leaves the coordinator. So a column has an error if at least 2 m blind rows have a value,
+and at least m another one than the most frequent, with m the `min_cell`; an imputation error must
+have as many rows. A view's error is over such columns. Errors are rounded to three decimals. None
+of these contains a row, and only the map has counts.
 
-The map has the first two principal components of the training rows' latent points, by Σ z and
-Σ z zᵀ over all sites. Of each site, and of each class, mean and covariance alone are shown: an
-ellipse, as `cluster_map` has them, of 2 m rows or more that no few make. The rest of the known sum
-over all rows is a group as well: where it could not be shown by itself, the smallest shown group is
-hidden with it.
+The map has the first two principal components of the training rows' latent points, by Σ z and Σ z
+zᵀ over all sites. Each site and each class has only mean and covariance: an ellipse, as in
+`cluster_map`, of 2 m rows or more that no few dominate. The rest of the known sum over all rows
+counts as a group: if it could not be published, the smallest published group is hidden with it.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def latent_rows(method: Method, run: Run, judge: Latent) -> dict[str, list[Row]]
 
     Returns
     -------
-    rows : every key of `KEYS`; empty where the method does not give it.
+    rows : every key of `KEYS`; empty if the method does not give it.
     """
     found = of_model(method, run)
     found["latent_errors"] = list(_errors(run, judge))
@@ -60,7 +59,7 @@ def latent_rows(method: Method, run: Run, judge: Latent) -> dict[str, list[Row]]
 
 
 def of_model(method: Method, run: Run) -> dict[str, list[Row]]:
-    """Return what the model says of itself, and an empty list for every other key of `KEYS`."""
+    """Return the model's own rows, and an empty list for every other key of `KEYS`."""
     found: dict[str, list[Row]] = {key: [] for key in KEYS}
     if "summary" in method.gives:
         found["latent_views"] = [plain(row) for row in run.model.summary() if "view" in row]
@@ -78,7 +77,7 @@ def of_model(method: Method, run: Run) -> dict[str, list[Row]]:
 
 
 def _errors(run: Run, judge: Latent) -> Iterator[Row]:
-    """Yield the errors of columns, and of views, that may be shown."""
+    """Yield the publishable errors of columns and views."""
     said = judge.predicted(run, OF_VIEWS)
     shown = judge.shown(said)
     kinds = {"reconstruction": said.off, "imputation": said.filled}
@@ -106,15 +105,15 @@ def _row(kind: str, view: str, feature: str | None, off: Array) -> Iterator[Row]
     )
 
 
-#: What a row says of where a group lies.
+#: Keys of a group's position.
 PLACE = ("x", "y", "sx", "sy", "angle", "n")
 
 
 def map_rows(run: Run, judge: Latent) -> list[Row]:
-    """Return a row for each site, and for each class, that may be shown; see the module.
+    """Return a row for each publishable site and class; see the module.
 
-    ``by`` is "site" or "group", ``name`` its name, ``explained`` the share of all variance that
-    the two components hold. Empty where some latent point is not finite.
+    ``by`` is "site" or "group", ``name`` its name, ``explained`` the share of all variance on the
+    two components. Empty if a latent point is not finite.
     """
     labels = {"site": judge.site, "group": judge.class_names()}
     if all(v is None for v in labels.values()):
@@ -134,11 +133,12 @@ def map_rows(run: Run, judge: Latent) -> list[Row]:
 
 
 def shown(at: Array, of: Array, min_cell: int) -> dict[str, Row]:
-    """Return where the groups lie that may be shown, by name; none of fewer than two.
+    """Return the ellipses of publishable groups, by name; none with fewer than two groups.
 
     Parameters
     ----------
-    at : points (n, 2), and the group ``of`` each (n,).
+    at : points (n, 2).
+    of : group of each point (n,).
     """
     names = sorted(set(of.tolist()), key=str)
     found = {n: place for n in names if (place := _place(at[of == n], min_cell)) is not None}
@@ -148,6 +148,6 @@ def shown(at: Array, of: Array, min_cell: int) -> dict[str, Row]:
 
 
 def _place(at: Array, min_cell: int) -> Row | None:
-    """Return mean and spread of points (n, 2); None where that may not be shown."""
+    """Return mean and spread of points (n, 2); None if not publishable."""
     rows = ellipse(at, None, 0, min_cell)
     return {key: rows[0][key] for key in PLACE} if rows else None

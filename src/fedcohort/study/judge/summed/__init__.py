@@ -1,1 +1,1 @@
-"""Metrics and pictures from sums over sites, where rows stay at their hospitals."""
+"""Metrics and published rows from sums over sites; rows stay at their hospitals."""

@@ -1,18 +1,18 @@
 """Metrics of clusters on the blind rows of all sites, from sums over sites.
 
     exact       calinski_harabasz, cycle_accuracy, reconstruction, accuracy, ari, nmi,
-                smallest_share; simplified_silhouette, which is another metric than the silhouette
-    by cells    c_index: pairs of one site exactly, those of two sites by intervals of time that
-                hold `min_cell` deaths; log_rank_p: counts in the same intervals
+                smallest_share; simplified_silhouette, a different metric from the silhouette
+    by cells    c_index: pairs of one site exactly, those of two sites by intervals of time with
+                `min_cell` deaths; log_rank_p: counts in the same intervals
 
-The hazards that rank clusters are those of the training rows, whose outcome no fit has seen. Sums
-of values by cluster are asked for only where `Sums.are_of_many` says so: no cluster has 1 … m − 1
-rows, and no unions of clusters differ by so few from unions of those of an earlier arm's model in
-the same repeat, of which the same sums were asked; else the metrics that take them are None. What
-three models or more tell together is not looked at.
+Clusters are ranked by their hazards in the training rows, whose outcome no fit has seen. Sums of
+values by cluster are formed only if `Sums.are_of_many` holds; otherwise the metrics that need them
+are None. It holds if no cluster has 1 … m − 1 rows, and no union of clusters differs by so few rows
+from a union of clusters of an earlier arm's model in the same repeat. Differences among three or
+more models are not checked.
 
-Within sites, every site judges the clusters on its own blind rows, by the same metrics; the lower
-bound has only these, and the mean over sites is given of both.
+Every site also evaluates the clusters on its own blind rows, by the same metrics; the mean over
+sites is reported. The lower bound has only these.
 
 Revealed: what `metrics.sums.clusters`, `cluster_sites` and `time_scale` list.
 """
@@ -47,13 +47,13 @@ from fedcohort.study.judge.summed.time_scale import TimeScale, time_scale_of
 
 @dataclass
 class Sums:
-    """What was asked of one model, for the metrics and for what the report shows.
+    """Sums about one model, for its metrics and its published rows.
 
     Attributes
     ----------
     fed : the sites that answered.
-    model : as `Clustered` has it.
-    earlier : models that were judged before, in the same repeat.
+    model : in the form of `Clustered`.
+    earlier : models evaluated before, in the same repeat.
     least : m.
     train, blind : (k,) rows of each cluster.
     """
@@ -68,7 +68,7 @@ class Sums:
 
     @classmethod
     def of(cls, fed: Coordinator, model: str, earlier: Sequence[str], least: int) -> Sums:
-        """Ask how many rows each cluster has; who does not answer takes no part."""
+        """Count the rows of each cluster; sites that do not answer take no part."""
         step = federated_clusters.count_clusters
         blind = fed.through(Clustered(model)).sum(step).counts
         fed = fed.only(fed.answered)
@@ -76,26 +76,26 @@ class Sums:
         return cls(fed, model, earlier, least, train, blind)
 
     def at(self, half: str = "blind", ranks: tuple[float, ...] = ()) -> Coordinator:
-        """Return the sites, with rows placed by the model."""
+        """Return the sites, with rows assigned by the model."""
         return self.fed.through(Clustered(self.model, half, ranks=ranks))
 
     @property
     def has_many(self) -> bool:
-        """Whether a sum over all blind rows is of m or more."""
+        """Whether a sum over all blind rows is over m or more."""
         return int(self.blind.sum()) >= max(self.least, 1)
 
     def are_of_many(self, half: str) -> bool:
-        """Return whether sums of values by cluster, and what they differ by, are of m rows."""
+        """Return whether sums of values by cluster, and their differences, cover m rows."""
         if half not in self._many:
             counts = self.train if half == "train" else self.blind
             self._many[half] = not few(counts, self.least).any() and self._differ(half)
         return self._many[half]
 
     def numbers_of_many(self) -> Array:
-        """Return of which numbers four powers of blind rows may be summed by cluster: bool (q,).
+        """Return which numeric columns may be summed by cluster in four powers: bool (q,).
 
-        Where sums over clusters, and what they differ by from those of an earlier model, are of no
-        value that is known, or of 2 m: four sums of fewer whole numbers are these numbers.
+        Sums over clusters, and their differences from an earlier model's, must have no known value
+        or at least 2 m: four sums of fewer whole numbers would reveal them.
         """
         step, views = federated_clusters.count_known, ("", *self.earlier)
         asked = (self.fed.through(Clustered(self.model, "blind", before)) for before in views)
@@ -118,16 +118,17 @@ class Sums:
 
 
 def judge(sums: Sums, plan: Plan, outcome: Outcome | None) -> tuple[Found, TimeScale | None]:
-    """Judge the clusters of one model on the blind rows of all sites that answer.
+    """Evaluate the clusters of one model on the blind rows of all sites that answer.
 
     Returns
     -------
-    found : as other tasks have it.
-    times : times of the blind rows, where survival judges.
+    found : as for other tasks.
+    times : time scale of the blind rows, if the outcome is survival.
 
     Raises
     ------
-    SiteUnavailable : a site left between two calls; `ReplyRejected`, one answered in another form.
+    SiteUnavailable : a site left between two calls; `ReplyRejected`, a site changed its reply's
+        form.
     """
     wanted = set(plan.metrics)
     found = _tight(sums, wanted)
@@ -151,12 +152,12 @@ def judge(sums: Sums, plan: Plan, outcome: Outcome | None) -> tuple[Found, TimeS
 
 
 def judge_alone(fed: Coordinator, plan: Plan) -> Found:
-    """Judge each site's own clusters there; the metrics are means over sites."""
+    """Evaluate each site's own clusters there; the metrics are means over sites."""
     return judged_alone(fed.through(Clustered("")), tell_own_groups, OWN, plan)
 
 
 def _tight(sums: Sums, wanted: set[str]) -> dict[str, float]:
-    """Return what clusters are by themselves."""
+    """Return the metrics without an outcome."""
     found: dict[str, float] = {}
     asked = sums.at()
     if wanted & {"calinski_harabasz", "simplified_silhouette"} and sums.are_of_many("blind"):
@@ -182,7 +183,7 @@ def _tight(sums: Sums, wanted: set[str]) -> dict[str, float]:
 
 
 def _survival(sums: Sums, times: TimeScale) -> dict[str, float]:
-    """Return what clusters tell of survival."""
+    """Return the metrics with survival."""
     if not len(times.grid):
         return {}
     found = {"log_rank_p": in_intervals(leavers_of(sums, times))[1]}
@@ -202,7 +203,7 @@ def _survival(sums: Sums, times: TimeScale) -> dict[str, float]:
 
 
 def leavers_of(sums: Sums, times: TimeScale) -> Leavers:
-    """Return how many blind rows of each cluster end in each interval of time: (k, T+1)."""
+    """Return the number of blind rows of each cluster that leave in each interval: (k, T+1)."""
     edges = np.arange(1, len(sums.blind)) - 0.5
     counts = sums.at().sum(federated.count_risk_by_time, risk_edges=edges, grid=times.grid)
     return Leavers(counts.deaths, counts.censored)

@@ -1,20 +1,20 @@
-"""What results.json shows of clusters whose rows are at their sites, from sums over sites.
+"""Rows of results.json about clusters, from sums over sites.
 
-clusters, cluster_sites  rows of each cluster, and at each site: training rows
-cluster_features         what sets them apart: **blind rows**, counts and moments by sums
-cluster_map              where they lie: blind rows, means and covariances by sums and by site
-cluster_images           synthetic patients, which take no site; cluster_umap as well
-cluster_curves           life tables of the blind rows, in intervals that hold `min_cell` deaths,
-                         and cluster_log_rank, in the same ones; no numbers at risk
+clusters, cluster_sites  rows of each cluster, and at each site: training rows cluster_features
+differences between clusters: **blind rows**, counts and moments by sums cluster_map
+positions: **blind rows**, means and covariances by sums and by site cluster_images
+synthetic patients, from the model alone, like cluster_umap cluster_curves           life tables of
+the blind rows, in intervals with `min_cell` deaths, and
+                         cluster_log_rank in the same ones; no numbers at risk
 cluster_confusion        blind rows by cluster and class
 
-Features and places are of blind rows, which no fit has summed: a fit's last sums are of clusters
+Features and positions are of blind rows, which no fit has summed. A fit's last sums are of clusters
 that may differ from the model's by few training rows, and so would sums over these
-(`training.clusters.lloyd`). They are there only where `Sums.are_of_many` blind rows, and shown by
-the rules of one process; that no few values make a mean follows from fourth powers
+(`training.clusters.lloyd`). They exist only where `Sums.are_of_many` blind rows, and are published
+by the rules of one process; bounds from fourth powers ensure that no few values dominate a mean
 (`metrics.sums.power_sums`).
 
-Revealed: what `cluster_judging` does, and `Frame`, `LevelTable`, `Known`, `Powers`, `Spread`,
+Revealed: what `summed.clusters` does, and `Frame`, `LevelTable`, `Known`, `Powers`, `Spread`,
 `Places`; of each site what `cluster_sites` says.
 """
 
@@ -39,7 +39,13 @@ from fedcohort.protocol import Row
 from fedcohort.study.at_site.cluster_sites import PLACE, tell_hidden, tell_places, tell_sizes
 from fedcohort.study.at_site.own_judging import all_there
 from fedcohort.study.judge.shown import cluster_umap
-from fedcohort.study.judge.shown.cluster_features import ODDS, Told, adjusted, apart, level_rows
+from fedcohort.study.judge.shown.cluster_features import (
+    ODDS,
+    Summary,
+    adjusted,
+    level_rows,
+    mean_difference,
+)
 from fedcohort.study.judge.shown.cluster_map import explained, image_rows, main_axes, placed
 from fedcohort.study.judge.shown.clusters import KEYS, confusion_rows, size_rows
 from fedcohort.study.judge.summed.clusters import Sums, leavers_of
@@ -84,13 +90,13 @@ def shown_rows(
 
 
 def _open(sums: Sums, half: str) -> Array:
-    """Return which clusters no site hides, of one half: bool (k,)."""
+    """Return whether no site hides a cluster, in one half: bool (k,)."""
     told = sums.at(half).gather(tell_hidden, min_cell=sums.least)
     return ~np.any([t.hidden for t in told.values()], axis=0)
 
 
 def _sites(sums: Sums) -> list[Row]:
-    """Return the training rows of each cluster at each site, of clusters that no site hides."""
+    """Return the training rows of each cluster at each site, for clusters that no site hides."""
     asked = _open(sums, "train")
     told = sums.at("train").gather(tell_sizes, min_cell=sums.least, asked=asked)
     return [
@@ -130,7 +136,7 @@ def _features(sums: Sums, run: Run, told: Array) -> list[Row]:
 
 
 def _named(run: Run) -> tuple[list[str], list[tuple[str | None, ...]]]:
-    """Return the names of numbers, and of each coded column's levels, as `columns` has them."""
+    """Return the names of numeric columns, and of each coded column's levels, as `columns` does."""
     numbers: list[str] = []
     coded: list[tuple[str | None, ...]] = []
     for column in run.design.columns:
@@ -146,8 +152,8 @@ def _named(run: Run) -> tuple[list[str], list[tuple[str | None, ...]]]:
 
 def _difference(inside: Moments, rest: Moments) -> Row:
     means = [_rounded(part) for part in (inside, rest)]
-    parts = (Told(int(part.n), part.mean, part.sd) for part in (inside, rest))
-    return {"share": means[0], "rest": means[1], **apart(*parts)}
+    parts = (Summary(int(part.n), part.mean, part.sd) for part in (inside, rest))
+    return {"share": means[0], "rest": means[1], **mean_difference(*parts)}
 
 
 def _rounded(part: Moments) -> float:
@@ -155,7 +161,7 @@ def _rounded(part: Moments) -> float:
 
 
 def _map(sums: Sums, told: Array) -> list[Row]:
-    """Return where clusters lie, and those at each site that may be shown."""
+    """Return the positions of clusters, and the publishable ones at each site."""
     m, asked = sums.least, sums.at()
     first = asked.sum(sums_of.sum_spread, origin=np.zeros(0))
     centre = first.total / max(1.0, float(first.rows))
@@ -163,7 +169,7 @@ def _map(sums: Sums, told: Array) -> list[Row]:
     covariance = s.products / max(1.0, float(s.rows))
     axes = main_axes(covariance)
     share = explained(covariance, axes)
-    large = sums.blind >= 2 * max(m, 1)  # of which `Moments` can be shown
+    large = sums.blind >= 2 * max(m, 1)  # `Moments` of fewer rows are never published
     p = asked.sum(sums_of.sum_places, centre=centre, axes=axes, asked=large)
     rows: dict[int, list[Row]] = {c: [] for c in range(len(told))}
     for c in np.flatnonzero(told).tolist():
@@ -187,7 +193,7 @@ def _map(sums: Sums, told: Array) -> list[Row]:
 
 
 def _curves(counts: Leavers, grid: Array, least: int) -> list[Row]:
-    """Return each cluster's curve; of clusters whose size is shown."""
+    """Return the curve of each cluster with a published size."""
     size = (counts.deaths + counts.censored).sum(axis=1)
     rows: list[Row] = []
     for c in np.flatnonzero(~hidden(size, least) & (size > 0)).tolist():

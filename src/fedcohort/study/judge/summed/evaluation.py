@@ -1,20 +1,20 @@
 """Metrics of a fit on the blind rows of all sites, from sums over sites.
 
-Against the metrics of the pooled blind rows, which no party sees:
+Compared with the metrics of the pooled blind rows, which no party sees:
 
     exact       accuracy, brier, log_loss, calibration_slope of classes; every metric of values
     by site     calibration_slope of survival: the Cox model is stratified by site, exactly
-    by cells    ibs, d_calibration_p: each row exactly, at times, and weighted by a censoring
-                distribution, that are found from counts in cells of time (`time_scale`)
+    by cells    ibs, d_calibration_p: each row exactly; times and censoring weights come from
+                counts in cells of time (`time_scale`)
     by bins     c_index, uno_c, auc: pairs of one site exactly; those of two sites by bins of risk
-                and intervals of time that hold `min_cell` rows, or deaths, or more
+                and intervals of time with at least `min_cell` rows, or deaths
 
-`docs/deployed-metrics.md` has the errors, measured; `study.kinds` says them in words. There are no
-draws of a bootstrap: the seeds of a study are public, so sums at B known weights of the rows would
-be B equations of n unknown rows. Intervals are over repeats instead.
+`docs/deployed-metrics.md` has the measured errors; `study.kinds` has them in words. There are no
+bootstrap draws: the seeds of a study are public, so sums at B known weights of the rows would be B
+equations of n unknown rows. Intervals are over repeats instead.
 
-The lower bound is judged within sites, since each site has a model of its own: C-index and AUC
-compare rows of one site alone, exactly; the others are the same sums.
+The lower bound is evaluated within sites, since each site has its own model: C-index and AUC
+compare rows of one site only, exactly; the others are the same sums.
 
 Revealed: what `judging` lists.
 """
@@ -53,9 +53,9 @@ from fedcohort.study.judge.summed.time_scale import TimeScale, time_scale_of
 from fedcohort.study.kinds import CLASSIFICATION, REGRESSION, SURVIVAL
 from fedcohort.study.results.rows import plain
 
-#: Most bins of predictions, of about equally many blind rows.
+#: Largest number of bins of predictions, of about equally many blind rows.
 BINS = 100
-#: Cells a bin in which risks are counted, to find the bins: the fewer, the less they tell.
+#: Cells per bin for the counts that define the bins; fewer cells reveal less.
 FINE = 4
 
 Centres = Mapping[str, tuple[float, float] | None]
@@ -63,16 +63,16 @@ Centres = Mapping[str, tuple[float, float] | None]
 
 @dataclass(frozen=True)
 class Found:
-    """What judging one fit gave.
+    """Evaluation of one fit.
 
     Attributes
     ----------
-    metrics : over all sites; None where one is not defined.
-    within : those of ranks, of pairs within a site alone: what the lower bound is compared with.
-    own : by site, the leading metric on its own blind rows and its standard error, where told.
-    groups : predicted against observed, as `Judge.groups` has them.
-    decision : the decision curve, as `Judge.decision` has it.
-    more : by key of results.json, what else the same sums tell (`shown_sums`).
+    metrics : over all sites; None if not defined.
+    within : rank metrics from pairs within a site only, to compare with the lower bound.
+    own : by site, the leading metric on its own blind rows and its standard error, if published.
+    groups : predicted against observed, as `Judge.groups`.
+    decision : decision curve, as `Judge.decision`.
+    more : by key of results.json, further rows from the same sums (`shown_sums`).
     """
 
     metrics: Metrics
@@ -89,7 +89,7 @@ def judge(
     said: Said | Own,
     horizon: float | None = None,
 ) -> Found:
-    """Judge one model on the blind rows of all sites that answer, or each site's own there.
+    """Evaluate one model, or each site's own, on the blind rows of all sites that answer.
 
     Parameters
     ----------
@@ -97,7 +97,8 @@ def judge(
 
     Raises
     ------
-    SiteUnavailable : a site left between two calls; `ReplyRejected`, one answered in another form.
+    SiteUnavailable : a site left between two calls; `ReplyRejected`, a site changed its reply's
+        form.
     """
     blind = fed.through(Seen("blind")).sum(federated.score_moments, centre=0.0)
     bins = max(2, min(BINS, int(blind.rows) // max(1, plan.min_cell)))
@@ -108,8 +109,8 @@ def judge(
     for site, t in told.items():
         if any(np.shape(part) for part in (t.value, t.error, t.told)):
             raise ReplyRejected(
-                f"site {site!r} answered {tell_own.name} with arrays where single numbers belong. "
-                f"Check that both ends run the same version of fedcohort."
+                f"site {site!r} answered {tell_own.name} with arrays instead of single numbers. "
+                f"Check that site and coordinator run the same version of fedcohort."
             )
     own = {s: (float(t.value), float(t.error)) if t.told else None for s, t in told.items()}
     wanted = {m: metrics.get(m, math.nan) for m in plan.metrics}
@@ -118,11 +119,11 @@ def judge(
 
 
 def _check_all_stayed(fed: Coordinator) -> None:
-    """Refuse a result that lacks a site which the first call had."""
+    """Refuse a result if a site of the first call left later."""
     if late := sorted({s for call, s in fed.missing if call}):
         raise SiteUnavailable(
-            f"{', '.join(late)} left while the blind rows were judged, and metrics are of the same "
-            f"sites throughout. Bring them back and --resume, or start again without them."
+            f"{', '.join(late)} left during the evaluation of the blind rows; all metrics need the "
+            f"same sites. Bring them back and --resume, or start again without them."
         )
 
 
@@ -131,7 +132,7 @@ def shown(found: Mapping[str, float]) -> Metrics:
     return {m: float(v) if np.isfinite(v) else None for m, v in found.items()}
 
 
-#: Metrics, those within sites, groups, decision curve, and what else the same sums tell.
+#: Metrics, those within sites, groups, decision curve, and further rows from the same sums.
 Parts = tuple[
     dict[str, float], dict[str, float], list[Row], list[Row], Mapping[str, list[Row]]
 ]  # fmt: skip
@@ -200,7 +201,7 @@ def _survival(
     return found, within, *_at_horizon(fed, plan, said, y), more
 
 
-#: By task, what judges; bins are of predictions.
+#: Evaluation by task.
 PARTS: Mapping[str, Callable[[Coordinator, Plan, Said | Own, int, float | None], Parts]] = {
     SURVIVAL.name: _survival, CLASSIFICATION.name: _classes, REGRESSION.name: _values,
 }  # fmt: skip
@@ -209,9 +210,9 @@ PARTS: Mapping[str, Callable[[Coordinator, Plan, Said | Own, int, float | None],
 def _ranked(
     ranks: Coordinator, y: TimeScale, bins: int
 ) -> tuple[dict[str, float], dict[str, float], RiskTimeCounts | None]:
-    """Return Harrell's C and Uno's, of pairs within sites, and of all; the same without bins.
+    """Return Harrell's and Uno's C within sites, and over all pairs; the same without bins.
 
-    With bins, also the counts by risk and time that the latter are of.
+    With bins, also return the counts by risk and time.
     """
     s = ranks.sum(
         within_sites.sum_own_pairs, known=y.followed.times, followed=y.followed.values, tau=y.tau
@@ -228,12 +229,12 @@ def across(
     ranks: Coordinator, y: TimeScale, own: within_sites.PairSums, edges: Array,
     counts: RiskTimeCounts | None = None,
 ) -> dict[str, float]:  # fmt: skip
-    """Return Harrell's C and Uno's of all pairs: exactly those of one site, `own`.
+    """Return Harrell's and Uno's C of all pairs; `own` has the exact pairs within sites.
 
     Parameters
     ----------
-    edges : of bins of risk, in which those of two sites are counted.
-    counts : by these and the grid, where they were asked for before.
+    edges : of the bins of risk, for pairs of two sites.
+    counts : by these and the grid, if already known.
     """
     asked = {"risk_edges": edges, "grid": y.grid}
     counts = counts or ranks.sum(federated.count_risk_by_time, **asked)
@@ -251,11 +252,12 @@ def across(
 def shown_sums(
     y: TimeScale, counts: RiskTimeCounts | None, scores: Array, min_cell: int
 ) -> dict[str, list[Row]]:
-    """Return AUC and Brier score over time, and curves of thirds by risk, without another question.
+    """Return AUC and Brier score over time, and curves of risk thirds, from known sums.
 
     Parameters
     ----------
-    counts : blind rows by risk and time. scores : Brier scores at its times, or none.
+    counts : blind rows by risk and time.
+    scores : Brier scores at its times, or none.
     """
     found: dict[str, list[Row]] = {"over_time": [], "risk_groups": []}
     if counts is None:
@@ -305,9 +307,9 @@ def _thirds(grid: Array, counts: RiskTimeCounts, group: Array, n: Array, min_cel
 
 
 def _slope(ranks: Coordinator) -> float:
-    """Return the calibration slope, stratified by site; nan where no slope is finite."""
+    """Return the calibration slope, stratified by site; nan if no slope is finite."""
     first = ranks.sum(federated.score_moments, centre=0.0)
-    _check_all_stayed(ranks)  # the mean of fewer sites is another centre, which is pinned
+    _check_all_stayed(ranks)  # the centre is pinned: a mean over fewer sites would differ
     rows = max(1.0, float(first.rows))
     centre = float(first.total) / rows
     spread = math.sqrt(float(ranks.sum(federated.score_moments, centre=centre).squares) / rows)
@@ -333,7 +335,7 @@ def _at_horizon(
         {"time": y.horizon, "group": i, "predicted": float(p), "n": int(n)} | observed(o, low, high)
         for i, (p, o, n, low, high) in enumerate(zip(*groups, strict=True))
     ]
-    if all(row["observed"] is None for row in rows):  # nobody was followed so far
+    if all(row["observed"] is None for row in rows):  # no follow-up up to the horizon
         rows = []
     return rows, decision_rows(decision.of_sums(cells, plan.min_cell), y.horizon)
 

@@ -1,20 +1,20 @@
-"""Metrics of latent coordinates on the blind rows of all sites, from sums over sites.
+"""Metrics of latent variables on the blind rows of all sites, from sums over sites.
 
-    exact       reconstruction_mae, imputation_mae, imputation_rmse: as `judges.latent` has them of
-                the pooled blind rows, with s_j of these
-    not at all  latent_accuracy, latent_auc: a discriminant is learnt from training rows by class
+    exact       reconstruction_mae, imputation_mae, imputation_rmse: as `pooled.latent` on the
+                pooled blind rows, with their s_j
+    omitted     latent_accuracy, latent_auc: a discriminant needs training rows by class
 
-Columns of which fewer than 2 m blind rows have an entry are left out of all of them, and so are,
-of imputation, those of which fewer than 2 m have another view as well; and, where a view's columns
-are filled, up to m − 1 rows that have the view alone (`federated_latent.Counted`).
+Columns with fewer than 2 m known blind entries are left out. Imputation also leaves out columns
+with fewer than 2 m entries in rows with another view and, if a view's columns are imputed, up to m
+− 1 rows that have the view alone (`sums.latent.Counted`).
 
-Of the first repeat, errors by view and column: of columns that no few values can have made, which
-fourth powers bound (`metrics.sums.power_sums`), and where 2 a m blind rows or more have an entry,
-of the a-th arm. So sums about a column are fewer than its values, however many arms are judged (of
-m ≥ 5).
+Of the first repeat, errors by view and column are published if no few values dominate them, by
+bounds from fourth powers (`metrics.sums.power_sums`), and if the column has at least 2 a m blind
+entries, for the a-th arm. So there are fewer sums about a column than values, for any number of
+arms (m ≥ 5).
 
-Within sites, every site judges on its own blind rows (`latent_sites`); the lower bound has only
-these, and the mean over sites is given of both.
+Every site also evaluates on its own blind rows (`latent_sites`); the mean over sites is reported.
+The lower bound has only these.
 
 Revealed: what `metrics.sums.latent` and `latent_sites` list.
 """
@@ -50,8 +50,8 @@ class Columns:
     Attributes
     ----------
     names, views : of each.
-    counted : which are asked for, and how many of their entries count.
-    centre, unit : mean and standard deviation; 0 and 1 of those that are not asked for.
+    counted : columns that are summed, and their numbers of entries.
+    centre, unit : mean and standard deviation; 0 and 1 for columns that are not summed.
     """
 
     names: tuple[str, ...]
@@ -62,19 +62,19 @@ class Columns:
 
     @property
     def asked(self) -> dict[str, Array]:
-        """The arguments that say what is summed."""
+        """The arguments of a sum over these columns."""
         c = self.counted
         return {"centre": self.centre, "unit": self.unit, "asked": c.asked, "whole": c.whole}
 
 
 @dataclass(frozen=True)
 class Judge:
-    """One model, and the sites that judge it.
+    """One model, and the sites that evaluate it.
 
     Attributes
     ----------
     fed : the sites that answered.
-    model : as `Coded` has it.
+    model : in the form of `Coded`.
     columns : of their blind rows.
     least : m.
     """
@@ -89,12 +89,12 @@ class Judge:
         cls, fed: Coordinator, model: str, named: tuple[tuple[str, str], ...], least: int, *,
         fills: bool,
     ) -> Judge:  # fmt: skip
-        """Ask how many blind rows have an entry, and of those of many the mean and spread.
+        """Count known blind entries by column; sum mean and spread of columns with enough.
 
         Parameters
         ----------
         named : name and view of each column (p,).
-        fills : whether the model fills views in.
+        fills : whether the model imputes views.
         """
         asked = fed.through(Coded(model))
         counts = asked.sum(sums_of.count_known_entries)
@@ -127,7 +127,7 @@ class Judge:
 
         Raises
         ------
-        SiteUnavailable : a site left between two calls; `ReplyRejected`, one answered in another
+        SiteUnavailable : a site left between two calls; `ReplyRejected`, a site changed its reply's
             form.
         """
         counted = self.columns.counted
@@ -148,9 +148,9 @@ class Judge:
         return Found(shown(values), shown(within), own, [])
 
     def shown(self, order: int) -> Array:
-        """Return of which columns an error may be shown: bool (p,).
+        """Return whether a column's error may be published: bool (p,).
 
-        order : a ≥ 1, which of the arms this is.
+        order : a ≥ 1, number of the arm.
         """
         c = self.columns
         entries = c.counted.entries
@@ -164,7 +164,7 @@ class Judge:
         return asked & np.array([m.may_be_shown(self.least) for m in moments], bool)
 
     def errors(self, order: int) -> list[Row]:
-        """Return the errors of columns, and of views, that may be shown, as `latent_rows` has them.
+        """Return the publishable errors of columns and views, as in `latent_rows`.
 
         Raises
         ------
@@ -205,7 +205,7 @@ class Judge:
 
 
 def judge_alone(fed: Coordinator, plan: Plan) -> Found:
-    """Judge each site's own coordinates there; the metrics are means over sites."""
+    """Evaluate each site's own latent variables there; the metrics are means over sites."""
     return judged_alone(fed.through(Coded("")), tell_own_errors, OWN, plan)
 
 
@@ -214,7 +214,7 @@ def shown_rows(judge: Judge, method: Method, run: Run, order: int) -> dict[str, 
 
     Parameters
     ----------
-    order : which of the arms this is, from 1.
+    order : number of the arm, from 1.
 
     Raises
     ------

@@ -1,17 +1,17 @@
-"""When the blind rows of all sites are judged, and by which censoring distribution.
+"""Evaluation times and censoring distribution for the blind rows of all sites.
 
-Sites count who dies and who is censored in about 256 cells of time, training and blind rows apart,
+Sites count deaths and censorings in about 256 cells of time, training and blind rows separately,
 without any covariate. Quantiles of the times of death, and Kaplan–Meier's G of the training rows'
-censoring, are read off these counts, deaths and censorings being spread evenly over a cell:
+censoring, follow from these counts, with events spread evenly over a cell:
 
     G(t_k) = Π_{l ≤ k} (1 − c_l / (n_l − d_l/2)),  falling by equal factors inside a cell      (1)
 
-Of a private study only blind rows are counted, whose censoring then is G: an exact sum over rows
-that are trained on would be beyond its ε. Where risks are told too, cells are joined to intervals
-which each hold `min_cell` deaths.
+In a private study only blind rows are counted, and G is theirs: ε does not cover an exact sum over
+training rows. For sums that also use risks, cells are joined to intervals with at least `min_cell`
+deaths each.
 
-Revealed: as sums over sites, what `data.timegrid` does of all rows, and `Leavers` of
-either half; of a private study both of the blind rows alone.
+Revealed: as sums over sites, what `data.timegrid` reveals of all rows, and `Leavers` of either
+half; in a private study both of the blind rows only.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from fedcohort.metrics.survival.kaplan_meier import round_time
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.study.at_site.judging import ALL, Seen
 
-#: How many equal cells of the follow-up deaths and censorings are counted in, besides intervals
-#: of `min_cell` deaths, and in how many steps the censoring distribution falls over each.
+#: Number of equal cells of the follow-up, besides intervals of `min_cell` deaths; number of steps
+#: of the censoring distribution over each.
 CELLS, FALLS = 256, 4
-#: How many times predicted curves are judged at.
+#: Number of evaluation times of predicted curves.
 TIMES = 50
 
 
 @dataclass(frozen=True)
 class TimeScale:
-    """What all metrics of survival share, whatever the model; see `judges.survival.Yardstick`.
+    """What all metrics of survival share, for any model; see `pooled.survival.Yardstick`.
 
     Attributes
     ----------
     followed : G of the training rows; of the blind ones in a private study.
-    grid : (T,) ends of intervals of `min_cell` deaths of the blind rows; empty where nobody died.
+    grid : (T,) ends of intervals of `min_cell` deaths of the blind rows; empty without deaths.
     weight : (T+1,) mean of 1(t < τ)/G(t)² over the deaths of each interval, for Uno's C.
-    times : (m,) where curves are judged.
-    tau, horizon : as in `Yardstick`, but for a horizon near the middle of all rows' deaths.
+    times : (m,) evaluation times of curves.
+    tau, horizon : as in `Yardstick`, but the horizon is near the median death of all rows.
     """
 
     followed: Curve
@@ -58,11 +58,11 @@ class TimeScale:
 
 
 def time_scale_of(fed: Coordinator, min_cell: int, *, private: bool = False) -> TimeScale:
-    """Count the outcomes of training and blind rows by cells of time, and read off the rest.
+    """Derive the time scale from counts of deaths and censorings of training and blind rows.
 
     Parameters
     ----------
-    private : whether training rows are let be, and the blind ones stand for them.
+    private : use the blind rows only, also in place of the training rows.
     """
     every = "blind" if private else ALL
     cells = _cells(time_grid(fed.through(Seen(every)), "protected", min_cell))
@@ -92,12 +92,12 @@ def time_scale_of(fed: Coordinator, min_cell: int, *, private: bool = False) -> 
 
 
 def _cells(ends: Array) -> Array:
-    """Return ends of `CELLS` equal cells, divided by those of intervals of deaths: (c,)."""
+    """Return ends of `CELLS` equal cells, divided further at `ends`: (c,)."""
     return np.unique(np.r_[np.linspace(0.0, float(ends[-1]), CELLS + 1)[1:], ends])
 
 
 def _joined(deaths: Array, min_cell: int) -> Array:
-    """Return the places of cells at which intervals of `min_cell` deaths end: (T,)."""
+    """Return the indices of cells at which intervals of `min_cell` deaths end: (T,)."""
     ends: list[int] = []
     held = 0
     for i, n in enumerate(deaths[:-1].tolist()):
@@ -109,7 +109,7 @@ def _joined(deaths: Array, min_cell: int) -> Array:
 
 
 def _before(time: float, cells: Array) -> Array:
-    """Return how much of each cell (c,) lies before a time, as a share of it."""
+    """Return the share of each cell (c,) before a time."""
     starts = np.r_[0.0, cells[:-1]]
     return np.clip((time - starts) / (cells - starts), 0.0, 1.0)
 
