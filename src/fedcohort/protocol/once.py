@@ -82,6 +82,6 @@ def check_once(
             raise Refused(
                 "once",
                 f"site {site!r} answers {step.name} only with the sites and settings of the first "
-                f"call, because two answers would reveal what it hides: {name} is another than it "
-                f"was first. Ask the same sites, or have a study of another name approved.",
+                f"call, because two answers would reveal what it hides: {name} differs from its "
+                f"first value. Ask the same sites, or have a study of another name approved.",
             )
