@@ -29,8 +29,8 @@ Row = dict[str, Any]
 
 #: What a fit with differential privacy reveals, for every method.
 NOISY = (
-    "Only replies to which each site has added noise: a fit tells nothing exact of a row that it "
-    "is trained on. Table 1 of a study, and its counts of rows and events, are exact and apart."
+    "Only replies to which each site has added noise: a fit reveals nothing exact about a training "
+    "row. Table 1 of a study, and its counts of rows and events, are exact and no part of this."
 )
 
 

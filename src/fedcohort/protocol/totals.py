@@ -101,7 +101,7 @@ def check_total(
         most = given + known.slack * len(sites)
         if dead.sum() > most:
             raise _wrong(
-                step, number, f"deaths add up to {dead.sum():g}, and the sites told {given}"
+                step, number, f"deaths add up to {dead.sum():g}, and the sites gave {given}"
             )
 
 
@@ -114,7 +114,7 @@ def _check_rows(
     room = known.slack * len(sites)
     fewer = not rows.shape and not some and rows < given - room
     if rows.max() > given + room or fewer:
-        raise _wrong(step, number, f"rows add up to {rows.max():g}, and the sites told {given}")
+        raise _wrong(step, number, f"rows add up to {rows.max():g}, and the sites gave {given}")
 
 
 def _alike(counts: Array, weight: Array) -> bool:
@@ -136,7 +136,7 @@ def _number(a: Array, low: float) -> str:
 def _wrong(step: Step[..., Any], number: int, why: str) -> Refused:
     return Refused(
         "counts",
-        f"the sum of {step.name} (call {number}) cannot be: {why}. A site told other numbers than "
-        f"it has, by a fault or on purpose; a masked sum does not say which, so none is blamed. "
+        f"the sum of {step.name} (call {number}) cannot be: {why}. A site sent wrong numbers, by a "
+        f"fault or on purpose. A masked sum does not show which site, so none is blamed. "
         f"Let each site compare its rows with `fedcohort data check`, and run the same version.",
     )

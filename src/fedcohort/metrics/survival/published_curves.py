@@ -37,7 +37,7 @@ from fedcohort.metrics.survival.kaplan_meier import (
 from fedcohort.privacy.disclosure.counts import few
 from fedcohort.privacy.disclosure.steps import late, merged, separated
 
-#: Most points of a published curve.
+#: Largest number of points of a published curve.
 POINTS = 100
 
 
