@@ -208,7 +208,6 @@ class Pooled:
 
     @property
     def _shut(self) -> set[str]:
-        """Sites that hide everything."""
         a = self.agreed
         return {s for s, own in zip(a.sites, a.closed, strict=True) if own.all()}
 
@@ -276,7 +275,6 @@ def _cells(s: Summary) -> list[float]:
 
 
 def _with(s: Summary, cells: Array, secret: Array) -> Summary:
-    """Return a summary with the given counts, except hidden ones."""
     told = [None if h or np.isnan(c) else int(c) for c, h in zip(cells, secret, strict=True)]
     if not s.levels:
         return replace(s, missing=None if None in told else told[0])
