@@ -127,7 +127,7 @@ def sum_near(
     frame: Array,
     groups: Array,
 ) -> Sums:
-    """Sum the points of each cluster, and their squares, relative to centres `about` (k, d).
+    """Sum the points of each cluster, and their squares, relative to given centres (k, d).
 
     unscaled : sum the points before the space's scale, which still determines the nearest centroid.
     """
