@@ -116,7 +116,7 @@ def admm_totals(site: Site[LabelledTable, None], *, offset: bool, classes: bool)
 
 @summed
 def admm_spread(site: Site[LabelledTable, None], *, offset: bool, centre: Array) -> Spread:
-    """Sum the squared distances of the covariates from their pooled mean `centre` (p,)."""
+    """Sum the squared distances of the covariates from their pooled mean (p,)."""
     return Spread(_weight(site.data) @ (_covariates(site.data, offset) - centre) ** 2)
 
 
