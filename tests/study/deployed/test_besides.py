@@ -135,7 +135,7 @@ def test_of_a_number_nothing_is_hidden_as_counts_are(tmp_path):
 def test_one_site_alone_is_compared_with_none_and_the_study_goes_on(tmp_path):
     frame = table()
     found = run(tmp_path, frame[frame.site == "s1"], shift=True, feedback=True)
-    assert "a shift is between two" in found["shift"]["note"]
+    assert "a shift needs two" in found["shift"]["note"]
     assert "compares each site with at least two others" in found["feedback"]["note"]
     assert found["arms"][0]["status"] == "done"
     html = page.render(report_run.read(tmp_path / "net"))
