@@ -86,7 +86,7 @@ def test_another_question_at_the_same_sites_is_refused(change):
     else:
         turned = Variable("grade", "category", LEVELS[::-1])
         fed = fed.through(describe.Reading((turned,)).view)
-    with pytest.raises(Refused, match=rf"{change}.* another than it was first"):
+    with pytest.raises(Refused, match=rf"{change}.* differs from its first value"):
         fed.sum(sum_hidden, **asked, **more)
 
 
