@@ -124,8 +124,8 @@ def published_groups(
     times = round_times(0.0, last * factor, most) / factor
     at, numbers = _at_risk(masks, time, times, at_least, [s.left for s in shown])
     about = np.stack([_about(s, times, at_least) for s in shown], axis=1)
-    told = not few(beyond(), at_least).any()
-    return Groups([s.curve for s in shown], at, numbers, times, about, told)
+    fine = not few(beyond(), at_least).any()
+    return Groups([s.curve for s in shown], at, numbers, times, about, fine)
 
 
 def _about(shown: _Shown, times: Array, at_least: int) -> Array:
@@ -153,19 +153,19 @@ def published_at_risk(
     times, numbers : the publishable times of `at` (s,), and each group's numbers (s, groups).
     """
     masks = [group == g for g in range(int(group.max()) + 1)]
-    told = [] if event is None else [_published(time[m], event[m], at_least).left for m in masks]
-    return _at_risk(masks, time, at, at_least, told)
+    lefts = [] if event is None else [_published(time[m], event[m], at_least).left for m in masks]
+    return _at_risk(masks, time, at, at_least, lefts)
 
 
 def _at_risk(
-    masks: Sequence[Array], time: Array, at: Array, at_least: int, told: Sequence[Array]
+    masks: Sequence[Array], time: Array, at: Array, at_least: int, lefts: Sequence[Array]
 ) -> tuple[Array, Array]:
-    """Return the results of `published_at_risk`; ``told``: the numbers of each group's curve, if
+    """Return the results of `published_at_risk`; ``lefts``: the numbers of each group's curve, if
     any.
     """
     numbers = np.stack([followed(time[mask], at) for mask in masks], axis=1)
-    if told:
-        between = [np.abs(n[:, None] - left) for n, left in zip(numbers.T, told, strict=True)]
+    if lefts:
+        between = [np.abs(n[:, None] - left) for n, left in zip(numbers.T, lefts, strict=True)]
         fine = ~few(np.concatenate(between, axis=1), at_least).any(axis=1)
         at, numbers = at[fine], numbers[fine]
     usual = separated(numbers.sum(axis=1, keepdims=True), at_least)

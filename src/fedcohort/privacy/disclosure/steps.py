@@ -43,17 +43,17 @@ def late(counts: Array, at_least: int, of: float) -> Array:
 
     Returns
     -------
-    told : (m,), each 0 or `at_least` or more; the rest at the end is in no cell.
+    moved : (m,), each 0 or `at_least` or more; the rest at the end is in no cell.
     """
-    told = np.zeros(len(counts), np.int64)
+    moved = np.zeros(len(counts), np.int64)
     held = 0
     for i, count in enumerate(np.asarray(counts, np.int64).tolist()):
         held += count
         if held >= at_least:
-            told[i], held = held, 0
-    if told.any() and 0 < of - told.sum() < at_least:
-        told[np.flatnonzero(told)[-1]] = 0
-    return told
+            moved[i], held = held, 0
+    if moved.any() and 0 < of - moved.sum() < at_least:
+        moved[np.flatnonzero(moved)[-1]] = 0
+    return moved
 
 
 def joined(cells: Array, at_least: int, size: int = 1) -> Array:
