@@ -221,7 +221,7 @@ def _nothing(z: Array, rho: float) -> Memory:
 def _smooth_start(
     own: Hinge, z: Array, rho: float, at: Array, tau: float, part: float, rest: Array
 ) -> tuple[Memory, Array]:
-    """Return a site's first state, and s_j (d,), with w_j the price of the smoothed loss."""
+    """Return a site's first state, and s_j (d,), with the dual w_j of the smoothed loss."""
     _, slope, curvature, _ = own.smoothed(at, tau)
     metric = part * curvature + rest
     none = np.zeros((0, len(z)))
