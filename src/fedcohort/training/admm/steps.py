@@ -132,7 +132,10 @@ def admm_smoothed(
     z: Array,
     tau: float,
 ) -> Smooth:
-    """Sum the hinge loss smoothed over τ, its gradient and its curvature at z (d,)."""
+    """Sum the smoothed hinge loss, its gradient and its curvature.
+
+    z : (d,), where they are evaluated; tau : width of the smoothing.
+    """
     own = cast(Hinge, _local(site.data, ("hinge", offset, centre, scale)))
     share = _share(site.data, total, by_site)
     value, slope, curvature, weight = own.smoothed(z, tau)
