@@ -61,7 +61,7 @@ class Ground:
     start : the intercept of the model without covariates; approximate with an offset.
     offset : there is one.
     l2 : ridge penalty, in the covariates' units.
-    least : smallest effective number of records at the maximum.
+    min_cell : smallest effective number of records at the maximum.
     names : of the covariates.
     """
 
@@ -73,7 +73,7 @@ class Ground:
     start: float
     offset: bool
     l2: float
-    least: int
+    min_cell: int
     names: tuple[str, ...]
 
 
@@ -136,7 +136,7 @@ def ascend(
     p = len(ground.centre)
     base, step = np.r_[ground.start, np.zeros(p)], np.zeros(p + 1)
     null = Null(ground)
-    scale, penalty, unit, least = np.ones(p), np.zeros(p + 1), 1.0, FLAT
+    scale, penalty, unit, flat_gain = np.ones(p), np.zeros(p + 1), 1.0, FLAT
     value, size, moved = math.inf, math.inf, math.inf
     together, outside = np.eye(p + 1), False
     report: dict[str, float] = {}
@@ -153,7 +153,7 @@ def ascend(
             penalty = ground.weight * ground.l2 * np.r_[0.0, 1.0 / scale**2]
             unit = _unit(ground, here)
             together = here.information / (here.information[0, 0] or 1.0)
-            least *= (
+            flat_gain *= (
                 float(here.deviance) if ground.family.dispersed else ground.weight
             ) / ground.rows
         reached = float(here.deviance) + float(penalty @ tried**2)
@@ -178,7 +178,7 @@ def ascend(
             _check_counts(here, ground)
             deviances = (float(here.deviance), float(here.pearson), null.deviance)
             return Top(base + step, covariance, scale, *deviances, round_ + 1)
-        flat = float(slope @ step) < least and moved > max(MOVED, 0.5 * before)
+        flat = float(slope @ step) < flat_gain and moved > max(MOVED, 0.5 * before)
         if flat and not ground.l2 and ground.family.name != "gamma":
             raise runs_away(ground, step[1:])
         if ground.family.link == "logit":
@@ -265,14 +265,11 @@ def per_deviation(here: Curvature, scale: Array) -> Curvature:
 
 
 def _check_counts(here: Curvature, ground: Ground) -> None:
-    """Refuse a maximum at which few records have nearly all the weight.
-
-    The condition is (Σ ω)² < `least` · Σ ω², eq. (2) of `data.isolation`.
-    """
-    if float(here.information[0, 0]) ** 2 < ground.least * float(here.squares):
+    """Refuse few records with nearly all the weight, eq. (2) of `data.isolation`."""
+    if float(here.information[0, 0]) ** 2 < ground.min_cell * float(here.squares):
         raise NothingToLearn(
-            f"at the maximum of the likelihood, fewer than {ground.least} records (min_cell) count "
-            f"for nearly all, so the model would reveal them. Choose another link, look for "
+            f"at the maximum of the likelihood, fewer than {ground.min_cell} records (min_cell) "
+            f"count for nearly all, so the model would reveal them. Choose another link, look for "
             f"outcomes far from all others, or refit with a ridge penalty (l2 > 0)."
         )
 
@@ -316,8 +313,8 @@ def _newton(here: Curvature, penalty: Array, covariance: Array) -> Array:
 def _inverse(information: Array, ground: Ground, round_: int) -> Array:
     """Return the inverse of a positive definite matrix (p + 1, p + 1), the intercept first.
 
-    Eigenvalues are compared with a unit diagonal, so that a strong penalty, which leaves out the
-    intercept, does not look like a singular matrix.
+    Eigenvalues are those with a unit diagonal: a strong penalty, without the intercept, must not
+    look like a singular matrix.
     """
     diagonal = np.diag(information)
     unit = np.sqrt(np.where(diagonal > SINGULAR**2 * diagonal[0], diagonal, 1.0))

@@ -46,7 +46,7 @@ class Labels(Untaught):
     def of(
         cls, problem: Problem, test: pd.DataFrame, seed: int = 0, horizon: float | None = None
     ) -> Labels:
-        """Return the judge of test rows; the dictionary has their levels."""
+        """See `Judge`."""
         seen = Outcomes.of(test, problem.outcome, problem.dictionary)
         kind = Classes if seen.several else Labels
         return kind(test, seen, levels_of(problem.outcome, problem.dictionary), problem.min_cell)
