@@ -15,6 +15,7 @@ from sklearn import metrics as sklearn
 
 import fedcohort as fc
 import several
+from fedcohort import report
 from fedcohort.apps.predictions import predict
 from fedcohort.study.results import saved
 from fedcohort.study.run.pieces import JUDGED
@@ -149,6 +150,36 @@ def test_predictions_have_a_column_for_each_class_and_the_likeliest(done, tmp_pa
     ].tolist()
     again = pd.read_csv(io.StringIO(found.csv))
     assert list(again.columns) == list(found.table.columns)
+
+
+def test_the_report_shows_each_class_and_the_card_lists_them(done):
+    page = " ".join(done.report().read_text().split())
+    for said in (
+        "Which classes does the model tell apart?",
+        "Classes are in their order, low the lowest.",
+        "ROC curves of each class against the rest",
+        "nearest: blind patients of the first repeat by class and by likeliest class",
+        "1/3 for every class gives 0.667",
+        "One of 3 ordered classes (low, mid and high, the lowest first)",
+        "A probability of each class for each patient",
+        "Balanced accuracy",
+    ):
+        assert said in page, said
+    assert "Would treating by the model" not in page
+    card = (done.folder / "models" / "nearest" / "card.md").read_text()
+    assert "grade: 3 classes, in this order: low, mid, high" in card
+    assert "## By class" in card
+    assert "writes a class and a probability of every class for each row" in card
+
+
+def test_a_report_with_one_class_hidden_or_not_shown_is_still_a_report(done, tmp_path):
+    content = json.loads((done.folder / "results.json").read_text())
+    for row in content["by_class"]:
+        row |= dict.fromkeys(("n", "observed", "auc", "low", "high", "slope"))
+    for row in content["confusion"]:
+        row["n"] = None
+    (tmp_path / "results.json").write_text(json.dumps(content))
+    assert "Small counts are hidden" in report.write(tmp_path).read_text()
 
 
 @pytest.mark.parametrize("kind", ["category", "ordinal"])
