@@ -49,7 +49,9 @@ class Task:
     offset : whether the last of them is an offset, which has no coefficient: it is added to the
         linear predictor.
     strata : levels of the column whose levels each have a baseline hazard; () without.
-    outcome : its type in lower case: survival, binary, category, continuous or count; "" without.
+    outcome : its type in lower case: survival, binary, category, ordinal, continuous or count; ""
+        without.
+    levels : classes of an outcome that has such, in the order of their numbers 0, 1, …; ().
     seed : what all random draws at the coordinator derive from.
     min_cell : smallest count that a cell of anything revealed may have.
     origin : (p,), a public point near the middle of each feature, that sums of squares can be
@@ -78,6 +80,7 @@ class Task:
     reach: tuple[float, float] | None = None
     views: tuple[str, ...] = ()
     pairs: tuple[tuple[float, float], ...] = ()
+    levels: tuple[str, ...] = ()
 
     @property
     def rng(self) -> np.random.Generator:
@@ -105,7 +108,11 @@ class Fitted(ABC):
         """Rebuild the model from what `arrays` and `meta` returned."""
 
     def predict(self, x: Array) -> Array:
-        """Return the risk score, probability, value or label of each row of x (n, p): (n,)."""
+        """Return the risk score, probability, value or label of each row of x (n, p): (n,).
+
+        Of an outcome of type category or ordinal: the probability of each class, (n, K) in the
+        order of `Task.levels`; rows add to 1.
+        """
         raise NotSupported("predict")
 
     def predict_survival(self, x: Array, times: Array) -> Array:
@@ -223,6 +230,8 @@ class Method:
     name : as users type it.
     title : one line, for the catalogue.
     tasks : the kinds of task it serves.
+    outcomes : the types of outcome that it can learn, of those of its tasks; a raw method takes
+        any.
     paper : its source.
     reveals : what leaves a site, in plain words, whatever the settings.
     reveals_with : the same for given settings, where they decide it.
@@ -271,6 +280,7 @@ class Method:
     for_site: Callable[[Any, Task, str, Mapping[str, Array]], Sequence[str]] | None = None
     package: str = ""
     unguarded: str = ""
+    outcomes: tuple[str, ...] = ("survival", "binary", "continuous", "count")
 
     #: Settings of every method, which the caller handles before the program runs.
     COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute", "winsorise", "pool_levels"})
@@ -321,6 +331,10 @@ class Method:
             f"method {self.name!r} needs the package {self.package}: pip install "
             f"'fedcohort[{self.name}]'."
         )
+
+    def takes(self, outcome: str) -> bool:
+        """Return whether fits can learn an outcome of a type; see `outcomes`."""
+        return self.raw or outcome in self.outcomes
 
     def given(self, kind: str) -> frozenset[str]:
         """Return what a fit of a kind of task supports: survival curves are of survival alone."""

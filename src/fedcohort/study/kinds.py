@@ -9,7 +9,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedcohort.data.outcome import Binary, Category, Continuous, Count, Outcome, Survival
+from fedcohort.data.outcome import (
+    Binary,
+    Category,
+    Continuous,
+    Count,
+    Ordered,
+    Outcome,
+    Survival,
+)
 from fedcohort.protocol import SettingError
 
 Classes = tuple[type[Outcome], ...]
@@ -146,7 +154,9 @@ class Kind:
 
 
 _ALWAYS = Needs()
-_CLASSES: Mapping[str, type[Any]] = {"binary": Binary, "category": Category}
+_CLASSES: Mapping[str, type[Any]] = {
+    "binary": Binary, "category": Category, "ordinal": Ordered,
+}  # fmt: skip
 _RANKS = _PAIRS + "in studies of 170 blind rows, off by a tenth of its standard error"
 
 SURVIVAL = Kind(
@@ -167,8 +177,15 @@ SURVIVAL = Kind(
 )
 CLASSIFICATION = Kind(
     "classification",
-    (Binary,),
-    dict.fromkeys(("auc", "accuracy", "brier", "calibration_slope", "log_loss"), _ALWAYS),
+    (Binary, Category),
+    {
+        "auc": _ALWAYS,
+        "accuracy": _ALWAYS,
+        "balanced_accuracy": Needs((Category,)),
+        "brier": _ALWAYS,
+        "calibration_slope": Needs((Binary,)),
+        "log_loss": _ALWAYS,
+    },
     types=_CLASSES,
     events=True,
     exactness={

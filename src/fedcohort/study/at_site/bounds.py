@@ -28,6 +28,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from fedcohort.data.encode import Encoding
+from fedcohort.data.outcome import levels_of
 from fedcohort.data.prepare import Design, strata_levels
 from fedcohort.data.split import BY_ROW, HIDDEN
 from fedcohort.protocol import Refused, SettingError, Task, registry
@@ -154,6 +155,7 @@ class Bounds:
             min_cell=plan.min_cell,
             offset=bool(getattr(config, "offset", "")),
             outcome=outcome.type if outcome else "",
+            levels=levels_of(outcome, known),
             dictionary=known if method.raw else None,
             outcome_of=outcome if method.raw else None,
             dp=None if dp is None else dp.clipped(method.clips),

@@ -160,7 +160,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         raise doc.error(("tune",), kind.untuned)
     reader.mapping(("evaluate",), EVALUATE)
     found = privacy.read(reader)
-    arms = arms_of(reader, kind, preprocess, tune)
+    arms = arms_of(reader, kind, outcome, preprocess, tune)
     if found.dp is not None:
         _check_private(reader, found.dp, arms, tune)
     metrics = _metrics(reader, kind, outcome, arms, private=found.dp is not None)

@@ -30,6 +30,7 @@ from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.data.read.frames import without
 from fedcohort.protocol import DataError, InputError, StudyError, registry
 from fedcohort.study.file import plan, yamlfile
+from fedcohort.study.file.arms import check_learnt
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.run import private
 from fedcohort.study.run.engine import Problem
@@ -242,6 +243,7 @@ class Terms:
         kind.check(self.outcome)
         _ = self.horizon
         _check_outcome(self.dictionary, self.outcome)
+        check_learnt(self.plan.arms, kind, self.outcome)
         self.plan.units.check(self.dictionary.variables)
         marked = self.dictionary.outcome()
         named = _without_marked(self.dictionary, marked, self.outcome)

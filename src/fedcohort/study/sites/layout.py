@@ -27,6 +27,7 @@ from fedcohort.metrics import resampled
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import DataError, InputError, SettingError, registry
 from fedcohort.study.file import horizon
+from fedcohort.study.file.arms import check_learnt
 from fedcohort.study.file.plan import Plan, Scenario
 from fedcohort.study.file.privacy import check_visible, checked_secure
 from fedcohort.study.file.reader import LONGEST_NAME
@@ -121,6 +122,7 @@ def load(plan: Plan, data: Any = None) -> Table:
             f"{plan.source}: no column is left to predict from. Identifiers, dates, free text and "
             f"the outcome cannot be used; check the types in the dictionary."
         )
+    check_learnt(plan.arms, plan.kind, outcome)
     _check_roles(plan, dictionary, outcome)
     natural = _natural(plan, site)
     n_sites = plan.n_sites or natural
