@@ -63,10 +63,15 @@ class Terms(NamedTuple):
 
 
 class Wider(NamedTuple):
-    """Eqs. (7) and (8): score (K − 1, p + 1) and information (K − 1, p + 1, K − 1, p + 1)."""
+    """Eqs. (7) and (8), by threshold: score (K − 1, p + 1), of (θ_j, β_j).
+
+    own, next : (K − 1, p + 1, p + 1) and (K − 2, p + 1, p + 1), information of a threshold's
+        parameters, and with those of the next threshold.
+    """
 
     score: Array
-    information: Array
+    own: Array
+    next: Array
 
 
 def probabilities(eta: Array) -> Array:
@@ -81,7 +86,19 @@ def ordered_probabilities(thresholds: Array, eta: Array) -> Array:
     n, width = len(eta), np.diff(thresholds)
     upper = np.column_stack([log_expit(ends), np.zeros(n)])
     lower = np.column_stack([np.zeros(n), log_expit(-ends)])
-    return np.exp(upper + lower + np.r_[0.0, np.log(-np.expm1(-width)), 0.0])
+    return np.exp(upper + lower + _between(width)[1])
+
+
+def _between(width: Array) -> tuple[Array, Array]:
+    """Return h and log(1 − e^{−δ}) of each class (K,), for widths δ (K − 2,) ≥ 0.
+
+    A class of width 0 has no records and the probability 0.
+    """
+    with np.errstate(divide="ignore", over="ignore"):
+        return (
+            np.r_[0.0, 1.0 / np.expm1(width), 0.0],
+            np.r_[0.0, np.log(-np.expm1(-width)), 0.0],
+        )
 
 
 def multinomial_terms(z: Array, y: Array, weight: Array, gamma: Array) -> Terms:
@@ -128,8 +145,9 @@ def ordinal_terms(x: Array, y: Array, weight: Array, gamma: Array, classes: int)
     theta = np.r_[-math.inf, gamma[:m], math.inf]
     u, v = theta[y + 1] - eta, theta[y] - eta
     width = np.diff(gamma[:m])
-    h = np.r_[0.0, 1.0 / np.expm1(width), 0.0][y]
-    log_p = log_expit(u) + log_expit(-v) + np.r_[0.0, np.log(-np.expm1(-width)), 0.0][y]
+    h, log_share = _between(width)
+    h = h[y]
+    log_p = log_expit(u) + log_expit(-v) + log_share[y]
     a, b = expit(u), expit(v)
     up, down = weight * (expit(-u) + h), weight * (b + h)
     bent, low = weight * a * expit(-u), weight * b * expit(-v)
@@ -160,31 +178,46 @@ def wider_terms(z: Array, y: Array, weight: Array, thresholds: Array, beta: Arra
     gap = np.r_[np.inf, np.diff(thresholds), np.inf]
     fill = np.full((len(z), 1), np.inf)
     upper, lower = np.hstack([ends, fill]), np.hstack([-fill, ends])
-    # f_j/p_j and f_j/p_{j+1}, without the difference that p is
-    rise = np.exp(log_expit(-ends) - log_expit(-lower[:, :-1])) / -np.expm1(-gap[:-1])
-    fall = np.exp(log_expit(ends) - log_expit(upper[:, 1:])) / -np.expm1(-gap[1:])
+    # f_j/p_j and f_j/p_{j+1}, without the difference that p is; 0 of a class that has no records
+    share = np.divide(1.0, -np.expm1(-gap), out=np.zeros(m + 1), where=gap > 0)
+    rise = np.exp(log_expit(-ends) - log_expit(-lower[:, :-1])) * share[:-1]
+    fall = np.exp(log_expit(ends) - log_expit(upper[:, 1:])) * share[1:]
     f = expit(ends) * expit(-ends)
-    on, next_ = y[:, None] == np.arange(m), y[:, None] - 1 == np.arange(m)
-    slope = weight[:, None] * (on * rise - next_ * fall)
-    information = np.zeros((m, k, m, k))
+    on, above = y[:, None] == np.arange(m), y[:, None] - 1 == np.arange(m)
+    slope = weight[:, None] * (on * rise - above * fall)
+    z = z * np.r_[1.0, np.full(k - 1, -1.0)]  # η_j = θ_j − xᵀβ_j
+    own = weight[:, None] * f * (rise + fall)
+    next_ = -weight[:, None] * f[:, 1:] * fall[:, :-1]
+    return Wider(
+        slope.T @ z,
+        np.array([(z.T * omega) @ z for omega in own.T]),
+        np.array([(z.T * omega) @ z for omega in next_.T]).reshape(m - 1, k, k),
+    )
+
+
+def assembled(own: Array, following: Array) -> Array:
+    """Return the information (m, k, m, k) of `Wider`'s blocks, m = K − 1."""
+    m, k = own.shape[:2]
+    out = np.zeros((m, k, m, k))
     for j in range(m):
-        information[j, :, j] = (z.T * (weight * f[:, j] * (rise[:, j] + fall[:, j]))) @ z
+        out[j, :, j] = own[j]
         if j:
-            block = (z.T * (-weight * f[:, j] * fall[:, j - 1])) @ z
-            information[j - 1, :, j], information[j, :, j - 1] = block, block.T
-    turn = np.r_[1.0, np.full(k - 1, -1.0)]  # η_j = θ_j − xᵀβ_j
-    turned = information * turn[None, :, None, None] * turn[None, None, None, :]
-    return Wider((slope.T @ z) * turn, turned)
+            out[j - 1, :, j], out[j, :, j - 1] = following[j - 1], following[j - 1].T
+    return out
 
 
-def proportional_tests(wider: Wider) -> list[tuple[float, int]]:
+def proportional_tests(score: Array, information: Array) -> tuple[tuple[float, int], ...]:
     """Return χ² and degrees of freedom of the score test of equal effects at all thresholds.
 
-    For each covariate, (K − 2 degrees of freedom, the others' effects being equal), and for all of
-    them last, p (K − 2). χ² is NaN if the data do not determine it.
+    Of each covariate alone, with K − 2 degrees of freedom, and of all at last, with p (K − 2). χ²
+    is NaN if the data do not determine it.
+
+    Parameters
+    ----------
+    score, information : (m, k) and (m, k, m, k), m = K − 1 and k = p + 1, of (θ_j, β_j) at the fit.
     """
-    m, k = wider.score.shape
-    score, information = wider.score.ravel(), wider.information.reshape(m * k, m * k)
+    m, k = score.shape
+    score, information = score.ravel(), information.reshape(m * k, m * k)
     unit = np.eye(m * k).reshape(m, k, m * k)
     narrow = [*unit[:, 0], *unit[:, 1:].sum(axis=0)]  # thresholds, and shared effects
     found: list[tuple[float, int]] = []
@@ -197,4 +230,4 @@ def proportional_tests(wider: Wider) -> list[tuple[float, int]]:
         fine = np.linalg.eigvalsh(inner)[0] > NOTHING
         value = float(u / scale @ np.linalg.solve(inner, u / scale)) if fine else math.nan
         found.append((value, len(freed) * (m - 1)))
-    return found
+    return tuple(found)
