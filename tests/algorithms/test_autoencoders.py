@@ -128,9 +128,7 @@ def test_with_one_view_mcvae_is_vae(hidden):
     assert_allclose(other.theta, one.theta, rtol=0, atol=1e-12)
     assert_allclose(other.transform(GAPS), one.transform(GAPS), rtol=0, atol=1e-12)
     assert one.cautions() == ()
-    assert other.cautions() == (
-        "the dictionary gives all columns one view, so that this is a plain vae",
-    )
+    assert other.cautions() == ("the dictionary gives all columns one view: this is a plain vae",)
     assert fitted("mcvae", parts).cautions() == ()
 
 

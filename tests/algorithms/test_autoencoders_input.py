@@ -138,7 +138,7 @@ def test_a_site_cannot_count_more_entries_than_rows():
     assert said(5, (5, 0)) == ""
     assert "more entries in a column than rows" in said(5, (6, 0))
     assert "field 'known'" in said(5, (-1, 0))
-    assert "other shapes" in said(5, (1, 2), (0,))
+    assert "another shape" in said(5, (1, 2), (0,))
 
 
 @both

@@ -159,7 +159,7 @@ def test_with_a_monitor_clusters_are_own_only_once_phase_1_saw_that_sites_differ
     common = fitted(parts, **settings)
     assert isinstance(mine, DeepClusters)
     assert mine.own == apart
-    assert any("were not seen to differ" in said for said in mine.cautions()) == (not apart)
+    assert any("were not found to differ" in said for said in mine.cautions()) == (not apart)
     assert np.array_equal(mine.theta, common.theta) == (not apart)
     alarms = [row["R"] > row["R_alarm"] for row in fed.history if "R" in row]
     assert any(alarms) == apart
@@ -178,7 +178,7 @@ WRONG = [
     ({"personal": "cluster"}, "'cluster', which lets sites choose the model of least loss"),
     ({"personal": "local"}, "choose one of"),
     ({"aggregation": "median"}, "does not go with aggregation 'median', which sees models"),
-    ({"architecture": (2,), "personal": "fedper"}, "needs a layer before the last"),
+    ({"architecture": (2,), "personal": "fedper"}, "needs a common layer before the last"),
     ({"pull": -1.0}, "'pull' of method 'deep_clustering' is -1.0; give a number from 0"),
     ({"user": ""}, "'user' is not given; name the site"),
     ({"user": "nord"}, "'user' is 'nord', which is no site"),

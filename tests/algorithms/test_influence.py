@@ -376,7 +376,7 @@ def test_the_user_is_told_that_too_few_rows_are_trained_on_or_judge():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"user": ""}, "needs 'user', the site that the model is for; there are a, b, c, d, user"),
+        ({"user": ""}, "needs 'user', the site that the model is for. Sites: a, b, c, d, user"),
         ({"user": "usr"}, "setting 'user' of method 'influence': no site 'usr'. Did you mean"),
         ({"use": "rank"}, "'use' of method 'influence' is 'rank'; choose one of 'select', 'weight"),
         ({"private_fraction": 1.0}, "'private_fraction' of method 'influence' is 1.0; give"),

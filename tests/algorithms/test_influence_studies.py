@@ -86,5 +86,7 @@ def test_no_other_site_than_the_users_judges_models():
     asked = {"law": "gaussian", "user": "user", "held": 50, "least": 5}
     at = {"origin": np.zeros(3), "points": np.zeros((1, 4))}
     assert fed.only(["user"]).gather(judge_here, **asked, **at)["user"].loss.shape == (1,)
-    with pytest.raises(DataError, match="site 'a' judges no models: it is not that of the user"):
+    with pytest.raises(
+        DataError, match="site 'a' does not judge models: it is not the user's site"
+    ):
         fed.gather(judge_here, **asked, **at)

@@ -219,7 +219,7 @@ def test_what_leaves_is_told_for_the_settings():
     assert "Of each site, once: its own clusters' means" in told
     assert "Of each site" not in KMODES.revealed(KMODES.configure({}), None)
     consensus = KMEANS.configure({"n_clusters": "auto", "choose": "consensus"})
-    assert "all sites but each one" in KMEANS.revealed(consensus, None)
+    assert "without each site in turn" in KMEANS.revealed(consensus, None)
     assert consensus.visible == "choose: consensus"
     assert KMEANS.configure({}).visible == ""
 

@@ -19,7 +19,7 @@ from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import DataError, InputError, NotSupported, Site
 from fedcohort.study.study import Study
 from fedcohort.training.linear import private_products
-from fedcohort.training.linear.private_products import Told, unpacked
+from fedcohort.training.linear.private_products import NoisyProducts, unpacked
 
 ROUNDING = 1 + 1e-9
 METHODS = ["ridge", "lasso", "elastic_net"]
@@ -80,7 +80,7 @@ def test_without_noise_the_moments_are_those_of_records_weighted_by_their_covari
     rng = np.random.default_rng(1)
     x, y = rng.uniform(-1, 1, (400, 3)), rng.uniform(-1, 3, 400)
     upper = told(x, y, 1.0).reply.upper
-    found, dearer = private.read(Told(unpacked(upper), 1e-13, 1.0, 2.0, 1.0))
+    found, dearer = private.read(NoisyProducts(unpacked(upper), 1e-13, 1.0, 2.0, 1.0))
     w = 1 / (1 + (x**2).sum(axis=1))  # w²
     w *= 400 / w.sum()
     table = np.column_stack([x, y])

@@ -128,14 +128,14 @@ def test_a_covariate_that_only_differs_between_sites_has_the_variance_of_a_mean_
 def test_one_site_gives_a_fit_without_site_effects_and_says_so(family):
     ours = fit(simulated((80,), 0.0, 1, family), family)
     assert ours.tau2 == 0.0
-    assert ours.note.startswith("with one site, τ² cannot be told and is taken as 0")
+    assert ours.note.startswith("with one site, τ² cannot be estimated and is set to 0")
 
 
 def test_sites_of_one_record_each_do_not_tell_linear_site_effects():
     x, y, _ = stacked(simulated((80,), 0.0, 1))
     ours = fit([LabelledTable(x[k : k + 1], y[k : k + 1]) for k in range(40)])
     assert ours.tau2 == 0.0
-    assert ours.note.startswith("with sites of one record each, τ² cannot be told")
+    assert ours.note.startswith("with sites of one record each, τ² cannot be estimated")
 
 
 @pytest.mark.parametrize(("sites", "said"), [(2, True), (4, True), (5, False)])
@@ -177,14 +177,16 @@ def test_a_covariate_that_separates_the_classes_is_named_with_the_remedy():
     parts = simulated((60, 40, 50), 0.5, 1, "binomial")
     split = [p._replace(x=np.column_stack([p.x, 2 * p.y + 0.1 * p.x[:, 0] ** 2])) for p in parts]
     said = refused(NotConverged, split, "binomial", features=("age", "sex", "dose"))
-    assert said.startswith("the likelihood rises for ever along 'dose': separation")
+    assert said.startswith("the likelihood rises without limit along 'dose': separation")
     assert "'logistic' with a ridge penalty" in said
 
 
 def test_sites_that_each_have_one_class_are_refused():
     parts = simulated((60, 40, 50, 30), 0.5, 1, "binomial")
     sorted_ = [p._replace(y=np.full(len(p.y), float(k % 2))) for k, p in enumerate(parts)]
-    assert refused(NotConverged, sorted_, "binomial").startswith("τ grows for ever: nearly every")
+    assert refused(NotConverged, sorted_, "binomial").startswith(
+        "τ grows without limit: nearly every"
+    )
 
 
 def test_an_outcome_that_is_one_value_a_site_is_refused():
@@ -301,5 +303,7 @@ def test_a_level_without_counts_is_named_with_the_remedy_for_counts():
         for p, k in zip(parts, level, strict=True)
     ]
     said = refused(NotConverged, none, "poisson", features=("age", "sex", "grade=IV"))
-    assert said.startswith("the likelihood rises for ever along 'grade=IV': where these covariates")
+    assert said.startswith(
+        "the likelihood rises without limit along 'grade=IV': where these covariates"
+    )
     assert said.endswith("or take 'glm' with a ridge penalty (l2 > 0).")

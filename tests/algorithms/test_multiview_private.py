@@ -205,7 +205,7 @@ def test_with_little_noise_the_fit_is_that_of_the_pooled_rows():
 @pytest.mark.parametrize(
     ("change", "said"),
     [({"q": "auto"}, "'q' is 'auto'"), ({"compare": True}, "'compare' is true"),
-     ({"dp": {"epsilon": 1, "unit": "site"}}, "protects records"),
+     ({"dp": {"epsilon": 1, "unit": "site"}}, "protects only records"),
      ({"dp": {"epsilon": 0.001}}, "cannot be told from the noise")],
 )  # fmt: skip
 def test_what_a_private_fit_cannot_do_is_refused_in_one_line(cohort, change, said):

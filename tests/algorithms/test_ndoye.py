@@ -244,9 +244,12 @@ def test_a_column_that_does_not_vary_at_a_site_is_no_obstacle():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"user": ""}, r"needs 'user', the site that the model is for; there are a, b, c, d, user"),
+        ({"user": ""}, r"needs 'user', the site that the model is for. Sites: a, b, c, d, user"),
         ({"user": "usr"}, r"setting 'user' of method 'ndoye': no site 'usr'. Did you mean 'user'"),
-        ({"k": 5}, r"'k' of method 'ndoye' is 5, and 4 other sites are ranked. Give 4 or fewer"),
+        (
+            {"k": 5},
+            r"'k' of method 'ndoye' is 5, but only 4 other sites are ranked. Give 4 or fewer",
+        ),
         ({"k": 0}, "setting 'k' of method 'ndoye' is 0; give a whole number from 1, or null"),
         ({"k": 1, "threshold": 0.1}, "two ways to choose sites; give one of them"),
         ({"threshold": float("inf")}, "setting 'threshold' of method 'ndoye' is inf"),
@@ -264,7 +267,9 @@ def test_a_wrong_setting_is_one_line_that_says_what_to_give(settings, said):
 
 def test_a_user_of_too_few_rows_is_told_why():
     tables = {**FOUR, "user": classes(8, seed=1)}
-    with pytest.raises(DataError, match="site 'user', the user, tells no model: fewer than 5 rows"):
+    with pytest.raises(
+        DataError, match="site 'user', the user, cannot tell its model: fewer than 5 rows"
+    ):
         fit("ndoye", tables)
 
 

@@ -78,7 +78,7 @@ def test_a_cox_model_has_the_baseline_hazard_of_all_rows_at_the_users_model(way)
         k = np.searchsorted(model.baseline.times, at, side="right")
         alive = np.exp(-np.outer(np.exp(one.predict(blind)), np.append(0, wanted)[k]))
         alive[:, at > model.baseline.end] = np.nan
-        with pytest.warns(UserWarning, match="up to which the sites' sums tell it"):
+        with pytest.warns(UserWarning, match="the last time that the sites' sums cover"):
             assert_allclose(one.predict_survival(blind, at), alive, rtol=1e-9)
     back = METHOD.model.restore(fit.model.arrays(), json.loads(json.dumps(fit.model.meta())))
     x = np.zeros((2, 2))
@@ -117,7 +117,7 @@ def test_of_a_linear_predictor_the_intercept_is_own_and_the_coefficients_that_ar
 def test_all_coefficients_own_is_local_and_a_linear_cox_model_without_any_is_global_and_says_so():
     both = fitted("fedper", own_features=["a", "b"]), fitted("local")
     assert_array_equal(both[0].model.theta, both[1].model.theta)
-    with pytest.warns(UserWarning, match="a Cox model has no intercept, so that no part is"):
+    with pytest.warns(UserWarning, match="a Cox model has no intercept, so no part is"):
         fit = fc.fit("personal", cohort("cox"), user="north", way="fedper", rounds=8)
     assert_allclose(fit.model.theta, fitted("global", "cox").model.theta, rtol=1e-12)
 
@@ -182,7 +182,7 @@ def test_a_round_that_was_not_kept_is_named():
 
 def test_where_no_split_is_found_it_is_said():
     frames = {s: FRAMES[s] for s in ("north", "south", "east")}
-    with pytest.warns(UserWarning, match="sites were not split, so that the model is that of all"):
+    with pytest.warns(UserWarning, match="sites were not split: the model is the common one"):
         fit = fc.fit("personal", cohort(frames=frames), user="north", way="cluster", rounds=4)
     same = fitted("global", frames=frames, rounds=4)
     assert_array_equal(fit.model.theta, same.model.theta)

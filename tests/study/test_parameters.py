@@ -193,7 +193,7 @@ def test_a_meta_analysis_says_what_was_pooled_and_which_sites_were_left_out(fram
     rows = {r["name"]: r for r in published(fit)}
     pooled = rows["intercept at the origin"]
     assert pooled["low"] < pooled["value"] < pooled["high"]
-    assert pooled["note"].startswith("f where age = ")
+    assert pooled["note"].startswith("f at age = ")
     assert rows["τ² of the intercept"]["value"] > 0
     assert 0 < rows["I² of the intercept"]["value"] < 1
     assert rows["sites left out"]["note"].startswith("tiny: fewer than 5 records more than")

@@ -17,7 +17,7 @@ from fedcohort.report import page
 from fedcohort.report import run as report_run
 from fedcohort.report.sections import differences as section
 from fedcohort.runtime.coordinator import Coordinator
-from fedcohort.study.run.extras import told_of as told
+from fedcohort.study.run.extras import published_shift as told
 from fedcohort.study.sites.counts import Shown
 from fedcohort.study.study import Study
 
@@ -155,7 +155,7 @@ def test_a_site_whose_rows_are_hidden_has_no_part(tmp_path):
 def test_where_nothing_can_be_compared_the_study_goes_on_and_says_why(tmp_path):
     frame = table()
     found = results(tmp_path, frame[frame.site == "s1"])
-    assert "a shift is between two" in found["note"]
+    assert "a shift needs two" in found["note"]
     html = page.render(report_run.read(tmp_path / "out"))
     assert "Nothing was compared: 1 sites" in html
 

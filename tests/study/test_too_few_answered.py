@@ -15,7 +15,9 @@ from fedcohort.study.run import local_fits, tune
 from fedcohort.study.study import Study
 from turned import frames
 
-ONLY_TWO = "only bergen, oslo answered, and the sum over them could tell one site's model"
+ONLY_TWO = (
+    "only bergen, oslo answered; the sum over them and the user's model could tell another site's"
+)
 
 
 def study(folder: Any, **more: Any) -> Study:
@@ -76,7 +78,7 @@ def test_sites_that_are_drawn_away_are_not_to_be_brought_back(tmp_path):
     failed = [s for s in statuses(tmp_path / "out") if s != "done"]
     assert failed
     for status in failed:
-        assert "answered, and the sum over them could tell one site's model" in status
+        assert "answered; the sum over them and the user's model" in status
         assert "--resume" not in status
         assert "lower 'away', list sites in 'always', or raise 'quorum'" in status
 

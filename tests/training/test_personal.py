@@ -347,7 +347,7 @@ def test_without_the_users_site_there_is_no_model_at_the_end():
 
 def test_after_a_sum_over_two_sites_the_user_is_not_asked():
     fed = federation(tables("abc"), quorum=0.0, absent=lambda call, site: (call, site) == (3, "c"))
-    with pytest.raises(SiteUnavailable, match="only a, b answered, and the sum over them could"):
+    with pytest.raises(SiteUnavailable, match="only a, b answered; the sum over them and the"):
         trained({}, "ditto", fed=fed)
     assert not [line for line in map(json.loads, fed.ledger.lines) if line["verb"] == "gather"]
 
@@ -364,10 +364,14 @@ def test_a_sum_that_two_sites_teach_is_not_hidden_by_a_third_without_a_death(way
     data["c"] = data["c"]._replace(event=np.zeros(len(data["c"].x), bool))
     assert np.isfinite(trained(data, way, plan, **own).theta).all()
     three = federation({s: data[s] for s in "abc"})
-    with pytest.raises(NothingToLearn, match="at most 2 sites had rows to learn from, and the sum"):
+    with pytest.raises(
+        NothingToLearn, match="at most 2 sites had rows to learn from; 3 are needed"
+    ):
         trained({}, way, plan, fed=three, **own)
     away = federation(data, quorum=0.0, absent=lambda call, site: (call, site) == (2, "d"))
-    with pytest.raises(NothingToLearn, match="at most 2 sites had rows to learn from, and the sum"):
+    with pytest.raises(
+        NothingToLearn, match="at most 2 sites had rows to learn from; 3 are needed"
+    ):
         trained({}, way, plan, fed=away, **own)
     assert not gathered(three)
     assert not gathered(away)

@@ -110,9 +110,9 @@ def test_a_user_or_a_number_of_sites_that_cannot_be_is_said_before_the_training(
 @pytest.mark.parametrize("way", ["local", "cluster", "global"])
 def test_a_way_that_does_not_go_on_from_a_common_model_is_refused(way):
     if way == "cluster":
-        with pytest.raises(SettingError, match="does not go on from a common model"):
+        with pytest.raises(SettingError, match="cannot start from a common model"):
             METHOD.configure({"monitor": "gradient", "personal": way, "user": "a"})
-        with pytest.raises(SettingError, match="'personal' goes on in a personal way once"):
+        with pytest.raises(SettingError, match="'personal' continues in a personal way once"):
             PERSONAL.configure({"monitor": "loss", "way": way, "user": "a"})
     else:
         with pytest.raises(SettingError):

@@ -103,17 +103,17 @@ def law_of(model: str, task: Task, method: str) -> Family:
     ------
     SettingError : the model does not fit the type of outcome.
     """
-    known = task.outcome or ("binary" if task.kind == "classification" else "continuous")
-    if known not in USUAL:
+    outcome = task.outcome or ("binary" if task.kind == "classification" else "continuous")
+    if outcome not in USUAL:
         raise SettingError(
-            f"method {method!r} has no model for an outcome of type {known!r}; give a binary, a "
+            f"method {method!r} has no model for an outcome of type {outcome!r}; give a binary, a "
             f"continuous or a count outcome."
         )
-    name = USUAL[known] if model == "auto" else model
-    if (name == "logistic") != (known == "binary"):
-        fits = [m for m in MODELS if (m == "logistic") == (known == "binary")]
+    name = USUAL[outcome] if model == "auto" else model
+    if (name == "logistic") != (outcome == "binary"):
+        fits = [m for m in MODELS if (m == "logistic") == (outcome == "binary")]
         raise SettingError(
-            f"model {name!r} of method {method!r} does not go with a {known} outcome; give "
+            f"model {name!r} of method {method!r} does not go with a {outcome} outcome; give "
             f"{' or '.join(map(repr, fits))}, or auto."
         )
     law = MODELS[name]
@@ -130,9 +130,9 @@ def user_of(fed: Federation, user: str, method: str) -> str:
     if len(fed.sites) == 1:
         return fed.sites[0]
     if not user:
-        shown = ", ".join(fed.sites[:12]) + (", …" if len(fed.sites) > 12 else "")
+        names = ", ".join(fed.sites[:12]) + (", …" if len(fed.sites) > 12 else "")
         raise SettingError(
-            f"method {method!r} needs 'user', the site that the model is for; there are {shown}."
+            f"method {method!r} needs 'user', the site that the model is for. Sites: {names}."
         )
     if user not in fed.sites:
         raise SettingError(f"setting 'user' of method {method!r}: " + known_site(user, fed))
@@ -196,16 +196,16 @@ def losses(law: Family, x: Array, y: Array, points: Array) -> Array:
 def judge_here(
     site: UserSite, *, law: str, user: str, held: int, origin: Array, points: Array, least: int
 ) -> Losses:
-    """Return the mean loss of the models `points` (C, 1 + p) on the user's private rows.
+    """Return the mean loss of each given model on the user's private rows.
 
-    `held` percent of the rows are private; with 0 the loss is over all rows.
+    The models are `points` (C, 1 + p). `held` percent of the rows are private; 0 uses all rows.
 
     Raises
     ------
     DataError : this is not the user's site.
     """
     if site.name != user:
-        raise DataError(f"site {site.name!r} judges no models: it is not that of the user.")
+        raise DataError(f"site {site.name!r} does not judge models: it is not the user's site.")
     rows = halves(len(site.data.y), held, site.entropy)[1] if held else slice(None)
     x, y = site.data.x[rows] - origin, site.data.y[rows]
     few = len(y) < max(least, 1)
@@ -226,14 +226,14 @@ def judged(
     DataError : the user has too few rows.
     SiteUnavailable : the user's site does not answer.
     """
-    told = fed.only([user]).gather(
+    replies = fed.only([user]).gather(
         judge_here, law=law.name, user=user, held=held, origin=origin, points=points, least=least
     )
-    if told[user].few:
+    if replies[user].few:
         raise DataError(
             f"site {user!r}, the user, has fewer than {least} rows to judge models by (min_cell)."
         )
-    return told[user].loss
+    return replies[user].loss
 
 
 def gone(user: str) -> SiteUnavailable:

@@ -6,9 +6,9 @@ rows. With m = `min_cell`, it tells only the reason if
     few         there are fewer than m rows more than coefficients
     kinds       the outcome has kinds, and fewer than m rows are of one kind
     rare        1 to m − 1 rows do not have the most common value of a covariate or the outcome
-    cells       1 to m − 1 rows of one kind have one value of a covariate of two values. With k
-                coefficients, if all covariates have two values and at most k (k + 3)/2 patterns,
-                each of which they could tell: one value, or one pattern
+    cells       1 to m − 1 rows of one kind have one value of a covariate of two values. For k
+                coefficients only if all covariates have two values, and at most k (k + 3)/2
+                patterns, which they could tell; then also if so few rows have one pattern
     crossed     1 to m − 1 rows have one pair of values of two such covariates; for sums alone
     alone       one row has nearly all of the squares of a column about its median
     near        other columns give a covariate, or the outcome, in all but few rows
@@ -66,13 +66,13 @@ def hidden(
         return Hidden(ALONE, nobody)
     if 0 < len(y) - np.unique(y, return_counts=True)[1].max() < least:
         return Hidden(SAME, nobody)
-    apart = np.array([len(x) - np.unique(c, return_counts=True)[1].max() for c in x.T], int)
+    rarer = np.array([len(x) - np.unique(c, return_counts=True)[1].max() for c in x.T], int)
     places = [np.unique(c, return_inverse=True)[1] for c in x.T]
     two = [i for i, place in enumerate(places) if place.max() == 1]
     pattern = np.unique(x, axis=0, return_inverse=True)[1].reshape(-1)
-    varied = np.flatnonzero(apart)
-    told = coefficients * (coefficients + 3) // 2
-    patterned = len(two) == len(varied) and pattern.max() < told
+    varied = np.flatnonzero(rarer)
+    tellable = coefficients * (coefficients + 3) // 2
+    patterned = len(two) == len(varied) and pattern.max() < tellable
     cells = [i for i in two if kinds and _few(places[i], kind, least)]
     small = kinds and patterned and not crossed and _few(pattern, kind, least)
     pairs = [(i, j) for i in two for j in two if i < j and _few(places[i], places[j], least)]
@@ -81,7 +81,7 @@ def hidden(
         told_by = np.column_stack([x[:, varied], y])
         near[varied] = own_differences(told_by, least)[:-1]
     tried = (
-        Hidden(RARE, (apart > 0) & (apart < least)),
+        Hidden(RARE, (rarer > 0) & (rarer < least)),
         Hidden(CELLS, _marked(nobody, [(i,) for i in cells] if crossed or patterned else [])),
         Hidden(CELLS, _marked(nobody, [(i,) for i in two] if small else [])),
         Hidden(CROSSED, _marked(nobody, pairs if crossed else [])),

@@ -32,8 +32,8 @@ from fedcohort.training.rows import chosen, rows_of
 
 #: What leaves a site for a baseline hazard.
 REVEALS = (
-    "Of a Cox model, for its baseline hazard, histograms of the times of death, deaths and risk "
-    "sets on a grid of them, as sums over sites."
+    "For the baseline hazard of a Cox model, histograms of the times of death, and deaths and risk "
+    "sets on a time grid, as sums over sites."
 )
 #: Weights of a single network.
 ONE = np.ones(1)

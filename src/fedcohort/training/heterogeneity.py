@@ -9,14 +9,14 @@ start of the round:
                 `WIDTH` sums with random signs (Charikar et al., ICALP 2002)               (2)
 
 without penalties, which are the same at all sites. Each row is in one point only, so sites with the
-same distribution differ as the parts of one site do. After K rounds the rows are dealt anew for the
-next lap; all laps share one level. A site's weight is the size of its parts.
+same distribution differ as the parts of one site do. After K rounds the next lap deals the rows
+again; all laps share one level. A site's weight is the size of its parts.
 
-(1) is the paper's, except for the rows: the paper's coordinator holds rows of its own, ours has
-none. Two sites with opposite effects may have the same loss; only (2) separates them.
+(1) is the paper's, but its coordinator has its own rows, ours has none. Two sites with opposite
+effects may have the same loss; only (2) separates them.
 
-A loss with random draws is drawn anew at each site in each round. Each number of an autoencoder's
-sketch mixes `MIXED` parameters or more on average.
+Each site draws a random loss again in each round. Each number of an autoencoder's sketch mixes
+`MIXED` parameters or more on average.
 
 Revealed: `Contribution`, each round, and `There`, before each lap, only as sums over sites.
 
@@ -111,8 +111,8 @@ def count_watched(site: Site[Any, Any], *, plan: str, parts: int, lap: int, min_
     found = [rows.take(part) for part in dealt or ()]
     if not found:
         none = np.zeros((parts, len(_kinds(rows))), np.int64)
-        return There(np.array(0), none, _apart(rows) * 0)
-    kinds, apart = np.array([_kinds(p) for p in found]), np.array([_apart(p) for p in found])
+        return There(np.array(0), none, _off_median(rows) * 0)
+    kinds, apart = np.array([_kinds(p) for p in found]), np.array([_off_median(p) for p in found])
     there = all(part.informative for part in found)
     return There(np.array(int(there)), kinds, apart.min(axis=0))
 
@@ -122,7 +122,7 @@ def _kinds(rows: Rows) -> tuple[int, ...]:
     return (len(rows.x),) if isinstance(rows.loss, Objective) else rows.loss.kinds
 
 
-def _apart(rows: Rows) -> Array:
+def _off_median(rows: Rows) -> Array:
     """Count the rows that differ from each covariate's median (p,); (0,) for an objective."""
     x = np.asarray(rows.x.cpu().numpy(), float)
     if isinstance(rows.loss, Objective):
@@ -148,7 +148,7 @@ def watch_here(
     site: Site[Any, Way | None], *, theta: Array, plan: str, watch: str, parts: int, lap: int,
     turn: int, min_cell: int, columns: Array,
 ) -> Keep[Contribution, Way]:  # fmt: skip
-    """Return the site's trajectory on this round's part of its rows.
+    """Return the gradient or loss of this round's part of the rows, for the statistic R.
 
     columns : covariates whose weights stay in the gradient (p,); (0,) keeps all.
     """
@@ -170,8 +170,8 @@ def watch_here(
         return _nothing(q, turn)
     point = point_of(theta, rows.take(dealt[turn]), p, watch, columns, site.entropy)
     total = before + point
-    told = Contribution.of(point, total, len(rows.x) / parts)
-    return Keep(told, Way(np.array(lap), np.array(turn + 1), total))
+    reply = Contribution.of(point, total, len(rows.x) / parts)
+    return Keep(reply, Way(np.array(lap), np.array(turn + 1), total))
 
 
 def _nothing(q: int, turn: int) -> Keep[Contribution, Way]:
@@ -263,10 +263,10 @@ class Watch:
         ends: bool = False,
     ):
         self._fed, self._plan, self._watch, self._ends = fed, plan, watch, ends
-        self._ways, self._least, self._level = parts, least, level
+        self._choices, self._least, self._level = parts, least, level
         self._parts = parts[0]
         self._lap, self._asked = 0, 0
-        self._known, self._columns = Trajectories(), np.zeros(0, bool)
+        self._trajectories, self._columns = Trajectories(), np.zeros(0, bool)
         self.found: Mixing | None = None
         self.fired: int | None = None
 
@@ -275,10 +275,10 @@ class Watch:
         self._look(theta)
         self._asked += 1
         self.found = None
-        if len(self._known.means) > 1 and self._known.sites > 1:
-            t = len(self._known.means)
+        if len(self._trajectories.means) > 1 and self._trajectories.sites > 1:
+            t = len(self._trajectories.means)
             level = level_of_look(self._level, self._lap + 1, t, self._parts)
-            self.found = self._known.mixing(level)
+            self.found = self._trajectories.mixing(level)
         if self.fired is None and self.found is not None and self.found.fires:
             self.fired = self._asked - 1
         if not self._ends or self.fired is None:
@@ -300,32 +300,32 @@ class Watch:
 
     def _look(self, theta: Array) -> None:
         """Add a round to the trajectories; begin a new lap if the set of sites changed."""
-        if len(self._known.means) == self._parts:
+        if len(self._trajectories.means) == self._parts:
             self._begin()
-        if self._known.means:
-            if self._known.add(self._told(theta)):
+        if self._trajectories.means:
+            if self._trajectories.add(self._ask(theta)):
                 return
             self._begin()
         hidden = max(2, min(HIDDEN, len(self._fed.sites)))
-        for parts in self._ways:
+        for parts in self._choices:
             there = self._fed.sum(
                 count_watched, plan=self._plan.text, parts=parts, lap=self._lap,
                 min_cell=self._least,
             )  # fmt: skip
             if there.sites >= hidden and (there.kinds >= self._least).all():
                 self._parts, self._columns = parts, there.apart >= self._least
-                self._known.add(self._told(theta))
+                self._trajectories.add(self._ask(theta))
                 return
 
-    def _told(self, theta: Array) -> Contribution:
+    def _ask(self, theta: Array) -> Contribution:
         return self._fed.sum(
             watch_here, theta=self._plan.sent(theta), plan=self._plan.text, watch=self._watch,
-            parts=self._parts, lap=self._lap, turn=len(self._known.means),
+            parts=self._parts, lap=self._lap, turn=len(self._trajectories.means),
             min_cell=self._least, columns=self._columns,
         )  # fmt: skip
 
     def _begin(self) -> None:
-        self._lap, self._known = self._lap + 1, Trajectories()
+        self._lap, self._trajectories = self._lap + 1, Trajectories()
 
 
 def watching(fed: Federation, plan: Plan, watch: str, least: int) -> Watch | None:
@@ -351,7 +351,7 @@ def asks(watch: str) -> tuple[Step[..., Any], ...]:
 #: What leaves a site in these steps, in plain words.
 REVEALS = (
     "each round, sums over sites of the common model's gradient, or loss, on a tenth or "
-    "a fifth of their rows, and of products of these; every ten or five rounds how many sites can "
-    "be in them, their rows in each part (deaths, each class), and in the least part those that "
-    "differ in each column"
+    "a fifth of their rows, and of products of these; every ten or five rounds the number of sites "
+    "in these sums, their rows in each part (deaths, each class), and the smallest number of rows "
+    "in a part that differ in each column"
 )

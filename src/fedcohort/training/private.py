@@ -10,23 +10,23 @@ The site's guard adds the noise; with a secure sum, the site's share of it. If t
 over records, each record is a group. Cox's partial likelihood is not; each group has its own.
 
 Sensitivity of (1). Each record independently draws whether it is sampled (probability q) and its
-group k, uniformly among K. K is set by the study and does not depend on the table. Compare a table
-with and without record i, with the same draws for the other records. Only the group of i differs,
-and it changes from one vector of norm ≤ C to another:
+group, uniformly among K; K does not depend on the table. Compare a table with and without record i,
+with the same draws for the others. Only the group of i differs, by a change from one vector of norm
+≤ C to another:
 
     ‖G − G'‖ ≤ 2C;  for groups of one record, present or absent, ‖G − G'‖ ≤ C             (2)
 
 The others' draws have the same distribution with i and without. A mixture over them of pairs that
 are (ε, δ)-close is (ε, δ)-close (joint convexity), if nobody else knows the draws. On a node they
 come from the operating system's generator (`privacy.guard`). With probability 1 − q record i
-changes nothing: this is the accountant's Poisson sampling.
+changes nothing: the accountant's Poisson sampling.
 
-Local training (DP-SGD at each site, then an average). A visit makes E noisy steps at the site. Each
-step draws new groups, sums (1), gets all of its noise from the site's guard, and moves by the
-site's optimiser. The model after them leaves the site. It is made of noisy gradients and of what
-the coordinator sent, and of nothing else (`protocol.Noised`), so it costs E releases of (2), in a
-sum over sites or alone. Sites cannot share this noise in a masked sum, because a model is not a sum
-of gradients. Models are averaged with equal weights, because the numbers of records are not told.
+Local training (DP-SGD at each site, then an average). A visit makes E noisy steps: each draws new
+groups, sums (1), gets all of its noise from the site's guard, and moves by the site's optimiser.
+The final model leaves the site. It is made only of noisy gradients and of what the coordinator sent
+(`protocol.Noised`), so it costs E releases of (2), in a sum over sites or alone. Sites cannot share
+this noise in a masked sum, because a model is not a sum of gradients. Models have equal weights,
+because the numbers of records are not told.
 
 Mini-batches are Poisson samples: with B in a pass, each takes a record with probability q/B, into
 K/B groups, so that groups keep their size.
@@ -34,8 +34,7 @@ K/B groups, so that groups keep their size.
 Sites (DP-FedAvg: McMahan et al., ICLR 2018): a site trains as without privacy, and its change θ_k −
 θ is clipped to C. All its records together change the sum by C at most.
 
-Anything computed from noisy sums costs nothing more (`algorithms.deepcox.noisy` is the
-coordinator's part).
+Computing with noisy sums costs nothing more (`algorithms.deepcox.noisy` is the coordinator's part).
 
 Revealed: `Pulled` or `Moved` with noise, or `Trained`, every round, as sums over the sites; `Left`
 of each site, once a round or once.
@@ -160,7 +159,10 @@ def train_privately(
     clip: float,
     sampling: float,
 ) -> Noised[Trained]:
-    """Train from the common model by noisy gradients; further arguments as in `pull_privately`."""
+    """Train from the common model by noisy gradients.
+
+    Further arguments as in `pull_privately`.
+    """
     return Noised(_puller(site, plan, groups, clip, sampling), visit_course)
 
 
@@ -177,7 +179,7 @@ def leave_privately(
     rounds: int,
     keep: Array,
 ) -> Noised[Left]:
-    """Train `rounds` rounds by noisy gradients; return this site's own models."""
+    """Train by noisy gradients; return this site's own models."""
     return Noised(_puller(site, plan, groups, clip, sampling), lone_course)
 
 
@@ -246,7 +248,7 @@ def _noisy_steps(
 def move_privately(
     site: Site[Any, None], *, theta: Array, plan: str, rate: float, clip: float
 ) -> Private[Moved]:
-    """Train from the common model; return the change, clipped to the norm `clip`."""
+    """Train from the common model; return the change, clipped in norm."""
     p = Plan.of(plan)
     moved, _ = train(theta, rows_of(site.data, whole(p), (0, 0)), p, rate, site.entropy)
     return Private(Moved(clipped(moved - theta, clip)), {"change": clip})

@@ -60,9 +60,9 @@ def scores(thetas: Array, f: int) -> Array:
     A distance beyond floating point is infinite.
     """
     with np.errstate(over="ignore"):
-        apart = np.array([((thetas - theta) ** 2).sum(axis=1) for theta in thetas])
-    np.fill_diagonal(apart, np.inf)
-    return np.sort(apart, axis=1)[:, : len(thetas) - f - 2].sum(axis=1)
+        squares = np.array([((thetas - theta) ** 2).sum(axis=1) for theta in thetas])
+    np.fill_diagonal(squares, np.inf)
+    return np.sort(squares, axis=1)[:, : len(thetas) - f - 2].sum(axis=1)
 
 
 def krum(thetas: Array, f: int) -> Array:

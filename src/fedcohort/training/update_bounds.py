@@ -26,15 +26,13 @@ plain steps,
 
     Σ_{t ≤ S} (1 − 0.9ᵗ)/(1 − 0.9)                                                          (4)
 
-A visit that reaches the optimum of a site's own rows stops there, in however many steps, so its
-length does not grow with S; relative to S^¾ alone a small, different site would seem too far. So
-lengths are compared both as they are and relative to S^¾, and an update is too long only if it is
-so in both.
+A visit that reaches the optimum of its rows stops there, so its length does not grow with S;
+relative to S^¾ alone a small, different site would seem too far. So lengths are compared as they
+are and relative to S^¾, and an update is too long only if it is so in both.
 
 Near convergence updates cancel in their mean, Σ_k n_k (θ_k − θ) ≈ 0, so a small, different site
-moves farther, in proportion to the others' rows and without bound. If models are averaged, n_k ‖θ_k
-− θ‖, the effect on the mean, is compared as well, and an update is too long only if it is so in all
-three. A site that states fewer rows has less effect on the mean.
+moves farther, in proportion to the others' rows. For a mean of models the effect on the mean,
+n_k ‖θ_k − θ‖, is compared as well, and an update is too long only if it is so in all three.
 
 Revealed: nothing; these are checks of a site's reply.
 """

@@ -135,7 +135,7 @@ def test_of_a_number_nothing_is_hidden_as_counts_are(tmp_path):
 def test_one_site_alone_is_compared_with_none_and_the_study_goes_on(tmp_path):
     frame = table()
     found = run(tmp_path, frame[frame.site == "s1"], shift=True, feedback=True)
-    assert "a shift is between two" in found["shift"]["note"]
+    assert "a shift needs two" in found["shift"]["note"]
     assert "compares each site with at least two others" in found["feedback"]["note"]
     assert found["arms"][0]["status"] == "done"
     html = page.render(report_run.read(tmp_path / "net"))
@@ -170,7 +170,7 @@ def test_what_is_found_of_a_site_reaches_that_site_alone_and_is_what_a_laptop_sa
     assert {(r["site"], r["rule"], r["column"]) for r in here["remarks"]} >= {("s1", "shift", "u")}
     for site in NAMES:
         own = [r["line"].removeprefix(f"{site}: ") for r in here["remarks"] if r["site"] == site]
-        assert heard[site] == (own or ["Nothing is off beside the other sites."])
+        assert heard[site] == (own or ["No anomaly compared with the other sites."])
     found = net["feedback"]
     assert found == {
         "sites": list(NAMES), "few": [], "remarks": [], "kept": True, "left_out": {}, "note": "",
@@ -260,8 +260,8 @@ def test_a_steward_reads_what_is_asked_and_may_refuse_it_by_name(tmp_path):
     terms, _ = deployed(tmp_path, shift=True, feedback=True)
     text = " ".join(" ".join(messages.as_lines(terms)).split())
     assert "How different sites are" in text
-    assert "(feedback). What leaves: Of all sites together, as sums" in text
-    assert "What a site finds of itself it keeps" in text
+    assert "(feedback). What leaves: As sums over all sites: location" in text
+    assert "Each site keeps its findings" in text
     assert "keep findings (few): Compare the site's rows" in text
     assert "is told to nobody else" in text
     asked = Asked.of(terms.plan, terms.dictionary, terms.outcome)

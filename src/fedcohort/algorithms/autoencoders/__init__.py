@@ -22,31 +22,31 @@ from fedcohort.training.networks.strategies import Visits
 #: Why no fit calls `data.exact`.
 _UNGUARDED = (
     "Models weighted by rows, no sums of covariates (`training.networks.strategies`); what a "
-    "network may remember of few rows is not looked at."
+    "network may store of few rows is not checked."
 )
 
 ONCE = "once, how many rows and entries of each column are known, as sums over sites"
 SUMS = "each round, the sum over sites of their models, weighted by rows"
-LONE = ", which of a view that one site alone has is that site's own part"
+LONE = " (for a view at only one site, that site's own part)"
 SEEN = "each round, every site's own model, which the coordinator sees: no masked sum can hide it"
 HELD_OUT = "with a patience each round the ELBO of rows held out, as a sum over sites"
 
 
 def reveals_with(config: VaeSettings) -> str:
-    """Return, in plain words, what leaves a site with these settings."""
-    told = [ONCE, SUMS + LONE if config.centre.plain else SEEN]
+    """Return what leaves a site, in plain words."""
+    parts = [ONCE, SUMS + LONE if config.centre.plain else SEEN]
     if config.patience is not None:
-        told.append(HELD_OUT)
+        parts.append(HELD_OUT)
     if config.personal != "none":
-        told.append(config.reveals_own("the coordinator sees"))
+        parts.append(config.reveals_own("the coordinator sees"))
     if config.monitor != "none":
-        told.append(heterogeneity.REVEALS)
-    text = "; ".join(told) + "."
+        parts.append(heterogeneity.REVEALS)
+    text = "; ".join(parts) + "."
     return text[0].upper() + text[1:]
 
 
 def asks(config: VaeSettings) -> tuple[Step[..., Any], ...]:
-    """Return the steps of a fit with these settings."""
+    """Return the steps of a fit."""
     if config.personal != "none":
         return (count_entries, *config.asks_own(config.personal, Visits(learn, learn_seen)))
     held_out = (held_out_elbo,) if config.patience is not None else ()
@@ -55,7 +55,7 @@ def asks(config: VaeSettings) -> tuple[Step[..., Any], ...]:
 
 
 def bounds(config: VaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
+    """Return the allowed arguments of steps (`Method.bounds`)."""
     views = views_of(task)
     plan = config.plan(views)
     ways = (config.personal_way(plan),) if views else ()

@@ -71,8 +71,8 @@ class LatentModel(Fitted):
     def cautions(self) -> tuple[str, ...]:
         """Return a caution if several views were requested but there is only one."""
         several = json.loads(self.network)["kind"] == Mcvae.kind and len({*self.views}) == 1
-        said = "the dictionary gives all columns one view, so that this is a plain vae"
-        return (said,) if several else ()
+        note = "the dictionary gives all columns one view: this is a plain vae"
+        return (note,) if several else ()
 
     def arrays(self) -> dict[str, Array]:
         """Return θ."""

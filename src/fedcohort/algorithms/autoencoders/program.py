@@ -59,8 +59,8 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
     plan = config.plan(views)
 
     def held_out(theta: Array) -> float:
-        told = fed.sum(held_out_elbo, theta=plan.sent(theta), plan=plan.text)
-        return float(told.loss) / max(float(told.rows), 1.0)
+        sums = fed.sum(held_out_elbo, theta=plan.sent(theta), plan=plan.text)
+        return float(sums.loss) / max(float(sums.rows), 1.0)
 
     start = initial(plan.network, task.seed)
     visits, rule = Visits(learn, learn_seen), RULES[config.strategy]

@@ -38,7 +38,7 @@ class VaeSettings(
     )
     activation: str = changed(PredictorSettings, "activation")
     sees_mask: bool = setting(
-        False, "Tell the encoder which entries are missing, beside zeros for them"
+        False, "Also give the encoder a mask of the missing entries, which are 0"
     )
     beta: float = setting(
         1.0, "β: weight of the divergence from the prior; 1 is the ELBO", within="[0, inf)"
@@ -83,8 +83,7 @@ class McvaeSettings(VaeSettings, method="mcvae"):
 
     combine: str = setting(
         "mean",
-        "how the latent points that several views' encoders give become one; product weighs each "
-        "by its precision",
+        "Combination of the views' latent points; product weighs each by its precision",
         choices=COMBINATIONS,
     )
 

@@ -71,7 +71,7 @@ def learn(site: Site[Any, Any], *, theta: Array, plan: str, rate: float) -> Upda
 
 @gathered
 def learn_seen(site: Site[Any, Any], *, theta: Array, plan: str, rate: float) -> Visit:
-    """Train likewise; return the model itself, for a robust aggregation."""
+    """Train from the common model; return the model itself, for a robust aggregation."""
     p = Plan.of(plan)
     return Visit.trained(theta, known_rows(site.data, p, site.entropy), p, rate, site.entropy)
 

@@ -8,17 +8,16 @@ Gay & Welsch, ACM TOMS 7(3), 1981; the update of Broyden, Fletcher, Goldfarb and
     M ← M + y yᵀ/(yᵀs) − H s sᵀH/(sᵀH s)      so that (P + M) s = y                       (1)
 
 Steps are halved until the penalised log-likelihood does not fall. When a step is shorter than the
-tolerance, the exact information is requested once. It gives the last step, which is a Newton step
-(error of the order of the tolerance squared), and the standard errors. If P is exact, M stays 0 and
-every step is a Newton step.
+tolerance, the exact information is requested once: for a last Newton step (error of the order of
+the tolerance squared) and the standard errors. If P is exact, M stays 0 and all steps are Newton's.
 
-(1) converges slowly when only a ridge penalty determines the coefficients, for example with more
-covariates than patients. Such a fit also requests the exact information from round `SLOW` on, as
-often as the allowed number of sums permits: it counts as p sums over risk sets, ℓ as one.
+(1) converges slowly if only a ridge penalty determines the coefficients, as with more covariates
+than patients. Such a fit also requests the exact information from round `SLOW` on, while the
+allowed number of sums permits: it counts as p sums over risk sets, ℓ as one.
 
-With a lasso penalty a step goes to the maximum of the quadratic model less the penalty (proximal
-Newton: Lee, Sun & Saunders, SIAM J. Optim. 24(3), 2014). The coordinator finds it by coordinate
-descent. There are no standard errors, and the exact information is never requested.
+With a lasso penalty a step goes to the maximum of the quadratic model less the penalty, by
+coordinate descent (proximal Newton: Lee, Sun & Saunders, SIAM J. Optim. 24(3), 2014). There are no
+standard errors, and the exact information is never requested.
 """
 
 from __future__ import annotations
@@ -144,8 +143,8 @@ class Climb(Generic[Here]):
     names : of the coefficients, for errors.
     rounds : of the fit; each step takes one.
     tol : longest step at the end, in log hazard ratio per standard deviation.
-    max_rounds : largest number of rounds for each penalty.
-    max_sums : largest number of calls of `likelihood.at` in all, at least 1.
+    max_rounds : for each penalty.
+    max_sums : largest number of calls of `likelihood.at`.
     silent : add nothing to the run's history.
     """
 

@@ -5,14 +5,12 @@ deaths from censored records. In an interval of a single time only the deaths ti
 are requested as well, if deaths and censored records are m or more each. K calls for `RiskWeights`
 and one for `RiskMoments` give K + p equations about p covariates of each of m patients. These
 cannot be solved while K < (m − 1) p; the K (1 + p + p²) equations of WebDISCO can, after a few
-rounds. So m is `min_cell`, or more if few covariates or a path of penalties need it for that many
-calls; a fit that needs more calls fails. `TrendMoments` and `Disorder` weight entire intervals, so
-they too are sums over m leavers or more.
+rounds. So m is `min_cell`, or more if few covariates or a path of penalties need more calls; a fit
+that exceeds them fails. `TrendMoments` and `Disorder` weight entire intervals: sums over m or more.
 
 With late entries, sums are over an interval's leavers less those who enter at the next. Two such
-sums over m records can differ by few: those whose entry and exit differ from the others'. So with
-late entries a grid for all sites is refused. A stratified fit needs none; its pooled baseline is
-then the mean of the sites' own (`OwnHazard`, once).
+sums over m records can differ by few records. So a grid for all sites is refused. A stratified fit
+needs none; its pooled baseline is then the mean of the sites' own (`OwnHazard`, once).
 """
 
 from __future__ import annotations
@@ -47,12 +45,7 @@ def most_sums(config: CoxSettings, cell: int, p: int) -> float:
 
 
 def check_late(ground: Ground, config: CoxSettings) -> None:
-    """Refuse late entries with a shared baseline on a grid other than "exact".
-
-    Raises
-    ------
-    SettingError : this is so.
-    """
+    """Raise `SettingError` for late entries with a shared baseline on a grid but "exact"."""
     if ground.late and config.baseline == "shared" and config.time_grid != "exact":
         raise SettingError(
             "some records enter late: sums over those who leave an interval, less those who enter, "
@@ -62,12 +55,7 @@ def check_late(ground: Ground, config: CoxSettings) -> None:
 
 
 def check_strata(sizes: StratumSizes, column: str, strata: Sequence[str], cell: int) -> None:
-    """Refuse strata with 1 to `cell` − 1 records or deaths.
-
-    Raises
-    ------
-    SettingError : there are such strata; they are named.
-    """
+    """Raise `SettingError` for strata with 1 to `cell` − 1 records or deaths; they are named."""
     few = [
         name
         for name, rows, died in zip(strata, sizes.rows, sizes.deaths, strict=True)

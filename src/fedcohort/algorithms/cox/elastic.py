@@ -11,8 +11,7 @@ Med. 25(18), 2006), with β₋ₖ fitted without fold k:
     CV(λ) = Σ_k [ℓ(β₋ₖ) − ℓ₋ₖ(β₋ₖ)]                                                        (2)
 
 Both terms use a baseline hazard for each site, whatever the fit's own: then ℓ is a sum over sites,
-and the choice of λ needs no risk set. With folds of sites, the difference in (2) is the
-log-likelihood of the fold itself.
+and the choice of λ needs no risk set.
 
 With four sites or more a fold is a group of at least two, so that no difference of sums is one
 site's. Otherwise folds are of rows, assigned at each site in the order of their times.

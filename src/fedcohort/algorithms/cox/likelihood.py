@@ -83,8 +83,7 @@ class Ground:
     def alone(self) -> Array:
         """Return at which times (T,) only the deaths tie.
 
-        An interval is such a time if all leave it at one time, and its deaths and its censored
-        records are `cell` or more each.
+        In an interval: all leave at one time, deaths and censored records are `cell` or more each.
         """
         if not self.together:
             return np.ones(len(self.times), bool)
@@ -170,10 +169,7 @@ class SharedBaseline:
         return self._within - drift(self._means, self._mean)
 
     def trend(self, here: OnGrid, g: Array) -> Trend:
-        """Return the sums of the test for effects that change with g (T,).
-
-        `information` at the same point comes first.
-        """
+        """Return the sums of the test for effects that change with g (T,), after `information`."""
         a, b = here.hazard.a, here.hazard.b
         reply = self._fed.sum(trend_moments, **self._where, beta=here.gamma, a=a, b=b, g=g)
         check_all_answered(self._fed)
@@ -182,9 +178,9 @@ class SharedBaseline:
     def disorder(self, here: OnGrid, covariance: Array) -> Array:
         """Return the error of each coefficient (p,) due to the unknown order within intervals.
 
-        It is the root mean square over all orders of the J who leave in an interval, to first
-        order. The number of the d deaths at which a leaver is at risk is uniform on 0 … d, or on
-        0 … d − 1 if it dies itself. With covariance C of the coefficients
+        It is the root mean square over all orders of the J leavers of an interval, to first order.
+        A leaver is at risk at a number of the d deaths that is uniform on 0 … d, or 0 … d − 1 if it
+        dies itself. With covariance C of the coefficients
 
             V_k = Σ_j κ_j r_j² ((x_j − x̄)ᵀ C)_k²,    κ_j = J/(J − 1) Var_j mean_l φ_l⁻²,
 

@@ -130,8 +130,8 @@ class CoxModel(Fitted):
         if not self.strata:
             return x, np.zeros(len(x), np.int64)
         stratum = x[:, -1].astype(np.int64)
-        known = (stratum == x[:, -1]) & (stratum >= 0) & (stratum < len(self.strata))
-        if x.shape[1] != len(self.centre) + 1 or not known.all():
+        valid = (stratum == x[:, -1]) & (stratum >= 0) & (stratum < len(self.strata))
+        if x.shape[1] != len(self.centre) + 1 or not valid.all():
             raise DataError(
                 f"the last column of x must be the number of each row's stratum, from 0 to "
                 f"{len(self.strata) - 1}, after {len(self.centre)} other columns. Use a table's "
@@ -148,8 +148,8 @@ class CoxModel(Fitted):
         errors = self.standard_errors
         rows = ratio_rows(self.features, self.coefficients, errors, self.level, "hazard_ratio")
         if np.isnan(errors).any():
-            known = ("covariate", "coefficient", "hazard_ratio")
-            return [{k: r[k] for k in known} | {"zero": r["coefficient"] == 0} for r in rows]
+            keys = ("covariate", "coefficient", "hazard_ratio")
+            return [{k: r[k] for k in keys} | {"zero": r["coefficient"] == 0} for r in rows]
         for row, error, unit in zip(rows, self.grid_error.tolist(), errors.tolist(), strict=False):
             row["grid_error"] = error / unit
         return rows
@@ -191,7 +191,7 @@ class CoxModel(Fitted):
         ]
 
     def arrays(self) -> dict[str, Array]:
-        """Return the model's arrays: β, covariance, centre, baselines, χ², grid error, path."""
+        """Return the arrays to save."""
         times = np.unique(np.concatenate([b.times for b in self.baselines]))
         by_stratum = np.array([b.at(times) for b in self.baselines])
         ends = np.array([b.end for b in self.baselines])
@@ -207,7 +207,7 @@ class CoxModel(Fitted):
         } | ({} if self.path is None else {f"path_{k}": v for k, v in vars(self.path).items()})
 
     def meta(self) -> dict[str, Any]:
-        """Return names, rows, log-likelihoods, level, the test's name and strata."""
+        """Return the other values to save."""
         return {
             "features": list(self.features),
             "log_likelihood": self.log_likelihood,
@@ -220,7 +220,7 @@ class CoxModel(Fitted):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> CoxModel:
-        """Build the model from the results of `arrays` and `meta`."""
+        """Build the model from saved arrays and values."""
         named = ("penalties", "coefficients", "held_out")
         tried = [arrays[f"path_{k}"] for k in named if f"path_{k}" in arrays]
         return cls(

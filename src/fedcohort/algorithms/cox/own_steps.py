@@ -1,8 +1,7 @@
 """Site steps of Cox regression with a baseline hazard of each site, or each stratum of a site.
 
-All replies are sums over sites. No risk set is seen: a site sums over its own risk sets before its
-reply is summed over sites. All sites receive the folds of all sites, and each checks its own
-records in each fold (`data.split.folds`).
+All replies are sums over sites, and over a site's own risk sets: no risk set is seen. All sites
+receive the folds of all sites, and each checks its own records in them (`data.split.folds`).
 """
 
 from __future__ import annotations
@@ -178,8 +177,7 @@ def held_out(
 ) -> HeldOut:
     """Sum the log-likelihood of all records less that without each fold, over the folds.
 
-    Each fold uses the coefficients of the fits without it, β (folds, L, p), and the site's own
-    baseline.
+    With the coefficients of the fits without the fold, β (folds, L, p).
 
     Raises
     ------
@@ -217,7 +215,6 @@ def folds_of(table: SurvivalTable, fold: int, folds: int) -> Array:
 
 
 def _rows(table: SurvivalTable, kept: Array) -> SurvivalTable:
-    """Return the rows `kept` of a table."""
     if kept.all():
         return table
     x, time, event, *more = table

@@ -10,14 +10,14 @@ each round gives the sums over every risk set of r, r x and r x xᵀ. Here, with
        *all* records. They give the score U(β), and the information without the drift of m(t).
     3  Once, at the end, sites sum r x by time. It gives the drift and the exact information.
 
-Rounds repeat 1 and 2; the drift is estimated from the change of U (`ascent`). With a stratified
-baseline each site has its own hazard: ℓ, U and I are sums over sites, and no risk set is revealed.
-At the end the test of proportional hazards (`algorithms.cox.proportional`) repeats step 2, with the
-expected deaths weighted by a function of time and by its square.
+Rounds repeat 1 and 2; the drift is estimated from the change of U (`ascent`). At the end the test
+of proportional hazards (`algorithms.cox.proportional`) repeats step 2, with the expected deaths
+weighted by a function of time and by its square. With a stratified baseline each stratum of each
+site has its own hazard: ℓ, U and I are sums over sites, and no risk set is revealed.
 
-In each interval of the protected grid enough records leave, dead or censored. The fit averages over
-their order, as Efron does over the order of tied deaths (`numerics.coxph`). The effect of the
-unknown order on β is estimated once, at the end (`SharedBaseline.disorder`).
+On the protected grid the fit averages over the order of the records that leave in an interval, as
+Efron does over tied deaths (`numerics.coxph`). The effect of the unknown order on β is estimated
+once, at the end (`SharedBaseline.disorder`).
 
 Revealed, only as sums over all sites: with several sites, except on the grid "exact", the sums of
 `data.exact`; `Totals` and `Deaths` once; `RiskWeights` (T,) and `Expected` (p, p) every round;
@@ -28,11 +28,8 @@ grid "exact" also gathers each site's times of death. With a path of penalties: 
 `Expected` for each penalty, and the sums of `elastic`.
 
 Strata have their own baseline hazards and common coefficients. Their grids are concatenated
-(`numerics.strata`), so that one call serves all strata: `RiskWeights` and `RiskMoments` are by the
-intervals of each stratum, with the same rules; `Expected` is over all records. With a stratified
-baseline, each stratum of each site has its own hazard.
-
-`disclosure` defines how many records leave together, and what is refused.
+(`numerics.strata`), so one call serves all strata: `RiskWeights` and `RiskMoments` are by the
+intervals of each stratum, `Expected` over all records. `disclosure` has the rules for few records.
 """
 
 from __future__ import annotations
@@ -234,9 +231,9 @@ def _breslow(grid: Sequence[Intervals], ground: Ground, s0: Array) -> list[Array
 
 
 def leaving(censored: Array, enter: Array) -> Array:
-    """Return the number of censored records that leave at each time, less the entries at the next.
+    """Return the censored records that leave at each time, less entries at the next: (T,).
 
-    `censored` and `enter` are (T + 1,), the result is (T,).
+    Both arguments are (T + 1,).
     """
     gone = np.array(censored[1:])
     gone[:-1] -= enter[1:-1]
@@ -251,8 +248,8 @@ def grids(
     Parameters
     ----------
     strata : levels of their column; empty for one stratum of all records.
-    cell : smallest number of leavers of an interval and of deaths of a stratum, except on the grid
-        "exact"; also the smallest number of records followed beyond the last known time.
+    cell : smallest number of leavers of an interval and of deaths of a stratum (not on the grid
+        "exact"), and of records followed beyond the last known time.
 
     Raises
     ------

@@ -51,29 +51,29 @@ OF_USER = (
     "centroids and their loss, which the coordinator and all sites see"
 )
 PARTS = "; a site's own last layer and centroids stay there"
-LEFT_OUT = "the same sums over all sites but each one, from which that one's own follow"
+LEFT_OUT = "the same sums without each site in turn, from which that site's own follow"
 
 
 def reveals_with(config: DeepClusteringSettings) -> str:
-    """Return, in plain words, what leaves a site with these settings."""
-    told = [SUMS if config.centre.plain else f"{SEEN}; the rest {SUMS}"]
+    """Return what leaves a site, in plain words."""
+    parts = [SUMS if config.centre.plain else f"{SEEN}; the rest {SUMS}"]
     if config.personal != "none":
-        told.append(OF_USER + (PARTS if config.personal in personal.PARTED else ""))
+        parts.append(OF_USER + (PARTS if config.personal in personal.PARTED else ""))
     if config.monitor != "none":
-        told.append(heterogeneity.REVEALS)
+        parts.append(heterogeneity.REVEALS)
     auto = config.n_clusters == "auto"
     if config.centroids == "lloyd" or auto:
-        told.append(LLOYD + (", for each number of clusters" if auto else ""))
+        parts.append(LLOYD + (", for each number of clusters" if auto else ""))
     if config.centroids != "lloyd":
-        told.append(OWN)
+        parts.append(OWN)
     if auto:
-        told.append(GAP if config.choose == "gap" else LEFT_OUT)
-    text = "; ".join(told) + "."
+        parts.append(GAP if config.choose == "gap" else LEFT_OUT)
+    text = "; ".join(parts) + "."
     return text[0].upper() + text[1:]
 
 
 def asks(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
-    """Return the steps of a fit with these settings."""
+    """Return the steps of a fit."""
     plain = config.centre.plain
     found: list[Step[..., Any]] = [look_at_columns, *points.STEPS, *lloyd.STEPS]
     found += [rebuild if plain else rebuild_seen, *heterogeneity.asks(config.monitor)]
@@ -106,10 +106,10 @@ def _asks_own(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
 
 
 def bounds(config: DeepClusteringSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
+    """Return the allowed arguments of steps (`Method.bounds`)."""
     p, most = len(task.features), config.numbers[-1]
-    plan, whole = config.plan(p), config.autoencoder(p)
-    made = zip(pairs(whole), objectives(whole, config.reconstruction), strict=True)
+    plan, autoencoder = config.plan(p), config.autoencoder(p)
+    made = zip(pairs(autoencoder), objectives(autoencoder, config.reconstruction), strict=True)
     small = (replace(plan, network=pair.spec, loss=goal.spec) for pair, goal in made)
     plans = [
         plan,
@@ -127,7 +127,7 @@ def bounds(config: DeepClusteringSettings, task: Task) -> Mapping[str, Collectio
     return {
         **config.own_bounds(ways if p else (), config.rounds),
         "plan": tuple(one.text for one in plans),
-        "below": tuple(lower(whole, n).spec for n in range(1, len(whole.widths))),
+        "below": tuple(lower(autoencoder, n).spec for n in range(1, len(autoencoder.widths))),
         "space": tuple(space.text for space in spaces),
         "k": config.numbers,
         "restarts": (config.restarts,),

@@ -53,7 +53,7 @@ def _seen(site: Site[Any, None], plan: Plan, below: str, weights: Array) -> torc
 def train_pair(
     site: Site[Any, None], *, theta: Array, plan: str, rate: float, below: str, weights: Array
 ) -> Update:
-    """Train a pair from the common one.
+    """Train a pair of layers from the common one.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def train_pair(
 def visit_pair(
     site: Site[Any, None], *, theta: Array, plan: str, rate: float, below: str, weights: Array
 ) -> Visit:
-    """Train a pair likewise; return the pair itself, for a robust aggregation."""
+    """Train a pair of layers; return the pair itself, for a robust aggregation."""
     p = Plan.of(plan)
     return Visit.trained(theta, _rows(site, p, below, weights), p, rate, site.entropy)
 

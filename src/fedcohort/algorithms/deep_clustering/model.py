@@ -110,18 +110,18 @@ class DeepClusters(Fitted):
 
     def summary(self) -> list[Row]:
         """Return a row per cluster: its number, rows, and share of all rows."""
-        whole = self.counts.sum()
+        total = self.counts.sum()
         return [
-            {"cluster": j, "n": int(n), "share": float(n / whole)}
+            {"cluster": j, "n": int(n), "share": float(n / total)}
             for j, n in enumerate(self.counts)
         ]
 
     def cautions(self) -> tuple[str, ...]:
         """Return cautions: missing clusters, and personal clusters that are those of all."""
-        said = [dropped_note(len(self.counts), self.asked)] if self.dropped else []
+        notes = [dropped_note(len(self.counts), self.asked)] if self.dropped else []
         if self.user and not self.own:
-            said.append("sites were not seen to differ, so that the clusters are those of all")
-        return tuple(said)
+            notes.append("sites were not found to differ: the clusters are the common ones")
+        return tuple(notes)
 
     def arrays(self) -> dict[str, Array]:
         """Return θ, and the clusters' means, variances and counts."""

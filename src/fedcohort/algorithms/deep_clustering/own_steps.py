@@ -37,7 +37,10 @@ class Frequencies:
 
 @summed
 def sum_memberships(site: Site[Any, Any], *, theta: Array, plan: str) -> Frequencies:
-    """Sum the memberships of rows by cluster; the state stays."""
+    """Sum the memberships of the rows in each cluster.
+
+    The site's state stays.
+    """
     return Frequencies(assigned(site, theta, Plan.of(plan))[1].sum(axis=0))
 
 

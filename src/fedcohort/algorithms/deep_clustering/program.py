@@ -10,22 +10,20 @@ Xie et al., ICML 2016; on MDS patients and federated: thesis 003 (GenoMed4All), 
 
 In phase 2 each round begins with a sum: f_j = Σ_i q_ij over the rows of all sites, so that every
 site's P is that of the pooled table. It ends when fewer than `tol` of all labels change between two
-rounds. With one local step a round of plain gradient descent on all rows, and means weighted by
-rows, the rounds equal those of pooled training. With ``target: site`` f is each site's own, as in
-the thesis, and they do not.
+rounds. With one step a round of plain gradient descent on all rows, and means weighted by rows, the
+rounds equal pooled training. With ``target: site`` f is each site's own, as in the thesis, and they
+do not.
 
-Clusters with fewer than `min_cell` rows, or none, are dropped, the smallest first, and their rows
-counted with the nearest of the others. Means and variances within the remaining clusters make
-synthetic rows.
-
-Before k-means, and at the end, sites receive θ once and keep their latent points.
+Clusters with fewer than `min_cell` rows are dropped, the smallest first, and their rows counted
+with the nearest of the others. Means and variances within the remaining clusters make synthetic
+rows. Before k-means, and at the end, sites receive θ once and keep their latent points.
 
 With `personal`, phase 2 makes encoder and centroids one site's own, by `training.personal`: in
 finetune by passes over the user's rows at its end, in ditto beside each round. In fedper and fedrep
-the encoder's last layer and μ are each site's own, starting from the common ones, and so is f,
-because clusters of different sites may differ. Phase 1 and k-means are common. Clusters are
-summarised over all sites' rows, so all sites see the user's model. With a monitor phase 1 is
-monitored (`training.heterogeneity`), and clusters are personal only after an alarm.
+the encoder's last layer, μ and f are each site's own, because clusters of different sites may
+differ; they start from the common ones. Clusters are summarised over all sites' rows, so all sites
+see the user's model. With a monitor (`training.heterogeneity`) clusters are personal only after an
+alarm in phase 1.
 
 Revealed: with `personal` see `own_steps` and `training.personal`, with a monitor
 `training.heterogeneity`; else `steps`. `Placed` twice. `Near` and `Sums` of latent points
@@ -94,8 +92,8 @@ def fit(fed: Federation, config: DeepClusteringSettings, task: Task) -> DeepClus
         personal.owner(fed, Way(name=config.personal, user=config.user))
     columns = fed.sum(look_at_columns)
     binary = check_columns(columns, config, task, least_of(fed, task))
-    theta, apart = reconstruct(fed, config, task, columns)
-    return cluster(fed, config, task, theta, binary, apart=apart)
+    theta, differ = reconstruct(fed, config, task, columns)
+    return cluster(fed, config, task, theta, binary, apart=differ)
 
 
 def cluster(
@@ -171,17 +169,17 @@ def check_columns(seen: Columns, config: DeepClusteringSettings, task: Task, lea
         )
     if config.beta and seen.outside.any():
         raise DataError(
-            f"column {first(seen.outside)} has values below 0 or above 1, and a 'beta' above 0 "
-            f"compares probabilities. Set scale: minmax, or beta: 0."
+            f"column {first(seen.outside)} has values below 0 or above 1, but a 'beta' above 0 "
+            f"needs probabilities. Set scale: minmax, or beta: 0."
         )
-    odd = seen.outside + seen.fractions > 0
+    not_binary = seen.outside + seen.fractions > 0
     needs = "binary: true" if config.binary is True else "noise: flip"
-    if odd.any() and (config.binary is True or config.noise == "flip"):
+    if not_binary.any() and (config.binary is True or config.noise == "flip"):
         raise DataError(
-            f"column {first(odd)} has other values than 0 and 1, which {needs} needs. Leave the "
-            f"column out, or that setting."
+            f"column {first(not_binary)} has other values than 0 and 1, which {needs} needs. Leave "
+            f"the column out, or that setting."
         )
-    return not odd.any() if config.binary == "auto" else config.binary
+    return not not_binary.any() if config.binary == "auto" else config.binary
 
 
 def reconstruct(
@@ -198,8 +196,8 @@ def reconstruct(
     visits = Visits(rebuild, rebuild_seen, lambda theta: given)
 
     def held_out(theta: Array) -> float:
-        told = fed.sum(held_out_loss, theta=theta, plan=plan.text)
-        return float(told.loss) / max(float(told.rows), 1.0)
+        sums = fed.sum(held_out_loss, theta=theta, plan=plan.text)
+        return float(sums.loss) / max(float(sums.rows), 1.0)
 
     theta = initial(plan.network, task.seed)
     if config.pretrain == "layerwise":
@@ -226,28 +224,28 @@ def centroids(
     """
     rng, least = task.rng, least_of(fed, task)
     fed, space = placed(fed, latent(config, task, theta))
-    whole: Cloud | None = None
+    pooled: Cloud | None = None
     if config.latent_scale == "standard":
-        space, whole = standard(fed, space, least=least)
-        fed = whole.fed
+        space, pooled = standard(fed, space, least=least)
+        fed = pooled.fed
     space = replace(space, scale=config.latent_scale)
 
-    def by_sums(whole: Cloud, k: int) -> Found:
-        start = from_candidates(whole, k, space, rng=rng, least=least, restarts=config.restarts)
-        return lloyd(whole.fed, start, space, rng=rng, least=least, swaps=config.swaps)
+    def by_sums(pooled: Cloud, k: int) -> Found:
+        start = from_candidates(pooled, k, space, rng=rng, least=least, restarts=config.restarts)
+        return lloyd(pooled.fed, start, space, rng=rng, least=least, swaps=config.swaps)
 
     k, numbers, found = config.numbers[0], (), None
     if config.n_clusters == "auto":
-        whole = whole or cloud(fed, space, least=least)
-        fed = whole.fed
-        possible = [k for k in config.numbers if k * least <= whole.rows]
+        pooled = pooled or cloud(fed, space, least=least)
+        fed = pooled.fed
+        possible = [k for k in config.numbers if k * least <= pooled.rows]
         if config.choose == "gap":
-            choice = by_gap(whole, possible, by_sums, rng, least=least, space=space)
+            choice = by_gap(pooled, possible, by_sums, rng, least=least, space=space)
         else:
-            choice = by_consensus(whole, possible, by_sums, least=least, space=space)
+            choice = by_consensus(pooled, possible, by_sums, least=least, space=space)
         k, numbers, found = choice.k, tuple(choice.table), choice.found[choice.k]
     if config.centroids == "lloyd":
-        found = found or by_sums(whole or cloud(fed, space, least=least), k)
+        found = found or by_sums(pooled or cloud(fed, space, least=least), k)
     else:
         at, fed = from_sites(
             fed, k, space, rng=rng, least=least, restarts=config.restarts,
@@ -275,11 +273,11 @@ def sharpen(
 
     def enough(both: Array) -> bool:
         nonlocal frequencies, asked, settled
-        told = fed.sum(soft_frequencies, theta=plan.sent(both), plan=plan.text)
-        share = float(told.changed) / max(float(told.rows), 1.0)
+        sums = fed.sum(soft_frequencies, theta=plan.sent(both), plan=plan.text)
+        share = float(sums.changed) / max(float(sums.rows), 1.0)
         if asked:
             fed.record(changed=share)
-        frequencies, asked, settled = told.frequencies, asked + 1, share < config.tol
+        frequencies, asked, settled = sums.frequencies, asked + 1, share < config.tol
         return settled
 
     def given(both: Array) -> Mapping[str, Any]:
@@ -343,11 +341,11 @@ def within(
     found = lloyd(fed, mu, space, rng=task.rng, least=least, rounds=0)
     order = np.argsort(-found.counts, kind="stable")
     mu = found.centroids[order]
-    told = fed.sum(
+    sums = fed.sum(
         sum_near, path=mu[None], moves=Cells.around(mu).moves, about=mu, unscaled=False,
         **space.given,
     )  # fmt: skip
     check_all_answered(fed)
-    off = told.drift / told.counts[:, None]
-    variances = np.maximum(told.squares / told.counts[:, None] - off**2, 0.0)
-    return Within(mu, mu + off, variances, told.counts)
+    off = sums.drift / sums.counts[:, None]
+    variances = np.maximum(sums.squares / sums.counts[:, None] - off**2, 0.0)
+    return Within(mu, mu + off, variances, sums.counts)

@@ -29,10 +29,10 @@ from fedcohort.training.personal.settings import MaybeOwnSettings, WaySettings
 #: Ways for personal clusters; and why the others do not apply.
 OWN_WAYS = ("none", "finetune", "fedper", "fedrep", "ditto")
 MEANINGLESS = {
-    "apfl": "weighs two models by a loss whose aims each of them makes itself, so that the surer "
-    "one would win",
-    "cluster": "lets sites choose the model of least loss, and clusters have the least where they "
-    "are surest, not where they are right",
+    "apfl": "weighs two models by a loss with targets that each model makes itself, so that the "
+    "more certain one would win",
+    "cluster": "lets sites choose the model of least loss, but clusters have the least loss if "
+    "they are most certain, not if they are right",
 }
 HIDDEN = ("relu", "sigmoid")
 
@@ -183,7 +183,7 @@ class DeepClusteringSettings(
 
     @property
     def visible(self) -> str:
-        """Name of the setting with which the coordinator sees single sites, or ""."""
+        """Name of the setting that shows single sites to the coordinator, or ""."""
         if (seen := super().visible) or self.centroids == "lloyd":
             return seen or self.visible_choice
         return f"centroids: {self.centroids}"
@@ -212,7 +212,7 @@ class DeepClusteringSettings(
         if self.personal in PARTED and one:
             raise SettingError(
                 f"setting 'architecture' of method 'deep_clustering' is {self.architecture!r}, "
-                f"and {self.personal} needs a layer before the last, which is own; give two widths."
+                f"but {self.personal} needs a common layer before the last; give two widths."
             )
 
     def autoencoder(self, n_features: int) -> Autoencoder:

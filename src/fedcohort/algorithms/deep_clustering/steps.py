@@ -86,14 +86,14 @@ class Soft:
 def look_at_columns(site: Site[Any, Any]) -> Columns:
     """Sum each column, and check whether its values are zeros and ones."""
     x: Array = site.data.x
-    known = np.isfinite(x)
-    held = np.where(known, x, 0.0)
-    between = (held > 0) & (held < 1)
-    low = np.where(between, held, 1.0).min(axis=0, initial=1.0)
-    high = np.where(between, held, 0.0).max(axis=0, initial=0.0)
-    outside = ((held < 0) | (held > 1)).any(axis=0)
-    missing, outside, several = np.stack([(~known).any(axis=0), outside, low < high]).astype(int)
-    return Columns(np.array(len(x)), held.sum(axis=0), missing, outside, several)
+    finite = np.isfinite(x)
+    filled = np.where(finite, x, 0.0)
+    between = (filled > 0) & (filled < 1)
+    low = np.where(between, filled, 1.0).min(axis=0, initial=1.0)
+    high = np.where(between, filled, 0.0).max(axis=0, initial=0.0)
+    outside = ((filled < 0) | (filled > 1)).any(axis=0)
+    missing, outside, several = np.stack([(~finite).any(axis=0), outside, low < high]).astype(int)
+    return Columns(np.array(len(x)), filled.sum(axis=0), missing, outside, several)
 
 
 def _noisy(site: Site[Any, Any], plan: Plan, frequencies: Array) -> Rows:
@@ -124,7 +124,7 @@ def rebuild(
 def rebuild_seen(
     site: Site[Any, Any], *, theta: Array, plan: str, rate: float, frequencies: Array
 ) -> Visit:
-    """Train the autoencoder likewise; return it, for a robust aggregation."""
+    """Train the autoencoder; return it, for a robust aggregation."""
     p = Plan.of(plan)
     return Visit.trained(theta, _noisy(site, p, frequencies), p, rate, site.entropy)
 
@@ -217,7 +217,7 @@ def refine_seen(
     frequencies: Array,
     gamma: float,
 ) -> Visit:
-    """Refine likewise; return the model itself, for a robust aggregation."""
+    """Train encoder and centroids; return them, for a robust aggregation."""
     p = Plan.of(plan)
     rows = aimed(site, theta, p, frequencies, gamma)
     return Visit.trained(theta, rows, p, rate, site.entropy)

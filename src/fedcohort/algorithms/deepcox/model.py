@@ -86,7 +86,7 @@ class DeepCoxModel(Fitted):
         return self.kept[rounds]
 
     def arrays(self) -> dict[str, Array]:
-        """Return the arrays of the model and of the kept models, by name."""
+        """Return the arrays to save."""
         own = {
             "thetas": self.thetas,
             "weights": self.weights,
@@ -99,12 +99,12 @@ class DeepCoxModel(Fitted):
         return own
 
     def meta(self) -> dict[str, Any]:
-        """Return the network's spec and the numbers of rounds."""
+        """Return the other values to save."""
         return {"network": self.network, "rounds": self.rounds, "kept": sorted(self.kept)}
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
-        """Build the model from the results of `arrays` and `meta`."""
+        """Build the model from saved arrays and values."""
 
         def stage(prefix: str, rounds: int, kept: Mapping[int, DeepCoxModel]) -> Self:
             a = {k: arrays[prefix + k] for k in ("thetas", "weights")}

@@ -17,12 +17,11 @@ followed, and w_j = e^{min(f_j, B) − B} ≤ 1,
 
     d_k = Σ_j δ_j 1(t_j in k),   E_k = Σ_j w_j u_jk,   H_k = e^{−B} Σ_{l ≤ k} d_l / E_l      (1)
 
-The (d, E) of one record has a norm of √(1 + INTERVALS) at most. Without usual times, or with unit
-"site", there is no baseline, and the model predicts only risks. The centre c is 0: the mean risk of
-the records is not released.
+The (d, E) of one record has a norm of √(1 + INTERVALS) at most; `training.private` proves the other
+sensitivities. Without usual times, or with unit "site", there is no baseline, and the model
+predicts only risks. The centre c is 0: the mean risk of the records is not released.
 
-`training.private` proves the other sensitivities. Revealed: its releases, and `Hazards` once, with
-noise, as a sum over sites.
+Revealed: the replies of `training.private`, and `Hazards` once, with noise, as a sum over sites.
 """
 
 from __future__ import annotations
@@ -111,10 +110,7 @@ def hazards_privately(
 
 
 def record_hazards(f: Array, time: Array, event: Array, horizon: float) -> Array:
-    """Return each record's part of eq. (1), (n, 2 INTERVALS); 0 if it is not finite.
-
-    For any record and horizon its norm is at most √(1 + INTERVALS).
-    """
+    """Return each record's part of eq. (1), (n, 2 INTERVALS); 0 if it is not finite."""
     width = horizon / INTERVALS
     starts = width * np.arange(INTERVALS)
     with np.errstate(all="ignore"):
@@ -203,7 +199,7 @@ def reveals(config: DeepCoxSettings, dp: Dp) -> str:
 
 
 def rounds_of(config: DeepCoxSettings, dp: Dp) -> int:
-    """Return the number of rounds of a private fit: as set, or by ε.
+    """Return the number of rounds of a private fit: as set, or by ε up to `rounds`.
 
     The noise of T steps grows as √T/ε, their progress as T.
     """
@@ -317,7 +313,6 @@ def _course(
     task: Task,
     dp: Dp,
 ) -> Course:
-    """Train one model from θ (P,)."""
     draws = draws_of(config, dp)
     if config.strategy == "exact":
         return noisy.noisy_descent(fed, plan, schedule, theta, draws)

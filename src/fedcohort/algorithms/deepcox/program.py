@@ -17,10 +17,9 @@ the ends of its intervals). The shift c, the same at all sites, is the mean log 
 before. It cancels, and prevents overflow of e^f.
 
 A gradient (3) has no bound for arbitrary data. Its terms are martingale residuals: if the model
-fits all sites equally well, their sum grows as √n_k with the site's n_k rows. So if single replies
-are visible, ‖∇‖/√(n_k + 10) is compared between sites (`protocol.updates`; docs/robustness.md has
-its spread at honest sites). This does not detect a gradient of usual length in a wrong direction,
-or a longer one from a site that claims more rows in all its replies.
+fits all sites equally well, their sum grows as √n_k with the site's n_k rows. If single replies are
+visible, ‖∇‖/√(n_k + 10) is compared between sites (`protocol.updates`, docs/robustness.md). This
+does not detect a wrong direction of usual length, or more rows claimed in all replies.
 
 Revealed, besides the replies of `data.timegrid` and of the strategy
 (`training.networks.strategies`), only as sums over all sites: `Deaths`, at most once for each of

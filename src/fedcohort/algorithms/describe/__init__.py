@@ -21,11 +21,11 @@ METHOD = Method(
         "Statistical Disclosure Control, 2012"
     ),
     reveals=(
-        "Of each site, once, what Table 1 shows of it, also by group: rows, missing values, counts "
-        "of levels, mean, standard deviation and quantiles, where the site has hidden what is of "
-        "few patients. Of all sites together, as sums, counts of numbers between round edges, and "
-        "products of columns. With differential privacy (dp) nothing but one sum of counts and "
-        "moments over all sites, with noise."
+        "Of each site, once, its part of Table 1, also by group: rows, missing values, counts of "
+        "levels, mean, standard deviation and quantiles; the site hides numbers of few patients "
+        "first. As sums over all sites, counts of numbers between round edges, and products of "
+        "columns. With differential privacy (dp) only one sum of counts and moments over all "
+        "sites, with noise."
     ),
     unguarded=("Each site hides counts of few before it tells them (`privacy.disclosure.counts`)."),
     settings=DescribeSettings,

@@ -46,8 +46,8 @@ def lines(summaries: Sequence[Summary], shares: Sequence[float] = ()) -> list[Ro
     for name in names:
         own = [s for s in summaries if s.variable.name == name]
         for s in own:
-            apart = [g for g in own if g.group is not None and g.site == s.site]
-            smd = None if s.group is not None else difference(apart)
+            groups = [g for g in own if g.group is not None and g.site == s.site]
+            smd = None if s.group is not None else difference(groups)
             out += _lines(s, smd, shares)
     return out
 

@@ -84,13 +84,13 @@ class Layout:
             )
         limits = np.array(ends, float).reshape(-1, 2)
         span = limits[:, 1] - limits[:, 0] + 1
-        whole = np.array([v.type == "integer" for v in numbers], bool) & (span <= CELLS)
-        half = np.where(whole, 0.5, 0.0)
+        integer = np.array([v.type == "integer" for v in numbers], bool) & (span <= CELLS)
+        half = np.where(integer, 0.5, 0.0)
         return cls(
             reading,
             limits[:, 0] - half,
             limits[:, 1] + half,
-            np.where(whole, span, CELLS).astype(np.int64),
+            np.where(integer, span, CELLS).astype(np.int64),
         )
 
     @property
@@ -145,8 +145,8 @@ def read(layout: Layout, cells: Array, noise: float, *, min_cell: int, bars: boo
                 out.drowned.append(v.name)
             else:
                 deviation = noise * math.sqrt(1.0 + 1.0 / float(precision.sum()))
-                told = _Told(counts[j], parts[2 * j + 1], noise, deviation)
-                one, loud = _measured(layout, j, one, told, min_cell)
+                number = _Noisy(counts[j], parts[2 * j + 1], noise, deviation)
+                one, loud = _measured(layout, j, one, number, min_cell)
                 out.loud.extend((v.name, what) for what in loud)
                 safe = safe_bins(counts[j][1:], rows, min_cell)
                 if bars and safe.any():
@@ -171,9 +171,9 @@ def whole(noisy: Array, total: int) -> Array:
 def _counted(v: Variable, levels: tuple[str, ...], cells: Array, m: int) -> Summary:
     """Return a variable's counts, small ones hidden; cells are missing values, then levels."""
     n = int(cells.sum())
-    told = cells if levels else np.array([cells[0], n - cells[0]])
-    gone = hidden(told, m)
-    shown = [None if g else int(x) for g, x in zip(gone, told, strict=True)]
+    both = cells if levels else np.array([cells[0], n - cells[0]])
+    gone = hidden(both, m)
+    shown = [None if g else int(x) for g, x in zip(gone, both, strict=True)]
     return Summary(
         v,
         levels,
@@ -185,7 +185,7 @@ def _counted(v: Variable, levels: tuple[str, ...], cells: Array, m: int) -> Summ
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Noisy:
     """One number: integer cells, the first for missing values, and noisy moments.
 
     Attributes
@@ -200,19 +200,19 @@ class _Told:
 
 
 def _measured(
-    layout: Layout, j: int, one: Summary, told: _Told, m: int
+    layout: Layout, j: int, one: Summary, number: _Noisy, m: int
 ) -> tuple[Summary, list[str]]:
     """Return a number's summary with published mean, sd and quartiles; and the too noisy ones."""
-    cells = told.cells
+    cells = number.cells
     known = int(cells[1:].sum())
     low, high = float(layout.low[j]), float(layout.high[j])
     middle, half = (low + high) / 2, (high - low) / 2
-    u, square = np.clip(told.sums * math.sqrt(2.0) / known, [-1.0, 0.0], 1.0).tolist()
+    u, square = np.clip(number.sums * math.sqrt(2.0) / known, [-1.0, 0.0], 1.0).tolist()
     spread = math.sqrt(max(square - u * u, 0.0) * known / max(known - 1, 1))
     sd = half * spread
     by, loud = step(sd, known, 0.0), list[str]()
     if known >= 2 * m:
-        errors = [half * e for e in errors_of(u, square, spread, known, told)]
+        errors = [half * e for e in errors_of(u, square, spread, known, number)]
         if max(errors) > LOUD * sd:
             loud.append("mean and sd")
         else:
@@ -222,7 +222,7 @@ def _measured(
     if known >= 4 * m:
         edges = np.linspace(low, high, len(cells))
         reached = np.r_[0.0, np.cumsum(cells[1:])] / known
-        found = [_quartile(reached, edges, share, told.noise / known) for share in QUARTERS]
+        found = [_quartile(reached, edges, share, number.noise / known) for share in QUARTERS]
         worst = max(e for _, e in found)
         if worst > LOUD * sd:
             loud.append("quartiles")
@@ -232,9 +232,11 @@ def _measured(
     return one, loud
 
 
-def errors_of(u: float, square: float, spread: float, n: int, told: _Told) -> tuple[float, float]:
+def errors_of(
+    u: float, square: float, spread: float, n: int, number: _Noisy
+) -> tuple[float, float]:
     """Return the standard errors by noise of mean and sd, in half widths, eq. (1)."""
-    own, of_n = 2.0 * told.noise**2, told.deviation**2
+    own, of_n = 2.0 * number.noise**2, number.deviation**2
     mean = math.sqrt(own + u * u * of_n) / n
     squares = math.sqrt(own + square * square * of_n) / n
     if spread <= 0:

@@ -93,7 +93,7 @@ def releases(config: DescribeSettings, dp: Dp) -> Sequence[Release]:
     """
     if dp.unit != "record":
         raise SettingError(
-            f"dp.unit is {dp.unit!r}, and a description protects records; choose 'record'."
+            f"dp.unit is {dp.unit!r}, but a description protects only records; choose 'record'."
         )
     for name in ("by", "quantiles"):
         if value := getattr(config, name):
@@ -140,6 +140,6 @@ def described(
     DataError : numbers without limits in the dictionary.
     """
     layout = Layout.of(reading)
-    told = fed.through(reading.view).sum(describe_privately, **asked_of(layout))
+    reply = fed.through(reading.view).sum(describe_privately, **asked_of(layout))
     noise = release.noise * math.sqrt(layout.parts * len(fed.sites))
-    return read(layout, told.cells, noise, min_cell=min_cell, bars=bars)
+    return read(layout, reply.cells, noise, min_cell=min_cell, bars=bars)

@@ -62,8 +62,8 @@ def fit(fed: Federation, config: DescribeSettings, task: Task) -> Description:
             f"setting 'rounding' is False, and min_cell is {m}: exact means tell small counts. "
             f"Leave it out, or give min_cell=1 if all sites agree that nothing is hidden."
         )
-    known = cast("Dictionary", task.dictionary)
-    reading = Reading(_described(known, cast("Outcome | None", task.outcome_of), config.by))
+    dictionary = cast("Dictionary", task.dictionary)
+    reading = Reading(_described(dictionary, cast("Outcome | None", task.outcome_of), config.by))
     if task.dp is not None:
         return _privately(fed, config, reading, m, task.dp)
     if config.by:
@@ -80,7 +80,7 @@ def fit(fed: Federation, config: DescribeSettings, task: Task) -> Description:
         one = describe(fed, reading.variables, shares=shares, min_cell=m, rounding=config.rounding)
         found, note = one.summaries, one.note
         fed = fed.only(fed.answered)
-        whole = [s for s in found if s.site is None]
+        over_sites = [s for s in found if s.site is None]
         if config.by:
             groups, left_out = describe_groups(
                 fed, reading, config.by, shares=shares, min_cell=m, rounding=config.rounding,
@@ -89,13 +89,13 @@ def fit(fed: Federation, config: DescribeSettings, task: Task) -> Description:
             _check_all_answered(fed)
         view = fed.through(reading.view)
         if config.histograms:
-            told = {s.variable.name: s for s in whole}
+            by_name = {s.variable.name: s for s in over_sites}
             bars, without = histograms(
-                view, [told[v.name] for v in reading.view.numeric], min_cell=m
+                view, [by_name[v.name] for v in reading.view.numeric], min_cell=m
             )
             _check_all_answered(fed)
         if config.correlation:
-            pairs = correlate(view, reading, whole, min_cell=m, rounding=config.rounding)
+            pairs = correlate(view, reading, over_sites, min_cell=m, rounding=config.rounding)
             _check_all_answered(fed)
         n_hidden = sum(s.n_hidden for s in (*found, *groups))
         fed.record(hidden=float(n_hidden))
@@ -118,11 +118,11 @@ def fit(fed: Federation, config: DescribeSettings, task: Task) -> Description:
 
 
 def bounds(config: DescribeSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
+    """Return the allowed arguments of steps (`Method.bounds`)."""
     if not config.by:
         return {"by": ()}
-    known = cast("Dictionary", task.dictionary)
-    reading = Reading(_described(known, cast("Outcome | None", task.outcome_of), config.by))
+    dictionary = cast("Dictionary", task.dictionary)
+    reading = Reading(_described(dictionary, cast("Outcome | None", task.outcome_of), config.by))
     return {"by": (reading.place[config.by] - len(reading.view.numeric),)}
 
 
@@ -152,21 +152,21 @@ def _privately(
 
 def held(config: DescribeSettings, task: Task) -> Mapping[str, Mapping[str, Any]]:
     """Return the arguments that a site checks in a private description: all of them."""
-    known = cast("Dictionary", task.dictionary)
-    reading = Reading(_described(known, cast("Outcome | None", task.outcome_of), config.by))
+    dictionary = cast("Dictionary", task.dictionary)
+    reading = Reading(_described(dictionary, cast("Outcome | None", task.outcome_of), config.by))
     asked = private.asked_of(private.Layout.of(reading))
     return {private.describe_privately.name: asked}
 
 
-def _described(known: Dictionary, outcome: Outcome | None, by: str) -> list[Variable]:
+def _described(dictionary: Dictionary, outcome: Outcome | None, by: str) -> list[Variable]:
     """Return the described variables, and the variable of the groups."""
-    found = list(variables_of(known, outcome))
+    found = list(variables_of(dictionary, outcome))
     if by and by not in [v.name for v in found]:
-        if by not in known:
+        if by not in dictionary:
             raise SettingError(
-                f"by: the dictionary has {known_name('variable', by, known.variables)}"
+                f"by: the dictionary has {known_name('variable', by, dictionary.variables)}"
             )
-        v = known[by]
+        v = dictionary[by]
         if v.identifier or v.type in ("text", "date"):
             kind = "an identifier" if v.identifier else f"of type {v.type!r}"
             raise SettingError(f"by: {by!r} is {kind}; name a column with levels.")

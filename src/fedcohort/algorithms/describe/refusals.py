@@ -86,7 +86,7 @@ def of_noise(
             number = f"fewer than {2 * m} known values; of quartiles, {4 * m}"
         numbers = ("mean and sd", "quartiles")
         rules = {what: LOUD if (name, what) in noisy else number for what in numbers}
-        out += [_row(name, None, None, what, rules.get(what, small)) for what, g in _gone(s) if g]
+        out += [_row(name, None, None, what, rules.get(what, small)) for what, g in _parts(s) if g]
         if name in few:
             out.append(_row(name, None, None, "histogram", number))
     return out
@@ -102,10 +102,10 @@ def _over_sites(s: Summary, note: str) -> list[tuple[str, str]]:
         "over all sites, a count of few patients, what taking the shown sites off would tell, and "
         "numbers that few make or no site shows"
     )
-    return [(what, rule) for what, gone in _gone(s) if gone]
+    return [(what, rule) for what, gone in _parts(s) if gone]
 
 
-def _gone(s: Summary) -> Sequence[tuple[str, bool]]:
+def _parts(s: Summary) -> Sequence[tuple[str, bool]]:
     """Return the parts of a summary, and whether each is hidden."""
     number = not s.levels and not _empty(s)
     return (
@@ -150,4 +150,4 @@ def _at_site(s: Summary, m: int) -> list[tuple[str, str]]:
         "quartiles": fourfold,
         "quantiles": f"fewer than {m} known values on one side, or no quartiles",
     }
-    return [(what, rules[what]) for what, gone in _gone(s) if gone]
+    return [(what, rules[what]) for what, gone in _parts(s) if gone]

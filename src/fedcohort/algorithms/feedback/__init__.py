@@ -17,24 +17,24 @@ from fedcohort.algorithms.feedback.steps import (
 from fedcohort.protocol import Method, Step
 
 _VOTES = (
-    "Of all sites together, as sums: where sites' columns lie and how wide, which share is "
-    "missing, which levels are used, how columns go together, each told by an anonymous vote on a "
-    "coarse grid or a rounded correlation. "
+    "As sums over all sites: location and spread of columns, shares of missing values, levels in "
+    "use, and associations of columns, from anonymous votes on a coarse grid and rounded "
+    "correlations. "
 )
 _TOLD = (
-    "Of each site, once, what it finds of itself: which column is off, by which rule, about how "
-    "much, and which columns it does not record."
+    "Of each site, once, its findings about itself: anomalous columns, the rule, the approximate "
+    "size, and columns that it does not record."
 )
-_KEPT = "What a site finds of itself it keeps; it tells whether it had rows enough to be compared."
+_KEPT = "Each site keeps its findings; it tells only whether it had enough rows."
 
 
 def reveals_with(config: FeedbackSettings) -> str:
-    """Return, in plain words, what leaves a site with these settings."""
+    """Return what leaves a site, in plain words."""
     return _VOTES + (_TOLD if config.told else _KEPT)
 
 
 def asks(config: FeedbackSettings) -> Iterator[Step[..., Any]]:
-    """Yield the steps of a fit with these settings."""
+    """Yield the steps of a fit."""
     yield from (vote_scale, vote_place, vote, compare if config.told else keep_findings)
 
 

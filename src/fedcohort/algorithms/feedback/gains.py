@@ -42,13 +42,13 @@ def gains(here: Here, around: Around) -> list[Gain]:
     lacking: list[tuple[int, list[int]]] = []
     of_y = around.votes["n"][-1]
     for j, span in enumerate(around.spans):
-        told = [a for a in span if around.tells[a]]
-        if not around.feature[j] or not told:
+        usable = [a for a in span if around.tells[a]]
+        if not around.feature[j] or not usable:
             continue
         if 2 * here.known[j] >= here.rows:
-            recorded += told
+            recorded += usable
         elif here.known[j] <= (1 - NONE) * here.rows:
-            lacking.append((j, told))
+            lacking.append((j, usable))
     r = around.r
     out: list[Gain] = []
     for j, more in lacking:

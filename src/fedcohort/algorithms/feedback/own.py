@@ -120,10 +120,10 @@ def events_of(data: Encoded, label: Array) -> Array | None:
     """Return whether each row has the event (n,), NaN if missing; None for other outcomes."""
     if int(label[0]) != TIME:
         return None
-    return np.where(np.isnan(label_of(data, label)), np.nan, _two(data.codes[int(label[2])]))
+    return np.where(np.isnan(label_of(data, label)), np.nan, _binary(data.codes[int(label[2])]))
 
 
-def _two(codes: Array) -> Array:
+def _binary(codes: Array) -> Array:
     """Return codes of two levels as 0 and 1 (n,), other codes as NaN."""
     return np.where((codes < 0) | (codes > 1), np.nan, codes.astype(float))
 
@@ -145,7 +145,7 @@ def label_of(data: Encoded, label: Array) -> Array:
     if kind == NUMBER:
         return data.numbers[first]
     codes = data.codes[second if kind == TIME else first]
-    event = _two(codes)
+    event = _binary(codes)
     if kind == CODES:
         return event
     time = data.numbers[first]
@@ -183,7 +183,7 @@ def pairs(x: Array, min_cell: int, event: Array | None = None) -> Pairs:
     safe = np.maximum(n, 1.0)
     spread = q - s * s / safe
     varies = spread > 1e-9 * n
-    fine = (n >= max(4 * m, 20)) & varies & varies.T & ~_closed(x, there, m, event)
+    fine = (n >= max(4 * m, 20)) & varies & varies.T & ~_small_cells(x, there, m, event)
     product = np.sqrt(np.where(fine, spread * spread.T, 1.0))
     r = np.where(fine, (p - s * s.T / safe) / product, 0.0)
     steps = np.array([[round_number(0.25 / np.sqrt(v)) for v in row] for row in safe])
@@ -192,7 +192,7 @@ def pairs(x: Array, min_cell: int, event: Array | None = None) -> Pairs:
     return Pairs(np.where(fine, n - n % m, 0.0), np.where(fine, r, 0.0))
 
 
-def _closed(x: Array, there: Array, m: int, event: Array | None) -> Array:
+def _small_cells(x: Array, there: Array, m: int, event: Array | None) -> Array:
     """Return the pairs (d, d) of columns (n, d) with a small cell; numbers have none."""
     if event is not None:
         x, there = np.column_stack([x[:, :-1], event]), there.copy()

@@ -66,26 +66,26 @@ def fit(fed: Federation, config: FeedbackSettings, task: Task) -> Feedback:
     scale = inside.sum(vote_scale, min_cell=m).spread
     inside = inside.only(inside.answered)
     _check(inside.sites)
-    whole = inside.awaiting()
+    complete = inside.awaiting()
     unit = _units(scale)
     centre = np.zeros(len(unit))
     for _ in range(REFINED):
-        found = whole.sum(vote_place, centre=centre, unit=unit, min_cell=m).place
-        _check_same(whole)
+        found = complete.sum(vote_place, centre=centre, unit=unit, min_cell=m).place
+        _check_same(complete)
         middle = others.median_of(found)
         centre = centre + np.where(np.isnan(middle), 0.0, unit * others.value_of(middle))
-    told = whole.sum(
+    votes = complete.sum(
         vote, centre=centre, unit=unit, n_levels=levels, label=label, min_cell=m
     )  # fmt: skip
-    _check_same(whole)
+    _check_same(complete)
     asked: dict[str, Any] = {
-        **vars(told), "centre": centre, "unit": unit, "n_levels": levels, "label": label,
+        **vars(votes), "centre": centre, "unit": unit, "n_levels": levels, "label": label,
         "feature": feature, "factors": np.array([u.back for u in UNITS]), "far": config.far,
     }  # fmt: skip
     if not config.told:
-        heard = inside.gather(keep_findings, **asked, min_cell=m)
-        few = tuple(site for site in sorted(heard) if heard[site].few)
-        return Feedback(sites=tuple(sorted(heard)), few=few, remarks=())
+        replies_kept = inside.gather(keep_findings, **asked, min_cell=m)
+        few = tuple(site for site in sorted(replies_kept) if replies_kept[site].few)
+        return Feedback(sites=tuple(sorted(replies_kept)), few=few, remarks=())
     replies = inside.gather(compare, **asked, min_cell=m)
     remarks = [
         one
@@ -111,8 +111,8 @@ def lines_for(
     if found.few:
         return ["There are too few rows to compare with the other sites'."]
     remarks = _remarks(site, found, reading, tuple(reading.place), outcome, config.gains)
-    said = [r.line.removeprefix(f"{site}: ") for r in remarks]
-    return said or ["Nothing is off beside the other sites."]
+    lines = [r.line.removeprefix(f"{site}: ") for r in remarks]
+    return lines or ["No anomaly compared with the other sites."]
 
 
 def _read(task: Task) -> tuple[Reading, Outcome | None]:
@@ -170,7 +170,7 @@ def _check_same(fed: Federation) -> None:
 
 def _remarks(
     site: str,
-    told: Told,
+    reply: Told,
     reading: Reading,
     places: tuple[str, ...],
     outcome: Outcome | None,
@@ -178,12 +178,12 @@ def _remarks(
 ) -> list[Remark]:
     """Return one site's findings in words."""
     parts = zip(
-        told.rule.tolist(), told.column.tolist(), told.other.tolist(), told.size.tolist(),
-        told.more.tolist(), strict=True,
+        reply.rule.tolist(), reply.column.tolist(), reply.other.tolist(), reply.size.tolist(),
+        reply.more.tolist(), strict=True,
     )  # fmt: skip
     out = [line(site, reading, places, outcome, *one) for one in parts]
     added = zip(
-        told.unrecorded.tolist(), told.fall.tolist(), told.low.tolist(), told.high.tolist(),
+        reply.unrecorded.tolist(), reply.fall.tolist(), reply.low.tolist(), reply.high.tolist(),
         strict=True,
     )  # fmt: skip
     return out + [unrecorded(site, places, outcome, *one) for one in list(added)[:gains]]

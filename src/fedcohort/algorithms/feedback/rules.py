@@ -92,7 +92,7 @@ def of_values(here: Here, around: Around) -> Iterator[Finding]:
         for j, v in enumerate(here.numbers)
         if v.spread > 0 and around.unit[j] > 0 and around.place[j].k >= SITES
     ]
-    offs = {j: around.off(j, *_apart(here.numbers[j])) for j in usable}
+    offs = {j: around.off(j, *_measures(here.numbers[j])) for j in usable}
     explained: set[int] = set()
     for i, j in swapped(here, around, offs):
         explained |= {i, j}
@@ -104,13 +104,13 @@ def of_values(here: Here, around: Around) -> Iterator[Finding]:
         yield _named(here, around, j, a, b)
 
 
-def _apart(v: own.Known) -> tuple[float, float, int]:
+def _measures(v: own.Known) -> tuple[float, float, int]:
     return v.place, v.spread, v.n
 
 
 def _named(here: Here, around: Around, j: int, a: float, b: float) -> Finding:
     """Return the finding for number j: its best explanation."""
-    place, spread, n = _apart(here.numbers[j])
+    place, spread, n = _measures(here.numbers[j])
     usual_place, usual_spread = around.middle(j)
     ways: list[tuple[float, int]] = []
     for i, (f, g) in enumerate(around.factors.tolist()):
@@ -155,8 +155,8 @@ def swapped(
                 continue
             before = sum(v * v for v in (*offs[i], *offs[j]))
             crossed = (
-                *around.off(j, *_apart(here.numbers[i])),
-                *around.off(i, *_apart(here.numbers[j])),
+                *around.off(j, *_measures(here.numbers[i])),
+                *around.off(i, *_measures(here.numbers[j])),
             )
             after = sum(v * v for v in crossed)
             linked = 0.0

@@ -1,9 +1,8 @@
 """Rules by which a fit of a generalised linear model reveals nothing about few records (`program`).
 
 With several sites, 1 to `min_cell` − 1 records of a class, counts above 0, or records in all are
-refused: U would be a sum over so few. A maximum at which fewer records have nearly all the weight
-is refused as well (`scoring`). `data.exact` checks the first cross-products. If a site has an
-impossible mean, no sum is over the other sites alone.
+refused: U would be a sum over so few. So is a maximum at which so few have nearly all the weight
+(`scoring`). `data.exact` checks the first cross-products.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ VARIANCES: Mapping[str, Callable[[float], float]] = {
 BOUNDED = ("sqrt", "inverse")
 
 
-def check_outcome(total: Totals, family: Family, least: int, method: str) -> None:
-    """Refuse an outcome without variation, or of fewer than `least` records."""
+def check_outcome(total: Totals, family: Family, min_cell: int, method: str) -> None:
+    """Refuse an outcome without variation, or of fewer than `min_cell` records."""
     n, positive = int(total.rows), int(total.positive)
     if not n:
         raise NothingToLearn("no site holds any record; check their selection.")
@@ -48,7 +47,7 @@ def check_outcome(total: Totals, family: Family, least: int, method: str) -> Non
                 f"the outcome has more than two classes, and method {method!r} needs two. Give an "
                 f"outcome of two levels."
             )
-        check_classes(n, positive, least)
+        check_classes(n, positive, min_cell)
         return
     if family.name == "poisson" and not positive:
         raise NothingToLearn(
@@ -56,11 +55,11 @@ def check_outcome(total: Totals, family: Family, least: int, method: str) -> Non
             f"check how the outcome is coded."
         )
     few = positive if family.name == "poisson" else n
-    if few < least:
+    if few < min_cell:
         what = "counts above 0" if family.name == "poisson" else "records"
         raise NothingToLearn(
-            f"there are fewer than {least} {what} at all sites together (min_cell). Add sites or "
-            f"records; or lower min_cell, if all sites agree."
+            f"there are fewer than {min_cell} {what} at all sites together (min_cell). Add sites "
+            f"or records; or lower min_cell, if all sites agree."
         )
 
 

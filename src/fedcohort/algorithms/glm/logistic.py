@@ -83,7 +83,7 @@ class LogisticModel(Predictor):
         return [intercept_row(self.intercept, error, self.level, "logit", offset=offset)]
 
     def arrays(self) -> dict[str, Array]:
-        """Return b₀, β and their covariance."""
+        """Return the arrays to save."""
         spread = {} if self.spread is None else {"covariance": self.spread}
         return {
             "intercept": np.array(self.intercept),
@@ -92,7 +92,7 @@ class LogisticModel(Predictor):
         }
 
     def meta(self) -> dict[str, Any]:
-        """Return names, rows, log-likelihoods and the level of the intervals."""
+        """Return the other values to save."""
         return {
             "features": list(self.features),
             "offset": self.offset,
@@ -105,7 +105,7 @@ class LogisticModel(Predictor):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> LogisticModel:
-        """Build the model from the results of `arrays` and `meta`."""
+        """Build the model from saved arrays and values."""
         value, null = meta["log_likelihood"], meta["null_log_likelihood"]
         return cls(
             features=tuple(meta["features"]),

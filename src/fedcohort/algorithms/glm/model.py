@@ -106,7 +106,7 @@ class GlmModel(Predictor):
         return [intercept, {"name": "dispersion", "value": self.dispersion, "note": note}]
 
     def arrays(self) -> dict[str, Array]:
-        """Return b₀, β and their covariance, if there is one."""
+        """Return the arrays to save."""
         spread = {} if self.spread is None else {"covariance": self.spread}
         return {
             "intercept": np.array(self.intercept),
@@ -115,7 +115,7 @@ class GlmModel(Predictor):
         }
 
     def meta(self) -> dict[str, Any]:
-        """Return names, family, rows, deviances and the level of the intervals."""
+        """Return the other values to save."""
         return {
             "features": list(self.features),
             "offset": self.offset,
@@ -129,7 +129,7 @@ class GlmModel(Predictor):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> GlmModel:
-        """Build the model from the results of `arrays` and `meta`."""
+        """Build the model from saved arrays and values."""
         given: dict[str, Any] = {k: math.nan if v is None else v for k, v in meta.items()}
         return cls(
             features=tuple(given.pop("features")),

@@ -61,7 +61,9 @@ def fit(fed: Federation, config: GlmSettings, task: Task) -> GlmModel:
     Raises
     ------
     SettingError : family, link and outcome do not go together.
-    DataError : no covariates, no records, an outcome that the family excludes, or of one value.
+    DataError : no covariates, or an outcome that the family excludes.
+    NothingToLearn : no records, few records of a kind or of nearly all the weight, or an outcome
+        of one value.
     SiteUnavailable : a site left during the fit.
     SingularInformation : some covariates are collinear or constant; they are named.
     NotConverged : the likelihood rises without limit, or `max_rounds` is reached.
@@ -230,7 +232,7 @@ def survey(
     names: tuple[str, ...],
     config: Scored,
     offset: bool,
-    least: int,
+    min_cell: int,
 ) -> Ground:
     """Return the centre of the covariates, and the start of the ascent."""
     weight, mean = float(total.weight), float(total.outcome / total.weight)
@@ -252,7 +254,7 @@ def survey(
         start=start,
         offset=offset,
         l2=config.ridge,
-        least=least,
+        min_cell=min_cell,
         names=names,
     )
 

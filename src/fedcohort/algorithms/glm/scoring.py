@@ -66,7 +66,7 @@ class Ground:
     start : the intercept of the model without covariates; approximate with an offset.
     offset : there is one.
     l2 : ridge penalty, in the covariates' units.
-    least : smallest effective number of records at the maximum.
+    min_cell : smallest effective number of records at the maximum.
     names : of the covariates.
     """
 
@@ -78,7 +78,7 @@ class Ground:
     start: float
     offset: bool
     l2: float
-    least: int
+    min_cell: int
     names: tuple[str, ...]
 
 
@@ -141,7 +141,7 @@ def ascend(
     p = len(ground.centre)
     base, step = np.r_[ground.start, np.zeros(p)], np.zeros(p + 1)
     null = Null(ground)
-    scale, penalty, unit, least = np.ones(p), np.zeros(p + 1), 1.0, FLAT
+    scale, penalty, unit, flat_gain = np.ones(p), np.zeros(p + 1), 1.0, FLAT
     value, size, moved = math.inf, math.inf, math.inf
     together, outside = np.eye(p + 1), False
     report: dict[str, float] = {}
@@ -158,7 +158,7 @@ def ascend(
             penalty = ground.weight * ground.l2 * np.r_[0.0, 1.0 / scale**2]
             unit = _unit(ground, here)
             together = here.information / (here.information[0, 0] or 1.0)
-            least *= (
+            flat_gain *= (
                 float(here.deviance) if ground.family.dispersed else ground.weight
             ) / ground.rows
         reached = float(here.deviance) + float(penalty @ tried**2)
@@ -180,10 +180,12 @@ def ascend(
         moved, before = math.sqrt(float(step @ together @ step)) / unit, moved
         fed.record(**report, step=size)
         if size < tol and null.found:
-            check_weight(float(here.information[0, 0]), float(here.squares), ground.least, OUTLYING)
+            check_weight(
+                float(here.information[0, 0]), float(here.squares), ground.min_cell, OUTLYING
+            )
             deviances = (float(here.deviance), float(here.pearson), null.deviance)
             return Top(base + step, covariance, scale, *deviances, round_ + 1)
-        flat = float(slope @ step) < least and moved > max(MOVED, 0.5 * before)
+        flat = float(slope @ step) < flat_gain and moved > max(MOVED, 0.5 * before)
         if flat and not ground.l2 and ground.family.name != "gamma":
             raise runs_away(ground, step[1:])
         if ground.family.link == "logit":

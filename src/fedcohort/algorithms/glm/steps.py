@@ -41,9 +41,9 @@ class Curvature:
 
     Deviance and Pearson's χ² (), score (p + 1,), information (p + 1, p + 1), the observed
     information if it differs, Σ ω² of the records' weights in it (), and with an offset deviance,
-    score and information (3,) without covariates. If some record has a mean that the family
-    excludes, the deviance is `IMPOSSIBLE` and the rest 0, since only finite numbers may leave a
-    site; `reach` comes first, so that no sum is over the other sites alone.
+    score and information (3,) without covariates. If the family excludes some mean, the deviance is
+    `IMPOSSIBLE` and the rest 0 (only finite numbers may leave a site); `reach` comes first, so that
+    no sum is over the other sites alone.
     """
 
     deviance: Array
@@ -176,12 +176,7 @@ def _weight(table: LabelledTable) -> Array:
 
 
 def _check_outcome(site: LabelledSite, family: str) -> None:
-    """Refuse outcomes that the family excludes.
-
-    Raises
-    ------
-    DataError : there are some; the rows' numbers are named.
-    """
+    """Raise `DataError` for outcomes that the family excludes; the rows' numbers are named."""
     y = site.data.y
     if family == "gamma":
         bad, what, remedy = y <= 0, "is not above 0", "Correct or drop them"

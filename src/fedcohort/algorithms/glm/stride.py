@@ -9,8 +9,8 @@ share π of class 1, and d the difference of the classes' means,
 
     β = δ/(1 − R²),  b₀ += −½ (1 − 2π) dᵀβ,   R² = Uᵀδ/w,  d = U/(w π (1 − π))             (1)
 
-R² is the share of the outcome's variance that a linear regression explains. (1) is the solution for
-Gaussian covariates with one covariance. Later steps are the longer of two. The first is
+R² is that of a linear regression. (1) is the solution for Gaussian covariates with one covariance.
+Later steps are the longer of two. The first is
 
     δ/(1 − 3 λ²/(F/2)),  Newton's step for −1/F², which is closer to a quadratic than F.     (2)
 

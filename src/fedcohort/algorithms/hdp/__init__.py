@@ -12,13 +12,13 @@ from fedcohort.training.clusters.seeding import sum_points
 
 
 def bounds(config: HdpSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
+    """Return the allowed arguments of steps (`Method.bounds`)."""
     return {"space": (PLAIN.text,), "iterations": (config.iterations,)}
 
 
 METHOD = Method(
     name="hdp",
-    title="Topics of columns of zeros and ones, their number inferred: each site's, put together",
+    title="Topics of columns of zeros and ones, inferred at each site, then merged",
     tasks=("clustering",),
     paper="Teh, Jordan, Beal, Blei, JASA 101(476), 2006",
     reveals=(

@@ -53,9 +53,9 @@ class TopicModel(Fitted):
 
     def summary(self) -> list[Row]:
         """Return a row per cluster: its number, rows, share of all rows, and its topic."""
-        whole = self.counts.sum()
+        total = self.counts.sum()
         return [
-            {"cluster": j, "n": int(n), "share": float(n / whole)}
+            {"cluster": j, "n": int(n), "share": float(n / total)}
             | dict(zip(self.features, topic.tolist(), strict=True))
             for j, (n, topic) in enumerate(zip(self.counts, self.topics, strict=True))
         ]

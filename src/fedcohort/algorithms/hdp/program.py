@@ -67,21 +67,21 @@ def fit(fed: Federation, config: HdpSettings, task: Task) -> TopicModel:
     if not task.features:
         raise DataError("there are no columns to cluster by; name at least one.")
     least = task.min_cell if len(fed.sites) > 1 else 1
-    whole = cloud(fed, least=least)
-    for name, binary in zip(task.features, whole.binary, strict=True):
+    pooled = cloud(fed, least=least)
+    for name, binary in zip(task.features, pooled.binary, strict=True):
         if not binary:
             raise DataError(
                 f"column {name!r} has other values than 0 and 1, but hdp needs binary columns. "
                 f"Leave it out, make classes of it, or use kmeans."
             )
-    fed = whole.fed
+    fed = pooled.fed
     next(iter(fed.rounds(1)))
-    told = fed.gather(
+    replies = fed.gather(
         own_topics, iterations=config.iterations, alpha=config.alpha, gamma=config.gamma,
         eta=config.eta, least=least,
     )  # fmt: skip
     check_all_answered(fed)
-    topics, weights = together(told, config.n_clusters, least, task.rng)
+    topics, weights = together(replies, config.n_clusters, least, task.rng)
     while True:
         found = fed.sum(count_topics, topics=topics, weights=weights, concentration=config.alpha)
         check_all_answered(fed)
@@ -103,7 +103,7 @@ def fit(fed: Federation, config: HdpSettings, task: Task) -> TopicModel:
 
 
 def together(
-    told: dict[str, Topics], k: int | str, least: int, rng: np.random.Generator
+    sites_topics: dict[str, Topics], k: int | str, least: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Return merged topics of all sites (k, p) and their shares of rows (k,).
 
@@ -112,7 +112,7 @@ def together(
     DataError : no site has a topic.
     SettingError : all sites have fewer than k.
     """
-    replies = [own for _, own in sorted(told.items())]
+    replies = [own for _, own in sorted(sites_topics.items())]
     topics = np.vstack([own.topics for own in replies])
     sizes = np.concatenate([own.sizes for own in replies]).astype(float)
     if not len(sizes):

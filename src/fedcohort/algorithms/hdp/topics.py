@@ -65,7 +65,7 @@ def own_topics(
     eta: float,
     least: int,
 ) -> Topics:
-    """Infer the site's own topics; return those with at least `least` rows."""
+    """Infer the site's own topics; return those that are not small."""
     x: Array = site.data.x
     found, sizes = sampled(x, iterations, alpha, gamma, eta, site.seed)
     kept = sizes >= max(least, 1)

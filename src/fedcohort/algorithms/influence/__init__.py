@@ -12,7 +12,7 @@ from fedcohort.training.coalitions import law_of
 
 
 def bounds(config: InfluenceSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
+    """Return the allowed arguments of steps (`Method.bounds`)."""
     return {
         "law": (law_of(config.model, task, "influence").name,),
         "user": (config.user,),
@@ -28,8 +28,8 @@ METHOD = Method(
     reveals=(
         "Each site's own number of rows, deviance, its gradient and a p x p matrix, once at a "
         "common point, and, of logistic and poisson, each round at the models of all coalitions "
-        "of sites; or, where they could be of fewer than min_cell rows, the reason and the columns "
-        "it is about. Of the user's site the loss of each coalition's model on rows held back."
+        "of sites; if these could be of fewer than min_cell rows, only the reason and its columns. "
+        "Of the user's site the loss of each coalition's model on its private rows."
     ),
     unguarded=("Each site looks at its own rows before it tells of them (`training.disclosure`)."),
     settings=InfluenceSettings,

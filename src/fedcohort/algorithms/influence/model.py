@@ -100,8 +100,8 @@ class InfluenceModel(UserModel):
                 if i != j and not np.isnan([with_, without]).any():
                     rows.append(_pair(site, other, without, with_))
             group = (site, *self.copies.get(site, ()))
-            whole = float(self.found.value[i])
-            rows += [_pair(a, b, whole, 0.0) for a in group for b in group if a != b]
+            value = float(self.found.value[i])
+            rows += [_pair(a, b, value, 0.0) for a in group for b in group if a != b]
         return rows
 
     @property
@@ -113,16 +113,16 @@ class InfluenceModel(UserModel):
 
     def cautions(self) -> tuple[str, ...]:
         """Return sites left out, sites with the same rows, and whether no other site helps."""
-        said = [
+        notes = [
             f"{', '.join(map(repr, others))} and {first!r} hold the same rows: they are trained "
             f"with once, and share one value"
             for first, others in self.copies.items()
         ]
         if self.players and not self.weights.any():
-            said.append(
+            notes.append(
                 f"no other site has a value above 0: the model is that of {self.user!r} alone"
             )
-        return (*super().cautions(), *said)
+        return (*super().cautions(), *notes)
 
     def arrays(self) -> dict[str, Array]:
         """Return the coefficients, and the values of sites."""

@@ -87,12 +87,12 @@ def fit(fed: Federation, config: InfluenceSettings, task: Task) -> InfluenceMode
         rng = task.rng
         orders = np.stack([rng.permutation(m) for _ in range(config.permutations)])
         found = drawn(game, m, orders, config.tolerance, config.level)
-    alone, whole = game(np.array([[False] * m, [True] * m]))
+    alone, together = game(np.array([[False] * m, [True] * m]))
     left_out = leave_one_out(game, m)
     weights = weights_of(found.value, config.use)
     gamma, loss = game.trained(weights)
     fed.record(
-        alone=-alone, together=-whole, final=loss, coalitions=float(len(game.known)),
+        alone=-alone, together=-together, final=loss, coalitions=float(len(game.known)),
     )  # fmt: skip
     intercept, beta = unshifted(gamma, game.origin)
     return InfluenceModel(
@@ -108,7 +108,7 @@ def fit(fed: Federation, config: InfluenceSettings, task: Task) -> InfluenceMode
         leave_one_out=left_out,
         weights=weights,
         loss_alone=-float(alone),
-        loss_together=-float(whole),
+        loss_together=-float(together),
         loss=loss,
         level=config.level,
         use=config.use,
@@ -201,8 +201,8 @@ class Game:
 
         def at(points: Array, which: Array) -> Sums:
             distinct, place = np.unique(points, axis=0, return_inverse=True)
-            told = self._ask(distinct) if distinct.any() else self.first
-            sums = [told[site] for site in (self.user, *self.players)]
+            replies = self._ask(distinct) if distinct.any() else self.first
+            sums = [replies[site] for site in (self.user, *self.players)]
             part, place = weights[which], place.reshape(-1)
             by_site = {
                 name: np.stack([getattr(one, name)[place] for one in sums], axis=1)
@@ -218,13 +218,13 @@ class Game:
 
     def _ask(self, points: Array) -> Mapping[str, OwnSums]:
         """Return each site's sums at points (C, k)."""
-        told = self.fed.gather(
+        replies = self.fed.gather(
             own_sums, law=self.law.name, user=self.user, held=self.held, origin=self.origin,
             points=points, least=self.least,
         )  # fmt: skip
         if self.players:
             check_all_answered(self.fed)
-        return told
+        return replies
 
 
 def alike(one: OwnSums, other: OwnSums) -> bool:

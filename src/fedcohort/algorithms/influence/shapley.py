@@ -63,8 +63,8 @@ def exact(game: Game, m: int) -> Values:
     member = every(m)
     v = game(member)
     size = member.sum(axis=1)
-    apart = np.full((m, m), np.nan)
-    value, after, before = np.zeros(m), apart.copy(), apart.copy()
+    missing = np.full((m, m), np.nan)
+    value, after, before = np.zeros(m), missing.copy(), missing.copy()
     for i in range(m):
         out = np.flatnonzero(~member[:, i])
         weight = np.array([1 / (m * math.comb(m - 1, int(s))) for s in size[out]])
@@ -87,20 +87,20 @@ def drawn(game: Game, m: int, orders: Array, tolerance: float, level: float) -> 
     level : coverage of the intervals.
     """
     count = len(orders)
-    none, whole = game(np.array([[False] * m, [True] * m]))
-    least = tolerance * abs(whole - none)
-    gains, reached = np.zeros((count, m)), np.full(count, none)
+    value_none, value_all = game(np.array([[False] * m, [True] * m]))
+    least = tolerance * abs(value_all - value_none)
+    gains, reached = np.zeros((count, m)), np.full(count, value_none)
     member, live = np.zeros((count, m), bool), np.arange(count)
     for place in range(m):
         at = orders[live, place]
         member[live, at] = True
-        v = game(member[live]) if place < m - 1 else np.full(len(live), whole)
+        v = game(member[live]) if place < m - 1 else np.full(len(live), value_all)
         gains[live, at] = v - reached[live]
         reached[live] = v
-        left = whole - v
+        left = value_all - v
         cut = (np.abs(left) <= least) & (least > 0) & (place < m - 1)
-        for t, rest in zip(live[cut], left[cut], strict=True):
-            gains[t, orders[t, place + 1 :]] = rest / (m - 1 - place)
+        for t, left_over in zip(live[cut], left[cut], strict=True):
+            gains[t, orders[t, place + 1 :]] = left_over / (m - 1 - place)
         live = live[~cut]
         if not len(live):
             break

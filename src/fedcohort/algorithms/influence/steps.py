@@ -50,14 +50,14 @@ def own_sums(
         x, y = x[rows], y[rows]
     kinds = law == "binomial"
     found = hidden(x, y, points.shape[1], least, kinds=kinds, crossed=True)
-    told = sums_at(Family(law, CANONICAL[law]), x, y, points[: len(points) * (not found.reason)])
+    sums = sums_at(Family(law, CANONICAL[law]), x, y, points[: len(points) * (not found.reason)])
     return OwnSums(
         np.array(found.reason),
         found.blame,
         np.array(len(y) if found.reason == FINE else 0),
-        told.deviance,
-        told.score,
-        told.information,
+        sums.deviance,
+        sums.score,
+        sums.information,
     )
 
 

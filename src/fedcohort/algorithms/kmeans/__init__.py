@@ -14,40 +14,40 @@ from fedcohort.training.clusters.points import PLAIN
 
 #: Why no fit calls `data.exact`.
 _UNGUARDED = (
-    "Sums over clusters of min_cell rows or more, and no two rounds' of which they differ in fewer "
+    "Sums over clusters of min_cell rows or more; those of two rounds do not differ in fewer rows "
     "(`training.clusters.lloyd`)."
 )
 
 STEPS = (*seeding.STEPS, *candidates.STEPS, *lloyd.STEPS)
 GAP = (
-    " All of this for each number of clusters; and once, of columns of which no value is that of "
-    "half of a site's rows, products of sums over min_cell rows or more, drawn at random."
+    " All of this for each number of clusters; and once, products of sums over min_cell rows or "
+    "more, drawn at random, for columns in which no value has half of a site's rows."
 )
 ROUNDS = (
     "Only sums over all sites: once the number of rows, and totals and squares of their columns; "
     "the number of rows nearest to each of some hundred points that the coordinator "
-    "draws; and in each round the rows of each cluster, how many went from one to another, and the "
-    "totals and squares of their values, over clusters of min_cell rows or more, and where no "
-    "difference to the round before, or to one before a swap, is over fewer."
+    "draws; and in each round, over clusters of min_cell rows or more, their rows, the rows that "
+    "moved between them, and totals and squares of their values. No difference from the round "
+    "before, or from one before a swap, is over fewer rows."
 )
 OWN = " Of each site, once: its own clusters' means and sizes, none of fewer rows than min_cell."
 
 
-def _told(config: MeansSettings | ModesSettings) -> str:
+def _reveals(config: MeansSettings | ModesSettings) -> str:
     """Return what leaves a site with these settings."""
-    told = ROUNDS + (OWN if config.seeding == "sites" else "")
+    text = ROUNDS + (OWN if config.seeding == "sites" else "")
     if not isinstance(config, MeansSettings) or config.n_clusters != "auto":
-        return told
+        return text
     if config.choose == "gap":
-        return told + GAP
-    return told + (
-        " All of this for each number of clusters, and again over all sites but each one, from "
-        "which that site's own totals follow."
+        return text + GAP
+    return text + (
+        " All of this for each number of clusters, and again without each site in turn, from which "
+        "that site's own totals follow."
     )
 
 
 def asks(config: MeansSettings | ModesSettings) -> tuple[Step[..., Any], ...]:
-    """Return the steps of a fit with these settings."""
+    """Return the steps of a fit."""
     start = (seeding.own_centroids,) if config.seeding == "sites" else candidates.STEPS
     found = (seeding.sum_points, *start, *lloyd.STEPS)
     if isinstance(config, MeansSettings) and config.n_clusters == "auto":
@@ -56,7 +56,7 @@ def asks(config: MeansSettings | ModesSettings) -> tuple[Step[..., Any], ...]:
 
 
 def bounds(config: MeansSettings | ModesSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
+    """Return the allowed arguments of steps (`Method.bounds`)."""
     auto = isinstance(config, MeansSettings) and config.n_clusters == "auto"
     return {
         "space": (PLAIN.text,),
@@ -75,7 +75,7 @@ KMEANS = Method(
         "2001 (gap statistic)"
     ),
     reveals=ROUNDS,
-    reveals_with=_told,
+    reveals_with=_reveals,
     unguarded=_UNGUARDED,
     settings=MeansSettings,
     fit=fit_means,
@@ -91,7 +91,7 @@ KMODES = Method(
     tasks=("clustering",),
     paper="Huang, Data Mining and Knowledge Discovery 2, 1998",
     reveals=ROUNDS,
-    reveals_with=_told,
+    reveals_with=_reveals,
     unguarded=_UNGUARDED,
     settings=ModesSettings,
     fit=fit_modes,

@@ -34,16 +34,16 @@ def check_features(task: Task) -> None:
         raise DataError("there are no columns to cluster by; name at least one.")
 
 
-def check_number(k: int, whole: Cloud, least: int) -> None:
+def check_number(k: int, pooled: Cloud, least: int) -> None:
     """Refuse more clusters than the rows allow."""
-    if k * least > whole.rows:
+    if k * least > pooled.rows:
         raise SettingError(
-            f"setting 'n_clusters' is {k}, and {whole.rows} rows make at most "
-            f"{whole.rows // least} clusters of {least}. Give fewer."
+            f"setting 'n_clusters' is {k}, and {pooled.rows} rows make at most "
+            f"{pooled.rows // least} clusters of {least}. Give fewer."
         )
 
 
-def settled(found: Found, task: Task, whole: Cloud, least: int) -> Found:
+def settled(found: Found, task: Task, pooled: Cloud, least: int) -> Found:
     """Return clusters whose means tell no small count, with the rows nearest to these means.
 
     Rows and means are updated in turn until both agree; after `TRIES` the counts are those of the
@@ -51,12 +51,12 @@ def settled(found: Found, task: Task, whole: Cloud, least: int) -> Found:
     """
     if least <= 1:
         return found
-    clusters = published(_steady(found, least), task, whole, least)
+    clusters = published(_rounded_moves(found, least), task, pooled, least)
     if found.left or (clusters.centroids == found.centroids).all():
         return clusters
     for left in reversed(range(TRIES)):
         try:
-            fed = whole.fed.only(found.sites)
+            fed = pooled.fed.only(found.sites)
             counts = count(fed, Cells.around(clusters.centroids), None, PLAIN).counts
         except SiteUnavailable:
             return clusters
@@ -65,24 +65,24 @@ def settled(found: Found, task: Task, whole: Cloud, least: int) -> Found:
         clusters = replace(
             clusters, centroids=found.centroids if left else clusters.centroids, counts=counts
         )
-        clusters = published(clusters, task, whole, least) if left else clusters
+        clusters = published(clusters, task, pooled, least) if left else clusters
     return clusters
 
 
-def _steady(found: Found, least: int) -> Found:
+def _rounded_moves(found: Found, least: int) -> Found:
     """Return clusters with the number of held-back rows rounded to a multiple of m."""
     moving = base(np.array(found.moving), found.counts.sum(), least)
     return replace(found, moving=int(moving))
 
 
-def published(found: Found, task: Task, whole: Cloud, least: int) -> Found:
+def published(found: Found, task: Task, pooled: Cloud, least: int) -> Found:
     """Return clusters whose means tell no small count.
 
     For a feature with two values a cluster's mean times its rows is rounded to a multiple of m
     (`privacy.disclosure.counts.base`); variance and inertia follow.
     """
     pairs = np.array(task.pairs or [(np.nan, np.nan)] * len(task.features), float)
-    pairs[whole.binary & np.isnan(pairs[:, 0])] = (0.0, 1.0)
+    pairs[pooled.binary & np.isnan(pairs[:, 0])] = (0.0, 1.0)
     two, low, wide = np.isfinite(pairs).all(axis=1), pairs[:, 0], pairs[:, 1] - pairs[:, 0]
     two &= wide != 0
     if not two.any():
@@ -101,4 +101,4 @@ def published_levels(found: Found, variance: Array, least: int) -> tuple[Found, 
         return found, variance
     of = found.counts[:, None]
     rarer = base(of * (1.0 - np.sqrt(np.maximum(1.0 - 4.0 * variance, 0.0))) / 2.0, of, least)
-    return _steady(found, least), rarer / of * (1.0 - rarer / of)
+    return _rounded_moves(found, least), rarer / of * (1.0 - rarer / of)

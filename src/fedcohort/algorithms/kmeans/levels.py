@@ -24,14 +24,14 @@ def groups_of(features: tuple[str, ...]) -> Array:
     return np.array([place[name] for name in names], np.int64)
 
 
-def check_levels(whole: Cloud, points: Cloud, groups: Array, features: tuple[str, ...]) -> None:
+def check_levels(pooled: Cloud, points: Cloud, groups: Array, features: tuple[str, ...]) -> None:
     """Refuse columns that are not levels: values other than 0 and 1, or two levels in one row.
 
     Raises
     ------
     DataError : names the first such column, or variable.
     """
-    for name, binary in zip(features, whole.binary, strict=True):
+    for name, binary in zip(features, pooled.binary, strict=True):
         if not binary:
             raise DataError(
                 f"column {name!r} has other values than 0 and 1, but kmodes needs levels. "
@@ -39,8 +39,8 @@ def check_levels(whole: Cloud, points: Cloud, groups: Array, features: tuple[str
             )
     starts = np.flatnonzero(first_levels(groups))
     squares = np.add.reduceat(points.variance + points.mean**2, starts)
-    if len(odd := np.flatnonzero(np.abs(squares - 0.5) * points.rows > 0.25)):
-        name = features[int(np.flatnonzero(groups == odd[0])[0])].partition("=")[0]
+    if len(several := np.flatnonzero(np.abs(squares - 0.5) * points.rows > 0.25)):
+        name = features[int(np.flatnonzero(groups == several[0])[0])].partition("=")[0]
         raise DataError(
             f"rows have two levels of {name!r} at once, as columns are named. Rename columns so "
             f"that '=' stands only between a variable and its level."

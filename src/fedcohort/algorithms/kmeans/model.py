@@ -84,9 +84,9 @@ class Clusters(Fitted):
 
     def summary(self) -> list[Row]:
         """Return a row per cluster: its number, rows, share of all rows, and its centroid."""
-        whole = self.counts.sum()
+        total = self.counts.sum()
         return [
-            {"cluster": j, "n": int(n), "share": float(n / whole)}
+            {"cluster": j, "n": int(n), "share": float(n / total)}
             | dict(zip(self.features, at.tolist(), strict=True))
             for j, (n, at) in enumerate(zip(self.counts, self.centroids, strict=True))
         ]
@@ -94,9 +94,9 @@ class Clusters(Fitted):
     def cautions(self) -> tuple[str, ...]:
         """Return the number of missing clusters, and the sites that left."""
         k, away = len(self.counts), ", ".join(self.left)
-        told = (dropped_note(k, k + self.dropped),) if self.dropped else ()
-        late = f"{away} left during the rounds, which ended with the last that had all sites"
-        return (*told, late) if away else told
+        notes = (dropped_note(k, k + self.dropped),) if self.dropped else ()
+        note = f"{away} left during the rounds, which ended with the last complete round"
+        return (*notes, note) if away else notes
 
     def arrays(self) -> dict[str, Array]:
         """Return centroids, counts, variances, groups and order."""
@@ -124,6 +124,6 @@ class Clusters(Fitted):
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Clusters:
         """Rebuild the model from what `arrays` and `meta` returned."""
-        known: dict[str, Any] = {**meta, **arrays}
-        known |= {k: tuple(meta[k]) for k in ("features", "numbers", "left")}
-        return cls(**known)
+        fields: dict[str, Any] = {**meta, **arrays}
+        fields |= {k: tuple(meta[k]) for k in ("features", "numbers", "left")}
+        return cls(**fields)

@@ -54,14 +54,17 @@ def fit_means(fed: Federation, config: MeansSettings, task: Task) -> Clusters:
     """
     check_features(task)
     least = least_of(fed, task)
-    whole = cloud(fed, least=least, origin=task.origin)
+    pooled = cloud(fed, least=least, origin=task.origin)
     if config.n_clusters != "auto":
         found = settled(
-            _clusters(whole, config, int(config.n_clusters), task, PLAIN, least), task, whole, least
+            _clusters(pooled, config, int(config.n_clusters), task, PLAIN, least),
+            task,
+            pooled,
+            least,
         )
         return _model(found, task.features, found.centroids, found.variance)
     rng = task.rng
-    numbers = [k for k in config.numbers if k * least <= whole.rows]
+    numbers = [k for k in config.numbers if k * least <= pooled.rows]
 
     def fit(part: Cloud, k: int) -> Found:
         start = from_candidates(part, k, rng=rng, least=least, restarts=config.restarts)
@@ -72,17 +75,17 @@ def fit_means(fed: Federation, config: MeansSettings, task: Task) -> Clusters:
 
     if not numbers:
         raise SettingError(
-            f"setting 'k_range' begins with {config.k_range[0]} clusters, and {whole.rows} rows "
+            f"setting 'k_range' begins with {config.k_range[0]} clusters, and {pooled.rows} rows "
             f"are too few for these. Begin with fewer."
         )
     next(iter(fed.rounds(1)))
     if config.choose == "gap":
-        choice = by_gap(whole, numbers, fit, rng, least=least)
+        choice = by_gap(pooled, numbers, fit, rng, least=least)
     else:
-        choice = by_consensus(whole, numbers, fit, least=least)
+        choice = by_consensus(pooled, numbers, fit, least=least)
     for row in choice.table:
         fed.record(**{k: float(v) for k, v in row.items()})
-    found = settled(choice.found[choice.k], task, whole, least)
+    found = settled(choice.found[choice.k], task, pooled, least)
     return _model(found, task.features, found.centroids, found.variance, choice.table)
 
 
@@ -96,11 +99,11 @@ def fit_modes(fed: Federation, config: ModesSettings, task: Task) -> Clusters:
     """
     check_features(task)
     groups, least = groups_of(task.features), least_of(fed, task)
-    whole = cloud(fed, least=least)
+    pooled = cloud(fed, least=least)
     space = Space(groups=groups)
-    points = cloud(whole.fed, space, least=least)
-    check_all_answered(whole.fed)
-    check_levels(whole, points, groups, task.features)
+    points = cloud(pooled.fed, space, least=least)
+    check_all_answered(pooled.fed)
+    check_levels(pooled, points, groups, task.features)
     found = _clusters(points, config, config.n_clusters, task, space, least, modes_of(groups))
     first = first_levels(groups)
     keep = ~first
@@ -111,7 +114,7 @@ def fit_modes(fed: Federation, config: ModesSettings, task: Task) -> Clusters:
 
 
 def _clusters(
-    whole: Cloud,
+    pooled: Cloud,
     config: MeansSettings | ModesSettings,
     k: int,
     task: Task,
@@ -119,15 +122,15 @@ def _clusters(
     least: int,
     centre: Callable[[Array], Array] | None = None,
 ) -> Found:
-    fed, rng = whole.fed, task.rng
-    check_number(k, whole, least)
+    fed, rng = pooled.fed, task.rng
+    check_number(k, pooled, least)
     if config.seeding == "sites":
         start, _ = from_sites(
             fed, k, space, rng=rng, least=least, restarts=config.restarts,
             aggregation=config.aggregation,
         )  # fmt: skip
     else:
-        start = from_candidates(whole, k, space, rng=rng, least=least, restarts=config.restarts)
+        start = from_candidates(pooled, k, space, rng=rng, least=least, restarts=config.restarts)
     found = lloyd(
         fed,
         start if centre is None else centre(start),

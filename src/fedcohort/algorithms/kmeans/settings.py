@@ -33,7 +33,7 @@ class MeansSettings(NumberSettings, LloydSettings, method="kmeans", alone={"choo
 
     @property
     def visible(self) -> str:
-        """Name of the setting with which the coordinator sees single sites, or ""."""
+        """Name of the setting that shows single sites to the coordinator, or ""."""
         return self.visible_choice or super().visible
 
     def free_parameters(self, features: int) -> int:

@@ -11,7 +11,7 @@ from fedcohort.training.linear import cross_products
 
 
 def bounds(config: LdaSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
+    """Return the allowed arguments of steps (`Method.bounds`)."""
     return {"link": ("",), "kinds": (True,)}
 
 

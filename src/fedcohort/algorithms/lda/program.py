@@ -74,12 +74,12 @@ def fit(fed: Federation, config: LdaSettings, task: Task) -> LdaModel:
 
 def discriminant(m: Moments, shrinkage: float, names: tuple[str, ...]) -> tuple[Array, float]:
     """Return β (p,) and b₀ of eq. (1)."""
-    apart = m.xy / m.yy
-    covariance = (m.varying - np.outer(m.xy, apart) * ~m.constant) / m.rows
+    difference = m.xy / m.yy
+    covariance = (m.varying - np.outer(m.xy, difference) * ~m.constant) / m.rows
     ridge = shrinkage * np.trace(covariance) / len(names) * np.eye(len(names))
-    beta = inverted((1 - shrinkage) * covariance + ridge, names, REMEDY) @ apart
+    beta = inverted((1 - shrinkage) * covariance + ridge, names, REMEDY) @ difference
     ones, zeros = m.middle, 1 - m.middle
-    middle = m.mean + (zeros - ones) / 2 * apart
+    middle = m.mean + (zeros - ones) / 2 * difference
     return beta, math.log(ones / zeros) - float(middle @ beta)
 
 

@@ -35,7 +35,7 @@ _ADMM = (
 
 
 def reveals_with(config: RidgeSettings | PathSettings) -> str:
-    """Return, in plain words, what leaves a site with these settings."""
+    """Return what leaves a site, in plain words."""
     if config.solver == "admm":
         return _ADMM
     held_out = isinstance(config, PathSettings) and config.holds_out
@@ -43,7 +43,7 @@ def reveals_with(config: RidgeSettings | PathSettings) -> str:
 
 
 def asks(config: RidgeSettings | PathSettings) -> Iterator[Step[..., Any]]:
-    """Yield the steps of a fit with these settings."""
+    """Yield the steps of a fit."""
     if config.solver == "admm":
         yield from (isolation, *admm.asks())
         return
@@ -53,7 +53,7 @@ def asks(config: RidgeSettings | PathSettings) -> Iterator[Step[..., Any]]:
 
 
 def bounds(config: RidgeSettings | PathSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
+    """Return the allowed arguments of steps (`Method.bounds`)."""
     most = config.n_folds if isinstance(config, PathSettings) else 0
     return {
         **admm.bounds(config, "squared"),

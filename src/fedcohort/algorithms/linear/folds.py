@@ -89,7 +89,7 @@ def fold(pool: Pool, config: PathSettings, task: Task) -> Folded:
     sites = pool.fed.sites
     dealt = task.rng.permutation(len(sites)) % count if kind == "centre" else [BY_ROW] * len(sites)
     m = pool.moments
-    told = pool.fed.sum(
+    sums = pool.fed.sum(
         fold_products,
         origin=pool.origin,
         centre=m.centre,
@@ -99,10 +99,10 @@ def fold(pool: Pool, config: PathSettings, task: Task) -> Folded:
         min_cell=pool.least,
     )
     check_all_answered(pool.fed)
-    rarest = telling(told, pool.origin, m.centre, pool.least)
-    check_cells(told, rarest, task.features, pool.least)
-    parts = [_part(told, k) for k in range(count)]
-    every = Products(**{f: getattr(told, f).sum(axis=0) for f in Products.__dataclass_fields__})
+    rarest = telling(sums, pool.origin, m.centre, pool.least)
+    check_cells(sums, rarest, task.features, pool.least)
+    parts = [_part(sums, k) for k in range(count)]
+    every = Products(**{f: getattr(sums, f).sum(axis=0) for f in Products.__dataclass_fields__})
     return Folded(
         kind,
         tuple(
@@ -134,8 +134,8 @@ def _plan(pool: Pool, config: PathSettings, names: Sequence[str]) -> tuple[str, 
     return kind, count
 
 
-def _part(told: Products, k: int) -> Products:
-    return Products(**{f: getattr(told, f)[k] for f in Products.__dataclass_fields__})
+def _part(sums: Products, k: int) -> Products:
+    return Products(**{f: getattr(sums, f)[k] for f in Products.__dataclass_fields__})
 
 
 def _less(every: Products, part: Products) -> Products:

@@ -110,8 +110,8 @@ def held_out(course: Course, folded: Folded, rule: str, ratio: float) -> Course:
     paths = [_path(f.others, course.penalties, ratio)[0] for f in folded.folds]
     squares = np.array([f.squares(b) for f, b in zip(folded.folds, paths, strict=True)])
     error = squares.sum(axis=0) / rows.sum()
-    apart = (squares / rows[:, None] - error) ** 2
-    spread = np.sqrt(rows / rows.sum() @ apart / (len(rows) - 1))
+    deviations = (squares / rows[:, None] - error) ** 2
+    spread = np.sqrt(rows / rows.sum() @ deviations / (len(rows) - 1))
     best = int(np.argmin(error))
     if rule == "1se":
         best = int(np.argmax(error <= error[best] + spread[best]))

@@ -72,7 +72,9 @@ class LinearModel(Fitted):
         NotSupported : the fit has one penalty only.
         """
         if self.course is None:
-            raise NotSupported("this fit has no path of penalties; 'lasso' with the exact solver.")
+            raise NotSupported(
+                "this fit has no path of penalties. Use 'lasso' with the exact solver."
+            )
         return self.course
 
     @property
@@ -148,8 +150,8 @@ class LinearModel(Fitted):
         """
         if self.spread is None:
             raise NotSupported(
-                "this fit has no standard errors; 'ridge' with the exact solver, and without "
-                "noise, has them."
+                "this fit has no standard errors. Use 'ridge' with the exact solver and without "
+                "noise."
             )
         return self.sigma2 * self.spread
 
@@ -237,7 +239,7 @@ class LinearModel(Fitted):
     def _known(self, value: float | None) -> float:
         if value is None:
             raise NotSupported(
-                "this fit has no sums of squares: ADMM sums coefficients alone, and a private fit "
-                "tells nothing else. Fit with the exact solver, without noise."
+                "this fit has no sums of squares: ADMM and private fits give only coefficients. "
+                "Fit with the exact solver, without noise."
             )
         return value

@@ -32,7 +32,12 @@ import numpy as np
 from fedcohort.algorithms.linear.settings import PathSettings, RidgeSettings
 from fedcohort.protocol import Dp, Federation, Release, SettingError, Task
 from fedcohort.training.linear.cross_products import Moments
-from fedcohort.training.linear.private_products import Told, ask, demanded, products_privately
+from fedcohort.training.linear.private_products import (
+    NoisyProducts,
+    ask,
+    demanded,
+    products_privately,
+)
 
 #: Default of C.
 CLIPS = {"record": 1.5}
@@ -47,7 +52,7 @@ def releases(config: RidgeSettings | PathSettings, dp: Dp) -> Sequence[Release]:
     """
     if dp.unit != "record":
         raise SettingError(
-            f"dp.unit is {dp.unit!r}, and a linear model protects records; choose 'record'."
+            f"dp.unit is {dp.unit!r}, but a linear model protects only records; choose 'record'."
         )
     if config.solver != "exact":
         raise SettingError(
@@ -96,7 +101,7 @@ def collect(
     return read(ask(fed, task, releases(config, dp)[0], dp.norm))
 
 
-def read(told: Told) -> tuple[Moments, float]:
+def read(told: NoisyProducts) -> tuple[Moments, float]:
     """Return the results of `collect` from given cross-products."""
     inner, right = told.inner, told.square[:-1, -1]
     weight = float(inner[0, 0])

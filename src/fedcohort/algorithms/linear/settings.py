@@ -64,8 +64,8 @@ class PathSettings(Paths, LinearSettings):
         super().__post_init__()
         if self.solver == "admm" and self.asked[0] is None:
             raise SettingError(
-                "solver 'admm' fits one penalty, and penalty is 'auto'. Give a number, or let "
-                "solver 'exact' choose it."
+                "solver 'admm' fits one penalty, but penalty is 'auto'. Give a number, or use "
+                "solver 'exact' to choose it."
             )
 
     @property

@@ -8,9 +8,9 @@ above 0 and events, each of these numbers of records is 0 or at least `least`:
     patterns   the same at each pattern of covariates, if all have two values and the patterns are
                no more than the numbers that may be revealed, k (k + 3)/2
 
-No single record may have nearly all of a column's spread. No few records may differ by a weight or
-an offset, or by a covariate or an outcome that the other columns predict for all other records.
-These are the rules of `data.isolation` and `data.differences` for one site.
+No single record may have nearly all of a column's spread. No group of few records may differ by a
+weight, an offset, or a column that the others predict for all other records. These are the rules of
+`data.isolation` and `data.differences` for one site.
 """
 
 from __future__ import annotations

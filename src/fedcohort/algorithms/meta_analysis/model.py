@@ -168,7 +168,6 @@ class MetaModel(Fitted):
         return rows
 
     def _intercepts(self) -> list[Row]:
-        """Return the intercept and its heterogeneity."""
         one = self.intercept
         if one is None:
             note = (
@@ -200,7 +199,7 @@ class MetaModel(Fitted):
         return float(chdtrc(1, z**2))
 
     def arrays(self) -> dict[str, Array]:
-        """Return the sites' and the pooled coefficients."""
+        """Return the arrays to save."""
         return {
             "origin": self.origin,
             "estimates": self.estimates,
@@ -210,7 +209,7 @@ class MetaModel(Fitted):
         }
 
     def meta(self) -> dict[str, Any]:
-        """Return names, family, link, pooling, the sites left out, and level."""
+        """Return the other values to save."""
         return {
             "features": list(self.features),
             "offset": self.offset,
@@ -224,7 +223,7 @@ class MetaModel(Fitted):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> MetaModel:
-        """Build the model from the results of `arrays` and `meta`."""
+        """Build the model from saved arrays and values."""
         pooled = (Pooled(*row) for row in arrays["pooled"].tolist())
         return cls(
             features=tuple(meta["features"]),
@@ -244,5 +243,4 @@ class MetaModel(Fitted):
 
 
 def _exp(x: float) -> float:
-    """Return eˣ; inf if it overflows."""
     return math.exp(x) if not x > 709.0 else math.inf

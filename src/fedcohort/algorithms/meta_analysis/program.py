@@ -179,7 +179,6 @@ def _pooled(
     config: MetaSettings,
     task: Task,
 ) -> MetaModel:
-    """Return the model with the pooled coefficients of the sites `given`."""
     estimates = np.array([one.coefficients for one in given.values()])
     errors = np.array([one.errors for one in given.values()])
     if config.pool == "multivariate":

@@ -12,29 +12,29 @@ from fedcohort.protocol import Method, Task
 
 _SUMS = (
     "Only sums over all sites: once how many records differ in each column, and how far; the "
-    "number of records, of sites that have some, and totals of covariates and outcome. Gaussian: "
-    "p x p products once; each round squares of the sites' totals, from which each site's number "
-    "of records and means can be solved for where sites are few, so that sites with fewer than "
-    "min_cell records stay out. Binomial and Poisson: weighted squares of the covariates once; "
-    "each round the log-likelihood with its two slopes."
+    "numbers of records and of sites with records, and totals of covariates and outcome. Gaussian: "
+    "p x p products once; each round squares of the sites' totals. With few sites these can be "
+    "solved for each site's number of records and means, so sites with fewer than min_cell records "
+    "are left out. Binomial and Poisson: weighted squares of the covariates once; each round the "
+    "log-likelihood with its two derivatives."
 )
-_EFFECTS = " With site_effects, each site's own effect, a shrunken mean, where records suffice."
+_EFFECTS = " With site_effects, each site's own effect, a shrunken mean, if records suffice."
 
 
 def reveals_with(config: MixedSettings) -> str:
-    """Say in plain words what leaves a site with these settings."""
+    """Describe what leaves a site with these settings."""
     return _SUMS + _EFFECTS * config.site_effects
 
 
 def bounds(config: MixedSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the values that the steps' arguments may take (`Method.bounds`)."""
     family = family_of(config.family, task)
     gaussian = family == "gaussian"
     return {
         "family": (family,),
         "link": (LINKS.get(family, "identity"),),
         "kinds": (not gaussian,),
-        **({} if gaussian else {"least": (1,)}),  # of these no site's own sums are told
+        **({} if gaussian else {"least": (1,)}),  # their sums reveal no site's own
     }
 
 

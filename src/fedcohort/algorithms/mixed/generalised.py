@@ -1,15 +1,15 @@
-"""The coordinator's side of binomial and Poisson: Newton's method on coefficients and τ at once.
+"""The coordinator's part for binomial and Poisson: Newton's method for coefficients and τ.
 
 In the notation of `algorithms.mixed.mixedglm`, sites integrate over their own effect and sum log
-L_j, its slope and its second slope in γ = (b₀, β, τ). Two climbs share every sum: one keeps τ = 0,
-for the likelihood to compare with, and one starts from τ = `START`; both from the regression of
-each outcome's own working response, a sum of its own. L is even in τ and smooth at 0: the second
-slope at the first climb's end tells whether that is a maximum, and if so the second climb ends once
-it comes near.
+L_j with its first and second derivatives in γ = (b₀, β, τ). Two ascents share every call: one keeps
+τ = 0, for the test of τ² = 0; the other starts at τ = `START`. Both start from one regression of
+working responses. L is even in τ and smooth at 0, so the second derivative at the end of the first
+ascent decides whether τ = 0 is a maximum. If it is, the second ascent ends when it comes near.
 
-Given τ, log L is concave in (b₀, β), and their step is Newton's. In τ it is not: with t = τ², and
-slopes ℓ', ℓ'' of log L in t after (b₀, β) have followed, the curve of a balanced linear model of J
-sites, −J/2 log(t + v) − S/(t + v), is laid through them. Its v and S give its highest point,
+Given τ, log L is concave in (b₀, β), and their step is Newton's. In τ it is not concave. With
+t = τ² and the derivatives ℓ', ℓ'' in t of log L maximised over (b₀, β), the step goes to the
+maximum of the curve of a balanced linear model of J sites, −J/2 log(t + v) − S/(t + v), with the
+same ℓ' and ℓ'':
 
     t + 2 ℓ'/(J κ²),   κ = 1/(t + v) = (−2 ℓ' + √(4 ℓ'² − 2 J ℓ''))/J                       (1)
 
@@ -30,28 +30,28 @@ from fedcohort.arrays import Array
 from fedcohort.numerics.collinearity import SINGULAR, longest, scale_of
 from fedcohort.protocol import NotConverged
 
-#: Where τ starts, its longest step, and the τ beyond which it would grow for ever.
+#: First τ, longest step of τ, and the τ above which it would grow without limit.
 START, LONGEST, HIGHEST = 0.5, 1.0, 20.0
-#: What a step leaves of τ at least: at 0 the slope is 0, even where that is no maximum.
+#: Smallest ratio of a new τ to the last: at 0 the derivative is 0 even if it is no maximum.
 KEPT = 0.1
-#: Where steps of a standard deviation and more gain no more than this, log L is flat.
+#: A long step that gains less log-likelihood than this means that log L is flat.
 FLAT = 1e-6
-#: A climb down to this τ ends at 0, if that is a maximum.
+#: An ascent below this τ ends at 0 if that is a maximum.
 NIL = 0.01
 
 
 @dataclass(eq=False)
 class Climb:
-    """A climb on its way.
+    """The state of one ascent.
 
     Attributes
     ----------
-    base : γ (p + 2,), the last point that was not lower.
-    sites : J, how many there are; 0 where τ stays.
+    base : γ (p + 2,), the last point at which log L did not fall.
+    sites : J; 0 if τ is fixed.
     value : log L there.
     information : (p + 2, p + 2) there.
     step : to the next point (p + 2,).
-    gain : what the step should raise log L by, twice.
+    gain : twice the expected gain of the step in log L.
     """
 
     base: Array
@@ -66,7 +66,7 @@ class Climb:
 
     @property
     def free(self) -> bool:
-        """Whether τ moves."""
+        """Whether τ is estimated."""
         return self.sites > 0
 
     @property
@@ -76,17 +76,17 @@ class Climb:
 
     @property
     def size(self) -> float:
-        """How long the step is."""
+        """The largest entry of the step."""
         return float(np.abs(self.step).max())
 
     @property
     def remainder(self) -> float:
-        """Less the second slope of log L in τ after (b₀, β) have followed."""
+        """Minus the second derivative in τ of log L maximised over (b₀, β)."""
         info = self.information
         return float(info[-1, -1] - info[-1, :-1] @ np.linalg.solve(info[:-1, :-1], info[:-1, -1]))
 
     def take(self, value: float, slope: Array, bend: Array) -> None:
-        """Make the next step, from log L, its slope (p + 2,) and second slope at `tried`."""
+        """Set the next step from log L and its first and second derivatives at `tried`."""
         if value < self.value - 1e-10 * (1.0 + abs(self.value)):
             self.step = self.step / 2
             return
@@ -100,7 +100,7 @@ class Climb:
         self.gain = float(slope @ self.step)
 
     def _move(self, slope: float) -> float:
-        """Return the step of τ, eq. (1), from the slope in τ after (b₀, β) have followed."""
+        """Return the step of τ, eq. (1), from the derivative of log L maximised over (b₀, β)."""
         tau, j = float(self.base[-1]), self.sites
         once = slope / (2.0 * tau)
         twice = (-self.remainder - slope / tau) / (4.0 * tau**2)
@@ -115,16 +115,16 @@ class Climb:
 
 
 def climb(ground: Ground, config: MixedSettings) -> Top:
-    """Find coefficients and τ.
+    """Return the maximum-likelihood coefficients and τ.
 
     Raises
     ------
     SingularInformation : some covariates are collinear or constant; they are named.
-    NotConverged : some covariates separate the classes, every site has one class, or the rounds are
-        over.
+    NotConverged : some covariates separate the classes, every site has one class, or `max_rounds`
+        is reached.
     """
     fed = ground.fed
-    first = ground.whole.sum(
+    first = ground.answering.sum(
         working, centre=ground.centre, offset=ground.offset, family=ground.family
     )
     ground.related(first.products)
@@ -138,7 +138,7 @@ def climb(ground: Ground, config: MixedSettings) -> Top:
         full = Climb(np.r_[begin[:-1], START], ground.sites)
     going = [null, full] if ground.estimable else [null]
     for _ in fed.rounds(config.max_rounds):
-        found = ground.whole.sum(
+        found = ground.answering.sum(
             likelihoods,
             centre=ground.centre,
             scale=scale,
@@ -166,19 +166,19 @@ def climb(ground: Ground, config: MixedSettings) -> Top:
 
 
 def _check_concave(information: Array, ground: Ground) -> None:
-    """Refuse a point where log L has become flat along some covariates (p + 1, p + 1)."""
+    """Refuse a singular information matrix (p + 1, p + 1)."""
     values, vectors = np.linalg.eigh(information)
     if values[0] <= SINGULAR * values[-1]:
         raise _runs_away(ground, vectors[1:, 0])
 
 
 def _check_course(null: Climb, full: Climb, ground: Ground) -> None:
-    """Refuse a climb without end."""
+    """Refuse an ascent along which coefficients or τ grow without limit."""
     if null.size > 0.1 and null.gain < FLAT:
         raise _runs_away(ground, null.step[1:-1])
     if full.base[-1] > HIGHEST:
         raise NotConverged(
-            "τ grows for ever: nearly every site has outcomes of one kind alone, so that sites "
+            "τ grows without limit: nearly every site has outcomes of one kind only, so sites "
             "explain them without error. Join sites, or take a method without site effects."
         )
 
@@ -190,13 +190,13 @@ def _runs_away(ground: Ground, step: Array) -> NotConverged:
         why = "where these covariates are high, or where they are low, every count is 0"
         other = "glm"
     return NotConverged(
-        f"the likelihood rises for ever along {longest(ground.names, step)}: {why}. Drop them, "
-        f"join rare levels, or take {other!r} with a ridge penalty (l2 > 0)."
+        f"the likelihood rises without limit along {longest(ground.names, step)}: {why}. Drop "
+        f"them, join rare levels, or take {other!r} with a ridge penalty (l2 > 0)."
     )
 
 
 def _top(way: Climb, scale: Array, null: float | None = None) -> Top:
-    """Return the end of a climb; `null` is log L where τ = 0, if that was another's."""
+    """Return the maximum of an ascent; `null` is log L at τ = 0, if from another ascent."""
     k = len(way.base) if way.free else len(way.base) - 1
     covariance = np.linalg.inv(way.information[:k, :k])
     p, tau = len(scale) + 1, float(way.tried[-1])

@@ -1,4 +1,4 @@
-"""What every fit of `mixed` starts from: the records counted, and sums that no site may miss."""
+"""The start of every fit of `mixed`: counts, means and checks."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from fedcohort.protocol import (
     Task,
 )
 
-#: Fewer sites than this say little about how sites differ.
+#: With fewer sites, τ² is poorly known.
 FEW = 5
-#: By which an offset acts, where it is not added to the outcome's mean.
+#: Link of each family, if it is not the identity.
 LINKS = {"binomial": "logit", "poisson": "log"}
-#: What records of a family are told apart by.
+#: Kind of outcome by which records of a family are grouped.
 KINDS: Mapping[str, Kind] = {"binomial": "class", "poisson": "count"}
-#: What a value that a family cannot have breaks.
+#: Fault of a value that the family excludes, and remedy.
 RULES = {
     "gaussian": ("is infinite", "Correct or drop them."),
     "binomial": ("is neither 0 nor 1", "Give an outcome of two levels, or another family."),
@@ -41,22 +41,22 @@ RULES = {
 
 @dataclass(frozen=True)
 class Ground:
-    """What is fixed before the first round.
+    """Sites, counts and means; fixed before the first round.
 
     Attributes
     ----------
-    whole : the sites that answered the first call.
+    answering : the sites that answered the first call.
     family : gaussian, binomial or poisson.
     names : of the covariates, without an offset, (p,).
-    offset : whether x has one as its last column.
-    rows, sites : records, and sites that have some, without those left out.
-    small, least : how many sites are left out, which have fewer than so many records.
-    several : whether some site has more than one record.
+    offset : x has one as its last column.
+    rows, sites : records, and sites with records, without the sites left out.
+    small, least : number of sites left out, with fewer than `least` records.
+    several : some site has more than one record.
     min_cell : of the task.
-    centre : (p,), means of the covariates; middle : that of the outcome.
+    centre : (p,), means of the covariates; middle : mean of the outcome.
     """
 
-    whole: Exact
+    answering: Exact
     family: str
     names: tuple[str, ...]
     offset: bool
@@ -71,38 +71,35 @@ class Ground:
 
     @property
     def estimable(self) -> bool:
-        """Whether there is any telling how sites differ: two sites, and two records at one.
-
-        Counts of one record a site tell it by how much they differ.
-        """
+        """Whether τ² can be estimated: two sites and, except for counts, two records at one."""
         return self.sites > 1 and (self.several or self.family == "poisson")
 
     @property
     def note(self) -> str:
-        """What is to be said of the sites; empty where they are many, and none is left out."""
-        said: list[str] = []
+        """Warnings about few sites and sites left out; may be empty."""
+        notes: list[str] = []
         if not self.estimable:
             what = "one site" if self.sites < 2 else "sites of one record each"
-            said.append(
-                f"with {what}, τ² cannot be told and is taken as 0: this is the ordinary "
+            notes.append(
+                f"with {what}, τ² cannot be estimated and is set to 0: this is the ordinary "
                 f"regression without a random intercept."
             )
         elif self.sites < FEW:
-            said.append(
+            notes.append(
                 f"{self.sites} sites say little about how sites differ: τ² and its interval are "
-                f"poorly known, and standard errors that rest on it are too small."
+                f"poorly known, and standard errors that depend on it are too small."
             )
         if self.small:
-            said.append(
+            notes.append(
                 f"sites left out, with fewer than {self.least} records (min_cell), whose means "
                 f"would tell of so few: {self.small}."
             )
-        return " ".join(said)
+        return " ".join(notes)
 
     @property
     def fed(self) -> Federation:
-        """The sites themselves."""
-        return self.whole.fed
+        """The sites."""
+        return self.answering.fed
 
     def related(self, products: Array, middle: tuple[float, ...] = ()) -> None:
         """Refuse columns in which few records differ from others (`data.differences`).
@@ -112,20 +109,20 @@ class Ground:
         products : with an intercept (q + 1, q + 1), of covariates about `centre` and, if its mean
             `middle` is given, of the outcome.
         """
-        self.whole.related(about_means(products), np.r_[self.centre, middle])
+        self.answering.related(about_means(products), np.r_[self.centre, middle])
 
 
 class Top(NamedTuple):
-    """Where a climb ended.
+    """The maximum of the likelihood.
 
     Attributes
     ----------
     gamma : (p + 2,): intercept at the means, coefficients per standard deviation, and τ.
     covariance : (p + 1, p + 1) of γ without τ.
     scale : (p,).
-    sigma2 : σ²; 1 of other families than the gaussian.
+    sigma2 : σ²; 1 if the family is not gaussian.
     log_tau2_error : standard error of log τ²; nan at τ² = 0.
-    log_likelihood, null_log_likelihood : at the end, and of the best fit with τ² = 0.
+    log_likelihood, null_log_likelihood : at the maximum, and at the best fit with τ² = 0.
     """
 
     gamma: Array
@@ -138,11 +135,12 @@ class Top(NamedTuple):
 
 
 def survey(fed: Federation, config: MixedSettings, task: Task) -> Ground:
-    """Count the records, and take the means as origin.
+    """Return counts and means of the sites' records.
 
     Raises
     ------
-    DataError : no covariates, an outcome that the family cannot have, or too little of it.
+    DataError : no covariates, or an outcome that the family excludes.
+    NothingToLearn : too few records, or too few of a class or counts above 0.
     SettingError : the family does not go with the kind of task.
     """
     names = task.features[:-1] if task.offset else task.features
@@ -150,8 +148,8 @@ def survey(fed: Federation, config: MixedSettings, task: Task) -> Ground:
     cell = max(task.min_cell, 1) if len(fed.sites) > 1 else 1
     least = cell if family == "gaussian" else 1
     link = LINKS.get(family, "identity")
-    whole = exact_sums(fed, task, KINDS.get(family, "number"), link)
-    total = whole.sum(totals, family=family, offset=task.offset, least=least)
+    answering = exact_sums(fed, task, KINDS.get(family, "number"), link)
+    total = answering.sum(totals, family=family, offset=task.offset, least=least)
     rows = int(total.rows)
     if total.small and not rows:
         raise NothingToLearn(
@@ -167,7 +165,7 @@ def survey(fed: Federation, config: MixedSettings, task: Task) -> Ground:
             f"covariates."
         )
     return Ground(
-        whole=whole,
+        answering=answering,
         family=family,
         names=tuple(names),
         offset=task.offset,
@@ -199,33 +197,28 @@ def family_of(wanted: str, task: Task) -> str:
     return family
 
 
-def check_outcome(family: str, total: Totals, least: int) -> None:
-    """Refuse an outcome that the family cannot have, or that tells nothing.
+def check_outcome(family: str, total: Totals, min_cell: int) -> None:
+    """Refuse an outcome that the family excludes, or with too few records of a kind.
 
     Parameters
     ----------
-    least : records that each class of a yes/no outcome, or the counts above 0, must have.
+    min_cell : smallest number of records of each class, or of counts above 0.
     """
     if total.wrong:
         what, remedy = RULES[family]
         raise DataError(f"the outcome of some records {what}. {remedy}")
     n, marked = int(total.rows), int(total.marked)
     if family == "binomial":
-        check_classes(n, marked, least)
-    if family == "poisson" and marked < least:
+        check_classes(n, marked, min_cell)
+    if family == "poisson" and marked < min_cell:
         raise NothingToLearn(
-            f"fewer than {max(least, 1)} records at all sites together have a count above 0 "
+            f"fewer than {max(min_cell, 1)} records at all sites together have a count above 0 "
             f"(min_cell). Add sites or records, or check how the outcome is coded."
         )
 
 
 def check_columns(information: Array, names: tuple[str, ...]) -> None:
-    """Refuse an information matrix (p + 1, p + 1), intercept first, that is flat somewhere.
-
-    Raises
-    ------
-    SingularInformation : the covariates to blame are named.
-    """
+    """Raise `SingularInformation`, with the covariates' names, for a singular (p + 1, p + 1)."""
     diagonal = np.diag(information)
     unit = np.sqrt(np.where(diagonal > SINGULAR**2 * diagonal[0], diagonal, 1.0))
     values, vectors = np.linalg.eigh(information / np.outer(unit, unit))

@@ -1,14 +1,14 @@
-"""The coordinator's side of the gaussian family: the likelihood's profile in θ is climbed.
+"""The coordinator's part for the gaussian family: it maximises the profile likelihood in θ.
 
 Notation and equations as in `algorithms.mixed.mixedlm`. The first sum gives the ordinary regression
-(θ = 0) and the slope of ℓ there. Where ℓ falls from 0, it ends with τ² = 0. Else θ starts from
-moments. In κ = 1/(1 + m θ), m = Σ n_j²/N, the slope of ℓ is A/κ − B where all sites have m records,
-so that slope and curvature in κ give the next
+(θ = 0) and ℓ' there. If ℓ falls from θ = 0, the fit has τ² = 0. Otherwise θ starts from moments. In
+κ = 1/(1 + m θ), m = Σ n_j²/N, the slope of ℓ is A/κ − B if all sites have m records. Slope and
+curvature in κ give
 
     κ ← A/B = κ/(1 + ℓ'/(κ ℓ''))                                                         (1)
 
-at once there, and as fast as Newton's method elsewhere. A θ out of the bracket which the signs of
-the slope have given so far is replaced by one inside.
+which is exact in this case, and otherwise as fast as Newton's method. A θ outside the bracket from
+the signs of past slopes is replaced by one inside.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from fedcohort.arrays import Array
 from fedcohort.numerics.collinearity import scale_of
 from fedcohort.protocol import DataError, NotConverged, NothingToLearn
 
-#: Slopes of ℓ at θ = 0, over the records, that are rounding; and θ of which records are all alike.
+#: Slope of ℓ at θ = 0 per record that is rounding; θ at which records of a site are equal.
 FLAT, HIGHEST = 1e-12, 1e9
-#: An outcome whose standard deviation is less than this share of its size does not vary.
+#: An outcome with a standard deviation below this share of its mean is constant.
 CONSTANT = 1e-12
 
 
 @dataclass(frozen=True)
 class Slope:
-    """The likelihood's profile, from sums over sites.
+    """The profile likelihood, from sums over sites.
 
     Attributes
     ----------
     within : Σ Z_jᵀ Z_j (p + 2, p + 2), of covariates in standard deviations.
-    units : what turns sums into these, (p + 2,).
+    units : factors of sums for these units, (p + 2,).
     rows : N.
     middle : the outcome's mean.
     typical : m.
-    restricted : whether by the restricted likelihood.
+    restricted : the likelihood is the restricted one.
     """
 
     within: Array
@@ -89,8 +89,8 @@ class Slope:
                     f"nothing to explain. Check its column, or add sites."
                 ) from None
             raise DataError(
-                "the covariates explain the outcome without error, which leaves no variance to "
-                "share out. Drop the covariate that repeats the outcome."
+                "the covariates explain the outcome without error, so no variance can be "
+                "estimated. Drop the covariate that repeats the outcome."
             ) from None
 
     def begin(self, null: Profile, total: Array) -> float:
@@ -99,7 +99,7 @@ class Slope:
         return start(null, sums, self.rows, self.typical * self.rows)
 
     def next(self, here: Profile, low: float, high: float) -> float:
-        """Return the next θ, eq. (1), inside (low, high), the last signs of the slope."""
+        """Return the next θ, eq. (1), inside the bracket (low, high)."""
         kappa = 1.0 / (1.0 + self.typical * here.theta)
         turn = -1.0 / (self.typical * kappa**2)
         slope = here.slope * turn
@@ -114,20 +114,21 @@ class Slope:
 
 
 def climb(ground: Ground, config: MixedSettings) -> Top:
-    """Find θ, then β and σ².
+    """Return the maximum of the profile likelihood: θ, β and σ².
 
     Raises
     ------
     SingularInformation : some covariates are collinear or constant; they are named.
     DataError : the covariates explain the outcome without error.
-    NotConverged : the rounds are over, or records of a site hardly differ.
+    NothingToLearn : the outcome is constant.
+    NotConverged : `max_rounds` is reached, or records of a site hardly differ.
     """
     fed, centre, middle, offset = ground.fed, ground.centre, ground.middle, ground.offset
     low, high, theta, step = 0.0, math.inf, 0.0, math.inf
     slope = null = None
     for _ in fed.rounds(config.max_rounds):
         if slope is None or null is None:
-            first = ground.whole.sum(
+            first = ground.answering.sum(
                 products, centre=centre, middle=middle, offset=offset, least=ground.least
             )
             ground.related(first.within, (middle,))
@@ -140,7 +141,7 @@ def climb(ground: Ground, config: MixedSettings) -> Top:
                 return _top(slope, null, null)
             theta = step
             continue
-        there = ground.whole.sum(
+        there = ground.answering.sum(
             means, centre=centre, middle=middle, offset=offset, least=ground.least, theta=theta
         )
         here = slope.at(theta, there.log_det, there.means)
@@ -161,12 +162,12 @@ def climb(ground: Ground, config: MixedSettings) -> Top:
 def _alike() -> NotConverged:
     return NotConverged(
         "records of the same site hardly differ from each other (σ² is nearly 0), so τ²/σ² grows "
-        "for ever. Check whether the outcome is one value a site."
+        "without limit. Check whether the outcome has one value per site."
     )
 
 
 def _top(slope: Slope, here: Profile, null: Profile) -> Top:
-    """Return the better of two profiles, the second at θ = 0."""
+    """Return the better of two profiles; `null` is at θ = 0."""
     best = here if here.value > null.value else null
     return Top(
         gamma=np.r_[best.coefficients, math.sqrt(best.tau2)],

@@ -1,25 +1,24 @@
-"""The generalised linear model with a random intercept for each site: one site's likelihood.
+"""The generalised linear model with a random intercept for each site: the likelihood of one site.
 
-Breslow & Clayton, JASA 88, 1993. Row i of the site has η_i = x_iᵀβ + o_i + τ z, where z ~ N(0, 1)
-is the site's own, and a canonical link: μ = g⁻¹(η), w = dμ/dη. With the rows' log-likelihoods l,
+Breslow & Clayton, JASA 88, 1993. Row i of the site has η_i = x_iᵀβ + o_i + τ z, with z ~ N(0, 1)
+for the site, and a canonical link: μ = g⁻¹(η), w = dμ/dη. With the rows' log-likelihoods l,
 
     h(z) = Σ l(y_i, η_i) − z²/2,      L(β, τ) = ∫ exp h(z) dz/√(2π)                        (1)
 
-h is concave. With its mode ẑ and ŝ = (−h''(ẑ))^−½, the integral is a sum over points d apart, from
-where h has fallen by `DEPTH` on one side of ẑ to where it has on the other. Such a sum errs by
-about exp(−2π a/d), where a is how far exp h stays analytic and bounded above the real line
-(Trefethen & Weideman, SIAM Rev. 56, 2014): about π/τ for the logit, π/(2τ) for the logarithm, and
-π ŝ²/d of a normal curve. So d = min(0.7 ŝ, 0.3/τ) leaves no more than rounding, where Gauss and
-Hermite's nodes about ẑ (Pinheiro & Bates, J. Comput. Graph. Stat. 4, 1995) need many for a site of
-one class, whose h is flat on one side.
+h is concave. With its mode ẑ and ŝ = (−h''(ẑ))^−½, the integral is a sum over points at distance d,
+up to where h has fallen by `DEPTH` on either side of ẑ. Its error is about exp(−2π a/d), if exp h
+is analytic and bounded up to a distance a from the real line (Trefethen & Weideman, SIAM Rev. 56,
+2014). a is about π/τ for the logit, π/(2τ) for the logarithm, and π ŝ²/d for a normal curve. So
+d = min(0.7 ŝ, 0.3/τ) leaves only rounding errors. Gauss-Hermite quadrature needs many nodes for a
+site of one class, whose h is flat on one side.
 
 Given the data, point z_k has the probability π_k, its share of the sum. With E, Var under π and the
-slope a(z) = (Xᵀ(y − μ), z Σ(y − μ)) of h in (β, τ),
+derivative a(z) = (Xᵀ(y − μ), z Σ(y − μ)) of h in (β, τ),
 
     ∇ log L = E[a],      ∇² log L = Var[a] − E[Σ w_i (x_i, z)(x_i, z)ᵀ]                    (2)
 
-At τ = 0 the second slope in τ is (Σ(y − μ))² − Σ w. Where its sum over sites is above 0 at the best
-β, τ = 0 is no maximum.
+At τ = 0 the second derivative in τ is (Σ(y − μ))² − Σ w. If its sum over sites is above 0 at the
+best β, τ = 0 is no maximum.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from scipy.special import expit, gammaln
 
 from fedcohort.arrays import Array
 
-#: Steps towards the mode of h, and the length that ends them.
+#: Largest number of steps to the mode of h, and tolerance.
 STEPS, SHORT = 100, 1e-10
 #: exp(−DEPTH) of the mode's height is less than rounding.
 DEPTH = 37.0
@@ -63,7 +62,7 @@ def _logistic_weight(eta: Array) -> Array:
 
 
 def _exp(eta: Array) -> Array:
-    """Return e^η, held where no likelihood is finite, so that a step too far can be taken back."""
+    """Return e^η, limited so that a step that is too long can be halved."""
     return np.exp(np.minimum(eta, 300.0))
 
 
@@ -78,10 +77,9 @@ FAMILIES: Mapping[str, Canonical] = {
 
 
 def first_guess(family: str, y: Array) -> tuple[Array, Array]:
-    """Return weights w (n,) and working responses ζ (n,), whose regression is near the optimum.
+    """Return weights w (n,) and working responses ζ (n,); their regression starts the ascent.
 
-    Means are guessed from each outcome alone, as R's glm does: μ = y + 0.1 of counts, (y + ½)/2 of
-    0 and 1; ζ = η + (y − μ)/w. A guess does not depend on how far the effects reach.
+    As in R's glm, μ = y + 0.1 for counts, (y + ½)/2 for 0 and 1; ζ = η + (y − μ)/w.
     """
     if family == "binomial":
         mu = (y + 0.5) / 2.0
@@ -93,7 +91,7 @@ def first_guess(family: str, y: Array) -> tuple[Array, Array]:
 
 
 class Terms(NamedTuple):
-    """log L (), its slope (p + 1,) and second slope (p + 1, p + 1), τ last."""
+    """log L (), its first (p + 1,) and second derivative (p + 1, p + 1), τ last."""
 
     value: float
     slope: Array
@@ -101,22 +99,22 @@ class Terms(NamedTuple):
 
 
 def terms(family: Canonical, x: Array, y: Array, offset: Array, point: Array) -> Terms:
-    """Return log L, eq. (1), and its slopes, eq. (2).
+    """Return log L, eq. (1), and its derivatives, eq. (2).
 
     Parameters
     ----------
-    x : (n, p), with a column of ones if there is an intercept.
+    x : (n, p), with a column of ones for an intercept.
     y, offset : (n,).
-    point : (β, τ) (p + 1,); τ may be 0 and of either sign, L is even in it.
+    point : (β, τ) (p + 1,), with any τ; L is even in τ.
     """
     p, tau = x.shape[1], float(point[-1])
     eta = x @ point[:-1] + offset
     if not tau:
         return _without(family, x, y, eta)
-    z, apart = _points(family, eta, y, tau)
+    z, distance = _points(family, eta, y, tau)
     heights = np.array([_height(family, eta, y, tau, one) for one in z.tolist()])
     shares = np.exp(heights - heights.max())
-    value = float(heights.max()) + math.log(shares.sum() * apart / math.sqrt(2.0 * math.pi))
+    value = float(heights.max()) + math.log(shares.sum() * distance / math.sqrt(2.0 * math.pi))
     shares /= shares.sum()
     slopes = np.empty((len(z), p + 1))
     bend = np.zeros((p + 1, p + 1))
@@ -136,7 +134,7 @@ def terms(family: Canonical, x: Array, y: Array, offset: Array, point: Array) ->
 
 
 def _without(family: Canonical, x: Array, y: Array, eta: Array) -> Terms:
-    """Return log L and its slopes at τ = 0."""
+    """Return log L and its derivatives at τ = 0."""
     rest, w = y - family.mean(eta), family.weight(eta)
     bend = np.zeros((x.shape[1] + 1, x.shape[1] + 1))
     bend[:-1, :-1] = -(x.T * w) @ x
@@ -145,7 +143,7 @@ def _without(family: Canonical, x: Array, y: Array, eta: Array) -> Terms:
 
 
 def _points(family: Canonical, eta: Array, y: Array, tau: float) -> tuple[Array, float]:
-    """Return the points z (K,) of the sum, and how far apart they are."""
+    """Return the points z (K,) of the sum, and their distance d."""
     mode = mode_of(family, eta, y, tau)
     spread = _curvature(family, eta, tau, mode) ** -0.5
     low = _height(family, eta, y, tau, mode) - DEPTH
@@ -155,13 +153,13 @@ def _points(family: Canonical, eta: Array, y: Array, tau: float) -> tuple[Array,
         while _height(family, eta, y, tau, mode + side * reach) > low:
             reach *= 1.25
         ends.append(reach)
-    apart = min(0.7 * spread, 0.3 / abs(tau))
-    k = np.arange(-math.ceil(ends[0] / apart), math.ceil(ends[1] / apart) + 1)
-    return mode + apart * k, apart
+    distance = min(0.7 * spread, 0.3 / abs(tau))
+    k = np.arange(-math.ceil(ends[0] / distance), math.ceil(ends[1] / distance) + 1)
+    return mode + distance * k, distance
 
 
 def mode_of(family: Canonical, eta: Array, y: Array, tau: float) -> float:
-    """Return ẑ, the z at which h is highest, for η (n,) at z = 0."""
+    """Return ẑ, the maximum of h, for η (n,) at z = 0."""
     z, step = 0.0, 0.0
     height = -math.inf
     for _ in range(STEPS):
@@ -184,5 +182,4 @@ def _curvature(family: Canonical, eta: Array, tau: float, z: float) -> float:
 
 
 def _height(family: Canonical, eta: Array, y: Array, tau: float, z: float) -> float:
-    """Return h(z)."""
     return family.log_likelihood(y, eta + tau * z) - z**2 / 2

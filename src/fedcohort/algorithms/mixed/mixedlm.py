@@ -12,8 +12,8 @@ M holds A = σ² XᵀV⁻¹X, σ² XᵀV⁻¹y and σ² yᵀV⁻¹y, so that, wi
     −2 ℓ(θ) = ν (1 + log(2π Q/ν)) + D + log|A|                                               (4)
 
 is the restricted likelihood (Patterson & Thompson, Biometrika 58, 1971; Harville, JASA 72, 1977).
-Maximum likelihood has ν = N and no log|A|. Slopes come from dc/dθ = (1 + n_j θ)⁻² and
-d²c/dθ² = −2 n_j (1 + n_j θ)⁻³, and from Q' = rᵀM'r, Q'' = rᵀM''r − 2 (M'r)_xᵀ A⁻¹ (M'r)_x.
+Maximum likelihood has ν = N and no log|A|. Derivatives use dc/dθ = (1 + n_j θ)⁻²,
+d²c/dθ² = −2 n_j (1 + n_j θ)⁻³, Q' = rᵀM'r and Q'' = rᵀM''r − 2 (M'r)_xᵀ A⁻¹ (M'r)_x.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ import numpy as np
 
 from fedcohort.arrays import Array
 
-#: Bounds of the share of variance between sites at which the search for θ starts.
+#: Bounds of the share of variance between sites at the start of θ.
 START = (1e-3, 0.95)
-#: Variance left over all variance, that is rounding.
+#: Ratio of residual to total variance that is rounding.
 NOTHING = 1e-13
 
 
 class NothingLeft(ArithmeticError):
-    """Covariates, and sites where θ > 0, explain the outcome without error."""
+    """Covariates (and sites, if θ > 0) explain the outcome without error."""
 
 
 class Between(NamedTuple):
-    """What one site, or the sum over sites, tells of its row sums s_j at θ.
+    """D and B at θ, of one site or summed over sites.
 
     Attributes
     ----------
-    log_det : D (), with its two slopes in θ, (3,).
-    means : B, with its two slopes in θ, (3, p + 2, p + 2).
+    log_det : D with its two derivatives in θ, (3,).
+    means : B with its two derivatives in θ, (3, p + 2, p + 2).
     """
 
     log_det: Array
@@ -70,9 +70,9 @@ class Profile(NamedTuple):
     ----------
     theta : θ.
     coefficients : (b₀, β) (p + 1,).
-    inverse : A⁻¹ (p + 1, p + 1); its product with σ² is the covariance of (b₀, β), given θ.
+    inverse : A⁻¹ (p + 1, p + 1); σ² A⁻¹ is the covariance of (b₀, β), given θ.
     sigma2 : σ².
-    value, slope, bend : ℓ and its two slopes in θ.
+    value, slope, bend : ℓ and its two derivatives in θ.
     quadratic : dQ/dθ / Q.
     freedom : ν.
     """
@@ -89,12 +89,12 @@ class Profile(NamedTuple):
 
     @property
     def log_slope(self) -> float:
-        """The slope of ℓ in log θ."""
+        """The derivative of ℓ in log θ."""
         return self.theta * self.slope
 
     @property
     def log_bend(self) -> float:
-        """The second slope of ℓ in log θ."""
+        """The second derivative of ℓ in log θ."""
         return self.theta * (self.theta * self.bend + self.slope)
 
     @property
@@ -103,9 +103,9 @@ class Profile(NamedTuple):
         return self.theta * self.sigma2
 
     def log_tau2_error(self) -> float:
-        """Return the standard error of log τ², from the curvature of ℓ in (log θ, log σ²).
+        """Return the standard error of log τ², from the curvature of ℓ in (log θ, log σ²); or nan.
 
-        nan at θ = 0, where log τ² has none.
+        It is nan at θ = 0, or if ℓ is not concave.
         """
         if not self.theta:
             return math.nan
@@ -121,15 +121,15 @@ class Profile(NamedTuple):
 def profile(
     within: Array, at: Between, rows: int, theta: float, *, restricted: bool, log_units: float = 0.0
 ) -> Profile:
-    """Return eqs. (3), (4) and the slopes of ℓ.
+    """Return eqs. (3), (4) and the derivatives of ℓ.
 
     Parameters
     ----------
     within : Σ_j Z_jᵀ Z_j (p + 2, p + 2).
     at : D and B at θ, summed over all sites.
     rows : N.
-    restricted : whether by the restricted likelihood.
-    log_units : log|A| in the units wanted, less that in those given.
+    restricted : use the restricted likelihood.
+    log_units : log|A| in the units of the result, less that in the units of `within`.
 
     Raises
     ------
@@ -167,9 +167,9 @@ def profile(
 
 
 def start(none: Profile, sums: Array, rows: int, squared_rows: float) -> float:
-    """Return θ by moments, inside the bounds of `START`.
+    """Return θ by moments, within `START`.
 
-    At θ = 0 the rows' residuals e have E[Σ_j (Σ_i e)²] = N σ² + τ² Σ n_j², nearly.
+    Residuals e at θ = 0 have approximately E[Σ_j (Σ_i e)²] = N σ² + τ² Σ n_j².
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A fitted regression with site effects: coefficients, variances, and values of new patients."""
+"""A fitted regression with site effects: coefficients, variances and predictions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedcohort.numerics.parameters import intercept_row
 from fedcohort.numerics.wald import ratio_rows
 from fedcohort.protocol import Fitted, Row
 
-#: What exp(β) is, by family.
+#: Meaning of exp(β), by family.
 RATIOS = {"gaussian": "", "binomial": "odds_ratio", "poisson": "rate_ratio"}
 #: Variance of the standard logistic distribution.
 LOGISTIC = math.pi**2 / 3.0
@@ -28,20 +28,20 @@ class MixedModel(Fitted):
     Attributes
     ----------
     features : names of the columns of x, in order.
-    offset : whether the last of them is an offset, which has no coefficient.
+    offset : the last column is an offset, without a coefficient.
     family : gaussian, binomial or poisson.
     likelihood : reml or ml.
-    intercept : b₀, the linear predictor at x = 0 of a site with u = 0.
+    intercept : b₀, the linear predictor at x = 0 and u = 0.
     coefficients : β (p,), per unit of the covariate, at a given site.
-    covariance : (p + 1, p + 1) of (b₀, β); gaussian: given τ²/σ², as all mixed model software has.
-    sigma2 : σ², variance of the rows of a site; nan of binomial and Poisson.
-    tau2, tau2_low, tau2_high : τ², variance between sites, and its interval, whose upper end is nan
-        where τ² is 0.
-    log_likelihood, null_log_likelihood : at the fit, and at the best fit with τ² = 0; restricted
-        ones for reml, which compare fits of the same covariates alone.
-    rows, sites : records, and sites that have some.
+    covariance : (p + 1, p + 1) of (b₀, β); gaussian: given τ²/σ², as in other software.
+    sigma2 : σ², variance within a site; nan for binomial and Poisson.
+    tau2, tau2_low, tau2_high : τ², variance between sites, and its interval; the upper end is nan
+        if τ² is 0.
+    log_likelihood, null_log_likelihood : at the fit, and at the best fit with τ² = 0; with reml,
+        only fits with the same covariates can be compared.
+    rows, sites : records, and sites with records.
     level : coverage of the intervals.
-    note : what to bear in mind where sites are few; may be empty.
+    note : warnings about few sites and sites left out; may be empty.
     site_effects : û of each site that revealed it.
     """
 
@@ -71,31 +71,31 @@ class MixedModel(Fitted):
 
     @property
     def icc(self) -> float:
-        """Intraclass correlation: the share of variance, given x, that is between sites.
+        """Intraclass correlation: share of the variance, given x, that is between sites.
 
-        Of the log odds for binomial, τ²/(τ² + π²/3); nan for Poisson, where it depends on x.
+        For binomial it is on the log odds, τ²/(τ² + π²/3); nan for Poisson, where it depends on x.
         """
         within = {"gaussian": self.sigma2, "binomial": LOGISTIC}.get(self.family, math.nan)
         return self.tau2 / (self.tau2 + within)
 
     @property
     def heterogeneity(self) -> tuple[float, float]:
-        """The test of τ² = 0: 2(ℓ − ℓ₀), and p-value under ½χ²₀ + ½χ²₁."""
+        """2(ℓ − ℓ₀) and p-value, under ½χ²₀ + ½χ²₁, of the test of τ² = 0."""
         statistic = max(2.0 * (self.log_likelihood - self.null_log_likelihood), 0.0)
         return statistic, 0.5 * float(chdtrc(1, statistic)) if statistic > 0 else 1.0
 
     def linear(self, x: Array, effect: float = 0.0) -> Array:
-        """Return b₀ + xᵀβ + offset + u of rows x, at a site with the effect u: (n,)."""
+        """Return b₀ + xᵀβ + offset + u (n,) of rows x, with `effect` u."""
         x = np.asarray(x, float)
         p = len(self.coefficients)
         eta = self.intercept + effect + x[:, :p] @ self.coefficients
         return eta + x[:, p] if self.offset else eta
 
     def predict(self, x: Array) -> Array:
-        """Return g⁻¹(b₀ + xᵀβ) of each row of x, the value at a site with u = 0: (n,).
+        """Return g⁻¹(b₀ + xᵀβ) (n,) of each row of x, the value at a site with u = 0.
 
-        Of the gaussian family this is also the mean over all sites. The mean probability, or count,
-        over sites is another: nearer to ½, or larger by the factor exp(τ²/2).
+        For the gaussian family this is also the mean over sites. The mean probability over sites
+        is nearer to ½, the mean count larger by the factor exp(τ²/2).
         """
         eta = self.linear(x)
         if self.family == "binomial":
@@ -103,13 +103,13 @@ class MixedModel(Fitted):
         return np.exp(eta) if self.family == "poisson" else eta
 
     def summary(self) -> list[Row]:
-        """Return one row per covariate; ``low``, ``high`` are Wald's, of the coefficient."""
+        """Return one row per covariate; ``low`` and ``high`` are Wald's, of the coefficient."""
         names = self.features[: len(self.coefficients)]
         errors = self.standard_errors[1:]
         return ratio_rows(names, self.coefficients, errors, self.level, RATIOS[self.family])
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the intercept, the variances, and the test of whether sites differ."""
+        """Return the intercept, the variances, and the test of τ² = 0."""
         link = {"binomial": "logit", "poisson": "log"}.get(self.family, "identity")
         error = float(self.standard_errors[0])
         first = intercept_row(self.intercept, error, self.level, link, offset=self.offset)
@@ -120,14 +120,14 @@ class MixedModel(Fitted):
         if self.family == "gaussian":
             rows.append({"name": "variance within sites, σ²", "value": self.sigma2})
         if not math.isnan(self.icc):
-            note = "the share of the variance, given the covariates, that is between sites"
+            note = "share of the variance, given the covariates, that is between sites"
             rows.append({"name": "intraclass correlation", "value": self.icc, "note": note})
         statistic, p = self.heterogeneity
         note = "likelihood ratio, against ½χ²₀ + ½χ²₁"
         return [*rows, {"name": "test of τ² = 0", "value": statistic, "p": p, "note": note}]
 
     def arrays(self) -> dict[str, Array]:
-        """Return b₀, β, their covariance and the variances."""
+        """Return the arrays to save."""
         return {
             "intercept": np.array(self.intercept),
             "coefficients": self.coefficients,
@@ -136,7 +136,7 @@ class MixedModel(Fitted):
         }
 
     def meta(self) -> dict[str, Any]:
-        """Return names, family, log-likelihoods, counts, the intervals' level and the note."""
+        """Return the other values to save."""
         return {
             "features": list(self.features),
             "offset": self.offset,
@@ -153,7 +153,7 @@ class MixedModel(Fitted):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> MixedModel:
-        """Rebuild the model from what `arrays` and `meta` returned."""
+        """Build the model from saved arrays and values."""
         sigma2, tau2, low, high = (float(v) for v in arrays["variances"])
         return cls(
             features=tuple(meta["features"]),

@@ -1,28 +1,27 @@
 """Regression with a random intercept for each site, from sums over sites.
 
-The outcome of row i at site j is of the family's distribution, with
+The outcome of row i at site j has the family's distribution, with
 
     g(μ_ij) = b₀ + x_ijᵀβ + u_j,   u_j ~ N(0, τ²)                                          (1)
 
-Gaussian (Laird & Ware, Biometrics 38, 1982): restricted or full maximum likelihood, as the pooled
-table's, equations in `algorithms.mixed.mixedlm`, the search in `linear`. Binomial (logit) and
-Poisson (log): maximum likelihood with the integral over u_j taken at the site (Pinheiro & Bates, J.
-Comput. Graph. Stat. 4, 1995), equations in `algorithms.mixed.mixedglm`, the search in
-`generalised`.
+Gaussian (Laird & Ware, Biometrics 38, 1982): restricted or full maximum likelihood, with the result
+of the pooled table; equations in `algorithms.mixed.mixedlm`, search in `linear`. Binomial (logit)
+and Poisson (log): maximum likelihood, each site integrates over its u_j (Pinheiro & Bates, J.
+Comput. Graph. Stat. 4, 1995); equations in `algorithms.mixed.mixedglm`, search in `generalised`.
 
-The test of τ² = 0 compares 2(ℓ − ℓ₀) with ½χ²₀ + ½χ²₁, since 0 is at the edge (Self & Liang, JASA
-82, 1987). The interval of τ² is Wald's on the logarithm.
+The test of τ² = 0 compares 2(ℓ − ℓ₀) with ½χ²₀ + ½χ²₁, since 0 is on the boundary (Self & Liang,
+JASA 82, 1987). The interval of τ² is Wald's on the logarithm.
 
-Revealed, only as sums over all sites: what `data.exact` asks; `Totals` once. Gaussian: `Products`
-once, `Means` at one θ a round. B(θ) is a sum of as many matrices of rank one as there are sites,
-and two of them (of two θ, or of θ = 0 and its slopes) have the directions s_j in common: of p + 2
-sites or fewer, they can be solved for each site's number of records and its means of covariates and
-outcome (`tests/algorithms/test_mixed_disclosure.py` does so). So a site with fewer than `min_cell`
-records stays out, and the fit says so. Of others, no record can be told. Binomial and Poisson:
-`Working` once and `Likelihoods` every round, whose parts of different sites do not come apart; all
-sites take part. K rounds give about K p²/2 equations about n p numbers. With `site_effects`, each
-site's û_j besides, of those with `min_cell` records or more. Sites learn the coefficients, τ², and
-the covariates' pooled means and standard deviations.
+Revealed, only as sums over all sites: the sums of `data.exact`; `Totals` once. Gaussian: `Products`
+once, `Means` at one θ per round. B(θ) is a sum of one matrix of rank one per site, and two such
+sums (two θ, or θ = 0 and its derivatives) have the same directions s_j. With p + 2 sites or fewer
+they can be solved for each site's number of records and its means of covariates and outcome
+(`tests/algorithms/test_mixed_disclosure.py` does so). So a site with fewer than `min_cell` records
+is left out, and the fit says so; of other sites no single record can be solved for. Binomial and
+Poisson: `Working` once and `Likelihoods` every round, which cannot be separated by site. K rounds
+give about K p²/2 equations about n p numbers. With `site_effects`, also the û_j of each site with
+`min_cell` records or more. Sites learn the coefficients, τ², and the covariates' pooled means and
+standard deviations.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ def fit(fed: Federation, config: MixedSettings, task: Task) -> MixedModel:
 
     Raises
     ------
-    DataError : no covariates, no records, an outcome that the family cannot have, one class only,
-        or one that the covariates explain without error.
+    DataError : no covariates, no records, an outcome that the family excludes, with one class only,
+        or that the covariates explain without error.
     SettingError : the family does not go with the kind of task.
     SiteUnavailable : a site left during the fit.
     SingularInformation : some covariates are collinear or constant; they are named.
-    NotConverged : some covariates separate the classes, every site has one class, or the rounds are
-        over.
+    NotConverged : some covariates separate the classes, every site has one class, or `max_rounds`
+        is reached.
     """
     ground = survey(fed, config, task)
     top = (linear if ground.family == "gaussian" else generalised).climb(ground, config)
@@ -84,7 +83,7 @@ def fit(fed: Federation, config: MixedSettings, task: Task) -> MixedModel:
 
 
 def tau2_interval(tau2: float, log_error: float, level: float) -> tuple[float, float]:
-    """Return Wald's interval of τ² on the logarithm; (0, nan) where τ² is 0."""
+    """Return Wald's interval of τ² on the logarithm; (0, nan) if τ² is 0."""
     if not tau2:
         return 0.0, math.nan
     half = float(ndtri((1.0 + level) / 2.0)) * log_error
@@ -93,7 +92,7 @@ def tau2_interval(tau2: float, log_error: float, level: float) -> tuple[float, f
 
 
 def site_effects(ground: Ground, top: Top, min_cell: int) -> dict[str, float]:
-    """Ask each site for its own effect; those with too few records are left out."""
+    """Return each site's own effect; sites with too few records are left out."""
     gaussian = ground.family == "gaussian"
     point = top.gamma.copy()
     point[0] += ground.middle if gaussian else 0.0

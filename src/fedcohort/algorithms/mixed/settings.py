@@ -1,4 +1,4 @@
-"""Settings of `mixed`, checked when they are built."""
+"""Settings of `mixed`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MixedSettings(RegressionSettings, method="mixed"):
     )
     likelihood: str = setting(
         "reml",
-        "Of the gaussian family: restricted (reml), or full (ml), as the other families have",
+        "Likelihood of the gaussian family: restricted (reml) or full (ml); other families: full",
         choices=("reml", "ml"),
     )
     site_effects: bool = setting(False, "Return each site's effect (each site's reply is visible)")

@@ -1,8 +1,8 @@
-"""Site steps of `mixed`: sums, but for `own_effect`, which a setting has to ask for.
+"""Site steps of `mixed`. Replies are sums over sites, except `own_effect` (a setting).
 
-Covariates are counted from their pooled means c and, for `likelihoods`, in pooled standard
-deviations. A last column of x that is an offset is taken off first. A site with fewer than `least`
-records takes no part in steps that are told `least`.
+Covariates are relative to their pooled means c and, in `likelihoods`, in pooled standard
+deviations. An offset is the last column of x. A site with fewer than `least` records takes no part
+in steps with `least`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from fedcohort.protocol import DataError, Site, gathered, message, summed
 
 @message
 class Totals:
-    """Rows, sites with rows, sites with several, Σ x (p,) and Σ y less offset.
+    """Rows, sites with rows, sites with several rows, Σ x (p,) and Σ (y − offset).
 
-    ``small`` counts the sites that have fewer than `least` records, and stay out;
-    ``marked`` counts the records with y = 1 of a yes/no outcome or y > 0 of a count, ``wrong``
-    those that the family cannot have.
+    ``small`` counts the sites left out, with fewer than `least` records; ``marked`` the records
+    with y > 0 (class 1); ``wrong`` the outcomes that the family excludes.
     """
 
     rows: Array
@@ -49,7 +48,7 @@ class Products:
 
 @message
 class Means:
-    """D (3,) and B (3, p + 2, p + 2) at θ, each with its two slopes."""
+    """D (3,) and B (3, p + 2, p + 2) at θ, each with its two derivatives."""
 
     log_det: Array
     means: Array
@@ -75,7 +74,7 @@ class Likelihoods:
 
 @message
 class Effect:
-    """A site's own effect û_j, and whether it has records enough to tell it; 0 if not."""
+    """A site's own effect û_j, and whether it has enough records to reveal it; 0 if not."""
 
     effect: Array
     told: Array
@@ -90,7 +89,7 @@ def totals(site: LabelledSite, *, family: str, offset: bool, least: int) -> Tota
 
     Raises
     ------
-    DataError : an offset that is no logarithm, where it is added to one.
+    DataError : not gaussian, and an offset is beyond ± `FAR`.
     """
     x, y, shift = _parts(site.data, offset, least)
     if family != "gaussian" and (far := np.abs(shift) > FAR).any():
@@ -115,7 +114,7 @@ def totals(site: LabelledSite, *, family: str, offset: bool, least: int) -> Tota
 def products(
     site: LabelledSite, *, centre: Array, middle: float, offset: bool, least: int
 ) -> Products:
-    """Sum squares and products of covariates and outcome, of rows and of the sites' totals."""
+    """Sum squares and products of covariates and outcome, of records and of the sites' totals."""
     z = _about(site.data, centre, middle, offset, least)
     found = between(len(z), z.sum(axis=0), 0.0)
     return Products(z.T @ z, found.log_det, found.means)
@@ -125,14 +124,14 @@ def products(
 def means(
     site: LabelledSite, *, centre: Array, middle: float, offset: bool, least: int, theta: float
 ) -> Means:
-    """Sum squares and products of the sites' totals, shrunken as far as sites are alike."""
+    """Sum squares and products of the sites' totals, weighted by the variance between sites."""
     z = _about(site.data, centre, middle, offset, least)
     return Means(*between(len(z), z.sum(axis=0), theta))
 
 
 @summed
 def working(site: LabelledSite, *, centre: Array, offset: bool, family: str) -> Working:
-    """Sum the weighted squares that start the search, and the spread of the covariates."""
+    """Sum weighted squares of the covariates, for the start and the standard deviations."""
     design, y, shift = _standard(site.data, centre, np.ones(len(centre)), offset)
     weight, response = first_guess(family, y)
     return Working(
@@ -152,7 +151,7 @@ def likelihoods(
     family: str,
     points: Array,
 ) -> Likelihoods:
-    """Sum the log-likelihood, the site's effect integrated out, with its slope and curvature.
+    """Sum the log-likelihood, integrated over the site's effect, with gradient and curvature.
 
     At each of the points (m, p + 2): intercept, coefficients per standard deviation, τ.
     """
@@ -173,10 +172,9 @@ def own_effect(
     sigma2: float,
     min_cell: int,
 ) -> Effect:
-    """Reveal the site's own effect, shrunken to 0, where these were asked for.
+    """Reveal the site's own effect, shrunken to 0, if the settings ask for it.
 
-    The setting `site_effects` does. At the fitted point (p + 2,). A site with fewer than `min_cell`
-    records does not tell.
+    At the fitted point (p + 2,). A site with fewer than `min_cell` records reveals nothing.
     """
     design, y, shift = _standard(site.data, centre, scale, offset)
     n, tau = len(y), float(point[-1])
@@ -194,9 +192,9 @@ STEPS = (*exact.STEPS, totals, products, means, working, likelihoods, own_effect
 
 
 def _parts(table: LabelledTable, offset: bool, least: int = 1) -> tuple[Array, Array, Array]:
-    """Return x (n, p), y (n,) and the offset (n,); without rows where they are fewer than least."""
-    seen = slice(None) if len(table.y) >= least else slice(0)
-    x, y = table.x[seen], np.asarray(table.y, float)[seen]
+    """Return x (n, p), y (n,) and the offset (n,); empty if there are fewer than `least` rows."""
+    kept = slice(None) if len(table.y) >= least else slice(0)
+    x, y = table.x[kept], np.asarray(table.y, float)[kept]
     if offset:
         return x[:, :-1], y, x[:, -1]
     return x, y, np.zeros(len(y))
@@ -217,7 +215,7 @@ def _standard(
 
 
 def _impossible(family: str, y: Array) -> int:
-    """Return how many values the family cannot have."""
+    """Return the number of values that the family excludes."""
     if family == "binomial":
         return int(((y != 0) & (y != 1)).sum())
     if family == "poisson":

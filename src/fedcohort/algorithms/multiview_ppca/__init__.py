@@ -23,32 +23,32 @@ from fedcohort.protocol import Method, PrivateFits, Step, Task
 REVEALS = (
     "Only sums over all sites: once the number of rows, of entries of each column, of sites that "
     "have it, and of sites whose rows have both of two views; and in each round, over the sites "
-    "that have a view, sums of their parameters of it (means, loadings, noise), of the squares of "
-    "how far these are from the common ones, of the means of their patients' latent points and "
-    "their products, and of log-likelihoods. Of a view that one site alone has, these are that "
-    "site's own. A site tells nothing of a view that fewer than min_cell of its rows have."
+    "that have a view, sums of their parameters of it (means, loadings, noise), of the squared "
+    "distances of these from the common ones, of the means of their patients' latent points and "
+    "their products, and of log-likelihoods. For a view at only one site, these are that site's "
+    "own. A site tells nothing about a view that fewer than min_cell of its rows have."
 )
-WAIC = " For each latent dimension that is tried, sums over rows of what WAIC consists of."
+WAIC = " For each number of latent dimensions, sums over rows of the parts of WAIC."
 OWN = (
-    " Of each site, once: how far the mean of its patients, and its offsets and noise in each "
-    "view, are from the common model, of views with min_cell rows or more."
+    " Of each site, once: the distances of its patients' mean, and of its offsets and noise in "
+    "each view with min_cell rows or more, from the common model."
 )
 
 
-def _told(config: Settings) -> str:
+def _reveals(config: Settings) -> str:
     """Return what leaves a site with these settings."""
     return REVEALS + (WAIC if config.draws else "") + (OWN if config.compare else "")
 
 
 def asks(config: Settings) -> tuple[Step[..., Any], ...]:
-    """Return the steps of a fit with these settings."""
+    """Return the steps of a fit."""
     found: tuple[Step[..., Any], ...] = (look, first_round, next_round)
     found += (tell_information, criterion) if config.draws else ()
     return found + ((compare,) if config.compare else ())
 
 
 def bounds(config: Settings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
+    """Return the allowed arguments of steps (`Method.bounds`)."""
     return {
         "q": tuple(config.numbers),
         "narrow": (config.narrow,),
@@ -73,7 +73,7 @@ METHOD = Method(
     tasks=("latent",),
     paper="Balelli, Silva, Lorenzi, MELBA 1, 2022 (Fed-mv-PPCA)",
     reveals=REVEALS,
-    reveals_with=_told,
+    reveals_with=_reveals,
     unguarded=(
         "Changes of a model of a view that min_cell rows have (`algorithms.multiview_ppca.steps`)."
     ),

@@ -81,10 +81,10 @@ def changes_privately(
     """
     views = Views(of, w.shape[1], narrow, each)
     prior = Prior(mu, w, mu_variance, w_variance, alpha, beta)
-    told = changes(site, views, prior, Theta(mu, w, variance), epochs, clip)
+    reply = changes(site, views, prior, Theta(mu, w, variance), epochs, clip)
     reach = math.sqrt(2.0 * views.count)
-    return Private(told, {
-        "mu": _sides(unit) * math.sqrt(views.count), "w": _sides(unit) * math.sqrt(views.count),
+    return Private(reply, {
+        "mu": _radii(unit) * math.sqrt(views.count), "w": _radii(unit) * math.sqrt(views.count),
         "squares": reach,
     })  # fmt: skip
 
@@ -143,11 +143,11 @@ def levels_privately(
     known = views.pooled(views_here(found, views)[of].astype(float)) > 0
     cut = np.clip(np.nan_to_num(change), -MOST_LOG, MOST_LOG)
     return Private(
-        Levels(np.where(known, cut, 0.0)), {"change": _sides(unit) * MOST_LOG * views.noises}
+        Levels(np.where(known, cut, 0.0)), {"change": _radii(unit) * MOST_LOG * views.noises}
     )  # fmt: skip
 
 
-def _sides(unit: str) -> float:
+def _radii(unit: str) -> float:
     """Return the number of radii by which a protected unit can move a point in a ball."""
     return 2.0 if unit == "record" else 1.0
 
@@ -188,7 +188,7 @@ def begin(frame: Array, views: Views) -> Prior:
     )  # fmt: skip
 
 
-def updated(prior: Prior, told: Changes, levels: Levels, sites: int, clip: float,
+def updated(prior: Prior, sums: Changes, levels: Levels, sites: int, clip: float,
             views: Views) -> Prior:  # fmt: skip
     """Return θ̃ after a round, within public limits.
 
@@ -197,8 +197,8 @@ def updated(prior: Prior, told: Changes, levels: Levels, sites: int, clip: float
     """
     k = views.count
     cuts = clip * np.sqrt(prior.mu_variance), clip * np.sqrt(prior.w_variance)
-    mu = told.mu * cuts[0][views.of] / sites
-    w = told.w * cuts[1][views.of][:, None] / sites
+    mu = sums.mu * cuts[0][views.of] / sites
+    w = sums.w * cuts[1][views.of][:, None] / sites
 
     def spread(before: Array, squares: Array, moved: Array, size: Array, most: float) -> Array:
         now = before * squares * MOST_SPREAD / sites - views.total(np.square(moved)) / size
@@ -209,8 +209,8 @@ def updated(prior: Prior, told: Changes, levels: Levels, sites: int, clip: float
     length = np.linalg.norm(middle, axis=1, keepdims=True)
     return Prior(
         np.clip(prior.mu + mu, -1.0, 1.0), middle / np.maximum(length, 1.0),
-        spread(prior.mu_variance, told.squares[:k], mu, views.widths, START["mu"]),
-        spread(prior.w_variance, told.squares[k:], w, views.widths * views.used, START["w"]),
+        spread(prior.mu_variance, sums.squares[:k], mu, views.widths, START["mu"]),
+        spread(prior.w_variance, sums.squares[k:], w, views.widths * views.used, START["w"]),
         prior.alpha, prior.alpha * np.clip(variance, 1e-6, 1.0),
     )  # fmt: skip
 
@@ -225,9 +225,9 @@ def fit(fed: Federation, frame: Array, views: Views, dp: Dp, *, rounds: int, epo
             "w_variance": prior.w_variance, "alpha": prior.alpha, "beta": prior.beta,
             "epochs": epochs, "unit": dp.unit,
         }  # fmt: skip
-        told = fed.sum(changes_privately, **given, clip=dp.norm)
+        sums = fed.sum(changes_privately, **given, clip=dp.norm)
         levels = fed.sum(levels_privately, **given)
-        prior = updated(prior, told, levels, len(fed.sites), dp.norm, views)
+        prior = updated(prior, sums, levels, len(fed.sites), dp.norm, views)
         fed.record(
             sd_mu=float(np.sqrt(prior.mu_variance.mean())),
             sd_w=float(np.sqrt(prior.w_variance.mean())),

@@ -175,21 +175,21 @@ class MultiView(Fitted):
         """Return cautions: early end of rounds, empty rows, views without common rows, views of one
         site.
         """
-        told: list[str] = []
+        notes: list[str] = []
         if not self.settled:
-            told.append(f"{self.rounds} rounds ended before parameters settled")
+            notes.append(f"{self.rounds} rounds ended before parameters settled")
         if self.empty:
-            told.append(f"{self.empty} rows without any entry were left out")
-        for one, other in self._apart():
-            told.append(
+            notes.append(f"{self.empty} rows without any entry were left out")
+        for one, other in self._unlinked():
+            notes.append(
                 f"no rows have both {one!r} and {other!r}: what one says of the other is a guess"
             )
-        lone = [v for k, v in enumerate(self.views) if self.sites[self.of == k].max() == 1]
-        if lone and int(self.sites.max()) > 1:
-            told.append(f"{', '.join(map(repr, lone))}: known from one site alone")
-        return tuple(told)
+        single = [v for k, v in enumerate(self.views) if self.sites[self.of == k].max() == 1]
+        if single and int(self.sites.max()) > 1:
+            notes.append(f"{', '.join(map(repr, single))}: known from one site alone")
+        return tuple(notes)
 
-    def _apart(self) -> list[tuple[str, str]]:
+    def _unlinked(self) -> list[tuple[str, str]]:
         """Return the first view, with one view of each group that has no rows in common with it."""
         from scipy.sparse.csgraph import connected_components
 
@@ -220,13 +220,13 @@ class MultiView(Fitted):
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
         """Rebuild the model from what `arrays` and `meta` returned."""
-        held = dict(arrays)
-        apart = {k: held.pop(k) for k in ("of", "sites", "centre", "spread", "together")}
-        known: dict[str, Any] = dict(meta)
-        tau2 = float(known.pop("centre_variance"))
+        in_prior = dict(arrays)
+        rest = {k: in_prior.pop(k) for k in ("of", "sites", "centre", "spread", "together")}
+        fields: dict[str, Any] = dict(meta)
+        tau2 = float(fields.pop("centre_variance"))
         prior = Prior(
-            held["mu"], held["w"], held["mu_variance"], held["w_variance"], held["alpha"],
-            held["beta"], tau2,
+            in_prior["mu"], in_prior["w"], in_prior["mu_variance"], in_prior["w_variance"],
+            in_prior["alpha"], in_prior["beta"], tau2,
         )  # fmt: skip
-        known |= {k: tuple(meta[k]) for k in ("features", "views", "numbers", "deviations")}
-        return cls(prior=prior, **apart, **known)
+        fields |= {k: tuple(meta[k]) for k in ("features", "views", "numbers", "deviations")}
+        return cls(prior=prior, **rest, **fields)

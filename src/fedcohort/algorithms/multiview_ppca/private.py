@@ -15,7 +15,7 @@ than the noise could give, with eigenvalues raised to `LEAST`. A row may lack a 
 that depend on its other views.
 
 If these would be more than `MOST_NUMBERS`, there is one sum, with m_k = 1 if a row has all of view
-k, else x = 0 there:
+k, else m_k = 0 and x = 0 there:
 
     v vᵀ,  v = min(1, C/‖(m, x)‖) (m, x)                                                   (2)
 
@@ -150,8 +150,8 @@ def releases(config: Settings, dp: Dp) -> Sequence[Release]:
     """
     if dp.unit != "record" and config.dp_route == "moments":
         raise SettingError(
-            f"dp.unit is {dp.unit!r}, and one sum of products protects records; choose 'record', "
-            f"or dp_route: differences."
+            f"dp.unit is {dp.unit!r}, but one sum of products protects only records; choose "
+            f"'record', or dp_route: differences."
         )
     if config.q == "auto":
         raise SettingError(
@@ -219,9 +219,9 @@ def fit_privately(fed: Federation, config: Settings, task: Task, views: Views) -
         )
     (release,) = releases(config, task.dp)
     clip = task.dp.norm
-    told = fed.sum(views_privately, of=views.of, clip=clip)
+    reply = fed.sum(views_privately, of=views.of, clip=clip)
     noise = release.noise * clip**2 * math.sqrt(len(fed.sites))
-    found = read(told.upper, views.of, noise)
+    found = read(reply.upper, views.of, noise)
     theta = start.principal(found, views)
     least = np.maximum(em.floors(found, views), LEAST)
     for _ in range(EPOCHS):

@@ -98,10 +98,10 @@ def fit(fed: Federation, config: Settings, task: Task) -> MultiView:
     names, of = numbered(task)
     if task.dp is not None:
         return _privately(fed, config, task, names, of)
-    told = fed.sum(look, of=of, least=_least(fed, task))
+    counts = fed.sum(look, of=of, least=_least(fed, task))
     fed = fed.only(fed.answered).awaiting()
-    check(names, of, task, config, int(told.rows), told.entries, told.sites, len(fed.sites))
-    shared = told.sites == int(told.places)
+    check(names, of, task, config, int(counts.rows), counts.entries, counts.sites, len(fed.sites))
+    shared = counts.sites == int(counts.places)
     courses: dict[int, Course] = {}
     numbers: list[Row] = []
     for q in config.numbers:
@@ -115,8 +115,8 @@ def fit(fed: Federation, config: Settings, task: Task) -> MultiView:
     return MultiView(
         features=task.features, views=names, of=of, q=q, narrow=config.narrow,
         each=best.views.each, prior=best.prior, centre=best.centre, spread=best.spread,
-        rows=int(told.rows), empty=int(told.empty), together=told.together,
-        sites=told.sites, rounds=best.rounds, settled=best.settled, numbers=tuple(numbers),
+        rows=int(counts.rows), empty=int(counts.empty), together=counts.together,
+        sites=counts.sites, rounds=best.rounds, settled=best.settled, numbers=tuple(numbers),
         deviations=tuple(deviations(fed, names, best, task)) if config.compare else (),
     )  # fmt: skip
 
@@ -201,34 +201,34 @@ def course(fed: Federation, config: Settings, task: Task, views: Views, shared: 
     start = config.start if views.free.all() or config.start == "random" else "common"
     prior, settled, r = Prior.flat(views), False, 0
     wait, least = 2 * (config.numbers[-1] + 1), _least(fed, task)
-    told: Moved | None = None
+    sums: Moved | None = None
     for r in fed.rounds(config.rounds if len(fed.sites) > 1 else 1):
         if r == 0:
-            told = fed.sum(
+            sums = fed.sum(
                 first_round, of=views.of, q=views.q, narrow=views.narrow, each=views.each,
                 frame=frame, shared=shared if shared.any() else np.ones(p, bool), start=start,
                 epochs=_first_epochs(fed, config), uncertain=uncertain, wait=wait, least=least,
             )  # fmt: skip
-            _check_company(fed, told, wait)
+            _check_company(fed, sums, wait)
         else:
-            told = fed.sum(
+            sums = fed.sum(
                 next_round, **_given(views, prior), epochs=config.internal_epochs,
                 uncertain=uncertain, least=least,
             )  # fmt: skip
         check_all_answered(fed)
-        before, prior = prior, updated(prior, told, views)
+        before, prior = prior, updated(prior, sums, views)
         if config.centres and len(fed.sites) > 1:
-            prior = replace(prior, centre_variance=centre_variance(told, views.q) if r else WIDE)
+            prior = replace(prior, centre_variance=centre_variance(sums, views.q) if r else WIDE)
         moved = _moved(before, prior) if r else np.inf
         fed.record(
-            q=float(views.q), log_likelihood=float(told.log_likelihood), **_spreads(prior, views)
+            q=float(views.q), log_likelihood=float(sums.log_likelihood), **_spreads(prior, views)
         )
         if settled := moved < config.tol:
             break
-    assert told is not None
-    places = max(int(told.places), 1)
-    centre = told.centres / places
-    spread = told.spread / places - np.outer(centre, centre)
+    assert sums is not None
+    places = max(int(sums.places), 1)
+    centre = sums.centres / places
+    spread = sums.spread / places - np.outer(centre, centre)
     return Course(views, prior, centre, spread, r + 1, settled or len(fed.sites) == 1)
 
 
@@ -237,23 +237,23 @@ def _least(fed: Federation, task: Task) -> int:
     return task.min_cell if len(fed.sites) > 1 else 1
 
 
-def _check_company(fed: Federation, told: Moved, wait: int) -> None:
+def _check_company(fed: Federation, sums: Moved, wait: int) -> None:
     """Refuse to continue with one site of several: later changes would be the other sites' own.
 
     Raises
     ------
     NothingToLearn : at most one site has enough rows for the first round.
     """
-    if len(fed.sites) > 1 and int(told.places) < 2:
+    if len(fed.sites) > 1 and int(sums.places) < 2:
         raise NothingToLearn(
-            f"{int(told.places)} of {len(fed.sites)} sites have the {wait} rows that the first "
-            f"round needs of two. Give a smaller q, or add sites."
+            f"{int(sums.places)} of {len(fed.sites)} sites have {wait} rows or more; the first "
+            f"round needs two such sites. Give a smaller q, or add sites."
         )
 
 
-def centre_variance(told: Moved, q: int) -> float:
+def centre_variance(sums: Moved, q: int) -> float:
     """Return τ², eq. (2), at least `LEAST`."""
-    return max(float(np.trace(told.spread)) / (max(int(told.places), 1) * q), LEAST)
+    return max(float(np.trace(sums.spread)) / (max(int(sums.places), 1) * q), LEAST)
 
 
 def _first_epochs(fed: Federation, config: Settings) -> int:
@@ -272,7 +272,7 @@ def _given(views: Views, prior: Prior) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def updated(prior: Prior, told: Moved, views: Views) -> Prior:
+def updated(prior: Prior, sums: Moved, views: Views) -> Prior:
     """Return the most likely common distribution, eq. (1), from sums about the prior's middle.
 
     A view without sums stays as it is.
@@ -281,30 +281,30 @@ def updated(prior: Prior, told: Moved, views: Views) -> Prior:
     ------
     NothingToLearn : a view without a prior has no sums.
     """
-    c = told.sites.astype(float)
+    c = sums.sites.astype(float)
     if (missing := (c == 0) & np.isinf(prior.w_variance)).any():
         raise NothingToLearn(
             f"{int(missing.sum())} views are only at sites with fewer than {2 * (views.q + 1)} "
             f"rows, too few to begin with. Give a smaller q, or add sites."
         )
-    if (alike := ~(told.noises > 0) & (prior.alpha < 0)).any():
+    if (alike := ~(sums.noises > 0) & (prior.alpha < 0)).any():
         columns = int(np.isin(views.noise, np.flatnonzero(alike)).sum())
         raise NothingToLearn(
-            f"{columns} columns do not vary at any site, so that nobody knows their noise. Leave "
-            f"them out of the dictionary."
+            f"{columns} columns do not vary at any site, so their noise is unknown. Leave them out "
+            f"of the dictionary."
         )
     seen = c > 0
     c = np.where(seen, c, 1.0)
-    mu, w = told.mu / c[views.of], told.w / c[views.of][:, None]
+    mu, w = sums.mu / c[views.of], sums.w / c[views.of][:, None]
     size = np.maximum(views.widths * views.used, 1)
     middle = prior.w + w
     floor = FLOOR * views.total(np.square(middle)) / size
-    mu_variance = (told.mu_squares / c - views.total(np.square(mu))) / views.widths
-    w_variance = (told.w_squares / c - views.total(np.square(w))) / size
-    heard = told.noises > 0
-    n = np.where(heard, told.noises, 1).astype(float)
+    mu_variance = (sums.mu_squares / c - views.total(np.square(mu))) / views.widths
+    w_variance = (sums.w_squares / c - views.total(np.square(w))) / size
+    heard = sums.noises > 0
+    n = np.where(heard, sums.noises, 1).astype(float)
     alpha, beta = most_likely(
-        np.where(heard, told.log_variance / n, 0.0), np.where(heard, told.precision / n, 1.0)
+        np.where(heard, sums.log_variance / n, 0.0), np.where(heard, sums.precision / n, 1.0)
     )
     kept = seen[views.of]
     return Prior(
@@ -352,11 +352,11 @@ def waic(
     }  # fmt: skip
     known = fed.sum(tell_information, **given).precision
     check_all_answered(fed)
-    told = fed.sum(criterion, **given, shared=roots(known, found.views), draws=config.draws)
+    sums = fed.sum(criterion, **given, shared=roots(known, found.views), draws=config.draws)
     check_all_answered(fed)
-    fit, cost, n = float(told.fit), float(told.cost), float(told.rows)
+    fit, cost, n = float(sums.fit), float(sums.cost), float(sums.rows)
     off = np.array([(fit - cost) - (row["fit"] - row["cost"]) for row in before])
-    errors = 2.0 * np.sqrt(np.maximum(told.squares - off**2 / n, 0.0))
+    errors = 2.0 * np.sqrt(np.maximum(sums.squares - off**2 / n, 0.0))
     return {
         "q": found.views.q, "waic": -2.0 * (fit - cost), "fit": fit, "cost": cost,
         "errors": {row["q"]: float(e) for row, e in zip(before, errors, strict=True)},
@@ -379,11 +379,11 @@ def deviations(fed: Federation, names: tuple[str, ...], found: Course, task: Tas
     least = _least(fed, task)
     given = {k: v for k, v in _given(found.views, found.prior).items() if k in KNOWN}
     rows: list[Row] = []
-    for site, told in fed.gather(compare, **given, least=least).items():
-        size = float(np.linalg.norm(told.latent))
+    for site, reply in fed.gather(compare, **given, least=least).items():
+        size = float(np.linalg.norm(reply.latent))
         rows.append({"site": site, "what": "patients", "shift": size,
-                     "chi2": float(told.latent_chi2), "df": found.views.q})  # fmt: skip
-        columns = (told.shift, told.chi2, told.df, told.noise)
+                     "chi2": float(reply.latent_chi2), "df": found.views.q})  # fmt: skip
+        columns = (reply.shift, reply.chi2, reply.df, reply.noise)
         rows += [
             {"site": site, "what": name, "shift": float(shift), "chi2": float(chi2),
              "df": int(df), "noise": float(noise)}

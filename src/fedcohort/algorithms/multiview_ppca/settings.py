@@ -77,7 +77,7 @@ class Settings(Base, method="multiview_ppca", alone={"compare": False}):
 
     @property
     def visible(self) -> str:
-        """Name of the setting with which the coordinator sees single sites, or ""."""
+        """Name of the setting that shows single sites to the coordinator, or ""."""
         return "compare: true" if self.compare else ""
 
     @property

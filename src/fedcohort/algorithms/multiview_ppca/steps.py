@@ -281,12 +281,12 @@ def criterion(
     theta = local_fit(found, views, prior, Theta(mu, w, variance, np.zeros(views.q)), epochs)
     x = told_of(site, of, least)
     x = x[(~np.isnan(x)).any(axis=1)]
-    told = waic(x, theta, prior, views, shared, site.rng, draws=draws, burn=max(10, draws // 5))
-    own = (told.fit - told.cost)[:, None]
+    parts = waic(x, theta, prior, views, shared, site.rng, draws=draws, burn=max(10, draws // 5))
+    own = (parts.fit - parts.cost)[:, None]
     before = np.zeros((len(x), 0)) if site.state is None else site.state.parts
     squares = np.square(own - before).sum(axis=0)
     reply = Criterion(
-        np.array(told.fit.sum()), np.array(told.cost.sum()), np.array(len(x)), squares
+        np.array(parts.fit.sum()), np.array(parts.cost.sum()), np.array(len(x)), squares
     )  # fmt: skip
     return Keep(reply, Parts(np.hstack([before, own])))
 
@@ -298,8 +298,8 @@ def compare(
 ) -> Deviation:  # fmt: skip
     """Return this site's differences from the common model."""
     views = Views(of, w.shape[1], narrow, each)
-    told = sites.deviation(found_at(site, of, least), Theta(mu, w, variance), views)
-    return Deviation(*(np.asarray(part) for part in told))
+    found = sites.deviation(found_at(site, of, least), Theta(mu, w, variance), views)
+    return Deviation(*(np.asarray(part) for part in found))
 
 
 STEPS: tuple[Any, ...] = (look, first_round, next_round, tell_information, criterion, compare)

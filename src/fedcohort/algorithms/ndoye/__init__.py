@@ -11,9 +11,9 @@ from fedcohort.protocol import Method, Step, Task
 from fedcohort.training.coalitions import judge_here, law_of
 
 _OWN = (
-    "Once, each site's own coefficients and their cross-validated loss, or, where they could be "
-    "those of fewer than min_cell rows, the reason and the columns it is about; of the user's "
-    "site the loss of each of these models."
+    "Once, each site's own coefficients and their cross-validated loss; if these could be of fewer "
+    "than min_cell rows, only the reason and its columns. Of the user's site the loss of each of "
+    "these models."
 )
 _TRAINED = (
     " Each round, as sums over the user and the sites chosen: the number of rows, the deviance, "
@@ -22,19 +22,19 @@ _TRAINED = (
 
 
 def reveals_with(config: NdoyeSettings) -> str:
-    """Return, in plain words, what leaves a site with these settings."""
+    """Return what leaves a site, in plain words."""
     return _OWN + _TRAINED * config.train
 
 
 def asks(config: NdoyeSettings) -> Iterator[Step[..., Any]]:
-    """Yield the steps of a fit with these settings."""
+    """Yield the steps of a fit."""
     yield from (own_model, judge_here)
     if config.train:
         yield pooled_here
 
 
 def bounds(config: NdoyeSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
+    """Return the allowed arguments of steps (`Method.bounds`)."""
     return {
         "law": (law_of(config.model, task, "ndoye").name,),
         "n_folds": (config.n_folds,),

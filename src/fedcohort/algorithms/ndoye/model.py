@@ -78,8 +78,8 @@ class NdoyeModel(UserModel):
     def cautions(self) -> tuple[str, ...]:
         """Return the sites that were left out, and whether the model is the user's alone."""
         alone = f"no other site is trained with: the model is that of {self.user!r} alone"
-        said = (alone,) if self.sites and not (self.chosen and self.trained) else ()
-        return (*super().cautions(), *said)
+        notes = (alone,) if self.sites and not (self.chosen and self.trained) else ()
+        return (*super().cautions(), *notes)
 
     def arrays(self) -> dict[str, Array]:
         """Return the coefficients, and the losses."""

@@ -62,29 +62,29 @@ def fit(fed: Federation, config: NdoyeSettings, task: Task) -> NdoyeModel:
     user = user_of(fed, config.user, "ndoye")
     least = max(task.min_cell, 1) if len(fed.sites) > 1 else 1
     next(iter(fed.rounds(1)))
-    told = fed.gather(
+    replies = fed.gather(
         own_model, law=law.name, origin=origin, l2=config.l2, n_folds=config.n_folds, least=least
     )
-    if user not in told:
+    if user not in replies:
         raise gone(user)
     refused = {
         site: why(Hidden(int(one.reason), one.blame), task.features, least)
-        for site, one in told.items()
+        for site, one in replies.items()
         if one.reason != FINE
     }
     if user in refused:
-        raise DataError(f"site {user!r}, the user, tells no model: {refused[user]}.")
-    sites = [site for site in told if site != user and site not in refused]
+        raise DataError(f"site {user!r}, the user, cannot tell its model: {refused[user]}.")
+    sites = [site for site in replies if site != user and site not in refused]
     transfer = np.zeros(0)
     if sites:
-        points = np.stack([told[site].gamma for site in sites])
+        points = np.stack([replies[site].gamma for site in sites])
         transfer = judged(fed, user, law, 0, origin, points, least)
-    own = np.array([float(told[site].loss) for site in sites])
+    own = np.array([float(replies[site].loss) for site in sites])
     order = np.argsort(transfer - own, kind="stable")
     chosen = how_many((transfer - own)[order], config)
     with_user = [user, *(sites[i] for i in order[:chosen])]
-    fed.record(ranked=float(len(sites)), chosen=float(chosen), own_loss=float(told[user].loss))
-    gamma = told[user].gamma
+    fed.record(ranked=float(len(sites)), chosen=float(chosen), own_loss=float(replies[user].loss))
+    gamma = replies[user].gamma
     if config.train and chosen:
         gamma = trained(fed.only(with_user).awaiting(), law, config.l2, origin)
     intercept, beta = unshifted(gamma, origin)
@@ -99,7 +99,7 @@ def fit(fed: Federation, config: NdoyeSettings, task: Task) -> NdoyeModel:
         transfer=transfer[order],
         own=own[order],
         chosen=chosen,
-        user_loss=float(told[user].loss),
+        user_loss=float(replies[user].loss),
         trained=config.train,
     )
 
@@ -130,11 +130,11 @@ def trained(fed: Federation, law: Family, l2: float, origin: Array) -> Array:
 
     def at(points: Array, _: Array) -> Sums:
         nonlocal steps
-        told = fed.sum(pooled_here, law=law.name, origin=origin, point=points[0])
+        sums = fed.sum(pooled_here, law=law.name, origin=origin, point=points[0])
         check_all_answered(fed)
         steps += 1
-        fed.record(step=float(steps), deviance=float(told.deviance))
-        return Sums(*(np.asarray(part, float)[None] for part in vars(told).values()))
+        fed.record(step=float(steps), deviance=float(sums.deviance))
+        return Sums(*(np.asarray(part, float)[None] for part in vars(sums).values()))
 
     start = np.zeros((1, 1 + len(origin)))
     return ascend(at, start, l2, straight=law.name == "gaussian")[0]

@@ -66,9 +66,9 @@ def own_model(
 
 @summed
 def pooled_here(site: UserSite, *, law: str, origin: Array, point: Array) -> Pooled:
-    """Sum the deviance, its gradient and its curvature over all rows at `point` (1 + p,).
+    """Sum the deviance, its gradient and its curvature over all rows at one point.
 
-    Covariates are centred at `origin` (p,).
+    The point is `point` (1 + p,). Covariates are centred at `origin` (p,).
     """
     family, y = Family(law, CANONICAL[law]), np.asarray(site.data.y, float)
     found = sums_at(family, site.data.x - origin, y, point[None])

@@ -39,25 +39,25 @@ UNTIL = "Before its alarm sites tell that and the sum of their models alone."
 
 
 def reveals_with(config: PersonalSettings) -> str:
-    """Return, in plain words, what leaves a site with these settings."""
+    """Return what leaves a site, in plain words."""
     told_all = "" if config.way == "global" else ALL
     hazard = f" {HAZARD}{told_all}" * (config.baseline and config.model in ("auto", "cox"))
     if config.way == "local":
         return ALONE + hazard
-    told = {
+    by_way = {
         "global": MEANS.strip(),
         "cluster": GROUPS,
         **dict.fromkeys(personal.PARTED, PARTS + OWN),
     }
-    text = COUNTS + told.get(config.way, MEANS + OWN) + hazard
+    text = COUNTS + by_way.get(config.way, MEANS + OWN) + hazard
     if config.monitor == "none":
         return text
-    apart = f" {WATCHED}" if config.way == "global" else f" {WATCHED} {UNTIL}"
-    return text + apart
+    monitored = f" {WATCHED}" if config.way == "global" else f" {WATCHED} {UNTIL}"
+    return text + monitored
 
 
 def bounds(config: PersonalSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
+    """Return the allowed arguments of steps (`Method.bounds`)."""
     model = config.model_of(task)
     plan = config.plan(len(task.features), model)
     return {

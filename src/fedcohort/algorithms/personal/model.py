@@ -71,7 +71,7 @@ class PersonalModel(Predictor):
             note = "1 is the user's rows alone, 0 the common model"
             rows.append({"name": "share of the own model", "value": self.alpha, "note": note})
         if 0 < self.common_rounds < self.rounds:
-            note = "after them sites were seen to differ, and the own model began"
+            note = "then sites were found to differ, and the own model began"
             rows.append({"name": "common rounds", "value": self.common_rounds, "note": note})
         if not math.isnan(self.loss):
             note = f"on the rows of {self.user} that it was trained on"
@@ -81,13 +81,13 @@ class PersonalModel(Predictor):
     def cautions(self) -> tuple[str, ...]:
         """Return a caution if the model is only the common one."""
         if self.way == "cluster" and np.count_nonzero(self.counts) < 2:
-            return ("sites were not split, so that the model is that of all",)
+            return ("sites were not split: the model is the common one",)
         if 0 < self.common_rounds == self.rounds and self.way != "global":
-            return ("sites were not seen to differ, so that the model is that of all",)
+            return ("sites were not found to differ: the model is the common one",)
         if not self.parts:
             return (
-                "a Cox model has no intercept, so that no part is the user's own, and the model is "
-                "that of all; name covariates in own_features, or give hidden",
+                "a Cox model has no intercept, so no part is the user's own: the model is the "
+                "common one. Name covariates in own_features, or give hidden",
             )
         return ()
 
@@ -117,10 +117,10 @@ class PersonalModel(Predictor):
         loss, alpha = arrays["told"].tolist()
         features = tuple(given.pop("features"))
         kept = {int(r): arrays[f"round{r}"] for r in given.pop("kept")}
-        held = {name: arrays[name] for name in ("theta", "common", "counts")}
+        vectors = {name: arrays[name] for name in ("theta", "common", "counts")}
         found = {r: baseline_of(arrays, f"round{r}.") for r in kept}
         baselines = {r: one for r, one in found.items() if one is not None}
         return cls(
             features=features, loss=loss, alpha=alpha, kept=kept, baseline=baseline_of(arrays),
-            baselines=baselines, **held, **given,
+            baselines=baselines, **vectors, **given,
         )  # fmt: skip

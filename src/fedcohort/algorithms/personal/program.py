@@ -102,7 +102,7 @@ STEPS: tuple[Step[..., Any], ...] = (
 
 
 def asks(config: PersonalSettings) -> tuple[Step[..., Any], ...]:
-    """Return the steps of a fit with these settings."""
+    """Return the steps of a fit."""
     own = config.asks_own(config.way)
     if config.baseline and config.model in ("auto", "cox"):
         own = (*own, *timegrid.asks(GRID), *hazard.STEPS)

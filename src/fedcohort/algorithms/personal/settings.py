@@ -87,9 +87,9 @@ class PersonalSettings(
         """
         own: tuple[tuple[int, int], ...] = ()
         if self.way in PARTED:
-            if odd := [name for name in self.own_features if features and name not in features]:
+            if unknown := [name for name in self.own_features if features and name not in features]:
                 raise SettingError(
-                    f"setting 'own_features' of method 'personal' has {odd[0]!r}, which is no "
+                    f"setting 'own_features' of method 'personal' has {unknown[0]!r}, which is no "
                     f"covariate; there are {', '.join(map(repr, features))}."
                 )
             columns = [features.index(name) for name in self.own_features if name in features]

@@ -1,4 +1,4 @@
-"""How sites differ: in their features, in the outcome, in the outcome given a feature."""
+"""Differences between sites: in features, in the outcome, in the outcome given a feature."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, cast
@@ -11,21 +11,20 @@ from fedcohort.data.describe import describe_columns
 from fedcohort.data.outcome import Outcome
 from fedcohort.protocol import Method, Step, Task
 
-_TOLD = (
-    "Of each site, once, what Table 1 shows of it, and counts of the cells of each variable's "
-    "histogram"
+_COUNTS = (
+    "Of each site, once, its part of Table 1, and the counts of each variable's histogram cells"
 )
 _CROSSED = ", also by the outcome"
-_HIDDEN = ", where the site has hidden what is of few patients"
+_HIDDEN = "; the site hides counts of few patients"
 _PULL = (
     "; and of each site, once, its mean gradient at a model without covariates and the standard "
-    "deviations of its parts, rounded, without columns of which few patients differ"
+    "deviations of its parts, rounded, without columns in which few patients differ"
 )
 
 
 def reveals_with(config: ShiftSettings) -> str:
-    """Say in plain words what leaves a site with these settings."""
-    return _TOLD + _CROSSED * config.conditional + _HIDDEN + _PULL * config.gradients + "."
+    """Describe what leaves a site with these settings."""
+    return _COUNTS + _CROSSED * config.conditional + _HIDDEN + _PULL * config.gradients + "."
 
 
 def asks(config: ShiftSettings) -> Iterator[Step[..., Any]]:
@@ -36,7 +35,7 @@ def asks(config: ShiftSettings) -> Iterator[Step[..., Any]]:
 
 
 def bounds(config: ShiftSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    """Return the values that the steps' arguments may take (`Method.bounds`)."""
     if task.dictionary is None:
         return {"label": (), "other": (), "law": ()}
     reading, outcome = reading_of(task), cast("Outcome | None", task.outcome_of)
@@ -52,10 +51,11 @@ METHOD = Method(
         "Lin, IEEE Transactions on Information Theory 37(1), 1991; Torgerson, Psychometrika 17, "
         "1952; Sattler et al., IEEE Transactions on Neural Networks 32(8), 2021"
     ),
-    reveals=_TOLD + _CROSSED + _HIDDEN + _PULL + ".",
+    reveals=_COUNTS + _CROSSED + _HIDDEN + _PULL + ".",
     reveals_with=reveals_with,
     unguarded=(
-        "Each site hides counts of few, and slopes of columns of few (`algorithms.shift.steps`)."
+        "Each site hides small counts, and gradients of columns in which few patients differ "
+        "(`algorithms.shift.steps`)."
     ),
     settings=ShiftSettings,
     fit=fit,

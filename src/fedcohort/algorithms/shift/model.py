@@ -1,4 +1,4 @@
-"""What is known of the shift between sites: a row for each pair and table, matrices, and a map."""
+"""The shift between sites: a row for each pair and table, matrices, and a map."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from fedcohort.arrays import Array
 from fedcohort.metrics.shift import holm, scaled
 from fedcohort.protocol import Fitted, Row
 
-#: What is compared; see `program`.
+#: Kinds of comparison; see `program`.
 KINDS = ("feature", "label", "conditional", "gradient")
 
 
 @dataclass(frozen=True)
 class ShiftModel(Fitted):
-    """How sites differ.
+    """Differences between sites.
 
     Attributes
     ----------
     sites : S names, in order.
-    rows : of each pair of sites and table: kind, variable, site, other, value (Jensen-Shannon
-        divergence in bits, 0 to 1; of kind gradient a cosine), expected (what chance gives with so
-        many rows), p, p_adjusted over all rows, and whether it is clear.
+    rows : one for each pair of sites and table: kind, variable, site, other, value (Jensen-Shannon
+        divergence in bits, 0 to 1; a cosine for kind gradient), expected (by chance, with these
+        numbers of rows), p, p_adjusted over all rows, clear.
     level : adjusted p-value below which a difference is clear.
-    left_out : site → why it is compared with none.
+    left_out : why a site is not compared, by site.
     """
 
     sites: tuple[str, ...]
@@ -40,28 +40,28 @@ class ShiftModel(Fitted):
     def of(
         cls, sites: Sequence[str], rows: Sequence[Row], level: float, left_out: Mapping[str, str]
     ) -> Self:
-        """Return the model of rows with p-values that are not adjusted yet."""
+        """Return the model; the rows' p-values are not adjusted."""
         adjusted = holm([r["p"] for r in rows]).tolist()
-        told: list[Row] = [
+        complete: list[Row] = [
             {**r, "p": _or_none(r["p"]), "expected": _or_none(r["expected"])}
             | {"p_adjusted": _or_none(q), "clear": bool(q < level)}
             for r, q in zip(rows, adjusted, strict=True)
         ]
         order = {kind: i for i, kind in enumerate(KINDS)}
-        told.sort(key=lambda r: order[str(r["kind"])])
-        return cls(tuple(sites), told, level, dict(left_out))
+        complete.sort(key=lambda r: order[str(r["kind"])])
+        return cls(tuple(sites), complete, level, dict(left_out))
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What was compared, in order."""
+        """Kinds of the rows, in order."""
         return tuple(k for k in KINDS if any(r["kind"] == k for r in self.rows))
 
     def matrix(self, kind: str, *, expected: bool = False) -> Array:
-        """Return the mean over variables of one kind, (S, S); nan where nothing is known.
+        """Return the mean (S, S) over the variables of one kind; nan without a value.
 
         Parameters
         ----------
-        expected : what chance gives, instead of what was seen.
+        expected : of the values expected by chance, not of those observed.
         """
         key, s = "expected" if expected else "value", len(self.sites)
         place = {site: i for i, site in enumerate(self.sites)}
@@ -76,16 +76,16 @@ class ShiftModel(Fitted):
         return out
 
     def distances(self, kind: str) -> Array:
-        """Return √ of what is beyond chance, (S, S): of the divergence, or of 1 − cosine."""
+        """Return √ (S, S) of the divergence, or of 1 − cosine, beyond its value by chance."""
         seen, chance = self.matrix(kind), self.matrix(kind, expected=True)
         beyond = chance - seen if kind == "gradient" else seen - chance
         np.fill_diagonal(beyond, 0.0)
         return np.sqrt(np.maximum(beyond, 0.0))
 
     def places(self, kind: str) -> tuple[tuple[str, ...], Array, float]:
-        """Return sites (m,), their places (m, 2) by `distances`, and the share that these show.
+        """Return sites (m,), their places (m, 2), and the share of `distances` that these show.
 
-        Sites of which some distance is not known are left out, the one with most of them first.
+        Sites without some distance are left out, the site with most of them missing first.
         """
         d, names = self.distances(kind), list(self.sites)
         while np.isnan(d).any():
@@ -100,7 +100,7 @@ class ShiftModel(Fitted):
         return self.rows
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the matrices, an entry a row; `times` have no part in it."""
+        """Return the matrices, one row per entry; `times` are not used."""
         out: list[Row] = []
         for kind in self.kinds:
             seen, chance = self.matrix(kind), self.matrix(kind, expected=True)
@@ -120,7 +120,7 @@ class ShiftModel(Fitted):
         return out
 
     def meta(self) -> dict[str, Any]:
-        """Return everything."""
+        """Return all attributes."""
         return {
             "sites": list(self.sites),
             "rows": self.rows,
@@ -130,7 +130,7 @@ class ShiftModel(Fitted):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
-        """Rebuild the model from what `arrays` and `meta` returned."""
+        """Build the model from the result of `meta`."""
         return cls(
             tuple(meta["sites"]), list(meta["rows"]), float(meta["level"]), dict(meta["left_out"])
         )

@@ -1,33 +1,32 @@
 """Shift between sites: in features, in the outcome, in the outcome given a feature, in gradients.
 
 Each pair of sites is compared by tables of counts on common cells (`metrics.shift`): the levels of
-a category or a yes/no variable, and of a number about `CELLS` cells between edges that follow from
+a category or a yes/no variable, and for a number about `CELLS` cells between edges computed from
 Table 1 over all sites (`data.describe.bins`).
 
     feature       a feature's cells
-    label         the outcome's; of times to an event, whether it was seen, and the time
-    conditional   the outcome's groups within the cells of each feature: its levels, whether the
-                  event was seen, or values up to and above the edge next to their median
-    gradient      the cosine of the gradients of two sites at the common model that knows no
-                  covariate: the shares of levels, the mean, or a constant hazard (Sattler et al.,
-                  IEEE Trans. Neural Netw. Learn. Syst. 32(8), 2021, who compare them later on)
+    label         the outcome's cells; for survival, those of event and time
+    conditional   the outcome's groups within the cells of each feature: its levels, the event, or
+                  values up to and above the edge next to the median
+    gradient      the cosine of the gradients of two sites at the common model without covariates:
+                  the shares of levels, the mean, or a constant hazard (Sattler et al., IEEE Trans.
+                  Neural Netw. Learn. Syst. 32(8), 2021, who compare gradients during training)
 
 The gradient of site i at that model is, over its rows, with r = 1(y = l) − π_l, (y − m)/s, or
 δ − λt, and standardised numbers and indicators of levels x (missing ones 0),
 
     g_i = mean of (1, x) r,   cos_ij = g_iᵀ g_j/(‖g_i‖ ‖g_j‖)                              (1)
 
-over the parts that both tell. Where all sites have the gradient ḡ and rows differ by v in all, the
-cosine of two sites is about
+over the parts that both sites show. If all sites have the gradient ḡ, and rows have the total
+variance v, the expected cosine of two sites is about
 
-    ‖ḡ‖²/√((‖ḡ‖² + v/n_i)(‖ḡ‖² + v/n_j)),   ‖ḡ‖² less v/n for what chance adds              (2)
+    ‖ḡ‖²/√((‖ḡ‖² + v/n_i)(‖ḡ‖² + v/n_j)),   with v/n subtracted from the observed ‖ḡ‖²        (2)
 
-p-values are of single tables, adjusted for all that are compared (Holm). Within wide cells a shift
-of the feature is left, and may be taken for a conditional one.
+p-values are of single tables, adjusted for all comparisons (Holm). A shift of the feature within
+wide cells remains, and may look like a conditional one.
 
-Revealed, each once, of each site by itself: Table 1 (`SiteTable`), `SiteCells`, and `Pull` of the
-sites that may tell it, all without what is of few rows. A cosine needs both directions. Sums would
-not do: those of pairs give each one's.
+Revealed, once, of each site: its Table 1 (`SiteTable`), `SiteCells` and `Pull`, without anything of
+few rows. Sums over sites are no alternative: those of pairs give each site's own.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from fedcohort.metrics.shift import NONE, Divergence, divergence, divergence_wit
 from fedcohort.protocol import DataError, Federation, Refused, Row, Task
 from fedcohort.training import disclosure
 
-#: About so many cells a number has between its limits.
+#: Approximate number of cells of a number.
 CELLS = 8
 
 
@@ -68,20 +67,20 @@ def fit(fed: Federation, config: ShiftSettings, task: Task) -> ShiftModel:
     reading, outcome = reading_of(task), cast("Outcome | None", task.outcome_of)
     next(iter(fed.rounds(1)))
     asked = {} if task.agreed is None else cast("Agreed", task.agreed).asked
-    told = by_site(fed, reading.variables, min_cell=task.min_cell, asked=asked)
-    shown = {s.site: s.rows for s in told if s.site is not None}
+    tables = by_site(fed, reading.variables, min_cell=task.min_cell, asked=asked)
+    shown = {s.site: s.rows for s in tables if s.site is not None}
     sites = tuple(sorted(s for s, rows in shown.items() if rows))
     if len(sites) < 2:
         raise DataError(
-            f"{len(sites)} sites have {task.min_cell} rows or more (min_cell), and a shift is "
-            f"between two. Join sites, or lower min_cell, if all agree."
+            f"{len(sites)} sites have {task.min_cell} rows or more (min_cell), and a shift needs "
+            f"two. Join sites, or lower min_cell, if all agree."
         )
     few = sorted(shown.keys() - {*sites})
-    whole = _over_shown(told, task.min_cell)
+    overall = _over_shown(tables, task.min_cell)
     label, other = places_of(reading, outcome)
     view = fed.only(sites).through(reading.view)
-    edges = _edges([whole[v.name] for v in reading.view.numeric])
-    cut = _median(whole, reading, edges, label)
+    edges = _edges([overall[v.name] for v in reading.view.numeric])
+    cut = _median(overall, reading, edges, label)
     crossed = label if config.conditional and math.isfinite(cut) else -1
     taken = () if outcome is None else outcome.columns
     columns = (*reading.view.numeric, *reading.view.coded)
@@ -92,41 +91,42 @@ def fit(fed: Federation, config: ShiftSettings, task: Task) -> ShiftModel:
         min_cell=task.min_cell, **asked,
     )  # fmt: skip
     sites = tuple(s for s in sites if s in cells)
-    known = {site: _known(told, reading, site) for site in sites}
+    counted = {site: _counted(tables, reading, site) for site in sites}
     groups: dict[str, Array | None] = dict.fromkeys(sites)
     if crossed >= 0:
         number = crossed < len(edges)
-        own = edges[crossed][np.isfinite(edges[crossed])] if number else np.zeros(0)
-        groups = {s: _groups(cells[s], own, crossed, cut, number) for s in sites}
-    rows = _tables(reading, outcome, edges, {s: cells[s] for s in sites}, known, groups, crossed)
+        inner = edges[crossed][np.isfinite(edges[crossed])] if number else np.zeros(0)
+        groups = {s: _groups(cells[s], inner, crossed, cut, number) for s in sites}
+    own = {s: cells[s] for s in sites}
+    rows = _tables(reading, outcome, edges, own, counted, groups, crossed)
     left_out = dict.fromkeys(few, f"fewer than {task.min_cell} rows (min_cell)")
-    null = _null(whole, reading, outcome, label, other)
+    null = _null(overall, reading, outcome, label, other)
     if config.gradients and label >= 0 and null is not None:
-        pulls = _pulls(view.only(sites), reading, whole, outcome, (label, other), null, task)
+        pulls = _pulls(view.only(sites), reading, overall, outcome, (label, other), null, task)
         rows += _cosines({s: (int(cells[s].rows), pulls[s]) for s in sites if s in pulls})
     fed.record(sites=float(len(sites)), compared=float(len(rows)))
     return ShiftModel.of(sites, rows, config.level, left_out)
 
 
 def reading_of(task: Task) -> Reading:
-    """Return how sites read what is compared: the outcome, then the features.
+    """Return the variables that are compared: the outcome, then the features.
 
     Raises
     ------
-    DataError : there is nothing.
+    DataError : there are none.
     """
-    known = cast("Dictionary", task.dictionary)
-    found = variables_of(known, cast("Outcome | None", task.outcome_of))
+    dictionary = cast("Dictionary", task.dictionary)
+    found = variables_of(dictionary, cast("Outcome | None", task.outcome_of))
     if not found:
-        raise DataError("no column is left to compare, besides identifiers, dates and text.")
+        raise DataError(
+            "no column can be compared: all are identifiers, dates or text. Correct their types in "
+            "the dictionary."
+        )
     return Reading(found)
 
 
 def places_of(reading: Reading, outcome: Outcome | None) -> tuple[int, int]:
-    """Return the places of the outcome, and of the time of an event, among the columns read.
-
-    −1 and 0 without.
-    """
+    """Return the places of the outcome, or of event and time, among the columns; else −1 and 0."""
     if outcome is None:
         return -1, 0
     if isinstance(outcome, Survival):
@@ -135,7 +135,7 @@ def places_of(reading: Reading, outcome: Outcome | None) -> tuple[int, int]:
 
 
 def law_of(reading: Reading, outcome: Outcome | None) -> str:
-    """Return what the outcome is: one of `steps.LAWS`."""
+    """Return the kind of outcome, one of `steps.LAWS`."""
     if outcome is None:
         return ""
     if isinstance(outcome, Survival):
@@ -143,11 +143,14 @@ def law_of(reading: Reading, outcome: Outcome | None) -> str:
     return "levels" if reading.levels[outcome.label] else "number"
 
 
-def _over_shown(told: Sequence[Summary], min_cell: int) -> dict[str, Summary]:
-    """Return each variable over the sites that show most of it: else small ones would hide all."""
+def _over_shown(tables: Sequence[Summary], min_cell: int) -> dict[str, Summary]:
+    """Return each variable's summary over the sites that show most of it.
+
+    With the other sites, small ones would hide it.
+    """
     out: dict[str, Summary] = {}
-    for name in dict.fromkeys(s.variable.name for s in told):
-        own = [s for s in told if s.variable.name == name and s.site and s.rows]
+    for name in dict.fromkeys(s.variable.name for s in tables):
+        own = [s for s in tables if s.variable.name == name and s.site and s.rows]
         best = [s for s in own if s.quartiles is not None]
         best = best or [s for s in own if s.mean is not None]
         full = [s for s in own if s.levels and None not in s.counts]
@@ -156,14 +159,11 @@ def _over_shown(told: Sequence[Summary], min_cell: int) -> dict[str, Summary]:
     return out
 
 
-def _median(whole: Mapping[str, Summary], reading: Reading, edges: Array, label: int) -> float:
-    """Return what divides a number that is the outcome: the edge next to its median.
-
-    0 of levels; nan where there is none.
-    """
+def _median(overall: Mapping[str, Summary], reading: Reading, edges: Array, label: int) -> float:
+    """Return the edge next to the median of the outcome; 0 for levels, nan without an edge."""
     if not 0 <= label < len(reading.view.numeric):
         return 0.0
-    one, own = whole[reading.view.numeric[label].name], edges[label][np.isfinite(edges[label])]
+    one, own = overall[reading.view.numeric[label].name], edges[label][np.isfinite(edges[label])]
     middle = one.quartiles[1] if one.quartiles is not None else one.mean
     if middle is None or not len(own):
         return math.nan
@@ -181,7 +181,7 @@ def _edges(shown: Sequence[Summary]) -> Array:
 
 
 def _fit_for_cells(edges: Array) -> bool:
-    """Return whether sites count between edges (b,): not one alone, nor too near for their size."""
+    """Return whether sites count between edges (b,)."""
     try:
         check_edges(edges)
     except Refused:
@@ -189,10 +189,10 @@ def _fit_for_cells(edges: Array) -> bool:
     return True
 
 
-def _known(told: Sequence[Summary], reading: Reading, site: str) -> Array:
-    """Return the rows (v,) of a site that are in some cell of each variable, −1 where not shown."""
+def _counted(tables: Sequence[Summary], reading: Reading, site: str) -> Array:
+    """Return the number of a site's rows (v,) in the cells of each variable, −1 if not shown."""
     out = np.full(len(reading.variables), HIDDEN)
-    for s in (s for s in told if s.site == site and s.rows is not None):
+    for s in (s for s in tables if s.site == site and s.rows is not None):
         j = reading.place[s.variable.name]
         gone = 0 if s.levels else s.missing
         out[j] = HIDDEN if gone is None or s.rows is None else s.rows - gone
@@ -204,11 +204,11 @@ def _tables(
     outcome: Outcome | None,
     edges: Array,
     cells: Mapping[str, SiteCells],
-    known: Mapping[str, Array],
+    counted: Mapping[str, Array],
     groups: Mapping[str, Array | None],
     label: int,
 ) -> list[Row]:
-    """Return a row for each pair of sites and table that both tell."""
+    """Return a row for each pair of sites and table that both show."""
     taken = () if outcome is None else outcome.columns
     out: list[Row] = []
     c = len(reading.view.numeric)
@@ -219,33 +219,32 @@ def _tables(
             continue
         kind = "label" if v.name in taken else "feature"
         for one, two in itertools.combinations(cells, 2):
-            pair, rows = (cells[one], cells[two]), (int(known[one][j]), int(known[two][j]))
-            found = _apart(pair[0].cells[j, :k], pair[1].cells[j, :k], rows)
+            pair, rows = (cells[one], cells[two]), (int(counted[one][j]), int(counted[two][j]))
+            found = _compared(pair[0].cells[j, :k], pair[1].cells[j, :k], rows)
             out.append(_row(kind, v.name, one, two, found))
             if kind == "feature" and label >= 0:
-                told = (_Crossed(s.crossed[j, : k + (j < c)], groups[n]) for n, s in cells.items()
+                both = (_Crossed(s.crossed[j, : k + (j < c)], groups[n]) for n, s in cells.items()
                         if n in (one, two))  # fmt: skip
-                own = _within(*told)
-                out.append(_row("conditional", v.name, one, two, own))
+                out.append(_row("conditional", v.name, one, two, _within(*both)))
     return [r for r in out if not math.isnan(r["value"])]
 
 
-def _apart(a: Array, b: Array, rows: tuple[int, int]) -> Divergence:
-    """Return how two sites' cells (k,) differ, of so many rows in all."""
+def _compared(a: Array, b: Array, rows: tuple[int, int]) -> Divergence:
+    """Return the divergence of two sites' cells (k,), with these total numbers of rows."""
     if min(rows) <= 0:
         return NONE
     return divergence(together(a, b, (a == HIDDEN) | (b == HIDDEN), *rows))
 
 
 class _Crossed(NamedTuple):
-    """A site's table by the outcome's groups (k, g), and all its rows in these (g,), if shown."""
+    """A site's table by the outcome's groups (k, g), and its rows in each group (g,), if shown."""
 
     table: Array
     groups: Array | None
 
 
 def _within(one: _Crossed, two: _Crossed) -> Divergence:
-    """Return how groups differ within cells: those that both show, and the others as one cell."""
+    """Return the divergence of groups within cells that both sites show; the others are one."""
     pair = (one, two)
     shown = np.all([(p.table != HIDDEN).all(axis=1) for p in pair], axis=0)
     if not shown.any():
@@ -260,19 +259,19 @@ def _within(one: _Crossed, two: _Crossed) -> Divergence:
 
 
 def _groups(one: SiteCells, own: Array, label: int, cut: float, number: bool) -> Array | None:
-    """Return a site's rows in the outcome's groups (g,), from its cells; None where not shown.
+    """Return a site's rows in the outcome's groups (g,), from its cells; None if not shown.
 
-    own : edges of the outcome, where it is a `number`.
+    `own` are the edges of an outcome that is a `number`.
     """
     g = one.crossed.shape[2]
     if not number:
-        told = one.cells[label, 1 : 1 + g]
-        return None if (told == HIDDEN).any() else told
-    told = one.cells[label, : len(own) + 1]
-    if (told == HIDDEN).any():
+        counts = one.cells[label, 1 : 1 + g]
+        return None if (counts == HIDDEN).any() else counts
+    counts = one.cells[label, : len(own) + 1]
+    if (counts == HIDDEN).any():
         return None
     below = int(np.searchsorted(own, cut)) + 1
-    return np.array([told[:below].sum(), told[below:].sum()])
+    return np.array([counts[:below].sum(), counts[below:].sum()])
 
 
 def _row(kind: str, variable: str, one: str, two: str, found: Divergence) -> Row:
@@ -291,19 +290,19 @@ def _row(kind: str, variable: str, one: str, two: str, found: Divergence) -> Row
 
 
 def _null(
-    whole: Mapping[str, Summary],
+    overall: Mapping[str, Summary],
     reading: Reading,
     outcome: Outcome | None,
     label: int,
     other: int,
 ) -> Array | None:
-    """Return the model without covariates, as `steps.pull_here` has it; None where it is hidden."""
+    """Return the model without covariates, as in `steps.pull_here`; None if it is hidden."""
     law = law_of(reading, outcome)
     if not law:
         return None
     c = len(reading.view.numeric)
     columns = (*reading.view.numeric, *reading.view.coded)
-    one = whole[columns[label].name]
+    one = overall[columns[label].name]
     if law == "number":
         return None if one.mean is None or not one.sd else np.array([one.mean, one.sd])
     counts = [n for n in one.counts if n is not None]
@@ -312,28 +311,28 @@ def _null(
     shares = np.array(counts) / sum(counts)
     if law == "levels":
         return shares
-    time = whole[columns[other].name].mean if other < c else None
+    time = overall[columns[other].name].mean if other < c else None
     return None if not time else np.array([shares[1] / time])
 
 
 def _pulls(
     fed: Federation,
     reading: Reading,
-    whole: Mapping[str, Summary],
+    overall: Mapping[str, Summary],
     outcome: Outcome | None,
     places: tuple[int, int],
     null: Array,
     task: Task,
 ) -> dict[str, Pull]:
-    """Return the gradients of the sites that tell theirs."""
+    """Return the gradients of the sites that show theirs."""
     taken = () if outcome is None else outcome.columns
-    numbers = [whole[v.name] for v in reading.view.numeric]
+    numbers = [overall[v.name] for v in reading.view.numeric]
     used = [s.mean is not None and bool(s.sd) and s.variable.name not in taken for s in numbers]
     n_levels = [
         0 if v.name in taken else int(n)
         for v, n in zip(reading.view.coded, reading.n_levels, strict=True)
     ]
-    told = fed.gather(
+    replies = fed.gather(
         pull_here,
         centre=np.array([s.mean if u else 0.0 for s, u in zip(numbers, used, strict=True)], float),
         spread=np.array([s.sd if u else 0.0 for s, u in zip(numbers, used, strict=True)], float),
@@ -341,7 +340,7 @@ def _pulls(
         law=law_of(reading, outcome), null=null, min_cell=task.min_cell,
         **({} if task.agreed is None else cast("Agreed", task.agreed).asked),
     )  # fmt: skip
-    return {site: one for site, one in told.items() if int(one.reason) == disclosure.FINE}
+    return {site: one for site, one in replies.items() if int(one.reason) == disclosure.FINE}
 
 
 def _cosines(pulls: Mapping[str, tuple[int, Pull]]) -> list[Row]:

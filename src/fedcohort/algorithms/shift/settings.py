@@ -1,4 +1,4 @@
-"""Settings of `shift`, checked when they are built."""
+"""Settings of `shift`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,8 @@ from fedcohort.protocol import Settings, setting
 class ShiftSettings(Settings, method="shift"):
     """Settings of `shift`."""
 
-    conditional: bool = setting(
-        True, "Compare the outcome within cells of each feature, as a table of both"
-    )
-    gradients: bool = setting(
-        True, "Compare the directions in which sites would change a common model"
-    )
+    conditional: bool = setting(True, "Compare the outcome within the cells of each feature")
+    gradients: bool = setting(True, "Compare the sites' gradients at a common model")
     level: float = setting(
         0.05, "Adjusted p-value below which a difference is called clear", within="(0, 1)"
     )

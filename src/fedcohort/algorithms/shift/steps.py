@@ -1,16 +1,16 @@
-"""Site steps of `shift`: a site's tables of counts, and its pull on a model without covariates.
+"""Site steps of `shift`: a site's tables of counts, and its gradient at a model without covariates.
 
-Both are a site's own, so it hides what is of few rows before anything leaves, with m the
-`min_cell`: of a variable's cells those of `privacy.disclosure.counts`, of a table by the outcome
-those of `privacy.disclosure.groups`, and what is hidden of the variable. A number's cells are of
-its known values; where Table 1 hides how many these are, all are, by groups too. Cells of a number
-lie between multiples of one round step; edges at will, which could be moved past single values, are
-refused. The same rows told of between other edges, in another study, are not looked at.
+Replies are a site's own, so the site hides what is of fewer than m = `min_cell` rows: cells of a
+variable by `privacy.disclosure.counts`; cells of a table by the outcome by
+`privacy.disclosure.groups`, with the variable's hidden cells. Cells of a number count its known
+values; if Table 1 hides their number, all these cells are hidden, by groups too. Edges of a number
+are multiples of one round step; other edges, which could be moved past single values, are refused.
+Cells of the same rows between other edges, in another study, are not checked.
 
-A gradient's part is told where `training.disclosure` finds nothing against its column, alone beside
-the outcome, and where fewer than m rows do not make its mean and standard deviation, as one
-followed for very long would (`privacy.disclosure.numbers`); it is rounded to a quarter of its
-standard error, as means in Table 1 are (`privacy.disclosure.rounding`).
+A part of the gradient is shown if `training.disclosure` allows its column alone with the outcome,
+and if fewer than m rows do not dominate its mean and standard deviation, as one very long follow-up
+would (`privacy.disclosure.numbers`). It is rounded to a quarter of its standard error, as means in
+Table 1 are (`privacy.disclosure.rounding`).
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from fedcohort.privacy.disclosure.rounding import round_number, rounded, step, u
 from fedcohort.protocol import Refused, Site, gathered, message
 from fedcohort.training import disclosure
 
-#: What an outcome is: nothing, levels, a number, or time and event.
+#: Kinds of outcome: none, levels, a number, or time and event.
 LAWS = ("", "levels", "number", "survival")
-#: So far from a multiple of its step, in steps, an edge may be.
+#: Largest distance of an edge from a multiple of its step, in steps.
 ROUNDING = 1e-6
-#: Beyond this, in standard deviations, the squares of squares are no numbers.
+#: Largest value in standard deviations, so that fourth powers stay finite.
 MOST = 1e50
 
 
 @message
 class SiteCells:
-    """One site's counts of v variables, numbers first; `HIDDEN` where not shown, 0 beyond the last.
+    """One site's counts for v variables, numbers first; `HIDDEN` if not shown, padded with 0.
 
-    ``rows`` (); ``cells`` (v, w): of a number between its edges, of what has levels missing values
-    first; ``crossed`` (v, w, g): the same, for a number missing values first, by the outcome's
-    groups, without rows of which it is missing; `HIDDEN` of variables that are not told by groups.
+    ``rows`` (); ``cells`` (v, w): of a number between its edges, of levels with missing values
+    first; ``crossed`` (v, w, g): the same by the outcome's groups, for rows with an outcome, with
+    missing values first for numbers, too; `HIDDEN` for variables that are not crossed.
     """
 
     rows: Array
@@ -54,8 +54,8 @@ class SiteCells:
 class Pull:
     """A site's gradient at the model without covariates.
 
-    ``reason`` () as in `training.disclosure`; ``shown`` (P,) parts that are told; ``mean`` (P,) and
-    ``sd`` (P,) of the rows' gradients, 0 where not shown.
+    ``reason`` () as in `training.disclosure`; ``shown`` (P,) which parts are shown; ``mean`` (P,)
+    and ``sd`` (P,) of the rows' gradients, 0 if not shown.
     """
 
     reason: Array
@@ -74,15 +74,19 @@ def count_cells(
 ) -> SiteCells:  # fmt: skip
     """Count the site's rows by the cells of each variable, and by the outcome's groups.
 
-    edges : (c, b) of numbers, padded with inf. n_levels : (k,) of what has levels. label : place of
-    the outcome among numbers and codes, −1 without. cut : (1,), one of its edges, above which a
-    number counts as the second of two groups. within : (v,) whether a variable is told by groups.
-    marks, closed : what sites hide of Table 1 of these rows (`data.describe.agreed.Agreed`); of a
-    number of which anything is hidden there, all cells are: its mean follows from them.
+    Parameters
+    ----------
+    edges : (c, b) of numbers, padded with inf.
+    n_levels : (k,) of variables with levels.
+    label : place of the outcome among numbers and codes; −1 without.
+    cut : (1,), the edge between two groups of an outcome that is a number.
+    within : (v,), variables that are crossed with the outcome.
+    marks, closed : what sites hide in Table 1 of these rows (`data.describe.agreed.Agreed`). If
+        anything of a number is hidden there, all its cells are: its mean follows from them.
 
     Raises
     ------
-    Refused : edges that are not multiples of one round step, or a cut that is none of them.
+    Refused : edges are not multiples of one round step, or the cut is none of them.
     """
     row = closed_at(site.name, marks, closed)
     numbers, codes = site.data
@@ -100,63 +104,61 @@ def count_cells(
     cells = np.zeros((len(placed), widest), np.int64)
     crossed = np.full((len(placed), widest, g), HIDDEN)
     silent = 0 < n < min_cell or (row is not None and bool(row.all()))
-    apart = None
+    secret_groups = None
     if label >= len(numbers):
         every = np.bincount(codes[label - len(numbers)] + 1, minlength=g + 1)
-        apart = np.roll(secret(every, row, label, min_cell), -1)
+        secret_groups = np.roll(secret(every, row, label, min_cell), -1)
     for j, (place, k) in enumerate(placed):
         table = np.bincount(place * (g + 1) + group, minlength=k * (g + 1)).reshape(k, g + 1)
         counts, number = table.sum(axis=1), j < len(numbers)
-        known = counts[1:] if number else counts
+        inside = counts[1:] if number else counts
         below = int(np.searchsorted(bins[j], cut[0])) + 1 if divided and j == label else None
-        told = hidden_cells(known, counts[0] if number else None, below, min_cell) | silent
+        closed_cells = hidden_cells(inside, counts[0] if number else None, below, min_cell) | silent
         if number:
-            told |= row is not None and bool(row[j].any())
+            closed_cells |= row is not None and bool(row[j].any())
         else:
-            told |= secret(counts, row, j, min_cell)
-        cells[j, : len(known)] = np.where(told, HIDDEN, known)
+            closed_cells |= secret(counts, row, j, min_cell)
+        cells[j, : len(inside)] = np.where(closed_cells, HIDDEN, inside)
         if not within[j] or silent:
             continue
         more = None if number else secret(counts, row, j, min_cell)
-        lines, columns = hidden_levels(table, min_cell, more, apart)
-        lines[int(number) :] |= hidden(known, min_cell)
-        if number and (told.all() or hidden(known, min_cell).all()):
-            lines[:] = True  # by groups they would tell more: how many are missing, or that all
-            # cells are alike
+        lines, columns = hidden_levels(table, min_cell, more, secret_groups)
+        lines[int(number) :] |= hidden(inside, min_cell)
+        if number and (closed_cells.all() or hidden(inside, min_cell).all()):
+            # groups would show the number of missing values, or more of the hidden cells
+            lines[:] = True
         mask = (lines[:, None] | columns[None, :])[:, :g]
         crossed[j, :k] = np.where(mask, HIDDEN, table[:, :g])
     return SiteCells(np.array(HIDDEN if silent else n), cells, crossed)
 
 
-def hidden_cells(known: Array, missing: int | None, below: int | None, min_cell: int) -> Array:
+def hidden_cells(counts: Array, missing: int | None, below: int | None, min_cell: int) -> Array:
     """Return which cells (k,) of a variable are hidden.
 
     Parameters
     ----------
-    missing : of a number, how many values are, which Table 1 may show; its cells are of the others.
-    below : how many cells make the first of two groups, by which other variables are told: then
-        how many values are in each group is known, and cells are hidden in either by itself.
+    missing : number of missing values, which Table 1 may show; None if the cells include them.
+    below : number of cells in the first of two groups, by which other variables are crossed. The
+        size of each group is then known, so cells are hidden in each group separately.
     """
-    if missing is not None and hidden(np.array([missing, known.sum()]), min_cell).any():
-        return np.ones(len(known), bool)
+    if missing is not None and hidden(np.array([missing, counts.sum()]), min_cell).any():
+        return np.ones(len(counts), bool)
     if below is None:
-        return hidden(known, min_cell)
-    parts = known[:below], known[below:]
+        return hidden(counts, min_cell)
+    parts = counts[:below], counts[below:]
     if hidden(np.array([p.sum() for p in parts]), min_cell).any():
-        return np.ones(len(known), bool)
+        return np.ones(len(counts), bool)
     return np.concatenate([hidden(p, min_cell) for p in parts])
 
 
 def check_edges(edges: Array) -> None:
-    """Refuse edges (b,) of one number that are at will.
+    """Raise `Refused` for edges (b,) that are not consecutive multiples of one round step.
 
-    Raises
-    ------
-    Refused : they are not multiples of one step of 1, 2 or 5 times a power of ten, side by side.
+    A step is 1, 2 or 5 times a power of ten; one edge alone is refused.
     """
     if len(edges) < 2:
         if len(edges):
-            raise Refused("edges", "one edge alone is none of a histogram.")
+            raise Refused("edges", "a single edge makes no histogram.")
         return
     width = float(edges[-1] - edges[0]) / (len(edges) - 1)
     even = width > 0 and abs(round_number(width) / width - 1) < ROUNDING
@@ -168,7 +170,7 @@ def check_edges(edges: Array) -> None:
 
 
 def groups_of(data: Encoded, n_levels: Array, label: int, cut: float) -> tuple[Array, int]:
-    """Return the outcome's group of each row (n,), and how many there are; the last without one."""
+    """Return the outcome's group of each row (n,), and their number g; g without an outcome."""
     numbers, codes = data
     if label < 0:
         n = len((*numbers, *codes)[0]) if numbers or codes else 0
@@ -181,7 +183,7 @@ def groups_of(data: Encoded, n_levels: Array, label: int, cut: float) -> tuple[A
 
 
 def _placed(x: Array, edges: Array) -> tuple[Array, int]:
-    """Return the cell of each value, missing ones in the first, and how many cells there are."""
+    """Return the cell of each value, 0 if missing, and the number of cells."""
     cell = 1 + np.searchsorted(edges, x, side="left")
     return np.where(np.isnan(x), 0, cell), len(edges) + 2
 
@@ -191,13 +193,17 @@ def pull_here(
     site: Columns, *, centre: Array, spread: Array, n_levels: Array, label: int, other: int,
     law: str, null: Array, min_cell: int, marks: Array = NO_MARKS, closed: Array = NO_MORE,
 ) -> Pull:  # fmt: skip
-    """Tell the site's mean gradient of a common model without covariates.
+    """Return the site's mean gradient at a common model without covariates.
 
-    centre, spread : (c,) by which numbers are standardised; a spread of 0 leaves one out.
-    n_levels : (k,) of codes; 0 leaves one out. label, other : places of the outcome, and of the
-    time of an event. law : one of `LAWS`. null : the model: a share for each level, or mean and
-    standard deviation, or events per unit of time. marks, closed : as `count_cells` has them; where
-    Table 1 hides of the outcome, nothing is told, and nothing of a level that it hides.
+    Parameters
+    ----------
+    centre, spread : (c,) of numbers; a number with spread 0 is left out.
+    n_levels : (k,) of codes; a code with 0 is left out.
+    label, other : places of the outcome, and of the time of an event.
+    law : one of `LAWS`.
+    null : the model: a share for each level, or mean and standard deviation, or events per time.
+    marks, closed : as in `count_cells`. If Table 1 hides part of the outcome, nothing is shown;
+        nothing is shown of a level that it hides.
     """
     row = closed_at(site.name, marks, closed)
     numbers, codes = site.data
@@ -250,7 +256,7 @@ def pull_here(
 
 
 def _against(x: Array, y: Array, law: str, kinds: bool, least: int) -> int:
-    """Return what there is against telling sums over rows (n, p); each level by itself."""
+    """Return the reason against showing sums over rows (n, p), of each level separately."""
     levels = np.unique(y) if law == "levels" else [1.0]
     for level in levels:
         of = (y == level).astype(float) if kinds else y
@@ -261,7 +267,7 @@ def _against(x: Array, y: Array, law: str, kinds: bool, least: int) -> int:
 
 
 def residuals(law: str, y: Array, time: Array, null: Array) -> Array:
-    """Return outcomes less what the model without covariates says of them, (n, G)."""
+    """Return the outcomes less their predictions without covariates, (n, G)."""
     if law == "levels":
         return (y[:, None] == np.arange(1, len(null))) - null[1:]
     if law == "survival":

@@ -1,15 +1,14 @@
 """Cells of time with 0 or at least m = `min_cell` records, by repeated splitting.
 
-Counts in narrow intervals would show the coordinator small counts before they are joined. So the
-first cell is the whole follow-up. A cell is split at the time of the common grid nearest to the
-mean time in it, if
+The first cell is the whole follow-up, so that the coordinator sees no small counts of narrow
+intervals. A cell is split at the time of the common grid nearest to the mean time in it, if
 
     each of its counts is 0 or at least 4 m.                                               (1)
 
 Then both parts hold m or more, except in about one split of eighty (m = 5). If a part holds
 1 … m − 1, the split is undone and the cell is final. So each cell of the result holds 0 or at least
-m records of its group, and 0 or at least m of the rest; the rest is the difference to a curve of
-all. Times are summed only in cells of the result and in unions of them.
+m records of its group, and of the rest, which is the difference to a curve of all. Times are summed
+only in cells of the result and in unions of them.
 
 With three groups or more, several curves can be subtracted from a curve of all. With C_i(t) a
 group's count up to the end t of one of its cells, A(t) that of all, this gives
@@ -140,7 +139,6 @@ class Finder:
         return np.array([first, last])
 
     def _question(self, lines: Sequence[_Line]) -> dict[str, Any]:
-        """Return the arguments of a call about all rows."""
         edges = np.full((len(lines), max(len(x.edges) for x in lines)), len(self._times) + 1)
         for padded, line in zip(edges, lines, strict=True):
             padded[: len(line.edges)] = line.edges
@@ -153,13 +151,11 @@ class Finder:
         }
 
     def _counted(self, lines: Sequence[_Line]) -> list[_Line]:
-        """Request the counts of all cells."""
         reply = self._fed.sum(cell_counts, **self._question(lines))
         both = zip(lines, reply.own, reply.rest, strict=True)
         return [replace(x, own=a[: len(x.own)], rest=b[: len(x.own)]) for x, a, b in both]
 
     def _timed(self, lines: Sequence[_Line]) -> list[_Line]:
-        """Request the sums of times in all cells."""
         reply = self._fed.sum(cell_times, **self._question(lines))
         return [replace(x, totals=t[: len(x.own)]) for x, t in zip(lines, reply.total, strict=True)]
 

@@ -49,17 +49,17 @@ class LogRankModel(Fitted):
         return [*rows, {**dict(zip(names, total, strict=True)), **test}]
 
     def arrays(self) -> dict[str, Array]:
-        """Return each group's records, deaths and expected deaths."""
+        """Return the arrays to save."""
         return {"records": self.records, "observed": self.observed, "expected": self.expected}
 
     def meta(self) -> dict[str, Any]:
-        """Return the groups and the test."""
+        """Return the other values to save."""
         test = {k: v if math.isfinite(v) else None for k, v in (("chi2", self.chi2), ("p", self.p))}
         return {"by": self.by, "groups": list(self.groups), "df": self.df, **test}
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> LogRankModel:
-        """Build the model from the results of `arrays` and `meta`."""
+        """Build the model from saved arrays and values."""
         chi2, p = (math.nan if meta[k] is None else float(meta[k]) for k in ("chi2", "p"))
         return cls(
             by=str(meta["by"]), groups=tuple(meta["groups"]), df=int(meta["df"]), chi2=chi2, p=p,

@@ -38,7 +38,6 @@ def design_of(by: str, dictionary: Dictionary, outcome: Outcome | None) -> Desig
 
 
 def _variable(by: str, dictionary: Dictionary, outcome: Outcome | None) -> Variable:
-    """Return the variable whose levels are the groups."""
     variables = dictionary.variables
     fit = [v.name for v in variables.values() if _makes_groups(v, outcome)]
     if by not in variables:

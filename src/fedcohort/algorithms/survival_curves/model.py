@@ -192,21 +192,21 @@ class CurvesModel(Fitted):
         return dict(zip(("time", HAZARD, "low", "high"), map(_number, values), strict=True))
 
     def arrays(self) -> dict[str, Array]:
-        """Return all curves concatenated, the number of points of each, and all times."""
+        """Return the arrays to save: all curves concatenated, and the number of points of each."""
         kept = [c for c in self.shown if c is not None]
         parts = {f"curve_{k}": np.concatenate([getattr(c, k) for c in kept]) for k in _PARTS}
         points = np.array([-1 if c is None else len(c.times) for c in self.shown])
         return {**parts, "points": points, "times": np.unique(parts["curve_times"])}
 
     def meta(self) -> dict[str, Any]:
-        """Return the other attributes."""
+        """Return the other values to save."""
         names = ("kind", "by", "exact", "level", "horizon", "min_cell")
         lists = ("groups", "records", "events", "notes")
         return {k: getattr(self, k) for k in names} | {k: list(getattr(self, k)) for k in lists}
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> CurvesModel:
-        """Build the model from the results of `arrays` and `meta`."""
+        """Build the model from saved arrays and values."""
         shown: list[Curve | None] = []
         at = dict.fromkeys(_PARTS, 0)
         for n in arrays["points"].tolist():

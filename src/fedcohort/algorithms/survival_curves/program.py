@@ -5,18 +5,17 @@ numbers at risk without exact times, and their error. Steps of a fit:
 
     1  Count records and deaths of each group.
     2  Find the common grid of times from the deaths of all groups (`data.timegrid`).
-    3  Count each group's records in cells of that grid, and sum their times: deaths and censored
-       records for a curve; all leavers for the test, and the deaths of all groups together. `cells`
-       splits cells with many records, so that none holds few. With time_grid "exact", count deaths
-       and censored records at each time of death.
+    3  Count each group's records in cells of that grid (`cells`), and sum their times: deaths and
+       censored records for a curve; all leavers for the test, and the deaths of all groups
+       together. With time_grid "exact", count deaths and censored records at each time of death.
     4  For a weighted test, sum the weights over each group's deaths.
 
 With a number as time_grid, a curve shows that many points of the protected grid: several grids
 reveal no more than the finest.
 
-Published results depend only on 3 and 4: on counts of 0 or at least `min_cell`, and on sums over as
-many. Total numbers of records and deaths are public: if one group is hidden, others are hidden as
-well until its numbers do not follow.
+Published results depend only on 3 and 4: counts of 0 or at least `min_cell`, and sums over as many.
+Total numbers of records and deaths are public: with a hidden group, others are hidden until its
+numbers do not follow.
 
 Revealed, only as sums over all sites: `Tally` once, `CellCounts` and `CellTimes` a few times,
 `Weighted` once, and the sums of the grid. Counts of step 1, of the grid's histogram, and rarely of
@@ -169,7 +168,6 @@ def _started(
 def _exact_risks(
     start: _Start, times: Array, kept: Sequence[int], groups: int
 ) -> dict[int, AtRisk]:
-    """Return the numbers at risk of each group at all times of death."""
     reply = start.fed.sum(exact_counts, times=times, groups=groups)
     return {i: exactly(times, reply.deaths[i], reply.censored[i]) for i in kept}
 
@@ -177,7 +175,6 @@ def _exact_risks(
 def _protected_risks(
     start: _Start, times: Array, kept: Sequence[int], groups: int
 ) -> dict[int, AtRisk]:
-    """Return the numbers at risk of each group in its own cells."""
     censored = [i for i in kept if not start.leaves_out(i) and start.censored[i] > 0]
     rows = [Row(i, k) for i in kept for k in (DEATHS, CENSORED) if k == DEATHS or i in censored]
     finder = Finder(start.fed, times, groups, start.min_cell)

@@ -1,8 +1,8 @@
 """Numbers at risk at deaths, from counts and mean times in cells.
 
-In a cell from a to b, c censored records left at a mean time of a + u (b − a). They are assumed to
-leave evenly over the cell, except for a share that leaves at one end and gives the mean: 2u − 1 at
-b if u ≥ ½, 1 − 2u at a otherwise. By a time t = a + v (b − a) inside,
+In a cell from a to b, c censored records left at a mean time of a + u (b − a). It is assumed that
+they leave evenly over the cell, except a share at one end: 2u − 1 at b if u ≥ ½, otherwise 1 − 2u
+at a. By a time t = a + v (b − a) inside,
 
     left(t) = c [max(1 − 2u, 0) + 2 min(u, 1 − u) v]                                       (1)
 
@@ -103,10 +103,10 @@ def at_risk(times: Array, died: Cells, left: Cells | None) -> AtRisk:
         step_risk = step_risk - _gone(at, a, b, (at[:, None] >= b) & ~closed, left)
         least = entering - (a < ends[:, None]) @ left.counts
         most = entering - ((b <= starts[:, None]) & ~closed) @ left.counts
-        known, by = _known(died, left)
+        both_end, by = _common_ends(died, left)
         gone = _gone(ends, a, b, (ends[:, None] >= b) & ~closed, left)
-        about = np.where(known, followed - by, followed - np.r_[0.0, gone])
-        followed = np.where(known, followed - by, -1)
+        about = np.where(both_end, followed - by, followed - np.r_[0.0, gone])
+        followed = np.where(both_end, followed - by, -1)
     steps = np.searchsorted(cell, np.arange(len(ends)), side="right")
     found = AtRisk(ends, died.counts, steps, share, step_risk, least, most, followed, about)
     means = [died.means, *([] if left is None else [left.means])]
@@ -166,9 +166,9 @@ def _gone(at: Array, a: Array, b: Array, all_of: Array, left: Cells) -> Array:
     return np.where(all_of, 1.0, np.where(at[:, None] > a, share, 0.0)) @ left.counts
 
 
-def _known(died: Cells, left: Cells) -> tuple[Array, Array]:
+def _common_ends(died: Cells, left: Cells) -> tuple[Array, Array]:
     """Return at which ends of cells of deaths (J + 1,) the censored are known, and their number."""
     place = np.r_[0, died.edges[1:] - 1]
     at = np.searchsorted(left.edges, place)
-    known = left.edges[np.minimum(at, len(left.edges) - 1)] == place
-    return known, np.r_[0, np.cumsum(left.counts)][at]
+    both_end = left.edges[np.minimum(at, len(left.edges) - 1)] == place
+    return both_end, np.r_[0, np.cumsum(left.counts)][at]

@@ -11,7 +11,7 @@ from fedcohort.training import admm
 
 
 def bounds(config: SvmSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
+    """Return the allowed arguments of steps (`Method.bounds`)."""
     return {**admm.bounds(config, "hinge"), "link": ("",), "kinds": (True,)}
 
 

@@ -79,9 +79,10 @@ def platt(
     targets: Array,
     at: Array,
 ) -> Platt:
-    """Sum the log-likelihood of the classes, with log odds linear in the decision values.
+    """Sum the likelihood of the classes, given the decision values.
 
-    With the shift and slope `at` (2,), for targets (2,) of classes 0 and 1.
+    The log odds are linear in these, with the shift and slope `at` (2,), for targets (2,) of
+    classes 0 and 1.
     """
     decision = intercept + site.data.x @ coefficients
     z = np.column_stack([np.ones(len(decision)), decision])
@@ -147,8 +148,8 @@ def calibrate(fed: Federation, found: Solution) -> tuple[float, float]:
         if float(here.score @ step) <= GAIN * found.rows:
             return float(base[0] + step[0]), float(base[1] + step[1])
     raise NotConverged(
-        f"the probabilities did not settle in {STEPS} steps, after a fit that did. Check the "
-        f"covariates for outliers, or raise the penalty."
+        f"the fit converged, but its probabilities did not in {STEPS} steps. Check the covariates "
+        f"for outliers, or raise the penalty."
     )
 
 

@@ -14,7 +14,7 @@ from fedcohort.training.hazard import REVEALS as HAZARD
 
 
 def bounds(config: ErosionSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
+    """Return the allowed arguments of steps (`Method.bounds`)."""
     model = config.model_of(task)
     return {
         "plan": (config.plan(len(task.features), model).text,),

@@ -8,38 +8,35 @@ keeps it. With mean gradients g_i of each site's batch at θ, in round r
     α_i ← max(0, α_i − (1 + p_s k_i) p_d d_i),   k_i = ⌊(r_i − 1) b / |S_i|⌋              (2)
     θ ← θ − η Σ_i α_i g_i / Σ_i α_i                                                       (3)
 
-k_i is the mean number of uses of a row of the site, r_i the number of rounds with the site (the
-paper's r, if sites come and go; see errata). A late site starts at the median of all α. A batch has
-b rows, or all of a smaller site (`batch`), or all rows (`full`: k_i = r_i − 1). Or g_i is (θ −
-θ_i)/η, where θ_i is the result of some passes of gradient descent from θ (`local`: k_i is r_i − 1
-times the passes), so that (3) is a mean of models.
+k_i is the mean number of uses of a row, r_i the number of rounds with the site (the paper's r, if
+sites come and go; see errata). A late site starts at the median of all α. g_i is the gradient of b
+rows, or of all rows of a smaller site (`batch`); of all rows (`full`, k_i = r_i − 1); or (θ −
+θ_i)/η after some passes of gradient descent to θ_i (`local`, k_i = r_i − 1 times the passes), so
+that (3) is a mean of models.
 
-With full gradients ‖g_0‖ → 0 at the user's own optimum, where d_i is unbounded: all other sites
-lose their weight, and the user's own model is left (the paper's example 4). A round in which ‖g_0‖
-is below 10⁻⁹ of its largest value so far (or 10⁻¹⁴) changes nothing, so there is no division by 0.
+With full gradients ‖g_0‖ → 0 at the user's own optimum, where d_i is unbounded: the others lose
+their weight, and the user's own model is left (the paper's example 4). A round in which ‖g_0‖ is
+below 10⁻⁹ of its largest value so far (or 10⁻¹⁴) changes nothing.
 
-With `against` noise, weights fall only by the distance beyond chance, relative to the user's
-variance:
+With `against` noise, weights fall only by the distance beyond chance:
 
     d_i = max(0, ‖g_i − g_0‖² − 2 (v_i + v_0)) / v_0                                      (4)
 
-v is the variance of a mean gradient, eq. (1) of `gradient`. By chance alone the mean squared
-distance is v_i + v_0; twice that is rare in one population. So a site keeps its weight until it
-differs by more than the uncertainty of its and the user's rows, even with few rows or as ‖g_0‖ → 0.
-This is not in the paper.
+v is the variance of a mean gradient, eq. (1) of `gradient`. By chance the mean squared distance is
+v_i + v_0; twice that is rare in one population. So a site keeps its weight until it differs by more
+than the uncertainty, even with few rows or as ‖g_0‖ → 0. This is not in the paper.
 
-Revealed, each round: `Slope`, the user's own gradient, to the coordinator and to all sites, with
-its loss, and v_0 if used; `Distance` of each other site, and so α_i, to all; Σ_{i≠0} α_i g_i,
-`Weighed`, only as a sum. The distances of many rounds are as many equations about a site's totals.
+Revealed, each round: `Slope`, the user's own gradient, loss, and v_0 if used, to the coordinator
+and all sites; `Distance` of each other site, and so α_i, to all; Σ_{i≠0} α_i g_i, `Weighed`, only
+as a sum. The distances of many rounds are as many equations about a site's totals.
 
-With the user's gradient known, a sum over the user and one other site would tell that site's
-gradient. So with three sites or more, the last one with a weight is left out of (3); two sites are
-refused. Weights are sent to all with their sum, and a site adds nothing unless another one has at
-least a quarter of the largest weight. If two sites are left, each can compute the other's part from
-the next θ; with three or more, two would have to collude. Two sums at one θ with different weights
-would separate two sites, so each θ is summed only once: a node refuses a second sum
-(`study.at_site.pins`), and a round that returns to a θ changes nothing. As θ settles, sums at
-nearly one θ tell nearly the same. Only weights of sites in the sum count. Not protected: sites that
+With the user's gradient known, a sum over the user and one other site would tell that site's. So
+two sites are refused, and with more the last one with a weight is left out of (3). Weights are sent
+with their sum, and a site adds nothing unless another one has at least a quarter of the largest
+weight. If two sites are left, each can compute the other's part from the next θ; with three or
+more, two would have to collude. Two sums at one θ with different weights would separate two sites.
+So a node refuses a second sum at one θ (`study.at_site.pins`), and a round that returns to a θ
+changes nothing. As θ settles, sums at nearly one θ tell nearly the same. Not protected: sites that
 leave between the two calls of a round.
 """
 
@@ -121,20 +118,20 @@ class Weights:
     alpha: dict[str, float] = field(default_factory=dict[str, float])
     past: dict[str, int] = field(default_factory=dict[str, int])
 
-    def erode(self, told: Mapping[str, Distance], by: Erosion) -> dict[str, float]:
+    def erode(self, replies: Mapping[str, Distance], by: Erosion) -> dict[str, float]:
         """Lower the α of the sites that took part; return these.
 
         A new site starts at 1, or, once others have an α, at the median of all α with the user's,
         before this round.
         """
-        late = float(np.median([1.0, *self.alpha.values()]))
-        came = {site: d for site, d in told.items() if d.part}
-        for site, d in came.items():
-            now = self.alpha.get(site, late)
-            far = float(d.excess if by.noisy else d.distance)
-            self.alpha[site] = by(now, far, float(d.passes))
+        start = float(np.median([1.0, *self.alpha.values()]))
+        part = {site: d for site, d in replies.items() if d.part}
+        for site, d in part.items():
+            now = self.alpha.get(site, start)
+            distance = float(d.excess if by.noisy else d.distance)
+            self.alpha[site] = by(now, distance, float(d.passes))
             self.past[site] = self.past.get(site, 0) + 1
-        return {site: self.alpha[site] for site in came}
+        return {site: self.alpha[site] for site in part}
 
 
 @message(parameters=["gradient"])
@@ -191,8 +188,8 @@ class Weighed:
         if self.weight and not given.any():
             return "a weight that was not sent."
         most = float(self.weight) * max(asked["longest"][given], default=0.0)
-        far = bool(length(self.gradient) > (1.0 + ROOM) * most)
-        return "a gradient longer than its distance from the user's allows." * far
+        too_long = bool(length(self.gradient) > (1.0 + ROOM) * most)
+        return "a gradient longer than its distance from the user's allows." * too_long
 
 
 # site ---------------------------------------------------------------------------------
@@ -203,7 +200,7 @@ def tell_slope(
     site: Site[Any, None], *, theta: Array, plan: str, visit: str, rate: float, draw: int,
     against: str, user: str, min_cell: int,
 ) -> Slope:  # fmt: skip
-    """Return the gradient of the user's own rows, and its variance if `against` is noise."""
+    """Return the gradient of the user's own rows, and its variance if that is used."""
     if user not in ("", site.name):
         raise Refused(
             "user", f"site {site.name!r} does not tell its gradient: the model is for {user!r}."
@@ -220,7 +217,9 @@ def tell_distance(
     site: Site[Any, None], *, theta: Array, own: Array, noise: float, plan: str, visit: str,
     rate: float, draw: int, past: int, against: str, min_cell: int,
 ) -> Distance:  # fmt: skip
-    """Return the distance of this site's gradient from the user's, eq. (1), and also (4) if used.
+    """Return the distance of this site's gradient from the user's.
+
+    By eq. (1), and by eq. (4) with `against` noise.
 
     own : g_0 (P,). noise : v_0, or 0; used only with `against` noise. past : number of earlier
     rounds with this site.
@@ -322,17 +321,17 @@ def train_eroding(
     """
     own = owner(fed, user)
     others = fed.only([s for s in fed.sites if s != own])
-    held, steepest, flat, summed_at = Weights(), 0.0, 0, set[bytes]()
+    weights_so_far, steepest, flat, summed_at = Weights(), 0.0, 0, set[bytes]()
     alone: dict[str, int] = {}
     for r in fed.rounds(rounds):
-        told = fed.only([own]).gather(
+        slope = fed.only([own]).gather(
             tell_slope, theta=theta, plan=plan.text, visit=visit, rate=rate, draw=r,
             against=by.against, user=user, min_cell=min_cell,
         )[own]  # fmt: skip
-        norm = length(told.gradient)
+        norm = length(slope.gradient)
         steepest = max(steepest, norm)
-        noise = max(float(told.noise), SILENT * norm**2) if by.noisy else 0.0
-        seen = {"loss": float(told.loss), "gradient": norm} | ({"noise": noise} if noise else {})
+        noise = max(float(slope.noise), SILENT * norm**2) if by.noisy else 0.0
+        seen = {"loss": float(slope.loss), "gradient": norm} | ({"noise": noise} if noise else {})
         if norm <= max(FLAT * steepest, ROUNDING) or theta.tobytes() in summed_at:
             flat += 1
             fed.record(**seen)
@@ -341,16 +340,16 @@ def train_eroding(
         found: dict[str, Distance] = {}
         if others.sites:
             found = others.gather(
-                tell_distance, theta=theta, own=told.gradient, noise=noise, plan=plan.text,
+                tell_distance, theta=theta, own=slope.gradient, noise=noise, plan=plan.text,
                 visit=visit, rate=rate, draw=r, against=by.against, min_cell=min_cell,
-                past=per_site({s: held.past.get(s, 0) for s in others.sites}),
+                past=per_site({s: weights_so_far.past.get(s, 0) for s in others.sites}),
             )  # fmt: skip
-            weights = held.erode(found, by)
+            weights = weights_so_far.erode(found, by)
         for site, alpha in weights.items():
             seen |= {f"alpha {site}": alpha, f"distance {site}": float(found[site].distance)}
             seen |= {f"excess {site}": float(found[site].excess)} if noise else {}
         heavy = {site: alpha for site, alpha in weights.items() if alpha}
-        gradient, weight = told.gradient, 1.0
+        gradient, weight = slope.gradient, 1.0
         if hides(alphas := np.array([*heavy.values()])):
             summed_at.add(theta.tobytes())
             total = fed.sum(
@@ -371,7 +370,7 @@ def train_eroding(
                 f"the model left the range of numbers in round {r + 1}. Lower learning_rate from "
                 f"{rate:g}."
             )
-    return Eroded(theta, {own: 1.0, **held.alpha}, flat, alone)
+    return Eroded(theta, {own: 1.0, **weights_so_far.alpha}, flat, alone)
 
 
 def owner(fed: Federation, user: str) -> str:
@@ -401,8 +400,8 @@ def check_number(sites: int) -> None:
     """
     if sites == 2:
         raise SettingError(
-            "Weight Erosion over 2 sites would tell the other site's gradient, as the user's is "
-            "known; it needs 3 sites or more. Ask another site to join."
+            "Weight Erosion over 2 sites would tell the other site's gradient, because the user's "
+            "is known. It needs 3 sites or more. Ask another site to join."
         )
 
 

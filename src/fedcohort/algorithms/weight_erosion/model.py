@@ -50,17 +50,17 @@ class ErosionModel(Predictor):
 
     def cautions(self) -> tuple[str, ...]:
         """Return the sites that were left out, and whether the user's gradient was 0."""
-        said = [
+        notes = [
             f"site {site!r} was left out of {n} of {self.rounds} rounds, in which it was the last "
             f"with a weight besides the user's"
             for site, n in sorted(self.alone.items())
         ]
         if self.flat:
-            said.append(
-                f"in {self.flat} of {self.rounds} rounds the user's gradient was 0, or steps led "
-                f"back to an earlier model, and nothing was learnt"
+            notes.append(
+                f"{self.flat} of {self.rounds} rounds changed nothing: the user's gradient was 0, "
+                f"or steps led back to an earlier model"
             )
-        return tuple(said)
+        return tuple(notes)
 
     def arrays(self) -> dict[str, Array]:
         """Return θ, and α of each site in the order of names."""

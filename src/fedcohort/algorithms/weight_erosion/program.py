@@ -84,6 +84,6 @@ STEPS: tuple[Step[..., Any], ...] = (
 
 
 def asks(config: ErosionSettings) -> tuple[Step[..., Any], ...]:
-    """Return the steps of a fit with these settings."""
+    """Return the steps of a fit."""
     timed = (*timegrid.asks(GRID), *hazard.STEPS) if config.model in ("auto", "cox") else ()
     return (isolation, *erosion.STEPS, *timed)

@@ -59,13 +59,7 @@ def learnt_columns(data: Rows) -> list[Variable]:
 
 @dataclass
 class Coding:
-    """Blind rows in the form of `metrics.sums.latent.Rebuilt`, computed on demand.
-
-    Attributes
-    ----------
-    data : the site's rows in this repeat.
-    run : the model and its preprocessing.
-    """
+    """Blind rows in the form of `metrics.sums.latent.Rebuilt`, computed on demand."""
 
     data: Rows
     run: Run

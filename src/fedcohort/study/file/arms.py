@@ -172,8 +172,6 @@ def check_learnt(arms: Iterable[Arm], kind: Kind, outcome: Outcome | None) -> No
 
 
 class _ArmReader:
-    """Reads one arm or bound at a time."""
-
     def __init__(
         self,
         reader: Reader,

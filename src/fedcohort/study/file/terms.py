@@ -1,11 +1,10 @@
 """The terms of a study that are sent to sites: its content and its dictionary, without any data.
 
 A study over a network is one text, canonical JSON (no spaces; keys in the order of the study's
-files, since the order of columns is that of a model's coefficients). Equal studies give equal text.
-A lead signs its SHA-256, a steward approves it and a coordinator runs it. Sources of data
-(`data.source`, `query`, `sites`, `dictionary`) and layouts of simulated sites (`scenarios`) are not
-sent: each site holds its own rows. The outcome is always sent, also if it comes from a sample or a
-dictionary.
+files, since the order of columns is that of a model's coefficients), so equal studies give equal
+text. A lead signs its SHA-256, a steward approves it and a coordinator runs it. Each site holds its
+own rows, so sources of data (`data.source`, `query`, `sites`, `dictionary`) and `scenarios` are not
+sent. The outcome is always sent, also if it comes from a sample or a dictionary.
 
 Revealed: nothing of a row; of a sample, its packaged dictionary.
 """
@@ -209,10 +208,10 @@ class Terms:
     @cached_property
     def problem(self) -> Problem:
         """The problem of a fit, without tables."""
-        return replace(self.whole.of(self.plan.kind).learnt(), dp=self.plan.privacy.dp)
+        return replace(self.described.of(self.plan.kind).learnt(), dp=self.plan.privacy.dp)
 
     @property
-    def whole(self) -> Problem:
+    def described(self) -> Problem:
         """The problem of Table 1, with an outcome for evaluation only; without tables."""
         plan = self.plan
         return Problem(
@@ -318,7 +317,6 @@ def _travelling(content: Mapping[str, Any], outcome: Outcome | None) -> dict[str
 
 
 def _spoken(outcome: Outcome) -> dict[str, str]:
-    """Return an outcome as a study file has it."""
     return outcome.to_dict()
 
 

@@ -41,10 +41,6 @@ def cohort(
 ) -> tuple[dict[str, Any], list[str], Agreed | None]:
     """Describe a study's patients.
 
-    Parameters
-    ----------
-    counts : publishable rows and events.
-
     Returns
     -------
     found : flow, variables, suppressed (number of hidden counts), min_cell, note, and the purpose

@@ -50,13 +50,11 @@ class Table:
     frame : all rows, without the site column, with the columns of the dictionary and the outcome;
         those of natural sites in the study's order.
     site : each row's natural site, or None for simulated sites.
-    dictionary, outcome : types of the columns.
     n_sites : number of sites of a split.
-    description, licence : of the source, for the report.
     flow : from rows read to rows analysed, over all sites and at each natural one.
     fates : natural sites that do not take part under their own name.
-    units : notes on sites with apparently different, accepted units.
-    digests : of the rows of each natural site, for the draw of its blind rows.
+    units : notes on accepted differences of units.
+    digests : of each natural site's rows, for the draw of its blind rows.
     lacks : columns missing in the table of a natural site.
     """
 
@@ -89,11 +87,7 @@ class Table:
 
 
 def load(plan: Plan, data: Any = None) -> Table:
-    """Read and check a study's data.
-
-    Parameters
-    ----------
-    data : replaces the source: a frame, or a mapping from site names to frames.
+    """Read and check a study's data; `data` as in `opened`.
 
     Raises
     ------

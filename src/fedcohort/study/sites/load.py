@@ -40,8 +40,7 @@ class Opened:
     sheets : one a table, with the rows that `data.exclude` leaves.
     drafted : whether the dictionary was made from the rows.
     marked : columns of the outcome that the dictionary, or the sample, marks.
-    fates : sites that do not take part under their own name; their rows are in no sheet, or in that
-        of their new site.
+    fates : sites that do not take part under their own name.
     """
 
     source: sources.Source

@@ -17,7 +17,7 @@ def asks() -> tuple[Step[..., Any], ...]:
 
 
 def bounds(config: AdmmSettings, loss: Loss) -> Mapping[str, Collection[Any]]:
-    """Return the allowed arguments of the steps with these settings (`Method.bounds`)."""
+    """Return the allowed arguments of steps (`Method.bounds`)."""
     return {
         "loss": (loss,),
         "classes": (loss != "squared",),

@@ -74,8 +74,8 @@ def check(first: Totals, loss: str, least: int) -> None:
         return
     if first.others:
         raise DataError(
-            "the outcome has more than two classes, and this method tells two apart. Give an "
-            "outcome of two levels."
+            "the outcome has more than two classes, but this method needs two. Give an outcome of "
+            "two levels."
         )
     check_classes(n, int(first.ones), least)
 

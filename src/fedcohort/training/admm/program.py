@@ -11,34 +11,33 @@ standardised by pooled means and standard deviations:
     z   ← argmin h(z) + ρ/2 ‖z − Σ ω_j (x̂_j + w_j)‖²,   x̂_j = α x_j + (1 − α) z           (3)
     w_j ← w_j + x̂_j − z                                                                    (4)
 
-The quadratic term of site j has the weight ω_j too, so that sites of all sizes converge at the same
-rate and an empty one has no effect. One round is one sum: sites keep s_j = x̂_j + w_j, and receive
-z. With hinge loss a smoothed loss may give the start and a metric ‖·‖_M for each site in place of
-‖·‖ in (2) and (3) (`smoothed`). h penalises the raw coefficients β = γ/sd, with λ₁/sd and λ₂/sd² by
-coordinate, so the optimum does not depend on units; with a penalised intercept covariates are
-scaled but not centred, for the same reason.
+Site j's quadratic term has the weight ω_j too, so that sites of all sizes converge at one rate and
+an empty one has no effect. One round is one sum: sites keep s_j = x̂_j + w_j, and receive z. For
+hinge loss `smoothed` may give the start and a metric ‖·‖_M for each site in (2) and (3). h
+penalises β = γ/sd, with λ₁/sd and λ₂/sd² by coordinate, so the optimum does not depend on units;
+for the same reason covariates are not centred if the intercept is penalised.
 
-A round waits for all sites. If some stay absent it continues with the mean over those present: a
-fixed point of (2)–(4) is the optimum whatever the start. It converges only when all sites are back.
-Anderson acceleration (`anderson`) combines the latest s_j. If one residual is much larger (Boyd,
-3.4.1), ρ changes after some rounds, and w_j is rescaled. A fit ends when both residuals are small
-(Boyd, 3.3.1) and the objective at z is proved to be near its minimum:
+A round waits for all sites, but can continue with the mean over those present: a fixed point of
+(2)–(4) is the optimum whatever the start. It converges only when all sites are back. Anderson
+acceleration (`anderson`) combines the latest s_j. If one residual is much larger (Boyd, 3.4.1), ρ
+changes after some rounds, and w_j is rescaled. A fit ends when both residuals are small (Boyd,
+3.3.1) and the objective at z is proved to be near its minimum:
 
     minimum ≥ Σ ω_j [g_j(x_j) + y_jᵀ(z − x_j)] + h(z) − ‖e_A‖ R − Σ_B e_k²/2λ₂ₖ               (5)
 
 with y_j = ρ M (z − w_j − x_j), the gradient of g_j at x_j, and e = ρ Σ ω_j M (x_j − z), minus the
-gradient of the whole. A are the coordinates without a λ₂, where (5) holds for points within R = ‖z‖
-of z; B are the others, where it holds for all points. For e, z must be the point (3) of all sites'
-s_j, so no site may have missed the round before.
+gradient of the whole. A are the coordinates without a λ₂, where (5) holds within R = ‖z‖ of z; B
+are the others, where it holds everywhere. z must be the point (3) of all sites' s_j, so no site may
+have missed the round before.
 
-Revealed, only as sums over all sites: `Totals` and `Spread` once; the sums of `smoothed`, if it is
-used; every round `Step`: two vectors (d,) with d = p + 1, inner products with the combined rounds,
-and five numbers. Sites receive z, pooled means and standard deviations, and from a smoothed start Σ
-ω_j H_j. With several sites fewer than `min_cell` records, in all or of a class, are refused. The
-sums give Σ ω_j y_j, a gradient of the loss at each site's x_j, not at z: between rounds it changes
-by parts of all rows on any site's margin. In a federation of one site it is that site's own. If a
-site misses a round, the difference from the round before is about that site alone; for hinge loss
-with one row on its margin, it would lie along that row.
+Revealed, only as sums over all sites: `Totals` and `Spread` once; the sums of `smoothed`, if used;
+every round `Step`: two vectors (d,) with d = p + 1, inner products with the combined rounds, and
+five numbers. Sites receive z, pooled means and standard deviations, and from a smoothed start Σ ω_j
+H_j. With several sites fewer than `min_cell` records, in all or of a class, are refused. The sums
+give Σ ω_j y_j, a gradient of the loss at each site's x_j, not at z; between rounds it changes by
+parts of all rows on any site's margin. With one site it is that site's own. If a site misses a
+round, the difference from the round before is about that site alone; for hinge loss with one row on
+its margin, it would lie along that row.
 """
 
 from __future__ import annotations
@@ -207,11 +206,11 @@ def _iterate(
             anderson.forget()
             means, mix = [latest], np.ones(1)
         mean = mix @ np.array(means[-len(mix) :])
-        ahead = ground.shrunk(mean, rho, metric)
-        move = ahead - z
+        z_next = ground.shrunk(mean, rho, metric)
+        move = z_next - z
         moved = max(float(move @ _times(metric, move)), 0.0)
-        apart = float(step.residual @ move) - 0.5 * share * moved
-        primal = math.sqrt(max((float(step.inner[-1]) - 2.0 * apart) / share, 0.0))
+        change = float(step.residual @ move) - 0.5 * share * moved
+        primal = math.sqrt(max((float(step.inner[-1]) - 2.0 * change) / share, 0.0))
         dual = rho * math.sqrt(moved)
         objective = float(step.loss) / share + ground.penalty(z)
         fed.record(objective=objective, primal=primal, dual=dual, rho=rho)
@@ -225,7 +224,7 @@ def _iterate(
         proved = before and objective - least <= GAP * objective
         if small and (not exact or proved):
             return _solution(fed, ground, z, objective, round_ + 1, (primal, dual), True)
-        z = ahead
+        z = z_next
         if config.adapt_rho and exact and round_ - began in adapted:
             unequal = (primal / primal_tol) / max(dual / dual_tol, 1e-300)
             if not 1.0 / UNEQUAL < unequal < UNEQUAL:

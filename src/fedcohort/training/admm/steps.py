@@ -116,7 +116,7 @@ def admm_totals(site: Site[LabelledTable, None], *, offset: bool, classes: bool)
 
 @summed
 def admm_spread(site: Site[LabelledTable, None], *, offset: bool, centre: Array) -> Spread:
-    """Sum the squared distances of the covariates from their pooled mean `centre` (p,)."""
+    """Sum the squared distances of the covariates from their pooled mean (p,)."""
     return Spread(_weight(site.data) @ (_covariates(site.data, offset) - centre) ** 2)
 
 
@@ -132,7 +132,10 @@ def admm_smoothed(
     z: Array,
     tau: float,
 ) -> Smooth:
-    """Sum the hinge loss smoothed over τ, its gradient and its curvature at z (d,)."""
+    """Sum the smoothed hinge loss, its gradient and its curvature.
+
+    z : (d,), where they are evaluated; tau : width of the smoothing.
+    """
     own = cast(Hinge, _local(site.data, ("hinge", offset, centre, scale)))
     share = _share(site.data, total, by_site)
     value, slope, curvature, weight = own.smoothed(z, tau)
@@ -221,7 +224,7 @@ def _nothing(z: Array, rho: float) -> Memory:
 def _smooth_start(
     own: Hinge, z: Array, rho: float, at: Array, tau: float, part: float, rest: Array
 ) -> tuple[Memory, Array]:
-    """Return a site's first state, and s_j (d,), with w_j the price of the smoothed loss."""
+    """Return a site's first state, and s_j (d,), with the dual w_j of the smoothed loss."""
     _, slope, curvature, _ = own.smoothed(at, tau)
     metric = part * curvature + rest
     none = np.zeros((0, len(z)))

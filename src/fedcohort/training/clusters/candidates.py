@@ -1,23 +1,23 @@
 """Start of Lloyd's rounds over sites, from counts of rows alone.
 
-The coordinator draws candidate points from a normal around the mean of all sites' points. Sites
-count the rows nearest to each candidate. The next candidates are drawn around these, in proportion
-to the counts, with a smaller variance, and so on. All candidates with rows, weighted by their
-counts, are clustered by k-means (`numerics.centroids.weighted_kmeans`). This is done for several
-sets of candidates at once. The start with the least W over all sets' candidates, weighted by
-counts, is taken. W of the rows would reveal more: if a single row changes its cluster before
-Lloyd's first round, the difference of W from its sums is that row's distances.
+The coordinator draws candidates from a normal around the mean of all sites' points. Sites count the
+rows nearest to each. The next candidates are drawn around these, in proportion to the counts, with
+a smaller variance, and so on. All candidates with rows, weighted by counts, are clustered by
+k-means (`numerics.centroids.weighted_kmeans`). This is done for several sets of candidates at once.
+The start with the least W over all sets' candidates, weighted by counts, is taken. W of the rows
+would reveal more: if a single row changes its cluster before Lloyd's first round, the difference of
+W from its sums is that row's distances.
 
 Candidates are drawn along r = k − 1 axes, at least `AXES`: the centroids of k clusters span k − 1
 dimensions, best estimated by the first principal axes (Ding and He, ICML 2004). Principal axes need
 products of columns, and products of rare columns are single patients. So the axes are estimated
-from counts as well. With candidates p drawn along all columns, and n_p rows nearest to each, they
-are the first eigenvectors of
+from counts too. With candidates p drawn along all columns, and n_p rows nearest to each, they are
+the first eigenvectors of
 
     Σ_p n_p p pᵀ / Σ_p n_p − Σ_p p pᵀ / Σ_p 1                                               (1)
 
-then those of Σ_p n_p p pᵀ / Σ_p n_p with candidates drawn along these, and so on, each time fewer.
-The deviation along an axis is that of the candidates, weighted by counts.
+then those of Σ_p n_p p pᵀ / Σ_p n_p with candidates drawn along these, each time fewer. The
+standard deviation along an axis is that of the candidates, weighted by counts.
 
 Revealed: `Weighed` of each set, only as sums over all sites: counts, no sum of values. A count of 1
 says that one row is near a candidate. Many candidates on few axes would locate every row (300 of
@@ -81,7 +81,7 @@ STEPS = (weigh_candidates,)
 
 
 def from_candidates(
-    whole: Cloud,
+    pooled: Cloud,
     k: int,
     space: Space = PLAIN,
     *,
@@ -93,8 +93,8 @@ def from_candidates(
 
     Parameters
     ----------
-    whole : moments of the same space; its sites are asked. With more than `WIDEST` coordinates each
-        is an axis, which finds less.
+    pooled : moments in the same space. Above `WIDEST` coordinates each is an axis, which finds
+        less.
     least : fewest rows of a candidate around which others are drawn; 1 sets no limit on candidates.
     restarts : starts of the coordinator's k-means of candidates.
 
@@ -103,14 +103,14 @@ def from_candidates(
     SiteUnavailable : a site is absent.
     """
     m, size = max(CANDIDATES * k, FEWEST), 1.0
-    axes, spread = _axes(whole, k, m, space, rng)
-    m = max(min(m, DENSE * whole.rows // least), k) if least > 1 else m
+    axes, spread = _axes(pooled, k, m, space, rng)
+    m = max(min(m, DENSE * pooled.rows // least), k) if least > 1 else m
 
     def drawn(many: int, size: float) -> Array:
         return size * spread * rng.standard_normal((many, len(axes)))
 
     def weighed(sets: list[Array]) -> list[Array]:
-        return _weighed(whole, [at @ axes for at in sets], space)
+        return _weighed(pooled, [at @ axes for at in sets], space)
 
     sets = [drawn(m, size) for _ in range(TRIES)]
     counts = weighed(sets)
@@ -131,21 +131,21 @@ def from_candidates(
             starts.append(weighted_kmeans(at, n, k, rng, restarts=restarts)[0])
     every, rows = (np.concatenate(part) for part in zip(*held, strict=True))
     best = min(starts, key=lambda start: float(rows @ squared_distances(every, start).min(axis=1)))
-    return whole.mean + best @ axes
+    return pooled.mean + best @ axes
 
 
-def _weighed(whole: Cloud, sets: list[Array], space: Space) -> list[Array]:
+def _weighed(pooled: Cloud, sets: list[Array], space: Space) -> list[Array]:
     """Return the rows nearest to each point, by set of points (m, d) relative to the mean."""
     sizes = np.array([len(at) for at in sets])
-    told = whole.fed.sum(
-        weigh_candidates, candidates=whole.mean + np.vstack(sets), sizes=sizes, **space.given
+    reply = pooled.fed.sum(
+        weigh_candidates, candidates=pooled.mean + np.vstack(sets), sizes=sizes, **space.given
     )
-    check_all_answered(whole.fed)
-    return np.split(told.counts, np.cumsum(sizes)[:-1])
+    check_all_answered(pooled.fed)
+    return np.split(reply.counts, np.cumsum(sizes)[:-1])
 
 
 def _axes(
-    whole: Cloud, k: int, m: int, space: Space, rng: np.random.Generator
+    pooled: Cloud, k: int, m: int, space: Space, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Return the axes (r, d) of the candidates, and the standard deviations along them (r,).
 
@@ -153,14 +153,14 @@ def _axes(
 
     m : points of a set.
     """
-    d, r = len(whole.mean), max(k - 1, AXES)
+    d, r = len(pooled.mean), max(k - 1, AXES)
     widths = (3 * r + 2, 2 * r + 2, r + r // 2 + 2, r)
-    axes, spread = np.eye(d), np.sqrt(whole.variance)
+    axes, spread = np.eye(d), np.sqrt(pooled.variance)
     if not r < d <= WIDEST:
         return axes, spread
     for n, wide in enumerate(widths):
         sets = [(spread * rng.standard_normal((m, len(axes)))) @ axes for _ in range(TRIES)]
-        points, counts = np.vstack(sets), np.concatenate(_weighed(whole, sets, space))
+        points, counts = np.vstack(sets), np.concatenate(_weighed(pooled, sets, space))
         near = (points.T * (counts / counts.sum())) @ points
         moved = near if n else near - points.T @ points / len(points)
         axes = np.linalg.eigh(moved)[1][:, -min(wide, d) :].T

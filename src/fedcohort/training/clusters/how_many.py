@@ -22,7 +22,7 @@ group would still show the few rows with another value. Such columns are indepen
 
 Consensus: for each k, and each site left out, all rows are labelled by the centroids of all sites
 and by those of the others. The number is the largest k ≥ 2 whose mean adjusted Rand index is within
-`MARGIN` of the best, since fewer clear clusters agree as well. It cannot find a single cluster.
+`MARGIN` of the best, because fewer clear clusters agree as well. It cannot find one cluster alone.
 
 Revealed: what each fit reveals, for each k. For gaps, except with zeros and ones, `Products` once,
 as a sum over all sites. For a consensus also `Moments` and the sums of each round over all sites
@@ -72,9 +72,9 @@ def multiply_sums(
     frame: Array,
     groups: Array,
 ) -> Products:
-    """Sum the points in random groups of `least` rows or more, and add the products of these sums.
+    """Sum the points in large random groups, and add the products of these sums.
 
-    A column in which half of the rows have one value is left out.
+    A group has `least` rows or more. A column in which half of the rows have one value is left out.
     """
     z = points_at(site, space, theta, frame, groups)
     many = len(z) // max(least, 1)
@@ -117,7 +117,7 @@ class Choice:
 
 
 def by_gap(
-    whole: Cloud,
+    pooled: Cloud,
     numbers: Sequence[int],
     fit: Fit,
     rng: np.random.Generator,
@@ -130,22 +130,24 @@ def by_gap(
     Parameters
     ----------
     numbers : consecutive, ascending.
-    fit : called for each of them, with `whole`.
+    fit : called for each of them, with `pooled`.
     least : rows of a group of eq. (2).
 
     Raises
     ------
     SiteUnavailable : a site is absent.
     """
-    covariance = np.diag(whole.variance) if whole.binary.all() else _covariance(whole, least, space)
-    tables = [_reference(whole, covariance, rng) for _ in range(REFERENCES)]
+    covariance = (
+        np.diag(pooled.variance) if pooled.binary.all() else _covariance(pooled, least, space)
+    )
+    tables = [_reference(pooled, covariance, rng) for _ in range(REFERENCES)]
     draws = [int(rng.integers(2**31)) for _ in tables]
     found: dict[int, Found] = {}
     table: list[Row] = []
     for k in numbers:
-        found[k] = fit(whole, k)
+        found[k] = fit(pooled, k)
         drawn = np.array([_within(t, k, seed) for t, seed in zip(tables, draws, strict=True)])
-        own = math.log(max(found[k].inertia / whole.rows, math.ulp(0.0)))
+        own = math.log(max(found[k].inertia / pooled.rows, math.ulp(0.0)))
         error = float(drawn.std()) * math.sqrt(1.0 + 1.0 / REFERENCES)
         table.append({"k": k, "gap": float(drawn.mean()) - own, "error": error})
     best = max(table, key=lambda row: row["gap"])
@@ -153,25 +155,25 @@ def by_gap(
     return Choice(k, table, found)
 
 
-def _covariance(whole: Cloud, least: int, space: Space) -> Array:
+def _covariance(pooled: Cloud, least: int, space: Space) -> Array:
     """Return eq. (2) (d, d), rescaled to the variances of all points."""
-    told = whole.fed.sum(multiply_sums, middle=whole.mean, least=least, **space.given)
-    check_all_answered(whole.fed)
-    own = told.inner.diagonal()
-    scale = np.sqrt(np.divide(whole.variance, own, out=np.zeros_like(own), where=own > 0))
-    found = told.inner * np.outer(scale, scale)
-    np.fill_diagonal(found, whole.variance)
+    sums = pooled.fed.sum(multiply_sums, middle=pooled.mean, least=least, **space.given)
+    check_all_answered(pooled.fed)
+    own = sums.inner.diagonal()
+    scale = np.sqrt(np.divide(pooled.variance, own, out=np.zeros_like(own), where=own > 0))
+    found = sums.inner * np.outer(scale, scale)
+    np.fill_diagonal(found, pooled.variance)
     return found
 
 
-def _reference(whole: Cloud, covariance: Array, rng: np.random.Generator) -> Array:
+def _reference(pooled: Cloud, covariance: Array, rng: np.random.Generator) -> Array:
     """Return a table without clusters (n, d)."""
-    n, d = min(whole.rows, ROWS), len(whole.mean)
-    if whole.binary.all():
-        return (rng.random((n, d)) < whole.mean).astype(float)
+    n, d = min(pooled.rows, ROWS), len(pooled.mean)
+    if pooled.binary.all():
+        return (rng.random((n, d)) < pooled.mean).astype(float)
     variances, axes = np.linalg.eigh(covariance)
     sides = np.sqrt(3.0 * np.maximum(variances, 0.0))
-    return whole.mean + (rng.uniform(-1.0, 1.0, (n, d)) * sides) @ axes.T
+    return pooled.mean + (rng.uniform(-1.0, 1.0, (n, d)) * sides) @ axes.T
 
 
 def _within(x: Array, k: int, seed: int) -> float:
@@ -182,7 +184,7 @@ def _within(x: Array, k: int, seed: int) -> float:
 
 
 def by_consensus(
-    whole: Cloud, numbers: Sequence[int], fit: Fit, *, least: int, space: Space = PLAIN
+    pooled: Cloud, numbers: Sequence[int], fit: Fit, *, least: int, space: Space = PLAIN
 ) -> Choice:
     """Return the number of clusters with the best agreement when each site is left out.
 
@@ -190,23 +192,23 @@ def by_consensus(
     ------
     SettingError : fewer than three sites have `least` rows or more, or no number is above 1.
     """
-    fed = whole.fed
+    fed = pooled.fed
     left: list[Cloud] = []
     for site in fed.sites if len(fed.sites) > 2 else ():
         rest = fed.only(s for s in fed.sites if s != site)
-        rows = int(count(rest, Cells.around(whole.mean[None]), None, space).rows)
-        if whole.rows - rows >= least and rows >= least:
+        rows = int(count(rest, Cells.around(pooled.mean[None]), None, space).rows)
+        if pooled.rows - rows >= least and rows >= least:
             left.append(cloud(rest, space, least=least))
     numbers = [k for k in numbers if k > 1]
     if len(left) < 3 or not numbers:
         raise SettingError(
-            f"a consensus needs three sites of {least} rows or more, and numbers of clusters above "
-            f"1; {len(left)} sites have these. Choose by 'gap', or give n_clusters."
+            f"a consensus needs three sites with {least} rows or more, and numbers of clusters "
+            f"above 1; {len(left)} sites have enough rows. Choose by 'gap', or give n_clusters."
         )
     found: dict[int, Found] = {}
     table: list[Row] = []
     for k in numbers:
-        found[k] = fit(whole, k)
+        found[k] = fit(pooled, k)
         all_in = Cells.around(found[k].centroids)
         agreed: list[float] = []
         for rest in left:

@@ -22,7 +22,7 @@ So with m > 1 a few rows, fewer than m for each cut, may differ from the pooled 
 fit of one site has m = 1, and nothing is held back. Not protected: sums of rounds further apart
 that lead from one partition to another, or of several fits, combined.
 
-When rounds have settled, two clusters may be merged and a third one split
+When rounds settle, two clusters may be merged and a third one split
 (`training.clusters.swaps`). Rounds continue from there by the same rules, and the least W wins.
 They often return to the earlier partition except for a few rows. So the rule of unions then holds
 for all rounds before the swap: more rows stay where they are, and if that does not help, rounds
@@ -185,7 +185,7 @@ class _Rounds:
 
     def run(self, most: int, counted: bool, swaps: int) -> Found:
         """Return the result of the rounds."""
-        self._open()
+        self._check_rows()
         rounds, best = iter(self.fed.rounds(most) if counted else range(most)), None
         try:
             best = self._settle(rounds, counted)
@@ -212,17 +212,17 @@ class _Rounds:
         self, best: Found | None, gone: Collection[str], error: SiteUnavailable
     ) -> Found:  # fmt: skip
         """Return the result so far when sites do not return; raise the error if there is none."""
-        if (known := best or self.summed) is None:
+        if (result := best or self.summed) is None:
             raise error
-        return replace(known, left=tuple(sorted(gone)))
+        return replace(result, left=tuple(sorted(gone)))
 
     def _swap(self, best: Found) -> Array | None:
         """Return centroids (k, d) after the most promising swap not tried yet; None without one."""
         if best.dropped:
             return None
-        known = best.centroids, best.variance, best.counts
-        for swap in possible(*known):
-            start = swapped(*known, swap)
+        clusters = best.centroids, best.variance, best.counts
+        for swap in possible(*clusters):
+            start = swapped(*clusters, swap)
             if not any(np.array_equal(start, tried) for tried in self.tried):
                 self.tried.append(start)
                 return start
@@ -232,7 +232,7 @@ class _Rounds:
         """Continue the rounds until they end; return the result."""
         self.converged = False
         self._go(rounds, counted)
-        counts = self._sound().counts
+        counts = self._drop_small().counts
         return replace(self._found(counts), moving=self.moving, converged=self.converged)
 
     def _found(self, counts: Array) -> Found:
@@ -245,7 +245,7 @@ class _Rounds:
         for _ in rounds:
             cells = self._next()
             if cells is not None:
-                cells = self._apart(cells)
+                cells = self._separated(cells)
             if cells is None:
                 self.converged = True
                 return
@@ -258,7 +258,7 @@ class _Rounds:
                 self.converged = True
                 return
 
-    def _open(self) -> None:
+    def _check_rows(self) -> None:
         """Check the number of rows."""
         now = Cells.around(self.at[:1])
         near = self.fed.sum(
@@ -275,7 +275,7 @@ class _Rounds:
     def _next(self) -> Cells | None:
         """Return the partition to sum next; None if none is allowed or needed."""
         if self.asked is None:
-            self._sound()
+            self._drop_small()
             return Cells.around(self.at)
         if len(self.at) < self.k and self.reseeds and (cells := self._split()):
             return cells
@@ -283,12 +283,12 @@ class _Rounds:
             may, flow, held = self._moves(self.asked, self.least)
             if (flow.sum(axis=0) >= self.least).all():
                 self.moving = held
-                if not (flow - np.diag(flow.diagonal())).any() or self._gives_away(flow):
+                if not (flow - np.diag(flow.diagonal())).any() or self._over_few(flow):
                     return None
                 return self.asked.then(self.at, may) if held else Cells.around(self.at)
-        flow = self._sound().flow
+        flow = self._drop_small().flow
         self.moving = _moving(flow)
-        return None if self._gives_away(flow) else Cells.around(self.at)
+        return None if self._over_few(flow) else Cells.around(self.at)
 
     def _moves(self, asked: Cells, least: int) -> tuple[Array, Array, int]:
         """Return the allowed moves (k, k), the rows by move (k, k), and the number of rows held
@@ -303,7 +303,7 @@ class _Rounds:
         held = np.where(may, 0, flow)
         return may, flow - held + np.diag(held.sum(axis=1)), int(held.sum())
 
-    def _sound(self) -> Near:
+    def _drop_small(self) -> Near:
         """Drop small clusters until none is left; return the counts."""
         while True:
             near = count(self.fed, Cells.around(self.at), self.asked, self.space)
@@ -325,12 +325,12 @@ class _Rounds:
             at = np.vstack([at, at[big] - draw / 2])
             at[big] += draw / 2
         near = count(self.fed, Cells.around(at), self.asked, self.space)
-        if (near.counts < self.least).any() or self._gives_away(near.flow):
+        if (near.counts < self.least).any() or self._over_few(near.flow):
             return None
         self.at = at
         return Cells.around(at)
 
-    def _apart(self, cells: Cells) -> Cells | None:
+    def _separated(self, cells: Cells) -> Cells | None:
         """Return clusters whose sums differ from those before the last swap by many rows.
 
         Otherwise more rows stay than m requires, twice as many each time, so that rows far from a
@@ -340,7 +340,7 @@ class _Rounds:
             return cells
         before, k, held = self.rounds[: self.since], len(self.at), self.least
         base = self.asked if len(self.rounds) > self.since else self.home
-        while any(map(self._gives_away, count_since(self.fed, cells, before, self.space))):
+        while any(map(self._over_few, count_since(self.fed, cells, before, self.space))):
             held *= 2
             if base is None or base.clusters != k:
                 return None
@@ -350,26 +350,26 @@ class _Rounds:
             cells = base.then(self.at, may)
         return cells
 
-    def _gives_away(self, flow: Array) -> bool:
+    def _over_few(self, flow: Array) -> bool:
         """Return whether these sums, less those before, would be over few rows."""
         return self.least > 1 and least_difference(flow) < self.least
 
     def _sum(self, cells: Cells) -> float:
         """Ask for sums, move the centroids; return the sum of their squared moves."""
-        told = self.fed.sum(
+        sums = self.fed.sum(
             sum_near, path=cells.path, moves=cells.moves, about=self.at, unscaled=False,
             **self.space.given,
         )  # fmt: skip
         check_all_answered(self.fed)
         self.asked, was = cells, self.at
         self.rounds.append(cells)
-        step = told.drift / told.counts[:, None]
+        step = sums.drift / sums.counts[:, None]
         mean = was + step
         self.at = mean if self.centre is None else self.centre(mean)
-        self.weight = told.counts
-        self.variance = np.maximum(told.squares / told.counts[:, None] - step**2, 0.0)
+        self.weight = sums.counts
+        self.variance = np.maximum(sums.squares / sums.counts[:, None] - step**2, 0.0)
         off = ((self.at - mean) ** 2).sum(axis=1)
-        self.inertia = float(told.counts @ (self.variance.sum(axis=1) + off))
+        self.inertia = float(sums.counts @ (self.variance.sum(axis=1) + off))
         return float(((self.at - was) ** 2).sum())
 
 
@@ -394,7 +394,7 @@ def unscaled(fed: Federation, found: Found, space: Space) -> tuple[Array, Array]
         shift, spread = space.frame
         return shift + found.centroids * spread, found.variance * spread**2
     fed = fed.only(found.sites)
-    told = fed.sum(
+    sums = fed.sum(
         sum_near,
         path=found.centroids[None],
         moves=Cells.around(found.centroids).moves,
@@ -403,5 +403,5 @@ def unscaled(fed: Federation, found: Found, space: Space) -> tuple[Array, Array]
         **space.given,
     )
     check_all_answered(fed)
-    mean = told.drift / told.counts[:, None]
-    return mean, np.maximum(told.squares / told.counts[:, None] - mean**2, 0.0)
+    mean = sums.drift / sums.counts[:, None]
+    return mean, np.maximum(sums.squares / sums.counts[:, None] - mean**2, 0.0)

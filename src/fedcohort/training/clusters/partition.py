@@ -76,7 +76,7 @@ def count_near(
     frame: Array,
     groups: Array,
 ) -> Near:
-    """Count the rows of each cluster, and by earlier cluster."""
+    """Count the rows of each cluster, and the moves since an earlier round."""
     z = points_at(site, space, theta, frame, groups)
     label = labels(z, path, moves)
     k, b = path.shape[1], before.shape[1] if len(before) else 0
@@ -100,7 +100,7 @@ def count_flows(
     frame: Array,
     groups: Array,
 ) -> Flows:
-    """Count the rows of each cluster by cluster in each of several earlier partitions.
+    """Count the rows of each cluster, by their clusters in several earlier rounds.
 
     Parameters
     ----------
@@ -127,9 +127,10 @@ def sum_near(
     frame: Array,
     groups: Array,
 ) -> Sums:
-    """Sum the points of each cluster, and their squares, relative to centres `about` (k, d).
+    """Sum the points of each cluster, and their squares, relative to given centres.
 
-    unscaled : sum the points before the space's scale, which still determines the nearest centroid.
+    about : the centres (k, d). unscaled : sum the points before the space's scale, which still
+    determines the nearest centroid.
     """
     z = points_at(site, space, theta, frame, groups)
     label = labels(z, path, moves)
@@ -191,12 +192,12 @@ def count_since(fed: Federation, now: Cells, before: Sequence[Cells], space: Spa
     """
     long, wide = (max(n) for n in zip(*((len(c.path), c.clusters) for c in before), strict=True))
     cells = [c.padded(long, wide) for c in before]
-    told = fed.sum(
+    reply = fed.sum(
         count_flows, path=now.path, moves=now.moves, before=np.stack([c.path for c in cells]),
         moves_before=np.stack([c.moves for c in cells]), **space.given,
     )  # fmt: skip
     check_all_answered(fed)
-    return told.flow
+    return reply.flow
 
 
 def count(fed: Federation, now: Cells, before: Cells | None, space: Space) -> Near:

@@ -142,7 +142,7 @@ class Kept:
 
 @summed
 def place(site: Site[Any, Any], *, theta: Array, space: str) -> Keep[Placed, Kept]:
-    """Compute the points of the rows in a network's latent space, and keep them."""
+    """Compute the rows' points in a network's latent space, and keep them at the site."""
     nothing = np.zeros((0, 0)), np.zeros(0, np.int64)
     bare = replace(Space.of(space, theta, *nothing), scale="none", kept=False)
     z = points_of(site.data.x, **bare.given)
@@ -193,9 +193,9 @@ def points_of(x: Array, space: str, theta: Array, frame: Array, groups: Array) -
     ------
     DataError : a value is not finite; the error has the column's number.
     """
-    if len(odd := np.flatnonzero(~np.isfinite(x).all(axis=0))):
+    if len(bad := np.flatnonzero(~np.isfinite(x).all(axis=0))):
         raise DataError(
-            f"column {int(odd[0]) + 1} of the features has missing or infinite values. Let the "
+            f"column {int(bad[0]) + 1} of the features has missing or infinite values. Let the "
             f"preprocessing impute them."
         )
     here = Space.of(space, theta, frame, groups)
@@ -205,8 +205,8 @@ def points_of(x: Array, space: str, theta: Array, frame: Array, groups: Array) -
     for a in (theta, frame, groups):
         mark.update(a.tobytes())
     key, number = mark.hexdigest(), id(x)
-    known = _memories.get(number)
-    if known is None or known.x() is not x or known.key != key:
+    memory = _memories.get(number)
+    if memory is None or memory.x() is not x or memory.key != key:
         gone = weakref.ref(x, lambda _: _memories.pop(number, None))
-        known = _memories[number] = _Memory(gone, key, here.points(x))
-    return known.z
+        memory = _memories[number] = _Memory(gone, key, here.points(x))
+    return memory.z

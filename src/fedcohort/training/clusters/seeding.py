@@ -87,7 +87,7 @@ def own_centroids(
     frame: Array,
     groups: Array,
 ) -> OwnCentroids:
-    """Cluster the site's own rows; return centroids of clusters with `least` rows or more.
+    """Cluster the site's own rows; return centroids of clusters that are not small.
 
     In a column of two values a centroid is a share of a multiple of `least` rows.
     """
@@ -145,22 +145,22 @@ def cloud(
     SiteUnavailable : a site left between the two.
     """
     about = np.zeros(0) if origin is None else origin
-    told = fed.sum(sum_points, origin=about, **space.given)
+    sums = fed.sum(sum_points, origin=about, **space.given)
     fed = fed.only(fed.answered).awaiting()
-    n = int(told.rows)
+    n = int(sums.rows)
     if n < max(least, 1):
         raise DataError(
             f"{n} rows in all are too few to cluster; sums need {least}. Add sites or rows."
         )
-    about = about if len(about) else np.zeros(len(told.drift))
-    shift = told.drift / n
-    if (told.squares > LOST * np.maximum(told.squares - n * shift**2, 0.0)).any() and shift.any():
+    about = about if len(about) else np.zeros(len(sums.drift))
+    shift = sums.drift / n
+    if (sums.squares > LOST * np.maximum(sums.squares - n * shift**2, 0.0)).any() and shift.any():
         about = about + shift
-        told = fed.sum(sum_points, origin=about, **space.given)
+        sums = fed.sum(sum_points, origin=about, **space.given)
         check_all_answered(fed)
-        shift = told.drift / n
-    variance = np.maximum(told.squares / n - shift**2, 0.0)
-    return Cloud(fed, n, about + shift, variance, told.fractions == 0)
+        shift = sums.drift / n
+    variance = np.maximum(sums.squares / n - shift**2, 0.0)
+    return Cloud(fed, n, about + shift, variance, sums.fractions == 0)
 
 
 def standard(fed: Federation, space: Space, *, least: int) -> tuple[Space, Cloud]:
@@ -173,14 +173,14 @@ def standard(fed: Federation, space: Space, *, least: int) -> tuple[Space, Cloud
     DataError, SiteUnavailable : as `cloud`.
     """
     plain = replace(space, scale="none", frame=np.zeros((0, 0)))
-    whole = cloud(fed, plain, least=least)
-    spread = np.sqrt(whole.variance)
-    spread = np.where(spread > 1e-12 * (1.0 + np.abs(whole.mean)), spread, 1.0)
+    pooled = cloud(fed, plain, least=least)
+    spread = np.sqrt(pooled.variance)
+    spread = np.where(spread > 1e-12 * (1.0 + np.abs(pooled.mean)), spread, 1.0)
     there = replace(
-        whole, mean=np.zeros(len(spread)), variance=whole.variance / spread**2,
+        pooled, mean=np.zeros(len(spread)), variance=pooled.variance / spread**2,
         binary=np.zeros(len(spread), bool),
     )  # fmt: skip
-    return replace(space, scale="standard", frame=np.stack([whole.mean, spread])), there
+    return replace(space, scale="standard", frame=np.stack([pooled.mean, spread])), there
 
 
 def from_sites(
@@ -206,8 +206,8 @@ def from_sites(
     ------
     SettingError : the sites have fewer than k centroids together.
     """
-    told = fed.gather(own_centroids, k=k, restarts=restarts, least=least, **space.given)
-    found = [own for _, own in sorted(told.items()) if len(own.sizes)]
+    replies = fed.gather(own_centroids, k=k, restarts=restarts, least=least, **space.given)
+    found = [own for _, own in sorted(replies.items()) if len(own.sizes)]
     many = sum(len(own.sizes) for own in found)
     if many < k:
         raise SettingError(
@@ -219,4 +219,4 @@ def from_sites(
     dtype = space.dtype if space.network else "float64"
     centroids, sizes = distinct(centroids, sizes, dtype)
     k = min(k, len(centroids))
-    return AGGREGATIONS[aggregation](centroids, sizes, k, rng), fed.only(told)
+    return AGGREGATIONS[aggregation](centroids, sizes, k, rng), fed.only(replies)

@@ -38,7 +38,7 @@ class LloydSettings(Settings):
 
     @property
     def visible(self) -> str:
-        """Name of the setting with which the coordinator sees single sites, or ""."""
+        """Name of the setting that shows single sites to the coordinator, or ""."""
         return "seeding: sites" if self.seeding == "sites" else ""
 
 

@@ -16,12 +16,12 @@ reveal nothing new, with more digits.
 `moments` is for a method that began with `data.exact.exact_sums`. `collect` asks for nothing else:
 the same sum has the counts that tell over how few records it is, and they are checked after the
 coordinator has them. Let d be a row of covariates and outcome, less the origin: the fill value of
-missing entries (a median, a mode; 0 for levels and the outcome). A sum of d dᵀ, for
+missing entries (a median, a mode; 0 for levels and the outcome). A sum of d dᵀ tells,
 
-    a column with k rows different from the origin                  tells about these k rows
-    one with two values, as (Σd)² = k Σd² shows                     also about the n − k others
-    two such columns, in units of d, their difference               about Σ (dᵢ − dⱼ)² rows
-    the same, less one                                              about the others
+    for a column with k rows different from the origin,             about these k rows
+    for one with two values, as (Σd)² = k Σd² shows,                also about the n − k others
+    for two such columns, in units of d, by their difference,       about Σ (dᵢ − dⱼ)² rows
+    the same, less one,                                             about the others
 
 Each of these numbers must be 0 or at least `min_cell`. If a column's common value differs from the
 origin by rounding, then k is at least (Σ d²)²/Σ d⁴; if all sites share that value, k is the number
@@ -109,7 +109,7 @@ def products_of(rows: Array, origin: Array, centre: Array, rest: Array) -> Produ
     square = z * z
     half = len(rows) // 2
     median = np.partition(rows, half, axis=0)[half] if len(rows) else origin
-    apart = np.clip(rows - median, -FARTHEST, FARTHEST) ** 2
+    squared = np.clip(rows - median, -FARTHEST, FARTHEST) ** 2
     return Products(
         rows=np.array(len(rows)),
         total=z.sum(axis=0),
@@ -117,7 +117,7 @@ def products_of(rows: Array, origin: Array, centre: Array, rest: Array) -> Produ
         away=(rows != origin).sum(axis=0),
         odd=(rows != median).sum(axis=0),
         fourth=np.einsum("ij,ij->j", square, square),
-        spread=np.array([apart.sum(axis=0), np.einsum("ij,ij->j", apart, apart)]),
+        spread=np.array([squared.sum(axis=0), np.einsum("ij,ij->j", squared, squared)]),
         rest=rest,
     )
 
@@ -141,11 +141,11 @@ class Moments:
     yy: float
 
     @classmethod
-    def of(cls, told: Products, centre: Array) -> Moments:
+    def of(cls, sums: Products, centre: Array) -> Moments:
         """Return eq. (2) from sums about `centre` (q,), over at least one row."""
-        n = float(told.rows)
-        shift = told.total / n
-        inner = told.inner - n * np.outer(shift, shift)
+        n = float(sums.rows)
+        shift = sums.total / n
+        inner = sums.inner - n * np.outer(shift, shift)
         inner, mean = (inner + inner.T) / 2, centre + shift
         return cls(
             n,
@@ -241,12 +241,12 @@ def collect(fed: Federation, task: Task) -> Pool:
     """
     check_covariates(task)
     origin = _origin(task)
-    told = fed.sum(products, origin=origin, centre=origin)
-    own = Columns(effective(*told.spread), told.spread[0], told.rest)
+    sums = fed.sum(products, origin=origin, centre=origin)
+    own = Columns(effective(*sums.spread), sums.spread[0], sums.rest)
     sites = Exact.of(fed, task, own)
-    rarest = telling(told, origin, origin, sites.least)
-    check_cells(told, rarest, task.features, sites.least)
-    found = _centred(sites, told, origin)
+    rarest = telling(sums, origin, origin, sites.least)
+    check_cells(sums, rarest, task.features, sites.least)
+    found = _centred(sites, sums, origin)
     if found.yy <= found.rows * (CONSTANT * found.middle) ** 2:
         raise NothingToLearn(
             f"the outcome has the same value in all {found.rows:.0f} records, so there is nothing "
@@ -270,21 +270,21 @@ def moments(sites: Exact, task: Task, kind: Kind) -> Moments:
     SiteUnavailable : a site left.
     """
     origin = _origin(task)
-    told = sites.sum(products, origin=origin, centre=origin)
-    n = int(told.rows)
+    sums = sites.sum(products, origin=origin, centre=origin)
+    n = int(sums.rows)
     if not n:
         raise NothingToLearn(NO_RECORDS)
     if n < sites.least:
         raise NothingToLearn(_too_few(sites.least, "at all sites together"))
     if kind == "class":
-        ones = int(told.away[-1])
-        if not told.total[-1] == told.inner[-1, -1] == told.fourth[-1] == ones:
+        ones = int(sums.away[-1])
+        if not sums.total[-1] == sums.inner[-1, -1] == sums.fourth[-1] == ones:
             raise DataError(
-                "the outcome has other values than 0 and 1, and this method tells two classes "
-                "apart. Give an outcome of two levels."
+                "the outcome has other values than 0 and 1, but this method needs two classes. "
+                "Give an outcome of two levels."
             )
         check_classes(n, ones, sites.least)
-    return _centred(sites, told, origin)
+    return _centred(sites, sums, origin)
 
 
 def _origin(task: Task) -> Array:
@@ -295,23 +295,22 @@ def _origin(task: Task) -> Array:
     return origin
 
 
-def _centred(sites: Exact, told: Products, origin: Array) -> Moments:
+def _centred(sites: Exact, sums: Products, origin: Array) -> Moments:
     """Return eq. (2), summed again if digits are lost; refuse columns in which few rows differ."""
-    found = Moments.of(told, origin)
+    found = Moments.of(sums, origin)
     within = np.r_[found.xx.diagonal(), found.yy]
-    if (told.inner.diagonal() > LOST * within).any():
-        told = sites.sum(products, origin=origin, centre=found.centre)
-        found = Moments.of(told, found.centre)
+    if (sums.inner.diagonal() > LOST * within).any():
+        sums = sites.sum(products, origin=origin, centre=found.centre)
+        found = Moments.of(sums, found.centre)
     sites.related(found.inner, found.centre)
     return found
 
 
-def telling(told: Products, origin: Array, centre: Array, least: int = 0) -> Array:
+def telling(sums: Products, origin: Array, centre: Array, least: int = 0) -> Array:
     """Return the number of rows that a cross-product tells about, see the header: (q, q) or (F, q,
     q).
 
-    The diagonal has the list's first two lines, the rest the others; 0 if it tells about no few
-    rows.
+    The diagonal has the list's first two lines, the rest the others; 0 if nothing is told.
 
     Parameters
     ----------
@@ -319,19 +318,19 @@ def telling(told: Products, origin: Array, centre: Array, least: int = 0) -> Arr
     origin, centre : (q,), origin of `away`, and centre of the sums.
     least : below it, the number of outcomes that differ from their site's median is used.
     """
-    shift, rows = centre - origin, told.rows[..., None].astype(float)
-    total = told.total + rows * shift
-    inner = told.inner + told.total[..., :, None] * shift + shift[:, None] * total[..., None, :]
-    squares, away = _diagonal(inner), told.away.astype(float)
+    shift, rows = centre - origin, sums.rows[..., None].astype(float)
+    total = sums.total + rows * shift
+    inner = sums.inner + sums.total[..., :, None] * shift + shift[:, None] * total[..., None, :]
+    squares, away = _diagonal(inner), sums.away.astype(float)
     two = (np.abs(total**2 - away * squares) <= ALIKE * away * squares) & (away > 0) & (away < rows)
     size = np.where(two, squares / np.where(two, total, 1.0), 1.0)
     both = inner / (size[..., :, None] * size[..., None, :])
     differ = away[..., :, None] + away[..., None, :] - 2 * both
     pairs = np.rint(_fewer(differ, rows[..., None])) * (two[..., :, None] & two[..., None, :])
-    own = _diagonal(told.inner) ** 2
-    shown = np.divide(own, told.fourth, out=np.zeros_like(own), where=told.fourth > 0)
-    some = np.minimum(away, np.maximum(told.odd, np.ceil(shown)))
-    odd = told.odd[..., -1]
+    own = _diagonal(sums.inner) ** 2
+    shown = np.divide(own, sums.fourth, out=np.zeros_like(own), where=sums.fourth > 0)
+    some = np.minimum(away, np.maximum(sums.odd, np.ceil(shown)))
+    odd = sums.odd[..., -1]
     some[..., -1] = np.where((odd > 0) & (odd < least), odd, some[..., -1])
     alone = np.where(two, _fewer(away, rows), some)
     return np.where(np.eye(len(shift), dtype=bool), alone[..., None], pairs).astype(int)
@@ -347,7 +346,7 @@ def _fewer(some: Array, rows: Array) -> Array:
     return np.where((some > 0.5) & (others > 0.5), np.minimum(some, others), 0.0)
 
 
-def check_cells(told: Products, rarest: Array, names: Sequence[str], least: int) -> None:
+def check_cells(sums: Products, rarest: Array, names: Sequence[str], least: int) -> None:
     """Refuse sums over fewer than `least` rows, except over none.
 
     Parameters
@@ -358,20 +357,20 @@ def check_cells(told: Products, rarest: Array, names: Sequence[str], least: int)
     ------
     NothingToLearn : too few rows, or too few that differ; names the columns.
     """
-    if not told.rows.sum():
+    if not sums.rows.sum():
         raise NothingToLearn(NO_RECORDS)
     where, remedy = "at all sites together", "Leave it out"
-    if told.rows.ndim:
+    if sums.rows.ndim:
         where, remedy = "in a fold", "Leave it out, set another seed or rule 'bic'"
-    if ((told.rows > 0) & (told.rows < least)).any():
+    if ((sums.rows > 0) & (sums.rows < least)).any():
         raise NothingToLearn(_too_few(least, where))
     few = ((rarest > 0) & (rarest < least)).reshape(-1, *rarest.shape[-2:]).any(axis=0)
     if not few.any() and least > 1:
-        share = LONE if told.rows.ndim == 0 else LONE_IN_A_FOLD
-        alone = lone(told.spread[..., 0, :], told.spread[..., 1, :], share)
+        share = LONE if sums.rows.ndim == 0 else LONE_IN_A_FOLD
+        alone = lone(sums.spread[..., 0, :], sums.spread[..., 1, :], share)
         for column in np.flatnonzero(alone.reshape(-1, alone.shape[-1]).any(axis=0)).tolist():
             raise NothingToLearn(too_far(called(names, column), where))
-        given = lone(told.rest[..., 0, :], told.rest[..., 1, :])
+        given = lone(sums.rest[..., 0, :], sums.rest[..., 1, :])
         if given.any():
             blame = [called(names, j) for j in np.flatnonzero(given).tolist()]
             raise NothingToLearn(nearly_given(blame, where, least))

@@ -67,7 +67,7 @@ def sensitivity(clip: float) -> float:
 
 
 @dataclass(frozen=True)
-class Told:
+class NoisyProducts:
     """Noisy cross-products at the coordinator.
 
     Attributes
@@ -94,8 +94,8 @@ class Told:
     def rows(self) -> float:
         """Estimated number of records: a lower bound plus noise; at least 1."""
         inner = self.square[:-1, :-1]
-        whole = float(np.trace(inner)) / self.clip**2
-        return max(whole, float(inner[0, 0]) / min(1.0, self.clip) ** 2, 1.0)
+        rows_by_trace = float(np.trace(inner)) / self.clip**2
+        return max(rows_by_trace, float(inner[0, 0]) / min(1.0, self.clip) ** 2, 1.0)
 
 
 def demanded(task: Task, clip: float) -> Mapping[str, Mapping[str, Any]]:
@@ -113,7 +113,7 @@ def demanded(task: Task, clip: float) -> Mapping[str, Mapping[str, Any]]:
     return {products_privately.name: {"centre": centre, "scale": scale, "clip": clip}}
 
 
-def ask(fed: Federation, task: Task, release: Release, clip: float) -> Told:
+def ask(fed: Federation, task: Task, release: Release, clip: float) -> NoisyProducts:
     """Return the noisy cross-products, from one question.
 
     Parameters
@@ -133,9 +133,9 @@ def ask(fed: Federation, task: Task, release: Release, clip: float) -> Told:
         )
     asked = demanded(task, clip)[products_privately.name]
     centre, scale, clip = asked["centre"], asked["scale"], asked["clip"]
-    told = fed.sum(products_privately, **asked)
+    reply = fed.sum(products_privately, **asked)
     noise = release.noise * sensitivity(clip) * math.sqrt(len(fed.sites))
-    return Told(unpacked(told.upper), noise, centre, scale, clip)
+    return NoisyProducts(unpacked(reply.upper), noise, centre, scale, clip)
 
 
 def unpacked(upper: Array) -> Array:

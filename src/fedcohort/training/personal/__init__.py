@@ -27,8 +27,7 @@ beside w_0, …, w_{R−1}; here it is w_1, …, w_R, so that the last visit is 
 and apfl is that of `global`, to the bit. FedProx's term applies to the common training only; fedper
 and fedrep have none.
 
-A site keeps its own part, and the user's v and α; the coordinator does not see them during
-training. A site that was absent continues from its state.
+A site keeps its own part, and the user's v and α, as its state. An absent site continues from it.
 
 Revealed: each round the mean of models, `Update`, as a sum over all sites; in fedper and fedrep the
 mean of the common part (the own part in it is the one that was sent). **The user's own model**,
@@ -209,17 +208,17 @@ def personalise(
             idle = len(fed.answered) - there
         if len(fed.sites) > 1 and fewest - idle < LEAST:
             raise NothingToLearn(
-                f"in a round at most {max(fewest - idle, 0)} sites had rows to learn from, and the "
-                f"sum over them could tell one site's model beside the user's; {LEAST} are needed. "
-                f"Ask another site to join, or take the way 'local' or 'global'."
+                f"in a round at most {max(fewest - idle, 0)} sites had rows to learn from; {LEAST} "
+                f"are needed, because the sum over fewer and the user's model could tell another "
+                f"site's. Ask another site to join, or take the way 'local' or 'global'."
             )
-        told = fed.only([user]).gather(
+        reply = fed.only([user]).gather(
             steps.tell, theta=plan.sent(theta), plan=plan.text, rate=schedule.learning_rate,
             way=way.text, min_cell=min_cell, **steps.given,
         )[user]  # fmt: skip
-        if not told.part:
+        if not reply.part:
             raise nothing(user, min_cell)
-        return told
+        return reply
 
     def between(theta: Array) -> bool:
         nonlocal done
@@ -234,16 +233,16 @@ def personalise(
         more = visits.given
         visits = Visits(sum=steps.train, given=lambda theta: {"way": way.text, **more(theta)})
     course = averaging(
-        fed, plan, schedule, rule, server, _no_loss, visits=visits, enough=between
+        fed, plan, schedule, rule, server, lambda _: 0.0, visits=visits, enough=between
     )  # fmt: skip
     hidden()
     if way.name not in TOLD:
         _check_finite(course.theta, schedule)
         return Personal(course.theta, course.theta, course.rounds, kept=kept)
-    told = tell(course.theta)
-    _check_finite(told.theta, schedule)
-    alpha = float(told.alpha) if way.name == "apfl" else math.nan
-    return Personal(told.theta, course.theta, course.rounds, float(told.loss), alpha, kept)
+    reply = tell(course.theta)
+    _check_finite(reply.theta, schedule)
+    alpha = float(reply.alpha) if way.name == "apfl" else math.nan
+    return Personal(reply.theta, course.theta, course.rounds, float(reply.loss), alpha, kept)
 
 
 def _alone(
@@ -251,18 +250,20 @@ def _alone(
     keep: tuple[int, ...], min_cell: int,
 ) -> Personal:  # fmt: skip
     """Ask the user for a model of its rows alone; its losses make the history."""
-    told = fed.only([user]).gather(
+    reply = fed.only([user]).gather(
         tell_alone, theta=plan.sent(theta), plan=plan.text, rate=schedule.learning_rate,
         rounds=schedule.rounds, keep=np.array(keep, int), way=way.text, min_cell=min_cell,
     )[user]  # fmt: skip
-    if not told.part:
+    if not reply.part:
         raise nothing(user, min_cell)
     for r in fed.rounds(schedule.rounds):
-        fed.record(**{schedule.named: told.losses[r], "learning_rate": schedule.learning_rate})
-    for model in told.thetas:
+        fed.record(**{schedule.named: reply.losses[r], "learning_rate": schedule.learning_rate})
+    for model in reply.thetas:
         _check_finite(model, schedule)
-    kept = dict(zip(keep, told.thetas[1:], strict=True))
-    return Personal(told.thetas[0], np.zeros(0), schedule.rounds, float(told.losses[-1]), kept=kept)
+    kept = dict(zip(keep, reply.thetas[1:], strict=True))
+    return Personal(
+        reply.thetas[0], np.zeros(0), schedule.rounds, float(reply.losses[-1]), kept=kept
+    )
 
 
 def asks(way: str, visits: Visits = PLAIN) -> tuple[Step[..., Any], ...]:
@@ -302,8 +303,9 @@ def check_number(way: str, sites: int) -> None:
     """
     if sites == 2 and way not in ("local", "global"):
         raise SettingError(
-            f"way {way!r} over 2 sites could tell the other site's model, as the user's is known; "
-            f"it needs 3 sites or more. Ask another site to join, or take 'local' or 'global'."
+            f"way {way!r} over 2 sites could tell the other site's model, because the user's is "
+            f"known. It needs 3 sites or more. Ask another site to join, or take 'local' or "
+            f"'global'."
         )
 
 
@@ -316,8 +318,8 @@ def _check_hidden(fed: Federation, way: str) -> None:
     """
     if way in TOLD and len(fed.sites) > 1 and len(fed.answered) < LEAST:
         raise SiteUnavailable(
-            f"only {', '.join(fed.answered)} answered, and the sum over them could tell one site's "
-            f"model beside the user's. Bring the others back and --resume, or start again."
+            f"only {', '.join(fed.answered)} answered; the sum over them and the user's model "
+            f"could tell another site's. Bring the others back and --resume, or start again."
         )
 
 
@@ -327,8 +329,3 @@ def _check_finite(theta: Array, schedule: Schedule) -> None:
             f"the model left the range of numbers. Lower learning_rate from "
             f"{schedule.learning_rate:g}."
         )
-
-
-def _no_loss(theta: Array) -> float:
-    """Return 0 as the held-out loss: a schedule without patience does not use it."""
-    return 0.0

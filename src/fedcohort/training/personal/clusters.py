@@ -109,7 +109,7 @@ def rate_starts(site: Site[Any, Any], *, starts: Array, plan: str, models: int) 
 
 @gathered
 def tell_takes(site: Site[Any, Any], *, thetas: Array, plan: str, open_: Array) -> Side:
-    """Return the model with the least loss on the site's rows.
+    """Return the number of the model with the least loss on the site's rows.
 
     thetas : models (K, P). open_ : models that may be chosen (K,).
     """
@@ -149,7 +149,7 @@ def train_taken(
 def tell_side(
     site: Site[Any, Any], *, thetas: Array, plan: str, open_: Array, way: str, min_cell: int
 ) -> Side:  # fmt: skip
-    """Return the model that the user's site chooses."""
+    """Return the number of the model that the user's site chooses."""
     w, p = Way.of(way), Plan.of(plan)
     if w.user not in ("", site.name):
         raise Refused(
@@ -249,7 +249,7 @@ def train_clusters(
         split = held.counts if len(held.servers) > 1 else []
         fed.record(**values, **{f"sites {j + 1}": float(n) for j, n in enumerate(split)})
 
-    follow(schedule, server.x, advance, held_out=_no_loss, rounds=fed.rounds, record=record)
+    follow(schedule, server.x, advance, held_out=lambda _: 0.0, rounds=fed.rounds, record=record)
 
     def of_user(models: Array, counts: Array) -> Array:
         if len(models) == 1:
@@ -283,14 +283,14 @@ def _split(
     z[:, 1::2] = -z[:, 0 : 2 * (k // 2) : 2]
     z *= APART * length(server.x - start) / np.linalg.norm(z, axis=2, keepdims=True)
     starts = (server.x + z).reshape(-1, len(server.x))
-    told = fed.sum(rate_starts, starts=starts, plan=plan.text, models=k)
-    enough = (told.takes >= least).all(axis=1)
+    ratings = fed.sum(rate_starts, starts=starts, plan=plan.text, models=k)
+    enough = (ratings.takes >= least).all(axis=1)
     if not enough.any():
         return held
-    best = int(np.where(enough, told.loss, np.inf).argmin())
+    best = int(np.where(enough, ratings.loss, np.inf).argmin())
     models = starts.reshape(z.shape)[best]
     size = {"rate": server.rate, "beta1": server.beta1, "beta2": server.beta2, "tau": server.tau}
-    return Clusters([Server.at(x, **size) for x in models], told.takes[best])
+    return Clusters([Server.at(x, **size) for x in models], ratings.takes[best])
 
 
 def _round(
@@ -300,8 +300,8 @@ def _round(
     models = plan.sent(held.thetas)
     open_ = np.ones(len(models), bool)
     while True:
-        told = fed.gather(tell_takes, thetas=models, plan=plan.text, open_=open_)
-        takes = {site: int(t.takes) for site, t in told.items() if t.takes >= 0}
+        sides = fed.gather(tell_takes, thetas=models, plan=plan.text, open_=open_)
+        takes = {site: int(t.takes) for site, t in sides.items() if t.takes >= 0}
         counts = np.bincount([*takes.values()], minlength=len(models))
         few = (counts > 0) & (counts < least)
         if not few.any() or open_.sum() == 1:
@@ -319,11 +319,6 @@ def _round(
         held.servers[j] = rule(held.servers[j], total.theta / float(total.rows))
         rows, loss = rows + float(total.rows), loss + float(total.loss)
     return rows, loss
-
-
-def _no_loss(theta: Array) -> float:
-    """Return 0 as the held-out loss: a schedule without patience does not use it."""
-    return 0.0
 
 
 STEPS = (rate_starts, tell_takes, train_taken, tell_side)

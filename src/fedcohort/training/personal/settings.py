@@ -148,12 +148,12 @@ class MaybeOwnSettings(OwnSettings):
         self.check_way(self.personal)
         if self.personal == "none":
             return
-        odd = (
+        misfits = (
             (strategy not in RULES, f"strategy {strategy!r}: it averages no models; give 'fedavg'"),
             (aggregation != "mean", f"aggregation {aggregation!r}, which sees models; give 'mean'"),
             (patience is not None, "a patience, which looks at the common model; leave it out"),
         )
-        for wrong, what in odd:
+        for wrong, what in misfits:
             if wrong:
                 raise SettingError(
                     f"setting 'personal' of method {self.method!r} is {self.personal!r}, which "
@@ -201,7 +201,6 @@ def check_switch(way: str, method: str) -> None:
     """
     if way not in SWITCHED:
         raise SettingError(
-            f"with a monitor, method {method!r} goes on in a personal way once sites differ, and "
-            f"{way!r} does not go on from a common model; give {', '.join(SWITCHED)}, or no "
-            f"monitor."
+            f"with a monitor, method {method!r} continues in a personal way once sites differ, but "
+            f"{way!r} cannot start from a common model; give {', '.join(SWITCHED)}, or no monitor."
         )

@@ -79,7 +79,7 @@ class Alone:
 def train_with_own(
     site: Site[Any, Own | None], *, theta: Array, plan: str, rate: float, way: str
 ) -> Keep[Update, Own]:
-    """Train the common part or model; keep this site's own."""
+    """Train the common model, or its common part; keep this site's own."""
     p = Plan.of(plan)
     rows = known_rows(site.data, p, site.entropy)
     return trained_with_own(site, theta, rows, lambda _: rows, p, Way.of(way), rate)

@@ -59,13 +59,13 @@ def information(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Vie
 
     0 for columns without entries, and in latent dimensions that a view does not use.
     """
-    told, known, rows = _told(found, theta, views)
-    out = np.zeros_like(told)
+    seen, full, rows = _information(found, theta, views)
+    out = np.zeros_like(seen)
     for k in range(views.count):
         at, scale = np.ix_(use := _used(views, k), use), _scales(prior, views, k)
         for j in np.flatnonzero((views.of == k) & (rows > 0)):
             s = np.sqrt(len(rows) / rows[j])
-            own = _held(told[j][at], known[j][at], s / (1.0 + s))
+            own = _raised(seen[j][at], full[j][at], s / (1.0 + s))
             out[j][at] = _softened(own, scale)
     return out
 
@@ -79,12 +79,12 @@ def _softened(own: Array, scale: Array) -> Array:
     return (side * (values / (1.0 + values))) @ side.T
 
 
-def _told(
+def _information(
     found: Sequence[Pattern], theta: Theta, views: Views
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Return eq. (4), the same with known points (p, q + 1, q + 1 each), and the rows (p,)."""
     p, q = len(views.of), views.q
-    told, known, rows = np.zeros((p, q + 1, q + 1)), np.zeros((p, q + 1, q + 1)), np.zeros(p)
+    marginal, full, rows = np.zeros((p, q + 1, q + 1)), np.zeros((p, q + 1, q + 1)), np.zeros(p)
     for one in found:
         c, n, s = one.columns, one.rows, solve(theta, one.columns, views)
         w, psi = theta.w[c], theta.variance[views.noise[c]]
@@ -100,33 +100,33 @@ def _told(
             v = psi[i] + w[i] @ lean
             seen = n * np.outer(z := np.r_[x, 1.0], z)
             seen[:q, :q] += g.T @ g
-            told[j] += seen / v
-            told[j][:q, :q] += 2.0 * n * np.outer(lean, lean) / v**2
-            known[j] += seen / psi[i]
-            known[j][:q, :q] += n * others / psi[i]
-    return told, known, rows
+            marginal[j] += seen / v
+            marginal[j][:q, :q] += 2.0 * n * np.outer(lean, lean) / v**2
+            full[j] += seen / psi[i]
+            full[j][:q, :q] += n * others / psi[i]
+    return marginal, full, rows
 
 
-def _held(told: Array, known: Array, share: float) -> Array:
+def _raised(seen: Array, full: Array, share: float) -> Array:
     """Return an information matrix raised to at least a share of another in every direction."""
-    root = np.linalg.cholesky(_firm(known))
-    half = np.linalg.solve(root, np.linalg.solve(root, told).T)
+    root = np.linalg.cholesky(_positive(full))
+    half = np.linalg.solve(root, np.linalg.solve(root, seen).T)
     values, turn = np.linalg.eigh((half + half.T) / 2.0)
     side = root @ turn
     return (side * np.maximum(values, share)) @ side.T
 
 
-def roots(told: Array, views: Views) -> Array:
+def roots(total: Array, views: Views) -> Array:
     """Return L_j, L_j L_jᵀ = V_j, from the sum of `information` over sites (p, q + 1, q + 1)."""
-    out = np.zeros_like(told)
+    out = np.zeros_like(total)
     for k in range(views.count):
         at = np.ix_(use := _used(views, k), use)
-        for j in np.flatnonzero((views.of == k) & (told[:, -1, -1] > 0)):
-            out[j][at] = np.linalg.cholesky(np.linalg.inv(_firm(told[j][at])))
+        for j in np.flatnonzero((views.of == k) & (total[:, -1, -1] > 0)):
+            out[j][at] = np.linalg.cholesky(np.linalg.inv(_positive(total[j][at])))
     return out
 
 
-def _firm(known: Array) -> Array:
+def _positive(known: Array) -> Array:
     """Return an information matrix made positive definite against rounding."""
     return (known + known.T) / 2.0 + np.diag(ROUNDING * np.diag(known))
 
@@ -177,7 +177,7 @@ def gibbs(
     there = ~np.isnan(x)
     kinds, of = np.unique(there, axis=0, return_inverse=True)
     patterns = [(np.flatnonzero(of.ravel() == k), np.flatnonzero(c)) for k, c in enumerate(kinds)]
-    alike, entries = list(_alike(there, views)), views.pooled(there.sum(axis=0, dtype=float))
+    alike, entries = list(_like_columns(there, views)), views.pooled(there.sum(axis=0, dtype=float))
     middle = np.column_stack([prior.w, prior.mu])
     for _ in range(draws):
         z = np.ones((len(x), views.q + 1))
@@ -225,7 +225,7 @@ def _drawn(
     return Theta(mu, w, variance, centre)
 
 
-def _alike(there: Array, views: Views) -> Iterator[tuple[Array, Array]]:
+def _like_columns(there: Array, views: Views) -> Iterator[tuple[Array, Array]]:
     """Yield columns of the same view with the same missing rows, and their present rows (n,)."""
     for k in range(views.count):
         columns = np.flatnonzero(views.of == k)

@@ -97,7 +97,7 @@ def step(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views, lea
     ----------
     least : least σ² (G,).
     """
-    mu, centre = _located(found, theta, prior, views)
+    mu, centre = _mu_and_centre(found, theta, prior, views)
     theta = Theta(mu, theta.w, theta.variance, centre)
     sums = _Sums.of(found, theta, views)
     w = _loadings(sums, theta, prior, views)
@@ -112,7 +112,7 @@ def step(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views, lea
     return Theta(mu, w, variance, centre)
 
 
-def _located(
+def _mu_and_centre(
     found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views
 ) -> tuple[Array, Array | None]:
     """Return μ (p,) and m (q,) by eq. (c) and (μ)."""
@@ -175,9 +175,9 @@ def spread(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views) -
         inverse = np.linalg.inv(left[rows][:, :used, :used])
         w[rows] = np.trace(inverse, axis1=1, axis2=2) * theta.variance[views.noise[rows]]
     mu = np.where(seen, mu, 0.0)
-    told = views.used[views.of] - w / prior.w_variance[views.of]
-    told += 1.0 - mu / prior.mu_variance[views.of]
-    n, own = views.pooled(sums.entries), views.pooled(np.where(seen, told, 0.0))
+    estimated = views.used[views.of] - w / prior.w_variance[views.of]
+    estimated += 1.0 - mu / prior.mu_variance[views.of]
+    n, own = views.pooled(sums.entries), views.pooled(np.where(seen, estimated, 0.0))
     shape = np.maximum(prior.alpha + n / 2.0, 0.5)
     rate = theta.variance * (prior.alpha + 1.0 + (n + own) / 2.0)
     rate = np.where(rate > 0, rate, theta.variance * shape)
