@@ -71,6 +71,7 @@ SECTIONS: Sequence[Callable[[Run], Section | None]] = (
     model.risk_groups,
     coefficients.section,
     model.hazards,
+    model.odds,
     model.importance,
     training.curves,
     training.mixing,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedcohort.protocol import changed, setting
 from fedcohort.training.settings import AscentSettings, RidgeSettings, RowWeightSettings
@@ -22,8 +23,14 @@ class ClassesSettings(RowWeightSettings, RidgeSettings, AscentSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class MultinomialSettings(ClassesSettings, method="multinomial"):
-    """Settings of `multinomial`."""
+    """Settings of `multinomial`.
 
+    Attributes
+    ----------
+    by_class : whether there are coefficients for each class except one.
+    """
+
+    by_class: ClassVar[bool] = True
     reference: str = setting(
         "", "Class that the others are compared with; empty: the first that has records"
     )
