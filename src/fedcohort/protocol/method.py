@@ -50,7 +50,7 @@ class Task:
     strata : levels of the column whose levels each have a baseline hazard; () without.
     outcome : its type in lower case: survival, binary, category, ordinal, continuous or count; ""
         without.
-    levels : classes of an outcome that has such, in the order of their numbers 0, 1, …; ().
+    levels : classes of the outcome in the order of their numbers 0, 1, …; () without classes.
     seed : of all random draws at the coordinator.
     min_cell : smallest count in a cell of anything revealed.
     origin : (p,), a public point near the middle of each feature, about which sums of squares lose

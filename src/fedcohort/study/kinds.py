@@ -116,13 +116,16 @@ class Kind:
 
         Parameters
         ----------
+        outcome : None if it is not known; a task with a prediction then has its default type.
         gives : members of the study's methods.
         pooled : whether pooled rows are a bound.
         """
+        usual = None if self.aside else next(iter(self.types.values()), None)
+        kind = usual if outcome is None else type(outcome)
         return tuple(
             name
             for name, needs in self.metrics.items()
-            if (not needs.outcome or isinstance(outcome, needs.outcome))
+            if (not needs.outcome or (kind is not None and issubclass(kind, needs.outcome)))
             and (not needs.gives or needs.gives in gives)
             and (pooled or not needs.bound)
             and not (private and needs.exact)

@@ -20,7 +20,7 @@ from fedcohort.data.check import FEWEST, Middle, conversions_for, differing
 from fedcohort.data.describe.summary import Summary
 from fedcohort.data.outcome import Survival
 from fedcohort.protocol import DataError, SiteUnavailable, registry
-from fedcohort.study.at_site import asking, counting, judging
+from fedcohort.study.at_site import asking, counting
 from fedcohort.study.at_site.sessions import Session
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.results.files import About, mark_of, outcome_row, scenario_row, write_all
@@ -211,11 +211,9 @@ def _declared(fits: NetworkFits) -> dict[str, dict[str, Any]]:
     """Return the additions to each arm's declaration over a network."""
     found: dict[str, dict[str, Any]] = {}
     plan = fits.plan
-    outcome, alone = fits.terms.outcome, judging.STEPS
-    judging_steps = judging.STEPS
-    if plan.kind.aside:
-        judging_steps = asking.of_judge(outcome, plan.task)
-        alone = asking.of_alone(outcome, plan.task)
+    outcome = fits.terms.outcome
+    judging_steps = asking.of_judge(outcome, plan.task)
+    alone = asking.of_alone(outcome, plan.task)
     for arm in plan.arms:
         method = registry.find(arm.method)
         if arm.scope == "sites":
