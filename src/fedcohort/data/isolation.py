@@ -18,7 +18,8 @@ powers of each column, and refuses columns by these rules:
     given   others determine it in all but one record: eq. (1) for its residuals at each site
     heavy   (Σ ω)² < `min_cell` · Σ ω², Kish's number of records ("Survey Sampling", Wiley 1965),
             for a record's weight ω = w, or w times e^offset, and e^-offset, by the link;
-            over all records, and over those with and without a 0/1 covariate                   (2)
+            over all records, over those with and without a 0/1 covariate, and over those of
+            each kind of outcome                                                                (2)
 
 The outcome is a column like the covariates: if it equals a covariate in all but one record, score
 and information at the model without covariates reveal that record, Σ (z_j − y) x. An outcome of
@@ -69,9 +70,9 @@ class Isolation:
     which two covariates differ; ``unlike`` (p,) or (p, K), in which a covariate and the outcome, or
     a class, do; ``cells`` (p,) or (p, K), records with an outcome above 0, or of a class, that are
     away in each covariate, if the outcome has kinds; ``rest`` (2, p + m), Σ r² and Σ r⁴ of the
-    residuals of covariates and outcome on the others at their site; ``hold`` (·, 2, p + 1), Σ ω and
-    Σ ω² of eq. (2) over all records and, for each covariate, times the d² about the point, at
-    most 1.
+    residuals of covariates and outcome on the others at their site; ``hold`` (·, 2, ·), Σ ω and
+    Σ ω² of eq. (2) over all records, for each covariate times the d² about the point, at most 1,
+    and if the outcome has kinds over those above 0, or of each of K classes.
     """
 
     rows: Array
@@ -134,7 +135,10 @@ def isolation(
     half = n // 2
     median = np.partition(columns, half, axis=0)[half] if n else origin
     apart = [np.clip(columns - point, -FARTHEST, FARTHEST) ** 2 for point in (origin, median)]
-    held = np.column_stack([np.ones(n), np.minimum(apart[0][:, :p], 1.0)])
+    kind = every if classes else (outcome[:, None] > 0) * 1.0
+    held = np.column_stack(
+        [np.ones(n), np.minimum(apart[0][:, :p], 1.0), kind[:, : len(kind.T) * kinds]]
+    )
     trusted = np.minimum(weight, HEAVIEST)
     count = [
         np.minimum(trusted * np.exp(way * steep), HEAVIEST)
@@ -230,7 +234,8 @@ def check_isolation(
         blame = [called[j] for j in np.flatnonzero(given)]
         raise NothingToLearn(nearly_given(blame, "at all sites together", least))
     for j in np.flatnonzero(weighty[:, 1:].any(axis=0)):
-        raise NothingToLearn(_too_heavy(f" that have {called[j]}, or have not", least, agree))
+        whose = f" that have {called[j]}, or have not" if j < covariates else f" {WORDS[kind]}"
+        raise NothingToLearn(_too_heavy(whose.rstrip(","), least, agree))
     return "" if kind == "number" else _cells(found, names, covariates, least, kind)
 
 
@@ -309,12 +314,12 @@ def ways(link: str) -> tuple[int, ...]:
 
 
 def heavy(found: Isolation, covariates: int, least: int) -> Array:
-    """Return which weights (m, p + 1) are over few records, by eq. (2): of all, and by
-    covariate.
+    """Return which weights (m, ·) are over few records, by eq. (2): of all, by covariate, and by
+    kind of outcome.
     """
     total, squares = found.hold[:, 0], found.hold[:, 1]
     few = over_few(total, squares + ROUNDED, least) & (total > 0)
-    level = levels(found, covariates)
+    level = np.r_[levels(found, covariates), np.ones(total.shape[1] - 1 - covariates, bool)]
     rest, others = total[:, :1] - total[:, 1:], squares[:, :1] - squares[:, 1:]
     few[:, 1:] |= over_few(rest, others + ROUNDED, least) & (rest > 0)
     few[:, 1:] &= level
