@@ -334,6 +334,11 @@ class Count(_Target):
 Outcome: TypeAlias = Survival | Binary | Category | Ordered | Continuous | Count
 
 
+def columns_of(outcome: Outcome | None) -> tuple[str, ...]:
+    """Return the columns of an outcome; none without one."""
+    return () if outcome is None else outcome.columns
+
+
 def levels_of(outcome: Outcome | None, dictionary: Known) -> tuple[str, ...]:
     """Return `levels` of an outcome; empty without one."""
     return () if outcome is None else outcome.levels(dictionary)

@@ -39,7 +39,7 @@ from fedcohort.data.describe.shown_number import HIDDEN, ShownNumber
 from fedcohort.data.describe.summary import Summary, count_of, over_all
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import Encoded, Encoding
-from fedcohort.data.outcome import Outcome
+from fedcohort.data.outcome import Outcome, columns_of
 from fedcohort.data.variable import Variable
 from fedcohort.protocol.errors import SiteUnavailable
 from fedcohort.protocol.federation import Federation
@@ -157,7 +157,7 @@ STEPS = (tell_cells, describe_columns, sum_hidden)
 def variables_of(dictionary: Dictionary, outcome: Outcome | None) -> tuple[Variable, ...]:
     """Return the variables to describe: the outcome's columns, then all features, in order."""
     known = dictionary.variables
-    names = () if outcome is None else outcome.columns
+    names = columns_of(outcome)
     usual = "binary" if outcome is not None and outcome.has_classes else "number"
     columns = [known.get(name, Variable(name, usual)) for name in names]
     types = {} if outcome is None else {name: outcome.type_of(name) for name in names}

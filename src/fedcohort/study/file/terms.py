@@ -22,11 +22,11 @@ from typing import Any, Self, cast
 import pandas as pd
 
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Outcome
+from fedcohort.data.outcome import Binary, Outcome, columns_of
 from fedcohort.data.prepare import check_roles, strata_levels
 from fedcohort.data.read import sources
 from fedcohort.data.read.dictionaries import read_dictionary
-from fedcohort.data.read.frames import without
+from fedcohort.data.read.frames import without, without_marked
 from fedcohort.protocol import DataError, InputError, StudyError, registry
 from fedcohort.study.file import plan, yamlfile
 from fedcohort.study.file.arms import check_learnt
@@ -95,7 +95,7 @@ class Terms:
         marked = known or dictionary.outcome()
         if checked.kind.aside:
             outcome = checked.outcome
-            dictionary = _without_marked(dictionary, marked, outcome)
+            dictionary = without_marked(dictionary, columns_of(marked), outcome)
         else:
             outcome = checked.outcome or marked
         if not checked.kind.aside and (outcome is None or outcome.kind != checked.task):
@@ -245,7 +245,7 @@ class Terms:
         check_learnt(self.plan.arms, kind, self.outcome)
         self.plan.units.check(self.dictionary.variables)
         marked = self.dictionary.outcome()
-        named = _without_marked(self.dictionary, marked, self.outcome)
+        named = without_marked(self.dictionary, columns_of(marked), self.outcome)
         if kind.aside and len(named.variables) < len(self.dictionary.variables):
             raise DataError("the dictionary marks an outcome that the study does not name.")
         if not self.dictionary.features(self.outcome):
@@ -286,19 +286,6 @@ def _dictionary(
     sample = sources.load(source, base)
     assert sample.dictionary is not None
     return without(sample.dictionary, column), sample.outcome
-
-
-def _without_marked(
-    dictionary: Dictionary, marked: Outcome | None, outcome: Outcome | None
-) -> Dictionary:
-    """Return a dictionary without columns of an outcome that it marks and the study does not name.
-
-    Clusters made from an outcome would reveal it, and seem to predict it.
-    """
-    named = () if outcome is None else outcome.columns
-    for name in () if marked is None else marked.columns:
-        dictionary = dictionary if name in named else without(dictionary, name)
-    return dictionary
 
 
 #: Keys of `data.sites` that each site applies to its own rows.

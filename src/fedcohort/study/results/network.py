@@ -18,7 +18,7 @@ import yaml
 from fedcohort.data import describe, prepare
 from fedcohort.data.check import FEWEST, Middle, conversions_for, differing
 from fedcohort.data.describe.summary import Summary
-from fedcohort.data.outcome import Survival
+from fedcohort.data.outcome import Survival, columns_of
 from fedcohort.protocol import DataError, SiteUnavailable, registry
 from fedcohort.study.at_site import asking, counting
 from fedcohort.study.at_site.sessions import Session
@@ -64,7 +64,7 @@ def meet(fits: NetworkFits, sites: Sites) -> dict[str, Any]:
         lines += open_.trail.ledger.lines
     accepted = _units(terms, summaries)
     train, test = counting.published_halves(told)
-    told_of = () if terms.outcome is None else terms.outcome.columns
+    told_of = columns_of(terms.outcome)
     secret = set(told_of) if train.closed else set[str]()
     summaries = [
         replace(s, counts=(None,) * len(s.levels)) if s.variable.name in secret and s.site else s
