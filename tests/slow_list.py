@@ -49,6 +49,7 @@ PAGES = (
     "study/test_missing.py::test_a_study_in_which_all_answered*",
     "study/test_private_training.py::*of_fedavg_tells*",
     "study/test_private_warnings.py::*its_results_and_its_report*",
+    "study/test_several_study.py::test_a_report*", "study/test_several_study.py::test_the_report*",
     "study/test_site_rule.py::test_who_is_left_out_is_told*",
     "study/test_tables.py::*full_disk*",
     "study/test_units.py::*its_report_says_so*",

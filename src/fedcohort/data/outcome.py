@@ -301,6 +301,21 @@ class Ordered(Category):
         """Return the classes in the order of the dictionary."""
         return known[self.y].levels or super().levels(known)
 
+    def check_drafted(self, known: Known) -> None:
+        """Check that levels have an order by themselves, if nobody wrote the dictionary.
+
+        Raises
+        ------
+        DataError : they are text.
+        """
+        try:
+            [float(level) for level in self.levels(known)]
+        except ValueError:
+            raise DataError(
+                f"the classes of {self.y!r} are text, and their order is not known. Give a "
+                f"dictionary that lists them, the lowest first."
+            ) from None
+
 
 class Continuous(_Target):
     """A real-valued outcome."""

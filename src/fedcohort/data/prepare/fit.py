@@ -254,6 +254,12 @@ def classes_of(dictionary: Dictionary, outcome: Outcome | None) -> tuple[str, ..
             f"outcome {v.name!r} is of type {v.type!r} in the dictionary; make it a category and "
             f"list its levels."
         )
+    if not outcome.has_events and len(levels) < 3:
+        raise DataError(
+            f"the outcome {v.name!r} is of type {outcome.type}, and has {len(levels)} level"
+            f"{'s' * (len(levels) != 1)} in the dictionary; list all of them, or set its type to "
+            f"binary if there are two."
+        )
     if outcome.has_events and len(levels) != 2:
         n = f"{len(levels)} level{'s' * (len(levels) != 1)}"
         advice = (

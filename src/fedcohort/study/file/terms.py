@@ -22,8 +22,13 @@ from typing import Any, Self, cast
 import pandas as pd
 
 from fedcohort.data.dictionary import Dictionary
+<<<<<<< HEAD
+from fedcohort.data.outcome import Binary, Outcome
+from fedcohort.data.prepare import check_roles, classes_of, strata_levels
+=======
 from fedcohort.data.outcome import Binary, Outcome, columns_of
 from fedcohort.data.prepare import check_roles, strata_levels
+>>>>>>> main
 from fedcohort.data.read import sources
 from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.data.read.frames import without, without_marked
@@ -242,6 +247,7 @@ class Terms:
         kind.check(self.outcome)
         _ = self.horizon
         _check_outcome(self.dictionary, self.outcome)
+        classes_of(self.dictionary, self.learnt)
         check_learnt(self.plan.arms, kind, self.outcome)
         self.plan.units.check(self.dictionary.variables)
         marked = self.dictionary.outcome()

@@ -47,6 +47,7 @@ def card(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
         "## Intended use\n\n" + _ASK,
         _inputs(results, arm, first, declared["settings"]),
         _performance(results, arm, first),
+        _by_class(results, arm, first),
         _centres(results, arm, first),
         _effects(results, arm, first),
         f"## What left the sites\n\n{declared['reveals']}",
@@ -140,6 +141,7 @@ def _what(
             *(f"- Units accepted: {_cell(text)}" for text in data.get("units") or ()),
             f"- Outcome: {', '.join(_outcome(results)) or 'none'}"
             + (f" ({unit})" if (unit := results["outcome"].get("unit")) else "")
+            + _classes(results["outcome"])
             + _judges(results),
             f"- Role in the study: {declared['role']}",
             f"- Seed: {plan.seed}; fedcohort {VERSION}",
@@ -223,6 +225,40 @@ def _performance(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
     ]
     head = ("metric", "mean", "95 % interval", "repeats")
     return f"## Evaluation on blind test rows, scenario {scenario}\n\n{_table(head, rows)}"
+
+
+def _classes(outcome: Mapping[str, Any]) -> str:
+    """Return the classes of an outcome of several; "" for others."""
+    levels = outcome.get("levels") or ()
+    order = ", in this order" if outcome.get("type") == "ordinal" else ""
+    return f": {len(levels)} classes{order}: {', '.join(map(_cell, levels))}" if levels else ""
+
+
+def _by_class(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
+    """Return the first repeat's performance by class; "" unless there are several."""
+    mine = _of_model(results, "by_class", arm, scenario)
+    if not mine:
+        return ""
+    rows = [
+        (
+            r["class"],
+            _count(r["n"]),
+            *(_number(r[k]) for k in ("observed", "predicted", "auc")),
+            _interval(r),
+            _number(r["slope"]),
+        )
+        for r in mine
+    ]
+    head = (
+        "class",
+        "rows",
+        "observed share",
+        "mean probability",
+        "AUC against the rest",
+        "95 % interval",
+        "calibration slope",
+    )
+    return f"## By class\n\n{_table(head, rows)}"
 
 
 def _in_unit(metric: str, unit: str | None) -> str:
@@ -340,7 +376,7 @@ def _judges(results: Mapping[str, Any]) -> str:
 
 def _use(arm: Arm, results: Mapping[str, Any]) -> str:
     """Return how to apply the model."""
-    what = kind_of(str(results["task"])).written
+    what = kind_of(str(results["task"]), results["outcome"]).written
     return (
         f"## Use\n\n    fedcohort predict models/{arm.name} PATIENTS.csv\n\n"
         f"checks the table against the dictionary in `model.json` and writes a {what} for each row."
