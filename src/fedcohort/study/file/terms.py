@@ -22,13 +22,8 @@ from typing import Any, Self, cast
 import pandas as pd
 
 from fedcohort.data.dictionary import Dictionary
-<<<<<<< HEAD
-from fedcohort.data.outcome import Binary, Outcome
-from fedcohort.data.prepare import check_roles, classes_of, strata_levels
-=======
 from fedcohort.data.outcome import Binary, Outcome, columns_of
-from fedcohort.data.prepare import check_roles, strata_levels
->>>>>>> main
+from fedcohort.data.prepare import check_roles, classes_of, strata_levels
 from fedcohort.data.read import sources
 from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.data.read.frames import without, without_marked
