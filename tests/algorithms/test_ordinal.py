@@ -30,11 +30,16 @@ from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import NotConverged, NothingToLearn, SingularInformation
 
 
+@pytest.fixture(scope="module")
+def pooled():
+    return with_ordered_model(election())
+
+
 @pytest.mark.parametrize("n_sites", [1, 3, 8])
-def test_a_fit_is_that_of_statsmodels_on_the_pooled_table(n_sites):
+def test_a_fit_is_that_of_statsmodels_on_the_pooled_table(n_sites, pooled):
     table = election()
     model = fit("ordinal", scattered(table, n_sites))
-    thresholds, beta, errors, value = with_ordered_model(table)
+    thresholds, beta, errors, value = pooled
     assert_allclose(model.coefficients, beta, rtol=1e-6, atol=1e-9)
     assert_allclose(model.thresholds, thresholds, rtol=1e-6)
     assert_allclose(model.standard_errors[6:], errors, rtol=5e-6)  # by differences, there
@@ -200,16 +205,16 @@ def test_the_test_of_proportional_odds_is_that_by_hand(classes):
 
 
 def test_the_test_has_its_size_where_odds_are_proportional_and_power_where_not():
-    """χ² of 4 degrees over 100 tables: mean 4 ± 0.28, one standard error."""
+    """χ² of 4 degrees over 40 tables: mean 4 ± 0.45, one standard error."""
     rng = np.random.default_rng(0)
     found = []
-    for _ in range(100):
+    for _ in range(40):
         x = rng.normal(size=(400, 2))
         score = x @ [0.8, -0.5] + rng.logistic(size=400)
         table = LabelledTable(x, np.searchsorted([-1.5, 0.0, 1.2], score))
         found.append(fit("ordinal", [table]).tests[-1, 0])
-    assert abs(np.mean(found) - 4.0) < 0.9
-    assert np.mean(np.array(found) > chi2.isf(0.05, 4)) < 0.12  # 0.05 and three errors
+    assert abs(np.mean(found) - 4.0) < 1.4
+    assert np.mean(np.array(found) > chi2.isf(0.05, 4)) < 0.16  # 0.05 and three errors
     x = rng.normal(size=(400, 2))
     above = rng.random((400, 2)) < expit(np.outer(x[:, 0], [1.5, -1.5]))
     rows = fit("ordinal", [LabelledTable(x, above[:, 0] * (1 + above[:, 1]))]).proportional_odds()
