@@ -36,6 +36,7 @@ PAGES = (
     *(f"{folder}/*" for folder in ("benchmarks", "docs", "report")),
     "apps/test_check_fits.py", "apps/test_cli.py", "audit/test_epsilon.py",
     "network/test_lead.py::test_a_run_leaves_the_local_files_and_a_report*", "test_examples.py",
+    "study/deployed/test_multinomial.py::test_the_report*",
     "study/deployed/test_twin.py::test_what_the_network_lacks*",
     "study/test_bounds_and_entries.py::test_a_study_of_late_entries*",
     "study/test_classification_study.py::test_the_study_has_a_report*",

@@ -177,6 +177,10 @@ class Fitted(ABC):
         """Return one row per covariate, with the test of an effect that changes with time."""
         raise NotSupported("proportional_hazards")
 
+    def proportional_odds(self) -> list[Row]:
+        """Return one row per covariate, with the test of an effect that differs by threshold."""
+        raise NotSupported("proportional_odds")
+
     def curves(self) -> list[Row]:
         """Return one row per group and time, with numbers at risk, the curve and its interval."""
         raise NotSupported("curves")
@@ -196,7 +200,8 @@ class Fitted(ABC):
 #: Methods of `Fitted` that a model supports if its class overrides them.
 GIVEN = (
     "predict", "predict_survival", "transform", "memberships", "reconstruct", "sample", "impute",
-    "summary", "parameters", "others", "proportional_hazards", "curves", "at_round",
+    "summary", "parameters", "others", "proportional_hazards", "proportional_odds", "curves",
+    "at_round",
 )  # fmt: skip
 
 

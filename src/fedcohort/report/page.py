@@ -73,6 +73,7 @@ SECTIONS: Sequence[Callable[[Run], Section | None]] = (
     model.risk_groups,
     coefficients.section,
     model.hazards,
+    model.odds,
     model.importance,
     training.curves,
     training.mixing,

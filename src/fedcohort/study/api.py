@@ -494,7 +494,8 @@ def fit(
             warnings.warn(f"{method}: {note}.", UserWarning, stacklevel=2)
         made = once(problem, settings)
         features = len(made.parts.design.features) - bool(made.parts.design.offset)
-        if note := crowded(free_parameters(entry.name, settings, features), rows):
+        classes = len(made.parts.design.classes)
+        if note := crowded(free_parameters(entry.name, settings, features, classes), rows):
             warnings.warn(f"{method}: {note}.", UserWarning, stacklevel=2)
         return _warned(made, fed)
     scope = settings.pop("strategy")

@@ -71,6 +71,7 @@ MORE: Mapping[tuple[str, str], int] = {
     ("disorder", "dead"): 1,
     ("disorder", "censored"): 1,
     ("curvature", "scale"): 2,  # first about the origin only
+    ("slopes", "scale"): 2,
     ("sum_points", "origin"): 2,  # again about the mean, to keep precision
     ("sum_points", "groups"): 2,  # of levels, and of the columns
     ("sum_points", "frame"): 2,  # without a scale, and with it

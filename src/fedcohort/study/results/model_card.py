@@ -304,7 +304,7 @@ def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
         )
         rows = [
             (
-                str(r["covariate"]),
+                _term(r),
                 effect(r["coefficient"]),
                 _ratio(r.get(ratio)) + (f" {r['step']}" if r.get("step") else ""),
                 _ends(ends, _ratio),
@@ -328,7 +328,13 @@ def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
 
 def _named(row: Mapping[str, Any]) -> str:
     """Return a covariate with the step that its effect is for."""
-    return f"{row['covariate']}, {row['step']}" if row.get("step") else str(row["covariate"])
+    return f"{_term(row)}, {row['step']}" if row.get("step") else _term(row)
+
+
+def _term(row: Mapping[str, Any]) -> str:
+    """Return a covariate, with the class that its effect is on and the class compared with."""
+    of = f"{row['class']} against {row['reference']}: " if row.get("class") else ""
+    return f"{of}{row['covariate']}"
 
 
 def _parameters(results: Mapping[str, Any], arm: Arm, scenario: str, around: str) -> list[str]:
