@@ -14,7 +14,7 @@ import fedcohort as fc
 from fedcohort.data.read.sources import load
 from fedcohort.protocol import StudyError
 from fedcohort.study.file.terms import Terms
-from fedcohort.study.results.scenarios import given_told
+from fedcohort.study.results.scenarios import given_row
 from fedcohort.study.run.pieces import FINAL
 from fedcohort.study.sites.counts import count
 from fedcohort.study.sites.layout import lay_out
@@ -268,7 +268,7 @@ def test_groups_of_each_site_are_told_without_counts(tmp_path):
 
     study = study_of(tmp_path, change)
     shown = count(study.plan, study.table).settings[2]
-    told = given_told(study.plan, study.table, study.plan.scenarios[2], shown)["groups"]
+    told = given_row(study.plan, study.table, study.plan.scenarios[2], shown)["groups"]
     assert (told["column"], told["names"]) == ("target", ["0", "1"])
     held = {g["site"]: g["groups"] for g in told["sites"]}
     for site, frame in tables(study, 2).items():

@@ -15,6 +15,7 @@ from fedcohort.report.run import Run
 from fedcohort.report.sections import (
     bounds,
     calibration,
+    classes,
     cluster_features,
     cluster_map,
     clusters,
@@ -65,6 +66,7 @@ SECTIONS: Sequence[Callable[[Run], Section | None]] = (
     differences.shift,
     differences.feedback,
     discrimination.discrimination,
+    classes.section,
     discrimination.values,
     hospitals.centres,
     calibration.calibration,
@@ -73,6 +75,7 @@ SECTIONS: Sequence[Callable[[Run], Section | None]] = (
     model.risk_groups,
     coefficients.section,
     model.hazards,
+    model.odds,
     model.importance,
     training.curves,
     training.mixing,

@@ -23,7 +23,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.check import EVERY, Sheet, check_sheets, with_outcome
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Outcome
+from fedcohort.data.outcome import Ordered, Outcome
 from fedcohort.data.prepare import checked
 from fedcohort.data.read import sources
 from fedcohort.data.read.canonical import canonical
@@ -44,9 +44,9 @@ from fedcohort.study.file.yamlfile import nearest
 from fedcohort.study.kinds import ASIDE
 from fedcohort.study.results import effects, fit_lines, saved
 from fedcohort.study.results.filled import completed, intervals
-from fedcohort.study.run.engine import Problem, Run, fit_once, told_of_noise
+from fedcohort.study.run.engine import Problem, Run, fit_once, noise_notes
 from fedcohort.study.run.warnings import crowded, drowned, filled_note, free_parameters
-from fedcohort.study.sites.site_rule import Fate, told
+from fedcohort.study.sites.site_rule import Fate, fates_text
 
 if TYPE_CHECKING:
     from fedcohort.report.plots import Picture
@@ -111,8 +111,8 @@ def simulate(
     ------
     DataError : no sites, a missing column, an impossible time or event; rows are named by number,
         never by value.
-    SettingError : the outcome is not an `fc.Survival`, `fc.Binary`, `fc.Category`, `fc.Continuous`
-        or `fc.Count`.
+    SettingError : the outcome is not an `fc.Survival`, `fc.Binary`, `fc.Category`, `fc.Ordered`,
+        `fc.Continuous` or `fc.Count`.
     """
     _check_outcome(outcome)
     known = _dictionary(dictionary)
@@ -122,6 +122,8 @@ def simulate(
     described = known or draft(found, outcome, () if sites is None else (sites,))
     if known is None:
         found = {name: canonical(frame, described) for name, frame in found.items()}
+    if known is None and isinstance(outcome, Ordered):
+        outcome.check_drafted(described)
     described = without(described, sites).with_views(views or {})
     about = with_outcome(described if known is not None else None, outcome)
     found = _large_enough(found, sites)
@@ -179,7 +181,7 @@ def _large_enough(found: dict[str, pd.DataFrame], column: str | None) -> dict[st
     few = {name: Fate(None, "1 row") for name, n in rows.items() if n == 1}
     if not few or 2 * len(few) > len(rows):  # the column may hold patients instead of sites
         return found
-    warnings.warn(f"sites left out: {told(few)}; a site needs 2 rows.", stacklevel=3)
+    warnings.warn(f"sites left out: {fates_text(few)}; a site needs 2 rows.", stacklevel=3)
     if site is None:
         return {name: frame for name, frame in found.items() if name not in few}
     return {TABLE: found[TABLE][~np.isin(site, list(few))].reset_index(drop=True)}
@@ -234,6 +236,11 @@ class Fit:
         return {k: why for fit in fits for k, why in fit.parts.design.dropped.items()}
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        """Classes of the outcome, in the order of their numbers; () without."""
+        return self.parts.design.classes
+
+    @property
     def summary(self) -> pd.DataFrame:
         """Coefficients with standard errors, intervals and p-values, if the method has them.
 
@@ -260,7 +267,10 @@ class Fit:
         return pd.DataFrame([json.loads(line) for line in lines])
 
     def predict(self, table: Any) -> Array:
-        """Return the risk score, probability, value or label of each row: (n,)."""
+        """Return the risk score, probability, value or label of each row: (n,).
+
+        Of several classes, return the probability of each: (n, K), in the order of `classes`.
+        """
         return self._give("predict", self._x(table))
 
     def predict_survival(self, table: Any, times: Any, *, warn: bool = True) -> Array:
@@ -342,8 +352,8 @@ class Fit:
         """Return a figure of this fit, together with others: ``svg``, and ``save(path)``.
 
         Survival curves with numbers at risk, if the method has curves; for one fit a path of
-        penalties, a forest plot of pooled coefficients or the effects of sites, if it has one;
-        otherwise the convergence of the fits by round.
+        penalties, a forest plot or the effects of sites, if it has one; otherwise the convergence
+        by round.
 
         Parameters
         ----------
@@ -353,8 +363,7 @@ class Fit:
         Raises
         ------
         NotSupported : the fits have no common figure.
-        SettingError : there are not as many names as fits, or two are the same; or there is no such
-            covariate.
+        SettingError : wrong number of names, equal names, or an unknown covariate.
         """
         from fedcohort.study.results import plotting
 
@@ -473,7 +482,7 @@ def fit(
 
     def once(part: Problem, given: Mapping[str, Any]) -> Fit:
         run = fit_once(part, entry, given, table, seed)
-        notes: dict[str, Any] = {**told_of_noise(entry, given, part)}
+        notes: dict[str, Any] = {**noise_notes(entry, given, part)}
         if penalty := effects.penalty_of(entry, given):
             notes["shrunken"] = penalty
         parts = saved.Saved.of(method, run.model, run.design, problem.dictionary, notes)
@@ -485,7 +494,8 @@ def fit(
             warnings.warn(f"{method}: {note}.", UserWarning, stacklevel=2)
         made = once(problem, settings)
         features = len(made.parts.design.features) - bool(made.parts.design.offset)
-        if note := crowded(free_parameters(entry.name, settings, features), rows):
+        classes = len(made.parts.design.classes)
+        if note := crowded(free_parameters(entry.name, settings, features, classes), rows):
             warnings.warn(f"{method}: {note}.", UserWarning, stacklevel=2)
         return _warned(made, fed)
     scope = settings.pop("strategy")

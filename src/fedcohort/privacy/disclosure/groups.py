@@ -1,21 +1,26 @@
-"""Counts by group that a site hides, besides the counts of variable and groups that it shows.
+"""Hidden counts of a table of levels by groups, besides the shown totals of levels and groups.
 
-`counts` decides which levels R₀ of the variable and which groups C of the rows it hides, each from
-its own counts at the site; missing values are a level, rows without a group are a group. Of the
-table x of levels by groups, with m the `min_cell`, are then hidden
+`counts` decides which levels R₀ of the variable and which groups C of the rows a site hides, each
+from its own counts; missing values are a level, rows without a group are a group. Of the
+table x of levels by groups, with m the `min_cell`, these are hidden:
 
     all groups of C, for every level
     all levels of R, for every group: those of R₀; those with a count of 1 … m − 1 in a     (1)
-        shown group, or in the groups of C together; and all that have up to v rows, the
-        smallest v that takes these in and leaves two levels or more, and in every shown
-        group a Σ_{l ∈ R} x of 0, or of m or more
+        shown group, or in the groups of C together; and all with up to v rows, the
+        smallest v that includes these and at least two levels, such that in every shown
+        group Σ_{l ∈ R} x is 0, or at least m
 
 So whole rows and columns are hidden. Given all shown counts, of the site, of levels and of groups,
 the rest is a transportation problem: counts of at least two levels by at least two groups with
 given sums. Unless a level or group has no rows at all, each count lies between two different whole
 numbers, max(0, r + c − n) and min(r, c), and each of them is possible. The same holds for the
-tables of all variables and groupings together, which share nothing but these sums; for two
+tables of all variables and groupings together, which share only these sums. For two
 groupings' table by each other it holds for the cells that both hide.
+
+Of a table of classes by likeliest class (`hidden_confusion`), the total of each row is known, and
+its diagonal, since balanced accuracy and totals may tell it; no total of a column is told. So what
+is wrong of a class is hidden by eqs. (1) and (2) of `counts`. A row is hidden as a whole if its
+total is hidden, or if 1 … m − 1 of it are right, or wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.privacy.disclosure.counts import few, hidden
+from fedcohort.privacy.disclosure.counts import few, hidden, hidden_groups
 
 
 def hidden_levels(
@@ -33,10 +38,10 @@ def hidden_levels(
 
     Parameters
     ----------
-    table : (k, g) rows of each level, missing values among them, in each group; every row of the
-        site is in one cell.
+    table : (k, g) rows of each level, with missing values as a level, in each group; every row of
+        the site is in one cell.
     also, closed : (k,) and (g,) bool, levels and groups that are hidden for another reason; they
-        are of R₀, and of C.
+        are in R₀ and C.
 
     Returns
     -------
@@ -61,3 +66,21 @@ def hidden_levels(
         if enough and not few(cells[up_to].sum(axis=0), min_cell).any():
             return up_to, groups
     return levels | (rows > 0), groups
+
+
+def hidden_confusion(table: Array, min_cell: int) -> Array:
+    """Return which counts (K, K) of records by class and likeliest class are hidden: bool (K, K).
+
+    Parameters
+    ----------
+    table : (K, K), a row for each class; the total of all of it is known.
+    """
+    table = np.asarray(table, np.int64)
+    rows, right = table.sum(axis=1), np.diag(table)
+    closed = hidden_groups(rows[:, None], min_cell)
+    closed |= few(right, min_cell) | few(rows - right, min_cell)
+    out = np.repeat(closed[:, None], len(table), axis=1)
+    for k, row in enumerate(table):
+        others = np.arange(len(row)) != k
+        out[k, others] |= hidden(row[others], min_cell)
+    return out

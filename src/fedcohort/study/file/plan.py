@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from fedcohort.data.check import EVERY, NOTHING, Accepted
 from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.read.sources import OUTCOMES
 from fedcohort.data.read.sql import is_url, problem_of_query, problem_of_url
 from fedcohort.protocol import Dp, SettingError, registry
 from fedcohort.runtime.absences import WAIT, Availability
@@ -139,10 +140,12 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
     data = reader.mapping(("data",), DATA, required=() if network else ("source",))
     if network:
         source, query = NETWORK, ""
-        outcome = _outcome(reader, kind, reader.text(("data", "source"), NETWORK))
+        named = reader.text(("data", "source"), NETWORK)
+        outcome = _outcome(reader, kind, named)
         column, n_sites, default = None, None, Scenario(NETWORK, "natural", {})
     else:
         source, query = _source(reader)
+        named = source
         outcome = _outcome(reader, kind, source)
         column, n_sites, default = _sites(reader, data, source)
     scenarios = _scenarios(reader, default, kind, network=network)
@@ -158,10 +161,11 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         raise doc.error(("tune",), kind.untuned)
     reader.mapping(("evaluate",), EVALUATE)
     found = privacy.read(reader)
-    arms = arms_of(reader, kind, preprocess, tune)
+    learnt = outcome or _of_sample(kind, named)
+    arms = arms_of(reader, kind, learnt, preprocess, tune)
     if found.dp is not None:
         _check_private(reader, found.dp, arms, tune)
-    metrics = _metrics(reader, kind, outcome, arms, private=found.dp is not None)
+    metrics = _metrics(reader, kind, learnt, arms, private=found.dp is not None)
     if network and not kind.there(metrics):
         raise doc.error(
             ("evaluate", "metrics"),
@@ -273,23 +277,23 @@ def _carbon(reader: Reader, *, network: bool) -> str:
     if country and network:
         raise reader.doc.error(
             ("carbon",),
-            "only this computer would be measured, not the sites'. Leave this key out over a "
-            "network; the report has an estimate.",
+            "only this computer would be measured, not the sites'; leave this key out over a "
+            "network. The report has an estimate.",
         )
     return country
 
 
 #: Exact results of an extra analysis.
-BESIDES = {"feedback": "findings", "shift": "differences"}
+EXTRAS = {"feedback": "findings", "shift": "differences"}
 
 
 def _extra(reader: Reader, key: str, *, private: bool) -> bool:
-    """Return whether an analysis of `BESIDES` is requested; refuse it in a private study."""
+    """Return whether an analysis of `EXTRAS` is requested; refuse it in a private study."""
     asked = reader.flag((key,))
     if asked and private:
         raise reader.doc.error(
             (key,),
-            f"it reveals exact {BESIDES[key]}, and this study is private. Leave one of them out.",
+            f"it reveals exact {EXTRAS[key]}, and this study is private. Leave one of them out.",
         )
     return asked
 
@@ -389,6 +393,12 @@ def _outcome(reader: Reader, kind: Kind, source: str) -> Outcome | None:
     reader.mapping(where, ("y", "type"), required=("y",))
     y, types = reader.text((*where, "y")), tuple(kind.types)
     return kind.types[reader.choice((*where, "type"), types, types[0])](y)
+
+
+def _of_sample(kind: Kind, source: str) -> Outcome | None:
+    """Return the outcome of a packaged sample, for a study file that names none."""
+    found = OUTCOMES.get(source.removeprefix("sample:")) if source.startswith("sample:") else None
+    return found if found is not None and found.kind == kind.name else None
 
 
 def _check_entries(reader: Reader, entry: str) -> None:
@@ -511,8 +521,11 @@ def _metrics(
         return known
     for i, metric in enumerate(cast("list[Any]", asked) if isinstance(asked, list) else ()):
         if metric in tuple(kind.metrics) and metric not in known and not kind.aside:
+            needed = kind.metrics[metric].outcome
+            types = [name for name, cls in kind.types.items() if issubclass(cls, needed)]
             raise reader.doc.error(
-                (*where, i), f"{metric!r} evaluates counts; set data.outcome.type: count."
+                (*where, i),
+                f"{metric!r} needs an outcome of type {' or '.join(types)} (data.outcome.type).",
             )
         others = [k.name for k in KINDS.values() if metric in tuple(k.metrics)]
         if others and kind.name not in others:

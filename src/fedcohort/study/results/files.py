@@ -23,12 +23,12 @@ import yaml
 from fedcohort.arrays import Array
 from fedcohort.data import prepare
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.outcome import Category, Outcome, Survival
 from fedcohort.data.read.csvcells import harmless
 from fedcohort.protocol import Method, registry
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import Plan
-from fedcohort.study.judge.shown import clusters, latent_rows
+from fedcohort.study.judge.shown import classes, clusters, latent_rows
 from fedcohort.study.results.model_card import card
 from fedcohort.study.results.outcomes import (
     Found,
@@ -40,7 +40,7 @@ from fedcohort.study.results.outcomes import (
     tagged,
     with_agreement,
 )
-from fedcohort.study.results.scenarios import given_told, scenario_told
+from fedcohort.study.results.scenarios import given_row, scenario_row
 from fedcohort.study.results.step_words import step_words
 from fedcohort.study.run import arithmetic, private
 from fedcohort.study.run.extras import ask_here, asked_of
@@ -59,13 +59,16 @@ PACKAGES = (
 )  # fmt: skip
 #: Further results of the first repeat's fits, with the names of arm, scenario, repeat.
 LISTED = (
-    "coefficients", "parameters", "others", "proportional_hazards", "calibration", "decision",
-    "over_time", "risk_groups", "by_centre", "heterogeneity", "importance", "roc", "residuals",
-    "pooled", "dropped", "filled", "crowded", "drowned", "unknown_at_horizon",
+    "coefficients", "parameters", "others", "proportional_hazards", "proportional_odds",
+    "calibration", "decision", "over_time", "risk_groups", "by_centre", "heterogeneity",
+    "importance", "roc", "residuals", "pooled", "dropped", "filled", "crowded", "drowned",
+    "unknown_at_horizon",
 )  # fmt: skip
 
 #: The same for single kinds of task.
 OF_TASK = {"clustering": clusters.KEYS, "latent": latent_rows.KEYS}
+#: The same for types of outcome of classification.
+OF_TYPE: Mapping[str, tuple[str, ...]] = dict.fromkeys(("category", "ordinal"), classes.KEYS)
 
 
 @dataclass(frozen=True)
@@ -124,10 +127,10 @@ def write(
         patients["steps"] |= more[kind].pop("steps")
         left += lines
     about = About(
-        outcome=outcome_told(table.outcome, table.dictionary),
+        outcome=outcome_row(table.outcome, table.dictionary),
         data=_data(plan, table, counts),
         scenarios=[
-            scenario_told(s, shown) | given_told(plan, table, s, shown)
+            scenario_row(s, shown) | given_row(plan, table, s, shown)
             for s, shown in zip(plan.scenarios, counts.settings, strict=True)
         ],
         cohort=patients,
@@ -149,6 +152,8 @@ def write_all(fits: Shelf, about: About, out: Path, seconds: float, command: str
     by_draws = about.intervals == "draws"
     rows = list(rows_of(shown))
     keys = (*LISTED, *OF_TASK.get(plan.task, ()))
+    if plan.task == "classification":
+        keys += OF_TYPE.get(str(about.outcome.get("type")), ())
     listed = {key: list(tagged(shown, key)) for key in keys}
     listed["by_centre"] = [_centre(row, about.test) for row in listed["by_centre"]]
     results: dict[str, Any] = {
@@ -224,7 +229,7 @@ def versions() -> Mapping[str, str]:
 # what was asked -----------------------------------------------------------------------
 
 
-def outcome_told(outcome: Outcome | None, dictionary: Dictionary) -> dict[str, Any]:
+def outcome_row(outcome: Outcome | None, dictionary: Dictionary) -> dict[str, Any]:
     """Return the outcome in the form of results.json."""
     if outcome is None:
         return {"kind": "none", "columns": []}
@@ -232,6 +237,8 @@ def outcome_told(outcome: Outcome | None, dictionary: Dictionary) -> dict[str, A
     if outcome.is_number:
         unit = dictionary[outcome.label].unit if outcome.label in dictionary else ""
         told |= {"type": outcome.type, "unit": unit}
+    if isinstance(outcome, Category):
+        told |= {"type": outcome.type, "levels": list(outcome.levels(dictionary))}
     if isinstance(outcome, Survival) and outcome.entry:
         told |= {"entry": outcome.entry}
     return told | ({"time_unit": unit} if (unit := outcome.time_unit(dictionary)) else {})
@@ -256,7 +263,7 @@ def _test_mark(plan: Plan, table: Table, counts: Counts, patients: Mapping[str, 
 
     It is of published numbers only, so it reveals nothing more.
     """
-    outcome = outcome_told(table.outcome, table.dictionary)
+    outcome = outcome_row(table.outcome, table.dictionary)
     if not counts.natural:
         return mark_of(plan, len(table.frame), counts.events, outcome, ())
     shown = table.outcome is not None and table.outcome.has_events and not counts.test.closed
@@ -319,8 +326,8 @@ def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
         "settings": _settings(plan, arm, method),
         "reveals": {
             "sites": method.revealed(method.configure(arm.configured()), plan.privacy.dp),
-            "isolated": "To train, nothing leaves a site: each hospital fits its own rows. Its "
-            "model is judged on held-back rows, and not kept.",
+            "isolated": "In training nothing leaves a site: each hospital fits its own rows. Its "
+            "model is evaluated on held-back rows, and not kept.",
             "centralised": "Everything: all rows in one place. A bound, not a proposal.",
         }[arm.scope],
         "steps": step_words((*prepare.STEPS, *method.steps)) if arm.scope == "sites" else {},

@@ -35,12 +35,7 @@ POOLED = "other levels: {} (fewer than {} rows each, or the next rarest; pooled)
 
 
 def card(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
-    """Return the model card of an arm: the model, its training data, its performance.
-
-    Parameters
-    ----------
-    results : content of results.json.
-    """
+    """Return the model card of an arm: the model, its training data, its performance."""
     declared = next(d for d in results["declared"] if d["arm"] == arm.name)
     first = plan.scenarios[0].name
     chosen = modelling.tuned(_of_model(results, "tuning", arm, first))
@@ -52,6 +47,7 @@ def card(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
         "## Intended use\n\n" + _ASK,
         _inputs(results, arm, first, declared["settings"]),
         _performance(results, arm, first),
+        _by_class(results, arm, first),
         _centres(results, arm, first),
         _effects(results, arm, first),
         f"## What left the sites\n\n{declared['reveals']}",
@@ -97,7 +93,7 @@ def _rows_seen(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
     data, events = results["data"], results["data"].get("events")
     held = f", {events} with the event" if events is not None else ""
     if _final(results, arm):
-        seen = f"all {data['rows']} rows{held}{_but(results, arm)}"
+        seen = f"all {data['rows']} rows{held}{_absent(results, arm)}"
         own = [r for r in results["arms"] if r["arm"] == arm.name]
         if all(r["status"] != "done" for r in own):
             return f"{seen}. How good such a model is was not measured: no fit could be judged"
@@ -110,7 +106,7 @@ def _rows_seen(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
     return f"the training rows of the first repeat ({share:.0f} % of {data['rows']} rows{held})"
 
 
-def _but(results: Mapping[str, Any], arm: Arm) -> str:
+def _absent(results: Mapping[str, Any], arm: Arm) -> str:
     """Return the sites whose rows are missing in sums of the final fit; "" for none."""
     lacking = words.absent_from_final(results.get("missing") or (), arm.name)
     if not lacking:
@@ -145,6 +141,7 @@ def _what(
             *(f"- Units accepted: {_cell(text)}" for text in data.get("units") or ()),
             f"- Outcome: {', '.join(_outcome(results)) or 'none'}"
             + (f" ({unit})" if (unit := results["outcome"].get("unit")) else "")
+            + _classes(results["outcome"])
             + _judges(results),
             f"- Role in the study: {declared['role']}",
             f"- Seed: {plan.seed}; fedcohort {VERSION}",
@@ -158,7 +155,7 @@ def _privacy(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
     if dp is None or arm.scope != "sites":
         return ""
     method = registry.find(arm.method)
-    said = private.told(method, method.configure(arm.configured()), dp, results["noise"])
+    said = private.noise_note(method, method.configure(arm.configured()), dp, results["noise"])
     unit = "hospital" if dp.unit == "site" else "patient"
     warning = (
         "\n\n**Whoever knows the seed, which stands above, can take the noise off. Do not give "
@@ -220,7 +217,6 @@ def _role(name: str, roles: Mapping[str, str]) -> str:
 
 
 def _performance(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
-    """Return every metric with its interval."""
     unit = results["outcome"].get("unit")
     rows = [
         (_in_unit(s["metric"], unit), _number(s["mean"]), _interval(s), str(s["n"]))
@@ -229,6 +225,40 @@ def _performance(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
     ]
     head = ("metric", "mean", "95 % interval", "repeats")
     return f"## Evaluation on blind test rows, scenario {scenario}\n\n{_table(head, rows)}"
+
+
+def _classes(outcome: Mapping[str, Any]) -> str:
+    """Return the classes of an outcome of several; "" for others."""
+    levels = outcome.get("levels") or ()
+    order = ", in this order" if outcome.get("type") == "ordinal" else ""
+    return f": {len(levels)} classes{order}: {', '.join(map(_cell, levels))}" if levels else ""
+
+
+def _by_class(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
+    """Return the first repeat's performance by class; "" unless there are several."""
+    mine = _of_model(results, "by_class", arm, scenario)
+    if not mine:
+        return ""
+    rows = [
+        (
+            r["class"],
+            _count(r["n"]),
+            *(_number(r[k]) for k in ("observed", "predicted", "auc")),
+            _interval(r),
+            _number(r["slope"]),
+        )
+        for r in mine
+    ]
+    head = (
+        "class",
+        "rows",
+        "observed share",
+        "mean probability",
+        "AUC against the rest",
+        "95 % interval",
+        "calibration slope",
+    )
+    return f"## By class\n\n{_table(head, rows)}"
 
 
 def _in_unit(metric: str, unit: str | None) -> str:
@@ -253,7 +283,6 @@ def _centres(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
 
 
 def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
-    """Return the coefficients of the saved model."""
     mine = _of_model(results, "coefficients", arm, scenario)
     if not mine:
         return ""
@@ -275,7 +304,7 @@ def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
         )
         rows = [
             (
-                str(r["covariate"]),
+                _term(r),
                 effect(r["coefficient"]),
                 _ratio(r.get(ratio)) + (f" {r['step']}" if r.get("step") else ""),
                 _ends(ends, _ratio),
@@ -299,7 +328,13 @@ def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
 
 def _named(row: Mapping[str, Any]) -> str:
     """Return a covariate with the step that its effect is for."""
-    return f"{row['covariate']}, {row['step']}" if row.get("step") else str(row["covariate"])
+    return f"{_term(row)}, {row['step']}" if row.get("step") else _term(row)
+
+
+def _term(row: Mapping[str, Any]) -> str:
+    """Return a covariate, with the class that its effect is on and the class compared with."""
+    of = f"{row['class']} against {row['reference']}: " if row.get("class") else ""
+    return f"{of}{row['covariate']}"
 
 
 def _parameters(results: Mapping[str, Any], arm: Arm, scenario: str, around: str) -> list[str]:
@@ -341,7 +376,7 @@ def _judges(results: Mapping[str, Any]) -> str:
 
 def _use(arm: Arm, results: Mapping[str, Any]) -> str:
     """Return how to apply the model."""
-    what = kind_of(str(results["task"])).written
+    what = kind_of(str(results["task"]), results["outcome"]).written
     return (
         f"## Use\n\n    fedcohort predict models/{arm.name} PATIENTS.csv\n\n"
         f"checks the table against the dictionary in `model.json` and writes a {what} for each row."
@@ -349,7 +384,6 @@ def _use(arm: Arm, results: Mapping[str, Any]) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
 
@@ -375,7 +409,6 @@ def _ratio(value: Any) -> str:
 
 
 def _ends(row: Mapping[str, Any], shown: Callable[[Any], str]) -> str:
-    """Return an interval of a coefficient or a ratio."""
     low, high = shown(row.get("low")), shown(row.get("high"))
     return words.MISSING if words.MISSING in (low, high) else f"{low} to {high}"
 

@@ -24,7 +24,7 @@ _COUNTS = (
 )  # fmt: skip
 
 
-def scenario_told(scenario: Scenario, counts: Shown) -> dict[str, Any]:
+def scenario_row(scenario: Scenario, counts: Shown) -> dict[str, Any]:
     """Return the layout of the first repeat's training rows."""
     return {
         "scenario": scenario.name,
@@ -38,7 +38,7 @@ def scenario_told(scenario: Scenario, counts: Shown) -> dict[str, Any]:
     }
 
 
-def given_told(plan: Plan, table: Table, scenario: Scenario, counts: Shown) -> dict[str, Any]:
+def given_row(plan: Plan, table: Table, scenario: Scenario, counts: Shown) -> dict[str, Any]:
     """Return what a scenario gave each site, in the first repeat.
 
     ``given`` says what was done to its rows, ``groups`` which groups it has, ``rounds`` when it was

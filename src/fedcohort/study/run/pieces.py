@@ -74,12 +74,7 @@ def tuning_of(plan: Plan, cell: Cell) -> Cell | None:
 
 
 class Shelf:
-    """The finished pieces of a study.
-
-    Parameters
-    ----------
-    work : folder of the unfinished run.
-    """
+    """The finished pieces of a study."""
 
     def __init__(self, plan: Plan, work: Path):
         self.plan = plan
@@ -169,7 +164,8 @@ def write_text(path: Path, text: str) -> None:
 FINAL = 1_000_000
 #: Facts of the final model, as of a repeat's.
 TOLD = (
-    "coefficients", "parameters", "proportional_hazards", "pooled", "dropped", "unknown_at_horizon",
+    "coefficients", "parameters", "proportional_hazards", "proportional_odds", "pooled", "dropped",
+    "unknown_at_horizon",
 )  # fmt: skip
 #: Status and cost of a fit.
 SPENT = ("status", "rounds", "seconds", "bytes_up", "bytes_down", "epsilon")

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from fedcohort.data.outcome import levels_of
 from fedcohort.data.prepare import Design
 from fedcohort.data.variable import Variable
 from fedcohort.data.words import first_of
@@ -50,8 +51,13 @@ if TYPE_CHECKING:
     from fedcohort.study.at_site.table import SiteTable
 
 
-def free_parameters(method: str, settings: dict[str, Any], features: int) -> int:
-    """Return the number of free parameters of a model of `features` columns of x."""
+def free_parameters(method: str, settings: dict[str, Any], features: int, classes: int = 0) -> int:
+    """Return the number of free parameters of a model of `features` columns of x.
+
+    Parameters
+    ----------
+    classes : of the outcome; with more than two, a model may have parameters for each.
+    """
     known = registry.find(method)
     config: Any = known.configure(settings)
     if "curves" in known.gives or not {"predict", "transform"} & known.gives:
@@ -60,7 +66,7 @@ def free_parameters(method: str, settings: dict[str, Any], features: int) -> int
         return config.free_parameters(features)
     hidden: Sequence[int] = getattr(config, "hidden", ())
     if not hidden or not features:
-        return features
+        return features * (max(classes - 1, 1) if getattr(config, "by_class", False) else 1)
     return sum((a + 1) * b for a, b in pairwise((features, *hidden, 1)))
 
 
@@ -81,8 +87,9 @@ def too_many(table: SiteTable) -> Iterator[tuple[str, int]]:
     plan = table.terms.plan
     rows = round((1 - plan.test_fraction) * len(table.frame))
     features = columns_of(table.terms.dictionary.features(table.outcome), table.frame)
+    classes = len(levels_of(table.outcome, table.terms.dictionary))
     for arm in plan.arms:
-        n = free_parameters(arm.method, arm.configured(), features)
+        n = free_parameters(arm.method, arm.configured(), features, classes)
         if n > most_parameters(rows):
             yield arm.name, n
 
@@ -120,19 +127,17 @@ def drowned(method: Method, config: Any, dp: Dp | None, units: int) -> str:
 
     Parameters
     ----------
-    config : the settings of the fit.
-    dp : privacy of the fit; None without noise.
     units : number of training records, or of sites if these are protected.
     """
     if dp is None or units >= needed(private.releases(method, config, dp)):
         return ""
     what = "sites" if dp.unit == "site" else "records"
     said = (
-        f"epsilon {dp.epsilon:g} takes more noise than all {what} together outweigh: the result "
-        f"can hold nothing of them"
+        f"epsilon {dp.epsilon:g} needs noise above the signal of all {what} together: the result "
+        f"holds no information on them"
     )
     least = next(_enough(method, config, dp, units), None)
-    return said if least is None else f"{said}; the least epsilon for so many is {least:g}"
+    return said if least is None else f"{said}; the smallest sufficient epsilon is {least:g}"
 
 
 def _enough(method: Method, config: Any, dp: Dp, units: int) -> Iterator[float]:
@@ -155,7 +160,7 @@ FILLED_NAMED = 5
 _log = logging.getLogger(__name__)
 
 
-def told_if_crowded(
+def crowded_notes(
     run: Run, arm: Arm, chosen: Mapping[str, Any], rows: Iterable[int | None]
 ) -> list[dict[str, str]]:
     """Return notes on too many parameters for some sites' rows, and the model's own notes.
@@ -167,7 +172,9 @@ def told_if_crowded(
     if arm.scope != "sites":
         return []
     features = len(run.design.features) - bool(run.design.offset)
-    note = crowded(free_parameters(arm.method, arm.configured(chosen), features), rows)
+    classes = len(run.design.classes)
+    n = free_parameters(arm.method, arm.configured(chosen), features, classes)
+    note = crowded(n, rows)
     return [{"note": told} for told in (note, *run.model.cautions()) if told]
 
 
@@ -195,7 +202,7 @@ def filled_rows(design: Design) -> list[dict[str, Any]]:
     ]
 
 
-def told_if_drowned(
+def drowned_notes(
     arm: Arm, chosen: Mapping[str, Any], dp: Dp | None, rows: Iterable[int | None]
 ) -> list[dict[str, str]]:
     """Return a note if a fit's noise exceeds its signal, and log it.
@@ -203,7 +210,7 @@ def told_if_drowned(
     Parameters
     ----------
     dp : privacy of the fit; None without noise.
-    rows : as `told_if_crowded`; no note if any is hidden.
+    rows : as `crowded_notes`; no note if any is hidden.
     """
     every = list(rows)
     if dp is None or arm.scope != "sites" or None in every:

@@ -18,16 +18,17 @@ from fedcohort.arrays import Array
 from fedcohort.data.check import check_sheets, with_outcome
 from fedcohort.data.degrade import Given, degrade
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Outcome, Survival
-from fedcohort.data.prepare import check_roles, strata_levels
+from fedcohort.data.outcome import Ordered, Outcome, Survival, columns_of
+from fedcohort.data.prepare import check_roles, classes_of, strata_levels
 from fedcohort.data.read import sources
-from fedcohort.data.read.frames import site_names, without
+from fedcohort.data.read.frames import site_names, without_marked
 from fedcohort.data.split import partition
 from fedcohort.data.variable import Variable, columns_by_view
 from fedcohort.metrics import resampled
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import DataError, InputError, SettingError, registry
 from fedcohort.study.file import horizon
+from fedcohort.study.file.arms import check_learnt
 from fedcohort.study.file.plan import Plan, Scenario
 from fedcohort.study.file.privacy import check_visible, checked_secure
 from fedcohort.study.file.reader import LONGEST_NAME
@@ -50,13 +51,11 @@ class Table:
     frame : all rows, without the site column, with the columns of the dictionary and the outcome;
         those of natural sites in the study's order.
     site : each row's natural site, or None for simulated sites.
-    dictionary, outcome : types of the columns.
     n_sites : number of sites of a split.
-    description, licence : of the source, for the report.
     flow : from rows read to rows analysed, over all sites and at each natural one.
     fates : natural sites that do not take part under their own name.
-    units : notes on sites with apparently different, accepted units.
-    digests : of the rows of each natural site, for the draw of its blind rows.
+    units : notes on accepted differences of units.
+    digests : of each natural site's rows, for the draw of its blind rows.
     lacks : columns missing in the table of a natural site.
     """
 
@@ -89,11 +88,7 @@ class Table:
 
 
 def load(plan: Plan, data: Any = None) -> Table:
-    """Read and check a study's data.
-
-    Parameters
-    ----------
-    data : replaces the source: a frame, or a mapping from site names to frames.
+    """Read and check a study's data; `data` as in `opened`.
 
     Raises
     ------
@@ -107,6 +102,8 @@ def load(plan: Plan, data: Any = None) -> Table:
             f"'usual: [low, high]' of each number."
         )
     source, dictionary, outcome = found.source, found.dictionary, found.outcome
+    if found.drafted and isinstance(outcome, Ordered):
+        outcome.check_drafted(dictionary)
     known = with_outcome(dictionary, outcome)
     aside = plan.kind.aside
     plan.units.check(known.variables)
@@ -114,7 +111,7 @@ def load(plan: Plan, data: Any = None) -> Table:
         found.sheets, outcome, known, natural=found.natural, eventless=aside, accepted=plan.units
     )
     if aside:
-        dictionary = _without_marked(dictionary, found.marked, outcome)
+        dictionary = without_marked(dictionary, found.marked, outcome)
     frame, site = _rows(plan, source)
     frame, site, flow = exclude(frame, site, outcome, plan.exclude, plan.source, found.fates)
     if not dictionary.features(outcome):
@@ -122,10 +119,11 @@ def load(plan: Plan, data: Any = None) -> Table:
             f"{plan.source}: no column is left to predict from. Identifiers, dates, free text and "
             f"the outcome cannot be used; check the types in the dictionary."
         )
+    check_learnt(plan.arms, plan.kind, outcome)
     _check_roles(plan, dictionary, outcome)
     natural = _natural(plan, site)
     n_sites = plan.n_sites or natural
-    _enough(plan, frame, None if aside else outcome, n_sites)
+    _enough(plan, frame, None if aside else outcome, n_sites, dictionary)
     if plan.horizon is not None and isinstance(outcome, Survival):
         times = np.asarray(frame[outcome.time], float)
         asked = plan.horizon.within(dictionary, outcome)
@@ -164,19 +162,6 @@ def _by_site(plan: Plan, table: Table, source: sources.Source, fates: Mapping[st
     rows = np.concatenate(order)
     ordered = table.frame.iloc[rows].reset_index(drop=True)
     return replace(table, frame=ordered, site=site[rows], digests=digests)
-
-
-def _without_marked(
-    dictionary: Dictionary, marked: tuple[str, ...], outcome: Outcome | None
-) -> Dictionary:
-    """Return a dictionary without the columns of an outcome that the study did not name.
-
-    Clusters made from an outcome would reveal it, and seem to predict it.
-    """
-    named = () if outcome is None else outcome.columns
-    for name in marked:
-        dictionary = dictionary if name in named else without(dictionary, name)
-    return dictionary
 
 
 def _check_roles(plan: Plan, dictionary: Dictionary, outcome: Outcome | None) -> None:
@@ -228,12 +213,18 @@ def _natural(plan: Plan, site: Array | None) -> int:
     return len(names)
 
 
-def _enough(plan: Plan, frame: pd.DataFrame, outcome: Outcome | None, n_sites: int) -> None:
+def _enough(
+    plan: Plan,
+    frame: pd.DataFrame,
+    outcome: Outcome | None,
+    n_sites: int,
+    dictionary: Dictionary,
+) -> None:
     """Check for enough training rows at every site, and enough test rows with events.
 
     Raises
     ------
-    DataError : too few rows, or events, or of one of two classes, or equal values only.
+    DataError : too few rows, or events, or rows of a class, or equal values only.
     """
     n, aside = len(frame), f"{plan.test_fraction:.0%}"
     if n * (1 - plan.test_fraction) < 2 * n_sites:
@@ -248,17 +239,24 @@ def _enough(plan: Plan, frame: pd.DataFrame, outcome: Outcome | None, n_sites: i
                 f"{plan.source}: {events} events are too few to have one among the training rows "
                 f"and one among the test rows ({aside})."
             )
-    if isinstance(outcome, Binary):
-        counts = frame[outcome.y].value_counts()
+    if outcome is not None and outcome.has_classes:
+        counts = frame[outcome.label].value_counts()
         if len(counts) < 2:
             raise DataError(
-                f"{plan.source}: column {outcome.y!r} has one level in all {n} rows; an outcome "
-                f"needs two. Check its coding, or name another 'outcome'."
+                f"{plan.source}: column {outcome.label!r} has one level in all {n} rows; an "
+                f"outcome needs two. Check its coding, or name another 'outcome'."
+            )
+        levels = classes_of(dictionary, outcome)
+        if len(counts) < len(levels):
+            raise DataError(
+                f"{plan.source}: {len(levels) - len(counts)} of the {len(levels)} classes of "
+                f"{outcome.label!r} in the dictionary have no row, so no model learns them. Take "
+                f"them out of the dictionary."
             )
         if min(plan.test_fraction, 1 - plan.test_fraction) * counts.min() < 1:
             raise DataError(
-                f"{plan.source}: {counts.min()} rows of one level of {outcome.y!r} are too few to "
-                f"have one among the training rows and one among the test rows ({aside})."
+                f"{plan.source}: {counts.min()} rows of one level of {outcome.label!r} are too few "
+                f"to have one among the training rows and one among the test rows ({aside})."
             )
     if outcome is not None and outcome.is_number:
         if not outcome.can_teach([frame]):
@@ -329,7 +327,7 @@ def drawn(plan: Plan, table: Table) -> Array:
 
 def _views(table: Table) -> dict[str, list[str]]:
     """Return the columns of each view, in order, without the outcome's, which every site has."""
-    taken = () if table.outcome is None else table.outcome.columns
+    taken = columns_of(table.outcome)
     known = table.dictionary.variables.values()
     return columns_by_view(v for v in known if v.name not in taken)
 

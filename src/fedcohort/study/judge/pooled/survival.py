@@ -15,7 +15,7 @@ from fedcohort.metrics import calibration, decision, resampled
 from fedcohort.metrics.survival import brier, concordance
 from fedcohort.metrics.survival.kaplan_meier import round_time
 from fedcohort.protocol import Row
-from fedcohort.study.judge.leading import C_INDEX
+from fedcohort.study.judge.leading import C_INDEX, Outcomes
 from fedcohort.study.judge.pooled.base import (
     Metrics,
     Untaught,
@@ -76,7 +76,7 @@ class Yardstick(Untaught):
     def of(
         cls, problem: Problem, test: pd.DataFrame, seed: int = 0, horizon: float | None = None
     ) -> Self:
-        """Return the yardstick for training and test rows; `horizon` is the study's, if any."""
+        """See `Judge`."""
         train, outcome = usual_rows(problem, test), cast("Survival", problem.outcome)
         a, b = (np.asarray(train[c], float) for c in (outcome.time, outcome.event))
         t, e = (np.asarray(test[c], float) for c in (outcome.time, outcome.event))
@@ -93,7 +93,7 @@ class Yardstick(Untaught):
     @property
     def can_rank(self) -> bool:
         """Whether there are enough events to publish the C-index."""
-        return C_INDEX.may_be_shown(self.event, self.min_cell)
+        return C_INDEX.may_be_shown(Outcomes(self.time, self.event), self.min_cell)
 
     def on(self, rows: Array) -> Yardstick:
         """See `Judge`."""
@@ -110,7 +110,7 @@ class Yardstick(Untaught):
         return Predicted(run.model.predict(x), curves)
 
     def metrics(self, said: Predicted, wanted: tuple[str, ...]) -> Metrics:
-        """Return the wanted metrics of predictions; None if not defined."""
+        """See `Judge`."""
         risk, surv = said.risk, said.surv
         found: dict[str, float] = {}
         if "c_index" in wanted:
