@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -259,6 +260,8 @@ def test_natural_sites_and_all_keys_at_once(tmp_path):
     assert ((heard[:, 1:] == 2).sum(axis=0) == 3).all()  # three quarters of 4
     missed = {m["site"] for m in results["missing"]}
     assert "w0" in missed
+    card = (tmp_path / "out" / "models" / "fedavg" / "card.md").read_text()
+    assert "rows made worse on purpose: not for use" in card
 
 
 def test_groups_of_each_site_are_told_without_counts(tmp_path):
@@ -274,3 +277,13 @@ def test_groups_of_each_site_are_told_without_counts(tmp_path):
     for site, frame in tables(study, 2).items():
         assert held[site] == [str(int(v)) for v in sorted(frame["target"].unique())]
         assert len(held[site]) == 1
+
+
+STUDIES = Path(__file__).parents[2] / "studies"
+
+
+@pytest.mark.parametrize("name", ["bad-nodes", "swapped", "overlap", "away"])
+def test_the_example_studies_pass_all_checks(name):
+    plan = fc.Study.from_file(STUDIES / f"{name}.yaml").plan
+    assert plan.study == name
+    assert plan.availability or any(s.changed or s.rule == "overlap" for s in plan.scenarios)
