@@ -36,7 +36,7 @@ scenarios:
   - {name: few, split: unbalanced, degrade: {sites: [site-1], rows: 3}}
 arms: [{method: lda}]
 bounds: [isolated, centralised]
-evaluate: {repeats: 2, draws: 2, metrics: [auc]}
+evaluate: {repeats: 1, draws: 2, metrics: [auc]}
 """
 
 
