@@ -15,7 +15,7 @@ import several
 from deployed_cases import results_of, run_local
 from fedcohort.metrics.sums.classes import sum_classes
 from fedcohort.metrics.sums.values import count_labels
-from fedcohort.protocol import FedcohortError
+from fedcohort.protocol import DataError, FedcohortError
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.study.at_site.judging import Own, Said
 from fedcohort.study.at_site.table import SiteTable
@@ -164,3 +164,17 @@ def test_a_model_whose_predictions_have_another_form_is_refused_at_the_site(run)
     two = Said.by(Run(other, design, [], Ledger(5), None), method)
     with pytest.raises(FedcohortError, match="and this outcome needs"):
         fed.through(two).sum(sum_classes)
+
+
+def test_a_class_that_no_site_has_ends_the_run_before_the_first_fit(run, tmp_path):
+    tables = run[1]
+    known = several.DICTIONARY | {
+        "grade": {"type": "category", "levels": [*several.LEVELS, "highest"]}
+    }
+    (tmp_path / "d.yaml").write_text(yaml.safe_dump({"variables": known}))
+    (tmp_path / "s.yaml").write_text(STUDY)
+    other = Terms.of(tmp_path / "s.yaml")
+    again = [SiteTable.of(other, t.site, t.frame) for t in tables]
+    with pytest.raises(DataError, match="no site has a row of class 'highest' of 'grade'"):
+        run_local(other, again, tmp_path / "out")
+    assert not (tmp_path / "out" / "results.json").exists()
