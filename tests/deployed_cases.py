@@ -37,7 +37,7 @@ study: net
 data: {{source: 'sample:{sample}'}}
 arms: {arms}
 bounds: {bounds}
-evaluate: {{repeats: {repeats}}}
+evaluate: {{repeats: {repeats}{metrics}}}
 """
 SECONDS = re.compile(r'("seconds": )[0-9.]+')
 
@@ -45,7 +45,8 @@ SECONDS = re.compile(r'("seconds": )[0-9.]+')
 def terms_of(folder: Path, sample: str, arms: str, repeats: int = 1, **more: Any) -> Terms:
     folder.mkdir(parents=True, exist_ok=True)
     bounds = more.pop("bounds", "[isolated, centralised]")
-    text = STUDY.format(sample=sample, arms=arms, repeats=repeats, bounds=bounds)
+    metrics = f", metrics: {metrics}" if (metrics := more.pop("metrics", "")) else ""
+    text = STUDY.format(sample=sample, arms=arms, repeats=repeats, bounds=bounds, metrics=metrics)
     text += "".join(f"{k}: {v}\n" for k, v in more.items())
     (folder / "s.yaml").write_text(text)
     return Terms.of(folder / "s.yaml")

@@ -146,6 +146,19 @@ METRICS: Mapping[str, Metric] = {
         "likelihood: 0 is perfect, lower is better.",
         sign=-1,
     ),
+    "pcc": Metric(
+        "Pearson correlation",
+        "Correlation of predicted and observed values: 1 is a perfect line, 0 is none. It does not "
+        "see predictions that are all too high, or too spread out.",
+        chance=0.0,
+    ),
+    "nrmse": Metric(
+        "Normalised RMSE",
+        "Root mean squared error over the standard deviation of the outcome among blind patients: "
+        "0 is perfect, 1 is predicting their mean, lower is better.",
+        sign=-1,
+        chance=1.0,
+    ),
     "silhouette": Metric(
         "Silhouette",
         "How much nearer patients are to their own group than to the next one: 1 is far apart, 0 "

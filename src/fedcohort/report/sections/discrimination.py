@@ -163,7 +163,7 @@ def accuracy(run: Run) -> Section | None:
 
 
 #: Metrics of this section, in order.
-VALUES_METRICS = ("r2", "rmse", "mae", "poisson_deviance")
+VALUES_METRICS = ("r2", "rmse", "nrmse", "mae", "pcc", "poisson_deviance")
 _KEYS = ("mean", "sd", "q1", "median", "q3")
 
 

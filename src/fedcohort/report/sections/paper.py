@@ -28,6 +28,10 @@ METRICS: Mapping[str, str] = {
     "characteristic (ROC) curve. Radiology 1982; 143: 29–36.",
     "r2": "Steyerberg EW, Vickers AJ, Cook NR, et al. Assessing the performance of prediction "
     "models: a framework for traditional and novel measures. Epidemiology 2010; 21: 128–138.",
+    "pcc": "Pearson K. Note on regression and inheritance in the case of two parents. Proceedings "
+    "of the Royal Society of London 1895; 58: 240–242.",
+    "nrmse": "Nolte D, Bazgir O, Ghosh S, Pal R. Federated learning framework integrating REFINED "
+    "CNN and Deep Regression Forests. Bioinformatics Advances 2023; 3: vbad036.",
     "poisson_deviance": "McCullagh P, Nelder JA. Generalized Linear Models. 2nd ed. London: "
     "Chapman and Hall; 1989.",
     "silhouette": "Rousseeuw PJ. Silhouettes: a graphical aid to the interpretation and validation "

@@ -449,14 +449,14 @@ def _site_rule(
 def _metrics(
     reader: Reader, kind: Kind, outcome: Outcome | None, arms: tuple[Arm, ...], *, private: bool
 ) -> tuple[str, ...]:
-    """Return the requested metrics; all of the outcome's by default."""
+    """Return the requested metrics; by default all of the outcome's, but those to be named."""
     where: Where = ("evaluate", "metrics")
     asked = reader.get(where)
     gives = {what for arm in arms for what in registry.find(arm.method).gives}
     pooled = any(arm.scope == "centralised" for arm in arms)
     known = kind.metrics_of(outcome, gives, pooled=pooled, private=private)
     if asked is None:
-        return known
+        return tuple(m for m in known if not kind.metrics[m].asked)
     for i, metric in enumerate(cast("list[Any]", asked) if isinstance(asked, list) else ()):
         if metric in tuple(kind.metrics) and metric not in known and not kind.aside:
             raise reader.doc.error(
