@@ -187,6 +187,22 @@ METRICS: Mapping[str, Metric] = {
         "model: 0 is perfect, lower is better.",
         sign=-1,
     ),
+    "reconstruction_accuracy": Metric(
+        "Accuracy of reconstruction",
+        "Of features that are yes or no, the expected share of right entries if each reconstructed "
+        "value is taken as a probability: 1 is all. Compare it with rows that are all the mean.",
+    ),
+    "rounded_accuracy": Metric(
+        "Rounded accuracy of reconstruction",
+        "Of features that are yes or no, the share of right entries after rounding each "
+        "reconstructed value: 1 is all. Compare it with the share of the more frequent values.",
+    ),
+    "g_ratio": Metric(
+        "G",
+        "Reconstruction error of training patients over that of blind patients: 1 is alike, below "
+        "1 the model fits patients that it has seen better than others.",
+        sign=0,
+    ),
     "smallest_share": Metric(
         "Smallest group",
         "Share of the training patients in the smallest group; near 0 it is hardly there.",

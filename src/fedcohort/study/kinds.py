@@ -194,6 +194,9 @@ CLUSTERING = Kind(
         "calinski_harabasz": _ALWAYS,
         "cycle_accuracy": Needs(gives="reconstruct"),
         "reconstruction": Needs(gives="reconstruct"),
+        "reconstruction_accuracy": Needs(gives="reconstruct", asked=True),
+        "rounded_accuracy": Needs(gives="reconstruct", asked=True),
+        "g_ratio": Needs(gives="reconstruct", exact=True, asked=True),
         "smallest_share": _ALWAYS,
         "c_index": Needs((Survival,)),
         "log_rank_p": Needs((Survival,)),
@@ -214,6 +217,10 @@ CLUSTERING = Kind(
         "simplified_silhouette": "exact, but no silhouette: distances to clusters’ means stand for "
         "mean distances to their patients",
         "c_index": _PAIRS + "clusters are not binned",
+        **dict.fromkeys(
+            ("reconstruction_accuracy", "rounded_accuracy"),
+            "exact, of columns that enough blind patients have",
+        ),
         "log_rank_p": "events and patients at risk are counted in intervals of time that hold "
         "several events, and not at every time",
     },

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import typing
+from collections.abc import Collection
 from typing import Any
 
 from fedcohort.data import describe, prepare
@@ -75,9 +76,9 @@ def of_alone(outcome: Outcome | None, task: str) -> Steps:
     return JUDGING[task].own_steps(outcome)
 
 
-def of_judge(outcome: Outcome | None, task: str) -> Steps:
-    """Return the steps of evaluating a model."""
-    return JUDGING[task].steps(outcome)
+def of_judge(outcome: Outcome | None, task: str, metrics: Collection[str] = ()) -> Steps:
+    """Return the steps of evaluating a model by these metrics."""
+    return (*JUDGING[task].steps(outcome), *JUDGING[task].of_named(metrics))
 
 
 def of_study(plan: Plan, outcome: Outcome | None) -> Steps:
@@ -88,7 +89,7 @@ def of_study(plan: Plan, outcome: Outcome | None) -> Steps:
         *itertools.chain(*fits),
         *describe.STEPS,
         *counting.STEPS,
-        *of_judge(outcome, plan.task),
+        *of_judge(outcome, plan.task, plan.metrics),
         *holding.STEPS * tuned,
         *itertools.chain(*(of_extras(kind) for kind in asked_of(plan))),
     )

@@ -180,7 +180,8 @@ def open_session(
         rows = judging.Rows(Halves(train, train), *known, fold)
         return Host(table.site, rows, holding.STEPS, seed, consent)
     rows = judging.Rows(halves, *known)
-    return Host(table.site, rows, asking.of_judge(terms.outcome, plan.task), seed, consent)
+    steps = asking.of_judge(terms.outcome, plan.task, plan.metrics)
+    return Host(table.site, rows, steps, seed, consent)
 
 
 def _size(terms: Terms, train: pd.DataFrame) -> int:

@@ -16,7 +16,7 @@ give the metrics (`judge.summed`); `steps` are the questions, which a site agree
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -85,6 +85,7 @@ class Judging:
     steps, own_steps : outcome → steps of these.
     views : by kind of session, its allowed views.
     shown : further rows of the first repeat, from pooled rows.
+    named : by metric, further steps if a study names it.
     """
 
     judge: type[Judge]
@@ -102,6 +103,12 @@ class Judging:
     shown: Callable[[Run, Any, Laid, Plan, Method, int], dict[str, list[Row]]] = (
         lambda run, judge, laid, plan, method, seed: {}
     )
+    named: Mapping[str, Steps] = field(default_factory=dict[str, Steps])
+
+    def of_named(self, metrics: Collection[str]) -> Steps:
+        """Return the further steps of a study with these metrics, each once."""
+        found = (s for m, steps in self.named.items() if m in metrics for s in steps)
+        return tuple(dict.fromkeys(found))
 
 
 def judge_of(
@@ -211,6 +218,7 @@ JUDGING: Mapping[str, Judging] = {
         lambda run, judge, laid, plan, method, seed: cluster_rows(
             run, judge, laid, seed, umap=plan.umap
         ),
+        sums_of_clusters.NAMED,
     ),
     LATENT.name: Judging(
         Latent,

@@ -214,7 +214,7 @@ def _declared(fits: NetworkFits) -> dict[str, dict[str, Any]]:
     outcome, alone = fits.terms.outcome, judging.STEPS
     judging_steps = judging.STEPS
     if plan.kind.aside:
-        judging_steps = asking.of_judge(outcome, plan.task)
+        judging_steps = asking.of_judge(outcome, plan.task, plan.metrics)
         alone = asking.of_alone(outcome, plan.task)
     for arm in plan.arms:
         method = registry.find(arm.method)
