@@ -59,6 +59,13 @@ METRICS: Mapping[str, Metric] = {
         "The same question as the C-index, corrected for patients who left the study early.",
         chance=0.5,
     ),
+    "antolini_c": Metric(
+        "Time-dependent C",
+        "Of two patients, how often the one who has the event first had the lower predicted "
+        "survival at that time: 0.5 is chance, 1 is always. It is the C-index where predicted "
+        "curves never cross.",
+        chance=0.5,
+    ),
     "ibs": Metric(
         "Brier score",
         "Mean squared distance between predicted survival and what happened, over follow-up: "

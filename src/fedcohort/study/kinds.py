@@ -150,17 +150,20 @@ class Kind:
 _ALWAYS, _ASKED = Needs(), Needs(asked=True)
 _CLASSES: Mapping[str, type[Any]] = {"binary": Binary, "category": Category}
 _RANKS = _PAIRS + "in studies of 170 blind rows, off by a tenth of its standard error"
+_CURVE_RANKS = _RANKS.replace("bins of risk", "bins of predicted survival")
 
 SURVIVAL = Kind(
     "survival",
     (Survival,),
-    dict.fromkeys(("c_index", "uno_c", "ibs", "calibration_slope", "d_calibration_p"), _ALWAYS),
+    dict.fromkeys(("c_index", "uno_c", "ibs", "calibration_slope", "d_calibration_p"), _ALWAYS)
+    | {"antolini_c": _ASKED},
     gives={"predict": _PREDICTS, "predict_survival": _CURVES},
     timed=True,
     events=True,
     exactness={
         "c_index": _RANKS,
         "uno_c": _RANKS,
+        "antolini_c": _CURVE_RANKS,
         "calibration_slope": "exact, but not the pooled rows’: the Cox model of the risk score is "
         "stratified by hospital, so that each has a baseline hazard of its own",
         "ibs": _TIMES.format("the censoring distribution and the"),

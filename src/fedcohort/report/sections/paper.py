@@ -18,6 +18,8 @@ METRICS: Mapping[str, str] = {
     "uno_c": "Uno H, Cai T, Pencina MJ, D’Agostino RB, Wei LJ. On the C-statistics for evaluating "
     "overall adequacy of risk prediction procedures with censored survival data. Statistics in "
     "Medicine 2011; 30: 1105–1117.",
+    "antolini_c": "Antolini L, Boracchi P, Biganzoli E. A time-dependent discrimination index for "
+    "survival data. Statistics in Medicine 2005; 24: 3927–3944.",
     "ibs": "Graf E, Schmoor C, Sauerbrei W, Schumacher M. Assessment and comparison of prognostic "
     "classification schemes for survival data. Statistics in Medicine 1999; 18: 2529–2545.",
     "d_calibration_p": "Haider H, Hoehn B, Davis S, Greiner R. Effective ways to build and "

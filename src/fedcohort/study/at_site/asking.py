@@ -71,14 +71,14 @@ def of_extras(kind: str) -> Steps:
     return method.asked(method.configure(arm.configured()))
 
 
-def of_alone(outcome: Outcome | None, task: str) -> Steps:
-    """Return the steps of evaluating each site's own model."""
-    return JUDGING[task].own_steps(outcome)
+def of_alone(outcome: Outcome | None, task: str, metrics: Collection[str] = ()) -> Steps:
+    """Return the steps of evaluating each site's own model by these metrics."""
+    return JUDGING[task].steps_of(outcome, metrics, own=True)
 
 
 def of_judge(outcome: Outcome | None, task: str, metrics: Collection[str] = ()) -> Steps:
     """Return the steps of evaluating a model by these metrics."""
-    return (*JUDGING[task].steps(outcome), *JUDGING[task].of_named(metrics))
+    return JUDGING[task].steps_of(outcome, metrics, own=False)
 
 
 def of_study(plan: Plan, outcome: Outcome | None) -> Steps:

@@ -162,7 +162,7 @@ def open_session(
     consent = Consent(terms, "fit" if final else asked.kind, arm, seed, known)
     if asked.kind == "alone":
         mine = Alone.of(table, asked.repeat, arm, least)
-        steps = asking.of_alone(terms.outcome, plan.task)
+        steps = asking.of_alone(terms.outcome, plan.task, plan.metrics)
         return Host(table.site, mine, steps, seed, consent)
     halves = table.halves(asked.repeat)
     train = table.frame if final else halves.train

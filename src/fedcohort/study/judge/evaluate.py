@@ -25,8 +25,8 @@ import pandas as pd
 from fedcohort.data import timegrid
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.metrics.sums import clusters as sums_of_clusters
+from fedcohort.metrics.sums import curve_pairs, predictions, values, within_sites
 from fedcohort.metrics.sums import latent as sums_of_latent
-from fedcohort.metrics.sums import predictions, values, within_sites
 from fedcohort.protocol import Method, Row, registry
 from fedcohort.protocol.step import Step
 from fedcohort.runtime.coordinator import Coordinator
@@ -85,7 +85,7 @@ class Judging:
     steps, own_steps : outcome → steps of these.
     views : by kind of session, its allowed views.
     shown : further rows of the first repeat, from pooled rows.
-    named : by metric, further steps if a study names it.
+    named, own_named : by metric, further steps if a study names it.
     """
 
     judge: type[Judge]
@@ -104,11 +104,13 @@ class Judging:
         lambda run, judge, laid, plan, method, seed: {}
     )
     named: Mapping[str, Steps] = field(default_factory=dict[str, Steps])
+    own_named: Mapping[str, Steps] = field(default_factory=dict[str, Steps])
 
-    def of_named(self, metrics: Collection[str]) -> Steps:
-        """Return the further steps of a study with these metrics, each once."""
-        found = (s for m, steps in self.named.items() if m in metrics for s in steps)
-        return tuple(dict.fromkeys(found))
+    def steps_of(self, outcome: Outcome | None, metrics: Collection[str], *, own: bool) -> Steps:
+        """Return the steps of evaluating a model by these metrics, or models of one site each."""
+        steps, named = (self.steps, self.named) if not own else (self.own_steps, self.own_named)
+        more = (s for m, some in named.items() if m in metrics for s in some)
+        return (*steps(outcome), *dict.fromkeys(more))
 
 
 def judge_of(
@@ -205,7 +207,13 @@ def _of_clusters(outcome: Outcome | None) -> Steps:
 
 
 JUDGING: Mapping[str, Judging] = {
-    SURVIVAL.name: Judging(Yardstick, _SURVIVAL, _SURVIVAL),
+    SURVIVAL.name: Judging(
+        Yardstick,
+        _SURVIVAL,
+        _SURVIVAL,
+        named={"antolini_c": curve_pairs.STEPS},
+        own_named={"antolini_c": (curve_pairs.sum_own_curve_pairs,)},
+    ),
     CLASSIFICATION.name: Judging(Labels, _CLASSIFICATION, _CLASSIFICATION),
     REGRESSION.name: Judging(Values, _REGRESSION, _REGRESSION),
     CLUSTERING.name: Judging(
@@ -218,7 +226,7 @@ JUDGING: Mapping[str, Judging] = {
         lambda run, judge, laid, plan, method, seed: cluster_rows(
             run, judge, laid, seed, umap=plan.umap
         ),
-        sums_of_clusters.NAMED,
+        named=sums_of_clusters.NAMED,
     ),
     LATENT.name: Judging(
         Latent,

@@ -215,7 +215,7 @@ def _declared(fits: NetworkFits) -> dict[str, dict[str, Any]]:
     judging_steps = judging.STEPS
     if plan.kind.aside:
         judging_steps = asking.of_judge(outcome, plan.task, plan.metrics)
-        alone = asking.of_alone(outcome, plan.task)
+        alone = asking.of_alone(outcome, plan.task, plan.metrics)
     for arm in plan.arms:
         method = registry.find(arm.method)
         if arm.scope == "sites":
