@@ -301,7 +301,7 @@ def test_admm_comes_to_the_same_optimum_and_has_no_standard_errors():
     assert [sorted(row) for row in ours.summary()] == [["coefficient", "covariate"]] * 10
     with pytest.raises(fc.FedcohortError, match="'ridge' with the exact solver"):
         _ = ours.standard_errors
-    with pytest.raises(fc.FedcohortError, match="ADMM sums coefficients alone"):
+    with pytest.raises(fc.FedcohortError, match="ADMM and private fits give only coefficients"):
         _ = ours.r2
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fedcohort.data import describe
-from fedcohort.data.describe.agreed import Agreed, tell_cells, told_cells
+from fedcohort.data.describe.agreed import Agreed, shown_sums, tell_cells
 from fedcohort.data.describe.groups import describe_by_group
 from fedcohort.data.describe.pooled import sum_hidden
 from fedcohort.data.describe.shown_number import HIDDEN
@@ -86,7 +86,7 @@ def test_another_question_at_the_same_sites_is_refused(change):
     else:
         turned = Variable("grade", "category", LEVELS[::-1])
         fed = fed.through(describe.Reading((turned,)).view)
-    with pytest.raises(Refused, match=rf"{change}.* another than it was first"):
+    with pytest.raises(Refused, match=rf"{change}.* differs from its first value"):
         fed.sum(sum_hidden, **asked, **more)
 
 
@@ -251,7 +251,7 @@ def test_no_hidden_count_follows_from_the_sums_that_an_honest_coordinator_asks_f
     told_at_all = 0
     for seed in range(first, first + 100):
         agreed = Agreed.of(random_states(seed), 5)
-        told = agreed.told()[0]
+        told = agreed.shown()[0]
         told_at_all += int(told.sum())
         assert not pinned(agreed.closed[:, 0], agreed.own[:, 0], agreed.some[:, 0], told)
     assert told_at_all > 100
@@ -265,7 +265,7 @@ def test_nor_from_those_where_a_hostile_one_says_what_others_hide(first):
         honest, rng = Agreed.of(random_states(seed), 5), np.random.default_rng(seed)
         own, some = honest.own, honest.some
         closed = own | (rng.random(own.shape) < rng.choice([0.1, 0.4, 0.8]))
-        told = told_cells(closed, own, some)[0]
+        told = shown_sums(closed, own, some)[0]
         assert not pinned(closed[:, 0], own[:, 0], some[:, 0], told)
         summed = (closed & some).sum(axis=0)[0] > 1  # two sites give: not enough
         weak += pinned(closed[:, 0], own[:, 0], some[:, 0], summed)

@@ -220,7 +220,7 @@ def test_an_outcome_that_covariates_give_together_in_all_but_one_record_is_refus
     ill, part = (table()["ill"] == "yes").to_numpy(float), np.sin(np.arange(N))
     columns = {"part": part, "rest": ill - part + one(2.0, 0.0)}
     said = refused(fit.split()[0], "ill", columns, monkeypatch, **OF_CLASSES[fit])
-    assert "told by other columns" in said
+    assert "follows from other columns" in said
 
 
 def test_the_sums_of_a_first_round_told_the_one_patient_whose_covariate_is_not_the_outcome():

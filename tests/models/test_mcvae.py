@@ -152,5 +152,5 @@ def test_entries_of_a_view_that_a_row_lacks_are_not_seen_again():
 
 
 def test_numbers_of_views_that_leave_one_out_are_refused():
-    with pytest.raises(ValueError, match=r"numbered \[0, 2\]; number them from 0, none left out"):
+    with pytest.raises(ValueError, match=r"numbered \[0, 2\]; number them from 0, without gaps"):
         Mcvae(views=(0, 2, 0), latent=2)

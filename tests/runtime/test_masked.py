@@ -562,7 +562,7 @@ def test_a_sum_that_is_told_once_is_signed_by_no_site_without_one_of_its_sites(t
     ward.fault = lambda site, kind: None
     again = ward.federation(quorum=0.5).awaiting()
     again.sum(moments_once, centre=0.1)
-    with pytest.raises(Refused, match=r"sites of moments_once is another than it was first"):
+    with pytest.raises(Refused, match=r"sites of moments_once differs from its first value"):
         ward.federation(quorum=0.5).only("abc").sum(moments_once, centre=0.1)
 
 

@@ -234,8 +234,8 @@ def test_an_outcome_of_many_classes_is_refused_before_anything_runs(tmp_path):
     with pytest.raises(StudyError) as caught:
         fc.Study.from_file(tmp_path / "s.yaml")
     assert str(caught.value).endswith(
-        "data: this version cannot evaluate a study with a category outcome; give a survival, "
-        "binary, continuous or count one."
+        "data: this version cannot evaluate a study with a category outcome. Give a survival, "
+        "binary, continuous or count outcome."
     )
 
 

@@ -236,7 +236,7 @@ def test_what_cannot_be_a_final_fit_or_a_horizon_is_an_error_of_the_file(tmp_pat
 @pytest.mark.parametrize(
     ("task", "key", "said"),
     [
-        ("clustering", "final: true", "describes the first repeat's model"),
+        ("clustering", "final: true", "keeps the first repeat's model"),
         ("regression", "evaluate: {horizon: 2 years}", "a horizon is for survival"),
     ],
 )

@@ -56,7 +56,7 @@ def test_the_epsilon_that_is_named_is_the_least_of_one_digit_by_the_gaussian_mec
     """One release of sensitivity 1 over `units`: σ of Balle & Wang (2018), not above `units`."""
     ridge = registry.find("ridge")
     said = drowned(ridge, ridge.configure({}), Dp(epsilon=1e-4, delta=1e-5), units)
-    assert said.startswith("epsilon 0.0001 takes more noise than all records together")
+    assert said.startswith("epsilon 0.0001 needs noise above the signal of all records together")
     least = float(said.rsplit(" ", 1)[1])
     digit = 10.0 ** math.floor(math.log10(least))
     below = least - digit if least > 1.5 * digit else 0.9 * least
@@ -67,7 +67,7 @@ def test_the_epsilon_that_is_named_is_the_least_of_one_digit_by_the_gaussian_mec
 @pytest.mark.parametrize("method", ["ridge", "lasso"])
 def test_in_python_a_tiny_epsilon_is_warned_of_in_one_line_and_a_usual_one_is_not(method: str):
     fed = cohort(100)
-    with pytest.warns(UserWarning, match="epsilon 1e-09 takes more noise") as told:
+    with pytest.warns(UserWarning, match="epsilon 1e-09 needs noise above") as told:
         fc.fit(method, fed, dp={"epsilon": 1e-9, "delta": 1e-4}, penalty=1.0)
     assert all("\n" not in str(w.message) for w in told)
     with warnings.catch_warnings():
@@ -80,7 +80,7 @@ def test_sites_that_are_protected_are_counted_in_place_of_records():
     deepcox = registry.find("deepcox")
     config = deepcox.configure({"strategy": "fedavg", "rounds": 4})
     said = drowned(deepcox, config, Dp(epsilon=0.5, delta=1e-5, unit="site"), 3)
-    assert "more noise than all sites together outweigh" in said
+    assert "needs noise above the signal of all sites together" in said
     assert not drowned(deepcox, config, Dp(epsilon=8, delta=1e-5, unit="site"), 50)
 
 
@@ -106,8 +106,8 @@ def test_a_study_says_it_in_its_log_its_results_and_its_report(
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
     with caplog.at_level(logging.WARNING, "fedcohort"):
         fc.Study.from_file(tmp_path / "study.yaml").run(tmp_path / "out")
-    lines = [r.getMessage() for r in caplog.records if "more noise" in r.getMessage()]
+    lines = [r.getMessage() for r in caplog.records if "needs noise above" in r.getMessage()]
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert len(lines) == len(results["drowned"]) == int(says)
     report = (tmp_path / "out" / "report.html").read_text()
-    assert ("“Ridge” is no more than noise: epsilon 1e-09 takes more noise" in report) == says
+    assert ("“Ridge” is no more than noise: epsilon 1e-09 needs noise above" in report) == says

@@ -17,7 +17,7 @@ from fedcohort.report import page
 from fedcohort.report import run as report_run
 from fedcohort.report.sections import differences as section
 from fedcohort.runtime.coordinator import Coordinator
-from fedcohort.study.run.extras import told_of as told
+from fedcohort.study.run.extras import published_shift as told
 from fedcohort.study.sites.counts import Shown
 from fedcohort.study.study import Study
 

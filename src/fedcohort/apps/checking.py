@@ -42,7 +42,7 @@ from fedcohort.study.file.terms import Terms
 from fedcohort.study.run.rehearsal import rehearsed
 from fedcohort.study.sites.exclusion import stays
 from fedcohort.study.sites.load import opened
-from fedcohort.study.sites.site_rule import told
+from fedcohort.study.sites.site_rule import fates_text
 from fedcohort.study.study import Study
 
 #: Width of the report as text.
@@ -357,7 +357,9 @@ def _of_study(path: Path) -> Report:
     if found.fates:
         what = f"{_count(len(found.fates), 'site')} will not take part as they are: "
         report.findings.append(
-            Finding(plan.source, "small sites", WARNING, what + told(found.fates), SMALL_SITES)
+            Finding(
+                plan.source, "small sites", WARNING, what + fates_text(found.fates), SMALL_SITES
+            )
         )
     if not errors(report.findings):
         try:

@@ -129,10 +129,10 @@ def exact_sums(fed: Federation, task: Task, kind: Kind, link: str = "") -> Exact
     point = np.zeros(p) if task.origin is None else np.asarray(task.origin, float)[:p]
     origin = np.r_[point, np.zeros(1 + task.offset), 1.0]
     kinds = kind != "number"
-    told = fed.sum(isolation, origin=origin, link=link, offset=task.offset, kinds=kinds)
+    found = fed.sum(isolation, origin=origin, link=link, offset=task.offset, kinds=kinds)
     caution = ""
     if task.min_cell > 1:
-        caution = check_isolation(told, task.features, p, task.min_cell, kind)
-    spread = told.squares[1, : p + 1]
-    own = Columns(effective(spread, told.fourth[1, : p + 1]), spread, told.rest)
+        caution = check_isolation(found, task.features, p, task.min_cell, kind)
+    spread = found.squares[1, : p + 1]
+    own = Columns(effective(spread, found.fourth[1, : p + 1]), spread, found.rest)
     return Exact.of(fed, task, own, caution)

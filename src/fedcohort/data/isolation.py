@@ -219,11 +219,13 @@ def _cells(found: Isolation, names: Sequence[str], covariates: int, least: int, 
     )
     if kind != "event" and level.all() and len(names) == covariates:
         raise NothingToLearn(
-            f"{said}, at all sites together, and as all covariates are levels, coefficients tell "
+            f"{said}, at all sites together. As all covariates are levels, coefficients reveal "
             f"how many. Join levels (pool_levels), leave it out, or lower min_cell, if all sites "
             f"agree."
         )
-    return f"{said}; sums tell the coordinator how many, and readers of coefficients about how many"
+    return (
+        f"{said}; sums show the coordinator how many, and coefficients show readers about how many"
+    )
 
 
 def _too_small(column: str) -> str:
@@ -244,7 +246,7 @@ def _too_heavy(whose: str, least: int, agree: str) -> str:
 def too_far(column: str, where: str) -> str:
     """Return the error text for a column in which one record is far from all others."""
     return (
-        f"{column} has, {where}, one record so far from the others that sums with it tell it. "
+        f"{column} has, {where}, one record so far from the others that sums with it reveal it. "
         f"Correct it, cut the column to a limit (winsorise), take its logarithm or leave it out; "
         f"or lower min_cell, if all sites agree."
     )
@@ -254,8 +256,8 @@ def nearly_given(columns: Sequence[str], where: str, least: int) -> str:
     """Return the error text for columns of which the others determine one except in few records."""
     one, named = ("one of " if len(columns) > 1 else ""), ", ".join(columns)
     return (
-        f"{one}{named} is told by other columns, {where}, in all but a few records (fewer than "
-        f"min_cell, {least}), so that sums tell those. Leave one of them out; or lower min_cell, "
+        f"{one}{named} follows from other columns, {where}, in all but a few records (fewer than "
+        f"min_cell, {least}), so that sums reveal those. Leave one of them out; or lower min_cell, "
         f"if all sites agree."
     )
 

@@ -180,12 +180,7 @@ class Survival(_Outcome):
         return self.arrays(frame, classes)[1]
 
     def arrays(self, frame: pd.DataFrame, classes: Sequence[str] = ()) -> tuple[Array, Array]:
-        """Return time (n,) and event (n,) bool.
-
-        Raises
-        ------
-        DataError : a rule of the header is broken; the message names column, rule and rows.
-        """
+        """Return time (n,) and event (n,) bool; raises as `values`."""
         del classes
         time, event = _complete(frame, self.time), _complete(frame, self.event)
         _rule(self.time, time <= 0, "is not above 0", "Correct or drop them.")
@@ -211,7 +206,7 @@ class Survival(_Outcome):
         return entry
 
     def labels(self, frame: pd.DataFrame, classes: Sequence[str]) -> Array:
-        """Return 1 for each row with an event, 0 for others (n,)."""
+        """Return 1 for each row with an event, else 0 (n,)."""
         return self.arrays(frame, classes)[1].astype(np.int64)
 
     def events(self, frame: pd.DataFrame) -> Array | None:
@@ -254,12 +249,7 @@ class _Labelled(_Target):
         return sorted_levels(known[self.y].levels or ("0", "1"))
 
     def values(self, frame: pd.DataFrame, classes: Sequence[str] = ()) -> Array:
-        """Return the class's number (n,) among `classes`.
-
-        Raises
-        ------
-        DataError : a rule of the header is broken; the message names column, rule and rows.
-        """
+        """Return the class's number (n,) among `classes`; raises as `_Outcome.values`."""
         codes = code_column(frame, Variable(self.y, "category", tuple(classes)))
         _rule(self.y, codes < 0, "is missing", "Complete or drop them.")
         return codes
@@ -310,12 +300,7 @@ class Continuous(_Target):
     is_number: ClassVar[bool] = True
 
     def values(self, frame: pd.DataFrame, classes: Sequence[str] = ()) -> Array:
-        """Return the value (n,).
-
-        Raises
-        ------
-        DataError : a rule of the header is broken; the message names column, rule and rows.
-        """
+        """Return the value (n,); raises as `_Outcome.values`."""
         del classes
         y = _complete(frame, self.y)
         _rule(self.y, np.isinf(y), "is infinite", "Correct or drop them.")
@@ -330,18 +315,18 @@ class Count(_Target):
     is_number: ClassVar[bool] = True
 
     def values(self, frame: pd.DataFrame, classes: Sequence[str] = ()) -> Array:
-        """Return the count (n,).
-
-        Raises
-        ------
-        DataError : a rule of the header is broken; the message names column, rule and rows.
-        """
+        """Return the count (n,); raises as `_Outcome.values`."""
         y = Continuous(self.y).values(frame, classes)
         _rule(self.y, (y < 0) | (y != np.floor(y)), "is no count", "Give whole numbers from 0.")
         return y
 
 
 Outcome: TypeAlias = Survival | Binary | Category | Continuous | Count
+
+
+def columns_of(outcome: Outcome | None) -> tuple[str, ...]:
+    """Return the columns of an outcome; none without one."""
+    return () if outcome is None else outcome.columns
 
 
 def levels_of(outcome: Outcome | None, dictionary: Known) -> tuple[str, ...]:
@@ -367,7 +352,6 @@ def weights_of(frame: pd.DataFrame, name: str) -> Array:
 
 
 def _complete(frame: pd.DataFrame, name: str) -> Array:
-    """Return a column of numbers without missing values."""
     values = numbers(column_of(frame, name), name)
     _rule(name, np.isnan(values), "is missing", "Complete or drop them.")
     return values

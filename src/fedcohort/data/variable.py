@@ -217,12 +217,7 @@ def _plain(value: float | None) -> float | int | None:
 
 
 def _text(value: Any, key: str, at: str) -> str:
-    """Return a key's value as text.
-
-    Raises
-    ------
-    DataError : it is a list, a mapping, or a word that YAML reads as true or false.
-    """
+    """Return a key's value as text, or raise a DataError for a list, a mapping or a boolean."""
     if isinstance(value, (bool, Mapping, list, tuple)):
         raise DataError(f"{at}: {key!r} is text; put it in quotes.")
     return level_text(value)
@@ -253,12 +248,7 @@ def _codes(value: Any, key: str, at: str) -> tuple[str, ...]:
 
 
 def _range(value: Any, at: str, key: str = "range") -> tuple[float | None, float | None]:
-    """Return a range's two ends.
-
-    Raises
-    ------
-    DataError : these are not two ascending finite numbers; one may be null.
-    """
+    """Return a range's two ends, or raise a DataError."""
     items = cast("list[Any]", value) if isinstance(value, (list, tuple)) else []
     low, high = (_end(v) for v in items) if len(items) == 2 else (math.nan, math.nan)
     finite = all(v is None or math.isfinite(v) for v in (low, high))

@@ -95,7 +95,6 @@ def by_site(files: Sequence[str]) -> str:
 
 
 def _common(texts: Sequence[str]) -> str:
-    """Return the common beginning of texts."""
     alike = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
     return "".join(letters[0] for letters in alike)
 

@@ -35,7 +35,7 @@ from fedcohort.numerics.survival import count_at, dies_on_grid, risk_set_sums, s
 from fedcohort.privacy.disclosure.steps import even_ends, joined, merged, step_sums
 from fedcohort.protocol.message import message
 
-#: How often Newton's method may step, and the information below which no slope is found.
+#: Largest number of Newton steps, and smallest information for a slope.
 NEWTON_STEPS, FLAT = 50, 1e-12
 _Z = float(ndtri(0.975))
 
@@ -54,14 +54,14 @@ class SlopeSums:
 
 
 class Slope(NamedTuple):
-    """Calibration slope and its standard error; nan where no finite slope fits best."""
+    """Calibration slope and its standard error; nan if no finite slope fits best."""
 
     value: float
     standard_error: float
 
 
 def slope_sums(risk: Array, time: Array, event: Array, grid: Array, b: float) -> SlopeSums:
-    """Sum over records what eq. (1) needs at slope b; risk (n,) is standardised."""
+    """Return the terms of eq. (1) at slope b; risk (n,) is standardised."""
     slot = slots(time, event, grid)
     died = dies_on_grid(time, event, grid)
     weight = np.exp(np.clip(b * risk, -500.0, 500.0))
@@ -86,12 +86,12 @@ def calibration_slope(risk: Array, time: Array, event: Array) -> Slope:
 
 
 def fit_slope(sums_at: Callable[[float], SlopeSums], spread: float) -> Slope:
-    """Solve U(b) = 0, eq. (1), by Newton's method, kept inside the bracket that U's sign gives.
+    """Solve U(b) = 0, eq. (1), by Newton's method, within the bracket of U's sign.
 
     Parameters
     ----------
     sums_at : slope → pooled sums, for risks that were divided by `spread`.
-    spread : the standard deviation of the risks.
+    spread : standard deviation of the risks.
     """
     return solve_slope(lambda b: score_of(sums_at(b)), spread)
 
@@ -141,7 +141,7 @@ class GroupSums:
 class Groups(NamedTuple):
     """Predicted and observed survival at a horizon, and the records ``n``: (g,), worst first.
 
-    ``low`` and ``high`` are the 95 % interval of what was observed, nan where it is 0 or 1.
+    ``low`` and ``high`` are the 95 % interval of the observed survival, nan if that is 0 or 1.
     """
 
     predicted: Array
@@ -170,13 +170,13 @@ def group_sums(predicted: Array, time: Array, event: Array, edges: Array, grid: 
 
 
 def groups_of(sums: GroupSums, at_least: int = 1) -> Groups:
-    """Return the groups that hold any record.
+    """Return the groups with records.
 
     Observed survival is nan if a group's follow-up ends before the horizon.
 
     Parameters
     ----------
-    at_least : with more than 1, by the life table; `sums` are joined `with_enough`.
+    at_least : above 1, by the life table; `sums` are joined `with_enough`.
     """
     n = sums.deaths.sum(axis=1) + sums.censored.sum(axis=1)
     filled = n > 0
@@ -194,12 +194,12 @@ def groups_of(sums: GroupSums, at_least: int = 1) -> Groups:
 def survival_at_end(deaths: Array, censored: Array, at_least: int = 1) -> tuple[float, float]:
     """Return survival at the end of a grid (T,), and Greenwood's variance.
 
-    nan where the follow-up ends before.
+    nan if the follow-up ends before.
 
     Parameters
     ----------
     deaths, censored : (T+1,), the last cell beyond the grid.
-    at_least : with more than 1, by the life table in cells of so many deaths.
+    at_least : above 1, by the life table in cells of this many deaths.
     """
     n = float(deaths.sum() + censored.sum())
     risk = at_risk(Leavers(deaths, censored))[:-1]
@@ -216,11 +216,10 @@ def survival_at_end(deaths: Array, censored: Array, at_least: int = 1) -> tuple[
 
 
 def with_enough(sums: GroupSums, at_least: int) -> GroupSums:
-    """Return the sums of groups, joined with neighbours until none reveals few people.
+    """Return the sums of groups, joined with neighbours until no count is small.
 
     In each, deaths by the horizon, survivors, all, and all but the deaths are 0 or at least
-    `at_least`;
-    no group is left if all records are too few.
+    `at_least`; no group is left if all records are too few.
     """
     ends = enough_ends(sums, at_least)
     return GroupSums(*(step_sums(s, ends) for s in (sums.predicted, sums.deaths, sums.censored)))
@@ -250,7 +249,7 @@ def calibration_groups(
 ) -> Groups:
     """Compare predicted survival (n,) at `horizon` with Kaplan–Meier, by quantile group.
 
-    Groups are joined as `with_enough` has it.
+    Groups are joined by `with_enough`.
     """
     levels = np.arange(1, groups) / groups
     edges = np.unique(np.quantile(predicted, levels)) if len(predicted) else levels[:0]
@@ -284,12 +283,12 @@ def d_calibration(own: Array, event: Array, bins: int = 10) -> DCalibration:
 
 
 def bin_counts(own: Array, event: Array, bins: int) -> BinCounts:
-    """Count records by bin: deaths where they fall, censored ones spread over (0, own)."""
+    """Count records by bin: deaths at their value, censored ones spread over (0, own)."""
     return BinCounts(bin_shares(own, event, bins).sum(axis=0))
 
 
 def bin_shares(own: Array, event: Array, bins: int) -> Array:
-    """Return each record's contribution to each bin: (n, bins), 1 in all, or nan where `own` is."""
+    """Return each record's contribution to each bin: (n, bins), 1 in all; nan if `own` is nan."""
     own, event = np.asarray(own, float), np.asarray(event, bool)
     known = ~np.isnan(own)
     bin_of = np.minimum((own[known] * bins).astype(np.int64), bins - 1)
@@ -308,7 +307,7 @@ def d_test(sums: BinCounts) -> DCalibration:
 
 
 def pearson(counts: Array) -> tuple[Array, Array]:
-    """Return χ² of counts (…, bins) against equal counts, and its p-value; nan where all are 0."""
+    """Return χ² of counts (…, bins) against equal counts, and its p-value; nan if all are 0."""
     expected = counts.mean(axis=-1)
     squares = np.sum((counts - expected[..., None]) ** 2, axis=-1)
     nobody = np.full(np.shape(expected), np.nan)
@@ -320,8 +319,7 @@ def own_survival(surv: Array, times: Array, time: Array, event: Array) -> tuple[
     """Return predicted survival at each record's own time, and whether it died by then.
 
     Curves are linear between `times`, from 1 at time 0. A record beyond the last of `times` is
-    censored
-    there, so that no unknown part of a curve is used.
+    censored there, so that no unknown part of a curve is used.
 
     Parameters
     ----------

@@ -32,10 +32,10 @@ from scipy.special import expit, logit, ndtri
 from fedcohort.arrays import Array, ratio
 from fedcohort.privacy.disclosure.steps import joined, step_sums
 
-#: What is the same as certain.
+#: Smallest distance of a probability from 0 and 1.
 EDGE = float(np.finfo(np.float64).eps)
 _Z = float(ndtri(0.975))
-#: Newton's steps for the slope, and how short the last one is.
+#: Largest number of Newton steps for the slope, and the length of the last one.
 STEPS, LAST_STEP = 60, 1e-8
 
 Metric = Callable[[Array, Array, "Array | None"], Array]
@@ -85,7 +85,7 @@ def calibration_slope(y: Array, p: Array, weights: Array | None = None) -> Array
 
 
 def _overlap(y: Array, f: Array, w: Array) -> Array:
-    """Return the weights (B, n) whose slope is finite: no cut separates the classes.
+    """Return for which weights (B, n) the slope is finite: no cut separates the classes.
 
     Albert & Anderson, Biometrika 71, 1984.
     """
@@ -139,7 +139,7 @@ class Groups(NamedTuple):
 
     @classmethod
     def of(cls, predicted: Array, ones: Array, others: Array) -> Groups:
-        """Return the groups of sums of predictions and of counts of either class, (g,) each."""
+        """Return the groups from sums of predictions and counts of either class, (g,) each."""
         n = ones + others
         share = ones / n
         z2 = _Z**2 / n
@@ -149,9 +149,9 @@ class Groups(NamedTuple):
 
 
 def calibration_groups(y: Array, p: Array, groups: int = 10, least: int = 1) -> Groups:
-    """Compare predictions with what happened, by quantile group of the prediction.
+    """Compare predictions with outcomes, by quantile group of the prediction.
 
-    Neighbouring groups are joined until each has no record of a class, or `least` of it.
+    Neighbouring groups are joined until each has no record of a class, or at least `least`.
     """
     levels = np.arange(1, groups) / groups
     edges = np.unique(np.quantile(p, levels)) if len(p) else levels[:0]

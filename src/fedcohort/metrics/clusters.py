@@ -160,8 +160,8 @@ def _silhouettes(apart: Array, own: Array, k: int, weights: Array) -> Array:
     mean[rows, :, own] = np.inf
     b = mean.min(axis=2).T
     most = np.maximum(a, b)
-    told = (others > 0) & np.isfinite(b) & (most > 0)
-    s = np.divide(b - a, most, out=np.zeros_like(a), where=told)
+    defined = (others > 0) & np.isfinite(b) & (most > 0)
+    s = np.divide(b - a, most, out=np.zeros_like(a), where=defined)
     several = (size > 0).sum(axis=1) > 1
     whole = np.where(several, weights.sum(axis=1), 0.0)
     return ratio((weights * s).sum(axis=1), whole)
@@ -210,8 +210,10 @@ def calinski_harabasz(sums: Scatter) -> Array:
     middle = np.asarray(sums.total).sum(axis=-2) / np.maximum(n, 1.0)[..., None]
     between = held - n * (middle**2).sum(axis=-1)
     within = np.asarray(sums.squares) - held
-    told = (k > 1) & (n > k)
-    return ratio(np.where(told, between * (n - k), np.nan), np.where(told, within * (k - 1), 0.0))
+    defined = (k > 1) & (n > k)
+    return ratio(
+        np.where(defined, between * (n - k), np.nan), np.where(defined, within * (k - 1), 0.0)
+    )
 
 
 def simplified_silhouette(

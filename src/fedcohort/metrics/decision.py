@@ -37,7 +37,7 @@ from fedcohort.arrays import Array
 from fedcohort.metrics.calibration import GroupSums, enough_ends, group_sums, survival_at_end
 from fedcohort.privacy.disclosure.steps import joined, step_sums
 
-#: Where a decision is looked at, in predicted risk.
+#: Thresholds of predicted risk.
 THRESHOLDS = np.arange(1, 100) / 100
 _Z = float(ndtri(0.975))
 
@@ -110,17 +110,17 @@ def of_survival(
 def survival_edges() -> Array:
     """Return edges of predicted survival (T,), increasing, between the cells of `of_sums`.
 
-    A patient at a threshold is treated, and so lies below the edge.
+    A patient at a threshold is treated, and so is below the edge.
     """
     return np.nextafter(1.0 - THRESHOLDS[::-1], np.inf)
 
 
 def of_sums(sums: GroupSums, at_least: int = 1) -> Decision:
-    """Return the decision curve of sums between thresholds, those of the highest risk first.
+    """Return the decision curve of sums between thresholds.
 
     Parameters
     ----------
-    sums : of the cells of `survival_edges`, on a grid that ends at the horizon.
+    sums : of the cells of `survival_edges`, highest risk first, on a grid that ends at the horizon.
     """
     ends = enough_ends(sums, at_least)
     n = sums.deaths.sum() + sums.censored.sum()

@@ -1,4 +1,4 @@
-"""Does a metric differ from centre to centre? Random-effects meta-analysis of the centres' values.
+"""Random-effects meta-analysis of a metric's values at centres.
 
 Centre i of k reports y_i with standard error s_i. Its true value is normal around μ with variance
 τ² (DerSimonian & Laird, Control. Clin. Trials 7, 1986). With w_i = 1/(s_i² + τ²) and μ = Σwy/Σw,
@@ -35,7 +35,7 @@ from fedcohort.metrics.intervals import Interval
 
 
 class Pooled(NamedTuple):
-    """The centres together; what their number does not support is nan.
+    """The centres together; nan if there are too few.
 
     Attributes
     ----------
@@ -85,11 +85,11 @@ def random_effects(values: ArrayLike, errors: ArrayLike, level: float = 0.95) ->
 
 
 def fixed_effect(values: ArrayLike, errors: ArrayLike, level: float = 0.95) -> Pooled:
-    """Return the mean of k centres that are taken to be alike: τ² = 0, interval from the normal.
+    """Return the mean of k centres without heterogeneity: τ² = 0, interval from the normal.
 
     Parameters
     ----------
-    values, errors : as of `random_effects`; one centre gives its own value.
+    values, errors : as for `random_effects`; one centre gives its own value.
     """
     y, v = np.asarray(values, float), np.asarray(errors, float) ** 2
     df = len(y) - 1
@@ -114,7 +114,7 @@ def pooled_share(values: ArrayLike, errors: ArrayLike, level: float = 0.95) -> P
 
 
 def share_interval(value: float, error: float, level: float = 0.95) -> Interval:
-    """Return the interval of one C-index or AUC by its logit; nan where it has no spread."""
+    """Return the interval of one C-index or AUC by its logit; nan without a spread."""
     if not (0 < value < 1 and error > 0):
         return Interval(math.nan, math.nan)
     half = float(ndtri((1.0 + level) / 2.0)) * error / (value * (1.0 - value))
@@ -133,7 +133,7 @@ def pooled_r2(values: ArrayLike, errors: ArrayLike, level: float = 0.95) -> Pool
 
 
 def r2_interval(value: float, error: float, level: float = 0.95) -> Interval:
-    """Return the interval of one R² by the logarithm of 1 − R²; nan where it has no spread."""
+    """Return the interval of one R² by the logarithm of 1 − R²; nan without a spread."""
     if not (value < 1 and 0 < error < math.inf):
         return Interval(math.nan, math.nan)
     half = float(ndtri((1.0 + level) / 2.0)) * error / (1.0 - value)
@@ -151,7 +151,9 @@ def _weighted(y: Array, v: Array, tau2: float) -> tuple[float, float, float]:
 
 
 def _reml(y: Array, v: Array) -> float:
-    """Return τ², eq. (1), searched for in units of the largest s², whatever the values' unit."""
+    """Return τ², eq. (1), computed in units of the largest s², so that the unit has no
+    influence.
+    """
     unit = float(v.max())
     y, v = y / math.sqrt(unit), v / unit
 

@@ -33,7 +33,7 @@ from scipy.special import stdtr, stdtrit
 
 from fedcohort.arrays import Array
 
-#: Fewer repeats than this say too little of their own spread for an interval or a p-value.
+#: Fewest repeats for an interval or a p-value.
 FEWEST = 3
 
 
@@ -127,7 +127,7 @@ def drawn_share(
 ) -> Interval:
     """Return the interval of (mid − low)/(top − low) over draws of the patients, (n, B) each.
 
-    nan unless the interval of the gap, sign·(top − low), lies above 0.
+    nan unless the interval of the gap, sign·(top − low), is above 0.
     """
     under, part, whole = (sign * np.asarray(x, float).mean(axis=0) for x in (low, mid, top))
     gap = whole - under
@@ -143,7 +143,7 @@ def _finite(values: ArrayLike) -> Array:
 
 
 def _p_value(mean: float, error: float, freedom: int) -> float:
-    """Return the two-sided p of Student's t; its limit where all differences are equal."""
+    """Return the two-sided p of Student's t; its limit if all differences are equal."""
     if error == 0:
         return 1.0 if mean == 0 else 0.0
     return 2.0 * float(stdtr(freedom, -abs(mean) / error))

@@ -23,7 +23,7 @@ from fedcohort.arrays import Array
 
 
 def units(x: Array) -> tuple[Array, Array]:
-    """Return sd and mean (p,) of the known entries of x (n, p); NaN where all have one value."""
+    """Return sd and mean (p,) of the known entries of x (n, p); NaN if all have one value."""
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # nothing is known
         sd, mean = np.nanstd(x, axis=0), np.nanmean(x, axis=0)
         one = ~(np.nanmax(x, axis=0) > np.nanmin(x, axis=0)) if len(x) else np.ones(len(sd), bool)
@@ -31,7 +31,9 @@ def units(x: Array) -> tuple[Array, Array]:
 
 
 def distance(true: Array, said: Array, unit: Array) -> Array:
-    """Return |true − said| / unit (n, p): infinite where nothing finite is said, NaN if unknown."""
+    """Return |true − said| / unit (n, p): infinite if `said` is not finite, NaN if `true` is
+    unknown.
+    """
     off = np.where(np.isfinite(said), np.abs(true - said), np.inf) / unit
     return np.where(np.isnan(true), np.nan, off)
 
@@ -64,7 +66,7 @@ def agreement(x: Array, said: Array, pairs: Array) -> tuple[Array, Array]:
 
 
 def commonest(y: Array) -> int:
-    """Return the most frequent class of y (n,), the first of several; 0 of no rows."""
+    """Return the most frequent class of y (n,), the first of several; 0 without rows."""
     return int(np.bincount(y).argmax()) if len(y) else 0
 
 
@@ -78,9 +80,8 @@ def discriminant(z: Array, y: Array, asked: Array) -> tuple[Array, Array]:
 
     Returns
     -------
-    said, score : the most frequent class of y and 0 for all rows, if nothing can be learnt; the
-        score
-        orders rows by two classes, and is 0 for more.
+    said, score : the predicted class, and a score that orders rows by two classes; 0 for more
+        classes. If nothing can be learnt, the most frequent class of y, and 0.
     """
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis  # it takes a second
 

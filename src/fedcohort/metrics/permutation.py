@@ -28,7 +28,7 @@ MOST, FEWEST = 10, 3
 
 
 class Drop(NamedTuple):
-    """The loss of concordance and its interval, eq. (1); nan where there is no concordance."""
+    """The loss of concordance and its interval, eq. (1); nan without concordance."""
 
     value: float
     low: float
@@ -40,7 +40,7 @@ def permutations(n_rows: int, n_columns: int, work: int, rng: np.random.Generato
 
     Parameters
     ----------
-    work : predictions that may be asked for in all. R is `MOST`, or as many as that allows, but at
+    work : largest number of predictions. R is `MOST`, or as many as that allows, but at
         least `FEWEST`.
     """
     allowed = work // max(1, n_rows * n_columns)

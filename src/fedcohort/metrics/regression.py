@@ -131,7 +131,7 @@ def _product(y: Array, f: Array, w: Array) -> Array:
 
 
 def _spread(values: Array, w: Array) -> Array:
-    """Return Σ w (v − v̄)² (…); 0 where values of weight above 0 are equal."""
+    """Return Σ w (v − v̄)² (…); 0 if values with weight above 0 are equal."""
     if not len(values):
         return np.zeros(w.shape[:-1])
     d = values - values.mean()

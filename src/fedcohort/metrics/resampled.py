@@ -30,14 +30,14 @@ from fedcohort.metrics.survival.censoring import censoring_of
 from fedcohort.metrics.survival.concordance import TIED, by_time, checked_risk, death_weights
 from fedcohort.numerics.survival import count_at, risk_set_sums, slots
 
-#: Entries of a block's table; besides, only tables of the size of `weights` are held.
+#: Largest number of entries of a block's table.
 TABLE = 2**21
 #: Newton's error is about the square of its last step.
 LAST_STEP = 1e-6
 
 
 def multiplicities(n_rows: int, draws: int, rng: np.random.Generator) -> Array:
-    """Return how often each of n patients is drawn, with n drawn at a time: (draws, n) integers."""
+    """Return how often each of n patients occurs in each draw of n: (draws, n) integers."""
     if not n_rows:
         return np.zeros((draws, 0), np.int64)
     return rng.multinomial(n_rows, np.full(n_rows, 1.0 / n_rows), size=draws)
@@ -120,8 +120,8 @@ def d_calibration(weights: Array, own: Array, event: Array, bins: int = 10) -> A
 def calibration_slope(weights: Array, risk: Array, time: Array, event: Array) -> Array:
     """Return the calibration slope of each draw (B,), eq. (4), starting from the original slope.
 
-    If that is nan, all are: risks that are equal, or order all deaths perfectly, do so in every
-    draw.
+    If the original slope is nan, all are: equal risks, or risks that order all deaths perfectly, do
+    so in every draw.
     """
     risk, event = np.asarray(risk, float), np.asarray(event, bool)
     start = calibration.calibration_slope(risk, time, event).value

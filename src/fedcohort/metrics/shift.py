@@ -15,8 +15,8 @@ total. For (3), cells with fewer than `ENOUGH` expected rows at either site are 
 smallest. Needs no record.
 
 Map: classical scaling (Torgerson, Psychometrika 17, 1952) of distances d (S, S): the eigenvectors
-of −½ J d² J, J = I − 1/S, of the two largest eigenvalues λ > 0, times √λ. Distances that no points
-have give some λ < 0, which count as not shown (Mardia, Communications in Statistics A7, 1978).
+of −½ J d² J, J = I − 1/S, of the two largest eigenvalues λ > 0, times √λ. Distances that are not
+Euclidean give some λ < 0, which count as not shown (Mardia, Communications in Statistics A7, 1978).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from scipy.special import chdtrc, xlogy
 
 from fedcohort.arrays import Array
 
-#: Rows that (3) wants expected in each cell (Cochran, Biometrics 10, 1954).
+#: Fewest expected rows in a cell of (3) (Cochran, Biometrics 10, 1954).
 ENOUGH = 5.0
 
 
@@ -39,7 +39,8 @@ class Divergence(NamedTuple):
 
     Attributes
     ----------
-    js : eq. (1), in bits; expected : eq. (2).
+    js : eq. (1), in bits.
+    expected : eq. (2).
     p : of eq. (3); nan if no two cells can be compared.
     cells : number of compared cells.
     """
@@ -67,7 +68,9 @@ def by_chance(k: int, n: float, m: float) -> float:
 
 
 def chi_square(table: Array) -> tuple[float, int]:
-    """Return eq. (3) and its degrees of freedom of counts (2, k) without an empty row or column."""
+    """Return eq. (3) and its degrees of freedom for counts (2, k) without an empty row or
+    column.
+    """
     total = table.sum()
     expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / total
     return float(((table - expected) ** 2 / expected).sum()), table.shape[1] - 1
@@ -146,10 +149,10 @@ def holm(p: ArrayLike) -> Array:
 
 
 def scaled(d: Array) -> tuple[Array, float]:
-    """Return places (S, 2) of sites by their distances d (S, S), and the share of d that they show.
+    """Return coordinates (S, 2) of sites from their distances d (S, S), and the share of d shown.
 
-    The share is λ₁ + λ₂ of Σ |λ|, of λ₁, λ₂ > 0, and 1 where all are 0. A sign is such that the
-    largest part of each axis is above 0.
+    The share is λ₁ + λ₂ of Σ |λ|, for λ₁, λ₂ > 0, and 1 if all are 0. The sign of each axis is such
+    that its largest coordinate is positive.
     """
     s = len(d)
     middle = np.eye(s) - 1.0 / max(s, 1)

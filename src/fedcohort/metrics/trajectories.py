@@ -1,9 +1,10 @@
-"""The R statistic: whether the sites' trajectories through a training mix.
+"""The heterogeneity statistic R of the sites' trajectories through a training.
 
 Nolte et al., "Federated learning framework integrating REFINED CNN and deep regression forests",
 Bioinformatics Advances 3(1), 2023, section 3.5, after Gelman and Rubin, Stat. Sci. 7, 1992;
-numerator and denominator exchanged, see the errata of 3.5. Site j of n tells a point x_jt in each
-of T rounds. With its weight w_j, x̄_j over rounds, x̄_t over sites by weight, and x̄ over both:
+numerator and denominator exchanged, see the errata of 3.5. Site j of n has a point x_jt in each
+of T rounds and a weight w_j. With x̄_j the mean over rounds, x̄_t over sites by weight, and x̄ over
+both:
 
     B = T/(n−1) Σ_j w_j ‖x̄_j − x̄‖²                                                        (1)
     W = 1/((n−1)(T−1)) Σ_jt w_j ‖x_jt − x̄_j − x̄_t + x̄‖²                                  (2)
@@ -48,8 +49,7 @@ class Contribution:
     """A site's part in one round: ``sites`` () 1, or 0 if it takes no part, and w ().
 
     ``first`` (q,) w x; ``products`` (q, q) w x xᵀ; ``past`` (q, q) w s sᵀ, s the sum of its points
-    so
-    far.
+    so far.
     """
 
     sites: Array
@@ -82,7 +82,7 @@ class Contribution:
 
     @classmethod
     def nothing(cls, q: int) -> Contribution:
-        """Return the part of a site that takes none."""
+        """Return the part of a site that takes no part."""
         none = np.zeros((q, q))
         return cls(np.array(0.0), np.array(0.0), np.zeros(q), none, none)
 
@@ -109,17 +109,17 @@ class Mixing(NamedTuple):
 
     @property
     def fires(self) -> bool:
-        """Whether sites are said to differ."""
+        """Whether R exceeds R*: the sites differ."""
         return self.r > self.alarm
 
 
 @dataclass
 class Trajectories:
-    """What is known of the same sites' trajectories, by sums over them.
+    """Sums over the trajectories of the same sites.
 
     Attributes
     ----------
-    means : w-weighted sums of the points, a row (q,) a round.
+    means : w-weighted sums of the points, a row (q,) per round.
     """
 
     sites: float = 0.0
@@ -128,19 +128,19 @@ class Trajectories:
     products: Array | float = 0.0
     past: Array | float = 0.0
 
-    def add(self, told: Contribution) -> bool:
-        """Add a round; return False, and add nothing, where other sites took part than before."""
-        sites, weight = float(told.sites), float(told.weight)
+    def add(self, part: Contribution) -> bool:
+        """Add a round and return True; return False if the sites differ from those before."""
+        sites, weight = float(part.sites), float(part.weight)
         if self.means and not (sites == self.sites and math.isclose(weight, self.weight)):
             return False
         self.sites, self.weight = sites, weight
-        self.means.append(np.asarray(told.first, float))
-        self.products = self.products + np.asarray(told.products, float)
-        self.past = np.asarray(told.past, float)
+        self.means.append(np.asarray(part.first, float))
+        self.products = self.products + np.asarray(part.products, float)
+        self.past = np.asarray(part.past, float)
         return True
 
     def mixing(self, level: float) -> Mixing | None:
-        """Return eqs. (1) to (4), a = `level`; None before two sites and two rounds are known."""
+        """Return eqs. (1) to (4), a = `level`; None with fewer than two sites or two rounds."""
         n, t = int(self.sites), len(self.means)
         if n < 2 or t < 2:
             return None
@@ -188,7 +188,9 @@ ROUNDING = 1e-12
 
 
 def level_of_look(level: float, lap: int, rounds: int, parts: int) -> float:
-    """Return a of eq. (4), after so many rounds, 2 to K = `parts`, of a lap, from 1."""
+    """Return a of eq. (4) after `rounds` rounds, 2 to K = `parts`, of the lap with this number
+    from 1.
+    """
     share = level / (lap * (lap + 1))
     if parts < 3:
         return share

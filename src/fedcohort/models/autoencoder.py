@@ -1,14 +1,14 @@
 """Stacked autoencoders, tied and untied.
 
-The encoder is x → h_1 → … → z; the decoder reverses its widths. In the tied one the decoder's
+The encoder is x → h_1 → … → z; the decoder reverses its widths. A tied decoder's
 weights are the encoder's transposed, with biases of their own, and the bottleneck is linear (thesis
 003, deep embedded clustering of MDS, section 2.1.1):
 
     h_l = g(W_l h_{l−1} + b_l),   z = W_L h_{L−1} + b_L                                    (1)
     h̃_{l−1} = g(W_lᵀ h̃_l + c_l),  h̃_L = z,  y = g_out(W_1ᵀ h̃_1 + c_1)                     (2)
 
-Dropout is on the hidden units of both sides, not on x (which has `models.reconstruction.Noise`) or
-z (thesis, section 4.1.1).
+Dropout applies to the hidden units of both sides, but not to x (which has
+`models.reconstruction.Noise`) or z (thesis, section 4.1.1).
 
 θ holds W_1, b_1, …, W_L, b_L; then, tied, c_L, …, c_1, or, untied, V_L, c_L, …, V_1, c_1.
 """
@@ -50,11 +50,10 @@ class Autoencoder:
     tied : the decoder's weights are the encoder's transposed.
     activation : g of eqs. (1) and (2), a name in `layers.CURVES`.
     output : g_out of eq. (2), a name in `layers.CURVES`.
-    dropout : probability that a hidden unit is silent in a training step.
+    dropout : probability that a hidden unit is dropped in a training step.
     unit_norm : z is divided by ‖z‖ before decoding or clustering.
-    bottleneck : activation of z. Other than "linear" only in the pairs of layer-wise pretraining,
-        whose
-        code is a hidden layer of the whole (`models.stacking`) and has dropout too.
+    bottleneck : activation of z. It differs from "linear" only in pairs of layer-wise pretraining,
+        whose code is a hidden layer of the whole (`models.stacking`) and has dropout too.
     """
 
     kind: ClassVar[str] = "autoencoder"
@@ -83,11 +82,13 @@ class Autoencoder:
 
     @property
     def size(self) -> int:
-        """Return P, the length of θ (of the autoencoder alone)."""
+        """Return P, the length of θ, without centroids."""
         return sum(map(len, self.slices()))
 
     def slices(self) -> list[range]:
-        """Return where W_1, b_1, …, W_L, b_L and then the decoder's parameters stand in θ."""
+        """Return the positions in θ of W_1, b_1, …, W_L, b_L and then of the decoder's
+        parameters.
+        """
         shapes = [n for a, b in pairwise(self.sizes) for n in (a * b, b)]
         for b, a in pairwise(self.sizes[::-1]):
             shapes += [a] if self.tied else [a * b, a]
@@ -95,7 +96,7 @@ class Autoencoder:
         return [range(a, b) for a, b in pairwise(ends)]
 
     def build(self) -> AutoencoderNet:
-        """Return the module, its parameters not yet set."""
+        """Return the module with uninitialised parameters."""
         return AutoencoderNet(self)
 
 
@@ -145,7 +146,7 @@ class AutoencoderNet(nn.Module):
 
 
 class _Back(nn.Module):
-    """h ↦ hW + c: the way back through a layer of the encoder, with a bias c (m,) of its own."""
+    """h ↦ hW + c: the decoder layer of an encoder layer, with its own bias c (m,)."""
 
     def __init__(self, m: int):
         super().__init__()

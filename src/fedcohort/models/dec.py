@@ -6,8 +6,7 @@ With latent points z_i (d,), centroids μ_j (d,) and Student's t with α degrees
     q_ij = (1 + ‖z_i − μ_j‖²/α)^(−(α+1)/2) / Σ_j' (1 + ‖z_i − μ_j'‖²/α)^(−(α+1)/2)         (1)
     p_ij = (q_ij²/f_j) / Σ_j' (q_ij'²/f_j'),   f_j = Σ_i q_ij                             (2)
 
-The sum over i in f_j is over the rows of all sites: with it, a site's rows of P are those of the
-pooled table.
+f_j sums over the rows i of all sites, so that a site's rows of P are those of the pooled table.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Dec(Autoencoder):
         return cls(**dataclasses.asdict(autoencoder), clusters=clusters, alpha=alpha)
 
     def build(self) -> DecNet:
-        """Return the module, its parameters not yet set."""
+        """Return the module with uninitialised parameters."""
         return DecNet(self)
 
 

@@ -1,4 +1,6 @@
-"""An autoencoder as functions of arrays: into the latent space and back, nothing silent."""
+"""Encoding, decoding and reconstruction by an autoencoder, as functions of arrays without
+dropout.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from fedcohort.arrays import Array
 from fedcohort.models.autoencoder import AutoencoderNet
 from fedcohort.models.network import FlatNet
 
-#: Rows that are computed at a time: the widest layer's activations are held for so many.
+#: Rows computed at a time, which limits the memory of the widest layer's activations.
 BLOCK = 8192
 
 

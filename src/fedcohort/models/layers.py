@@ -1,4 +1,4 @@
-"""What networks are built of: activations, and dropout that draws from its own generator."""
+"""Layers of networks: activations, and dropout with its own random generator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CURVES: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 class SeededDropout(nn.Module):
-    """Dropout that draws from a generator of its own, never from torch's global one."""
+    """Dropout that draws from its own generator, never from torch's global one."""
 
     def __init__(self, p: float):
         super().__init__()
@@ -32,7 +32,7 @@ class SeededDropout(nn.Module):
         self.generator = torch.Generator()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Keep each entry with probability 1 − p, scaled by 1/(1 − p); all of them in `eval`."""
+        """Keep each entry with probability 1 − p, scaled by 1/(1 − p); keep all in `eval`."""
         if not self.training:
             return x
         kept = torch.rand(x.shape, generator=self.generator) >= self.p

@@ -1,8 +1,8 @@
 """Losses: value and slope with respect to a network's outputs.
 
-A loss is built from a table once and called with outputs f (n,); it returns its value and ∂value/∂f
+A loss is built from a table once. It takes outputs f (n,) and returns its value and ∂value/∂f
 (n,), both averaged over rows. Torch applies the chain rule through the network; losses are plain
-NumPy, without a graph, in float64 whatever the network's type.
+NumPy, without a graph, in float64 for every type of network.
 
 Cox's partial likelihood with Breslow ties (Faraggi and Simon, Stat. Med. 14(1), 1995), with
 S_0(t) = Σ_{j: t_j ≥ t} e^{f_j}, deaths d(t), δ_j = 1 for a death:
@@ -10,7 +10,7 @@ S_0(t) = Σ_{j: t_j ≥ t} e^{f_j}, deaths d(t), δ_j = 1 for a death:
     ℓ(f) = Σ_j δ_j f_j − Σ_t d(t) log S_0(t)                                              (1)
     −∂ℓ/∂f_j = A_j e^{f_j} − δ_j,   A_j = Σ_{t ≤ t_j} d(t)/S_0(t)                         (2)
 
-`OutcomeLoss` is of an outcome y (n,) at a network's outputs f (n,), averaged over rows.
+`OutcomeLoss` takes an outcome y (n,) and outputs f (n,):
 
 logistic   log(1 + e^f) − y f,   slope σ(f) − y,   y in {0, 1}                        (3)
 linear     ½(f − y)²,            slope f − y                                          (4)
@@ -29,7 +29,7 @@ from scipy.special import expit
 from fedcohort.arrays import Array
 from fedcohort.numerics.survival import dies_on_grid, slots
 
-#: Outputs above this count as being this far up: e^600 is still a float64.
+#: Outputs are cut to this value: e^600 is still a float64.
 FAR = 600.0
 
 
@@ -51,7 +51,7 @@ class OutcomeLoss(ABC):
 
     @property
     def kinds(self) -> tuple[int, ...]:
-        """How many rows there are; of logistic of either class, of poisson those above 0."""
+        """Number of rows; for logistic of each class, for poisson of rows above 0."""
         return (len(self._y),)
 
     def __call__(self, outputs: Array, /) -> tuple[float, Array]:
@@ -61,7 +61,7 @@ class OutcomeLoss(ABC):
         return float(values.sum()) / n, slopes / n
 
     def take(self, rows: Array) -> Self:
-        """Return the loss of some of the rows, given by number."""
+        """Return the loss of the rows with these numbers."""
         return type(self)(self._y[rows])
 
     @abstractmethod
@@ -74,7 +74,7 @@ class Logistic(OutcomeLoss):
 
     @property
     def kinds(self) -> tuple[int, ...]:
-        """How many rows are 1, and how many 0."""
+        """Numbers of rows with 1 and with 0."""
         ones = int((self._y > 0).sum())
         return ones, len(self._y) - ones
 
@@ -94,7 +94,7 @@ class Poisson(OutcomeLoss):
 
     @property
     def kinds(self) -> tuple[int, ...]:
-        """How many rows are above 0."""
+        """Number of rows above 0."""
         return (int((self._y > 0).sum()),)
 
     def _each(self, f: Array, y: Array) -> tuple[Array, Array]:
@@ -103,16 +103,16 @@ class Poisson(OutcomeLoss):
 
 
 class Loss(Protocol):
-    """What training asks of a loss."""
+    """Interface of a loss."""
 
     @property
     def informative(self) -> bool:
-        """Whether its rows can teach anything: without a death, a Cox loss is flat."""
+        """Whether its rows can teach anything; without a death, a Cox loss is flat."""
         ...
 
     @property
     def kinds(self) -> tuple[int, ...]:
-        """How many rows there are of each kind of which a gradient over few would tell them."""
+        """Numbers of rows of each kind that a gradient would reveal if there were few."""
         ...
 
     def __call__(self, outputs: Array, /) -> tuple[float, Array]:
@@ -120,12 +120,12 @@ class Loss(Protocol):
         ...
 
     def take(self, rows: Array) -> Self:
-        """Return the loss of some of the rows, given by number."""
+        """Return the loss of the rows with these numbers."""
         ...
 
 
 class RiskSets:
-    """Records on a time grid, and what a site computes from their risk scores f (n,).
+    """Risk sets of records on a time grid.
 
     Parameters
     ----------
@@ -135,8 +135,9 @@ class RiskSets:
 
     Attributes
     ----------
-    deaths : d (T,), number of deaths at each grid time; leaving : (T,), of records that leave.
-    dies : δ (n,), 1.0 where the record is a death on the grid.
+    deaths : d (T,), number of deaths at each grid time.
+    leaving : (T,), number of records that leave.
+    dies : δ (n,), 1.0 if the record is a death on the grid.
     """
 
     def __init__(self, time: Array, event: Array, times: Array, *, together: bool = False):
@@ -162,7 +163,7 @@ class RiskSets:
 
 
 class PartialLikelihood:
-    """−ℓ(f)/n, eq. (1), on a site's own death times; 0 where there is no death.
+    """−ℓ(f)/n, eq. (1), on a site's own death times; 0 without a death.
 
     Parameters
     ----------
@@ -177,7 +178,7 @@ class PartialLikelihood:
 
     @property
     def kinds(self) -> tuple[int, ...]:
-        """How many rows have an event."""
+        """Number of rows with an event."""
         return (int(self._event.sum()),)
 
     @property
@@ -198,7 +199,7 @@ class PartialLikelihood:
         return float(value) / n, slope / n
 
     def take(self, rows: Array) -> Self:
-        """Return the loss of some of the rows, given by number."""
+        """Return the loss of the rows with these numbers."""
         return type(self)(self._time[rows], self._event[rows])
 
 

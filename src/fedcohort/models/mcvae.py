@@ -2,7 +2,7 @@
 
 Antelmi et al., "Sparse multi-channel variational autoencoder for the joint analysis of
 heterogeneous data", ICML 2019 (PMLR 97), without the sparse prior. All views share z ~ N(0, I_q).
-With V the views of which a row has an entry, and O_j its known entries of view j (missing views and
+With V the views in which a row has an entry, and O_j its known entries of view j (missing views and
 entries have no term):
 
     ELBO = 1/|V| Σ_{k∈V} { E_{q(z|x_k)} Σ_{j∈V} Σ_{i∈O_j} ln p(x_i|z) − β KL_k }              (1)
@@ -10,13 +10,13 @@ entries have no term):
 
 Encoders, decoders and KL are those of `models.vae`; with one view (1) is its eq. (3).
 
-Every encoder is trained to find the posterior of all views from its own. At prediction z is the
-mean of the encoders' means over a row's views ("mean"), that of the mixture of posteriors in (1).
-"product" weights them by precision,
+Every encoder is trained to give the posterior of all views from its own view. For prediction,
+"mean" takes the mean of the encoders' means over a row's views, that of the mixture of posteriors
+in (1). "product" weights them by precision,
 
     m_i = Σ_k τ_ki⁻² m_ki / Σ_k τ_ki⁻²                                                       (2)
 
-the mean of the product of the posteriors, in which an uninformative view counts little.
+the mean of the product of the posteriors, in which an uninformative view has little weight.
 
 θ holds, view after view, the encoder and the decoder, as in `models.vae`.
 """
@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 from fedcohort.models.vae import Decoder, Encoder, LatentNet, Posterior, Vae, drawn, filled
 
-#: How the posteriors of several views become one.
+#: Ways to combine the posteriors of several views.
 COMBINATIONS = ("mean", "product")
 
 
@@ -45,9 +45,9 @@ class Mcvae:
 
     Attributes
     ----------
-    views : of each of the p inputs the number of its view (p,): 0 … K−1, none left out.
+    views : number of the view of each of the p inputs (p,): 0 … K−1, without gaps.
     latent, hidden, activation, sees_mask : of each view's encoder and decoder, as in `vae.Vae`.
-    combine : of `COMBINATIONS`; training is the same.
+    combine : one of `COMBINATIONS`; training is the same.
 
     Raises
     ------
@@ -66,7 +66,7 @@ class Mcvae:
     def __post_init__(self) -> None:
         found = sorted({*self.views})
         if found != list(range(len(found))):
-            raise ValueError(f"views are numbered {found}; number them from 0, none left out.")
+            raise ValueError(f"views are numbered {found}; number them from 0, without gaps.")
 
     @property
     def spec(self) -> str:
@@ -93,7 +93,7 @@ class Mcvae:
         return sum(part.size for part in self.parts)
 
     def build(self) -> McvaeNet:
-        """Return the module, its parameters not yet set."""
+        """Return the module with uninitialised parameters."""
         return McvaeNet(self)
 
 
@@ -129,7 +129,7 @@ class McvaeNet(LatentNet):
         posterior = Posterior(every.mean[has], every.log_variance[has])
         noise = None if seed is None else drawn(seed, every.mean.shape, x)[has]
         z, value = posterior.points(noise), -beta * posterior.divergence()
-        rows = has.nonzero()[:, 1]  # of each posterior its row, view after view
+        rows = has.nonzero()[:, 1]  # row of each posterior, view after view
         for view, (held, known) in zip(self._views, parts, strict=True):
             value = value + view.decoder.log_density(held[rows], known[rows], z)
         return x.new_zeros(len(x)).index_add(0, rows, value) / has.sum(dim=0).clamp(min=1)
@@ -139,18 +139,18 @@ class McvaeNet(LatentNet):
         return x.index_select(1, self.get_buffer("_order")).split(self._widths, dim=1)
 
     def _encoded(self, parts: Sequence[tuple[Tensor, Tensor]]) -> Posterior:
-        """Return what each view's encoder says of its columns: (K, n, q)."""
+        """Return the posterior of each view's encoder: (K, n, q)."""
         found = [view.encoder(*part) for view, part in zip(self._views, parts, strict=True)]
         means, logs = (torch.stack(each) for each in zip(*found, strict=True))
         return Posterior(means, logs)
 
     def latent(self, x: Tensor) -> Tensor:
-        """Return the mean of z given the views that each row of x (n, p) has: (n, q)."""
+        """Return the mean of z given the views of each row of x (n, p): (n, q)."""
         parts = [filled(part) for part in self._split(x)]
         posterior, has = self._encoded(parts), _any(known for _, known in parts)
         log = -posterior.log_variance if self._product else torch.zeros_like(posterior.mean)
         weights = log.masked_fill(~has[:, :, None], -torch.inf)
-        shares = weights.softmax(dim=0).nan_to_num(0.0)  # of a row without a view, 0/0
+        shares = weights.softmax(dim=0).nan_to_num(0.0)  # a row without a view gives 0/0
         return (shares * posterior.mean).sum(dim=0)
 
     def decode(self, z: Tensor) -> Tensor:
@@ -169,5 +169,7 @@ class McvaeNet(LatentNet):
 
 
 def _any(parts: Iterable[Tensor]) -> Tensor:
-    """Return which rows have an entry of each view (K, n), from the known ones (n, d_k) of each."""
+    """Return which rows have an entry of each view (K, n), from the known entries (n, d_k) of
+    each.
+    """
     return torch.stack([known.any(dim=1) for known in parts])

@@ -1,10 +1,10 @@
 """Networks whose parameters are one flat vector θ (P,).
 
-Messages and optimisers see only θ. The torch module's parameters and gradients are views into two
-buffers, so a training step moves no state dictionary: it writes θ, runs the module, and reads ∇θ.
+Messages and optimisers use only θ. The torch module's parameters and gradients are views into two
+buffers, so a training step copies no state dictionary: it writes θ, runs the module, and reads ∇θ.
 
-A network is named by its spec, a JSON text, from which every site builds the same module. Built
-modules are cached per thread; θ is written before each use.
+A network is identified by its spec, a JSON text, from which every site builds the same module.
+Built modules are cached per thread; θ is written before each use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedcohort.models.vae import Vae
 #: Value (a number) and slope (same shape) of a loss at a network's outputs (n,).
 Slope = Callable[[Array], tuple[float, Array]]
 
-#: Parameters that are looked at a second time while they are near the processor: 256 KiB.
+#: Number of parameters that fit into a processor's cache: 256 KiB.
 PIECE = 2**15
 
 
@@ -45,10 +45,9 @@ class Mlp:
     inputs : p, number of covariates.
     hidden : widths of the hidden layers, first to last.
     activation : one of `ACTIVATIONS`, after each hidden layer.
-    dropout : probability that a hidden unit is silent in a training step.
+    dropout : probability that a hidden unit is dropped in a training step.
     intercept : the output has a bias. A partial likelihood does not depend on it: its gradient
-        would be
-        rounding noise, which Adam would turn into a random walk.
+        would be rounding noise, which Adam would turn into a random walk.
     """
 
     inputs: int
@@ -63,7 +62,7 @@ class Mlp:
         return json.dumps({"kind": "mlp", **dataclasses.asdict(self)}, sort_keys=True)
 
     def build(self) -> nn.Module:
-        """Return the module, its parameters not yet set."""
+        """Return the module with uninitialised parameters."""
         layers: list[nn.Module] = []
         width = self.inputs
         for units in self.hidden:
@@ -86,8 +85,8 @@ class FlatNet:
 
     Attributes
     ----------
-    theta, grad : (P,), the buffers that the module's parameters and gradients look into.
-    first : where the weights of the first layer stand in θ, without its bias.
+    theta, grad : (P,), buffers of the module's parameters and gradients.
+    first : positions of the first layer's weights in θ, without its bias.
     """
 
     def __init__(self, module: nn.Module, dtype: torch.dtype, device: str):
@@ -123,9 +122,9 @@ class FlatNet:
         return _numpy(self.theta).astype(np.float64)
 
     def times(self, n: float) -> Array:
-        """Return n θ (P,), float64, in memory that the next `times` writes over.
+        """Return n θ (P,), float64, in memory that the next `times` overwrites.
 
-        Millions of numbers in new memory at every visit take longer to get than to fill.
+        Allocating memory for millions of numbers takes longer than filling it.
         """
         theta = _numpy(self.theta)
         if self._lent is None:
@@ -137,16 +136,16 @@ class FlatNet:
         return self._lent
 
     def gradient(self) -> Array:
-        """Return a copy of what `pull` wrote into `grad` (P,), as float64."""
+        """Return a copy of `grad` (P,), as float64."""
         return _numpy(self.grad).astype(np.float64)
 
     def outputs(self, x: Tensor) -> Array:
-        """Return the outputs (n,) for x (n, p), nothing silent."""
+        """Return the outputs (n,) for x (n, p), without dropout."""
         with torch.no_grad():
             return _numpy(self.module(x))[:, 0]
 
     def sampled(self, x: Tensor, seed: int) -> Array:
-        """Return the outputs (n,) that `pull` with the same seed will see."""
+        """Return the outputs (n,) that `pull` with the same seed uses."""
         self._sow(seed)
         out = self.outputs(x)
         self.module.eval()
@@ -167,11 +166,11 @@ class FlatNet:
     def descend(self, value: Callable[[nn.Module], Tensor], seed: int = 0) -> float:
         """Write ∇θ of a value () of the module in training into `grad`; return the value.
 
-        Slopes are copied there: adding them to zeros, as `backward` does, takes twice as long.
+        Slopes are copied: adding them to zeros, as `backward` does, takes twice as long.
 
         Parameters
         ----------
-        seed : what dropout draws from.
+        seed : of dropout.
         """
         if self._dropouts:
             self._sow(seed)
@@ -188,12 +187,12 @@ class FlatNet:
         return found.item()
 
     def compute(self, of: Callable[[nn.Module], Tensor]) -> Array:
-        """Return what a function makes of the module, nothing silent, without a slope."""
+        """Return a function of the module, without dropout and gradient."""
         with torch.no_grad():
             return _numpy(of(self.module))
 
     def jacobian(self, x: Tensor) -> Array:
-        """Return ∇f(x_j) of each row of x (n, p), nothing silent: (n, P), float64."""
+        """Return ∇f(x_j) of each row of x (n, p), without dropout: (n, P), float64."""
         named = {k: p.detach() for k, p in self.module.named_parameters()}
 
         def output(parameters: dict[str, Tensor], row: Tensor) -> Tensor:
@@ -214,7 +213,7 @@ def _numpy(t: Tensor) -> Array:
 
 
 def network(spec: str, dtype: str = "float64", device: str = "cpu") -> FlatNet:
-    """Return the network that `spec` names, built once for each thread."""
+    """Return the network of `spec`, built once for each thread."""
     return _built(spec, dtype, device, get_ident())
 
 
@@ -226,7 +225,9 @@ def _built(spec: str, dtype: str, device: str, thread: int) -> FlatNet:
 
 
 def initial(spec: str, seed: int) -> Array:
-    """Return a first θ (P,): Glorot's uniform weights, all else 0; a function of the seed alone."""
+    """Return the initial θ (P,): Glorot's uniform weights, all else 0; it depends on the seed
+    alone.
+    """
     net = network(spec)
     draws = np.random.default_rng((seed, 0x6E6574))
     net.theta.zero_()

@@ -1,7 +1,7 @@
-"""Objectives: what a network is trained for where the loss is more than a slope at its outputs.
+"""Objectives: training losses that need more than the slope at a network's outputs.
 
-A `Loss` (`models.losses`) sees a network's outputs (n,), and gives their slope. An `Objective` has
-the module itself, and torch finds the slope. Both are built from a plan's `loss` by `loss_of`.
+A `Loss` (`models.losses`) takes a network's outputs (n,) and returns their slope. An `Objective`
+takes the module itself, and torch computes the slope. `loss_of` builds both from a plan's `loss`.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from fedcohort.models.vae import LatentNet
 
 
 class Objective(ABC):
-    """What training asks of an objective."""
+    """Interface of an objective."""
 
     @property
     def informative(self) -> bool:
-        """Whether its rows can teach anything; those without rows are not asked."""
+        """Whether its rows can teach anything; sites without rows are not asked."""
         return True
 
     @property
     def draws(self) -> bool:
-        """Whether a training step draws random numbers beside those of the network's dropout."""
+        """Whether a training step draws random numbers besides those of dropout."""
         return False
 
     @abstractmethod
@@ -43,12 +43,12 @@ class Objective(ABC):
 
         Parameters
         ----------
-        seed : of a training step, which all draws are from; None draws nothing.
+        seed : of all draws of a training step; None draws nothing.
         """
 
     @abstractmethod
     def take(self, rows: Array) -> Self:
-        """Return the objective of some of the rows, given by number."""
+        """Return the objective of the rows with these numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +58,11 @@ class Reconstruction(Objective):
     Attributes
     ----------
     beta : β in [0, 1]; above 0 the network's output must be a probability (a sigmoid).
-    noise : of the inputs in training; what is reconstructed has none.
+    noise : of the inputs in training; the target has none.
     """
 
     beta: float = 0.0
-    noise: Noise = Noise()  # noqa: RUF009  frozen, so that all may share it
+    noise: Noise = Noise()  # noqa: RUF009  frozen, so sharing is safe
 
     @property
     def spec(self) -> str:
@@ -80,7 +80,7 @@ class Reconstruction(Objective):
         return mixed(module(seen), x, self.beta)
 
     def take(self, rows: Array) -> Self:
-        """Return itself: rows are all alike to it."""
+        """Return itself, because it does not depend on the rows."""
         return self
 
 
@@ -88,13 +88,13 @@ class Reconstruction(Objective):
 class KlObjective(Objective):
     """KL(P‖Q)/n + γL: thesis 003, eq. 2.19, averaged; with γ > 0 the decoder is kept.
 
-    The second term is IDEC's (Guo et al., IJCAI 2017, eq. 7), who write L + KL/γ. Of a module of
-    kind "dec"; P is held fixed. Dropout is the module's own: without it, the spec says 0.
+    The second term is IDEC's (Guo et al., IJCAI 2017, eq. 7), who write L + KL/γ. The module is of
+    kind "dec"; P is fixed. Dropout is the module's own; its spec has 0 for none.
 
     Attributes
     ----------
     targets : P (n, k), on the network's device, in its type.
-    gamma : γ ≥ 0; 0 is DEC, which leaves the decoder of an untied network as it was.
+    gamma : γ ≥ 0; 0 is DEC, which leaves the decoder of an untied network unchanged.
     reconstruction : L, without its noise.
     """
 
@@ -113,7 +113,7 @@ class KlObjective(Objective):
         return value
 
     def take(self, rows: Array) -> Self:
-        """Return the objective of some of the rows, given by number."""
+        """Return the objective of the rows with these numbers."""
         at = torch.from_numpy(rows).to(self.targets.device)
         return dataclasses.replace(self, targets=self.targets[at])
 
@@ -136,7 +136,7 @@ class Elbo(Objective):
 
     @property
     def draws(self) -> bool:
-        """Whether a training step draws random numbers: it does, z of each row."""
+        """Whether a training step draws random numbers: always, z of each row."""
         return True
 
     def __call__(self, module: nn.Module, x: Tensor, seed: int | None = None) -> Tensor:
@@ -144,7 +144,7 @@ class Elbo(Objective):
         return -cast("LatentNet", module).elbo(x, self.beta, seed).mean()
 
     def take(self, rows: Array) -> Self:
-        """Return itself: rows are all alike to it."""
+        """Return itself, because it does not depend on the rows."""
         return self
 
 

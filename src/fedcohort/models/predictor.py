@@ -1,4 +1,5 @@
-"""A predictor of one outcome: a perceptron, or its case without hidden layers, which has β and b₀.
+"""A predictor of one outcome: a perceptron, or without hidden layers a linear predictor with β and
+b₀.
 
     logistic   P(y = 1) = 1/(1 + e^−f)       odds ratio e^β
     linear     E(y) = f                      —
@@ -26,31 +27,31 @@ from fedcohort.numerics.parameters import intercept_row
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Fitted, NotSupported, Row, SettingError, Task
 
-#: Outcomes that each model is for.
+#: Outcomes of each model.
 MODELS: Mapping[str, tuple[str, ...]] = {
     "logistic": ("binary",),
     "linear": ("continuous", "count"),
     "cox": ("survival",),
     "poisson": ("count",),
 }
-#: The usual model of each outcome.
+#: Default model of each outcome.
 USUAL = {"binary": "logistic", "continuous": "linear", "survival": "cox", "count": "poisson"}
-#: η of gradient descent on standardised covariates, where none is given.
+#: Default η of gradient descent on standardised covariates.
 RATES = {"logistic": 0.3, "linear": 0.1, "cox": 0.1, "poisson": 0.1}
-#: What f is of.
+#: Link of each model.
 LINKS = {"logistic": "logit", "linear": "identity", "poisson": "log", "cox": "log"}
-#: Kinds of records in a loss; "number" of `linear`.
+#: Kinds of records in a loss; `linear` has none.
 KINDS: Mapping[str, Kind] = {"logistic": "class", "cox": "event", "poisson": "count"}
-#: What exp(β) is.
+#: Name of exp(β).
 RATIOS = {"logistic": "odds_ratio", "poisson": "rate_ratio", "cox": "hazard_ratio"}
 
 
 def model_of(asked: str, task: Task, method: str) -> str:
-    """Return the model that is asked for, or with "auto" that the outcome suggests.
+    """Return the model `asked`; for "auto" the one that the outcome suggests.
 
     Raises
     ------
-    SettingError : it does not go with the outcome; or `method` has none for it.
+    SettingError : the model does not fit the outcome, or `method` has none for it.
     """
     known = {"classification": "binary", "regression": "continuous"}
     outcome = task.outcome or known.get(task.kind, task.kind)
@@ -77,13 +78,13 @@ def spec_of(model: str, inputs: int, hidden: tuple[int, ...], activation: str) -
 
 
 def start_of(spec: str, seed: int) -> Array:
-    """Return θ (P,) that training starts from: 0 of a linear predictor, else drawn."""
+    """Return the initial θ (P,): 0 for a linear predictor, else drawn."""
     start = initial(spec, seed)
     return start if json.loads(spec)["hidden"] else np.zeros(len(start))
 
 
 def rate_of(given: float | None, model: str, hidden: tuple[int, ...]) -> float:
-    """Return η: the one given, or `RATES`, of networks at most 0.1."""
+    """Return η: the given one, or that of `RATES`, for networks at most 0.1."""
     if given is not None:
         return given
     return min(RATES[model], 0.1) if hidden else RATES[model]
@@ -91,14 +92,14 @@ def rate_of(given: float | None, model: str, hidden: tuple[int, ...]) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Predictor(Fitted):
-    """What a predictor computes from x.
+    """A fitted predictor.
 
     Attributes
     ----------
     features : names of the covariates, in order, (p,).
     model : logistic, linear, poisson or cox.
-    network, theta : spec, and θ (P,); of a linear predictor β and then the intercept.
-    baseline : of cox, H₀ of the rows that it was trained on; None of others.
+    network, theta : spec, and θ (P,); for a linear predictor β and then the intercept.
+    baseline : for cox, H₀ of the training rows; else None.
     """
 
     features: tuple[str, ...]
@@ -109,17 +110,17 @@ class Predictor(Fitted):
 
     @property
     def linear(self) -> bool:
-        """Whether there is no hidden layer."""
+        """Whether the predictor is linear, without hidden layers."""
         return not json.loads(self.network)["hidden"]
 
     @property
     def coefficients(self) -> Array:
-        """β (p,) of a linear predictor, per unit of the covariate; () of a network."""
+        """β (p,) of a linear predictor, per unit of the covariate; () for a network."""
         return self.theta[: len(self.features)] if self.linear else np.zeros(0)
 
     @property
     def intercept(self) -> float:
-        """b₀ of a linear predictor; 0 of cox and of a network."""
+        """b₀ of a linear predictor; 0 for cox and for a network."""
         return float(self.theta[-1]) if self.linear and self.model != "cox" else 0.0
 
     def predict(self, x: Array) -> Array:
@@ -138,11 +139,11 @@ class Predictor(Fitted):
         return self.baseline.survival(self.predict(x), np.asarray(times, float))
 
     def known_until(self, x: Array) -> Array:
-        """Return the time up to which the fit knows the survival of each row of x (n, p): (n,)."""
+        """Return the time (n,) up to which the survival of each row of x (n, p) is estimated."""
         return np.full(len(x), np.inf if self.baseline is None else self.baseline.end)
 
     def summary(self) -> list[Row]:
-        """Return one row per covariate, without standard errors; none of a network."""
+        """Return one row per covariate, without standard errors; none for a network."""
         ratio = RATIOS.get(self.model, "")
         pairs = zip(self.features, self.coefficients.tolist(), strict=self.linear)
         return [
@@ -159,14 +160,14 @@ class Predictor(Fitted):
 
 
 def baseline_arrays(baseline: Baseline | None, prefix: str = "") -> dict[str, Array]:
-    """Return a baseline hazard by name, to be kept beside a model's numbers."""
+    """Return the arrays of a baseline hazard by name, to be saved with a model."""
     if baseline is None:
         return {}
     return {f"{prefix}times": baseline.times, f"{prefix}cumulative": baseline.cumulative}
 
 
 def baseline_of(arrays: Mapping[str, Array], prefix: str = "") -> Baseline | None:
-    """Return what `baseline_arrays` gave; None where there was none."""
+    """Rebuild the baseline hazard from `baseline_arrays`; None if there was none."""
     if f"{prefix}times" not in arrays:
         return None
     return Baseline(arrays[f"{prefix}times"], arrays[f"{prefix}cumulative"])

@@ -8,10 +8,10 @@ in [0, 1] if β > 0) and its reconstruction y:
     Dice = 1 − 2 Σ_j x_j y_j / (Σ_j x_j + Σ_j y_j)                                        (3)
     BCE = −Σ_j [x_j ln y_j + (1 − x_j) ln(1 − y_j)]/p                                     (4)
 
-each averaged over rows. Dice is soft (y is real) and per row, as in the thesis, where the sums are
-over features: so L of several sites is the weighted mean of theirs, and the batch size does not
-change it. A row without a one has Dice 1 whatever y is; it learns from MSE and BCE. In (3) and (4)
-y is clipped to [`LEAST`, 1 − `LEAST`], with no slope beyond.
+each averaged over rows. Dice is soft (y is real) and per row, as in the thesis, which sums
+over features. So L of several sites is the weighted mean of theirs, and the batch size does not
+change it. A row of zeros has Dice 1 for every y; it learns from MSE and BCE. In (3) and (4)
+y is clipped to [`LEAST`, 1 − `LEAST`], with zero slope beyond.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-#: The least probability, and least distance from 1, that eqs. (3) and (4) see.
+#: Smallest probability, and smallest distance from 1, in eqs. (3) and (4).
 LEAST = 1e-6
 
 #: Noises by the name users type.
 NOISES = ("none", "corruption", "flip", "gaussian")
 
-#: Where Gaussian noise is centred: thesis 003, section 4.1.1.
+#: Mean of Gaussian noise: thesis 003, section 4.1.1.
 CENTRE = 0.5
 
 _TAG = 0x6E6F6973
@@ -65,14 +65,12 @@ class Noise:
     Attributes
     ----------
     kind : "none"; "corruption": entries become 0; "flip": entries are redrawn, 1 with the column's
-        frequency of ones, which keeps it (D6.2, section 7.4.1); "gaussian": noise centred on 0.5 is
-        added, and the sum cut to [0, 1] (thesis 003, section 4.1.1). With the thesis's centre ones
-        stay
-        ones, and zeros become about a half.
-    rate : probability that an entry is changed, independently; of "gaussian" the standard
-        deviation, in
-        units of an entry.
-    frequencies : of "flip": the frequency of ones in each column (p,), of all sites.
+        frequency of ones, which keeps that frequency (D6.2, section 7.4.1); "gaussian": noise with
+        mean 0.5 is added, and the sum cut to [0, 1] (thesis 003, section 4.1.1), so that ones
+        mostly stay ones, and zeros become about a half.
+    rate : probability that an entry is changed, independently; for "gaussian" the standard
+        deviation, in units of an entry.
+    frequencies : for "flip": frequency of ones in each column (p,), over all sites.
     """
 
     kind: str = "none"
@@ -81,11 +79,11 @@ class Noise:
 
     @property
     def draws(self) -> bool:
-        """Whether anything is drawn."""
+        """Whether random numbers are drawn."""
         return self.kind == "gaussian" or (self.kind != "none" and self.rate > 0)
 
     def __call__(self, x: Tensor, seed: int) -> Tensor:
-        """Return x (n, p) with noise that depends on its shape and the seed alone."""
+        """Return x (n, p) with noise that depends only on its shape and the seed."""
         if not self.draws:
             return x
         # Dropout layer k draws from seed + k (`models.network`); this stream is another.

@@ -1,9 +1,9 @@
-"""An autoencoder as a stack of pairs: one layer of the encoder, and its decoder layer.
+"""Greedy layer-wise pretraining: an autoencoder as a stack of pairs of layers.
 
-Greedy layer-wise pretraining (Vincent et al., JMLR 11, 2010; Xie et al., ICML 2016, section 3.2;
-D6.2, eqs. 7.1 to 7.4): pair l is a small autoencoder of the preceding layers' output. Its code has
-the activation of a hidden layer (the last one's none); its output has that of the layer that it
-reconstructs (the first one's, the data's). Stacked, the pairs are the whole:
+Vincent et al., JMLR 11, 2010; Xie et al., ICML 2016, section 3.2; D6.2, eqs. 7.1 to 7.4. Pair l,
+one layer of the encoder and its decoder layer, is a small autoencoder of the preceding layers'
+output. Its code has the activation of a hidden layer (none for the last pair). Its output has the
+activation of the layer that it reconstructs (the data's for the first pair). The pairs together are
 
     y = back_1(… back_L(layer_L(… layer_1(x))))
 """
@@ -58,9 +58,8 @@ def stack(a: Autoencoder, thetas: Sequence[Array]) -> Array:
 def objectives(a: Autoencoder, first: Reconstruction) -> tuple[Reconstruction, ...]:
     """Return the objective of each pair: the data's for the first, MSE for the others.
 
-    A hidden layer is neither binary nor in [0, 1]: the noise of its pair is corruption, at the rate
-    of
-    the data's noise of any kind (D6.2, eq. 7.1).
+    A hidden layer is neither binary nor in [0, 1]. So the noise of its pair is corruption, at the
+    rate of the data's noise, unless that is Gaussian (D6.2, eq. 7.1).
     """
     rate = 0.0 if first.noise.kind in ("none", "gaussian") else first.noise.rate
     hidden = Reconstruction(noise=Noise(kind="corruption", rate=rate) if rate else Noise())

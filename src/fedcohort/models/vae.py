@@ -13,8 +13,8 @@ factor analysis, and of probabilistic PCA if all σ_j are equal (Lucas et al., "
 ELBO!", NeurIPS 2019), because some rotation of z has a diagonal posterior.
 
 Columns are standardised, so 0 is the mean of missing entries, and an entry's standard deviation
-given z is at least √`FLOOR` of its column's. ln τ² is cut to ± `WIDEST`, with no slope beyond. A
-row without a known entry has the prior for a posterior, and ELBO 0.
+given z is at least √`FLOOR` of its column's. ln τ² is cut to ± `WIDEST`, with zero slope beyond.
+The posterior of a row without a known entry is the prior, and its ELBO is 0.
 
 θ holds the encoder's layers, those of m and of ln τ², then s, then the decoder's layers.
 """
@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 from fedcohort.models.layers import ACTIVATIONS
 
-#: The least variance of an entry given z, in squares of a column's unit.
+#: Smallest variance of an entry given z, in squares of a column's unit.
 FLOOR = 1e-4
 
 #: The largest |ln τ²|.
@@ -52,9 +52,9 @@ class Vae:
     ----------
     inputs : p.
     latent : q.
-    hidden : widths of the encoder's hidden layers; the decoder has them in the other direction.
+    hidden : widths of the encoder's hidden layers; the decoder has them in reverse.
     activation : after each hidden layer, a name in `layers.ACTIVATIONS`.
-    sees_mask : whether the encoder is told which entries are known: then it has 2p inputs.
+    sees_mask : whether the encoder also gets which entries are known: then it has 2p inputs.
     """
 
     kind: ClassVar[str] = "vae"
@@ -79,7 +79,7 @@ class Vae:
         return layers + 2 * (forth[-1] + 1) * q + self.inputs
 
     def build(self) -> VaeNet:
-        """Return the module, its parameters not yet set."""
+        """Return the module with uninitialised parameters."""
         return VaeNet(self)
 
 
@@ -95,13 +95,13 @@ class Posterior(NamedTuple):
         return 0.5 * (log.exp() + m**2 - 1.0 - log).sum(dim=1)
 
     def points(self, noise: Tensor | None) -> Tensor:
-        """Return points (L, n, q) whose mean stands for an expectation over z.
+        """Return points (L, n, q) whose mean approximates an expectation over z.
 
         Parameters
         ----------
-        noise : ε (n, q) of one draw m + τε (L = 1); without, the 2q cubature points m ± √q τ_i e_i
-            (Arasaratnam and Haykin, IEEE Trans. Automat. Contr. 54(6), 2009), which are exact for
-            squares of z, and so for eq. (3) with a linear decoder.
+        noise : ε (n, q) of one draw m + τε (L = 1); without it, the 2q cubature points m ± √q τ_i
+            e_i (Arasaratnam and Haykin, IEEE Trans. Automat. Contr. 54(6), 2009), which are exact
+            for squares of z, and so for eq. (3) with a linear decoder.
         """
         spread = (0.5 * self.log_variance).exp()
         if noise is not None:
@@ -123,7 +123,7 @@ class Encoder(nn.Module):
         self._log_variance = nn.utils.skip_init(nn.Linear, sizes[-1], net.latent)
 
     def forward(self, held: Tensor, known: Tensor) -> Posterior:
-        """Return the posterior of rows x̃ (n, p) with these entries known (n, p)."""
+        """Return the posterior of rows x̃ (n, p) with the known entries (n, p)."""
         seen = torch.cat([held, known.to(held)], dim=1) if self._sees_mask else held
         h = self._trunk(seen)
         return Posterior(self._mean(h), self._log_variance(h).clamp(-WIDEST, WIDEST))
@@ -156,7 +156,7 @@ class Decoder(nn.Module):
 
 
 class LatentNet(nn.Module, ABC):
-    """What training and predictions ask of a variational autoencoder; x (n, p) may hold NaN."""
+    """Interface of a variational autoencoder; x (n, p) may hold NaN."""
 
     @abstractmethod
     def elbo(self, x: Tensor, beta: float, seed: int | None) -> Tensor:
@@ -164,7 +164,7 @@ class LatentNet(nn.Module, ABC):
 
         Parameters
         ----------
-        seed : of one draw of z for each row; None draws nothing, see `Posterior.points`.
+        seed : of one draw of z for each row; None takes the points of `Posterior.points`.
         """
 
     @abstractmethod
@@ -181,16 +181,15 @@ class LatentNet(nn.Module, ABC):
 
     @abstractmethod
     def may_fill(self, known: Tensor) -> Tensor:
-        """Return which entries (n, p) `impute` encodes once they have been guessed."""
+        """Return which entries (n, p) `impute` encodes once it has guessed them."""
 
     def impute(self, x: Tensor, passes: int) -> Tensor:
         """Return x (n, p) with approximate E[x_j | known entries] for missing entries.
 
-        Rows are repeatedly encoded and decoded, and the output replaces missing entries as if
-        known; each
-        row for itself. For a linear model this converges to its conditional mean: m = Mx̃ with
+        Rows are repeatedly encoded and decoded, each by itself, and the output replaces missing
+        entries. For a linear model this converges to its conditional mean: m = Mx̃ with
         M = (I + WᵀΨ⁻¹W)⁻¹WᵀΨ⁻¹, and x̃ = Wm where missing, is
-        m = (I + W_OᵀΨ_O⁻¹W_O)⁻¹W_OᵀΨ_O⁻¹x_O. Entries outside `may_fill` are decoded and not
+        m = (I + W_OᵀΨ_O⁻¹W_O)⁻¹W_OᵀΨ_O⁻¹x_O. Entries outside `may_fill` are decoded but not
         encoded.
         """
         known = ~x.isnan()
@@ -232,25 +231,25 @@ class VaeNet(LatentNet):
         return self.decoder.variance()
 
     def may_fill(self, known: Tensor) -> Tensor:
-        """Return all entries of rows that have a known one."""
+        """Return all entries of rows with a known one."""
         return known.any(dim=1, keepdim=True).expand_as(known)
 
 
 def filled(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return x (n, p) with 0 for what is missing, and which entries are known (n, p)."""
+    """Return x (n, p) with 0 for missing entries, and which entries are known (n, p)."""
     known = ~x.isnan()
     return torch.where(known, x, torch.zeros((), dtype=x.dtype, device=x.device)), known
 
 
 def drawn(seed: int, shape: Sequence[int], like: Tensor) -> Tensor:
-    """Return standard normal draws that depend on the shape and the seed alone."""
+    """Return standard normal draws that depend only on the shape and the seed."""
     # Dropout and noise of inputs draw from the same seeds; this stream is another.
     draws = torch.Generator().manual_seed((seed ^ _TAG) & 0xFFFFFFFF)
     return torch.randn(tuple(shape), generator=draws).to(like)
 
 
 def _hidden(sizes: Sequence[int], activation: str) -> nn.Sequential:
-    """Return hidden layers of these widths, each with its activation; none of one width."""
+    """Return hidden layers of these widths, each with its activation; none for one width."""
     parts = (
         part
         for a, b in pairwise(sizes)

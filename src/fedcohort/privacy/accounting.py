@@ -26,29 +26,29 @@ from dp_accounting import pld, rdp
 from fedcohort.protocol.errors import SettingError
 from fedcohort.protocol.private import Dp, Release
 
-#: The step of the grid of losses, and how much coarser it is while `calibrate` looks around.
+#: Step of the grid of losses, and the factor by which `calibrate` first makes it coarser.
 STEP: Final = 1e-4
 COARSER: Final = 10.0
-#: From how many releases on the loss of each is resolved.
+#: From this number of releases on, the grid resolves the loss of each.
 MANY: Final = 100
-#: The noise multipliers that `calibrate` looks through.
+#: Range of noise multipliers of `calibrate`.
 LEAST_NOISE: Final = 0.1
 MOST_NOISE: Final = 1e5
-#: `calibrate` gives the smallest noise multiplier up to this factor.
+#: `calibrate` finds the smallest noise multiplier up to this factor.
 PRECISION: Final = 1.00001
-#: Below it the grid of losses has cut its tails off.
+#: Smallest δ: below it, the grid of losses has no tails.
 LEAST_DELTA: Final = 1e-12
 ACCOUNTANTS: Final = ("pld", "rdp")
 RULES: Final = ("analytic", "zhao", "classic", "classic_beyond_proof")
 
 
 def epsilon(releases: Sequence[Release], delta: float, accountant: str = "pld") -> float:
-    """Return the ε of all releases together at this δ; 0 of none.
+    """Return the ε of all releases together at this δ; 0 without releases.
 
     Raises
     ------
     SettingError : δ is not between 1e-12 and 1; a release has no noise, a count below 0 or a
-        sampling probability outside (0, 1]; an accountant that is none of `ACCOUNTANTS`.
+        sampling probability outside (0, 1]; or the accountant is not in `ACCOUNTANTS`.
     """
     _check_delta(delta)
     if accountant not in ACCOUNTANTS:
@@ -57,11 +57,11 @@ def epsilon(releases: Sequence[Release], delta: float, accountant: str = "pld") 
 
 
 def delta(releases: Sequence[Release], epsilon: float, accountant: str = "pld") -> float:
-    """Return the δ of all releases together at this ε ≥ 0; 0 of none.
+    """Return the δ of all releases together at this ε ≥ 0; 0 without releases.
 
     Raises
     ------
-    SettingError : ε is negative or no number; as `epsilon`.
+    SettingError : ε is negative or no number; or as for `epsilon`.
     """
     if not 0 <= epsilon < math.inf:
         raise SettingError(f"epsilon {epsilon:g}: it must be 0 or more, and finite")
@@ -148,8 +148,7 @@ def gaussian_sigma(epsilon: float, delta: float, rule: str = "analytic") -> floa
         (c + √(c² + ε)) / (ε√2), c² = ln(2 / (√(16δ + 1) − 1)), of Zhao et al. (2019), theorem 5;
         "classic", √(2 ln(1.25/δ)) / ε, whose proof (Dwork & Roth 2014, theorem A.1) needs ε < 1;
         "classic_beyond_proof", the same at any ε, to repeat a paper's numbers: it gives less
-        privacy
-        than it says (ε 10, δ 0.01: its δ is 0.0406).
+        privacy than it says (ε 10, δ 0.01: its δ is 0.0406).
 
     Raises
     ------
@@ -177,7 +176,7 @@ def gaussian_sigma(epsilon: float, delta: float, rule: str = "analytic") -> floa
 
 
 def _merged(releases: Sequence[Release]) -> tuple[tuple[str, float, float, int], ...]:
-    """Return (mechanism, sampling, noise, count) of unlike releases, sorted: what a cache can hold.
+    """Return the different releases as (mechanism, sampling, noise, count), sorted and hashable.
 
     Gaussian releases of all records are composed to one: a Gaussian with z⁻² = Σ count·z_i⁻².
     """
@@ -218,7 +217,7 @@ def _delta(
 
 
 def _one_gaussian(merged: tuple[tuple[str, float, float, int], ...]) -> float | None:
-    """Return z where all releases are one Gaussian of all records."""
+    """Return z if all releases are one Gaussian of all records."""
     if len(merged) == 1 and merged[0][:2] == ("gaussian", 1.0):
         return merged[0][2]
     return None
@@ -247,11 +246,10 @@ def _composed(
 
 
 def _grid(merged: tuple[tuple[str, float, float, int], ...], fine: bool) -> float:
-    """Return a step of the grid of losses, fine enough for them.
+    """Return a sufficiently fine step of the grid of losses.
 
     It is coarser than `STEP` if one release loses up to hundreds (memory), and finer if all
-    releases
-    together lose less than about 0.1, or one of many loses little (rounding adds up).
+    releases together lose less than about 0.1, or one of many loses little (rounding adds up).
     """
     widest = max(6 / noise + 0.5 / noise**2 for _, _, noise, _ in merged)
     together = math.sqrt(sum(count * (q / noise) ** 2 for _, q, noise, count in merged))

@@ -53,10 +53,10 @@ LEAST_ROWS = 20
 
 
 class Tally(Protocol):
-    """Where releases are counted: in memory, or on a node's disk, across studies."""
+    """Count of releases: in memory, or on a node's disk, across studies."""
 
     def reserve(self, history: str) -> None:
-        """Take a fit's (ε, δ) out of what the site has left, once for each history.
+        """Reserve a fit's (ε, δ) in the site's budget, once for each history.
 
         Raises
         ------
@@ -65,30 +65,30 @@ class Tally(Protocol):
         ...
 
     def taken(self, history: str, step: str) -> int:
-        """Return how many noisy answers of a step this history has had."""
+        """Return the number of noisy answers of a step in this history."""
         ...
 
     def take(self, history: str, step: str, n: int, most: int) -> None:
-        """Count n more, which is kept before it returns; the amount reserved is spent now.
+        """Count n more answers, before any noise is drawn; the reserved amount is spent now.
 
-        It is asked before any noise is drawn.
+        The count is stored before this returns.
 
         Raises
         ------
-        Refused : "budget": they would be more than `most`, as where another process was answering
-            too since the call was admitted.
+        Refused : "budget": they would be more than `most`, for example because another process has
+            answered since the call was admitted.
         """
         ...
 
 
 def beyond(step: str, most: int) -> Refused:
-    """Return the error of noisy answers beyond the list of a fit."""
+    """Return the error for noisy answers beyond the releases of a fit."""
     return Refused("budget", f"step {step} has had its {most} noisy answers. Start a new fit.")
 
 
 @dataclass
 class Counted:
-    """A tally in memory, of a simulation: there is no budget."""
+    """A tally in memory, for a simulation: there is no budget."""
 
     counts: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
@@ -112,13 +112,13 @@ class SiteGuard:
 
     Attributes
     ----------
-    site : its name. method : the method's.
-    releases : all that the fit may release.
+    site, method : their names.
+    releases : all releases of the fit.
     dp : the study's request.
     rows : the site's training rows.
     seed : of a simulation; None on a node.
     patients : all rows of the study at the site; `rows` if they are more.
-    held : step → argument → its value by the study; any other is refused.
+    held : step → argument → its value by the study; other values are refused.
     stream : identity of the fit, in a simulation: other fits have other noise.
     """
 
@@ -178,7 +178,7 @@ class SiteGuard:
 
         Raises
         ------
-        Refused : "dp", and which rule it breaks.
+        Refused : "dp"; the message has the broken rule.
         """
         if self.dp.unit != "record":
             return
@@ -222,7 +222,7 @@ class SiteGuard:
         share: int = 1,
         coarse: Collection[str] = (),
     ) -> dict[str, Array]:
-        """Return the fields with their noise, those in `coarse` on the grid of parameters."""
+        """Return the fields with their noise; those in `coarse` are on the grid of parameters."""
         release = self._release(name)
         if sensitivity is None or set(sensitivity) != set(answer):
             raise self.refused(f"step {name} gave a reply without the sensitivity of each field.")
@@ -261,27 +261,28 @@ class SiteGuard:
         return Spent(self._release(call.step.name).mechanism, spent, self.dp.delta)
 
     def source(self, call: Any) -> Source:
-        """Return where the noise of a call comes from."""
+        """Return the source of noise of a call."""
         if self.seed is None:
             return Source.system()
         stream = (self.stream,) * bool(self.stream)
         return Source.seeded(self.seed, *stream, self.site, call.number, call.step.name)
 
     def refused(self, text: str) -> Refused:
-        """Return the error of a rule that is broken."""
+        """Return the error for a broken rule."""
         return Refused("dp", f"site {self.site!r}: {text}")
 
 
 @dataclass
 class SiteDrawing:
-    """The noisy answers of one call; see `protocol.private.Drawing`.
+    """Noisy answers of one call; see `protocol.private.Drawing`.
 
-    All come from one stream of noise. `SiteGuard.admit` counted a reply's largest number before the
-    first, so a failed call has spent as much as an answered one.
+    All use one stream of noise. `SiteGuard.admit` counted a reply's largest number of answers
+    before the first, so a failed call has spent as much as an answered one.
 
     Attributes
     ----------
-    guard : of the site. call : the `Call` in progress.
+    guard : of the site.
+    call : the `Call` in progress.
     source : of the noise.
     most : largest number of answers.
     """
@@ -317,12 +318,14 @@ class SiteDrawing:
 
 
 def _answers(release: Release) -> int:
-    """Return how many noisy answers one reply counts for."""
+    """Return the number of noisy answers that one reply counts for."""
     return min(release.draws, release.count)
 
 
 def _same(asked: Any, value: Any) -> bool:
-    """Return whether an argument is what the study says; arrays agree in type and shape too."""
+    """Return whether an argument equals the study's value; arrays must agree in type and shape
+    too.
+    """
     if isinstance(value, np.ndarray):
         return (
             isinstance(asked, np.ndarray)

@@ -41,9 +41,9 @@ from fedcohort.protocol.errors import SettingError
 
 #: A scale is at least 2^GRID_BITS steps of its grid, unless a coarser grid is asked for.
 GRID_BITS: Final = 30
-#: The least scale that `perturb` accepts, in grid units.
+#: Smallest scale that `perturb` accepts, in grid units.
 LEAST_STEPS: Final = 2.0**10
-#: What the scale of discrete noise may be, in grid units.
+#: Largest scale of discrete noise, in grid units.
 LARGEST_SCALE: Final = 2.0**50
 MECHANISMS: Final = ("gaussian", "laplace")
 
@@ -55,7 +55,7 @@ def discrete_laplace(source: Source, scale: float, size: int) -> Array:
 
     Raises
     ------
-    SettingError : the scale is not above 0, or beyond 2^50 grid units.
+    SettingError : the scale is not above 0, or is above 2^50 grid units.
     """
     _check_scale(scale)
     shift = 50 - max(0, math.frexp(scale)[1])
@@ -83,7 +83,7 @@ def discrete_gaussian(source: Source, sigma: float, size: int) -> Array:
 
     Raises
     ------
-    SettingError : σ is not above 0, or beyond 2^50 grid units.
+    SettingError : σ is not above 0, or is above 2^50 grid units.
     """
     _check_scale(sigma)
     t = math.floor(sigma) + 1
@@ -104,8 +104,8 @@ def granularity(scale: float, resolution: float = 0.0) -> float:
 
     Parameters
     ----------
-    resolution : that of the fixed-point code in which noisy values are summed, a power of two: no
-        step is finer, so that the code changes nothing.
+    resolution : of the fixed-point code in which noisy values are summed, a power of two. No
+        step is finer, so that the code changes no value.
     """
     return max(math.ldexp(1.0, math.frexp(scale)[1] - 1 - GRID_BITS), resolution)
 
@@ -139,11 +139,10 @@ def perturb(
     value : any shape, finite; the exact statistic.
     sensitivity : Δ > 0, the largest change by one unit: in L2 norm ("gaussian") or L1 ("laplace").
     noise : z > 0; the standard deviation (or scale) is z·(Δ + the rounding to the grid), so that
-        the
-        release costs what z says.
+        the release costs what z says.
     share : smallest number of sites whose replies are summed: each adds a Gaussian of variance
-        1/share,
-        and the sum has all of it (eq. 3). Laplace noise is not shared: each site adds all of it.
+        1/share, and the sum has all of it (eq. 3). Laplace noise is not shared: each site adds all
+        of it.
     resolution : see `granularity`.
 
     Raises

@@ -55,9 +55,9 @@ class Source:
     @classmethod
     def seeded(cls, *entropy: int | str | bytes) -> Source:
         """Return a source whose words follow from the entropy, its order and its types alone."""
-        told = b"".join(_told(part) for part in entropy)
+        encoded = b"".join(_encoded(part) for part in entropy)
         hkdf = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=DOMAIN)
-        return cls(hkdf.derive(told))
+        return cls(hkdf.derive(encoded))
 
     def words(self, n: int) -> Array:
         """Return n words (n,), uint64, uniform and independent."""
@@ -108,8 +108,10 @@ class Source:
         return drawn
 
 
-def _told(part: int | str | bytes) -> bytes:
-    """Return a part of the entropy with its type and length, so that no two lists read alike."""
+def _encoded(part: int | str | bytes) -> bytes:
+    """Return a part of the entropy with its type and length, so that two lists never give equal
+    bytes.
+    """
     if isinstance(part, bytes):
         kind, text = b"b", part
     elif isinstance(part, str):

@@ -76,14 +76,12 @@ def cross_products(rows: Array, norm: float) -> Statistic:
     """Return the upper triangle of Σ aaᵀ over rows a cut to a norm, eq. (1).
 
     Off-diagonal entries are multiplied by √2, so that the L2 norm of a row's part is that of aaᵀ as
-    a
-    matrix, ‖a‖² ≤ C²: two equal halves cost once.
+    a matrix, ‖a‖² ≤ C²: two equal halves cost once.
 
     Parameters
     ----------
     rows : (n, k), one record each: covariates, and the outcome as a last column for Xᵀy; NaN counts
-        as
-        0.
+        as 0.
     norm : C > 0; a longer row is shortened to it.
 
     Returns

@@ -1,8 +1,8 @@
-"""What a call tells the sites: arrays, numbers and text, taken apart so that they can be sent.
+"""Arguments of a call: arrays, numbers and text, separated so that they can be sent.
 
-Each site is given its own copy, as if it had come over a network: a step that changes an array
+Each site gets its own copy, as over a network: a step that changes an array
 in place changes neither the coordinator's nor the next site's. The same parts give the number
-of bytes sent, and the checksum by which a journal knows a call.
+of bytes sent, and the checksum by which a journal identifies a call.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from fedcohort.protocol.federation import PerSite, at
 from fedcohort.protocol.message import DTYPES
 from fedcohort.protocol.wire import Malformed
 
-#: How deep lists and maps may stand in each other.
+#: Largest depth of nested lists and maps.
 DEPTH = 32
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """Named arguments as a list of arrays, in C order, and a tree that says where they go.
+    """Named arguments as a list of arrays, in C order, and a tree with their positions.
 
     Attributes
     ----------
     arrays : every array among the arguments.
-    tree : the arguments, with each array replaced by its place among `arrays`.
+    tree : the arguments, with each array replaced by its position in `arrays`.
     text : the tree as JSON, as it is sent.
     """
 
@@ -42,11 +42,11 @@ class Parcel:
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Parcel:
-        """Take arguments apart.
+        """Separate the arrays of arguments from the rest.
 
         Raises
         ------
-        TypeError : an argument holds something that cannot be sent.
+        TypeError : an argument cannot be sent.
         """
         arrays: list[Array] = []
         tree = {name: _apart(value, name, arrays) for name, value in arguments.items()}
@@ -54,12 +54,12 @@ class Parcel:
 
     @classmethod
     def read(cls, tree: object, arrays: Sequence[Array]) -> Parcel:
-        """Take what came over a network for a parcel, after checking every part of its tree.
+        """Return a received parcel, after a check of every part of its tree.
 
         Raises
         ------
-        Malformed : a tree that `of` does not make: another kind of node, too deep, an array that
-            is missing, is used twice or is left over.
+        Malformed : `of` does not make such a tree: another kind of node, too deep, or an array is
+            missing, used twice or left over.
         """
         if type(tree) is not dict:
             raise Malformed("arguments that are no map.")
@@ -77,7 +77,7 @@ class Parcel:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes that are sent."""
+        """Number of bytes sent."""
         return len(self.text) + sum(a.nbytes for a in self.arrays)
 
     def checksum(self, mark: int) -> int:
@@ -90,12 +90,12 @@ class Parcel:
 
 
 class Arguments:
-    """The arguments of one call, at each of its sites.
+    """Arguments of one call, at each of its sites.
 
     Parameters
     ----------
     given : by name; a `per_site` value differs between sites.
-    sites : those that are asked.
+    sites : sites of the call.
     """
 
     def __init__(self, given: Mapping[str, Any], sites: Sequence[str]):
@@ -105,7 +105,7 @@ class Arguments:
 
     @classmethod
     def received(cls, parcels: Mapping[str, Parcel]) -> Arguments:
-        """Return what another process of this machine took apart, by site."""
+        """Return the arguments from parcels, by site, of another process of this machine."""
         made = cls({}, ())
         made._common, made._own = None, dict(parcels)
         return made
@@ -118,11 +118,11 @@ class Arguments:
         return self._parcel(site).open()
 
     def nbytes(self, site: str) -> int:
-        """Bytes that are sent to one site."""
+        """Number of bytes sent to one site."""
         return self._parcel(site).nbytes
 
     def parcel(self, site: str) -> Parcel:
-        """What one site receives; the same object for all sites where nothing differs."""
+        """Return the parcel of one site; it is the same object for all sites if nothing differs."""
         return self._parcel(site)
 
     def checksum(self, mark: int) -> int:
@@ -135,7 +135,7 @@ class Arguments:
 
 
 def _check(value: Any, places: Iterator[int], depth: int) -> None:
-    """Check one node of a tree; `places` counts the arrays, which stand in order."""
+    """Check one node of a tree; `places` counts the arrays, which must be in order."""
     if value is None or type(value) in (bool, int, float, str):
         return
     if type(value) is not dict or len(node := cast("dict[str, Any]", value)) != 1 or depth == 0:
@@ -155,7 +155,7 @@ def _check(value: Any, places: Iterator[int], depth: int) -> None:
 
 
 def _apart(value: Any, name: str, arrays: list[Array]) -> Any:
-    """Return `value` as JSON, in which each array is its place in `arrays`."""
+    """Return `value` as JSON with arrays replaced by positions; append the arrays to `arrays`."""
     if isinstance(value, np.ndarray) and value.dtype in DTYPES:
         arrays.append(np.asarray(value, order="C"))
         return {"array": len(arrays) - 1}

@@ -1,24 +1,24 @@
-"""Everything this package raises on purpose.
+"""Errors that this package raises on purpose.
 
 * FedcohortError
-  * InputError               what the user gave is wrong (the command line exits with 2)
+  * InputError               the user's input is wrong (the command line exits with 2)
     x StudyError             a study file: unknown key, impossible value
     x DataError              a table or its dictionary: missing column, impossible time
       - NothingToLearn       rows that give no model: no event, one class, no column that varies
     x SettingError           a method's setting
   x NotSupported             a method cannot give what was asked of it
   x SiteUnavailable          too few sites answered a call
-    - QuorumLost             and the run can go on from there when they are back
-      + SitesAway            of a call that waits for its sites
-  x SiteFailed               a step broke, or gave what it must not give, at a site
-    - ReplyRejected          its reply is not fit to be used: a QuorumLost as well
+    - QuorumLost             the run can continue when they are back
+      + SitesAway            for a call that waits for its sites
+  x SiteFailed               a step failed at a site, or returned what it must not return
+    - ReplyRejected          its reply cannot be used: also a QuorumLost
   x VerbRefused              a site was asked to reveal more than the step allows
   x JournalMismatch          a run's journal belongs to another run
   x Refused                  a party of a network does not accept a peer, a study or a message
   x SingularInformation      the pooled information matrix cannot be inverted
-  x NotConverged             an optimiser gave up
+  x NotConverged             an optimiser stopped before its tolerance was met
 
-Messages carry names, shapes and counts, never a record: a log line is a disclosure.
+Messages contain names, shapes and counts, never a record: a log line is a disclosure.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from collections.abc import Collection
 
 
 class FedcohortError(Exception):
-    """Base of all errors raised on purpose by this package.
+    """Base of all errors that this package raises on purpose.
 
     Attributes
     ----------
-    near_data : whether a step or a view raised it, beside a site's records: its text then does not
+    near_data : whether a step or a view raised it, beside a site's records: then its text does not
         cross a network.
     """
 
@@ -39,7 +39,7 @@ class FedcohortError(Exception):
 
 
 class InputError(FedcohortError):
-    """What the user gave is wrong: nothing was computed, nothing was written."""
+    """The user's input is wrong: nothing was computed or written."""
 
 
 class StudyError(InputError):
@@ -47,19 +47,19 @@ class StudyError(InputError):
 
 
 class DataError(InputError):
-    """A table does not hold what its study or dictionary says."""
+    """A table does not match its study or dictionary."""
 
 
 class NothingToLearn(DataError):
-    """Sound rows give no model: no event, a single class, or no column that varies."""
+    """Correct rows give no model: no event, a single class, or no column that varies."""
 
 
 class SettingError(InputError):
-    """A method was given a setting that it does not know or cannot use."""
+    """A setting of a method is unknown or cannot be used."""
 
 
 class NotSupported(FedcohortError):
-    """A method cannot give what was asked; the message names those which can."""
+    """A method cannot give what was asked; the message names the methods that can."""
 
 
 class SiteUnavailable(FedcohortError):
@@ -67,11 +67,11 @@ class SiteUnavailable(FedcohortError):
 
 
 class QuorumLost(SiteUnavailable):
-    """Too few sites answered a call, which left no trace: the run can go on from there."""
+    """Too few sites answered a call, which left no trace: the run can continue from there."""
 
 
 class SitesAway(QuorumLost):
-    """Sites are away from a call that waits for them, which told nothing.
+    """Sites are away from a call that waits for them; nothing was revealed.
 
     Attributes
     ----------
@@ -84,22 +84,22 @@ class SitesAway(QuorumLost):
 
 
 class SiteFailed(FedcohortError):
-    """A step broke at a site, or its reply is not what the step declares."""
+    """A step failed at a site, or its reply differs from what the step declares."""
 
 
 class ReplyRejected(SiteFailed, QuorumLost):
-    """A site's reply is not fit to be used: the site counts as missing for that call.
+    """A site's reply cannot be used: the site counts as missing for that call.
 
-    The run ends with it where the quorum does not allow that.
+    The run ends with this error if the quorum is lost.
     """
 
 
 class VerbRefused(FedcohortError):
-    """A site was asked for a step with a verb the step does not allow."""
+    """A site was asked for a step with a verb that the step does not allow."""
 
 
 class JournalMismatch(FedcohortError):
-    """A journal does not belong to the run that is being resumed."""
+    """A journal does not belong to the run to be resumed."""
 
 
 class Refused(FedcohortError):
@@ -107,8 +107,8 @@ class Refused(FedcohortError):
 
     Attributes
     ----------
-    code : one word for what was wrong, such as "expired" or "version"; it may cross the network,
-        and so may the text, which names parties, rules and columns alone.
+    code : one word for the reason, such as "expired" or "version". Code and text may cross the
+        network: the text names only parties, rules and columns.
     """
 
     def __init__(self, code: str, text: str):

@@ -1,4 +1,4 @@
-"""The two verbs a coordinator program has, and the views it may take of its sites."""
+"""The coordinator's interface to sites: two verbs, and views of the sites."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class View(Protocol):
-    """A pure function of a site's data, that can be sent as text.
+    """A pure function of a site's data that can be sent as text.
 
     A fitted preprocessing is one: the coordinator sends `spec` once, each site applies it to
     its own rows, and nothing leaves.
@@ -26,7 +26,7 @@ class View(Protocol):
         ...
 
     def __call__(self, data: Any, /) -> Any:
-        """Return what steps shall see instead of `data`."""
+        """Return what steps get instead of `data`."""
         ...
 
 
@@ -44,7 +44,7 @@ class Federation(Protocol):
 
     @property
     def sites(self) -> Sequence[str]:
-        """Names of the sites of this view, sorted: the order in which replies are combined."""
+        """Names of the sites of this view, sorted; replies are combined in this order."""
         ...
 
     @property
@@ -54,7 +54,7 @@ class Federation(Protocol):
 
     @property
     def refused(self) -> Mapping[str, str]:
-        """The sites whose reply to the latest call was not fit to be used, and why.
+        """Sites whose reply to the latest call could not be used, with the reason.
 
         They are not in `answered`; see `protocol.updates`.
         """
@@ -62,7 +62,7 @@ class Federation(Protocol):
 
     @property
     def hides(self) -> bool:
-        """Whether a sum over the sites of this view hides what each of them gives."""
+        """Whether a sum over the sites of this view hides the reply of each."""
         ...
 
     def gather(self, step: Gathered[P, R], /, *args: P.args, **kwargs: P.kwargs) -> dict[str, R]:
@@ -87,9 +87,9 @@ class Federation(Protocol):
         ...
 
     def weighted(self, weights: Mapping[str, float]) -> Self:
-        """Return the same federation, where `sum` multiplies each reply by its public weight.
+        """Return the same federation, in which `sum` multiplies each reply by its public weight.
 
-        Of masked sums a site keeps the weights of a session as they were first, at most 2^24.
+        For masked sums the first weights of a session are final, at most 2^24.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class Federation(Protocol):
         ...
 
     def only(self, sites: Iterable[str]) -> Self:
-        """Return the same federation, seen as if it had these sites alone.
+        """Return the same federation with these sites alone.
 
         Raises
         ------
@@ -107,41 +107,42 @@ class Federation(Protocol):
         ...
 
     def optional(self) -> Self:
-        """Return the same federation, where a `gather` may come back empty.
+        """Return the same federation, in which a `gather` may return no reply.
 
-        For a program that asks one site at a time, and says with `enough` how many came.
+        For a program that calls one site at a time, and checks with `enough` how many answered.
         """
         ...
 
     def awaiting(self, fewest: int | None = None) -> Self:
-        """Return the same federation, where a call waits until its sites are there.
+        """Return the same federation, in which a call waits until its sites are there.
 
-        For sums that must all be of the same sites. Where sites stay away the call ends with
-        `SitesAway`, and no sum of the others is told: two sums that differ by a site tell its own.
+        For sums that must all be of the same sites. If sites stay away the call ends with
+        `SitesAway` and reveals nothing: two sums that differ by a site reveal that site's.
 
         Parameters
         ----------
-        fewest : so many of the sites are enough, where each one's reply is told anyway; None: all.
+        fewest : this number of sites is enough, if each one's reply is revealed anyway; None for
+            all.
         """
         ...
 
     def enough(self, came: Collection[str]) -> None:
-        """Refuse to go on where these of the view's sites are fewer than the quorum.
+        """Refuse to go on if these sites of the view are fewer than the quorum.
 
         Raises
         ------
-        SiteUnavailable : they are; the others are named.
+        SiteUnavailable : they are; the message names the others.
         """
         ...
 
     def through(self, view: View) -> Self:
-        """Return the same federation, where each step sees `view(data)` instead of the data."""
+        """Return the same federation, in which steps get `view(data)` instead of the data."""
         ...
 
     def rounds(self, n: int, *, first: int = 0) -> Iterator[int]:
-        """Count 0, 1, …, n−1, and tell the ledger and the progress display where the run is.
+        """Count 0, 1, …, n−1, and report the round to the ledger and the progress display.
 
-        first : what the run calls round 0, where a training goes on from another.
+        first : the run's number of round 0, if a training continues another.
         """
         ...
 
@@ -151,18 +152,18 @@ class Federation(Protocol):
 
 
 def check_all_answered(fed: Federation) -> None:
-    """Refuse a sum that lacks a site whose records are in the sums before it.
+    """Refuse a sum that lacks a site of the sums before it.
 
     Raises
     ------
-    SiteUnavailable : a site of this view did not answer the latest call; it is named.
+    SiteUnavailable : a site of this view did not answer the latest call; the message names it.
     """
     if missing := sorted(set(fed.sites) - set(fed.answered)):
         raise SiteUnavailable(str(away(missing)))
 
 
 def away(sites: Collection[str]) -> SitesAway:
-    """Return the error of a sum that must not be without these sites."""
+    """Return the error for a sum that needs these sites."""
     return SitesAway(
         f"{', '.join(sites)} left during the fit, and an exact fit needs the same sites in every "
         f"sum. Bring them back and --resume, or start again without them.",
@@ -177,7 +178,7 @@ class PerSite(dict[str, Any]):
 def per_site(values: Mapping[str, T]) -> T:
     """Stand-in for one argument whose value differs by site, e.g. a personalised model.
 
-    Of a sum only those may differ that the step names as `apart`.
+    In a sum, only arguments that the step names as `apart` may differ.
     """
     return cast(T, PerSite(values))
 

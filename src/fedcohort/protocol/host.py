@@ -1,4 +1,6 @@
-"""The site side of every runtime: look up a step, check the verb, run it, check the reply."""
+"""The site's side of every runtime: it finds a step, checks the verb, runs it, and checks the
+reply.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +33,19 @@ from fedcohort.protocol.updates import Fit, check_sense
 
 @dataclass(frozen=True)
 class Call:
-    """One question to the sites: what is asked, under which verb, and its number in the run.
+    """One call to the sites.
 
-    `share` is the least number of sites in a sum whose parts nobody sees, or 1; `history` names
-    the attempt that a call over a network belongs to. `among` has the sites whose sum hides each of
-    them, which is masked where it leaves; none where the sum is of too few. `company` is what they
-    signed that they take part with (`Host.size`), 0 where that is not known. `waited` counts the
-    rounds that went by until sites were back, `awaits` says how many of them the call waits for,
-    `whole` that nothing is told without all (`Federation.awaiting`), and `least` how many must be
-    in the result, by the quorum.
+    Attributes
+    ----------
+    number : of the call in the run.
+    share : smallest number of sites in a sum whose parts nobody sees, or 1.
+    history : the attempt that a call over a network belongs to.
+    among : sites whose sum hides each of them, masked if it leaves; () if the sum is of too few.
+    company : the size that these sites signed (`Host.size`); 0 if unknown.
+    waited : rounds that passed until sites were back.
+    awaits : number of sites that the call waits for.
+    whole : whether nothing is revealed without all sites (`Federation.awaiting`).
+    least : smallest number of sites in the result, by the quorum.
     """
 
     number: int
@@ -60,9 +66,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """The arrays that leave a site, and those that it keeps (None: its state is unchanged).
+    """Arrays that leave a site, and arrays that it keeps (None: its state is unchanged).
 
-    `spent` says what noise is in the reply, and what the fit has spent with it.
+    `spent` is the noise in the reply, and what the fit has spent with it.
     """
 
     reply: dict[str, Array]
@@ -73,26 +79,26 @@ class Answer:
 class Host:
     """One site: its data, its state, and the steps it agrees to run.
 
-    Views are applied once and remembered, so that preprocessing costs one pass per fit.
+    Results of views are cached, so that preprocessing costs one pass per fit.
 
     Parameters
     ----------
-    consent : raises `Refused` for a call that goes beyond what the site agreed to; it is asked
-        before the data are looked at.
-    guard : of a private fit: adds noise, counts, and refuses the rest.
-    kept : told of what a step leaves here, before its reply leaves.
-    size : how many rows, or events, it takes part with, rounded up; other sites of a masked sum
-        are told. 0: it does not say.
-    once : remembers what steps were asked first that answer for one value (`Step.once`); by
-        default as long as this host is there.
+    consent : raises `Refused` for a call that exceeds what the site agreed to; it is called
+        before the data are read.
+    guard : for a private fit: adds noise, counts, and refuses other calls.
+    kept : called with a step's state before its reply leaves.
+    size : number of rows, or events, rounded up; the other sites of a masked sum get it. 0:
+        unknown.
+    once : remembers the first values of arguments with one value (`Step.once`); by default as
+        long as this host exists.
 
     Attributes
     ----------
-    seconds : of processor time that its steps took, of the thread that they ran in.
+    seconds : processor time of its steps, in their thread.
 
     Raises
     ------
-    InputError : two different steps share a name, so that the site could run the wrong one.
+    InputError : two different steps have one name, so that the site could run the wrong one.
     """
 
     def __init__(
@@ -132,7 +138,7 @@ class Host:
         return any(step.keeps for step in self._steps.values())
 
     def data_through(self, view: View | None) -> Any:
-        """Return this site's data as steps see it through `view`."""
+        """Return this site's data through `view`."""
         if view is None:
             return self._data
         key = view.spec
@@ -156,7 +162,7 @@ class Host:
         return step
 
     def agreed(self, call: Call) -> Step[..., Any]:
-        """Return the step that a call asks for, where this site agreed to it with that verb.
+        """Return the step of a call, if this site agreed to it with that verb.
 
         Raises
         ------
@@ -176,7 +182,7 @@ class Host:
         return step
 
     def _named(self, view: View | None) -> Any:
-        """Return what `data_through` does; an error about the data names the site."""
+        """Return the result of `data_through`; an error about the data names the site."""
         try:
             return self.data_through(view)
         except DataError as error:
@@ -190,15 +196,15 @@ class Host:
 
         Parameters
         ----------
-        lent : for a caller who has read a reply without a state before the next step runs, in this
-            process: its large arrays may be the step's own.
+        lent : whether large arrays of the reply may be the step's own, for a caller in this process
+            that reads a reply without a state before the next step runs.
 
         Raises
         ------
-        VerbRefused : the step is unknown here, or may not be revealed in the way asked.
-        SiteFailed : the step broke, or its reply may not leave the site; the message names the
+        VerbRefused : the step is unknown here, or may not be revealed with this verb.
+        SiteFailed : the step failed, or its reply may not leave the site. The message has the
             kind of failure, never its text, which may hold a patient's value.
-        Refused : the call goes beyond what the site agreed to.
+        Refused : the call exceeds what the site agreed to.
         """
         step = self.agreed(call)
         if self._consent is not None:
@@ -230,8 +236,8 @@ class Host:
     def _noisy(
         self, step: Step[..., Any], call: Call, arguments: Mapping[str, Any], guard: Guard
     ) -> Answer:
-        """Run a step of a private fit; what it returns leaves with noise, or not at all."""
-        public = {k: _copied(v) for k, v in arguments.items()}  # whatever the step does to its own
+        """Run a step of a private fit; its reply leaves with noise, or not at all."""
+        public = {k: _copied(v) for k, v in arguments.items()}  # the step may change its own
         out = self._run(step, call, arguments)
         if type(out) is not (Noised if step.noised else Private):
             raise Refused(
@@ -251,7 +257,7 @@ class Host:
     def _followed(
         self, step: Step[..., Any], out: Noised[Any], public: Mapping[str, Any], drawing: Drawing
     ) -> Any:
-        """Run a course on what the coordinator sent and on noisy answers; return its reply."""
+        """Run a course on the coordinator's arguments and on noisy answers; return its reply."""
         if not _sees_no_row(out.course):
             raise Refused(
                 "dp",
@@ -260,10 +266,10 @@ class Host:
             )
         with self._kept_back(step):
             course = out.course(**public)
-            told: Any = None
+            noisy: Any = None
             while True:
                 try:
-                    point = course.send(told)
+                    point = course.send(noisy)
                 except StopIteration as end:
                     return end.value
                 answer = out.ask(_copied(point))
@@ -275,14 +281,14 @@ class Host:
                     )
                 kind = type(answer.reply)
                 exact = checked(answer.reply, kind, self.name, step.name)
-                told = kind(**drawing.draw(exact, answer.sensitivity))
+                noisy = kind(**drawing.draw(exact, answer.sensitivity))
 
     def _run(self, step: Step[..., Any], call: Call, arguments: Mapping[str, Any]) -> Any:
-        """Run a step; whatever it raises becomes a `SiteFailed` that tells only the kind."""
+        """Run a step; another error than this package's becomes a `SiteFailed` without its text."""
         with self._kept_back(step):
             state = None
             held, kind = self.state, step.state
-            # what a step of another kind left here is nothing to this one
+            # the state of a step of another kind is ignored
             if kind is not None and held is not None and {f.name for f in fields(kind)} == {*held}:
                 state = kind(**{k: a.copy() for k, a in held.items()})
             data = self._named(call.view)
@@ -293,7 +299,7 @@ class Host:
 
     @contextlib.contextmanager
     def _kept_back(self, step: Step[..., Any]) -> Generator[None]:
-        """Turn whatever is raised inside into a `SiteFailed` that tells only the kind."""
+        """Turn errors of other packages into a `SiteFailed` with only their kind."""
         began = time.thread_time()
         try:
             yield
@@ -315,7 +321,7 @@ def _copied(value: Any) -> Any:
 
 
 def _sees_no_row(course: Any) -> bool:
-    """Return whether a course is code alone: nothing of a site can come with it."""
+    """Return whether a course is code alone, so that it can hold nothing of a site."""
     return (
         inspect.isgeneratorfunction(course)
         and inspect.isfunction(course)

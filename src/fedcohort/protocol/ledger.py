@@ -1,7 +1,7 @@
-"""The ledger: one line for every site and call, that says what left the site.
+"""The ledger: one line for every site and call, with what left the site.
 
 Lines hold names, shapes, types and sizes, never a number that was sent. They are written as
-JSON text at once, since a run writes tens of thousands of them.
+JSON text at once, because a run writes tens of thousands of them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Ledger:
     Attributes
     ----------
     lines : JSON text, one for each call and site.
-    bytes_up : what each site sent.
-    bytes_down : what all sites were sent: arguments, and each new view once.
+    bytes_up : bytes that each site sent.
+    bytes_down : bytes that all sites were sent: arguments, and each new view once.
     """
 
     def __init__(self, min_cell: int = 5):
@@ -35,7 +35,7 @@ class Ledger:
         self._fields: dict[tuple[object, ...], tuple[str, int]] = {}
 
     def sent(self, size: int) -> None:
-        """Note that the coordinator sent `size` bytes to sites."""
+        """Add `size` bytes that the coordinator sent to sites."""
         self.bytes_down += size
 
     def write(
@@ -50,12 +50,12 @@ class Ledger:
         masked: bool = False,
         spent: Spent | None = None,
     ) -> int:
-        """Note that each of `sites` sent a reply of this shape in this call; return its bytes.
+        """Write that each of `sites` sent a reply of this shape in this call; return its bytes.
 
         Parameters
         ----------
-        masked : whether the coordinator saw the sum of the replies alone, and none by itself.
-        spent : the noise in it, and what the fit has spent of a patient's privacy up to here.
+        masked : whether the coordinator saw only the sum of the replies.
+        spent : noise in the reply, and the privacy that the fit has spent so far.
         """
         key = (step, *((k, a.shape, a.dtype.str) for k, a in arrays.items()))
         known = self._fields.get(key)

@@ -1,8 +1,8 @@
-"""What an engine must do for a network: carry bytes to named sites and bring bytes back.
+"""Interface of an engine: it carries bytes to named sites and brings bytes back.
 
-Everything above it (calls, strict decoding, seals, retries, recovery) is the same on all engines
-and knows none of them; an engine's adapter is a `Line` at the coordinator, and at each site
-something that gives every request to an `Answering`.
+Everything above it (calls, strict decoding, seals, retries, recovery) is the same for all engines.
+An engine's adapter is a `Line` at the coordinator, and at each site an adapter that passes every
+request to an `Answering`.
 """
 
 from __future__ import annotations
@@ -11,22 +11,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-#: Bytes of the largest request or reply; and of the largest message, which seals and names make
-#: longer.
+#: Largest size in bytes of a request or reply; and of a message, with seals and names.
 LARGEST = 256 * 2**20
 CARRIED = LARGEST + 2**20
 
-#: A site's end of a line: a request to its reply. It never raises.
+#: A site's end of a line: request → reply. It never raises.
 Answering = Callable[[bytes], bytes]
 
 
 @dataclass(frozen=True)
 class Silence:
-    """Why there is no reply: one line that may be shown, without anything the peer said.
+    """Reason for a missing reply: one line that may be shown, with nothing that the peer sent.
 
     Attributes
     ----------
-    late : whether the request may have arrived, and its effect may come later.
+    late : whether the request may have arrived, and may still have an effect.
     """
 
     text: str
@@ -34,7 +33,7 @@ class Silence:
 
 
 class Line(Protocol):
-    """A coordinator's end: what carries one request to each of some sites."""
+    """A coordinator's end: carries one request to each of some sites."""
 
     @property
     def sites(self) -> Sequence[str]:
@@ -43,7 +42,7 @@ class Line(Protocol):
 
     @property
     def connected(self) -> frozenset[str]:
-        """Names of the sites that can be reached now, as far as the engine knows."""
+        """Names of the sites that the engine can reach now."""
         ...
 
     def exchange(
@@ -51,7 +50,7 @@ class Line(Protocol):
     ) -> Iterator[tuple[str, bytes | Silence]]:
         """Send each named site its request, all at once; yield replies as they come.
 
-        Each of `requests` is yielded exactly once, at the latest after `timeout` seconds. A site
-        that is not connected is yielded at once. It may be called from several threads at once.
+        Each of `requests` is yielded exactly once, within `timeout` seconds, and at once if the
+        site is not connected. Several threads may call it at once.
         """
         ...

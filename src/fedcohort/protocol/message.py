@@ -1,7 +1,7 @@
-"""Named arrays: the only thing that leaves a site.
+"""Messages: named arrays, the only thing that leaves a site.
 
-A message is a frozen dataclass whose fields are arrays of numbers. Adding two messages adds
-them field by field; that sum is all that the verb `sum` reveals.
+A message is a frozen dataclass whose fields are arrays of numbers. Two messages are added
+field by field; that sum is all that the verb `sum` reveals.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from fedcohort.protocol.errors import ReplyRejected, SiteFailed
 
 T = TypeVar("T")
 
-#: What may be inside an array that leaves a site: floats, integers, booleans.
+#: Types of arrays that may leave a site: floats, integers, booleans.
 DTYPES = frozenset(np.dtype(name) for name in ("f4", "f8", "i4", "i8", "u8", "b1"))
 
 
-#: From so many numbers up, arrays are looked at, and lent, without a copy where that is safe.
+#: From this size on, arrays are checked, and lent, without a copy if that is safe.
 LARGE = 4096
 
-#: Fraction bits to which a sum of parameters of models is formed, where it is exact.
+#: Fraction bits of an exact sum of a model's parameters.
 PARAMETER_BITS = 28
 
 
@@ -37,13 +37,12 @@ def message(*, parameters: Sequence[str]) -> Callable[[type[T]], type[T]]: ...
 def message(cls: type[T] | None = None, /, *, parameters: Sequence[str] = ()) -> Any:
     """Declare a message: a frozen dataclass whose fields are arrays.
 
-    It prints as shapes and types alone, so that a log line discloses nothing.
+    Its text shows only shapes and types, so that a log line discloses nothing.
 
     Parameters
     ----------
     parameters : fields of a model's parameters, or of their slopes: millions of numbers, of which
-        an exact sum needs to know no more than multiples of 2^-28 below 2^35
-        (`secure.arithmetic.ring`).
+        an exact sum keeps multiples of 2^-28 below 2^35 (`secure.arithmetic.ring`).
     """
 
     def declare(kind: type[T]) -> type[T]:
@@ -68,13 +67,13 @@ def _outline(msg: Any) -> str:
 def to_arrays(msg: Any, *, lent: bool = False) -> dict[str, Array]:
     """Return the fields of a message by name, each as an array of its own in C order.
 
-    Copies: what crosses between a site and the coordinator shares no memory with either, and
-    is laid out alike whether it came from a step, from the wire or from a journal.
+    Copies: site and coordinator share no memory, and arrays from a step, from the wire and from a
+    journal have the same layout.
 
     Parameters
     ----------
-    lent : for a reader who is done with them before the next step runs: large arrays in C order
-        are then not copied.
+    lent : whether large arrays in C order are not copied, for a reader who is done with them before
+        the next step runs.
     """
     found: dict[str, Array] = {}
     for name in type(msg).__dataclass_fields__:
@@ -95,8 +94,8 @@ def packed(
 
     Raises
     ------
-    SiteFailed : another message type than declared, or a field that is no array of numbers.
-    ReplyRejected : another dtype than those in `DTYPES`.
+    SiteFailed : the message type differs from the declared one, or a field is no array of numbers.
+    ReplyRejected : a dtype is not in `DTYPES`.
     """
     if type(msg) is not declared:
         raise SiteFailed(
@@ -128,12 +127,12 @@ def checked(
     widen: bool = False,
     lent: bool = False,
 ) -> dict[str, Array]:
-    """Return the arrays of a reply that is fit to leave a site.
+    """Return the arrays of a reply that may leave a site.
 
     Parameters
     ----------
-    widen : return booleans and short integers as int64, as they are summed, so that a field of
-        flags sums to a count, and no count wraps around.
+    widen : return booleans and short integers as int64 for sums, so that flags sum to a count and
+        no count overflows.
     lent : see `to_arrays`.
 
     Raises
@@ -160,13 +159,13 @@ def all_finite(a: Array) -> bool:
     if a.size > LARGE and a.flags.c_contiguous:
         flat = a.ravel()
         with np.errstate(all="ignore"):
-            if math.isfinite(flat.dot(flat)):  # else a number is not, or the sum is beyond floats
+            if math.isfinite(flat.dot(flat)):  # if not, a number is infinite or the sum overflows
                 return True
     return bool(np.isfinite(a).all())
 
 
 class Total:
-    """The sum of messages, added one by one so that memory does not grow with their number."""
+    """Sum of messages, added one by one so that memory does not grow with their number."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Array] = {}

@@ -1,7 +1,7 @@
-"""What a method declares to the rest of the package, and what its fit must be able to do.
+"""Declaration of a method, and the interface of its fitted model.
 
 A method is found by entry point (group ``fedcohort.algorithms``), so that a third party adds
-one without touching this package: a folder with a `program.py`, and one line in its
+one without changing this package: a folder with a `program.py`, and one line in its
 `pyproject.toml` that points to a `Method`.
 """
 
@@ -27,10 +27,10 @@ from fedcohort.protocol.step import Step
 Row = dict[str, Any]
 
 
-#: What a fit with differential privacy reveals, of whatever method.
+#: What a fit with differential privacy reveals, for every method.
 NOISY = (
-    "Only replies to which each site has added noise: a fit tells nothing exact of a row that it "
-    "is trained on. Table 1 of a study, and its counts of rows and events, are exact and apart."
+    "Only replies to which each site has added noise: a fit reveals nothing exact about a training "
+    "row. Table 1 of a study, and its counts of rows and events, are exact and no part of this."
 )
 
 
@@ -42,25 +42,23 @@ class Task:
     ----------
     kind : survival, classification, regression, clustering or latent.
     features : names of the columns of x, in order, (p,).
-    pairs : (p, 2), the two values of each feature that has but two, such as a level; NaN of others,
-        and () where nothing is known of them.
-    views : the view (modality) of each column of x, in the same order, (p,), which the dictionary
-        gives the column that it was made of; "" where it has none.
-    offset : whether the last of them is an offset, which has no coefficient: it is added to the
+    pairs : (p, 2), the two values of each feature with two values, such as a level; NaN for others,
+        and () if unknown.
+    views : view (modality) of each column of x, in order, (p,), by the dictionary; "" for none.
+    offset : whether the last feature is an offset, which has no coefficient and is added to the
         linear predictor.
     strata : levels of the column whose levels each have a baseline hazard; () without.
     outcome : its type in lower case: survival, binary, category, continuous or count; "" without.
-    seed : what all random draws at the coordinator derive from.
-    min_cell : smallest count that a cell of anything revealed may have.
-    origin : (p,), a public point near the middle of each feature, that sums of squares can be
-        about without losing digits; None where none is known.
-    dictionary, outcome_of : a raw method's own: the data dictionary, and what the tables are about
-        (None without an outcome).
-    agreed : of a raw method, who hides what in Table 1 of these rows (`data.describe.agreed`); None
-        where nobody agreed on more than each site's own rule.
-    dp : what a private fit was asked for; None of others.
-    reach : lowest and highest usual outcome by the dictionary, of a private fit; None where it
-        has none.
+    seed : of all random draws at the coordinator.
+    min_cell : smallest count in a cell of anything revealed.
+    origin : (p,), a public point near the middle of each feature, about which sums of squares lose
+        no digits; None if unknown.
+    dictionary, outcome_of : for a raw method: the data dictionary, and the outcome
+        (None without).
+    agreed : for a raw method: which site hides which cell of Table 1 (`data.describe.agreed`); None
+        if only the sites' own rules apply.
+    dp : request of a private fit; None for other fits.
+    reach : for a private fit: lowest and highest usual outcome by the dictionary; None without.
     """
 
     kind: str
@@ -88,12 +86,12 @@ class Task:
 class Fitted(ABC):
     """A fitted model at the coordinator: arrays to save, and what it can compute from x.
 
-    A subclass overrides what its method can give; the rest raises `NotSupported`.
+    A subclass overrides what its method supports; the rest raises `NotSupported`.
     """
 
     @abstractmethod
     def arrays(self) -> dict[str, Array]:
-        """Return everything numeric that the model consists of, by name."""
+        """Return all arrays of the model, by name."""
 
     @abstractmethod
     def meta(self) -> dict[str, Any]:
@@ -102,7 +100,7 @@ class Fitted(ABC):
     @classmethod
     @abstractmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
-        """Rebuild the model from what `arrays` and `meta` returned."""
+        """Rebuild the model from the results of `arrays` and `meta`."""
 
     def predict(self, x: Array) -> Array:
         """Return the risk score, probability, value or label of each row of x (n, p): (n,)."""
@@ -111,12 +109,12 @@ class Fitted(ABC):
     def predict_survival(self, x: Array, times: Array) -> Array:
         """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m).
 
-        Behind `known_until` it stays as it is there.
+        It is constant after `known_until`.
         """
         raise NotSupported("predict_survival")
 
     def known_until(self, x: Array) -> Array:
-        """Return the time up to which the fit knows the survival of each row of x (n, p): (n,)."""
+        """Return the time (n,) up to which the survival of each row of x (n, p) is estimated."""
         return np.full(len(x), np.inf)
 
     def transform(self, x: Array) -> Array:
@@ -124,14 +122,14 @@ class Fitted(ABC):
         raise NotSupported("transform")
 
     def memberships(self, x: Array) -> Array:
-        """Return how far each row of x (n, p) belongs to each of k clusters: (n, k), rows add to 1.
+        """Return the membership of each row of x (n, p) in k clusters: (n, k), rows add to 1.
 
-        Labels are in the order of the clusters: `predict` gives numbers of columns.
+        Columns are in the order of the labels of `predict`.
         """
         raise NotSupported("memberships")
 
     def reconstruct(self, x: Array) -> Array:
-        """Return what is left of each row of x (n, p) after it went through the model: (n, p)."""
+        """Return the model's reconstruction of x (n, p): (n, p)."""
         raise NotSupported("reconstruct")
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
@@ -143,7 +141,9 @@ class Fitted(ABC):
         raise NotSupported("impute")
 
     def imputed_sd(self, x: Array) -> Array:
-        """Return the standard deviation of what `impute` puts into x (n, p), 0 of known entries."""
+        """Return the standard deviation of the entries that `impute` fills in x (n, p), 0 for
+        known ones.
+        """
         raise NotSupported("intervals of imputed values")
 
     def summary(self) -> list[Row]:
@@ -151,18 +151,18 @@ class Fitted(ABC):
         raise NotSupported("summary")
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return what the model consists of besides its covariates, such as the intercept.
+        """Return the parameters besides those of covariates, such as the intercept.
 
-        Keys are name and value, and where there are any standard_error, p, low, high and note; a
+        Keys are name and value, and optionally standard_error, p, low, high and note; a
         baseline survival, at each of `times` (m,), has its time.
         """
         raise NotSupported("parameters")
 
     def others(self) -> list[Row]:
-        """Return what each other site is to the user of a personal model, the best first.
+        """Return the value of each other site for the user of a personal model, the best first.
 
-        Keys are site, measure (what value is), value, chosen (whether the model has it), and where
-        there are any low and high. Of measures at which less is better, `least` is true.
+        Keys are site, measure (meaning of value), value, chosen (whether the model uses it), and
+        optionally low and high. If less is better, `least` is true.
         """
         raise NotSupported("others")
 
@@ -175,18 +175,18 @@ class Fitted(ABC):
         raise NotSupported("curves")
 
     def cautions(self) -> tuple[str, ...]:
-        """Return what is to be known of how the fit ended, a clause each; most often nothing."""
+        """Return warnings about how the fit ended, one clause each; most often none."""
         return ()
 
     def at_round(self, rounds: int) -> Fitted:
-        """Return the model as it was after `rounds` rounds, where the fit kept it.
+        """Return the model after `rounds` rounds, if the fit kept it.
 
         Tuning uses this: one fit gives every smaller number of rounds.
         """
         raise NotSupported("at_round")
 
 
-#: What a model may support: these of `Fitted`, where its class overrides them.
+#: Methods of `Fitted` that a model supports if its class overrides them.
 GIVEN = (
     "predict", "predict_survival", "transform", "memberships", "reconstruct", "sample", "impute",
     "summary", "parameters", "others", "proportional_hazards", "curves", "at_round",
@@ -195,17 +195,17 @@ GIVEN = (
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateFits:
-    """The differentially private fits of a method.
+    """Differentially private fits of a method.
 
     Attributes
     ----------
-    releases : (settings, what was asked for) → every release of a fit. Raises `SettingError` for
+    releases : (settings, request) → every release of a fit. Raises `SettingError` for
         settings without a private fit.
-    held : (settings, task) → step → argument → the value that it has in every call of a fit: what
-        follows from the study, which a site demands.
-    reveals : (settings, what was asked for) → what leaves a site, in plain words; None says that
-        replies have noise, and no more.
-    clips : what is protected → C, the norm that fits cut to unless the study says another.
+    held : (settings, task) → step → argument → its value in every call of a fit, which follows from
+        the study; a site refuses other values.
+    reveals : (settings, request) → what leaves a site, in plain words; None if there is nothing to
+        add to the noise in replies.
+    clips : unit → C, the default clipping norm.
     """
 
     releases: Callable[[Any, Dp], Sequence[Release]]
@@ -222,33 +222,32 @@ class Method:
     ----------
     name : as users type it.
     title : one line, for the catalogue.
-    tasks : the kinds of task it serves.
+    tasks : kinds of task.
     paper : its source.
-    reveals : what leaves a site, in plain words, whatever the settings.
-    reveals_with : the same for given settings, where they decide it.
+    reveals : what leaves a site, in plain words, for all settings.
+    reveals_with : the same for given settings, if it depends on them.
     settings : a frozen dataclass of `Settings`, whose fields are made by `setting`.
     fit : the coordinator's program, (federation, settings, task) → fitted model.
-    model : the class of the fitted model, for loading from disk.
-    steps : every site step that the program asks for, whatever the settings.
-    asks : settings → those of `steps` that a fit with them can ask for; None for all.
+    model : class of the fitted model, for loading from disk.
+    steps : every site step that the program can call, with any settings.
+    asks : settings → those of `steps` that a fit with them can call; None for all.
     bounds : (settings, task) → by argument, or ``step.argument``, the values that a fit with them
-        can give to arguments of its steps that are whole numbers, yes or no, or text; a site of an
-        approved study refuses others. What means the same in all methods (`min_cell`, `seed`, ...)
-        need not be there. The task's features are () where a step is asked without a design.
-    preprocess : this method's defaults for the preprocessing.
-    unguarded : why no reply of a fit is of few records though its program does not call
-        `data.exact`, in plain words, with the module in backticks that sees to it; "" of a method
-        whose program calls it.
-    design : (settings, dictionary, outcome) → the design, where the method makes one that nothing
-        need be asked of the sites for; None for the preprocessing's.
-    entries : whether it heeds when patients came under observation (left truncation).
+        can give to arguments of its steps that are whole numbers, booleans, or text; a site of an
+        approved study refuses others. Arguments with the same meaning in all methods (`min_cell`,
+        `seed`, ...) may be left out. The task's features are () for a step without a design.
+    preprocess : the method's defaults for the preprocessing.
+    unguarded : for a program that does not call `data.exact`: why no reply of a fit is of few
+        records, in plain words, with the responsible module in backticks; else "".
+    design : (settings, dictionary, outcome) → the design, if the method makes one without asking
+        the sites; None for that of the preprocessing.
+    entries : whether it uses the start of observation (left truncation).
     raw : whether the program sees the sites' data frames, without preprocessing; its fits then
         take no table (no `predict` and the like).
-    private : its differentially private fits; None where it has none.
+    private : its differentially private fits; None without.
     for_site : (settings, task, site, what its last step left at the site) → lines in plain words
-        for that site alone; None where a fit leaves nothing that a person there would read.
-    package : what every site of a fit must have installed beside what loads the method, of the
-        extra with the method's name; "" for nothing.
+        for that site alone; None if there are none.
+    package : package that every site of a fit needs besides the method's own, from the
+        extra with the method's name; "" for none.
     """
 
     name: str
@@ -277,24 +276,26 @@ class Method:
 
     @property
     def gives(self) -> frozenset[str]:
-        """What the model supports, of whatever task; see `given`."""
+        """What the model supports, for all tasks; see `given`."""
         return frozenset(
             name for name in GIVEN if getattr(self.model, name) is not getattr(Fitted, name)
         )
 
     @property
     def gaps(self) -> bool:
-        """Whether x may have missing entries, NaN: where the method's own default leaves them."""
+        """Whether x may have missing entries, NaN: true if the method's default does not fill
+        them.
+        """
         return self.preprocess.get("impute") == "none"
 
     @property
     def clips(self) -> Mapping[str, float]:
-        """The norms that private fits cut to; see `PrivateFits`."""
+        """Clipping norms of private fits; see `PrivateFits`."""
         return {} if self.private is None else self.private.clips
 
     @property
     def fields(self) -> list[dataclasses.Field[Any]]:
-        """Its settings as declared, its own before those that it shares with others."""
+        """Its declared settings, its own before shared ones."""
         order = [list(_annotated(c)) for c in self.settings.__mro__]
 
         def place(f: dataclasses.Field[Any]) -> tuple[int, int]:
@@ -303,9 +304,9 @@ class Method:
         return sorted(dataclasses.fields(self.settings), key=place)
 
     def solver_of(self, name: str) -> str:
-        """Return the one value of `solver` that heeds a setting; "" where it is not so.
+        """Return the one value of `solver` that uses a setting; "" if there is no such value.
 
-        A class of settings that belong to one solver names it: ``of_solver: ClassVar[str]``.
+        A class of settings of one solver names it: ``of_solver: ClassVar[str]``.
         """
         if "solver" not in self.settings.__dataclass_fields__:
             return ""
@@ -314,7 +315,7 @@ class Method:
 
     @property
     def lacking(self) -> str:
-        """Say what has to be installed for a fit here; "" where nothing has to be."""
+        """Error about a package to install for a fit here; "" if none is needed."""
         if not self.package or find_spec(self.package) is not None:
             return ""
         return (
@@ -323,11 +324,11 @@ class Method:
         )
 
     def given(self, kind: str) -> frozenset[str]:
-        """Return what a fit of a kind of task supports: survival curves are of survival alone."""
+        """Return what a fit of a kind of task supports; only survival has survival curves."""
         return self.gives if kind == "survival" else self.gives - {"predict_survival"}
 
     def asked(self, config: Any) -> tuple[Step[..., Any], ...]:
-        """Return the steps that a fit with these settings can ask for, in the order of `steps`."""
+        """Return the steps that a fit with these settings can call, in the order of `steps`."""
         if self.asks is None:
             return self.steps
         wanted = {step.run for step in self.asks(config)}
@@ -338,11 +339,11 @@ class Method:
 
         Parameters
         ----------
-        table : what is set of the preprocessing.
+        table : options of the preprocessing.
 
         Raises
         ------
-        SettingError : ``impute`` is "none", which is not for this method.
+        SettingError : ``impute`` is "none" and the method takes no missing values.
         """
         if table.get("impute") == "none" and not self.gaps:
             raise SettingError(
@@ -351,12 +352,12 @@ class Method:
             )
 
     def revealed(self, config: Any, dp: Dp | None) -> str:
-        """Return in plain words what leaves a site in a fit, which may be a private one.
+        """Return in plain words what leaves a site in a fit.
 
         Parameters
         ----------
-        config : the settings of the fit.
-        dp : what a private fit was asked for; None of any other.
+        config : settings of the fit.
+        dp : request of a private fit; None for other fits.
         """
         if dp is not None:
             asked = dp.clipped(self.clips)
@@ -365,16 +366,16 @@ class Method:
         return self.reveals if self.reveals_with is None else self.reveals_with(config)
 
     def configure(self, given: Mapping[str, Any]) -> Any:
-        """Build the settings object from what a user typed.
+        """Build the settings object from user input.
 
         Raises
         ------
-        SettingError : an unknown name (the nearest known one is given), or a value of another
-            type than the setting's.
+        SettingError : a name is unknown (the message gives the nearest), or a value has the wrong
+            type.
         """
         return self.settings.typed(given, self.name, self.COMMON)
 
 
 def _annotated(owner: type[Any]) -> Mapping[str, Any]:
-    """Return what a class itself annotates, without its bases."""
+    """Return the annotations of a class itself, without its bases."""
     return vars(owner).get("__annotations__", {})

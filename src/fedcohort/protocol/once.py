@@ -1,11 +1,11 @@
-"""What a site answers for one value only: the first that it was asked with.
+"""Arguments that a site accepts with one value only: the first.
 
-Sums of the same rows over other sites, cells, centres or grids tell by their differences what each
-of them hides. So a step may name arguments that have one value (`Step.once`), and a site remembers
-the first: beyond restarts where its node does (`network.once`), otherwise as long as its `Host` is
-there. With them stay the columns as they are read and, of a sum, the sites of that sum.
+Sums of the same rows over other sites, cells, centres or grids reveal by their differences what
+each of them hides. So a step may name arguments with one value (`Step.once`), and a site remembers
+the first value: over restarts if its node does (`network.once`), otherwise as long as its `Host`
+exists. The columns of the view, and the sites of a sum, are remembered in the same way.
 
-Revealed: by a refusal, which of these is another.
+Revealed: by a refusal, which of these differs from the first.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ import numpy as np
 from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.step import Step
 
-#: (name, digest of a value, n) → whether the value is among the first n that the name ever had.
+#: (name, digest of a value, n) → whether the value is among the first n of that name.
 Once = Callable[[str, str, int], bool]
 
 
 class InMemory:
-    """A `Once` for as long as a session is open."""
+    """A `Once` that lasts as long as a session."""
 
     def __init__(self) -> None:
         self._known: dict[str, list[str]] = {}
 
     def __call__(self, name: str, digest: str, most: int) -> bool:
-        """Note what a name is asked with; return whether it is one of its first `most` values."""
+        """Store a value of a name; return whether it is one of its first `most` values."""
         return among_first(self._known.setdefault(name, []), digest, most)
 
 
 def among_first(known: list[str], digest: str, most: int) -> bool:
-    """Return whether a digest is known, or may be added to so many; it is then."""
+    """Return whether a digest is one of the first `most`; add it if there is room."""
     if digest not in known and len(known) < most:
         known.append(digest)
     return digest in known
 
 
 def digest_of(value: Any) -> str:
-    """Return the digest of an argument, or of a text."""
+    """Return the digest of an argument or a text."""
     if isinstance(value, np.ndarray):
         blob = repr((value.dtype.str, value.shape)).encode() + value.tobytes()
     else:
@@ -59,16 +59,16 @@ def check_once(
     arguments: Mapping[str, Any],
     once: Once,
 ) -> None:
-    """Hold a call to what a site was asked first, where its step says so.
+    """Refuse a call whose arguments differ from the first ones, if its step says so.
 
     Parameters
     ----------
-    columns : the text of the view.
-    among : the sites of the sum that hides this one's part.
+    columns : text of the view.
+    among : sites of the sum that hides this one's part.
 
     Raises
     ------
-    Refused : "once", and what is another.
+    Refused : "once"; the message names what differs.
     """
     if not step.once:
         return
@@ -81,7 +81,7 @@ def check_once(
         if not once(name, digest_of(value), 1):
             raise Refused(
                 "once",
-                f"site {site!r} answers {step.name} with the sites and settings of the first time "
-                f"alone, as two answers would tell what it hides: {name} is another than it was "
-                f"first. Ask the same sites, or have a study of another name approved.",
+                f"site {site!r} answers {step.name} only with the sites and settings of the first "
+                f"call, because two answers would reveal what it hides: {name} differs from its "
+                f"first value. Ask the same sites, or have a study of another name approved.",
             )

@@ -1,11 +1,11 @@
-"""Differential privacy as the contract between study, coordinator and site knows it.
+"""Differential privacy in the contract between study, coordinator and site.
 
-A study asks for (ε, δ) of each patient, or of each site. A method answers with the releases that a
-fit makes: which step, how often, with how much noise for the sensitivity that the step states. Both
-ends work that list out from the approved study alone; a site adds the noise itself, counts what it
-released, and lets nothing else leave. So what a coordinator sends has no say in what is spent.
+A study asks for (ε, δ) for each patient, or for each site. A method answers with the releases of a
+fit: which step, how often, with how much noise for the sensitivity that the step states. Both
+ends compute that list from the approved study alone. A site adds the noise itself, counts its
+releases, and lets nothing else leave. So the coordinator's messages cannot change what is spent.
 
-Neighbouring tables differ by one record that is added or taken away (`unit` "record"), or by all
+Neighbouring tables differ by one record that is added or removed (`unit` "record"), or by all
 records of one site ("site").
 """
 
@@ -20,23 +20,23 @@ from fedcohort.protocol.errors import SettingError
 
 R = TypeVar("R")
 
-#: What may be protected.
+#: Units that can be protected.
 UNITS = ("record", "site")
 EXAMPLE = '{"epsilon": 3, "delta": 1e-5}'
-#: An ε above this protects nobody.
+#: Largest ε; above it nobody is protected.
 MOST = 1000.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dp:
-    """What a study asks for.
+    """Differential privacy that a study asks for.
 
     Attributes
     ----------
     epsilon : ε > 0 of a whole fit, preprocessing included.
     delta : δ, 0 < δ < 1; a site refuses one above 1/n of its n patients.
     unit : "record" or "site": what is protected.
-    clip : C > 0, the norm that a record's (or a site's) part is cut to where a method cuts; None
+    clip : C > 0, largest norm of one record's (or a site's) contribution, if the method clips; None
         takes the method's own (`clipped`).
     """
 
@@ -59,21 +59,21 @@ class Dp:
             raise SettingError(f"dp.unit is {self.unit!r}; give {' or '.join(map(repr, UNITS))}.")
 
     def clipped(self, clips: Mapping[str, float]) -> Dp:
-        """Return this with a norm to cut to: its own, or the one of its unit, or 1."""
+        """Return this with a clipping norm: its own, or that of its unit, or 1."""
         return self if self.clip is not None else replace(self, clip=clips.get(self.unit, 1.0))
 
     @property
     def norm(self) -> float:
-        """C, where `clipped` has set it; 1 where nobody has."""
+        """C, if `clipped` has set it; else 1."""
         return 1.0 if self.clip is None else self.clip
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | Dp) -> Dp:
-        """Return what a user typed.
+        """Return the request from user input.
 
         Raises
         ------
-        SettingError : an unknown key, no ε, or a value outside its bounds.
+        SettingError : a key is unknown, ε is missing, or a value is outside its bounds.
         """
         if isinstance(given, Dp):
             return given
@@ -102,11 +102,11 @@ class Release:
     Attributes
     ----------
     step : its name.
-    noise : noise multiplier z > 0: standard deviation (or scale, of Laplace) over sensitivity.
-    count : how many noisy answers of one site.
+    noise : noise multiplier z > 0: standard deviation (or scale, for Laplace) over sensitivity.
+    count : number of noisy answers of one site.
     sampling : probability with which each record is in an answer (Poisson sampling); 1 for all.
     mechanism : "gaussian" or "laplace".
-    draws : how many of the answers one reply is made of at most (`Noised`); 1 of a `Private`.
+    draws : largest number of answers in one reply (`Noised`); 1 for a `Private`.
     """
 
     step: str
@@ -118,12 +118,12 @@ class Release:
 
     @property
     def replies(self) -> int:
-        """How many replies of one site."""
+        """Number of replies of one site."""
         return self.count // self.draws
 
     @property
     def content(self) -> dict[str, Any]:
-        """What results.json says of it."""
+        """Entry of results.json."""
         return {
             "step": self.step, "mechanism": self.mechanism, "noise": self.noise,
             "count": self.count, "sampling": self.sampling, "draws": self.draws,
@@ -137,7 +137,7 @@ class Private(Generic[R]):
     Attributes
     ----------
     reply : the exact message.
-    sensitivity : by field, the most that one unit changes it: in L2 norm for Gaussian noise, in L1
+    sensitivity : by field, the largest change by one unit: in L2 norm for Gaussian noise, in L1
         for Laplace. All fields are named. Of k fields each gets noise of √k times (Gaussian) or k
         times (Laplace) its sensitivity and multiplier, so that together they are one release.
     """
@@ -148,16 +148,16 @@ class Private(Generic[R]):
 
 @dataclass(frozen=True)
 class Noised(Generic[R]):
-    """A reply made of several noisy answers about the rows, and of nothing else of theirs.
+    """A reply made only of several noisy answers about the rows.
 
-    The step itself looks at no row: it says how a question is answered, and which course asks. The
-    site's host runs the course. It gets the call's arguments, as they came, and each answer with
-    the noise already in it, so that its reply is post-processing, which costs nothing more.
+    The step itself reads no row: it defines how a question is answered, and which course asks. The
+    site's host runs the course. The course gets the call's arguments and the noisy answers only, so
+    its reply is post-processing, which costs no further privacy.
 
     Attributes
     ----------
-    ask : a point (P,) → the answer about the rows there. The site adds all of the noise itself:
-        what is made of noisy answers is not their sum, so that noise cannot be shared out.
+    ask : a point (P,) → the answer about the rows there. The site adds all of the noise itself: the
+        result is not a sum of noisy answers, so sites cannot share the noise.
     course : a generator function of a module, `course(**arguments)`: it yields points, is sent the
         noisy answer (the message that `ask` gave), and returns the reply.
     """
@@ -168,7 +168,9 @@ class Noised(Generic[R]):
 
 @dataclass(frozen=True)
 class Spent:
-    """What one reply cost: for the ledger. ε and δ are those of all releases of the fit so far."""
+    """Privacy cost of a reply, for the ledger; ε and δ are those of all releases of the fit so
+    far.
+    """
 
     mechanism: str
     epsilon: float
@@ -176,12 +178,12 @@ class Spent:
 
 
 def threshold(sites: int) -> int:
-    """Return how many of the sites a masked sum has at least: two thirds, rounded up."""
+    """Return the smallest number of sites in a masked sum: two thirds, rounded up."""
     return -(-2 * sites // 3)
 
 
 class Drawing(Protocol):
-    """The noisy answers of one call, no more than were counted when it was let in."""
+    """Noisy answers of one call, at most as many as were counted when it was admitted."""
 
     def draw(
         self, answer: dict[str, Array], sensitivity: Mapping[str, float] | None
@@ -190,7 +192,7 @@ class Drawing(Protocol):
 
         Raises
         ------
-        Refused : "budget" or "dp": one more than the fit's releases, or no sensitivity of a field.
+        Refused : "budget" or "dp": the fit's releases are used up, or a field has no sensitivity.
         """
         ...
 
@@ -199,34 +201,34 @@ class Drawing(Protocol):
 
         Raises
         ------
-        Refused : "dp": nothing was drawn, so that the reply is not made of noisy answers.
+        Refused : "dp": nothing was drawn, so the reply is not made of noisy answers.
         """
         ...
 
 
 class Guard(Protocol):
-    """A site's half of a private fit: adds noise, counts, refuses."""
+    """A site's part of a private fit: it adds noise, counts, and refuses."""
 
     def admit(self, call: Any, arguments: Mapping[str, Any]) -> None:
-        """Count a call of the fit's releases, before a row is looked at, and refuse any other.
+        """Count a call of the fit's releases before a row is read, and refuse any other call.
 
-        Whatever fails afterwards has been spent.
+        The release counts as spent even if the step fails afterwards.
 
         Raises
         ------
-        Refused : "dp" or "budget", and which rule it breaks.
+        Refused : "dp" or "budget"; the message has the broken rule.
         """
         ...
 
     def entropy(self, call: Any) -> tuple[int, ...] | None:
-        """Return what a step's own draws derive from; None for the study's seed.
+        """Return the entropy of a step's own draws; None for the study's seed.
 
-        What is drawn from a seed that the coordinator knows hides nobody.
+        Draws from a seed that the coordinator knows hide nobody.
         """
         ...
 
     def drawing(self, call: Any) -> Drawing:
-        """Return what adds noise to the answers that a `Noised` reply is made of."""
+        """Return what adds noise to the answers of a `Noised` reply."""
         ...
 
     def protect(
@@ -241,12 +243,12 @@ class Guard(Protocol):
         Parameters
         ----------
         call : the `Call` that is answered.
-        sensitivity : of a `Private` reply; None of any other, which is refused.
-        share : 1 where the coordinator sees this reply, or the least number of sites in a masked
+        sensitivity : of a `Private` reply; None for another reply, which is refused.
+        share : 1 if the coordinator sees this reply, or the smallest number of sites in a masked
             sum: then 1/√share of the noise is added here, and the sum has all of it.
 
         Raises
         ------
-        Refused : "budget" or "dp": more than the fit's releases, or a reply without noise.
+        Refused : "budget" or "dp": the fit's releases are used up, or a reply has no noise.
         """
         ...

@@ -1,6 +1,6 @@
-"""The catalogue of methods, found by entry point; this module knows none of them.
+"""The catalogue of methods, found by entry point.
 
-A broken third-party entry point must not break the others: it is named when it is asked for.
+A broken third-party entry point does not affect the others; asking for it gives an error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def find(name: str) -> Method:
 
     Raises
     ------
-    SettingError : no installed package offers it; the nearest name is given.
+    SettingError : no installed package offers it; the message gives the nearest name.
     NotSupported : a package offers it, but it cannot be loaded.
     """
     if (entry := _installed().get(name)) is not None:
@@ -40,14 +40,16 @@ def find(name: str) -> Method:
 
 
 def forget() -> None:
-    """Look at what is installed anew when it is asked for next."""
+    """Clear the caches, so that the next call looks for installed methods again."""
     for known in (_installed, names, find):
         known.cache_clear()
 
 
 @cache
 def _installed() -> dict[str, EntryPoint]:
-    """Return the entry points by name, of two the first; a file of each package is read for it."""
+    """Return the entry points by name, the first of equal names; this reads a file of each
+    package.
+    """
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group=GROUP):
         found.setdefault(entry.name, entry)
@@ -55,7 +57,7 @@ def _installed() -> dict[str, EntryPoint]:
 
 
 def _load(entry: EntryPoint) -> Method:
-    """Return the method that an entry point names."""
+    """Return the method of an entry point."""
     package = entry.dist.name if entry.dist else "an unknown package"
     where = f"method {entry.name!r} of {package} (entry point {entry.value})"
     try:
@@ -76,7 +78,7 @@ def _load(entry: EntryPoint) -> Method:
 
 
 def those_which_give(what: str, kind: str | None = None) -> tuple[str, ...]:
-    """Return the methods whose fits support `what`, for a kind of task or for any.
+    """Return the methods whose fits support `what`, for one kind of task or for all.
 
     Methods that cannot be loaded are left out.
     """
@@ -88,7 +90,7 @@ def those_which_give(what: str, kind: str | None = None) -> tuple[str, ...]:
 
 
 def not_supported(what: str, name: str) -> NotSupported:
-    """Return the error for a fit that cannot give `what`, naming the methods which can."""
+    """Return the error for a fit that does not support `what`; it names the methods that do."""
     able = those_which_give(what)
     hint = f"these methods can: {', '.join(able)}." if able else "no installed method can."
     return NotSupported(f"a fit of {name!r} has no {what}; {hint}")

@@ -1,8 +1,8 @@
-"""Settings of a method: how each is declared, checked, and read from what a user typed.
+"""Settings of a method: how each is declared, checked, and read from user input.
 
-A setting stands once: its default, what it is, unit, choices and limits. Settings that several
-methods share are a block, a frozen dataclass from which the methods' settings inherit; a method
-that needs another default or text says this alone (`changed`).
+A setting is declared once: default, description, unit, choices and limits. Settings that several
+methods share are a block, a frozen dataclass from which the methods' settings inherit. A method
+with another default or text declares only that (`changed`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def setting(
 
     Parameters
     ----------
-    default, doc, unit, choices : its default, what it is, its unit, and what it may be.
-    within : the interval that its number lies in, or each of its numbers, such as "[0, inf)":
+    default, doc, unit, choices : its default, description, unit, and possible values.
+    within : interval of its number, or of each of its numbers, such as "[0, inf)":
         a bracket includes its end, a parenthesis does not.
     """
     meta = {"doc": doc, "unit": unit, "choices": tuple(choices), "within": within}
@@ -38,22 +38,22 @@ def setting(
 
 
 def changed(block: type[Any], name: str, **new: Any) -> Any:
-    """Declare a setting of a block anew; `new` has what differs, as `setting` takes it."""
+    """Declare a setting of a block again; `new` has what differs, as `setting` takes it."""
     old: Any = block.__dataclass_fields__[name]
     return setting(**{"default": old.default, **old.metadata, **new})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the settings of all methods have: limits are checked when they are built.
+    """Base of the settings of all methods; it checks limits when they are built.
 
     A class names them in its head: ``class MySettings(Settings, method="mine", alone={...})``.
 
     Attributes
     ----------
-    method : whose settings they are, for errors.
-    alone : settings that replace the user's where one table holds all rows (the bounds of a
-        study), so that nothing has to be protected from a coordinator.
+    method : name of the method, for errors.
+    alone : settings that replace the user's if one table holds all rows (the bounds of a
+        study), because nothing has to be protected from a coordinator.
     """
 
     method: ClassVar[str] = ""
@@ -80,11 +80,11 @@ class Settings:
 
         Parameters
         ----------
-        rules : of each setting its name, whether its value is fine, and what to give instead.
+        rules : per setting its name, whether its value is fine, and what to give instead.
 
         Raises
         ------
-        SettingError : the first that is not fine.
+        SettingError : for the first setting that is not fine.
         """
         whose = f" of method {self.method!r}" if self.method else ""
         for name, fine, wanted in rules:
@@ -93,16 +93,16 @@ class Settings:
                 raise SettingError(f"setting {name!r}{whose} is {value!r}; give {wanted}.")
 
     def check_sites(self, sites: int) -> None:
-        """Refuse settings that so many sites are too few for.
+        """Refuse settings that need more sites.
 
         Raises
         ------
-        SettingError : the setting, the sites there are, and those needed.
+        SettingError : the message has the setting, the number of sites and the number needed.
         """
 
     @property
     def visible(self) -> str:
-        """The setting, as written, with which the coordinator must see single replies; or ""."""
+        """Name of the setting that makes masked sums impossible; "" if none does."""
         return ""
 
     @property
@@ -112,17 +112,17 @@ class Settings:
 
     @classmethod
     def typed(cls, given: Mapping[str, Any], method: str, more: Collection[str] = ()) -> Self:
-        """Build the settings from what a user typed.
+        """Build the settings from user input.
 
         Parameters
         ----------
         method : for errors.
-        more : names that are no setting, but may have been meant.
+        more : names that are no settings, but may have been meant.
 
         Raises
         ------
-        SettingError : an unknown name (the nearest known one is given), or a value of another
-            type than the setting's.
+        SettingError : a name is unknown (the message gives the nearest), or a value has the wrong
+            type.
         """
         known = {f.name: f for f in dataclasses.fields(cls)}
         hints = _hints(cls)
@@ -160,7 +160,7 @@ def _has_default(one: dataclasses.Field[Any]) -> bool:
 
 
 def _inside(value: Any, within: str) -> bool:
-    """Return whether a number, or each of several, lies in an interval; text and None do."""
+    """Return whether a number, or each of several, is in an interval; true for text and None."""
     if isinstance(value, tuple):
         return all(_inside(one, within) for one in cast("tuple[Any, ...]", value))
     if value is None or isinstance(value, str):
@@ -171,7 +171,7 @@ def _inside(value: Any, within: str) -> bool:
 
 
 def _in_words(within: str, hint: Any) -> str:
-    """Return what to give in place of a value outside an interval, by the setting's type."""
+    """Return what to give instead of a value outside an interval, by the setting's type."""
     low, high = (end.strip().replace("_", ",") for end in within[1:-1].split(","))
     options = typing.get_args(hint) or (hint,)
     what = "a whole number" if int in options and float not in options else "a number"
@@ -192,8 +192,8 @@ def _in_words(within: str, hint: Any) -> str:
 def _coerced(method: str, name: str, value: Any, hint: Any) -> Any:
     """Return `value` as the type that a setting declares.
 
-    Whole numbers pass for real ones, lists for tuples, and ``"1e-3"``, which YAML 1.1 takes for
-    text, for the number.
+    Whole numbers become real ones, lists become tuples, and ``"1e-3"``, which is text in YAML 1.1,
+    becomes the number.
     """
     union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
     options: tuple[Any, ...] = typing.get_args(hint) if union else (hint,)
@@ -224,7 +224,7 @@ def _coerced(method: str, name: str, value: Any, hint: Any) -> Any:
 
 
 def _named(option: Any) -> str:
-    """Return a type in words; of a literal, its values."""
+    """Return a type in words; for a literal, its values."""
     if typing.get_origin(option) is typing.Literal:
         return " or ".join(map(repr, typing.get_args(option)))
     return getattr(option, "__name__", str(option)).replace("NoneType", "null")

@@ -6,13 +6,13 @@ coordinator may learn from it, and the site enforces that:
 * ``@summed``    only the sum over sites is revealed;
 * ``@gathered``  each site's reply is revealed.
 
-Asking for more than a step allows is a type error, and a refusal at the site.
+Asking for more fails type checking, and the site refuses it.
 
-All sites of a sum are asked alike: a site that is asked something else than the others could be
-alone with what it tells. A step that needs an argument which differs by site (`per_site`) names it,
-``@summed(apart=("fresh",))``; it can be a whole number, or yes or no. A step whose answers to two
-questions would tell what it hides names what has one value at a site, ``@summed(once=("edges",))``
-(`protocol.once`); of such a sum nothing is told without all of its sites.
+All sites of a sum get the same arguments: if a site got others, its part could be alone in the sum.
+A step that needs an argument which differs by site (`per_site`) names it,
+``@summed(apart=("fresh",))``; its type is int or bool. If answers to two values of an argument
+would reveal what a step hides, the step names it, ``@summed(once=("edges",))``, and a site accepts
+one value only (`protocol.once`); such a sum needs all of its sites.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class Site(Generic[Data, State]):
-    """What a step may see at one site.
+    """What a step gets at one site.
 
     Attributes
     ----------
     name : the site's name.
-    data : the site's own table, through the view that the coordinator asked for.
-    state : what the last step with a `Keep` left here; None before the first, and where that was a
-        message with other fields than this step's.
-    entropy : (study seed, site, call): whatever is drawn here is drawn from these.
-    among : the sites of the sum that hides this one's part, itself too; () where none does.
+    data : the site's own table, through the view of the call.
+    state : message that the last step with a `Keep` left here; None before the first, and if its
+        fields differ from this step's.
+    entropy : (study seed, site, call), from which all draws derive.
+    among : sites of the sum that hides this one's part, with this site; () if none does.
     """
 
     name: str
@@ -67,28 +67,30 @@ class Site(Generic[Data, State]):
 
     @property
     def rng(self) -> np.random.Generator:
-        """A fresh generator that depends on (study seed, site, call number) alone."""
+        """A fresh generator that depends only on (study seed, site, call number)."""
         return np.random.default_rng(self.entropy)
 
     @property
     def seed(self) -> int:
-        """The same as one integer below 2^63, for libraries with generators of their own."""
+        """The same as one integer below 2^63, for libraries with their own generators."""
         return int(np.random.SeedSequence(self.entropy).generate_state(1, np.uint64)[0] >> 1)
 
 
 def entropy(seed: int, site: str, call: int) -> tuple[int, ...]:
-    """Return what all random draws of `site` in `call` derive from."""
+    """Return the entropy of all random draws of `site` in `call`."""
     return (seed, int.from_bytes(site.encode(), "big"), call)
 
 
 def mark_of(site: str) -> int:
-    """Return a number below 2⁶³ for a site's name, by which it finds its place in an array."""
+    """Return a hash below 2⁶³ of a site's name, by which the site finds its position in an
+    array.
+    """
     return int.from_bytes(hashlib.blake2b(site.encode(), digest_size=8).digest(), "big") >> 1
 
 
 @dataclass(frozen=True)
 class Keep(Generic[R, Kept]):
-    """A reply, and the message the site keeps for its next step."""
+    """A reply, and the message that the site keeps for its next step."""
 
     reply: R
     state: Kept
@@ -103,12 +105,12 @@ class Step(Generic[P, R]):
     run : the function, (site, **arguments) → reply or `Keep`.
     name : the function's name.
     reply : the message type that is revealed.
-    state : the message type that it finds in, or leaves as, `Site.state`; None without.
+    state : the message type of `Site.state`; None without.
     keeps : whether it leaves a state.
-    private : whether its reply leaves a site with noise alone (`Private`, `Noised`).
+    private : whether its reply leaves a site only with noise (`Private`, `Noised`).
     noised : whether its reply is made of several noisy answers (`Noised`).
-    apart : the arguments that may differ between the sites of a sum.
-    once : the arguments that a site answers for one value only.
+    apart : arguments that may differ between the sites of a sum.
+    once : arguments that a site accepts with one value only.
     """
 
     run: Callable[..., Any]
@@ -153,7 +155,7 @@ class Step(Generic[P, R]):
 
 
 def _found(run: Callable[..., Any], hints: dict[str, Any]) -> type[Any] | None:
-    """Return the message type that a step expects in `Site.state`, from its first annotation."""
+    """Return the message type of `Site.state`, from the first annotation."""
     site = hints.get(next(iter(inspect.signature(run).parameters), ""))
     if typing.get_origin(site) is not Site:
         return None
@@ -163,19 +165,19 @@ def _found(run: Callable[..., Any], hints: dict[str, Any]) -> type[Any] | None:
 
 
 class Summed(Step[P, R]):
-    """A step of which only the sum over sites is revealed."""
+    """A step whose replies are revealed only as their sum over sites."""
 
     verb = "sum"
 
 
 class Gathered(Step[P, R]):
-    """A step of which each site's reply is revealed."""
+    """A step whose replies are revealed site by site."""
 
     verb = "gather"
 
 
 class _Marking(Protocol):
-    """What `summed` with arguments returns: the decorator."""
+    """Decorator that `summed` with arguments returns."""
 
     @overload
     def __call__(
@@ -197,7 +199,7 @@ class _Marking(Protocol):
 
 
 class _MarkingEach(Protocol):
-    """What `gathered` with arguments returns: the decorator."""
+    """Decorator that `gathered` with arguments returns."""
 
     def __call__(self, fn: Callable[Concatenate[Site[Data, State], P], R], /) -> Gathered[P, R]:
         """Mark a step."""
@@ -221,12 +223,12 @@ def summed(
     apart: tuple[str, ...] = (),
     once: tuple[str, ...] = (),
 ) -> Any:
-    """Mark a site step of which only the sum over sites may be revealed.
+    """Mark a site step whose replies may be revealed only as their sum.
 
     Parameters
     ----------
-    apart : the arguments that may differ by site; see the header of this module.
-    once : the arguments that have one value at a site.
+    apart : arguments that may differ by site; see the module's header.
+    once : arguments that have one value at a site.
     """
     if fn is None:
         return partial(Summed[..., Any], apart=apart, once=once)
@@ -246,11 +248,11 @@ def gathered(fn: Callable[Concatenate[Site[Data, State], P], R], /) -> Gathered[
 @overload
 def gathered(*, once: tuple[str, ...]) -> _MarkingEach: ...
 def gathered(fn: Callable[..., Any] | None = None, /, *, once: tuple[str, ...] = ()) -> Any:
-    """Mark a site step of which each site's reply may be revealed.
+    """Mark a site step whose replies may each be revealed.
 
     Parameters
     ----------
-    once : the arguments that have one value at a site.
+    once : arguments that have one value at a site.
     """
     if fn is None:
         return partial(Gathered[..., Any], once=once)

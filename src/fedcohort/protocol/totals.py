@@ -1,22 +1,21 @@
-"""Whether a sum that nobody can take apart agrees with what its sites told at the beginning.
+"""Check of masked sums against the counts that the sites gave at the beginning.
 
-A masked part is seen by nobody, so that one site could claim a million rows, or minus five, and
-move whatever is divided by their number. The sum is checked instead, each time, in one place:
+Nobody sees a masked part, so one site could claim a million rows, or minus five, and
+shift every quotient by their number. So each sum is checked:
 
     counts      whole, and not below 0 (`COUNTS`); weights, and counts that are shares, not below 0
-    rows        those that its sites told when they were counted, no more and no fewer; no more
-                where its message says that it counts only some (``some_rows``: yes, or of what
-                arguments)
-    events      no more than its sites told
-    sites       no more than are in the sum
-    weights     the rows beside them, where none were asked for
-    parts       such as those with an outcome above 0: no more than the rows beside them
+    rows        as many as the sites gave; or at most as many, if the message
+                counts only some (``some_rows``: true, or a function of the arguments)
+    events      at most as many as the sites gave
+    sites       at most as many as are in the sum
+    weights     equal to the rows beside them, if no column weighs the rows
+    parts       such as rows with an outcome above 0: at most as many as the rows beside them
 
-Sums with noise are let be: noise may take a count below 0.
+Sums with noise are not checked: noise may make a count negative.
 
-A wrong total does not say whose part is wrong, so its error names no site.
+A wrong total does not show whose part is wrong, so its error names no site.
 
-Revealed: nothing; this is the coordinator's.
+Revealed: nothing; the coordinator runs this check.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from fedcohort.arrays import Array
 from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.step import Step
 
-#: Fields that hold counts, in whatever message; those that are some of its `rows`; weights.
+#: Names of fields with counts, in every message; of parts of its `rows`; of weights.
 COUNTS = ("rows", "deaths", "censored", "positive", "ones", "others", "takes", "sites")
 PARTS = ("positive", "ones", "others")
 WEIGHTS = ("weight", "counts")
@@ -40,14 +39,14 @@ WEIGHTS = ("weight", "counts")
 
 @dataclass(frozen=True)
 class Known:
-    """What sites told of themselves before a fit.
+    """Counts that sites gave before a fit.
 
     Attributes
     ----------
-    rows, events : by site; None where it does not tell. Without a site's rows no sum with it is
-        checked against them, and likewise of events.
-    slack : rows by which each site may differ, as another repeat draws one more or one fewer.
-    unit : whether all rows count alike: no column weighs them.
+    rows, events : by site; None if a site does not give them. Then no sum with that site is checked
+        against them.
+    slack : rows by which each site may differ, because another repeat draws one more or one fewer.
+    unit : whether all rows have weight 1.
     some : whether rows may be fewer: a session leaves out those of a fold, or a method those
         without an entry (`Method.gaps`).
     """
@@ -63,7 +62,7 @@ def check_total(
     step: Step[..., Any], number: int, total: Mapping[str, Array], sites: Collection[str],
     known: Known, asked: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    """Refuse a sum whose counts cannot be.
+    """Refuse a sum with impossible counts.
 
     Parameters
     ----------
@@ -74,7 +73,7 @@ def check_total(
 
     Raises
     ------
-    Refused : "counts": the field, what it adds up to, and what was told; no site.
+    Refused : "counts"; the message has the field, its total and the expected count, but no site.
     """
     if step.private:
         return
@@ -98,11 +97,11 @@ def check_total(
     dead, weight = total.get("deaths"), total.get("weight")
     if known.unit and rows is not None and weight is not None and not _alike(rows, weight):
         raise _wrong(step, number, "weights add up to other numbers than the rows they weigh")
-    if dead is not None and (told := _told(known.events, sites)) is not None:
-        most = told + known.slack * len(sites)
+    if dead is not None and (given := _given(known.events, sites)) is not None:
+        most = given + known.slack * len(sites)
         if dead.sum() > most:
             raise _wrong(
-                step, number, f"deaths add up to {dead.sum():g}, and the sites told {told}"
+                step, number, f"deaths add up to {dead.sum():g}, and the sites gave {given}"
             )
 
 
@@ -110,22 +109,22 @@ def _check_rows(
     step: Step[..., Any], number: int, rows: Array, sites: Collection[str], known: Known, *,
     some: bool,
 ) -> None:  # fmt: skip
-    if (told := _told(known.rows, sites)) is None:
+    if (given := _given(known.rows, sites)) is None:
         return
     room = known.slack * len(sites)
-    fewer = not rows.shape and not some and rows < told - room
-    if rows.max() > told + room or fewer:
-        raise _wrong(step, number, f"rows add up to {rows.max():g}, and the sites told {told}")
+    fewer = not rows.shape and not some and rows < given - room
+    if rows.max() > given + room or fewer:
+        raise _wrong(step, number, f"rows add up to {rows.max():g}, and the sites gave {given}")
 
 
 def _alike(counts: Array, weight: Array) -> bool:
-    """Return whether each weight is its count; true as well of others than these."""
+    """Return whether each weight equals its count; true if the shapes differ."""
     same = counts.shape == weight.shape
     return not same or bool(np.allclose(counts, weight, rtol=1e-9, atol=1e-6))
 
 
-def _told(by_site: Mapping[str, int | None], sites: Collection[str]) -> int | None:
-    """Return what the sites told together; None where one did not."""
+def _given(by_site: Mapping[str, int | None], sites: Collection[str]) -> int | None:
+    """Return the sum of the sites' counts; None if a site gave none."""
     found = [by_site.get(site) for site in sites]
     return None if None in found else sum(n for n in found if n is not None)
 
@@ -137,7 +136,7 @@ def _number(a: Array, low: float) -> str:
 def _wrong(step: Step[..., Any], number: int, why: str) -> Refused:
     return Refused(
         "counts",
-        f"the sum of {step.name} (call {number}) cannot be: {why}. A site told other numbers than "
-        f"it has, by a fault or on purpose; a masked sum does not say which, so none is blamed. "
+        f"the sum of {step.name} (call {number}) cannot be: {why}. A site sent wrong numbers, by a "
+        f"fault or on purpose. A masked sum does not show which site, so none is blamed. "
         f"Let each site compare its rows with `fedcohort data check`, and run the same version.",
     )

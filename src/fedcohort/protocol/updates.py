@@ -1,23 +1,23 @@
-"""Whether a site's reply is fit to be used: the same checks for every verb and every runtime.
+"""Checks of a site's reply: the same for every verb and every runtime.
 
-A site makes them on its own reply before it leaves (`Host.answer`), and the coordinator on each
-reply that it can see, before anything is added:
+A site checks its own reply before it leaves (`Host.answer`), and the coordinator checks each
+reply that it can see, before it adds anything:
 
 * the declared fields, in their order, each an array of numbers of a type that may leave a site;
-* no number that is not finite;
-* `rows`, wherever a message has that field: whole numbers from 0 to `MOST_ROWS` (a gathered
-  description may say that it hides a number, by `HIDDEN`);
-* what the message itself says of a reply to this question: its method ``fault(asked)``.
+* only finite numbers;
+* `rows`, in every message with that field: whole numbers from 0 to `MOST_ROWS` (a gathered
+  description may hide a number, with `HIDDEN`);
+* the message's own check against the call's arguments: its method ``fault(asked)``.
 
 Between the sites of one call (`strangers`, `too_far`):
 
-* in a sum, the shapes and types that most sites have;
-* where a message says how far it moves a model (its method ``moved(asked)``), no more than `FAR`
-  times the median of those that move it at all, from `FEWEST` such sites up; where it says so in
-  two measures, in one of them.
+* in a sum, the shapes and types of most sites;
+* if a message measures how far it moves a model (its method ``moved(asked)``): at most `FAR`
+  times the median of those that move it at all, from `FEWEST` such sites up; with two measures,
+  in at least one of them.
 
-A site whose reply fails is missing for that call, with the reason. Of a masked sum the coordinator
-sees no single reply: there, only the honest site's own checks hold.
+A site whose reply fails is missing for that call, with the reason. In a masked sum the coordinator
+sees no single reply: there, only the checks of honest sites apply.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.protocol.message import DTYPES, all_finite
 from fedcohort.protocol.step import Step
 
-#: The most rows that a site is believed to hold.
+#: Largest credible number of rows of a site.
 MOST_ROWS = 10**9
-#: What stands for a number of rows that a site does not tell.
+#: Stands for a hidden number of rows.
 HIDDEN = -1
-#: How many times the median update's length an update may have, from how many sites up.
+#: Largest length of an update, in median lengths; and fewest sites for this check.
 FAR, FEWEST = 6.0, 3
 
 #: Shape and type of each field of a reply, in order; see `form`.
@@ -44,9 +44,9 @@ Form = tuple[tuple[tuple[int, ...], str], ...]
 
 
 class Fit(dict[str, Array]):
-    """A reply that a host of this very process has checked, field by field: once is enough.
+    """A reply that a host of this process has checked, field by field; it is not checked again.
 
-    What comes over a line, from a store, or from whatever stands between, is a plain dictionary.
+    A reply from a line, a store, or anything else is a plain dictionary.
     """
 
 
@@ -57,7 +57,7 @@ def check(
     arrays: Mapping[str, Any],
     asked: Mapping[str, Any],
 ) -> None:
-    """Refuse one reply that is not fit to be used.
+    """Refuse one reply that cannot be used.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def check(
 
     Raises
     ------
-    ReplyRejected : names the site, the step and the field, and no number of the reply.
+    ReplyRejected : the message names the site, the step and the field, and no number of the reply.
     """
     if why := _form_fault(step, arrays) or _finite_fault(arrays):
         raise rejected(site, number, step.name, why)
@@ -81,7 +81,7 @@ def check_sense(
     arrays: Mapping[str, Array],
     asked: Mapping[str, Any],
 ) -> None:
-    """Refuse one reply of the right form whose numbers cannot be; see `check`."""
+    """Refuse one reply of the right form with impossible numbers; see `check`."""
     why = ""
     if (rows := arrays.get("rows")) is not None:
         least = HIDDEN if step.verb == "gather" and rows.dtype.kind == "i" else 0
@@ -93,12 +93,12 @@ def check_sense(
 
 
 def heeds(reply: type[Any]) -> bool:
-    """Return whether the checks of this type of message look at what was asked."""
+    """Return whether the checks of this type of message need the call's arguments."""
     return hasattr(reply, "fault") or hasattr(reply, "moved")
 
 
 def rejected(site: str, number: int, step: str, why: str) -> ReplyRejected:
-    """Return the error of a reply that is not fit to be used."""
+    """Return the error for a reply that cannot be used."""
     return ReplyRejected(f"site {site!r} answered {step} (call {number}) with {why}")
 
 
@@ -120,7 +120,7 @@ def _form_fault(step: Step[..., Any], arrays: Mapping[str, Any]) -> str:
 
 
 def _finite_fault(arrays: Mapping[str, Array]) -> str:
-    """Return which field holds numbers that there cannot be; "" for none."""
+    """Return which field holds numbers that are not finite; "" for none."""
     for name, a in arrays.items():
         if a.dtype.kind == "f" and not all_finite(a):
             return (
@@ -131,7 +131,7 @@ def _finite_fault(arrays: Mapping[str, Array]) -> str:
 
 
 def count_fault(name: str, a: Array, least: int = 0) -> str:
-    """Return what is wrong with a field of counts; "" where all are whole, least…`MOST_ROWS`."""
+    """Return what is wrong with a field of counts; "" if all are whole, least…`MOST_ROWS`."""
     if not a.shape:
         one = a.item()
         whole, low, high = one == one // 1, one, one  # NaN and infinity are not
@@ -147,9 +147,9 @@ def count_fault(name: str, a: Array, least: int = 0) -> str:
 
 
 def form(arrays: Mapping[str, Array]) -> Form:
-    """Return the shape of each field, and its type among those that add up to another result.
+    """Return shape and type of each field; types with the same result in a sum are one.
 
-    Whole and real numbers of 64 bits are one type here: a site without rows may count in integers.
+    Whole and real numbers of 64 bits are one type: a site without rows may count in integers.
     """
     return tuple((a.shape, "f4" if a.dtype.str == "<f4" else "f8") for a in arrays.values())
 
@@ -165,7 +165,7 @@ def strangers(
 
     Raises
     ------
-    ReplyRejected : no form is that of more sites than each other form.
+    ReplyRejected : two forms are equally frequent.
     """
     held: dict[Form, list[str]] = {}
     for site, found in forms.items():
@@ -185,7 +185,7 @@ def strangers(
 def _stranger(
     site: str, number: int, step: Step[..., Any], own: Form, other: Form, where: str
 ) -> ReplyRejected:
-    """Return the error of a reply of another form than elsewhere."""
+    """Return the error for a reply of another form."""
     names = list(step.reply.__dataclass_fields__)
     name, (shape, kind), (usual, type_) = next(
         (n, a, b) for n, a, b in zip(names, own, other, strict=True) if a != b
@@ -203,12 +203,12 @@ def _stranger(
 def too_far(
     moved: Mapping[str, float | tuple[float, ...]], number: int, step: Step[..., Any]
 ) -> dict[str, ReplyRejected]:
-    """Return the sites whose updates are too long beside the others'.
+    """Return the sites whose updates are much longer than the others'.
 
     Parameters
     ----------
-    moved : by site, the length of its update; in several measures, the same ones at all sites, it
-        is too long where it is so in each.
+    moved : by site, the length of its update; with several measures, the same at all sites, an
+        update is too long if it is so in each.
     """
     lengths = {site: m if isinstance(m, tuple) else (m,) for site, m in moved.items()}
     some = [m for m in lengths.values() if any(one > 0 for one in m)]
@@ -227,5 +227,5 @@ def too_far(
 
 
 def told(names: Sequence[str], why: Mapping[str, str]) -> str:
-    """Return the names, each with its reason where there is one."""
+    """Return the names, each with its reason if there is one."""
     return ", ".join(f"{n} ({why[n]})" if n in why else n for n in names)

@@ -1,10 +1,9 @@
-"""Views by name: how a site that shares no memory with the coordinator gets the view it is asked
-through.
+"""Views by name: a remote site rebuilds the view of a call from its kind and text.
 
-A view class is registered under a `kind`; its text and its kind cross the network, never code. The
-text is known by its `mark`, a hash of both: it is sent once, and then only its mark is. A site
-rebuilds the view with `from_spec` and checks that what it built has the same text, so that both
-ends mean the same function. Nothing is revealed: a view is what the coordinator says.
+A view class is registered under a `kind`. Kind and text cross the network, never code. The
+text is sent once, and then only its `mark`, a hash of both. A site rebuilds the view with
+`from_spec` and checks that the result has the same text, so that both ends mean the same function.
+Nothing is revealed: the coordinator chooses the view.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class Sendable(View, Protocol):
 
     @classmethod
     def from_spec(cls, text: str) -> Self:
-        """Rebuild the view; raises an error of this package, ValueError, … if it is none."""
+        """Rebuild the view; raises an error of this package, ValueError, … for another text."""
         ...
 
 
@@ -32,7 +31,7 @@ _KINDS: dict[str, type[Sendable]] = {}
 
 
 def view(kind: str) -> Callable[[V], V]:
-    """Register a class of views under `kind`, by which sites know it.
+    """Register a class of views under `kind`.
 
     Raises
     ------
@@ -77,7 +76,7 @@ def kind_of(view: View) -> str:
 
 
 def mark_of(kind: str, spec: str) -> str:
-    """Return 32 hexadecimal digits that stand for a view's kind and text."""
+    """Return 32 hexadecimal digits that identify a view's kind and text."""
     return hashlib.blake2b(f"{kind}\n{spec}".encode(), digest_size=16).hexdigest()
 
 
@@ -86,7 +85,7 @@ def rebuild(kind: str, spec: str) -> View:
 
     Raises
     ------
-    Refused : the kind is unknown here, or the text is none of that kind; it is not repeated.
+    Refused : the kind is unknown here, or the text is wrong; the message does not quote it.
     """
     cls = _KINDS.get(kind)
     if cls is None:

@@ -1,9 +1,9 @@
-"""Named arrays as bytes, and back, without pickle.
+"""Encoding of named arrays as bytes, and decoding, without pickle.
 
 Layout: 8 bytes length of the header, the header as JSON (`{"meta": …, "arrays": [[name, dtype,
 shape], …]}`), then each array's bytes in C order, then CRC-32 of everything before it. `decode`
-trusts nothing: dtype from a short list, exact byte counts, exact checksum, and limits that hold
-before anything is allocated: it takes no more than a small multiple of the record's size.
+trusts nothing: it checks dtypes against a short list, byte counts, the checksum, and limits before
+it allocates memory. It takes at most a small multiple of the record's size.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from fedcohort.protocol.message import DTYPES
 
 _KINDS = {dtype.str[1:]: dtype for dtype in DTYPES}
 
-#: The most bytes of a header: JSON takes up to 20 times its size in memory.
+#: Largest size of a header in bytes: JSON takes up to 20 times its size in memory.
 HEADER = 8 * 2**20
-#: The most arrays of a record, axes of an array, and bytes that the axes of an array may say.
+#: Largest number of arrays in a record, of axes of an array, and of bytes by its shape.
 ARRAYS, AXES, SPAN = 65_536, 32, 2**48
 
 
@@ -44,7 +44,7 @@ def encode(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None = None) -
 
 
 def parts_of(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None = None) -> list[Any]:
-    """Return what `encode` does, in parts: of large arrays, their own memory."""
+    """Return the record of `encode` in parts; the parts of large arrays are their own memory."""
     parts = {name: np.asarray(a, order="C") for name, a in arrays.items()}
     for name, a in parts.items():
         if a.dtype not in DTYPES:
@@ -70,13 +70,13 @@ def decode(
 
     Parameters
     ----------
-    most : the most bytes that a record may have; None: any number.
-    own : whether the arrays have memory of their own; else they are read-only parts of `record`,
-        not aligned, for a caller that copies them.
+    most : largest size of a record in bytes; None for no limit.
+    own : whether the arrays have their own memory; otherwise they are read-only, unaligned parts of
+        `record`, for a caller that copies them.
 
     Raises
     ------
-    Malformed : a length, a dtype, a shape or the checksum is not as it must be.
+    Malformed : a length, a dtype, a shape or the checksum is wrong.
     """
     if most is not None and len(record) > most:
         raise Malformed(f"a record of {len(record)} bytes; the limit is {most}.")
@@ -123,7 +123,7 @@ def decode(
 
 
 def head(record: bytes) -> dict[str, Any]:
-    """Return the meta of a record, to see what it is; whoever takes it decodes all of it.
+    """Return the meta of a record without checking the rest; use `decode` to accept a record.
 
     Raises
     ------

@@ -44,9 +44,9 @@ from fedcohort.study.file.yamlfile import nearest
 from fedcohort.study.kinds import ASIDE
 from fedcohort.study.results import effects, fit_lines, saved
 from fedcohort.study.results.filled import completed, intervals
-from fedcohort.study.run.engine import Problem, Run, fit_once, told_of_noise
+from fedcohort.study.run.engine import Problem, Run, fit_once, noise_notes
 from fedcohort.study.run.warnings import crowded, drowned, filled_note, free_parameters
-from fedcohort.study.sites.site_rule import Fate, told
+from fedcohort.study.sites.site_rule import Fate, fates_text
 
 if TYPE_CHECKING:
     from fedcohort.report.plots import Picture
@@ -179,7 +179,7 @@ def _large_enough(found: dict[str, pd.DataFrame], column: str | None) -> dict[st
     few = {name: Fate(None, "1 row") for name, n in rows.items() if n == 1}
     if not few or 2 * len(few) > len(rows):  # the column may hold patients instead of sites
         return found
-    warnings.warn(f"sites left out: {told(few)}; a site needs 2 rows.", stacklevel=3)
+    warnings.warn(f"sites left out: {fates_text(few)}; a site needs 2 rows.", stacklevel=3)
     if site is None:
         return {name: frame for name, frame in found.items() if name not in few}
     return {TABLE: found[TABLE][~np.isin(site, list(few))].reset_index(drop=True)}
@@ -342,8 +342,8 @@ class Fit:
         """Return a figure of this fit, together with others: ``svg``, and ``save(path)``.
 
         Survival curves with numbers at risk, if the method has curves; for one fit a path of
-        penalties, a forest plot of pooled coefficients or the effects of sites, if it has one;
-        otherwise the convergence of the fits by round.
+        penalties, a forest plot or the effects of sites, if it has one; otherwise the convergence
+        by round.
 
         Parameters
         ----------
@@ -353,8 +353,7 @@ class Fit:
         Raises
         ------
         NotSupported : the fits have no common figure.
-        SettingError : there are not as many names as fits, or two are the same; or there is no such
-            covariate.
+        SettingError : wrong number of names, equal names, or an unknown covariate.
         """
         from fedcohort.study.results import plotting
 
@@ -473,7 +472,7 @@ def fit(
 
     def once(part: Problem, given: Mapping[str, Any]) -> Fit:
         run = fit_once(part, entry, given, table, seed)
-        notes: dict[str, Any] = {**told_of_noise(entry, given, part)}
+        notes: dict[str, Any] = {**noise_notes(entry, given, part)}
         if penalty := effects.penalty_of(entry, given):
             notes["shrunken"] = penalty
         parts = saved.Saved.of(method, run.model, run.design, problem.dictionary, notes)

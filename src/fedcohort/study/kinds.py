@@ -43,8 +43,8 @@ _PAIRS = (
 )
 _TIMES = "every row exactly; {} times of evaluation are read off counts in fine cells of time"
 _FILLED = "exact, of columns that enough blind patients have beside another view"
-_PREDICTS = "predicts nothing, and arms are compared by what they predict"
-_CURVES = "predicts no survival curve, by which arms are compared as well"
+_PREDICTS = "predicts nothing; arms are compared by their predictions"
+_CURVES = "predicts no survival curve; arms are also compared by their curves"
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class Kind:
     outcomes: Classes
     metrics: Mapping[str, Needs]
     refused: str = (
-        "this version cannot evaluate a study with {}; give a survival, binary, continuous or "
-        "count one."
+        "this version cannot evaluate a study with {}. Give a survival, binary, continuous or "
+        "count outcome."
     )
     types: Mapping[str, type[Any]] = field(default_factory=dict[str, type[Any]])
     gives: Mapping[str, str] = field(default_factory=lambda: {"predict": _PREDICTS})
@@ -88,8 +88,7 @@ class Kind:
     exactness: Mapping[str, str] = field(default_factory=dict[str, str])
     lacks: Mapping[str, Needs] = field(default_factory=lambda: {"importance": Needs()})
     alone: str = (
-        "Its blind rows are compared within each hospital, since every hospital has a model of its "
-        "own."
+        "Its blind rows are compared within each hospital, since every hospital has its own model."
     )
     note: str = ""
 
@@ -208,10 +207,10 @@ CLUSTERING = Kind(
         "nmi": Needs((Binary, Category)),
         "agreement": Needs(bound=True),
     },
-    refused="clusters are judged by survival or by classes, not by a number.",
+    refused="clusters are evaluated by survival or by classes, not by a number.",
     types=_CLASSES,
     aside=True,
-    untuned="clusters have no outcome to tune by. Give the settings, such as n_clusters, or list "
+    untuned="clusters have no outcome to tune by. Set the settings, such as n_clusters, or list "
     "several arms.",
     # a silhouette compares all pairs of rows, and pooled clusters take all rows
     over_network={"silhouette": "simplified_silhouette", "agreement": None},
@@ -228,11 +227,11 @@ CLUSTERING = Kind(
         "several events, and not at every time",
     },
     lacks={"at_risk": Needs((Survival,))},
-    alone="Each hospital has clusters of its own, and judges them on its own blind rows; what "
-    "stands here is the mean over hospitals.",
-    note="What sets its clusters apart, and where they lie, is of blind rows, by sums over "
-    "hospitals. These, and metrics of distances, are left out where clusters have few blind rows, "
-    "or differ by few patients from those of a model that was judged before.",
+    alone="Each hospital evaluates its own clusters on its own blind rows; each value is the mean "
+    "over hospitals.",
+    note="Features and positions of its clusters are of blind rows, by sums over hospitals. These, "
+    "and metrics of distances, are left out if clusters have few blind rows, or differ by few "
+    "patients from those of an earlier model.",
 )
 #: A discriminant of classes needs training rows: there is none in a private study, nor over a
 #: network, where its sums by class would be a second set beside those of the fit.
@@ -246,13 +245,13 @@ LATENT = Kind(
         "latent_accuracy": Needs((Binary, Category), exact=True),
         "latent_auc": Needs((Binary,), exact=True),
     },
-    refused="latent coordinates are judged by classes, not by a number.",
+    refused="latent variables are evaluated by classes, not by a number.",
     types=_CLASSES,
     gives={
-        what: f"has no {what}, by which arms are compared" for what in ("transform", "reconstruct")
+        what: f"has no {what}; arms are compared by it" for what in ("transform", "reconstruct")
     },
     aside=True,
-    untuned="latent coordinates have no outcome to tune by. Give the settings, such as q, or list "
+    untuned="latent variables have no outcome to tune by. Set the settings, such as q, or list "
     "several arms; multiview_ppca chooses q itself (q: auto).",
     over_network={"latent_accuracy": None, "latent_auc": None},
     none_left="reconstruction_mae",
@@ -262,10 +261,11 @@ LATENT = Kind(
         "imputation_rmse": _FILLED,
     },
     lacks=dict.fromkeys(("latent_filled", "latent_map"), _ALWAYS),
-    alone="Each hospital has latent coordinates of its own, and judges them on its own blind rows, "
-    "in standard deviations of these; what stands here is the mean over hospitals.",
-    note="Its errors are of blind rows, by sums over hospitals; columns that few of these have are "
-    "left out. Classes are not told from its coordinates: a discriminant takes training rows.",
+    alone="Each hospital evaluates its own latent variables on its own blind rows, in standard "
+    "deviations of these; each value is the mean over hospitals.",
+    note="Its errors are of blind rows, by sums over hospitals; columns with few values there are "
+    "left out. Classes are not predicted from its latent variables: a discriminant needs training "
+    "rows.",
 )
 KINDS: Mapping[str, Kind] = {
     k.name: k for k in (SURVIVAL, CLASSIFICATION, REGRESSION, CLUSTERING, LATENT)

@@ -9,14 +9,14 @@ start of the round:
                 `WIDTH` sums with random signs (Charikar et al., ICALP 2002)               (2)
 
 without penalties, which are the same at all sites. Each row is in one point only, so sites with the
-same distribution differ as the parts of one site do. After K rounds the rows are dealt anew for the
-next lap; all laps share one level. A site's weight is the size of its parts.
+same distribution differ as the parts of one site do. After K rounds the next lap deals the rows
+again; all laps share one level. A site's weight is the size of its parts.
 
 (1) is the paper's, but its coordinator has its own rows, ours has none. Two sites with opposite
 effects may have the same loss; only (2) separates them.
 
-A loss with random draws is drawn anew at each site in each round. Each number of an autoencoder's
-sketch mixes `MIXED` parameters or more on average.
+Each site draws a random loss again in each round. Each number of an autoencoder's sketch mixes
+`MIXED` parameters or more on average.
 
 Revealed: `Contribution`, each round, and `There`, before each lap, only as sums over sites.
 

@@ -33,6 +33,6 @@ def test_a_run_that_begins_anew_is_told_the_same_and_one_over_fewer_sites_nothin
     assert table_one(nodes(terms, tables, tmp_path), terms) == first
     for gone in NAMES:
         among = [s for s in NAMES if s != gone]
-        with pytest.raises(Refused, match="is another than it was first") as error:
+        with pytest.raises(Refused, match="differs from its first value") as error:
             table_one(nodes(terms, tables, tmp_path), terms, among)
         assert "\n" not in str(error.value)

@@ -53,7 +53,7 @@ def test_a_run_ends_well_and_says_what_it_leaves_out(done):
     assert done.results["evaluate"]["metrics"] == list(METRICS)
     assert done.results["evaluate"]["exactness"].keys() == set(METRICS)
     page = write(done.out).read_text()
-    assert "standard deviations of these; what stands here is the mean over hospitals" in page
+    assert "standard deviations of these; each value is the mean over hospitals" in page
     assert "exact, of columns that enough blind patients have" in page
 
 

@@ -69,7 +69,7 @@ def test_terms_are_one_canonical_text_without_where_data_are(tmp_path):
         (lambda t: t[:-1], "no JSON"),
         (lambda t: " " + t, "canonical"),
         (lambda t: t.replace('"format":1', '"format":2'), "another format"),
-        (lambda t: t.replace('"format":1', '"format":1,"more":0'), "alone"),
+        (lambda t: t.replace('"format":1', '"format":1,"more":0'), "exactly"),
         (lambda t: t.replace('"method":"cox"', '"method":"coxx"'), "coxx"),
         (lambda t: t.replace('"seed"', '"sead"').replace('"study"', '"stady"'), "stady|study"),
         (lambda t: t.replace("18,110", "NaN,110"), "no JSON"),

@@ -39,7 +39,7 @@ from fedcohort.algorithms.feedback.words import UNITS, line, unrecorded
 from fedcohort.arrays import Array
 from fedcohort.data.describe import Reading, variables_of
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.data.outcome import Binary, Category, Outcome, Survival, columns_of
 from fedcohort.protocol import DataError, Federation, SiteUnavailable, Task
 
 #: Number of times that the grid of places is recentred at the median of its votes. Cells far from
@@ -59,7 +59,7 @@ def fit(fed: Federation, config: FeedbackSettings, task: Task) -> Feedback:
     reading, outcome = _read(task)
     label, m = label_of(reading, outcome), task.min_cell
     levels, places = reading.n_levels, tuple(reading.place)
-    taken = () if outcome is None else outcome.columns
+    taken = columns_of(outcome)
     feature = np.array([name not in taken for name in places], bool)
     next(iter(fed.rounds(1)))
     inside = fed.through(reading.view)

@@ -172,7 +172,7 @@ def own_effect(
     sigma2: float,
     min_cell: int,
 ) -> Effect:
-    """Reveal the site's own effect, shrunken to 0 (only with the setting site_effects).
+    """Reveal the site's own effect, shrunken to 0, if the settings ask for it.
 
     At the fitted point (p + 2,). A site with fewer than `min_cell` records reveals nothing.
     """

@@ -15,7 +15,7 @@ than the noise could give, with eigenvalues raised to `LEAST`. A row may lack a 
 that depend on its other views.
 
 If these would be more than `MOST_NUMBERS`, there is one sum, with m_k = 1 if a row has all of view
-k, else x = 0 there:
+k, else m_k = 0 and x = 0 there:
 
     v vᵀ,  v = min(1, C/‖(m, x)‖) (m, x)                                                   (2)
 

@@ -48,7 +48,7 @@ from fedcohort.data.describe.bins import edges_of
 from fedcohort.data.describe.shown_number import HIDDEN
 from fedcohort.data.describe.summary import Summary, over_all
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.outcome import Outcome, Survival, columns_of
 from fedcohort.metrics.shift import NONE, Divergence, divergence, divergence_within, together
 from fedcohort.protocol import DataError, Federation, Refused, Row, Task
 from fedcohort.training import disclosure
@@ -82,7 +82,7 @@ def fit(fed: Federation, config: ShiftSettings, task: Task) -> ShiftModel:
     edges = _edges([overall[v.name] for v in reading.view.numeric])
     cut = _median(overall, reading, edges, label)
     crossed = label if config.conditional and math.isfinite(cut) else -1
-    taken = () if outcome is None else outcome.columns
+    taken = columns_of(outcome)
     columns = (*reading.view.numeric, *reading.view.coded)
     within = np.array([crossed >= 0 and v.name not in taken for v in columns], bool)
     cells = view.gather(
@@ -209,7 +209,7 @@ def _tables(
     label: int,
 ) -> list[Row]:
     """Return a row for each pair of sites and table that both show."""
-    taken = () if outcome is None else outcome.columns
+    taken = columns_of(outcome)
     out: list[Row] = []
     c = len(reading.view.numeric)
     for v in reading.variables:
@@ -325,7 +325,7 @@ def _pulls(
     task: Task,
 ) -> dict[str, Pull]:
     """Return the gradients of the sites that show theirs."""
-    taken = () if outcome is None else outcome.columns
+    taken = columns_of(outcome)
     numbers = [overall[v.name] for v in reading.view.numeric]
     used = [s.mean is not None and bool(s.sd) and s.variable.name not in taken for s in numbers]
     n_levels = [

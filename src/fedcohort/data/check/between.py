@@ -198,6 +198,5 @@ def _best(
 
 
 def _digits(x: float) -> str:
-    """Return a median with `DIGITS` digits, and without decimals if it is large."""
     size = 10.0 ** (int(np.floor(np.log10(x))) - DIGITS + 1)
     return f"{rounded(x, size):,.10g}"

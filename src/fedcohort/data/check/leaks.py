@@ -141,7 +141,6 @@ def _auc(x: Array, event: Array) -> float:
 
 
 def _ranks(x: Array) -> Array:
-    """Return the ranks of x (n,), from 1; ties share their mean."""
     _, at, n = np.unique(x, return_inverse=True, return_counts=True)
     return (np.cumsum(n) - (n - 1) / 2)[at]
 

@@ -75,7 +75,6 @@ def check_between(sheets: Sequence[Sheet], dictionary: Dictionary) -> list[Findi
 
 
 def _equal(one: pd.DataFrame, other: pd.DataFrame) -> bool:
-    """Return whether tables with rows have equal columns, in any order."""
     if not len(one) or len(one) != len(other) or set(one.columns) != set(other.columns):
         return False
     return one.reset_index(drop=True).equals(other[list(one.columns)].reset_index(drop=True))

@@ -12,7 +12,7 @@ rows and the shown counts of each site. So the hidden counts x of a variable sat
 These are flows in a network from sites to cells, in which all cells without a sum are one node. A
 count is determined, whatever the values, if its arc is a bridge: the only connection between two
 parts of the network. So the sum of a cell is shown only if no count that a site hides by its own
-rule has a bridge to it (`told_cells`). An arc is a bridge if its effective resistance in the
+rule has a bridge to it (`shown_sums`). An arc is a bridge if its effective resistance in the
 network, with a resistance of 1 for each arc, is 1 (Klein & Randić, J. Math. Chem. 12, 1993).
 
 The moments of a number reveal how many values are known at the sites that hide its mean. Among the
@@ -165,17 +165,17 @@ def own_line(
 # what may be summed -----------------------------------------------------------------------
 
 
-def told_cells(closed: Array, own: Array, some: Array) -> Array:
+def shown_sums(closed: Array, own: Array, some: Array) -> Array:
     """Return for which cells (c + k, w + 1) the sum over sites is shown; the last is a mean.
 
     closed, own, some : see `Agreed`.
     """
     masks = [np.ascontiguousarray(a, bool) for a in (closed, own, some)]
-    return _told(masks[0].shape, *(a.tobytes() for a in masks)).copy()
+    return _shown_sums(masks[0].shape, *(a.tobytes() for a in masks)).copy()
 
 
 @lru_cache(maxsize=2)  # in a simulation every site computes it
-def _told(shape: tuple[int, ...], *masks: bytes) -> Array:
+def _shown_sums(shape: tuple[int, ...], *masks: bytes) -> Array:
     closed, own, some = (np.frombuffer(b, bool).reshape(shape) for b in masks)
     gives = closed & some
     shown = gives.sum(axis=0) > 1
@@ -259,15 +259,15 @@ class Agreed:
         """Arguments for steps that add to a sum."""
         return {**self.asked, "own": self.own, "some": self.some}
 
-    def told(self) -> Array:
+    def shown(self) -> Array:
         """Return for which cells (c + k, w + 1) the sum over sites is shown."""
-        return told_cells(self.closed, self.own, self.some)
+        return shown_sums(self.closed, self.own, self.some)
 
-    def untold(self) -> Array:
+    def unshown(self) -> Array:
         """Return hidden cells (c + k, w + 1) without a shown sum, because it would reveal one
         site's.
         """
-        return (self.closed & self.some).any(axis=0) & ~self.told()
+        return (self.closed & self.some).any(axis=0) & ~self.shown()
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-able values."""
@@ -287,13 +287,13 @@ class Agreed:
         return cls(tuple(plain["sites"]), tuple(plain["small"]), closed, own, some)
 
     @classmethod
-    def of(cls, told: Mapping[str, CellStates], min_cell: int) -> Agreed:
+    def of(cls, states: Mapping[str, CellStates], min_cell: int) -> Agreed:
         """Return what all sites must hide, so that no sum is of one of them."""
-        names = tuple(sorted(told))
-        state = np.array([told[s].state for s in names])
+        names = tuple(sorted(states))
+        state = np.array([states[s].state for s in names])
         own, some = state == OWN, state != NONE
         closed = own.copy()
-        rows = {s: max(int(t.rows), 1) for s, t in told.items() if t.rows != 0}
+        rows = {s: max(int(t.rows), 1) for s, t in states.items() if t.rows != 0}
         order = sorted(rows, key=lambda s: (rows[s], s))
         small = [s for s in order if rows[s] < 2 * min_cell or s == OTHERS]
         for s in order:

@@ -220,7 +220,6 @@ def _as_in_table_one(s: Summary, shown: Summary | None, shut: bool) -> Summary:
 
 
 def _summary(reading: Reading, name: str, site: str, group: str, i: int, t: GroupTables) -> Summary:
-    """Return one variable in group i at one site, from the site's reply."""
     j, levels, c = reading.place[name], reading.levels[name], len(reading.view.numeric)
     variable = next(v for v in reading.variables if v.name == name)
     one = Summary(

@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.describe.agreed import OTHERS, Agreed, cells_of, own_line, told_cells
+from fedcohort.data.describe.agreed import OTHERS, Agreed, cells_of, own_line, shown_sums
 from fedcohort.data.describe.shown_number import QUARTILES
 from fedcohort.data.describe.summary import NORMAL_IQR, Summary, curve, mixture_quantiles
 from fedcohort.data.encode import Encoded
@@ -90,7 +90,7 @@ def sum_hidden(
         hides.
     """
     row, n = own_line(site, n_levels, min_cell, marks, closed, own, some)
-    mine = row & told_cells(closed, own, some)
+    mine = row & shown_sums(closed, own, some)
     every = cells_of(site.data, n_levels)
     counts = np.zeros((len(row), row.shape[1] - 1), np.int64)
     for j, cells in enumerate(every):
@@ -148,7 +148,7 @@ class Pooled:
         small = self.agreed.small
         large = [s for s in sites if s.site not in small]
         k = len(one.levels) + 1 if one.levels else 2
-        alone = self.agreed.untold()[j]
+        alone = self.agreed.unshown()[j]
         held = np.where(alone[:k], np.nan, self.held.counts[j, :k].astype(float))
         shown = np.array([_cells(s) for s in large]).reshape(-1, k)
         whole = np.nansum(shown, axis=0) + held
@@ -166,12 +166,12 @@ class Pooled:
             more = Summary(one.variable, one.levels, OTHERS, int(rows[-1]), None, quantiles=blank)
             large.append(more)
         few = whole < min_cell if np.isnan(whole).any() else hidden_variable(whole, min_cell)
-        told = np.where(few & (whole != 0), np.nan, whole)
-        secret, closed = protected(shown, np.array(rows), told, float(n), min_cell)
+        allowed = np.where(few & (whole != 0), np.nan, whole)
+        secret, closed = protected(shown, np.array(rows), allowed, float(n), min_cell)
         if one.levels:
             for _ in range(2):  # what is hidden then may be known as well
                 guessed = self._guessed(j, large, np.vstack([shown, whole]))
-                now = np.where(np.vstack([secret, closed]), np.nan, np.vstack([shown, told]))
+                now = np.where(np.vstack([secret, closed]), np.nan, np.vstack([shown, allowed]))
                 now[guessed, 0] = [self._guess(large, i) for i in np.flatnonzero(guessed).tolist()]
                 known = np.zeros(now.shape, bool)
                 known[guessed, 0] = True
@@ -208,7 +208,6 @@ class Pooled:
 
     @property
     def _shut(self) -> set[str]:
-        """Sites that hide everything."""
         a = self.agreed
         return {s for s, own in zip(a.sites, a.closed, strict=True) if own.all()}
 
@@ -223,7 +222,7 @@ class Pooled:
         if not seen or self.spread[j] <= 0:
             return out
         parts = np.array([_known(s, m) for s in seen], float)
-        if self.agreed.untold()[j, -1] or (few and others_apart < m) or s2 * s2 < m * s4 or n < m:
+        if self.agreed.unshown()[j, -1] or (few and others_apart < m) or s2 * s2 < m * s4 or n < m:
             left = n or known - parts.sum()
             if left > LITTLE * known:
                 return out
@@ -241,10 +240,10 @@ class Pooled:
         full = [x for x in seen if x.quartiles is not None]
         if not full:
             return out
-        told = [
+        given = [
             i for i, _ in enumerate(self.shares) if all(x.quantiles[i] is not None for x in full)
         ]
-        asked = [*QUARTILES, *(self.shares[i] for i in told)]
+        asked = [*QUARTILES, *(self.shares[i] for i in given)]
         curves = [curve(x, self.shares) for x in full]
         weights = np.array([_known(x, m) for x in full], float)
         shape = np.array(mixture_quantiles(weights, curves, asked))
@@ -261,7 +260,7 @@ class Pooled:
         found = mixture_quantiles(weights, curves, asked)
         by = step((found[2] - found[0]) / NORMAL_IQR, int(total), 0.0) if rounding else 0.0
         q1, median, q3, *further = (rounded(x, by) for x in found)
-        known_at = dict(zip(told, further, strict=True))
+        known_at = dict(zip(given, further, strict=True))
         quantiles = tuple(known_at.get(i) for i in range(len(self.shares)))
         return replace(out, quartiles=(q1, median, q3), quantiles=quantiles)
 
@@ -276,11 +275,10 @@ def _cells(s: Summary) -> list[float]:
 
 
 def _with(s: Summary, cells: Array, secret: Array) -> Summary:
-    """Return a summary with the given counts, except hidden ones."""
-    told = [None if h or np.isnan(c) else int(c) for c, h in zip(cells, secret, strict=True)]
+    counts = [None if h or np.isnan(c) else int(c) for c, h in zip(cells, secret, strict=True)]
     if not s.levels:
-        return replace(s, missing=None if None in told else told[0])
-    return replace(s, missing=told[0], counts=tuple(told[1:]))
+        return replace(s, missing=None if None in counts else counts[0])
+    return replace(s, missing=counts[0], counts=tuple(counts[1:]))
 
 
 def _known(s: Summary, min_cell: int) -> float:

@@ -110,7 +110,6 @@ class ShownNumber:
 
 
 def _near(ordered: Array, share: float, m: int) -> float:
-    """Return the mean of the m values nearest in rank to a quantile."""
     first = _first(len(ordered), share, m)
     return float(ordered[first : first + m].mean())
 
@@ -138,5 +137,4 @@ def _blocks(ordered: Array, m: int) -> tuple[Array, Array]:
 
 
 def _quantile(ordered: Array, share: float, _: int) -> float:
-    """Return a quantile interpolated between the two values nearest in rank, as in pandas."""
     return float(np.quantile(ordered, share))

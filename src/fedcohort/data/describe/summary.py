@@ -151,7 +151,6 @@ def curve(site: Summary, shares: Sequence[float]) -> tuple[Array, Array]:
 
 
 def _total(values: Sequence[int | None]) -> int | None:
-    """Return the sum, or None if a part is hidden."""
     shown = [v for v in values if v is not None]
     return sum(shown) if len(shown) == len(values) else None
 

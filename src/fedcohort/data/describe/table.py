@@ -39,7 +39,7 @@ from fedcohort.data.describe.shown_number import HIDDEN, ShownNumber
 from fedcohort.data.describe.summary import Summary, count_of, over_all
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import Encoded, Encoding
-from fedcohort.data.outcome import Outcome
+from fedcohort.data.outcome import Outcome, columns_of
 from fedcohort.data.variable import Variable
 from fedcohort.protocol.errors import SiteUnavailable
 from fedcohort.protocol.federation import Federation
@@ -127,7 +127,7 @@ def describe_columns(
 def describe_quantiles(
     site: Site[Encoded, None], *, shares: Array, min_cell: int, rounding: bool
 ) -> SiteQuantiles:
-    """Describe the site's numbers by further quantiles, each of at least `min_cell` values.
+    """Describe the site's numbers by further quantiles, each over several patients.
 
     shares : (q,).
     """
@@ -157,7 +157,7 @@ STEPS = (tell_cells, describe_columns, sum_hidden)
 def variables_of(dictionary: Dictionary, outcome: Outcome | None) -> tuple[Variable, ...]:
     """Return the variables to describe: the outcome's columns, then all features, in order."""
     known = dictionary.variables
-    names = () if outcome is None else outcome.columns
+    names = columns_of(outcome)
     usual = "binary" if outcome is not None and outcome.has_classes else "number"
     columns = [known.get(name, Variable(name, usual)) for name in names]
     types = {} if outcome is None else {name: outcome.type_of(name) for name in names}
@@ -308,7 +308,6 @@ def _of_sites(
     tables: Mapping[str, SiteTable],
     more: Mapping[str, SiteQuantiles],
 ) -> list[Summary]:
-    """Return the summaries of one variable, sorted by site."""
     j, levels, c = reading.place[v.name], reading.levels[v.name], len(reading.view.numeric)
     sites = [_summary(v, levels, name, tables[name], j, c) for name in sorted(tables)]
     if more and not levels:
@@ -339,7 +338,6 @@ def _scales(
 
 
 def _known(found: SiteQuantiles, j: int) -> tuple[float | None, ...]:
-    """Return the further quantiles of number j."""
     pairs = zip(found.quantiles[j].tolist(), found.shown[j].tolist(), strict=True)
     return tuple(q if there else None for q, there in pairs)
 
@@ -347,9 +345,6 @@ def _known(found: SiteQuantiles, j: int) -> tuple[float | None, ...]:
 def _summary(
     variable: Variable, levels: tuple[str, ...], site: str, t: SiteTable, j: int, n_numbers: int
 ) -> Summary:
-    """Return the summary of one variable at one site, from the site's reply; j is its position
-    there.
-    """
     one = Summary(variable, levels, site, count_of(t.rows), count_of(t.missing[j]))
     if levels:
         counts = t.levels[j - n_numbers, : len(levels)]

@@ -277,7 +277,6 @@ def _after_cut(seen: Seen, columns: Array, low: Array, high: Array) -> Moments:
 def _ranks(
     seen: Seen, columns: Array, tail: float
 ) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
-    """Return the knots of columns."""
     m = seen.moments
     tables = drawn(seen.ask, m, columns, crowded, seen.min_cell)
     return [knots(h, tail, seen.min_cell) for h in tables]

@@ -67,14 +67,11 @@ def canonical(frame: pd.DataFrame, dictionary: Dictionary) -> pd.DataFrame:
 
 
 def plain(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table in the form that its cells give it, without a dictionary.
+    """Return a table in the form that its cells give it, without a dictionary; raises as
+    `canonical`.
 
     A column holds numbers if all its cells are numbers, dates if all are dates, and text otherwise.
     Text such as 007, and whole numbers that a float cannot hold, stay text.
-
-    Raises
-    ------
-    DataError : a cell is a list or another object that is no single value.
     """
     return _with(frame, {})
 
@@ -84,7 +81,7 @@ def texts(column: pd.Series) -> pd.Series | Array:
 
     Raises
     ------
-    TypeError : a cell is a list or another object that is no single value.
+    TypeError : a cell is no single value.
     """
     return _texts(column, Variable("", "text"))
 
@@ -125,7 +122,6 @@ def _with(frame: pd.DataFrame, known: Mapping[str, Variable]) -> pd.DataFrame:
 
 
 def _column(column: pd.Series, variable: Variable | None) -> pd.Series | Array:
-    """Return a column in form; the same object if it already is."""
     if variable is None:
         return _any(column)
     if is_text(variable):
@@ -199,7 +195,6 @@ def _numbers(column: pd.Series, variable: Variable) -> pd.Series | Array:
 
 
 def _number(cell: Any, *, truth: bool) -> float | None:
-    """Return a cell as a number, or None if it is none."""
     if isinstance(cell, (bool, np.bool_)):
         return float(cell) if truth else None
     if isinstance(cell, (int, float, np.integer, np.floating, Decimal)):
@@ -221,7 +216,6 @@ def _float(text: str) -> float | None:
 
 
 def _texts(column: pd.Series, variable: Variable) -> pd.Series | Array:
-    """Return a column of levels or other texts."""
     codes, distinct = _distinct(column)
     levels = set(variable.levels)
     if _are_in_form(distinct, variable.missing):
@@ -315,18 +309,12 @@ def _spoken(value: Any, missing: Sequence[str] = ()) -> Any:
 
 
 def _distinct(column: pd.Series) -> tuple[Array, list[Any]]:
-    """Return each row's position (n,) among the distinct cells, −1 if missing, and these cells.
-
-    Raises
-    ------
-    TypeError : a cell is a list or another object that is no single value.
-    """
+    """Return each row's position (n,) among the distinct cells, −1 if missing, and these cells."""
     codes, distinct = cast("tuple[Array, Any]", pd.factorize(column))
     return codes, list(cast("Iterable[Any]", distinct))
 
 
 def _take(distinct: Any, codes: Array, missing: Any, dtype: np.dtype[Any]) -> Array:
-    """Return the cells (n,) at the positions `codes`."""
     table = np.empty(len(distinct) + 1, dtype)
     table[:-1] = distinct
     table[-1] = missing

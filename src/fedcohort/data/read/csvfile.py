@@ -75,12 +75,8 @@ def read_csv(
 def _table(
     path: Path, form: Form, dictionary: Dictionary | None, texts: Collection[str]
 ) -> pd.DataFrame:
-    """Read one table of known form.
-
-    Raises
-    ------
-    DataError : as `read_csv`.
-    UnicodeDecodeError : the file is not UTF-8.
+    """Read one table of known form; raises as `read_csv`, and UnicodeDecodeError if it is not
+    UTF-8.
     """
     names = _parsed(path, form, lambda: _names(path, form))
     head = _parsed(
@@ -175,7 +171,6 @@ def _check_unpacked(path: Path) -> None:
 
 
 def _in_zip(path: Path) -> Any:
-    """Return the file in a zip archive."""
     with zipfile.ZipFile(path) as archive:
         return archive.open(archive.namelist()[0])
 
@@ -201,7 +196,6 @@ def _kind(
 
 
 def _is_long(cell: str) -> bool:
-    """Return whether a cell is a whole number that a float cannot hold."""
     return _WHOLE.fullmatch(cell) is not None and abs(int(cell[:20])) >= EXACT
 
 

@@ -119,7 +119,6 @@ def _encoding(head: bytes) -> str:
 
 
 def _separator(text: str) -> str:
-    """Return the separator of a table's first lines."""
     fits: dict[str, float] = {}
     for mark in SEPARATORS:
         header, *rows = _widths(text, mark) or [0]

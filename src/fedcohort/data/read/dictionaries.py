@@ -132,5 +132,4 @@ def flow(value: Any) -> str:
 
 
 def _line(pair: dict[str, Any]) -> str:
-    """Return one key with its value on one line."""
     return flow(pair)[1:-1]

@@ -208,7 +208,7 @@ def value_column(tables: Iterable[pd.DataFrame]) -> str | None:
 
 
 def _cells(name: str, tables: Iterable[pd.DataFrame]) -> pd.Series:
-    """Return the cells, with missing ones, of all tables' columns of one name."""
+    """Return the cells of all tables' columns of one name."""
     columns = [t[name] for t in tables if name in t.columns]
     if any(isinstance(c, pd.DataFrame) for c in columns):
         raise DataError(f"several columns are called {name!r}; rename or drop all but one.")
@@ -339,7 +339,6 @@ def _text(name: str, filled: pd.Series, distinct: float) -> Guess:
 
 
 def _category(name: str, cells: pd.Series) -> Guess:
-    """Guess a category from its cells."""
     counts = cells.dropna().map(level_text).value_counts()
     empty = [str(v) for v in counts.index if str(v) in _MARKS]
     levels = sorted_levels(v for v in counts.index if str(v) not in empty)

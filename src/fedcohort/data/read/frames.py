@@ -6,6 +6,7 @@ a column of sites becomes one table per site. Nothing is revealed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import column_of
+from fedcohort.data.outcome import Outcome, columns_of
 from fedcohort.data.read.canonical import texts
 from fedcohort.data.read.csvfile import require_file
 from fedcohort.data.words import rows
@@ -126,3 +128,15 @@ def without(dictionary: Dictionary, column: str | None) -> Dictionary:
     """Return a dictionary without the site column, which the sites' tables do not have."""
     variables = {k: v for k, v in dictionary.variables.items() if k != column}
     return replace(dictionary, variables=variables)
+
+
+def without_marked(
+    dictionary: Dictionary, marked: Iterable[str], outcome: Outcome | None
+) -> Dictionary:
+    """Return a dictionary without columns of a marked outcome that the study does not name.
+
+    Clusters made from an outcome would reveal it, and seem to predict it.
+    """
+    for name in marked:
+        dictionary = dictionary if name in columns_of(outcome) else without(dictionary, name)
+    return dictionary

@@ -61,7 +61,6 @@ def write(dictionary: Dictionary, path: str | Path) -> None:
 
 
 def _field(v: Variable) -> dict[str, Any]:
-    """Return one variable as a field."""
     plain = v.to_dict()
     field: dict[str, Any] = {
         "name": v.name,
@@ -108,7 +107,6 @@ def read(path: Path) -> Dictionary:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file."""
     try:
         spec: Any = json.loads(path.read_text(encoding="utf-8-sig"))
     except json.JSONDecodeError as error:
@@ -230,7 +228,6 @@ def _limit(limits: Mapping[str, Any], end: str, where: str) -> float | None:
 
 
 def _description(field: Mapping[str, Any], labels: str) -> str:
-    """Return the description of a field, from its title, description, labels and format."""
     title, text, pattern = (str(field.get(k) or "") for k in ("title", "description", "format"))
     dated = field.get("type") in ("date", "datetime") and pattern not in ("", "default", "any")
     said = [text if text.startswith(title) else f"{title}: {text}" if text else title, labels]

@@ -113,7 +113,6 @@ def _column(title: str) -> str:
 
 
 def _specs(row: Mapping[str, str], where: str) -> dict[str, dict[str, Any]]:
-    """Return the dictionary entries of a field's columns."""
     kind, name = row["field_type"].lower(), row["field_name"]
     if kind not in _TYPES:
         raise DataError(f"{where} has {known_name('field type', row['field_type'], _TYPES)}")
@@ -163,7 +162,6 @@ def _choices(row: Mapping[str, str], where: str) -> dict[str, str]:
 
 
 def _validated(validation: str) -> str:
-    """Return the type of a text field, from its validation."""
     if validation == "integer":
         return "integer"
     if validation.startswith("number"):
@@ -183,5 +181,4 @@ def _limit(row: Mapping[str, str], end: str, usual: float | None, where: str) ->
 
 
 def _plain(text: str) -> str:
-    """Return a label on one line, without HTML."""
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())

@@ -197,7 +197,6 @@ def _require_unique_names(frame: pd.DataFrame, name: str, known: Dictionary | No
 def _load(
     source: str, base: Path, query: str, dictionary: Dictionary | None, texts: Collection[str]
 ) -> Source:
-    """Read a source without changing its columns."""
     if source.startswith("sample:"):
         name = source.removeprefix("sample:")
         if name not in SAMPLES:
@@ -211,7 +210,6 @@ def _load(
 
 
 def _read(path: Path, dictionary: Dictionary | None, texts: Collection[str]) -> pd.DataFrame:
-    """Read one file."""
     if path.suffix.lower() in (".parquet", ".pq"):
         return read_parquet(path)
     return read_csv(path, dictionary, texts)
@@ -246,7 +244,6 @@ def _gbsg2() -> Source:
 
 
 def _described(name: str, frame: pd.DataFrame, outcome: Outcome) -> Source:
-    """Return a table whose dictionary is packaged."""
     spec = yaml.safe_load((_SAMPLES / f"{name}.yaml").read_text(encoding="utf-8"))
     known = Dictionary.from_dict(spec, f"{name}.yaml")
     about = f"{known.title}: {known.description}"
@@ -254,7 +251,6 @@ def _described(name: str, frame: pd.DataFrame, outcome: Outcome) -> Source:
 
 
 def _sklearn(name: str, description: str, licence: str, outcome: Outcome) -> Source:
-    """Return one of scikit-learn's bundled data sets; its target is the column "target"."""
     from sklearn import datasets
 
     frame = getattr(datasets, f"load_{name}")(as_frame=True).frame

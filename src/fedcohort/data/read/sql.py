@@ -62,14 +62,12 @@ def masked(source: str) -> str:
 
 
 def _option(match: re.Match[str]) -> str:
-    """Return an option of a URL with its secret masked."""
     key, value = match.groups()
     secret = _SECRET.search(unquote_plus(key)) or _SECRET.search(unquote_plus(value))
     return f"{key}={_mask(value) if secret else value}"
 
 
 def _mask(text: str) -> str:
-    """Return *** for a secret; a reference to an environment variable stays."""
     return text if _VARIABLE.fullmatch(text) else "***"
 
 

@@ -1,13 +1,13 @@
 """Folds of rows: the coordinator assigns them, and each site checks them for its own rows.
 
-Sums over a fold reveal its rows. A coordinator could put one site alone into a fold, or so
-few of its rows that a sum is one patient. So every site gets the whole assignment, ``{site:
-fold}``, the same at all sites, and refuses one in which
+Sums over a fold reveal its rows. A coordinator could put one site alone into a fold, or so few of
+its rows that a sum is one patient. So every site gets the whole assignment, {site: fold}, the same
+at all sites, and refuses it if
 
-* some sites are assigned as a whole and others row by row, or a whole site has no other in its
-fold; * a fold, or the rest without it, has 1 to m − 1 of its own rows, unless `HIDDEN` sites or
-more
-  share it: their sum hides each of them.
+* some sites are assigned as a whole and others row by row;
+* a whole site has no other in its fold;
+* a fold, or the rest without it, has 1 to m − 1 of its own rows, unless `HIDDEN` sites or
+  more share it: their sum hides each of them.
 
 With m = 1 nothing needs to be hidden. `study.at_site.bounds` checks that the named sites take part,
 where the sum is masked.
@@ -38,7 +38,7 @@ def own_fold(site: str, dealt: Mapping[str, int], folds: int, least: int) -> int
 
     Raises
     ------
-    Refused : "folds", by the header's first rule, or there is no fold for this site.
+    Refused : "folds", by the header's first two rules, or there is no fold for this site.
     """
     values = list(dealt.values())
     by_row = all(type(k) is int and k == BY_ROW for k in values)
@@ -59,7 +59,7 @@ def own_fold(site: str, dealt: Mapping[str, int], folds: int, least: int) -> int
 
 
 def check_rows(site: str, at: Array, dealt: Mapping[str, int], least: int) -> None:
-    """Refuse folds with few rows of a site, by the header's second rule.
+    """Refuse folds with few rows of a site, by the header's last rule.
 
     Parameters
     ----------

@@ -5,15 +5,15 @@ in clusters l = 1 … k:
 
     scatter   n_l, Σ (x − o), Σ ‖x − o‖²   about an origin o: exact Calinski–Harabasz           (1)
     nearness  Σ s_i of the simplified silhouette about given centroids, `metrics.clusters` (6)  (2)
-    powers    n_l, Σ v, Σ v², Σ v³, Σ v⁴   of v = value − centre, for means that no few make     (3)
+    powers    n_l, Σ v, Σ v², Σ v³, Σ v⁴   of v = value − centre, to detect dominated means     (3)
     hazards   events and person-time by cluster                                                 (4)
 
-All else are counts. (1) to (4) are sums of values: over few rows they reveal these rows, as does
-the difference of two sums. So the coordinator counts first, and asks for them only if no cluster
-has 1 … m − 1 rows and no unions of clusters differ by so few from those of an earlier judged model
+All others are counts. (1) to (4) are sums of values: over few rows they reveal these rows, as does
+the difference of two sums. So the coordinator counts first. It asks for them only if no cluster
+has 1 … m − 1 rows and no unions of clusters differ by as few from those of an earlier judged model
 (`flow`); see `study.judge.summed.clusters`. (3) gives four numbers of a column, which determine
-four or five whole values, such as ages. So it is asked for only from 2 m *known* values of a column
-on (`known`).
+four or five whole values, such as ages. So it needs at least 2 m *known* values of a column
+(`known`).
 
 Revealed: the messages below, only as sums over all sites.
 """
@@ -94,7 +94,7 @@ class LevelTable:
 
 @message
 class Frame:
-    """Rows (), Σ x (p,); how many sites have values but 0 and 1, or outside [0, 1]: ()."""
+    """Rows (), Σ x (p,); number of sites with values other than 0 and 1, and outside [0, 1]: ()."""
 
     rows: Array
     total: Array
@@ -121,7 +121,7 @@ class Nearness:
 
 @message
 class Cycle:
-    """Rows that are rebuilt (), those whose label stays the same (), Σ of their mean error ()."""
+    """Rebuilt rows (), those with the same label (), Σ of their mean error ()."""
 
     rows: Array
     same: Array
@@ -190,14 +190,14 @@ class Places:
 
 @summed
 def count_clusters(site: Site[Any, None]) -> Sizes:
-    """Rows of each cluster."""
+    """Count the rows of each cluster."""
     d: Grouped = site.data
     return Sizes(np.bincount(d.labels, minlength=d.clusters))
 
 
 @summed
 def count_flow(site: Site[Any, None]) -> Flow:
-    """Rows of each cluster of a model judged before, by cluster of this one."""
+    """Count the rows of each cluster of an earlier judged model, by cluster of this one."""
     d: Grouped = site.data
     old, b = d.before
     flow = np.zeros((b, d.clusters), np.int64)
@@ -207,7 +207,7 @@ def count_flow(site: Site[Any, None]) -> Flow:
 
 @summed
 def count_known(site: Site[Any, None]) -> Known:
-    """Blind rows whose number is known, as `count_flow` counts them, for each number."""
+    """Count blind rows whose number is known, by cluster of both models, for each number."""
     d: Grouped = site.data
     old, b = d.before
     known = np.zeros((d.numbers.shape[1], b, d.clusters), np.int64)
@@ -218,7 +218,7 @@ def count_known(site: Site[Any, None]) -> Known:
 
 @summed
 def count_classes(site: Site[Any, None]) -> ClassTable:
-    """Blind rows of each cluster, by known class."""
+    """Count the blind rows of each cluster, by known class."""
     d: Grouped = site.data
     table = np.zeros((d.clusters, d.classes), np.int64)
     np.add.at(table, (d.labels, d.reference), 1)
@@ -227,7 +227,7 @@ def count_classes(site: Site[Any, None]) -> ClassTable:
 
 @summed
 def count_levels(site: Site[Any, None]) -> LevelTable:
-    """Blind rows of each cluster, by level of each column."""
+    """Count the blind rows of each cluster, by level of each column."""
     d: Grouped = site.data
     parts = [np.zeros((d.clusters, 0), np.int64)]
     for code, levels in d.codes:
@@ -239,7 +239,7 @@ def count_levels(site: Site[Any, None]) -> LevelTable:
 
 @summed
 def sum_frame(site: Site[Any, None]) -> Frame:
-    """Number of blind rows and totals of their features."""
+    """Count blind rows, and sum their features."""
     x = site.data.x
     fractions, outside = not np.isin(x, (0.0, 1.0)).all(), bool(((x < 0) | (x > 1)).any())
     return Frame(
@@ -249,7 +249,7 @@ def sum_frame(site: Site[Any, None]) -> Frame:
 
 @summed
 def sum_scatter(site: Site[Any, None], *, origin: Array) -> ScatterSums:
-    """Totals of the features of each cluster's blind rows, and the sum of all squares."""
+    """Sum the features of each cluster's blind rows, and all squares."""
     d: Grouped = site.data
     s = clusters.scatter(d.x, d.labels, d.clusters, origin)
     return ScatterSums(s.rows, s.total, np.array(s.squares))
@@ -257,7 +257,7 @@ def sum_scatter(site: Site[Any, None], *, origin: Array) -> ScatterSums:
 
 @summed
 def sum_nearness(site: Site[Any, None], *, centroids: Array, used: Array, cosine: bool) -> Nearness:
-    """How much nearer blind rows are to their own cluster's mean than to the next one."""
+    """Sum how much nearer blind rows are to their own cluster's mean than to the next one."""
     d: Grouped = site.data
     place = np.where(used, np.cumsum(used) - 1, -1)[d.labels]
     here = place >= 0
@@ -271,7 +271,9 @@ def sum_nearness(site: Site[Any, None], *, centroids: Array, used: Array, cosine
 
 @summed
 def sum_cycle(site: Site[Any, None]) -> Cycle:
-    """How many blind rows keep their cluster when rebuilt by the model, and its squared error."""
+    """Count blind rows that keep their cluster when the model reconstructs them, and sum its
+    squared error.
+    """
     d: Grouped = site.data
     if d.again is None:
         return Cycle(np.array(0), np.array(0), np.array(0.0))
@@ -314,7 +316,7 @@ def sum_rebuild_error(site: Site[Any, None]) -> RebuildError:
 
 @summed
 def sum_exposure(site: Site[Any, None]) -> Exposure:
-    """Events and time under observation of each cluster's training rows."""
+    """Sum events and time under observation of each cluster's training rows."""
     d: Grouped = site.data
     event = np.asarray(d.event, float)
     return Exposure(
@@ -324,9 +326,9 @@ def sum_exposure(site: Site[Any, None]) -> Exposure:
 
 @summed
 def sum_powers(site: Site[Any, None], *, centre: Array, asked: Array) -> Powers:
-    """Sums of the numbers of each cluster's blind rows, up to their fourth powers.
+    """Sum the numbers of each cluster's blind rows, up to their fourth powers.
 
-    asked : (q,) bool, of which numbers; of the others nothing is summed.
+    asked : (q,) bool, the summed numbers.
     """
     d: Grouped = site.data
     v = np.where(np.asarray(asked, bool), d.numbers - centre, np.nan)
@@ -335,16 +337,17 @@ def sum_powers(site: Site[Any, None], *, centre: Array, asked: Array) -> Powers:
 
 @summed
 def sum_spread(site: Site[Any, None], *, origin: Array) -> Spread:
-    """Totals and products of all blind rows where the model sees them."""
+    """Sum the coordinates of all blind rows in the model's space, and their products."""
     off = site.data.z - (origin if len(origin) else 0.0)
     return Spread(np.array(len(off)), off.sum(axis=0), off.T @ off)
 
 
 @summed
 def sum_places(site: Site[Any, None], *, centre: Array, axes: Array, asked: Array) -> Places:
-    """Sums of each cluster's blind rows on the two main axes, up to their fourth powers.
+    """Sum the coordinates of each cluster's blind rows on the two main axes, up to their fourth
+    powers.
 
-    asked : (k,) bool, of which clusters; of the others nothing is summed.
+    asked : (k,) bool, the summed clusters.
     """
     d: Grouped = site.data
     here = np.asarray(asked, bool)[d.labels]

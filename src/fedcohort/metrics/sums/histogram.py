@@ -86,7 +86,7 @@ def risk_time_counts(
 
 
 def uno_weights(grid: Array, followed: Curve, tau: float | None = None) -> Array:
-    """Return w = 1(t < τ)/G(t)² of each cell (T+1,): a cell stands at its end, the last at ∞."""
+    """Return w = 1(t < τ)/G(t)² of each cell (T+1,); t is the cell's end, ∞ for the last."""
     ends = np.r_[grid, np.inf]
     return followed.inverse_at(ends) ** 2 * (ends < (np.inf if tau is None else tau))
 
@@ -127,7 +127,7 @@ def concordance(counts: RiskTimeCounts, weight: Array | None = None) -> Concorda
 
 
 def spread_pairs(counts: RiskTimeCounts, weight: Array) -> tuple[float, float]:
-    """Return the pairs that are right, and all, with records spread evenly over their cells.
+    """Return the pairs in the right order, and all, with records spread evenly over their cells.
 
     Parameters
     ----------
@@ -164,7 +164,9 @@ def smallest_cell(counts: RiskTimeCounts) -> int:
 
 
 def auc(counts: RiskTimeCounts, grid: Array, followed: Curve) -> Auc:
-    """Return the cumulative/dynamic AUC at each time of the grid (T,), bins being ties in risk."""
+    """Return the cumulative/dynamic AUC at each time of the grid (T,); records of a bin tie in
+    risk.
+    """
     cases = np.cumsum(counts.deaths * followed.inverse_at(np.r_[grid, np.inf]), axis=1)[:, :-1]
     everyone = counts.deaths + counts.censored
     controls = (everyone.sum(axis=1, keepdims=True) - np.cumsum(everyone, axis=1))[:, :-1]

@@ -1,19 +1,17 @@
 """Sums over sites about latent coordinates: errors of reconstructed rows.
 
 A site's rows are `Rebuilt`: entries x (n, p), NaN if unknown; a model's reconstruction x̂; and x̂
-of
-each view from the other views alone. With c and s the mean and standard deviation of column j's
+of each view from the other views alone. With c and s the mean and standard deviation of column j's
 entries over all sites,
 
     entries   Σ (x − c), Σ (x − c)²                        for c and s of all sites            (1)
     tails     Σ ((x − c)/s)³, Σ ((x − c)/s)⁴               to detect influence of few values   (2)
-    errors    Σ |x − x̂| / s, over rows and columns; of filled views Σ (x − x̂)² / s² as well
-    (3)
+    errors    Σ |x − x̂| / s over rows and columns; for filled views also Σ (x − x̂)² / s²       (3)
     columns   both sums of each column                                                         (4)
 
-are sums of values: of few rows they reveal these rows. So the coordinator counts first (`known`,
-and `hidden` of rows that have another view as well), and asks for columns of many (`Counted`). If
-fewer than m rows have a column's view alone, the two errors would differ by these rows; so they
+are sums of values: over few rows they reveal these rows. So the coordinator counts first (`known`,
+and `hidden` for rows that also have another view), and asks only for columns with many (`Counted`).
+If fewer than m rows have only a column's view, the two errors would differ by these rows; so they
 count in neither, nor in (1).
 
 Revealed: the messages below, only as sums over all sites.
@@ -35,7 +33,7 @@ from fedcohort.protocol.step import Site, summed
 class Rebuilt(Protocol):
     """A site's rows (n, p), with a model's reconstruction.
 
-    ``x`` NaN if unknown; ``hidden``: the row has the column's view, and another; ``said`` x̂ and
+    ``x`` NaN if unknown; ``hidden``: the row has the column's view and another; ``said`` x̂ and
     ``filled`` x̂ of hidden entries; ``strange`` (p,) columns unknown to the model, reconstructed by
     their mean.
     """
@@ -52,7 +50,7 @@ class Rebuilt(Protocol):
 
 @message
 class EntryCounts:
-    """Rows (); by column entries that are ``known`` and, of these, those to be ``hidden`` (p,)."""
+    """Rows (); entries by column that are ``known`` and, among these, to be ``hidden`` (p,)."""
 
     rows: Array
     known: Array
@@ -110,9 +108,9 @@ def count_known_entries(site: Site[Any, None]) -> EntryCounts:
 
 @summed
 def sum_entries(site: Site[Any, None], *, centre: Array, asked: Array, whole: Array) -> EntrySums:
-    """Sums of the entries of blind rows by column, and of their squares.
+    """Sum the entries of blind rows by column, and their squares.
 
-    asked, whole : (p,) bool, as `Counted` has them; of other columns nothing is summed.
+    asked, whole : (p,) bool, see `Counted`; other columns are not summed.
     """
     off = _counted(site.data, asked, whole) - centre
     return EntrySums(np.nansum(off, axis=0), np.nansum(off**2, axis=0))
@@ -122,9 +120,9 @@ def sum_entries(site: Site[Any, None], *, centre: Array, asked: Array, whole: Ar
 def sum_entry_tails(
     site: Site[Any, None], *, centre: Array, unit: Array, asked: Array, whole: Array
 ) -> EntryTails:
-    """Sums of third and fourth powers of the entries of blind rows by column.
+    """Sum the third and fourth powers of the entries of blind rows by column.
 
-    They say which columns a few patients could have made, which are then not shown.
+    They show which columns a few patients may dominate; these are not shown.
     """
     off = (_counted(site.data, asked, whole) - centre) / unit
     return EntryTails(np.nansum(off**3, axis=0), np.nansum(off**4, axis=0))
@@ -134,9 +132,9 @@ def sum_entry_tails(
 def sum_rebuild_errors(
     site: Site[Any, None], *, centre: Array, unit: Array, asked: Array, whole: Array, filled: Array
 ) -> RebuildErrors:
-    """How far blind rows are from what the model gives back, and from what it fills in, in all.
+    """Sum the errors of reconstructed, and of filled, entries of blind rows over all columns.
 
-    filled : (p,) bool, of which columns what is filled in counts.
+    filled : (p,) bool, columns whose filled entries count.
     """
     e, lost = _errors(site.data, site.data.said, centre, unit, _counted(site.data, asked, whole))
     f, gone = _filled(site.data, centre, unit, filled)
@@ -148,9 +146,9 @@ def sum_rebuild_errors(
 def sum_column_errors(
     site: Site[Any, None], *, centre: Array, unit: Array, asked: Array, whole: Array, filled: Array
 ) -> ColumnErrors:
-    """How far blind rows are from what the model gives back, and from what it fills in, by column.
+    """Sum the errors of reconstructed, and of filled, entries of blind rows by column.
 
-    filled : as `sum_rebuild_errors` has it.
+    filled : as for `sum_rebuild_errors`.
     """
     e, _ = _errors(site.data, site.data.said, centre, unit, _counted(site.data, asked, whole))
     f, _ = _filled(site.data, centre, unit, filled)
@@ -176,7 +174,7 @@ def _filled(d: Rebuilt, centre: Array, unit: Array, filled: Array) -> tuple[Arra
 
 
 def _errors(d: Rebuilt, said: Array, centre: Array, unit: Array, x: Array) -> tuple[Array, int]:
-    """Return |x − x̂| / s (n, p), 0 where unknown or lost, and how many known entries are lost."""
+    """Return |x − x̂| / s (n, p), 0 if unknown or lost, and the number of lost known entries."""
     said = np.where(d.strange, centre, said)
     known = ~np.isnan(x)
     sound = known & np.isfinite(said)
@@ -193,9 +191,9 @@ class Counted:
 
     Attributes
     ----------
-    counts : as the sites told them.
+    counts : from the sites.
     asked : (p,) at least 2 m rows count.
-    whole : (p,) rows that have the column's view alone count as well.
+    whole : (p,) rows with only the column's view count as well.
     filled : (p,) at least 2 m rows have the column's view and another, so that it is filled.
     """
 
@@ -206,7 +204,7 @@ class Counted:
 
     @classmethod
     def of(cls, counts: EntryCounts, least: int, *, fills: bool) -> Self:
-        """Decide by counts (p,).
+        """Decide from counts (p,).
 
         Parameters
         ----------
@@ -221,13 +219,13 @@ class Counted:
 
     @property
     def entries(self) -> Array:
-        """Entries that count (p,), 0 of a column that is not asked for."""
+        """Entries that count (p,), 0 for a column that is not asked for."""
         c = self.counts
         return np.where(self.asked, np.where(self.whole, c.known, c.hidden), 0)
 
     @property
     def filled_entries(self) -> Array:
-        """Entries that are filled in (p,), 0 of a column that is not asked for."""
+        """Filled entries (p,), 0 for a column that is not asked for."""
         return np.where(self.filled, self.counts.hidden, 0)
 
     def without(self, columns: Array) -> Counted:

@@ -1,7 +1,7 @@
 """Mean and spread of numbers from sums of their powers over sites.
 
 Σ v, Σ v², Σ v³, Σ v⁴ of v = value − centre add up over sites. The first two give mean and standard
-deviation; a small fourth shows that no few values made them.
+deviation. A small fourth shows that a few values do not dominate them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class Moments:
         return math.sqrt(self.squares / (self.n - 1)) if self.n > 1 else 0.0
 
     def may_be_shown(self, least: int) -> bool:
-        """Return whether there are 2 `least` values or more, and no few make the moments."""
+        """Return whether there are at least 2 `least` values, and a few do not dominate the
+        moments.
+        """
         m = max(least, 1)
         if self.n < 2 * m:
             return False

@@ -1,15 +1,15 @@
 """Metrics of survival over sites: steps that sum, and programs of several sums.
 
-A step knows no model. The coordinator sends one as a view, a pure function of a site's records:
-`fed.through(view)`, where `view(data)` returns `Scored` and `view.spec` is its JSON. The metrics'
-own functions take the sums:
+A step does not know the model. The coordinator sends one as a view, a pure function of a site's
+records: `fed.through(view)`, where `view(data)` returns `Scored` and `view.spec` is its JSON. The
+metrics' own functions take the sums:
 
     followed = censoring(grid, train.sum(count_leavers, grid=grid))  # G of training records
     scores = federated_brier(test, times=times, followed=followed)   # BS(t) of test records
     integrate(scores, times)
 
 With a grid of all distinct times, every result but the C-index and AUC equals that of the pooled
-records to rounding; these two converge to it with finer risk bins, and the C-index has bounds.
+records to rounding. These two converge to it with finer risk bins, and the C-index has bounds.
 Revealed: see each step; all are sums over sites.
 """
 
@@ -74,13 +74,13 @@ class RiskCounts:
 
 @summed
 def count_leavers(site: Site[Scored, None], *, grid: Array) -> Leavers:
-    """Deaths and censored records by time, without anything else of them."""
+    """Count deaths and censored records by time."""
     return leavers(site.data.time, site.data.event, grid)
 
 
 @summed
 def score_moments(site: Site[Scored, None], *, centre: float) -> RiskMoments:
-    """Number of blind records, sum of predicted risks, and of their squares."""
+    """Return the number of blind records, and the sums of predicted risks and of their squares."""
     risk = np.asarray(site.data.risk, float)
     squares = np.sum((risk - centre) ** 2)
     return RiskMoments(np.array(float(len(risk))), np.array(risk.sum()), np.array(squares))
@@ -88,7 +88,7 @@ def score_moments(site: Site[Scored, None], *, centre: float) -> RiskMoments:
 
 @summed
 def count_risks(site: Site[Scored, None], *, risk_edges: Array) -> RiskCounts:
-    """Records by predicted risk."""
+    """Count records by predicted risk."""
     bins = np.searchsorted(risk_edges, site.data.risk, side="right")
     return RiskCounts(np.bincount(bins, minlength=len(risk_edges) + 1))
 
@@ -97,7 +97,7 @@ def count_risks(site: Site[Scored, None], *, risk_edges: Array) -> RiskCounts:
 def count_risk_by_time(
     site: Site[Scored, None], *, risk_edges: Array, grid: Array
 ) -> RiskTimeCounts:
-    """Deaths and censored records by predicted risk and time."""
+    """Count deaths and censored records by predicted risk and time."""
     d = site.data
     return risk_time_counts(d.risk, d.time, d.event, risk_edges, grid)
 
@@ -106,7 +106,7 @@ def count_risk_by_time(
 def sum_brier(
     site: Site[Scored, None], *, times: Array, known: Array, followed: Array
 ) -> BrierSums:
-    """Squared errors of predicted survival at each time, weighted for censoring.
+    """Sum the squared errors of predicted survival at each time, weighted for censoring.
 
     G is `followed` from the times `known` on.
     """
@@ -116,14 +116,14 @@ def sum_brier(
 
 @summed
 def sum_groups(site: Site[Scored, None], *, column: int, edges: Array, grid: Array) -> GroupSums:
-    """Predicted survival, deaths and censored records by group of predicted survival."""
+    """Sum predicted survival, deaths and censored records by group of predicted survival."""
     d = site.data
     return group_sums(d.surv[:, column], d.time, d.event, edges, grid)
 
 
 @summed
 def count_own_survival(site: Site[Scored, None], *, times: Array, bins: int) -> BinCounts:
-    """Records by predicted survival at their own time."""
+    """Count records by predicted survival at their own time."""
     d = site.data
     return bin_counts(*own_survival(d.surv, times, d.time, d.event), bins)
 
@@ -132,7 +132,7 @@ def count_own_survival(site: Site[Scored, None], *, times: Array, bins: int) -> 
 def sum_slope(
     site: Site[Scored, None], *, grid: Array, centre: float, spread: float, b: float
 ) -> SlopeSums:
-    """Risk-set sums of the Cox model on the standardised risk at slope b."""
+    """Return the risk-set sums of the Cox model on the standardised risk at slope b."""
     d = site.data
     return slope_sums((np.asarray(d.risk, float) - centre) / spread, d.time, d.event, grid, b)
 
@@ -156,8 +156,7 @@ def federated_risk_edges(fed: Federation, *, bins: int = 100, fine: int = 16) ->
     """Return edges that split the pooled risks into bins of about equal size.
 
     Two sums give mean and standard deviation; a third gives a histogram of `fine` cells per bin,
-    six
-    deviations wide, for the quantiles.
+    six deviations wide, for the quantiles.
 
     Returns
     -------
@@ -186,7 +185,7 @@ def federated_d_calibration(fed: Federation, *, times: Array, bins: int = 10) ->
 
 
 def _location(fed: Federation) -> tuple[float, float]:
-    """Return mean and standard deviation of the pooled risks; 0 where they differ by rounding."""
+    """Return mean and standard deviation of the pooled risks; 0 if they differ only by rounding."""
     first = fed.sum(score_moments, centre=0.0)
     rows = max(1.0, float(first.rows))
     centre = float(first.total) / rows

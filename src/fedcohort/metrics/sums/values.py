@@ -30,7 +30,7 @@ from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
 
-#: Slopes beyond this are those of classes that predictions part: no slope is finite.
+#: Largest slope; beyond it the predictions separate the classes, and no slope is finite.
 STEEPEST = 1e6
 
 
@@ -100,7 +100,7 @@ class ValueSpread:
 
 @summed
 def sum_labels(site: Site[Any, None]) -> LabelSums:
-    """Errors of predicted probabilities."""
+    """Sum the errors of predicted probabilities."""
     y, p = site.data.y, site.data.f
     inside = np.clip(np.where(y > 0.5, p, 1.0 - p), classification.EDGE, 1.0 - classification.EDGE)
     right = np.sum((p > 0.5) == (y > 0.5))
@@ -110,7 +110,7 @@ def sum_labels(site: Site[Any, None]) -> LabelSums:
 
 @summed
 def count_labels(site: Site[Any, None], *, edges: Array) -> LabelCounts:
-    """Rows of either class by predicted probability."""
+    """Count the rows of either class by predicted probability."""
     y, p = site.data.y, site.data.f
     bins, n = np.searchsorted(edges, p, side="right"), len(edges) + 1
     ones = np.bincount(bins[y > 0.5], minlength=n)
@@ -120,7 +120,7 @@ def count_labels(site: Site[Any, None], *, edges: Array) -> LabelCounts:
 
 @summed
 def logit_moments(site: Site[Any, None], *, centre: float) -> LogitMoments:
-    """Sum and spread of the predicted log odds."""
+    """Sum the predicted log odds, and their squares about a centre."""
     f = _logit(site.data.f)
     return LogitMoments(np.array(f.sum()), np.array(np.sum((f - centre) ** 2)))
 
@@ -129,7 +129,7 @@ def logit_moments(site: Site[Any, None], *, centre: float) -> LogitMoments:
 def sum_recalibration(
     site: Site[Any, None], *, centre: float, spread: float, a: float, b: float
 ) -> LogitSums:
-    """Logistic recalibration at one intercept and slope."""
+    """Return value, gradient and curvature of logistic recalibration at one intercept and slope."""
     y, f = site.data.y, (_logit(site.data.f) - centre) / spread
     eta = a + b * f
     mu = expit(eta)
@@ -144,7 +144,7 @@ def sum_recalibration(
 
 @summed
 def sum_values(site: Site[Any, None]) -> ValueSums:
-    """Sums of outcomes and predictions."""
+    """Sum outcomes and predictions."""
     d = site.data
     found = (len(d.y), d.lost, np.sum(d.f <= 0), d.y.sum(), d.f.sum())
     return ValueSums(*(np.array(float(v)) for v in found))
@@ -152,7 +152,7 @@ def sum_values(site: Site[Any, None]) -> ValueSums:
 
 @summed
 def sum_spread(site: Site[Any, None], *, y_mean: float, f_mean: float) -> ValueSpread:
-    """Sums of squares about the means over all sites, and of errors."""
+    """Sum squares about the means over all sites, and errors."""
     y, f = site.data.y, site.data.f
     dy, df, e = y - y_mean, f - f_mean, y - f
     counts = bool((f > 0).all() and (y >= 0).all())
@@ -168,7 +168,7 @@ STEPS = (sum_labels, count_labels, logit_moments, sum_recalibration, sum_values,
 
 
 def federated_labels(fed: Federation) -> dict[str, float]:
-    """Return accuracy, Brier score, log loss and calibration slope; nan where there is none."""
+    """Return accuracy, Brier score, log loss and calibration slope; nan if there is none."""
     sums = fed.sum(sum_labels)
     rows = float(sums.rows)
     if not rows or sums.lost:
@@ -181,7 +181,7 @@ def federated_labels(fed: Federation) -> dict[str, float]:
 
 
 class Separation(NamedTuple):
-    """AUC of all pairs, and of the pairs of one site alone; nan where there are none."""
+    """AUC of all pairs, and of the pairs of one site alone; nan if there are none."""
 
     auc: float
     within: float
@@ -199,7 +199,7 @@ def federated_auc(fed: Federation, *, edges: Array) -> Separation:
 
 
 def label_groups(counts: LabelCounts, groups: int, at_least: int) -> classification.Groups:
-    """Compare predictions with what happened in about so many groups of equal size.
+    """Compare predictions with outcomes in about `groups` groups of equal size.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def label_groups(counts: LabelCounts, groups: int, at_least: int) -> classificat
 
 
 def federated_regression(fed: Federation) -> dict[str, float]:
-    """Return every metric of `regression`; nan where there is none."""
+    """Return every metric of `regression`; nan if there is none."""
     first = fed.sum(sum_values)
     rows = float(first.rows)
     if not rows or first.lost:
@@ -262,7 +262,7 @@ def _recalibration(fed: Federation, rows: float, share: float) -> float:
 
 
 def _beyond(squares: float, mean: float, rows: float) -> float:
-    """Return a sum of squares, or 0 where it is of rounding alone."""
+    """Return a sum of squares, or 0 if it is only rounding."""
     return squares if squares > (regression.EQUAL * abs(mean)) ** 2 * rows else 0.0
 
 

@@ -1,7 +1,7 @@
-"""Metrics of ranks within sites: each site's records are compared with each other alone.
+"""Metrics of ranks within sites: each site's records are compared only with each other.
 
-A site compares its own records exactly, and reveals sums alone. If every site has its own model,
-there is no more to compare: risks of two sites are on two scales. With site k's pairs or risk sets:
+A site compares its own records exactly, and reveals only sums. If every site has its own model,
+risks of two sites are on two scales and cannot be compared. With site k's pairs or risk sets:
 
     C      Σ_k Σ_pairs w [1(f_j < f_i) + ½ 1(f_j = f_i)] / Σ_k Σ_pairs w                   (1)
     slope  Σ_k U_k(b) = 0, U and I as in eq. (1) of `calibration`: Cox, stratified by site  (2)
@@ -90,7 +90,7 @@ def sum_own_slope(site: Site[Any, None], *, centre: float, spread: float, b: flo
 def sum_binned_pairs(
     site: Site[Any, None], *, risk_edges: Array, grid: Array, weight: Array
 ) -> PairSums:
-    """Sum the same pairs as the site's own counts by risk and time tell them, eq. (3)."""
+    """Sum the same pairs as estimated from the site's counts by risk and time, eq. (3)."""
     d = site.data
     counts = risk_time_counts(d.risk, d.time, d.event, risk_edges, grid)
     found = (*spread_pairs(counts, np.ones(len(weight))), *spread_pairs(counts, weight))
@@ -99,7 +99,7 @@ def sum_binned_pairs(
 
 @summed
 def sum_binned_label_pairs(site: Site[Any, None], *, edges: Array) -> PairSums:
-    """Sum the same pairs as the site's own counts by predicted probability tell them, eq. (3)."""
+    """Sum the same pairs as estimated from the site's counts by predicted probability, eq. (3)."""
     y, n = site.data.y > 0.5, len(edges) + 1
     bins = np.searchsorted(edges, site.data.f, side="right")
     found = label_pairs(np.bincount(bins[y], minlength=n), np.bincount(bins[~y], minlength=n))
@@ -107,7 +107,9 @@ def sum_binned_label_pairs(site: Site[Any, None], *, edges: Array) -> PairSums:
 
 
 def label_pairs(ones: Array, others: Array) -> tuple[float, float]:
-    """Return pairs that are right, and all, from rows of class 1 and of class 0 by bin (r,)."""
+    """Return the pairs in the right order, and all, from rows of class 1 and of class 0 by bin
+    (r,).
+    """
     lower = np.cumsum(others) - 0.5 * others
     return float(ones @ lower), float(ones.sum()) * float(others.sum())
 

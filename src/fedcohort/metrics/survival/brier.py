@@ -22,7 +22,7 @@ from fedcohort.metrics.survival.censoring import Curve, censoring_of
 from fedcohort.protocol.errors import DataError
 from fedcohort.protocol.message import message
 
-#: Evaluation stops where fewer than this fraction is still followed: weights stay below 20.
+#: Smallest fraction of followed records at a time of evaluation: weights stay below 20.
 LEAST_FOLLOWED = 0.05
 
 
@@ -99,8 +99,7 @@ def evaluation_times(
     """Return times at which predictions can be judged, equally spaced.
 
     They run from the 5 % to the 90 % quantile of the test records' times of death. They stop before
-    the
-    end of test and training follow-up, and before less than 5 % of the training records are
+    the end of test and training follow-up, and before less than 5 % of the training records are
     followed.
 
     Returns

@@ -1,13 +1,13 @@
-"""Survival of patients and of their follow-up: Kaplan–Meier as counts and a product.
+"""Kaplan–Meier estimates of survival and of follow-up, from counts.
 
 Kaplan & Meier, JASA 53, 1958. On a grid t_0 < … < t_{T−1} each record falls into the cell
-(t_{k−1}, t_k] that holds its time, or into one beyond the grid. With d_k deaths and c_k censored
+(t_{k−1}, t_k] of its time, or into one beyond the grid. With d_k deaths and c_k censored
 records in cell k, and n_k records in cells ≥ k,
 
     S(t_k) = Π_{l ≤ k} (1 − d_l / n_l)                                                      (1)
     G(t_k) = Π_{l ≤ k} (1 − c_l / (n_l − d_l))                                              (2)
 
-Where a death and a censoring share a time, the death came first: (2) is scikit-survival's
+If a death and a censoring share a time, the death came first: (2) is scikit-survival's
 convention. On the grid of all distinct times both are the estimates of the ungridded data.
 
 Revealed: `Leavers`, only as sums over sites.
@@ -25,7 +25,7 @@ from fedcohort.protocol.message import message
 
 @message
 class Leavers:
-    """How many records end in each cell of a grid: ``deaths``, ``censored`` (T+1,)."""
+    """Numbers of records that end in each cell of a grid: ``deaths``, ``censored`` (T+1,)."""
 
     deaths: Array
     censored: Array
@@ -38,7 +38,7 @@ class Curve:
     Attributes
     ----------
     times : (T,), strictly increasing.
-    values : (T,), from each time on; the last one holds for ever.
+    values : (T,), from each time on; the last one holds from then on.
     """
 
     times: Array
@@ -49,7 +49,9 @@ class Curve:
         return np.r_[1.0, self.values][np.searchsorted(self.times, t, side="right")]
 
     def inverse_at(self, t: Array | float) -> Array:
-        """Return 1/value at the times t, and 0 where the value is 0: no weight can be given."""
+        """Return 1/value at the times t, and 0 if the value is 0, because no weight can be
+        given.
+        """
         value = self.at(t)
         return np.divide(1.0, value, out=np.zeros(np.shape(value)), where=value > 0)
 

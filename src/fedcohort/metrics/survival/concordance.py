@@ -31,7 +31,7 @@ from fedcohort.arrays import Array
 from fedcohort.metrics.survival.censoring import censoring_of
 from fedcohort.protocol.errors import DataError
 
-#: Risk scores that differ by no more than this are tied: it absorbs rounding, nothing else.
+#: Risk scores that differ by at most this are tied, because of rounding.
 TIED = 1e-8
 
 
@@ -167,12 +167,12 @@ def comparable_pairs(risk: Array, time: Array, event: Array) -> Pairs:
 
 
 def by_time(time: Array, event: Array) -> tuple[Array, Array]:
-    """Order the records so that a death's comparable partners are all those from a place on.
+    """Order the records so that a death's comparable partners are all those from one position on.
 
     Returns
     -------
     order : (n,), record numbers by time, deaths before records censored at the same time.
-    first : (m,), for each death, in the order of the records: the place after the deaths at its
+    first : (m,), for each death, in the order of the records: the position after the deaths at its
         time.
     """
     time = np.asarray(time)
@@ -184,8 +184,8 @@ def by_time(time: Array, event: Array) -> tuple[Array, Array]:
 def count_at_least(values: Array, length: Array, least: Array) -> Array:
     """Return, for each query, how many of the first `length` values are ≥ `least`.
 
-    The values are sorted bit by bit from the highest, and each query follows its prefix down (a
-    wavelet matrix): O((n + m) log n) in log n vectorised passes.
+    A wavelet matrix: values are sorted bit by bit from the highest, and each query follows its
+    prefix, O((n + m) log n) in log n vectorised passes.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def count_at_least(values: Array, length: Array, least: Array) -> Array:
 
 
 def checked_risk(risk: Array) -> Array:
-    """Return risks as floats; nan has no rank, so it is an error and not the highest risk."""
+    """Return risks as floats, and refuse nan, which has no rank."""
     risk = np.asarray(risk, float)
     missing = int(np.isnan(risk).sum())
     if missing:

@@ -202,5 +202,5 @@ def life_table(times: Array, deaths: Array, censored: Array, n: float, at_least:
 
 def life_table_risk(deaths: Array, censored: Array, n: float, at_least: int) -> Array:
     """Return the numbers at risk n_k − c_k/2 of eq. (5): (k,); parameters as `life_table`."""
-    told = late(censored, at_least, n - deaths.sum())
-    return n - np.r_[0, np.cumsum(deaths + told)[:-1]] - told / 2.0
+    moved = late(censored, at_least, n - deaths.sum())
+    return n - np.r_[0, np.cumsum(deaths + moved)[:-1]] - moved / 2.0

@@ -17,9 +17,9 @@ On the grid of all distinct times this is the test of the ungridded records.
 
 Revealed: `Leavers` by group, only as sums over sites.
 
-Groups of equal size by predicted risk: a record's place is the middle of those whose risk ties with
-its own. With l records of lower risk and u of lower or tied, it is in group ⌊g (l + u) / 2n⌋ of g.
-Tied records share a group; where ties are many, groups differ in size and some may be empty.
+Groups of equal size by predicted risk: a record with l records of lower risk and u of lower or
+tied risk is in group ⌊g (l + u) / 2n⌋ of g. Tied records share a group; with many ties, groups
+differ in size and some may be empty.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ WEIGHTINGS = ("fleming-harrington", "gehan", "tarone-ware")
 
 
 class LogRank(NamedTuple):
-    """χ² on ``df`` degrees of freedom and its p-value; deaths seen and expected by group (g,).
+    """χ² on ``df`` degrees of freedom and its p-value; observed and expected deaths by group (g,).
 
-    χ² and p are nan where fewer than two groups could have had a death.
+    χ² and p are nan if fewer than two groups can have a death.
     """
 
     chi2: float
@@ -70,10 +70,11 @@ def log_rank_of(
 
     Parameters
     ----------
-    observed : O (g,). died : d (T,), of all groups. risk : n_gk (g, T).
+    observed : O (g,).
+    died : d (T,), of all groups.
+    risk : n_gk (g, T).
     weight, weighted : w (T,) of `weights`, and Σ w (g,) over each group's deaths; None: 1 and O.
-        The
-        returned O and E are without weights.
+        The returned O and E are without weights.
     tied : the deaths of a cell share their time; if not, each is a cell of its own in (2), with the
         same numbers at risk.
     """

@@ -1,4 +1,4 @@
-"""Survival curves and numbers at risk that may leave a network: they follow no single patients.
+"""Survival curves and numbers at risk that may leave a network without revealing few patients.
 
 A curve's exact values reveal its counts. So `published_curve` is a life table (`kaplan_meier`,
 eq. 5) in cells of no event or at least m (`at_least`); smaller cells join the last. It ends at the
@@ -9,7 +9,7 @@ together; then the groups' numbers of events must not be shown.
 
 Numbers at risk (`published_at_risk`) are given for all groups at a time or for none: at each shown
 time every group has nobody left or m, and nobody or m left it since the last shown time, and since
-or until any n_k of its curve. The same holds first for all groups together, so that the times of
+or until any n_k of its curve. The same must hold for all groups together, so that the times of
 several groupings of the same records reveal no more. At other times a number is approximate: on a
 straight line between two n_k of the curve, or the last one and m at its end; so it reveals no more
 than the curve.
@@ -37,7 +37,7 @@ from fedcohort.metrics.survival.kaplan_meier import (
 from fedcohort.privacy.disclosure.counts import few
 from fedcohort.privacy.disclosure.steps import late, merged, separated
 
-#: Most points of a published curve.
+#: Largest number of points of a published curve.
 POINTS = 100
 
 
@@ -80,10 +80,8 @@ class Groups(NamedTuple):
     """Published curves of g groups of records with their numbers at risk.
 
     ``curves`` (g,); ``at`` (s,) and ``numbers`` (s, g), exact; ``times`` (t,), round ones up to the
-    end
-    of the longest curve, and ``about`` (t, g), nan after a curve's end; ``events_told``: the
-    groups'
-    numbers of events may be shown beside the curves.
+    end of the longest curve, and ``about`` (t, g), nan after a curve's end; ``events_told``: the
+    groups' numbers of events may be shown beside the curves.
     """
 
     curves: list[Survival]
@@ -126,12 +124,12 @@ def published_groups(
     times = round_times(0.0, last * factor, most) / factor
     at, numbers = _at_risk(masks, time, times, at_least, [s.left for s in shown])
     about = np.stack([_about(s, times, at_least) for s in shown], axis=1)
-    told = not few(beyond(), at_least).any()
-    return Groups([s.curve for s in shown], at, numbers, times, about, told)
+    fine = not few(beyond(), at_least).any()
+    return Groups([s.curve for s in shown], at, numbers, times, about, fine)
 
 
 def _about(shown: _Shown, times: Array, at_least: int) -> Array:
-    """Return about how many records are followed at each of `times` (t,); nan after the curve."""
+    """Return the approximate number of followed records at `times` (t,); nan after the curve."""
     ends, left = shown.curve.times, shown.left
     if len(left) < len(ends):  # the curve goes on, flat, to a time at which m are followed
         left = np.r_[left, min(at_least, left[-1])]
@@ -155,17 +153,19 @@ def published_at_risk(
     times, numbers : the publishable times of `at` (s,), and each group's numbers (s, groups).
     """
     masks = [group == g for g in range(int(group.max()) + 1)]
-    told = [] if event is None else [_published(time[m], event[m], at_least).left for m in masks]
-    return _at_risk(masks, time, at, at_least, told)
+    lefts = [] if event is None else [_published(time[m], event[m], at_least).left for m in masks]
+    return _at_risk(masks, time, at, at_least, lefts)
 
 
 def _at_risk(
-    masks: Sequence[Array], time: Array, at: Array, at_least: int, told: Sequence[Array]
+    masks: Sequence[Array], time: Array, at: Array, at_least: int, lefts: Sequence[Array]
 ) -> tuple[Array, Array]:
-    """Do `published_at_risk`; ``told``: the numbers of each group's curve, if any."""
+    """Return the results of `published_at_risk`; ``lefts``: the numbers of each group's curve, if
+    any.
+    """
     numbers = np.stack([followed(time[mask], at) for mask in masks], axis=1)
-    if told:
-        between = [np.abs(n[:, None] - left) for n, left in zip(numbers.T, told, strict=True)]
+    if lefts:
+        between = [np.abs(n[:, None] - left) for n, left in zip(numbers.T, lefts, strict=True)]
         fine = ~few(np.concatenate(between, axis=1), at_least).any(axis=1)
         at, numbers = at[fine], numbers[fine]
     usual = separated(numbers.sum(axis=1, keepdims=True), at_least)
@@ -174,14 +174,14 @@ def _at_risk(
 
 
 class _Shown(NamedTuple):
-    """A shown curve, and how many are ``left`` (k,) before and after each of its cells."""
+    """A shown curve, and the numbers ``left`` (k,) before and after each of its cells."""
 
     curve: Survival
     left: Array
 
 
 def _published(time: Array, event: Array, at_least: int, *, beyond: str = "safe") -> _Shown:
-    """Return a curve; `_cuts` says how many events lie beyond its end."""
+    """Return a curve; for `beyond` see `_cuts`."""
     start = Survival(*(np.array([v]) for v in (0.0, 1.0, 1.0, 1.0)))
     nothing = _Shown(start, np.array([len(time)]))
     if len(time) < at_least:
@@ -209,22 +209,21 @@ def _published(time: Array, event: Array, at_least: int, *, beyond: str = "safe"
 
 
 def _flat(curve: Survival, grid: Array, cuts: Array, stop: int) -> Survival:
-    """Return a curve extended to a cell's end, up to which nobody dies."""
+    """Return a curve extended to a cell's end, until which nobody dies."""
     if stop <= (cuts[-1] if len(cuts) else -1):
         return curve
     return Survival(np.r_[curve.times, grid[stop]], *(np.r_[v, v[-1]] for v in curve[1:]))
 
 
 def _cuts(counts: Leavers, at_least: int, beyond: str = "safe") -> tuple[Array, int]:
-    """Return the last cells (k,) of those of a curve, and the cell at whose end the curve ends.
+    """Return the last cells (k,) of a curve's steps, and the cell at whose end the curve ends.
 
     Between the two nobody dies; after them at least `at_least` or none of the survivors are left.
-    −1:
-    no such cell, the curve would be of few events.
+    The cell is −1 if there is none, because the curve would be of few events.
 
     Parameters
     ----------
-    counts : (T+1,), of which the last cell lies beyond the curve.
+    counts : (T+1,), of which the last cell is beyond the curve.
     beyond : number of events after the curve's end: "safe" for none or `at_least`, "many" for
         `at_least` if there are so many at all, "any".
     """
@@ -245,5 +244,5 @@ def _cuts(counts: Leavers, at_least: int, beyond: str = "safe") -> tuple[Array, 
 
 
 def _from(start: Survival, curve: Survival, at: Array) -> Survival:
-    """Return a curve at some of its points, behind its start."""
+    """Return a curve at some of its points, after its start."""
     return Survival(*(np.r_[a, b[at]] for a, b in zip(start, curve, strict=True)))

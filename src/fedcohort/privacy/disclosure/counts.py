@@ -29,7 +29,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 
-#: On fewer events (or, of a yes/no outcome, fewer of either class) ranks are no metric.
+#: Fewest events (for a yes/no outcome, of either class) for metrics of ranks.
 FEWEST_EVENTS = 5
 
 
@@ -66,13 +66,13 @@ def hidden_variable(cells: Array, min_cell: int) -> Array:
 
 
 def few(counts: Array, at_least: int) -> Array:
-    """Return which counts are of some people, but of fewer than `at_least`: bool like `counts`."""
+    """Return which counts are above 0 and below `at_least`: bool like `counts`."""
     counts = np.asarray(counts)
     return (counts > 0) & (counts < at_least)
 
 
 def fewest(at_least: int) -> int:
-    """Return how many events some rows need, or how many of either class, to be ranked."""
+    """Return the smallest number of events, or of either class, for metrics of ranks."""
     return max(FEWEST_EVENTS, at_least)
 
 
@@ -82,7 +82,7 @@ def can_rank(event: Array, at_least: int, *, both: bool) -> bool:
     Parameters
     ----------
     event : (n,) 0/1 or bool.
-    both : whether those without the event count as a class too, as of a yes/no outcome.
+    both : whether rows without the event are a class too, as for a yes/no outcome.
     """
     events = int(np.count_nonzero(event))
     return (min(events, len(event) - events) if both else events) >= fewest(at_least)
@@ -91,14 +91,13 @@ def can_rank(event: Array, at_least: int, *, both: bool) -> bool:
 def published_parts(
     counts: Sequence[int] | Array, at_least: int, of: Sequence[int] | Array | None = None
 ) -> list[int | None]:
-    """Return the counts of a known total as they may be shown; None: hidden.
+    """Return the counts of a known total that may be shown; None: hidden.
 
     Parameters
     ----------
     counts : (g,), such as the events in each group.
-    of : (g,), the people among whom they are counted, if these are shown as well: what a count
-        leaves
-        of them is hidden with it.
+    of : (g,), the people among whom they are counted, if these are shown as well: then a count is
+        also hidden if the rest is small.
     """
     cells = np.asarray(counts, np.int64)[:, None]
     if of is not None:
@@ -110,8 +109,8 @@ def published_parts(
 def hidden_groups(cells: Array, at_least: int) -> Array:
     """Return which groups of a known total are hidden: bool (g,).
 
-    Those with a cell of few; then, while their cells follow from the rest of the totals, the next
-    larger groups by their first cell. The last group hides no other.
+    These are the groups with a small cell. While their cells follow from the rest of the totals,
+    the next larger groups by their first cell are hidden too. The last group hides no other.
 
     Parameters
     ----------
@@ -128,8 +127,8 @@ def hidden_groups(cells: Array, at_least: int) -> Array:
 def base(counts: Array, of: Array, at_least: int) -> Array:
     """Return counts (…,) of people as the nearest multiples of `at_least`, or all of `of` (…,).
 
-    If all parts of a total are told so, as shares of groups of known size, each is one of several
-    possible values, and the rest of its group is of nobody or of `at_least` as well.
+    If all parts of a total are shown so, as shares of groups of known size, each part has several
+    possible values, and the rest of its group is also 0 or at least `at_least`.
     """
     near = at_least * np.round(np.asarray(counts) / at_least)
     most = at_least * np.floor((of - at_least) / at_least)
@@ -138,15 +137,15 @@ def base(counts: Array, of: Array, at_least: int) -> Array:
 
 
 def _follows(hidden: Array, at_least: int) -> bool:
-    """Return whether hidden cells (h, c) follow from their sum, or that is of few."""
+    """Return whether hidden cells (h, c) follow from their sum, or that is small."""
     alike = len(np.unique(hidden[:, 0])) == 1
     return alike or bool(few(hidden.sum(axis=0), at_least).any())
 
 
 def nearly_same(apart: int, m: int) -> bool:
-    """Return whether results over two sets with |A Δ B| = `apart` must not both be told.
+    """Return whether results over two sets with |A Δ B| = `apart` must not both be shown.
 
-    Their difference is a signed sum over A Δ B, which must be of nobody or of m patients or more.
+    Their difference is a signed sum over A Δ B, which must hold nobody or at least m patients.
     `network.state.cohorts` keeps the sets.
     """
     return 0 < apart < m

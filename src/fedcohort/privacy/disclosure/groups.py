@@ -1,20 +1,20 @@
-"""Counts by group that a site hides, besides the counts of variable and groups that it shows.
+"""Hidden counts of a table of levels by groups, besides the shown totals of levels and groups.
 
-`counts` decides which levels R₀ of the variable and which groups C of the rows it hides, each from
-its own counts at the site; missing values are a level, rows without a group are a group. Of the
-table x of levels by groups, with m the `min_cell`, are then hidden
+`counts` decides which levels R₀ of the variable and which groups C of the rows a site hides, each
+from its own counts; missing values are a level, rows without a group are a group. Of the
+table x of levels by groups, with m the `min_cell`, these are hidden:
 
     all groups of C, for every level
     all levels of R, for every group: those of R₀; those with a count of 1 … m − 1 in a     (1)
-        shown group, or in the groups of C together; and all that have up to v rows, the
-        smallest v that takes these in and leaves two levels or more, and in every shown
-        group a Σ_{l ∈ R} x of 0, or of m or more
+        shown group, or in the groups of C together; and all with up to v rows, the
+        smallest v that includes these and at least two levels, such that in every shown
+        group Σ_{l ∈ R} x is 0, or at least m
 
 So whole rows and columns are hidden. Given all shown counts, of the site, of levels and of groups,
 the rest is a transportation problem: counts of at least two levels by at least two groups with
 given sums. Unless a level or group has no rows at all, each count lies between two different whole
 numbers, max(0, r + c − n) and min(r, c), and each of them is possible. The same holds for the
-tables of all variables and groupings together, which share nothing but these sums; for two
+tables of all variables and groupings together, which share only these sums. For two
 groupings' table by each other it holds for the cells that both hide.
 """
 
@@ -33,10 +33,10 @@ def hidden_levels(
 
     Parameters
     ----------
-    table : (k, g) rows of each level, missing values among them, in each group; every row of the
-        site is in one cell.
+    table : (k, g) rows of each level, with missing values as a level, in each group; every row of
+        the site is in one cell.
     also, closed : (k,) and (g,) bool, levels and groups that are hidden for another reason; they
-        are of R₀, and of C.
+        are in R₀ and C.
 
     Returns
     -------

@@ -30,9 +30,9 @@ import numpy as np
 
 from fedcohort.arrays import Array
 
-#: Values are looked at for a unit of 1, 0.1, … 10⁻⁶.
+#: Possible units of values: 1, 0.1, … 10⁻⁶.
 DECIMALS = 6
-#: So near to a tie, or to a threshold, a sum's last bits do not decide: they depend on the split.
+#: Tolerance at ties and thresholds: a sum's last bits depend on the split and must not decide.
 FUZZ = 1e-10
 
 
@@ -47,16 +47,16 @@ def unit(values: Array) -> float:
 
 
 def step(sd: float, values: int, unit: float) -> float:
-    """Return the step of eq. (1); 0 where every value is the same and has no unit."""
+    """Return the step of eq. (1); 0 if all values are equal and have no unit."""
     return round_number(max(sd / math.sqrt(values) / 4, 2 * unit / values))
 
 
 def by_patients(
     value: float, rows: int, least: int, *, up: bool = False, most: float = math.inf
 ) -> float:
-    """Return a metric of `rows` rows rounded by eq. (3); as it is where `least` is 1 or less.
+    """Return a metric of `rows` rows rounded by eq. (3); unchanged if `least` is 1 or less.
 
-    up : never down, and to one step at least: an error of 0 tells that all predictions tie.
+    up : round up, by one step at least: an error of 0 would reveal that all predictions tie.
     most : largest possible value of the metric; a multiple above it becomes `most`.
     """
     if least <= 1 or not rows or not math.isfinite(value):
@@ -73,7 +73,7 @@ def origins(mean: Array, sd: Array, rows: int, min_cell: int) -> Array:
 
 
 def round_number(least: float) -> float:
-    """Return the next of 1, 2 and 5 times a power of ten from `least`; 0 where there is none."""
+    """Return the next of 1, 2 and 5 times a power of ten from `least`; 0 if there is none."""
     if least <= 0 or not math.isfinite(least):
         return 0.0
     least *= 1 - FUZZ
@@ -82,7 +82,7 @@ def round_number(least: float) -> float:
 
 
 def rounded(value: float, step: float) -> float:
-    """Return the multiple of `step` that is nearest, without a binary tail."""
+    """Return the nearest multiple of `step`, without a binary tail."""
     if step <= 0:
         return value
     digits = max(0, -math.floor(math.log10(step)))

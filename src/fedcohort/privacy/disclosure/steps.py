@@ -1,9 +1,9 @@
-"""Joining of cells of counts, and of points of a curve, so that no step is of a few people.
+"""Merging of cells of counts, and of points of a curve, so that no step is of a few people.
 
-Counts by time, risk or score are joined with neighbours until each step holds m, the `min_cell`, or
-none. A curve then has steps of at least m events. A grid of times for sums over risk sets has m
-events, and so m leavers, in each interval. Numbers at risk are shown if nobody or m are left, and
-nobody or m left since the last shown ones. So no difference of shown values is of 1 to m − 1
+Counts by time, risk or score are merged with neighbours until each step holds none or at least m,
+the `min_cell`. A curve then has steps of at least m events. A grid of times for sums over risk sets
+has m events, and so m leavers, in each interval. Numbers at risk are shown if nobody or m are left,
+and nobody or m left since the last shown ones. So no difference of shown values is of 1 to m − 1
 people.
 """
 
@@ -16,9 +16,9 @@ from fedcohort.privacy.disclosure.counts import few
 
 
 def merged(counts: Array, at_least: int) -> Array:
-    """Return where to cut cells (m,) in steps that each hold `at_least` counts or more.
+    """Return where to cut cells (m,) into steps that each hold at least `at_least` counts.
 
-    What is left after the last full step joins it.
+    The rest after the last full step joins it.
 
     Returns
     -------
@@ -37,31 +37,30 @@ def merged(counts: Array, at_least: int) -> Array:
 
 
 def late(counts: Array, at_least: int, of: float) -> Array:
-    """Return counts (m,) told late: fewer than `at_least` are moved to the following cells.
+    """Return counts (m,) with fewer than `at_least` moved to the following cells.
 
-    So are the last ones if they would leave fewer than that of all `of` people.
+    The last counts also move if they would leave fewer than that of all `of` people.
 
     Returns
     -------
-    told : (m,), each 0 or `at_least` or more; counts still waiting at the end are in none.
+    moved : (m,), each 0 or `at_least` or more; the rest at the end is in no cell.
     """
-    told = np.zeros(len(counts), np.int64)
+    moved = np.zeros(len(counts), np.int64)
     held = 0
     for i, count in enumerate(np.asarray(counts, np.int64).tolist()):
         held += count
         if held >= at_least:
-            told[i], held = held, 0
-    if told.any() and 0 < of - told.sum() < at_least:
-        told[np.flatnonzero(told)[-1]] = 0
-    return told
+            moved[i], held = held, 0
+    if moved.any() and 0 < of - moved.sum() < at_least:
+        moved[np.flatnonzero(moved)[-1]] = 0
+    return moved
 
 
 def joined(cells: Array, at_least: int, size: int = 1) -> Array:
-    """Return where to cut rows of counts (m, c) in steps of which none is of few people.
+    """Return where to cut rows of counts (m, c) into steps without small counts.
 
-    In each step every count is 0 or at least `at_least`, and all of them make at least `size`. The
-    rest
-    after the last such step joins it, and that the one before if needed.
+    In each step every count is 0 or at least `at_least`, and their sum is at least `size`. The
+    rest after the last such step joins it, and that the one before if needed.
 
     Returns
     -------
@@ -92,7 +91,7 @@ def step_sums(rows: Array, ends: Array) -> Array:
 
 
 def even_ends(sizes: Array, groups: int) -> Array:
-    """Return where to cut cells (m,) in about so many groups of equal size, by their sizes.
+    """Return where to cut cells (m,) into about `groups` groups of equal size.
 
     Returns
     -------
@@ -106,7 +105,7 @@ def even_ends(sizes: Array, groups: int) -> Array:
 
 
 def separated(numbers: Array, at_least: int) -> Array:
-    """Return which rows of falling numbers (m, g) may be shown: none, nor a step, of few people."""
+    """Return which rows of falling numbers (m, g) may be shown: no number and no step is small."""
     kept: list[int] = []
     for i, row in enumerate(numbers):
         left = numbers[kept[-1]] - row if kept else row
@@ -116,10 +115,10 @@ def separated(numbers: Array, at_least: int) -> Array:
 
 
 def interval_ends(events: Array, at_least: float, share: float = 0.0) -> Array:
-    """Return the last cells (s,) of intervals of a time grid that hold `at_least` events each.
+    """Return the last cells (s,) of intervals of a time grid with at least `at_least` events each.
 
-    An interval ends once it holds them, and the k-th not before k · `share` events in all. What is
-    left after the last full interval joins it; without a full one there is one interval.
+    The k-th interval also holds at least k · `share` events together with those before. The rest
+    after the last full interval joins it; without a full one there is one interval.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ def protected(
     shown : (r, k) counts, NaN if hidden already.
     rows : (r,) Σ of each row, NaN if unknown.
     whole : (k,) over all sites, NaN if hidden already; they add up to `total`.
-    known : (r + 1, k) bool, cells that hiding does not hide, as others tell them; None: none.
+    known : (r + 1, k) bool, cells that others know even if they are hidden; None: none.
     """
     table = np.vstack([shown, whole]).astype(float)
     hidden = np.isnan(table)
@@ -57,7 +57,7 @@ def protected(
         if weak is None:
             return hidden[:-1], hidden[-1]
         corners = _cheapest(table, hidden, weak, min_cell, tried, known)
-        if corners is None:  # no rectangle is left that was not tried
+        if corners is None:  # all rectangles were tried
             hidden[-1] |= hidden[:-1].any(axis=0)
             hidden[weak[0]] = True
             if audit.weak(hidden) is None:
@@ -88,7 +88,7 @@ class Audit:
         self.fit = self._fitted(table, sums)
 
     def weak(self, hidden: Array) -> tuple[int, int] | None:
-        """Return the first hidden cell that eq. (1) leaves too few values, eq. (2), if any."""
+        """Return the first hidden cell with too few possible values, eq. (2), or None."""
         if self.enough <= 0:
             return None
         for i, j in np.argwhere(hidden & ~self.fine).tolist():
@@ -98,14 +98,14 @@ class Audit:
         return None
 
     def room(self, i: int, j: int, hidden: Array) -> int:
-        """Return the distance of a hidden cell's bounds, or `enough` if that is less.
+        """Return the distance between a hidden cell's bounds, or `enough` if that is less.
 
         It is 0 if no table fits the shown values.
         """
         if self.fit is None:
             return 0
         x = np.where(hidden, np.minimum(self.fit, self.enough), 0).astype(np.int32)
-        if i < len(x) - 1:  # a rectangle is found fast, and mostly does
+        if i < len(x) - 1:  # a rectangle is found fast, and usually suffices
             corner = (hidden & hidden[:, [j]] & hidden[i])[:-1]
             corner[i] = corner[:, j] = False
             up = np.minimum(x[:-1, [j]], x[i])[corner].max(initial=0)
@@ -125,7 +125,7 @@ class Audit:
         return min(int(up), self.enough)
 
     def _fitted(self, table: Array, sums: Array) -> Array | None:
-        """Return one table that fits what is shown, None where there is none."""
+        """Return one table that fits the shown values, or None."""
         hidden = np.isnan(table)
         r, k = table.shape
         known, last, source, sink = np.where(hidden, 0.0, table), r + k, r + k + 1, r + k + 2
@@ -154,7 +154,7 @@ class Audit:
 
 
 def _flow(capacity: Array, source: int, sink: int) -> tuple[int, Array]:
-    """Return the largest flow between two nodes, and what flows from each to each."""
+    """Return the largest flow between two nodes, and the flow along each arc."""
     from scipy.sparse import csr_array  # slow to load
     from scipy.sparse.csgraph import maximum_flow
 
@@ -166,7 +166,7 @@ def _cheapest(
     table: Array, hidden: Array, cell: tuple[int, int], min_cell: int, tried: set[tuple[int, ...]],
     known: Array | None = None,
 ) -> list[tuple[int, int]] | None:  # fmt: skip
-    """Return the corners of the cheapest rectangle through a cell that was not tried."""
+    """Return the corners of the cheapest untried rectangle through a cell."""
     i, j = cell
     small = np.where(hidden, 0.0, 0.2 * (np.nan_to_num(table) < min_cell))
     price = np.where(hidden, 0.0, 1.0 + small + 1e-6 * np.nan_to_num(table))

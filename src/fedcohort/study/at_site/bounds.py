@@ -138,7 +138,6 @@ class Bounds:
             yield from (({name: value}, False) for value in values)
 
     def _task(self, config: Any, view: View | None) -> Task:
-        """Return the task of a fit."""
         terms, plan = self.terms, self.terms.plan
         assert self.arm is not None
         method = registry.find(self.arm.method)

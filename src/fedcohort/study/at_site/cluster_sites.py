@@ -74,14 +74,14 @@ class OwnGroups:
 
 @gathered
 def tell_hidden(site: Site[Placed, None], *, min_cell: int) -> SiteHidden:
-    """Return which clusters the site hides, because they have too few of its rows."""
+    """Clusters that the site hides, because they have too few of its rows."""
     d = site.data
     return SiteHidden(own_hidden(_counts(d), max(min_cell, d.data.least)))
 
 
 @gathered
 def tell_sizes(site: Site[Placed, None], *, min_cell: int, asked: Array) -> SiteSizes:
-    """Return the site's training rows of each cluster that no site hides."""
+    """The site's training rows of each cluster that no site hides."""
     d = site.data
     counts = _counts(d)
     shown = np.asarray(asked, bool) & ~own_hidden(counts, max(min_cell, d.data.least))
@@ -92,7 +92,7 @@ def tell_sizes(site: Site[Placed, None], *, min_cell: int, asked: Array) -> Site
 def tell_places(
     site: Site[Placed, None], *, min_cell: int, asked: Array, centre: Array, axes: Array
 ) -> SitePlaces:
-    """Return rounded mean and spread, on two axes, of the site's blind rows of each cluster."""
+    """Rounded mean and spread, on two axes, of the site's blind rows of each cluster."""
     d, k = site.data, site.data.clusters
     least = max(min_cell, d.data.least)
     shown = np.asarray(asked, bool) & ~own_hidden(_counts(d), least)
@@ -106,7 +106,7 @@ def tell_places(
 
 @gathered
 def tell_own_groups(site: Site[Placed | Rows, None], *, min_cell: int) -> OwnGroups:
-    """Return metrics of the clusters on the site's own blind rows, if these are enough.
+    """Metrics of the clusters on the site's own blind rows, if these are enough.
 
     A site without its own clusters counts as one cluster of all patients.
     """

@@ -23,6 +23,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Variable
 from fedcohort.data.encode import Encoding
+from fedcohort.data.outcome import columns_of
 from fedcohort.data.prepare import Design
 from fedcohort.protocol.views import view
 from fedcohort.study.at_site.judging import Rows, Said
@@ -53,19 +54,13 @@ def views_there(variables: Sequence[Variable], frame: pd.DataFrame) -> dict[str,
 
 def learnt_columns(data: Rows) -> list[Variable]:
     """Return the columns that fits may see."""
-    taken = () if data.outcome is None else data.outcome.columns
+    taken = columns_of(data.outcome)
     return [v for v in data.dictionary.features() if v.name not in taken]
 
 
 @dataclass
 class Coding:
-    """Blind rows in the form of `metrics.sums.latent.Rebuilt`, computed on demand.
-
-    Attributes
-    ----------
-    data : the site's rows in this repeat.
-    run : the model and its preprocessing.
-    """
+    """Blind rows in the form of `metrics.sums.latent.Rebuilt`, computed on demand."""
 
     data: Rows
     run: Run

@@ -44,7 +44,7 @@ class SiteCounts:
 
 @gathered
 def tell_counts(site: Site[SiteTable, None], *, min_cell: int) -> SiteCounts:
-    """Return the site's counts of rows and events, in the first repeat."""
+    """Rows and events of the site, in the first repeat."""
     table, stages = site.data, {stage: n for stage, _, n, _ in site.data.flow}
     min_cell = max(min_cell, table.terms.plan.min_cell)
     out = np.array([stages.get(f"excluded: {reason}", 0) for reason in REASONS])
@@ -73,7 +73,7 @@ STEPS = (tell_counts,)
 # at the coordinator -------------------------------------------------------------------
 
 
-def shown_halves(told: Mapping[str, SiteCounts]) -> tuple[Shown, Shown]:
+def published_halves(told: Mapping[str, SiteCounts]) -> tuple[Shown, Shown]:
     """Return published training and blind rows; no events if any site hides its own.
 
     A model gives the events of all sites together, so one hidden number would follow as a

@@ -79,7 +79,7 @@ def hold(
 
 @summed
 def tell_held(site: Site[Rows, Held | None], *, models: int) -> Held:
-    """Return the sums that the site has kept over all its folds.
+    """The sums that the site has kept over all its folds.
 
     Raises
     ------

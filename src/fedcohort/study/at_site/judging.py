@@ -85,7 +85,6 @@ class Rows:
 
     Attributes
     ----------
-    halves : training and blind rows.
     outcome, dictionary : of the study; outcome None for clusters without one.
     method : whose models may be sent.
     least : smallest published count.
@@ -324,7 +323,7 @@ class OwnRank:
 
 @gathered
 def tell_own(site: Site[Judged, None], *, min_cell: int) -> OwnRank:
-    """Return the leading metric on the site's own blind rows, if these are enough."""
+    """The leading metric on the site's own blind rows, if these are enough."""
     d, least = site.data, max(min_cell, site.data.least)
     leading, seen = LEADING[d.kind], d.seen
     found = None

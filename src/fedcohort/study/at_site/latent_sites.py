@@ -39,7 +39,7 @@ class OwnErrors:
 
 @gathered
 def tell_own_errors(site: Site[Coding | Rows, None], *, min_cell: int) -> OwnErrors:
-    """Return mean errors of reconstruction and imputation on the site's own blind rows."""
+    """Mean errors of reconstruction and imputation on the site's own blind rows."""
     d = site.data
     rows = d if isinstance(d, Rows) else d.data
     found = _own(rows, None if isinstance(d, Rows) else d, max(min_cell, rows.least))

@@ -13,10 +13,10 @@ settings limit their number:
         under masks, intervals also need `min_cell` records each, by the numbers of records that
         all sites of the sum signed (`Call.company`)
 
-First values are remembered beyond attempts and restarts (`Once`). A fit that begins anew, for
-example over other sites, may change them `ATTEMPTS` times. An evaluation may not change its model,
-since the fit's journal gives the same again. Coefficients, trained models and steps along a path
-are free: a fit consists of them.
+First values are remembered beyond attempts and restarts (`Once`). A fit may begin anew, for
+example over other sites, with other values: `ATTEMPTS` attempts in all. An evaluation may not
+change its model, since the fit's journal gives the same again. Coefficients, trained models and
+steps along a path are free: a fit consists of them.
 
 Revealed: by a refusal, the rule.
 """
@@ -47,7 +47,7 @@ from fedcohort.study.judge.summed.evaluation import BINS
 from fedcohort.study.judge.summed.time_scale import CELLS, TIMES
 from fedcohort.training.clusters.candidates import CANDIDATES, DRAWS, FEWEST, TRIES
 
-#: Number of attempts with changed values, as a session may begin anew over other sites.
+#: Largest number of attempts with different values, as a session may begin anew over other sites.
 ATTEMPTS = 3
 #: Rounds of clustering, unless the settings give more.
 ROUNDS = 300

@@ -59,9 +59,7 @@ class Placed:
 
     Attributes
     ----------
-    data : the site's rows in this repeat.
     frame : those of the half.
-    run : the model and its preprocessing.
     old : an earlier model, or None.
     ranks : (k,) risk of each cluster; empty for its number.
     """

@@ -13,7 +13,7 @@
                             modulo the number of folds
     score-r0003-a01-n00001  evaluation of candidate 1 (from 0) on the left-out training rows
 
-A site makes the `Host` of a session from the study and its own table, so only the text is sent. A
+A site makes the `Host` of a session from the study and its own table; only the text is sent. A
 session may ask only what the study's settings need (`asking`).
 
 Revealed: what these steps declare.
@@ -251,8 +251,8 @@ def is_few(terms: Terms, session: str, step: str, sites: int, asked: int | None)
         tune    if each fold leaves a whole site out (centre-kfold) and two sites are left
         score   if the model of such a fold is evaluated on the left-out site, which reports nothing
 
-    and is masked in every other session. Absent sites do not change this: to go on with two of a
-    larger network's sites, a study sets `secure_aggregation: false`.
+    and is masked in every other session. To go on with two of a larger network's sites, a study
+    sets `secure_aggregation: false`.
 
     Parameters
     ----------

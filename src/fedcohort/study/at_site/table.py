@@ -2,13 +2,13 @@
 
 The order of rows depends only on their values and the study's seed. So a study gives the same
 arrays for any order of a hospital's export, and nobody else knows a patient's position. Training
-and blind rows are drawn from (seed, repeat, site, all rows), stratified by events, classes or
-fifths of the outcome. With independent draws, the training rows of as many repeats as a site has
-rows would give enough equations to solve for them.
+and blind rows are drawn from (seed, repeat, site, all rows), stratified by outcome. With
+independent draws, the training rows of as many repeats as a site has rows would give enough
+equations to solve for them.
 
 A table that does not fit is refused with its faults: pairs of a column of the study's dictionary
 and a rule of `docs/data-check.md` (or `ROWS`). They hold no value, no count, and no name from
-outside the study, so they may leave the site.
+outside the study.
 
 Revealed: the faults, if there are any.
 """
@@ -82,8 +82,6 @@ class SiteTable:
 
     Attributes
     ----------
-    terms : the study.
-    site : the site's name.
     frame : the analysed rows, in the study's own order.
     flow : number of rows read, excluded for each reason, and analysed; they stay here.
     places : (n,) position of each row in the table that was read.

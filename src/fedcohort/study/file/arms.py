@@ -140,8 +140,6 @@ def arms_of(
 
 
 class _ArmReader:
-    """Reads one arm or bound at a time."""
-
     def __init__(
         self, reader: Reader, kind: Kind, preprocess: Mapping[str, Any], tune: Mapping[str, Any]
     ):

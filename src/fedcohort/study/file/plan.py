@@ -254,23 +254,23 @@ def _carbon(reader: Reader, *, network: bool) -> str:
     if country and network:
         raise reader.doc.error(
             ("carbon",),
-            "only this computer would be measured, not the sites'. Leave this key out over a "
-            "network; the report has an estimate.",
+            "only this computer would be measured, not the sites'; leave this key out over a "
+            "network. The report has an estimate.",
         )
     return country
 
 
 #: Exact results of an extra analysis.
-BESIDES = {"feedback": "findings", "shift": "differences"}
+EXTRAS = {"feedback": "findings", "shift": "differences"}
 
 
 def _extra(reader: Reader, key: str, *, private: bool) -> bool:
-    """Return whether an analysis of `BESIDES` is requested; refuse it in a private study."""
+    """Return whether an analysis of `EXTRAS` is requested; refuse it in a private study."""
     asked = reader.flag((key,))
     if asked and private:
         raise reader.doc.error(
             (key,),
-            f"it reveals exact {BESIDES[key]}, and this study is private. Leave one of them out.",
+            f"it reveals exact {EXTRAS[key]}, and this study is private. Leave one of them out.",
         )
     return asked
 

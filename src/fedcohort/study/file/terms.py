@@ -1,11 +1,10 @@
 """The terms of a study that are sent to sites: its content and its dictionary, without any data.
 
 A study over a network is one text, canonical JSON (no spaces; keys in the order of the study's
-files, since the order of columns is that of a model's coefficients). Equal studies give equal text.
-A lead signs its SHA-256, a steward approves it and a coordinator runs it. Sources of data
-(`data.source`, `query`, `sites`, `dictionary`) and layouts of simulated sites (`scenarios`) are not
-sent: each site holds its own rows. The outcome is always sent, also if it comes from a sample or a
-dictionary.
+files, since the order of columns is that of a model's coefficients), so equal studies give equal
+text. A lead signs its SHA-256, a steward approves it and a coordinator runs it. Each site holds its
+own rows, so sources of data (`data.source`, `query`, `sites`, `dictionary`) and `scenarios` are not
+sent. The outcome is always sent, also if it comes from a sample or a dictionary.
 
 Revealed: nothing of a row; of a sample, its packaged dictionary.
 """
@@ -23,11 +22,11 @@ from typing import Any, Self, cast
 import pandas as pd
 
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Outcome
+from fedcohort.data.outcome import Binary, Outcome, columns_of
 from fedcohort.data.prepare import check_roles, strata_levels
 from fedcohort.data.read import sources
 from fedcohort.data.read.dictionaries import read_dictionary
-from fedcohort.data.read.frames import without
+from fedcohort.data.read.frames import without, without_marked
 from fedcohort.protocol import DataError, InputError, StudyError, registry
 from fedcohort.study.file import plan, yamlfile
 from fedcohort.study.file.plan import Plan
@@ -95,7 +94,7 @@ class Terms:
         marked = known or dictionary.outcome()
         if checked.kind.aside:
             outcome = checked.outcome
-            dictionary = _without_marked(dictionary, marked, outcome)
+            dictionary = without_marked(dictionary, columns_of(marked), outcome)
         else:
             outcome = checked.outcome or marked
         if not checked.kind.aside and (outcome is None or outcome.kind != checked.task):
@@ -208,10 +207,10 @@ class Terms:
     @cached_property
     def problem(self) -> Problem:
         """The problem of a fit, without tables."""
-        return replace(self.whole.of(self.plan.kind).learnt(), dp=self.plan.privacy.dp)
+        return replace(self.described.of(self.plan.kind).learnt(), dp=self.plan.privacy.dp)
 
     @property
-    def whole(self) -> Problem:
+    def described(self) -> Problem:
         """The problem of Table 1, with an outcome for evaluation only; without tables."""
         plan = self.plan
         return Problem(
@@ -244,7 +243,7 @@ class Terms:
         _check_outcome(self.dictionary, self.outcome)
         self.plan.units.check(self.dictionary.variables)
         marked = self.dictionary.outcome()
-        named = _without_marked(self.dictionary, marked, self.outcome)
+        named = without_marked(self.dictionary, columns_of(marked), self.outcome)
         if kind.aside and len(named.variables) < len(self.dictionary.variables):
             raise DataError("the dictionary marks an outcome that the study does not name.")
         if not self.dictionary.features(self.outcome):
@@ -287,19 +286,6 @@ def _dictionary(
     return without(sample.dictionary, column), sample.outcome
 
 
-def _without_marked(
-    dictionary: Dictionary, marked: Outcome | None, outcome: Outcome | None
-) -> Dictionary:
-    """Return a dictionary without columns of an outcome that it marks and the study does not name.
-
-    Clusters made from an outcome would reveal it, and seem to predict it.
-    """
-    named = () if outcome is None else outcome.columns
-    for name in () if marked is None else marked.columns:
-        dictionary = dictionary if name in named else without(dictionary, name)
-    return dictionary
-
-
 #: Keys of `data.sites` that each site applies to its own rows.
 NEEDED = ("min_rows", "min_events")
 
@@ -316,7 +302,6 @@ def _travelling(content: Mapping[str, Any], outcome: Outcome | None) -> dict[str
 
 
 def _spoken(outcome: Outcome) -> dict[str, str]:
-    """Return an outcome as a study file has it."""
     return outcome.to_dict()
 
 

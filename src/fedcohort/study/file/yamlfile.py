@@ -55,7 +55,6 @@ class Document:
 
     Attributes
     ----------
-    content : the top-level mapping.
     name : the file's name as the user gave it.
     places : by path, e.g. ``("arms", 0, "method")``: "line 7", or "given by --set".
     """

@@ -64,9 +64,7 @@ class Blind:
 
     Attributes
     ----------
-    test : the rows' table.
     said : (n,), predicted risk, probability or value.
-    seen : their outcomes.
     """
 
     leading: Leading

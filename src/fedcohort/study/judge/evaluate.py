@@ -10,8 +10,8 @@ predictions, and is the same for every arm of a repeat:
     clustering       `Clusters`: test, train; an outcome that no fit has seen, or none
     latent           `Latent`: the same
 
-All have `min_cell`: nothing is published of fewer patients alone. Over a network sums over sites
-give the metrics (`judge.summed`); `steps` are the questions, which a site agrees to.
+All have `min_cell`. Over a network sums over sites give the metrics (`judge.summed`), by `steps`
+that a site agrees to.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def judge_of(
 # predictions --------------------------------------------------------------------------
 
 
-def _but(*others: Step[..., Any]) -> Callable[[Outcome | None], Steps]:
+def _without(*others: Step[..., Any]) -> Callable[[Outcome | None], Steps]:
     """Return the steps of evaluating predictions, without `others`."""
     return lambda outcome: tuple(s for s in judging.STEPS if s not in others)
 
@@ -156,9 +156,9 @@ _OF_TIMES: Steps = (
     within_sites.sum_own_slope,
     within_sites.sum_binned_pairs,
 )
-_SURVIVAL = _but(*values.STEPS, *_OF_CLASSES)
-_CLASSIFICATION = _but(*_OF_TIMES, *_OF_VALUES)
-_REGRESSION = _but(
+_SURVIVAL = _without(*values.STEPS, *_OF_CLASSES)
+_CLASSIFICATION = _without(*_OF_TIMES, *_OF_VALUES)
+_REGRESSION = _without(
     *_OF_TIMES, *_OF_CLASSES, *(s for s in values.STEPS if s not in _OF_VALUES),
     predictions.count_risks,
 )  # fmt: skip

@@ -59,7 +59,6 @@ class Leading:
 
     Attributes
     ----------
-    metric : its name.
     few : what the rows have too few of, if it is hidden.
     chance : its value for an uninformative model.
     count : outcomes (n,) → number of those that `few` names.

@@ -123,9 +123,9 @@ def write(
         patients["steps"] |= more[kind].pop("steps")
         left += lines
     about = About(
-        outcome=outcome_told(table.outcome, table.dictionary),
+        outcome=outcome_row(table.outcome, table.dictionary),
         data=_data(plan, table, counts),
-        scenarios=[scenario_told(plan.scenarios[i], c) for i, c in enumerate(counts.settings)],
+        scenarios=[scenario_row(plan.scenarios[i], c) for i, c in enumerate(counts.settings)],
         cohort=patients,
         test_mark=_test_mark(plan, table, counts, patients),
         test=counts.test,
@@ -220,7 +220,7 @@ def versions() -> Mapping[str, str]:
 # what was asked -----------------------------------------------------------------------
 
 
-def outcome_told(outcome: Outcome | None, dictionary: Dictionary) -> dict[str, Any]:
+def outcome_row(outcome: Outcome | None, dictionary: Dictionary) -> dict[str, Any]:
     """Return the outcome in the form of results.json."""
     if outcome is None:
         return {"kind": "none", "columns": []}
@@ -252,7 +252,7 @@ def _test_mark(plan: Plan, table: Table, counts: Counts, patients: Mapping[str, 
 
     It is of published numbers only, so it reveals nothing more.
     """
-    outcome = outcome_told(table.outcome, table.dictionary)
+    outcome = outcome_row(table.outcome, table.dictionary)
     if not counts.natural:
         return mark_of(plan, len(table.frame), counts.events, outcome, ())
     shown = table.outcome is not None and table.outcome.has_events and not counts.test.closed
@@ -286,7 +286,7 @@ def mark_of(
     return zlib.crc32(json.dumps(known).encode())
 
 
-def scenario_told(scenario: Scenario, counts: Shown) -> dict[str, Any]:
+def scenario_row(scenario: Scenario, counts: Shown) -> dict[str, Any]:
     """Return the layout of the first repeat's training rows."""
     return {
         "scenario": scenario.name,
@@ -329,8 +329,8 @@ def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
         "settings": _settings(plan, arm, method),
         "reveals": {
             "sites": method.revealed(method.configure(arm.configured()), plan.privacy.dp),
-            "isolated": "To train, nothing leaves a site: each hospital fits its own rows. Its "
-            "model is judged on held-back rows, and not kept.",
+            "isolated": "In training nothing leaves a site: each hospital fits its own rows. Its "
+            "model is evaluated on held-back rows, and not kept.",
             "centralised": "Everything: all rows in one place. A bound, not a proposal.",
         }[arm.scope],
         "steps": step_words((*prepare.STEPS, *method.steps)) if arm.scope == "sites" else {},

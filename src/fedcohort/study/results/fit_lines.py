@@ -27,12 +27,7 @@ def about(
     offset: str = "",
     private: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return a fit's description; `sites` is 0 if unknown.
-
-    Parameters
-    ----------
-    private : for a private fit, `study.run.private.told`.
-    """
+    """Return a fit's description; `sites` is 0 if unknown."""
     told = [f"<Fit of {method}"]
     told += [_many(sites, "site"), _many(rounds, "round")] if sites else []
     if features:

@@ -35,12 +35,7 @@ POOLED = "other levels: {} (fewer than {} rows each, or the next rarest; pooled)
 
 
 def card(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
-    """Return the model card of an arm: the model, its training data, its performance.
-
-    Parameters
-    ----------
-    results : content of results.json.
-    """
+    """Return the model card of an arm: the model, its training data, its performance."""
     declared = next(d for d in results["declared"] if d["arm"] == arm.name)
     first = plan.scenarios[0].name
     chosen = modelling.tuned(_of_model(results, "tuning", arm, first))
@@ -97,7 +92,7 @@ def _rows_seen(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
     data, events = results["data"], results["data"].get("events")
     held = f", {events} with the event" if events is not None else ""
     if _final(results, arm):
-        seen = f"all {data['rows']} rows{held}{_but(results, arm)}"
+        seen = f"all {data['rows']} rows{held}{_absent(results, arm)}"
         own = [r for r in results["arms"] if r["arm"] == arm.name]
         if all(r["status"] != "done" for r in own):
             return f"{seen}. How good such a model is was not measured: no fit could be judged"
@@ -110,7 +105,7 @@ def _rows_seen(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
     return f"the training rows of the first repeat ({share:.0f} % of {data['rows']} rows{held})"
 
 
-def _but(results: Mapping[str, Any], arm: Arm) -> str:
+def _absent(results: Mapping[str, Any], arm: Arm) -> str:
     """Return the sites whose rows are missing in sums of the final fit; "" for none."""
     lacking = words.absent_from_final(results.get("missing") or (), arm.name)
     if not lacking:
@@ -158,7 +153,7 @@ def _privacy(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
     if dp is None or arm.scope != "sites":
         return ""
     method = registry.find(arm.method)
-    said = private.told(method, method.configure(arm.configured()), dp, results["noise"])
+    said = private.noise_note(method, method.configure(arm.configured()), dp, results["noise"])
     unit = "hospital" if dp.unit == "site" else "patient"
     warning = (
         "\n\n**Whoever knows the seed, which stands above, can take the noise off. Do not give "
@@ -220,7 +215,6 @@ def _role(name: str, roles: Mapping[str, str]) -> str:
 
 
 def _performance(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
-    """Return every metric with its interval."""
     unit = results["outcome"].get("unit")
     rows = [
         (_in_unit(s["metric"], unit), _number(s["mean"]), _interval(s), str(s["n"]))
@@ -253,7 +247,6 @@ def _centres(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
 
 
 def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
-    """Return the coefficients of the saved model."""
     mine = _of_model(results, "coefficients", arm, scenario)
     if not mine:
         return ""
@@ -349,7 +342,6 @@ def _use(arm: Arm, results: Mapping[str, Any]) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
 
@@ -375,7 +367,6 @@ def _ratio(value: Any) -> str:
 
 
 def _ends(row: Mapping[str, Any], shown: Callable[[Any], str]) -> str:
-    """Return an interval of a coefficient or a ratio."""
     low, high = shown(row.get("low")), shown(row.get("high"))
     return words.MISSING if words.MISSING in (low, high) else f"{low} to {high}"
 

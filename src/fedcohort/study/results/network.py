@@ -18,12 +18,12 @@ import yaml
 from fedcohort.data import describe, prepare
 from fedcohort.data.check import FEWEST, Middle, conversions_for, differing
 from fedcohort.data.describe.summary import Summary
-from fedcohort.data.outcome import Survival
+from fedcohort.data.outcome import Survival, columns_of
 from fedcohort.protocol import DataError, SiteUnavailable, registry
 from fedcohort.study.at_site import asking, counting, judging
 from fedcohort.study.at_site.sessions import Session
 from fedcohort.study.file.terms import Terms
-from fedcohort.study.results.files import About, mark_of, outcome_told, scenario_told, write_all
+from fedcohort.study.results.files import About, mark_of, outcome_row, scenario_row, write_all
 from fedcohort.study.results.step_words import step_words
 from fedcohort.study.run.extras import asked_of
 from fedcohort.study.run.network_fits import COHORT, NetworkFits
@@ -63,8 +63,8 @@ def meet(fits: NetworkFits, sites: Sites) -> dict[str, Any]:
         _all(sites, dict.fromkeys(fed.answered))
         lines += open_.trail.ledger.lines
     accepted = _units(terms, summaries)
-    train, test = counting.shown_halves(told)
-    told_of = () if terms.outcome is None else terms.outcome.columns
+    train, test = counting.published_halves(told)
+    told_of = columns_of(terms.outcome)
     secret = set(told_of) if train.closed else set[str]()
     summaries = [
         replace(s, counts=(None,) * len(s.levels)) if s.variable.name in secret and s.site else s
@@ -155,14 +155,14 @@ def write(
         Shown(rows, events, frozenset(s for s, n in events.items() if n is None))
         for rows, events in met.pop("halves")
     )
-    outcome = outcome_told(terms.outcome, terms.dictionary)
+    outcome = outcome_row(terms.outcome, terms.dictionary)
     rows = sum(n for half in (train, test) for n in half.rows.values() if n is not None)
     events = None
     if isinstance(terms.outcome, Survival) and not train.closed:
         events = sum(n for half in (train, test) for n in half.events.values() if n is not None)
     elif isinstance(terms.outcome, Survival):
         events = _events(met["variables"], terms.outcome.event)
-    scenario = scenario_told(plan.scenarios[0], train)
+    scenario = scenario_row(plan.scenarios[0], train)
     first = fits.lines(COHORT).read_text(encoding="utf-8").splitlines(keepends=True)
     more: dict[str, Any] = {}
     for kind in asked_of(plan):
@@ -226,9 +226,9 @@ def _declared(fits: NetworkFits) -> dict[str, dict[str, Any]]:
             continue
         found[arm.name] = {
             "steps": step_words(alone),
-            "reveals": "To train, nothing leaves a site: each hospital fits its own rows, and "
-            "keeps its model. What is told of it is how good it is on the hospital's own held-back "
-            "rows, in sums over hospitals.",
+            "reveals": "In training nothing leaves a site: each hospital fits its own rows, and "
+            "keeps its model. Only metrics on the hospital's own held-back rows are revealed, in "
+            "sums over hospitals.",
             "note": plan.kind.alone,
         }
     return found
@@ -238,55 +238,56 @@ def _declared(fits: NetworkFits) -> dict[str, dict[str, Any]]:
 PARTS: dict[str, tuple[str, str]] = {
     "calibration": (
         "Calibration by group",
-        "Groups of predicted values begin and end at those of single patients. The slope and the "
-        "intercept are told (calibration_slope, calibration_intercept).",
+        "The edges of groups of predictions are values of single patients. The slope and the "
+        "intercept are given (calibration_slope, calibration_intercept).",
     ),
     "residuals": (
         "Residuals",
-        "Quartiles of what was seen less predicted are values of single patients. Their mean size "
-        "is told (rmse, mae).",
+        "Quartiles of residuals are values of single patients. Their mean size is given (rmse, "
+        "mae).",
     ),
     "importance": (
         "Importance",
-        "A column is shuffled over the patients of all hospitals, whose rows would have to meet.",
+        "A column is permuted over the patients of all hospitals, which needs all rows in one "
+        "place.",
     ),
     "silhouette": (
         "Silhouette",
-        "It compares all pairs of patients, whose rows would have to meet; simplified_silhouette "
-        "stands for it.",
+        "It compares all pairs of patients, which needs all rows in one place; "
+        "simplified_silhouette replaces it.",
     ),
     "agreement": (
         "Agreement with pooled data",
-        "It compares with the groups of one table that holds all rows.",
+        "It compares with the clusters of one table with all rows.",
     ),
     "at_risk": (
         "Numbers at risk by cluster",
-        "Deaths and censorings are counted in intervals of time that hold several deaths, and not "
-        "at round times.",
+        "Deaths and censorings are counted in intervals of time with several deaths, not at round "
+        "times.",
     ),
     "latent_filled": (
         "Filled in",
-        "It sets true beside imputed values of patients of all hospitals, whose rows would have to "
-        "meet.",
+        "It compares true and imputed values of the patients of all hospitals, which needs all "
+        "rows in one place.",
     ),
     "latent_map": (
         "Latent space",
-        "It places the patients of all hospitals on one map, which takes their rows in one place.",
+        "It places the patients of all hospitals on one map, which needs all rows in one place.",
     ),
     "latent_accuracy": (
         "Classes told from latent coordinates",
-        "A discriminant takes sums of training rows by class, a second set beside those of the "
+        "A discriminant needs sums of training rows by class, a second set beside those of the "
         "fit.",
     ),
     "draws": (
         "Intervals over patients",
-        "The seed of a study is public, so that sums of one metric at known weights of the "
-        "patients could be solved for single patients. Intervals are over the repeats; there are "
-        "none of fewer than three.",
+        "The seed of a study is public, so sums of one metric at known weights of the patients "
+        "could be solved for single patients. Intervals are over the repeats, if there are three "
+        "or more.",
     ),
     "seconds": (
         "Footprint of each hospital",
-        "A site does not tell how long it computed.",
+        "A site does not report its computing time.",
     ),
 }  # fmt: skip
 

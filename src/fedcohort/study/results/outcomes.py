@@ -50,7 +50,7 @@ def collect(fits: Shelf) -> list[Found]:
 
 
 def finals_of(fits: Shelf) -> list[dict[str, Any]]:
-    """Return a row for each final fit, with what is told of its model."""
+    """Return a row for each final fit, with facts of its model."""
     plan = fits.plan
     return [
         row_of_final(plan, plan.arms[cell.arm], fits.result(cell) or {"status": "failed: not run"})

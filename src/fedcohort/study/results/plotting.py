@@ -46,18 +46,9 @@ class Fit(Protocol):
 
 
 def picture(fits: Sequence[Fit], names: Sequence[str] = (), covariate: str = "") -> Picture:
-    """Return the figure of `Fit.plot`.
+    """Return the figure of `Fit.plot`, with the same parameters and errors.
 
-    Parameters
-    ----------
-    names : of the fits; default: their methods', numbered if equal.
-    covariate : covariate of a forest plot; default: each.
-
-    Raises
-    ------
-    NotSupported : the fits have no common figure.
-    SettingError : there are not as many names as fits, or two are the same; or `covariate` is
-        unknown, or the fit has no forest plot.
+    Names of equal methods are numbered.
     """
     named = dict(zip(_names(fits, names), fits, strict=True))
     for name, fit in named.items():
@@ -77,7 +68,6 @@ def picture(fits: Sequence[Fit], names: Sequence[str] = (), covariate: str = "")
 
 
 def _survival(named: Mapping[str, Fit]) -> Picture:
-    """Return the survival curves of all fits."""
     rows = {name: f.model.curves() for name, f in named.items()}
     if len({plots.kind_of(found) for found in rows.values()}) > 1:
         raise NotSupported("survival and cumulative hazards are not drawn in one picture.")
@@ -123,7 +113,6 @@ def _path(model: Any) -> PenaltyPath | None:
 
 
 def _convergence(named: Mapping[str, Fit]) -> Picture:
-    """Return the convergence of all fits."""
     history = {name: f.run.history if f.run else [] for name, f in named.items()}
     if lacking := [name for name, rows in history.items() if not plots.can_show(rows)]:
         able = ", ".join(registry.those_which_give("curves"))

@@ -51,7 +51,6 @@ class Saved:
 
     Attributes
     ----------
-    method : its registered name.
     model, design : the fitted method, and its preprocessing.
     dictionary : of the columns that the design reads, and of the outcome.
     notes : other facts; `times` are the default times of predicted survival.

@@ -1,4 +1,4 @@
-"""What a step does, in words for readers who have no code before them."""
+"""The purpose of a step, in words for readers without the code."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _EQUATION = re.compile(r",? eqs?\. \(\d+\)(?:(?:,| and|, and) \(\d+\))*")
 #: A shape, with the symbol before it: ` c (p,)`, ` (1, m)`, ` (n, p + 1)`.
 _SIZE = r"\w{1,2}(?: ?[+−*-] ?\w{1,2})?"
 _SHAPE = re.compile(rf"(?: [^\W\d_])? \((?:{_SIZE},|{_SIZE}(?:, {_SIZE})+)?\)")
-#: What a sum is about, or made with, where that is a name in the code.
+#: Arguments that a line names.
 _ARGUMENT = re.compile(r",? (?:about|with \w+) `\w+`")
 
 
 def step_words(steps: Iterable[Step[Any, Any]]) -> dict[str, str]:
-    """Return by name what each step does: its docstring's first line without notes on the code."""
+    """Return each step's purpose by name: its docstring's first line without notes on the code."""
     return {s.name: plain_words((s.run.__doc__ or "").strip().partition("\n")[0]) for s in steps}
 
 

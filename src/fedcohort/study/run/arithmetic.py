@@ -37,10 +37,6 @@ def here(versions: Mapping[str, str]) -> dict[str, Any]:
 
     Of several OpenBLAS NumPy's is named: others are loaded later, and may use another name for the
     same processor.
-
-    Parameters
-    ----------
-    versions : of the libraries.
     """
     built = cast("dict[str, Any]", np.show_config(mode="dicts"))
     blas = [i for i in threadpool_info() if i["internal_api"] == "openblas"]

@@ -60,19 +60,19 @@ class Problem:
     frames : one table a site.
     dictionary : types and levels of the columns.
     outcome : outcome to predict, or None.
-    min_cell : smallest count a cell may have.
+    min_cell : smallest published count.
     quorum : fraction of sites that must answer each call.
     runtime : "local" or "flower-sim": connection to the sites of this process.
-    secure : masking of sums over three or more sites; see `study.file.privacy`.
+    secure : masking of sums; see `study.file.privacy`.
     dp : differential privacy of each fit; None without.
-    patients : number of all rows of a site in the study, with blind ones, where known.
+    patients : all rows of each site, with blind ones, where known.
     scenario : name of the layout of rows; private fits of two scenarios have different noise.
     noise : "seed" if noise follows from a fit's seed, "system" if nobody can draw it again.
     aside : outcome for evaluation only; no fit sees its columns.
     task : kind of task, if it does not follow from the outcome.
-    workers : largest number of sites that compute at once, on threads; see `runtime.local`.
+    workers : largest number of sites that compute at once, on threads.
     availability : law of the sites' absences from rounds; None: no absences.
-    agreed : cells of Table 1 that sites hide beyond their own rules (`describe_agreed`).
+    agreed : cells of Table 1 that sites hide beyond their own rules.
     """
 
     frames: Frames
@@ -151,13 +151,12 @@ class Run:
 
     Attributes
     ----------
-    model : the fitted model.
     design : fitted preprocessing, from a table to the model's x; without columns if the method is
         raw.
     history : one row per `record` of the program.
     ledger : what left each site.
-    epsilon : ε that the fit cost each record (or site); None without noise.
-    worked : seconds of processor time at each site; empty if sites are in other processes.
+    epsilon : ε spent for each record (or site); None without noise.
+    worked : processor seconds at each site; empty if sites are in other processes.
     """
 
     model: Fitted
@@ -179,10 +178,9 @@ class Trail:
 
     Attributes
     ----------
-    ledger : all its lines.
     n_preprocess : number of lines of the preprocessing; None until it is done.
-    missing, rejected : missing replies as (call, site); why replies were rejected.
-    waited : rounds spent waiting for absent sites.
+    missing, rejected : missing replies as (call, site); reasons of rejected ones.
+    waited : rounds of waiting for sites.
     """
 
     ledger: Ledger
@@ -219,7 +217,6 @@ def fit_once(
 
     Parameters
     ----------
-    settings : the method's settings.
     table : options of the preprocessing; see `prepare.OPTIONS`.
     seed : seed of every draw of this fit.
     journal : file that makes the fit resumable; its calls are replayed.
@@ -285,7 +282,6 @@ def fit_alone(
 
     Parameters
     ----------
-    fit : fits a problem, as `fit_once` does.
     needed : raise if a setting needs more rows than the site has, as when no other site has a
         model.
     """
@@ -357,13 +353,11 @@ def fit_over(
     *,
     every: bool = False,
 ) -> Run:
-    """Fit one method over a federation of any kind.
+    """Fit one method over a federation of any kind; parameters and errors as in `fit_once`.
 
     Parameters
     ----------
     problem : what is known about the sites' tables; its own tables are not read.
-    trail : that of the federation's ledger.
-    settings, table, seed : as in `fit_once`, with the same errors.
     every : whether these are all sites of a study; then a view without a value at any site is a
         DataError (for local tables `data.check.checks` finds it before).
     """
@@ -421,14 +415,14 @@ def _guards(problem: Problem, method: Method, config: Any, seed: int) -> Sequenc
     ]  # fmt: skip
 
 
-def told_of_noise(
+def noise_notes(
     method: Method, settings: Mapping[str, Any], problem: Problem
 ) -> dict[str, dict[str, Any]]:
     """Return the note on noise for a fit's model; empty without noise."""
     if problem.dp is None:
         return {}
     config = method.configure(settings)
-    return {"privacy": private.told(method, config, problem.dp, problem.noise)}
+    return {"privacy": private.noise_note(method, config, problem.dp, problem.noise)}
 
 
 def _check_entry(outcome: Outcome | None, method: Method) -> None:

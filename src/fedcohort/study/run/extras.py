@@ -2,13 +2,13 @@
 
 Both are methods without predictions, over the analysed rows, at the sites of Table 1. Each is made
 an arm, so that sites agree to its steps as to any arm's. Over a network each has its own session,
-after the sites' rows were counted. Each site keeps its feedback: its node writes it down for the
-people there, and reports only whether the site had enough rows. On one computer the report has all.
-If an analysis fails, as with two sites, the study goes on and states why.
+after the sites' rows were counted. A site keeps its feedback for the people there, and reports only
+whether it had enough rows. If an analysis fails, as with two sites, the study goes on and states
+why.
 
-A divergence of two tables, of which one is known, reveals the other. So `shift` leaves out what
-Table 1 or the counts by site hide: sites that hide their rows and, for everything about the
-outcome, sites that hide its counts.
+A divergence of two tables, of which one is known, reveals the other. So `shift` leaves out sites
+that hide their rows in Table 1 or the counts by site and, for everything about the outcome, sites
+that hide its counts.
 
 Revealed: what the two methods reveal, once.
 """
@@ -76,22 +76,20 @@ def ask(
 
     Parameters
     ----------
-    fit : fits its method.
     trail : what leaves the sites for it.
     shown : published rows and events by site.
     steps, scenario : the method's steps; the scenario, if sites are simulated.
-    sites : over a network, all sites.
-    ends : errors that end the run.
+    sites, ends : over a network, all sites, and the errors that end the run.
     more : facts known beforehand.
 
     Returns
     -------
-    found : `told`; a note if there is nothing; the purpose of each step.
+    found : `published`, a note if there is nothing, and the purpose of each step.
     ledger : lines of what left the sites, tagged with the study's names.
     """
     found: dict[str, Any] = {**BLANKS[kind], "note": "", **more}
     try:
-        new = told(kind, fit(), shown)
+        new = published(kind, fit(), shown)
         if "left_out" in found:
             gone = found["left_out"] | new.get("left_out", {})
             known = {*new["sites"], *gone}
@@ -130,10 +128,10 @@ def ask_here(
     return ask(kind, fit, trail, shown, method.steps, scenario, **more)
 
 
-def told(kind: str, run: Run, shown: Shown) -> dict[str, Any]:
+def published(kind: str, run: Run, shown: Shown) -> dict[str, Any]:
     """Return the published result of one of `KINDS`; no remarks if sites keep them."""
     if kind == "shift":
-        found = told_of(run.model, registry.find(kind).model, shown)
+        found = published_shift(run.model, registry.find(kind).model, shown)
         return found | {"left_out": dict(cast(_Shifts, run.model).left_out)}
     meta = run.model.meta()
     return {"sites": meta["sites"], "few": meta["few"], "remarks": run.model.summary()}
@@ -151,7 +149,7 @@ class _Shifts(Protocol):
     def places(self, kind: str) -> tuple[tuple[str, ...], Array, float]: ...
 
 
-def told_of(found: Any, kind_of: Any, shown: Shown) -> dict[str, Any]:
+def published_shift(found: Any, kind_of: Any, shown: Shown) -> dict[str, Any]:
     """Return the published result of a model, without the outcome of sites that hide its counts.
 
     Parameters

@@ -24,7 +24,7 @@ from fedcohort.study.results.rows import row_of
 from fedcohort.study.run import private, tune
 from fedcohort.study.run.engine import Run, Trail
 from fedcohort.study.run.pieces import JUDGED, Cell, Shelf, defect, has_final, tagged
-from fedcohort.study.run.warnings import told_if_crowded, told_if_drowned
+from fedcohort.study.run.warnings import crowded_notes, drowned_notes
 
 #: Called with (rounds done, rounds in all).
 OnProgress = Callable[[int, int], None]
@@ -32,13 +32,12 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Piece:
-    """A cell in progress, with its ledger and its missing replies so far.
+    """A cell in progress.
 
     Attributes
     ----------
     lines : ledger lines so far; kept if the piece fails.
-    missing : missing replies so far, in the form of results.json.
-    waited : rounds in which calls waited for sites so far, in the form of results.json.
+    missing, waited : missing replies, and rounds of waiting for sites, as in results.json.
     """
 
     cell: Cell
@@ -80,11 +79,11 @@ class Fits(Shelf, ABC):
     Parameters
     ----------
     work : folder of the unfinished run.
-    models : folder of models. Only arms over all sites are kept: the first repeat's model, then the
-        final one. Models of the bounds are not kept: they describe single hospitals or pooled rows.
+    models : folder of models over sites: the first repeat's, then the final one. Models of the
+        bounds are not kept: they describe single hospitals or pooled rows.
     known : dictionary that is saved with a model.
-    horizon : time at which risks are predicted, in the unit of the outcome; None without.
-    noise : "seed" or "system": source of the noise of private fits.
+    horizon : time of predicted risks, in the unit of the outcome; None without.
+    noise : source of the noise of private fits, "seed" or "system".
     debug : let an unexpected error end the run.
     """
 
@@ -144,7 +143,7 @@ class Fits(Shelf, ABC):
         """Choose an arm's settings on training rows."""
 
     @abstractmethod
-    def _whole(self, piece: Piece, chosen: Mapping[str, Any]) -> Fitted:
+    def _fit_all(self, piece: Piece, chosen: Mapping[str, Any]) -> Fitted:
         """Fit an arm to all rows of the piece."""
 
     @abstractmethod
@@ -157,7 +156,7 @@ class Fits(Shelf, ABC):
 
     @abstractmethod
     def _rows_by_site(self, piece: Piece) -> list[int | None]:
-        """Return the training rows of each site; None where they are not shown."""
+        """Return the training rows of each site; None if hidden."""
 
     # what is done ---------------------------------------------------------------------
 
@@ -167,15 +166,14 @@ class Fits(Shelf, ABC):
         return {"chosen": best.chosen, "score": best.score, "tried": tried}
 
     def _fit(self, piece: Piece) -> dict[str, Any]:
-        """Fit an arm and judge it."""
         cell, arm = piece.cell, piece.arm
         if arm.scope == "isolated":
             return self._alone(piece)
         first = cell.repeat == 0 and cell.scenario == 0
         chosen, rows = self.chosen(cell), self._rows_by_site(piece)
         dp = self.plan.privacy.dp if first else None  # one note for all repeats
-        noise = told_if_drowned(arm, chosen, dp, rows)
-        made = self._whole(piece, chosen)
+        noise = drowned_notes(arm, chosen, dp, rows)
+        made = self._fit_all(piece, chosen)
         judged = self._judged(piece, made.run)
         row = row_of(made.run, None, {}, made.seconds, made.up, made.down) | dict(judged.row)
         history: list[Row] = [{"site": None, **row} for row in made.run.history]
@@ -183,7 +181,7 @@ class Fits(Shelf, ABC):
         found |= self._facts(piece, made.run, chosen) | dict(judged.more)
         if first:
             found |= left_out_of(made.run, arm, self.plan.min_cell, self.horizon)
-            found["crowded"] = told_if_crowded(made.run, arm, chosen, rows)
+            found["crowded"] = crowded_notes(made.run, arm, chosen, rows)
             found["drowned"] = noise
             self._save(piece, made.run, chosen, arm.name)
             if has_final(self.plan, arm):
@@ -193,7 +191,7 @@ class Fits(Shelf, ABC):
     def _final(self, piece: Piece) -> dict[str, Any]:
         """Fit an arm to all rows, and keep the model in place of the first repeat's."""
         chosen = self.chosen(piece.cell)
-        made = self._whole(piece, chosen)
+        made = self._fit_all(piece, chosen)
         found = row_of(made.run, None, {}, made.seconds, made.up, made.down)
         found |= self._facts(piece, made.run, chosen)
         found |= left_out_of(made.run, piece.arm, self.plan.min_cell, self.horizon)
@@ -204,7 +202,7 @@ class Fits(Shelf, ABC):
         scenario = self.plan.scenarios[piece.cell.scenario].name
         return tagged(lines, piece.arm.name, scenario, piece.cell.repeat, phases)
 
-    def _heed(self, piece: Piece, trail: Trail, phases: Mapping[int, str], last: str) -> None:
+    def _keep_trail(self, piece: Piece, trail: Trail, phases: Mapping[int, str], last: str) -> None:
         """Keep the ledger lines and the missing replies of a phase."""
         piece.lines.extend(self._tagged(piece, trail.ledger.lines, phases))
         piece.missing.extend(stretches(trail.missing, trail.rejected, last))
@@ -224,6 +222,6 @@ class Fits(Shelf, ABC):
         if (dp := self.plan.privacy.dp) is not None:
             method = registry.find(arm.method)
             config = method.configure(arm.configured())
-            notes["privacy"] = private.told(method, config, dp, self._noise)
+            notes["privacy"] = private.noise_note(method, config, dp, self._noise)
         parts = saved.Saved.of(arm.method, run.model, run.design, self._dictionary, notes)
         saved.write(self._models / folder, parts)

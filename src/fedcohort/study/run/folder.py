@@ -41,8 +41,7 @@ def in_folder(
 
     Raises
     ------
-    StudyError : the folder cannot be written, holds another run, a finished one, or none to resume;
-        or another process works there.
+    StudyError : as `open_folder`, `stake` and `locked`.
     FedcohortError : the disk is full, or a file cannot be written; finished pieces are kept.
     """
     began = time.monotonic()
@@ -83,7 +82,12 @@ def claim(out: Path) -> Path:
 
 
 def open_folder(out: Path, resume: bool) -> None:
-    """Make the folder of a new run, or check that there is one to resume."""
+    """Make the folder of a new run, or check that there is one to resume.
+
+    Raises
+    ------
+    StudyError : the folder cannot be written or is not empty, or there is no run to resume.
+    """
     try:
         unfinished = claim(out).exists()
         if resume:

@@ -49,12 +49,7 @@ from fedcohort.study.sites.layout import Laid, Table, drawn, lay_out, seed_of
 
 
 class LocalFits(Fits):
-    """Does the pieces of a study of tables in this process.
-
-    Parameters
-    ----------
-    runtime : connection to the sites; see `Problem`.
-    """
+    """Does the pieces of a study of tables in this process."""
 
     def __init__(
         self,
@@ -121,7 +116,7 @@ class LocalFits(Fits):
                 piece.missing.extend(tuner.missing)
                 piece.waited.extend(waits(tuner.waited, "tune"))
 
-    def _whole(self, piece: Piece, chosen: Mapping[str, Any]) -> Fitted:
+    def _fit_all(self, piece: Piece, chosen: Mapping[str, Any]) -> Fitted:
         problem, scope = self._laid(piece.cell).problem, piece.arm.scope
         return self._fitted(piece, problem.pooled() if scope == "centralised" else problem, chosen)
 
@@ -150,7 +145,7 @@ class LocalFits(Fits):
             )
         finally:
             if arm.scope == "sites":
-                self._heed(piece, trail, trail.phases, kind)
+                self._keep_trail(piece, trail, trail.phases, kind)
         return Fitted(run, time.perf_counter() - began, *traffic(run, problem, arm.scope))
 
     # judging --------------------------------------------------------------------------

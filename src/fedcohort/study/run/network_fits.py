@@ -73,12 +73,7 @@ def _together(
 
 
 class NetworkFits(Fits):
-    """Does the pieces of a study over a network, in a folder that keeps their results and journals.
-
-    Parameters
-    ----------
-    on_call : called after every call.
-    """
+    """Does the pieces of a study over a network, in a folder of their results and journals."""
 
     def __init__(
         self,
@@ -136,9 +131,9 @@ class NetworkFits(Fits):
             book.close()
 
     def _known(self, session: Session) -> Known:
-        """Return the published row counts of a session's rows.
+        """Return the published counts of a session's rows and events.
 
-        In later repeats a site's count may differ by one row.
+        In later repeats a site's count may differ by one.
         """
         halves = (self.note(COHORT) or {}).get("halves")
         if halves is None or session.kind not in ("fit", "final", "tune", "judge"):
@@ -172,7 +167,7 @@ class NetworkFits(Fits):
         method, given = registry.find(arm.method), arm.configured()
         hidden = met.get("agreed")
         agreed = None if hidden is None else Agreed.from_dict(hidden)
-        problem = replace(self.terms.whole, agreed=agreed)
+        problem = replace(self.terms.described, agreed=agreed)
         rows, events = met["halves"][0]
         counted = self.terms.outcome is not None and not self.terms.outcome.is_number
         closed = frozenset(s for s, n in events.items() if counted and n is None)
@@ -209,7 +204,7 @@ class NetworkFits(Fits):
             finally:
                 trail, phases = open_.trail, phases or open_.trail.phases
                 trail.note(open_.fed)
-                self._heed(piece, trail, phases, list(phases.values())[-1])
+                self._keep_trail(piece, trail, phases, list(phases.values())[-1])
 
     def _searched(self, piece: Piece) -> tune.Tuned:
         cell = piece.cell
@@ -228,7 +223,7 @@ class NetworkFits(Fits):
         rows: dict[str, int | None] = met.get("halves", [[{}, {}]])[0][0]
         return [rows.get(site) for site in self._sites.names]
 
-    def _whole(self, piece: Piece, chosen: Mapping[str, Any]) -> Fitted:
+    def _fit_all(self, piece: Piece, chosen: Mapping[str, Any]) -> Fitted:
         cell, arm, began = piece.cell, piece.arm, time.perf_counter()
         final = cell.kind == "final"
         with self._during(piece, Session(cell.kind, 0 if final else cell.repeat, cell.arm)) as o:

@@ -44,13 +44,7 @@ Opens = Callable[[Session], AbstractContextManager[Coordinator]]
 
 
 class NetworkTuner:
-    """Scores candidate settings of one arm, for the searches of `run.tune`.
-
-    Parameters
-    ----------
-    sites : names of the participating sites.
-    opens : opens a session.
-    """
+    """Scores candidate settings of one arm, for the searches of `run.tune`."""
 
     def __init__(self, terms: Terms, sites: tuple[str, ...], arm: int, repeat: int, opens: Opens):
         self._terms = terms
@@ -66,14 +60,11 @@ class NetworkTuner:
 
     @property
     def keeps_rounds(self) -> bool:
-        """Whether one fit of the method gives every smaller number of rounds."""
+        """See `tune.Scores`."""
         return keeps_rounds(self._method)
 
     def scores(self, settings: Settings, rounds: tuple[int, ...]) -> list[float | None]:
-        """Return the score of `settings` at each of `rounds` (one score, if there are none).
-
-        A score is None if the method could not be fitted with these settings.
-        """
+        """See `tune.Scores`."""
         given = candidate(self._arm, settings, rounds)
         models = max(1, len(rounds))
         place = replace(self._place, kind="score", number=self._candidates)

@@ -74,12 +74,7 @@ def tuning_of(plan: Plan, cell: Cell) -> Cell | None:
 
 
 class Shelf:
-    """The finished pieces of a study.
-
-    Parameters
-    ----------
-    work : folder of the unfinished run.
-    """
+    """The finished pieces of a study."""
 
     def __init__(self, plan: Plan, work: Path):
         self.plan = plan

@@ -1,13 +1,12 @@
 """Private fits of a study: their releases, the sites' guards, and their cost.
 
-Sites and coordinator call `releases` with the approved study's method, settings and (ε, δ), and get
-the same list.
+Sites and coordinator derive the same list of `releases` from the approved study.
 
 (ε, δ) holds for one fit. The preprocessing costs nothing: it takes scales and fills from the
-dictionary's ranges. A study of R repeats fits R times, so its rows spend at most R ε and R δ. A
-site compares δ of each fit with its number of patients, and its budget with the sum. Metrics on
-held-out rows are exact counts under the disclosure rules: ε does not cover held-out patients. Nor
-does it cover Table 1 and the sites' counts. The bounds of a study are fitted without noise.
+dictionary's ranges. A study of R repeats spends at most R ε and R δ of its rows. A site compares δ
+of each fit with its number of patients, and its budget with the sum. ε does not cover held-out
+patients in metrics, which are exact under the disclosure rules, nor Table 1 and the sites' counts.
+The bounds of a study are fitted without noise.
 
 Revealed: nothing; all follows from a study's text alone.
 """
@@ -110,10 +109,10 @@ def simulated_guard(
         arms have the same noise; None for the system's generator, as on a node.
     patients, demanded : `patients` and `held` of `SiteGuard`.
     """
-    told = repr((method.name, config, dp.clipped(method.clips), scenario))
+    stream = repr((method.name, config, dp.clipped(method.clips), scenario))
     return SiteGuard(
         site, method.name, releases(method, config, dp), dp, rows, seed,
-        patients=patients, held=demanded or {}, stream=told,
+        patients=patients, held=demanded or {}, stream=stream,
     )  # fmt: skip
 
 
@@ -124,7 +123,7 @@ NOISE: Mapping[str, str] = {
 }
 
 
-def told(method: Method, config: Any, dp: Dp, noise: str) -> dict[str, Any]:
+def noise_note(method: Method, config: Any, dp: Dp, noise: str) -> dict[str, Any]:
     """Return the note on the noise of a private fit's model, as JSON-able values.
 
     Parameters

@@ -1,10 +1,9 @@
 """One fit of each arm before a study runs, to find what a method refuses.
 
-A method refuses in its fit: collinear columns, separable classes, too few rows or events at the
-sites, counts below `min_cell`, settings that exclude each other. So the rules are not repeated
-here: every arm is fitted to the first repeat's training rows of each scenario, as `fedcohort run`
-would. An arm that trains in rounds of epochs is fitted for one round. The isolated bound is left
-out: a site without a model counts as chance there.
+Methods refuse collinear columns, separable classes, too few rows or events, counts below
+`min_cell`, or settings that exclude each other only in a fit. So every arm is fitted to the first
+repeat's training rows of each scenario, with one round if it trains in rounds of epochs. The
+isolated bound is left out: a site without a model counts as chance there.
 
 A fit ends after `SECONDS`, all fits after `IN_ALL`; unfinished fits are reported. Nothing leaves
 this process.

@@ -1,9 +1,9 @@
 """Runs the pieces of a study, so that it can be stopped at any time and resumed (`run.folder`).
 
 In one process pieces run in parallel if cores allow. Over a network they run one after the other,
-each in sessions with a journal; a resumed run replays it. If too few sites answer, the run ends
+each in sessions with a journal that a resumed run replays. If too few sites answer, the run ends
 with `SiteUnavailable`, and `resume` goes on with the failed call. Such a run is a pure function of
-the terms, the sites' tables and the missing replies. It gives the same bytes on every runtime,
+the terms, the sites' tables and the missing replies: it gives the same bytes on every runtime,
 except the keys named `seconds`.
 """
 
@@ -50,8 +50,8 @@ class Event:
     done, total : finished pieces, and all pieces.
     name : the piece, such as "fedavg · iid · 3".
     rounds : rounds done and in all within the piece, if known.
-    session, call : over a network, the current session and its latest call: step, sites that
-        answered and are missing, seconds, bytes; none when a piece ended.
+    session, call : over a network, the current session and its latest call; none when a piece
+        ended.
     """
 
     done: int
@@ -82,7 +82,6 @@ def run(
     Parameters
     ----------
     debug : let an unexpected error end the run; otherwise it fails the piece.
-    runtime : "local" or "flower-sim".
 
     Raises
     ------
@@ -137,20 +136,16 @@ def run_over(
     command: str = "",
     debug: bool = False,
 ) -> dict[str, Any]:
-    """Do all pieces of a study over a network; see `run`.
+    """Do all pieces of a study over a network; parameters and errors as in `run`.
 
     Parameters
     ----------
-    tell : called with every call and every piece that ends. If it raises a BaseException that is no
-        `Exception`, such as `KeyboardInterrupt`, the run ends and can be resumed.
-    debug : let an unexpected error end the run; otherwise it fails the arm.
+    tell : called with every call and every piece that ends. An interrupt that it raises, such as
+        `KeyboardInterrupt`, ends the run, which can be resumed.
 
     Raises
     ------
-    StudyError : `out` cannot be written, holds another run, a finished one, or none to resume; or
-        another process works there.
     SiteUnavailable : too few sites answered; bring them back and resume.
-    NotSupported : the package of a UMAP figure is missing here, or cannot be used.
     DataError : a site's table does not fit the study; nothing was computed.
     SettingError : masked sums with fewer than three sites, or a setting of an arm that needs more
         sites.
@@ -245,7 +240,6 @@ def _do(
 
 
 def _here(fits: LocalFits, cells: list[Cell]) -> Iterator[Told]:
-    """Do cells in this process."""
     for cell in cells:
         name = label(fits.plan, cell)
         fits.do(cell, lambda done, of: None)

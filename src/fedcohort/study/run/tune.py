@@ -2,11 +2,10 @@
 
 D6.2, section 8.2.5: centre-based K-fold. Each fold leaves one site out, the arm is fitted on the
 others, and the left-out rows are predicted. The C-index (classification: AUC; regression: R²) is
-computed once over the predictions of all folds. If sites differ in their outcome, a left-out site
-is unlike the training sites, and the choice can be poor; row-based K-fold leaves out some rows of
-every site instead. At natural sites only pairs of rows of one site and fold count, as over a
-network (`leading`). The bounds have no centres to leave out and use row folds: pooled data as one
-table, an isolated site alone, averaged over sites.
+computed once over the predictions of all folds. If sites differ in their outcome, the choice can be
+poor; row-based K-fold leaves out some rows of every site instead. At natural sites only pairs of
+rows of one site and fold count, as over a network (`leading`). The bounds use row folds: pooled
+data as one table, an isolated site alone, averaged over sites.
 
 `rounds` costs nothing: one fit with the largest number keeps the model at each smaller one.
 """
@@ -95,8 +94,7 @@ class Tuner:
 
     Attributes
     ----------
-    ledger, missing : what left the sites so far, and the missing replies.
-    waited : rounds in which calls waited for sites so far.
+    ledger, missing, waited : what left the sites, missing replies, rounds of waiting for sites.
     """
 
     def __init__(
@@ -125,14 +123,11 @@ class Tuner:
 
     @property
     def keeps_rounds(self) -> bool:
-        """Whether one fit of the method gives every smaller number of rounds."""
+        """See `Scores`."""
         return keeps_rounds(self._method)
 
     def scores(self, settings: Settings, rounds: tuple[int, ...]) -> list[float | None]:
-        """Return the score of `settings` at each of `rounds` (one score, if there are none).
-
-        A score is None if the method could not be fitted with these settings.
-        """
+        """See `Scores`."""
         given = candidate(self._arm, settings, rounds)
         totals: list[Array] = []
         for group in self._groups:
@@ -273,7 +268,10 @@ class Scores(Protocol):
         ...
 
     def scores(self, settings: Settings, rounds: tuple[int, ...]) -> list[float | None]:
-        """Return the score of `settings` at each of `rounds` (one score, if there are none)."""
+        """Return the score of `settings` at each of `rounds` (one score, if there are none).
+
+        A score is None if the method could not be fitted with these settings.
+        """
         ...
 
 

@@ -120,19 +120,17 @@ def drowned(method: Method, config: Any, dp: Dp | None, units: int) -> str:
 
     Parameters
     ----------
-    config : the settings of the fit.
-    dp : privacy of the fit; None without noise.
     units : number of training records, or of sites if these are protected.
     """
     if dp is None or units >= needed(private.releases(method, config, dp)):
         return ""
     what = "sites" if dp.unit == "site" else "records"
     said = (
-        f"epsilon {dp.epsilon:g} takes more noise than all {what} together outweigh: the result "
-        f"can hold nothing of them"
+        f"epsilon {dp.epsilon:g} needs noise above the signal of all {what} together: the result "
+        f"holds no information on them"
     )
     least = next(_enough(method, config, dp, units), None)
-    return said if least is None else f"{said}; the least epsilon for so many is {least:g}"
+    return said if least is None else f"{said}; the smallest sufficient epsilon is {least:g}"
 
 
 def _enough(method: Method, config: Any, dp: Dp, units: int) -> Iterator[float]:
@@ -155,7 +153,7 @@ FILLED_NAMED = 5
 _log = logging.getLogger(__name__)
 
 
-def told_if_crowded(
+def crowded_notes(
     run: Run, arm: Arm, chosen: Mapping[str, Any], rows: Iterable[int | None]
 ) -> list[dict[str, str]]:
     """Return notes on too many parameters for some sites' rows, and the model's own notes.
@@ -195,7 +193,7 @@ def filled_rows(design: Design) -> list[dict[str, Any]]:
     ]
 
 
-def told_if_drowned(
+def drowned_notes(
     arm: Arm, chosen: Mapping[str, Any], dp: Dp | None, rows: Iterable[int | None]
 ) -> list[dict[str, str]]:
     """Return a note if a fit's noise exceeds its signal, and log it.
@@ -203,7 +201,7 @@ def told_if_drowned(
     Parameters
     ----------
     dp : privacy of the fit; None without noise.
-    rows : as `told_if_crowded`; no note if any is hidden.
+    rows : as `crowded_notes`; no note if any is hidden.
     """
     every = list(rows)
     if dp is None or arm.scope != "sites" or None in every:

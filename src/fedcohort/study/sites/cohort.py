@@ -23,6 +23,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data import describe
 from fedcohort.data.describe.agreed import Agreed
+from fedcohort.data.outcome import columns_of
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.local import local
@@ -40,10 +41,6 @@ def cohort(
     plan: Plan, table: Table, counts: Counts
 ) -> tuple[dict[str, Any], list[str], Agreed | None]:
     """Describe a study's patients.
-
-    Parameters
-    ----------
-    counts : publishable rows and events.
 
     Returns
     -------
@@ -114,7 +111,7 @@ def _shown(
     others = site == describe.OTHERS  # each one's numbers are shown elsewhere, or closed
     if sites.rows.get(site) is None and not (others and None not in sites.rows.values()):
         return describe.Summary(summary.variable, summary.levels, site, None, None, counts=secret)
-    taken = () if table.outcome is None else table.outcome.columns
+    taken = columns_of(table.outcome)
     if summary.variable.name in taken and (
         site in sites.closed or (others and sites.closed & alone)
     ):

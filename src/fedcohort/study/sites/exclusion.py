@@ -52,9 +52,9 @@ def exclude(
     Returns
     -------
     frame, site : of the remaining rows, numbered from 0.
-    flow : stages "read", "excluded: <reason>" for each reason, and for `LEFT_OUT` and `SMALL` if
-        there are such sites, "analysed". Joined sites are counted under their new name; a left-out
-        site is in no stage without its rows.
+    flow : stages "read", "excluded: <reason>", "excluded: " with `LEFT_OUT` and `SMALL` if there
+        are such sites, "analysed". Joined sites are counted under their new name; a left-out site
+        only in stages with its rows.
 
     Raises
     ------

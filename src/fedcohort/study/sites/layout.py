@@ -17,10 +17,10 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.check import check_sheets, with_outcome
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Outcome, Survival
+from fedcohort.data.outcome import Binary, Outcome, Survival, columns_of
 from fedcohort.data.prepare import check_roles, strata_levels
 from fedcohort.data.read import sources
-from fedcohort.data.read.frames import site_names, without
+from fedcohort.data.read.frames import site_names, without_marked
 from fedcohort.data.split import partition
 from fedcohort.data.variable import columns_by_view
 from fedcohort.metrics import resampled
@@ -49,13 +49,11 @@ class Table:
     frame : all rows, without the site column, with the columns of the dictionary and the outcome;
         those of natural sites in the study's order.
     site : each row's natural site, or None for simulated sites.
-    dictionary, outcome : types of the columns.
     n_sites : number of sites of a split.
-    description, licence : of the source, for the report.
     flow : from rows read to rows analysed, over all sites and at each natural one.
     fates : natural sites that do not take part under their own name.
-    units : notes on sites with apparently different, accepted units.
-    digests : of the rows of each natural site, for the draw of its blind rows.
+    units : notes on accepted differences of units.
+    digests : of each natural site's rows, for the draw of its blind rows.
     lacks : columns missing in the table of a natural site.
     """
 
@@ -88,11 +86,7 @@ class Table:
 
 
 def load(plan: Plan, data: Any = None) -> Table:
-    """Read and check a study's data.
-
-    Parameters
-    ----------
-    data : replaces the source: a frame, or a mapping from site names to frames.
+    """Read and check a study's data; `data` as in `opened`.
 
     Raises
     ------
@@ -113,7 +107,7 @@ def load(plan: Plan, data: Any = None) -> Table:
         found.sheets, outcome, known, natural=found.natural, eventless=aside, accepted=plan.units
     )
     if aside:
-        dictionary = _without_marked(dictionary, found.marked, outcome)
+        dictionary = without_marked(dictionary, found.marked, outcome)
     frame, site = _rows(plan, source)
     frame, site, flow = exclude(frame, site, outcome, plan.exclude, plan.source, found.fates)
     if not dictionary.features(outcome):
@@ -163,19 +157,6 @@ def _by_site(plan: Plan, table: Table, source: sources.Source, fates: Mapping[st
     rows = np.concatenate(order)
     ordered = table.frame.iloc[rows].reset_index(drop=True)
     return replace(table, frame=ordered, site=site[rows], digests=digests)
-
-
-def _without_marked(
-    dictionary: Dictionary, marked: tuple[str, ...], outcome: Outcome | None
-) -> Dictionary:
-    """Return a dictionary without the columns of an outcome that the study did not name.
-
-    Clusters made from an outcome would reveal it, and seem to predict it.
-    """
-    named = () if outcome is None else outcome.columns
-    for name in marked:
-        dictionary = dictionary if name in named else without(dictionary, name)
-    return dictionary
 
 
 def _check_roles(plan: Plan, dictionary: Dictionary, outcome: Outcome | None) -> None:
@@ -326,7 +307,7 @@ def drawn(plan: Plan, table: Table) -> Array:
 
 def _views(table: Table) -> dict[str, list[str]]:
     """Return the columns of each view, in order, without the outcome's, which every site has."""
-    taken = () if table.outcome is None else table.outcome.columns
+    taken = columns_of(table.outcome)
     known = table.dictionary.variables.values()
     return columns_by_view(v for v in known if v.name not in taken)
 

@@ -15,7 +15,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.check import Sheet
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Outcome
+from fedcohort.data.outcome import Outcome, columns_of
 from fedcohort.data.read import sources
 from fedcohort.data.read.canonical import canonical
 from fedcohort.data.read.dictionaries import read_dictionary
@@ -40,8 +40,7 @@ class Opened:
     sheets : one a table, with the rows that `data.exclude` leaves.
     drafted : whether the dictionary was made from the rows.
     marked : columns of the outcome that the dictionary, or the sample, marks.
-    fates : sites that do not take part under their own name; their rows are in no sheet, or in that
-        of their new site.
+    fates : sites that do not take part under their own name.
     """
 
     source: sources.Source
@@ -78,7 +77,7 @@ def opened(plan: Plan, data: Any = None) -> Opened:
     sheets, found = _sheets(plan, source, dictionary, outcome)
     known_columns = without(dictionary, plan.site_column)
     marked = _marked(source, known)
-    taken = () if marked is None else marked.columns
+    taken = columns_of(marked)
     return Opened(source, known_columns, outcome, natural, sheets, drafted, taken, found)
 
 
@@ -173,7 +172,7 @@ def _fates(
     outcome: Outcome | None,
 ) -> dict[str, Fate]:
     """Return the sites of these tables that do not take part; none if a table lacks the outcome."""
-    columns = () if outcome is None else outcome.columns
+    columns = columns_of(outcome)
     if any(list(s.frame.columns).count(c) != 1 for s in found for c in columns):
         return {}
     outcomes = pd.concat([s.frame[list(columns)] for s in found], ignore_index=True)

@@ -145,7 +145,7 @@ def moved(site: Array, found: Mapping[str, Fate]) -> tuple[Array, Array]:
     return ~out, np.array([names.get(s, s) for s in site], object)
 
 
-def told(found: Mapping[str, Fate]) -> str:
+def fates_text(found: Mapping[str, Fate]) -> str:
     """Return the sites that do not take part under their own name, in words; "" for none."""
     return words.sites_left_out(listed(found))
 

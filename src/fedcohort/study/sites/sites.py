@@ -67,7 +67,6 @@ class LocalSites:
 
     Parameters
     ----------
-    terms : the study.
     tables : one a site, checked against it.
     states : folder of the sites' states, so that a run can be resumed; None: in memory only.
     min_cell : the sites' own.

@@ -1,4 +1,4 @@
-"""Start of ADMM for hinge loss: the optimum of a smoothed loss, with its prices and curvature.
+"""Start of ADMM for hinge loss: the optimum of a smoothed loss, with its duals and curvature.
 
 Hinge loss is piecewise linear, and ADMM from 0 needs most rounds to find the rows on the margin. So
 with F_τ(z) = Σ c_i τ log(1 + exp((1 − y_i f_i)/τ)) + h(z), whose curvature gives row i the weight
@@ -9,7 +9,7 @@ p_i(1 − p_i)/τ, p_i = 1/(1 + exp(−(1 − y_i f_i)/τ)), first
 
 H_j is the curvature of site j's own smoothed loss. M_j is the metric ‖x − z + w_j‖²_M of its later
 subproblems: it limits moves in directions in which rows change sides. If each site's loss were
-quadratic, ADMM would halve every error in a round, for any number of sites. Metrics and prices do
+quadratic, ADMM would halve every error in a round, for any number of sites. Metrics and duals do
 not leave a site: Σ ω_j M_j follows from the known Σ ω_j H_j.
 
 Smoothing by continuation as in Nesterov, "Smooth minimization of non-smooth functions", Math.

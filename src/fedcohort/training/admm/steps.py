@@ -132,7 +132,10 @@ def admm_smoothed(
     z: Array,
     tau: float,
 ) -> Smooth:
-    """Sum the hinge loss smoothed over τ, its gradient and its curvature at z (d,)."""
+    """Sum the smoothed hinge loss, its gradient and its curvature.
+
+    z : (d,), where they are evaluated; tau : width of the smoothing.
+    """
     own = cast(Hinge, _local(site.data, ("hinge", offset, centre, scale)))
     share = _share(site.data, total, by_site)
     value, slope, curvature, weight = own.smoothed(z, tau)
@@ -221,7 +224,7 @@ def _nothing(z: Array, rho: float) -> Memory:
 def _smooth_start(
     own: Hinge, z: Array, rho: float, at: Array, tau: float, part: float, rest: Array
 ) -> tuple[Memory, Array]:
-    """Return a site's first state, and s_j (d,), with w_j the price of the smoothed loss."""
+    """Return a site's first state, and s_j (d,), with the dual w_j of the smoothed loss."""
     _, slope, curvature, _ = own.smoothed(at, tau)
     metric = part * curvature + rest
     none = np.zeros((0, len(z)))

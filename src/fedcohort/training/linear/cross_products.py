@@ -16,12 +16,12 @@ reveal nothing new, with more digits.
 `moments` is for a method that began with `data.exact.exact_sums`. `collect` asks for nothing else:
 the same sum has the counts that tell over how few records it is, and they are checked after the
 coordinator has them. Let d be a row of covariates and outcome, less the origin: the fill value of
-missing entries (a median, a mode; 0 for levels and the outcome). A sum of d dᵀ, for
+missing entries (a median, a mode; 0 for levels and the outcome). A sum of d dᵀ tells,
 
-    a column with k rows different from the origin                  tells about these k rows
-    one with two values, as (Σd)² = k Σd² shows                     also about the n − k others
-    two such columns, in units of d, their difference               about Σ (dᵢ − dⱼ)² rows
-    the same, less one                                              about the others
+    for a column with k rows different from the origin,             about these k rows
+    for one with two values, as (Σd)² = k Σd² shows,                also about the n − k others
+    for two such columns, in units of d, by their difference,       about Σ (dᵢ − dⱼ)² rows
+    the same, less one,                                             about the others
 
 Each of these numbers must be 0 or at least `min_cell`. If a column's common value differs from the
 origin by rounding, then k is at least (Σ d²)²/Σ d⁴; if all sites share that value, k is the number

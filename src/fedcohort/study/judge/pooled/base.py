@@ -91,7 +91,7 @@ class Judge(Protocol):
         ...
 
     def metrics(self, said: Any, wanted: tuple[str, ...]) -> Metrics:
-        """Return the wanted metrics of the result of `predicted`."""
+        """Return the wanted metrics of the result of `predicted`; None if not defined."""
         ...
 
     def draws(self, said: Any, weights: Array, wanted: tuple[str, ...]) -> dict[str, Array]:

@@ -43,7 +43,7 @@ class Labels(Untaught):
     def of(
         cls, problem: Problem, test: pd.DataFrame, seed: int = 0, horizon: float | None = None
     ) -> Self:
-        """Return the judge of test rows; the dictionary has their levels."""
+        """See `Judge`."""
         seen = Outcomes.of(test, problem.outcome, problem.dictionary)
         return cls(test, seen.y, problem.min_cell)
 

@@ -110,7 +110,6 @@ class Clusters:
     ----------
     train, test : training rows of the models, and blind rows.
     outcome, dictionary : outcome for evaluation, or None; its levels.
-    min_cell : smallest published count.
     seed : seed of the silhouette's sample.
     """
 
@@ -127,7 +126,7 @@ class Clusters:
     def of(
         cls, problem: Problem, test: pd.DataFrame, seed: int = 0, horizon: float | None = None
     ) -> Self:
-        """Return the judge of blind rows; `problem` holds the training rows of all sites."""
+        """See `Judge`."""
         train = problem.pooled().frames["pooled"]
         return cls(train, test, problem.aside, problem.dictionary, problem.min_cell, seed)
 
@@ -238,11 +237,11 @@ class Clusters:
         return {k: v for k, v in constant(CHANCE, weights).items() if k in wanted}
 
     def groups(self, run: Run) -> list[Row]:
-        """Return nothing: clusters predict no observed number."""
+        """See `Judge`; nothing, as clusters predict no observed number."""
         return []
 
     def decision(self, run: Run) -> list[Row]:
-        """Return nothing: there is no risk."""
+        """See `Judge`; nothing, as there is no risk."""
         return []
 
 

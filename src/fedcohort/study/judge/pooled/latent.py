@@ -96,7 +96,6 @@ class Latent:
     among : all blind rows, also if `test` are some of them: s_j comes from these.
     outcome, levels : classes for evaluation, in the order of their numbers; or None.
     dictionary : types and views of the columns that fits see.
-    min_cell : smallest published count.
     """
 
     train: pd.DataFrame
@@ -162,7 +161,7 @@ class Latent:
         )  # fmt: skip
 
     def metrics(self, said: Said, wanted: tuple[str, ...]) -> Metrics:
-        """Return the wanted metrics of the result of `predicted`; None if not defined."""
+        """See `Judge`."""
         found = self.draws(said, np.ones((1, len(self.test)), np.int64), wanted)
         return {m: float(found[m][0]) if np.isfinite(found[m][0]) else None for m in wanted}
 
@@ -196,11 +195,11 @@ class Latent:
         return {m: values for m, values in found.items() if m in wanted}
 
     def groups(self, run: Run) -> list[Row]:
-        """Return nothing: latent variables predict no observed number."""
+        """See `Judge`; nothing, as latent variables predict no observed number."""
         return []
 
     def decision(self, run: Run) -> list[Row]:
-        """Return nothing: there is no risk."""
+        """See `Judge`; nothing, as there is no risk."""
         return []
 
     def shown(self, said: Said) -> Array:

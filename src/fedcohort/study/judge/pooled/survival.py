@@ -77,7 +77,7 @@ class Yardstick(Untaught):
     def of(
         cls, problem: Problem, test: pd.DataFrame, seed: int = 0, horizon: float | None = None
     ) -> Self:
-        """Return the yardstick for training and test rows; `horizon` is the study's, if any."""
+        """See `Judge`."""
         train, outcome = usual_rows(problem, test), cast("Survival", problem.outcome)
         a, b = (np.asarray(train[c], float) for c in (outcome.time, outcome.event))
         t, e = (np.asarray(test[c], float) for c in (outcome.time, outcome.event))
@@ -111,7 +111,7 @@ class Yardstick(Untaught):
         return Predicted(run.model.predict(x), curves)
 
     def metrics(self, said: Predicted, wanted: tuple[str, ...]) -> Metrics:
-        """Return the wanted metrics of predictions; None if not defined."""
+        """See `Judge`."""
         risk, surv = said.risk, said.surv
         found: dict[str, float] = {}
         if "c_index" in wanted:

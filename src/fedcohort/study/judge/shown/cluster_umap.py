@@ -4,16 +4,16 @@ McInnes, Healy & Melville, "UMAP: Uniform Manifold Approximation and Projection 
 Reduction", arXiv:1802.03426, 2018, by the package umap-learn with its defaults: 15 neighbours,
 Euclidean distances, minimum distance 0.1.
 
-Patients are drawn by the model's `sample` and mapped to its latent space, or kept in x if it has
-none. `predict` gives their clusters. The first `EACH` patients of each cluster are laid out, fewer
-if there are many clusters.
+Patients are drawn by the model's `sample`, assigned to clusters by `predict`, and mapped to the
+latent space, or kept in x if the model has none. The first `EACH` of each cluster are laid out,
+fewer if there are many clusters.
 
-`umap_rows` takes a model and a seed only, so anyone with the saved model can repeat its map. The
-same model and seed give equal numbers on one machine with the same versions; UMAP computes in
-float32, and another processor may round differently.
+`umap_rows` depends on a model and a seed only, so anyone with the saved model can repeat its map on
+the same machine and versions; UMAP computes in float32, and another processor may round
+differently.
 
-Revealed: nothing beyond the model. Published clusters are decided by their counts
-(`study.judge.shown.clusters`); points of the others are removed afterwards.
+Revealed: nothing beyond the model. Points of clusters that must not be published by their counts
+(`study.judge.shown.clusters`) are removed afterwards.
 """
 
 from __future__ import annotations

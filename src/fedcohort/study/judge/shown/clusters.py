@@ -7,10 +7,10 @@ patients cluster_umap       positions of simulated patients, if the study asks f
 (`cluster_umap`) cluster_curves     Kaplan–Meier of the blind rows by cluster, and cluster_log_rank
 the test cluster_confusion  the blind rows' clusters against their classes
 
-A report leaves the coordinator, which knows sizes of clusters. So in tables of clusters by sites,
-or by classes, whole rows and columns are hidden (`disclosure.groups`): no cell of 1 to m − 1
-patients is published or follows from the others, with m the `min_cell`. Curves and numbers at risk
-follow the rules of `metrics.survival.kaplan_meier`. A cluster is the number that `predict` gives.
+The coordinator knows sizes of clusters. So in tables of clusters by sites, or by classes, whole
+rows and columns are hidden (`disclosure.groups`): no cell of 1 to m − 1 patients is published or
+follows from the others, with m the `min_cell`. Curves and numbers at risk follow the rules of
+`metrics.survival.kaplan_meier`. A cluster is the number that `predict` gives.
 """
 
 from __future__ import annotations
@@ -165,7 +165,6 @@ def _curves(labels: Array, time: Array, event: Array, min_cell: int) -> list[Row
 
 
 def _log_rank(labels: Array, time: Array, event: Array) -> list[Row]:
-    """Return the log-rank test of all clusters."""
     names, group = np.unique(labels, return_inverse=True)
     test = log_rank(group_leavers(group, len(names), time, event, np.unique(time)))
     return [plain({"chi2": test.chi2, "df": test.df, "p": test.p, "n": len(labels)})]

@@ -1,13 +1,13 @@
 """True and imputed values of hidden views, as two histograms a column.
 
-For the blind rows that have a view and another one (`Latent.filled`), a numeric column is expressed
-in standard deviations from its mean, both as `ShownNumber` gives them, in the cells
+A numeric column of the blind rows with a view and another one (`Latent.filled`) is expressed in
+standard deviations from its mean, both by `ShownNumber`, in the cells
 
     (−∞, −2.5), [−2.5, −2), …, [2.5, ∞)                                                      (1)
 
 Cells are joined with their neighbours, from below, until none holds 1 … m − 1 true values, with m
-the `min_cell`. The cells of the imputed values are these, joined further in the same way. So the
-true cells are the same for every fit, and no cell follows as the difference of two fits' cells.
+the `min_cell`; for the imputed values they are joined further in the same way. So the true cells
+are the same for every fit, and no cell follows as the difference of two fits' cells.
 
 Shares are rounded to a step that any number of rows from n − (m − 1) to n could have given, so that
 they do not reveal how many rows lack the column. Columns have at least 4 m rows, and two cells with

@@ -10,15 +10,14 @@ the latent space; of training rows
 The first three come from the method, if it has them: `summary`, and the model's ``numbers`` and
 ``differences``. history.csv has the parameters by round.
 
-A report leaves the coordinator. So a column has an error if at least 2 m blind rows have a value,
-and at least m another one than the most frequent, with m the `min_cell`; an imputation error must
-have as many rows. A view's error is over such columns. Errors are rounded to three decimals. None
-of these contains a row, and only the map has counts.
+With m the `min_cell`, a column has an error if at least 2 m blind rows have a value, and at least m
+another one than the most frequent; an imputation error must have as many rows. A view's error is
+over such columns. Errors are rounded to three decimals. Only the map has counts.
 
 The map has the first two principal components of the training rows' latent points, by Σ z and Σ z
-zᵀ over all sites. Each site and each class has only mean and covariance: an ellipse, as in
-`cluster_map`, of 2 m rows or more that no few dominate. The rest of the known sum over all rows
-counts as a group: if it could not be published, the smallest published group is hidden with it.
+zᵀ over all sites. Each site and each class is an ellipse, as in `cluster_map`. The rest of the
+known sum over all rows counts as a group: if it could not be published, the smallest published
+group is hidden with it.
 """
 
 from __future__ import annotations

@@ -6,14 +6,13 @@
     by cells    c_index: pairs of one site exactly, those of two sites by intervals of time with
                 `min_cell` deaths; log_rank_p: counts in the same intervals
 
-Clusters are ranked by their hazards in the training rows, whose outcome no fit has seen. Sums of
-values by cluster are formed only if `Sums.are_of_many` holds; otherwise the metrics that need them
-are None. It holds if no cluster has 1 … m − 1 rows, and no union of clusters differs by so few rows
-from a union of clusters of an earlier arm's model in the same repeat. Differences among three or
-more models are not checked.
+Clusters are ranked by their hazards in the training rows, whose outcome no fit has seen. Metrics
+from sums of values by cluster are None unless `Sums.are_of_many`: no cluster has 1 … m − 1 rows,
+and no union of clusters differs by so few rows from a union of clusters of an earlier arm's model
+in the same repeat. Differences among three or more models are not checked.
 
-Every site also evaluates the clusters on its own blind rows, by the same metrics; the mean over
-sites is reported. The lower bound has only these.
+Every site also evaluates the clusters on its own blind rows; the mean over sites is reported. The
+lower bound has only these.
 
 Revealed: what `metrics.sums.clusters`, `cluster_sites` and `time_scale` list.
 """
@@ -55,14 +54,14 @@ class Sums:
     fed : the sites that answered.
     model : in the form of `Clustered`.
     earlier : models evaluated before, in the same repeat.
-    least : m.
+    min_cell : m.
     train, blind : (k,) rows of each cluster.
     """
 
     fed: Coordinator
     model: str
     earlier: Sequence[str]
-    least: int
+    min_cell: int
     train: Array
     blind: Array
     _many: dict[str, bool] = field(default_factory=dict[str, bool])
@@ -83,13 +82,13 @@ class Sums:
     @property
     def has_many(self) -> bool:
         """Whether a sum over all blind rows is over m or more."""
-        return int(self.blind.sum()) >= max(self.least, 1)
+        return int(self.blind.sum()) >= max(self.min_cell, 1)
 
     def are_of_many(self, half: str) -> bool:
         """Return whether sums of values by cluster, and their differences, cover m rows."""
         if half not in self._many:
             counts = self.train if half == "train" else self.blind
-            self._many[half] = not few(counts, self.least).any() and self._differ(half)
+            self._many[half] = not few(counts, self.min_cell).any() and self._differ(half)
         return self._many[half]
 
     def numbers_of_many(self) -> Array:
@@ -101,19 +100,19 @@ class Sums:
         step, views = federated_clusters.count_known, ("", *self.earlier)
         asked = (self.fed.through(Clustered(self.model, "blind", before)) for before in views)
         tables = [one.sum(step).counts.astype(float) for one in asked]
-        least = 2 * self.least if self.least > 1 else 0
+        least = 2 * self.min_cell if self.min_cell > 1 else 0
         return np.array(
             [all(least_difference(t[j]) >= least for t in tables) for j in range(len(tables[0]))],
             bool,
         )
 
     def _differ(self, half: str) -> bool:
-        if self.least <= 1:
+        if self.min_cell <= 1:
             return True
         for before in self.earlier:
             asked = self.fed.through(Clustered(self.model, half, before))
             flow = asked.sum(federated_clusters.count_flow).counts
-            if least_difference(flow.astype(float)) < self.least:
+            if least_difference(flow.astype(float)) < self.min_cell:
                 return False
         return True
 
@@ -136,7 +135,7 @@ def judge(sums: Sums, plan: Plan, outcome: Outcome | None) -> tuple[Found, TimeS
     if "smallest_share" in wanted:
         sizes = sums.train[sums.train > 0]
         least = int(sizes.min(initial=sizes.sum()))
-        known = len(sizes) and least >= sums.least
+        known = len(sizes) and least >= sums.min_cell
         found["smallest_share"] = least / float(sizes.sum()) if known else math.nan
     times = None
     if isinstance(outcome, Survival):

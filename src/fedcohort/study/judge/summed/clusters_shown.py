@@ -64,7 +64,7 @@ def shown_rows(
     ------
     SiteUnavailable : a site left meanwhile.
     """
-    m, train, blind = sums.least, sums.train, sums.blind
+    m, train, blind = sums.min_cell, sums.train, sums.blind
     told = ~hidden(train, m) & (train > 0)
     found: dict[str, list[Row]] = {key: [] for key in KEYS}
     found["clusters"] = size_rows(train, told | (train == 0))
@@ -91,14 +91,14 @@ def shown_rows(
 
 def _open(sums: Sums, half: str) -> Array:
     """Return whether no site hides a cluster, in one half: bool (k,)."""
-    told = sums.at(half).gather(tell_hidden, min_cell=sums.least)
+    told = sums.at(half).gather(tell_hidden, min_cell=sums.min_cell)
     return ~np.any([t.hidden for t in told.values()], axis=0)
 
 
 def _sites(sums: Sums) -> list[Row]:
     """Return the training rows of each cluster at each site, for clusters that no site hides."""
     asked = _open(sums, "train")
-    told = sums.at("train").gather(tell_sizes, min_cell=sums.least, asked=asked)
+    told = sums.at("train").gather(tell_sizes, min_cell=sums.min_cell, asked=asked)
     return [
         {"site": site, "cluster": c, "n": int(n) if n >= 0 else None}
         for site, t in sorted(told.items())
@@ -108,7 +108,7 @@ def _sites(sums: Sums) -> list[Row]:
 
 def _features(sums: Sums, run: Run, told: Array) -> list[Row]:
     """Return a row for each cluster and feature."""
-    m, asked = sums.least, sums.at()
+    m, asked = sums.min_cell, sums.at()
     table = asked.sum(sums_of.count_levels).counts
     numbers, coded = _named(run)
     rows: list[Row] = []
@@ -162,7 +162,7 @@ def _rounded(part: Moments) -> float:
 
 def _map(sums: Sums, told: Array) -> list[Row]:
     """Return the positions of clusters, and the publishable ones at each site."""
-    m, asked = sums.least, sums.at()
+    m, asked = sums.min_cell, sums.at()
     first = asked.sum(sums_of.sum_spread, origin=np.zeros(0))
     centre = first.total / max(1.0, float(first.rows))
     s = asked.sum(sums_of.sum_spread, origin=centre)

@@ -133,7 +133,8 @@ def shown(found: Mapping[str, float]) -> Metrics:
     return {m: float(v) if np.isfinite(v) else None for m, v in found.items()}
 
 
-#: Metrics, those within sites, groups, decision curve, and further rows from the same sums.
+#: Metrics, those within sites, groups, decision curve, and further rows from the same sums
+#: (`Found`).
 Parts = tuple[
     dict[str, float], dict[str, float], list[Row], list[Row], Mapping[str, list[Row]]
 ]  # fmt: skip
@@ -144,14 +145,12 @@ Parts = tuple[
 def _values(
     fed: Coordinator, plan: Plan, said: Said | Own, bins: int, horizon: float | None
 ) -> Parts:
-    """Return the metrics of values."""
     return federated_values.federated_regression(fed.through(said)), {}, [], [], {}
 
 
 def _classes(
     fed: Coordinator, plan: Plan, said: Said | Own, bins: int, horizon: float | None
 ) -> Parts:
-    """Return the metrics of probabilities, those within sites, groups, and the decision curve."""
     scored = fed.through(said)
     found = federated_values.federated_labels(scored)
     if isinstance(said, Own):
@@ -178,7 +177,6 @@ def _classes(
 def _survival(
     fed: Coordinator, plan: Plan, said: Said | Own, bins: int, horizon: float | None
 ) -> Parts:
-    """Return the metrics of risks and curves, those within sites, groups, and decision curve."""
     y = time_scale_of(fed, plan.min_cell, private=plan.privacy.dp is not None)
     y = y if horizon is None else replace(y, horizon=horizon)
     wanted = set(plan.metrics)

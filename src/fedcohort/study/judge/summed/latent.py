@@ -76,13 +76,13 @@ class Judge:
     fed : the sites that answered.
     model : in the form of `Coded`.
     columns : of their blind rows.
-    least : m.
+    min_cell : m.
     """
 
     fed: Coordinator
     model: str
     columns: Columns
-    least: int
+    min_cell: int
 
     @classmethod
     def of(
@@ -154,14 +154,14 @@ class Judge:
         """
         c = self.columns
         entries = c.counted.entries
-        asked = c.counted.asked & (entries >= 2 * order * max(self.least, 1))
+        asked = c.counted.asked & (entries >= 2 * order * max(self.min_cell, 1))
         if not asked.any():
             return asked
         arguments = c.asked | {"asked": asked}
         t = self.asked.sum(sums_of.sum_entry_tails, **arguments)
         powers = np.stack([np.zeros(len(asked)), entries.astype(float), t.cubes, t.fourths])
         moments = (Moments(n, p) for n, p in zip(entries, powers.T, strict=True))
-        return asked & np.array([m.may_be_shown(self.least) for m in moments], bool)
+        return asked & np.array([m.may_be_shown(self.min_cell) for m in moments], bool)
 
     def errors(self, order: int) -> list[Row]:
         """Return the publishable errors of columns and views, as in `latent_rows`.
@@ -174,7 +174,9 @@ class Judge:
         if not told.any():
             return []
         filled = (
-            c.counted.filled & told & (c.counted.filled_entries >= 2 * order * max(self.least, 1))
+            c.counted.filled
+            & told
+            & (c.counted.filled_entries >= 2 * order * max(self.min_cell, 1))
         )
         sums = self.asked.sum(
             sums_of.sum_column_errors, **(c.asked | {"asked": told}), filled=filled
