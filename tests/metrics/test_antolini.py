@@ -30,10 +30,10 @@ def by_definition(surv, times, time, event, ties=0.5):
 
     Pairs are those of their definition: t_i < t_j and i died, or t_i = t_j, i died and j did not.
     """
-    knots = np.r_[0.0, times]
 
     def curve(i, t):
-        return np.interp(t, knots, np.r_[1.0, surv[i]])
+        known = surv[i] < 1  # what has not fallen yet is not known
+        return np.interp(t, np.r_[0.0, times[known]], np.r_[1.0, surv[i][known]])
 
     right = whole = 0.0
     for i in range(len(time)):
@@ -91,6 +91,14 @@ def test_of_a_cox_model_it_is_the_published_c_index(gbsg2):
     times = np.linspace(300, 2000, 30)
     found = antolini(gbsg2.surv(times), times, gbsg2.time, gbsg2.event)
     assert found == pytest.approx(0.691851, abs=5e-7)
+
+
+def test_the_first_step_of_a_step_curve_is_no_tie(gbsg2):
+    surv = gbsg2.surv(TIMES * 700)
+    coarse = np.where(TIMES < 0.8, 1.0, surv)  # nothing is known of the first 560 days
+    found = antolini(coarse, TIMES * 700, gbsg2.time, gbsg2.event)
+    assert found == pytest.approx(0.691851, abs=5e-7)
+    assert antolini(np.ones_like(surv), TIMES, gbsg2.time, gbsg2.event) == 0.5
 
 
 def test_it_sees_an_order_that_no_risk_has():

@@ -32,7 +32,7 @@ from fedcohort.arrays import Array
 from fedcohort.metrics.calibration import varies
 from fedcohort.metrics.sums.histogram import pairs_of
 from fedcohort.metrics.sums.within_sites import PairSums
-from fedcohort.metrics.survival.antolini import pairs
+from fedcohort.metrics.survival.antolini import fallen, pairs
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
@@ -75,44 +75,44 @@ def sum_own_curve_pairs(site: Site[Any, None], *, times: Array) -> PairSums:
 
 @summed
 def sum_curve_moments(
-    site: Site[Any, None], *, grid: Array, groups: Array, centre: Array
+    site: Site[Any, None], *, times: Array, grid: Array, groups: Array, centre: Array
 ) -> CurveMoments:
     """Number of blind rows followed so far, sums of predicted survival, and of its squares.
 
     groups : (T+1,) the group of each interval of the grid, and of what lies behind.
     """
-    u, here = _points(site.data), _followed(site.data, grid, groups)
+    u, here = _points(site.data, times), _followed(site.data, grid, groups)
     off = np.where(here, u - centre, 0.0)
     return CurveMoments(here.sum(axis=0), np.where(here, u, 0.0).sum(axis=0), (off**2).sum(axis=0))
 
 
 @summed
 def count_curves(
-    site: Site[Any, None], *, grid: Array, groups: Array, centre: Array, spread: Array,
-    risk_edges: Array,
+    site: Site[Any, None], *, times: Array, grid: Array, groups: Array, centre: Array,
+    spread: Array, risk_edges: Array,
 ) -> CurveCounts:  # fmt: skip
     """Blind rows followed so far by predicted survival, over all groups of intervals."""
-    z = (_points(site.data) - centre) / spread
+    z = (_points(site.data, times) - centre) / spread
     bins = np.searchsorted(risk_edges, z[_followed(site.data, grid, groups)], side="right")
     return CurveCounts(np.bincount(bins, minlength=len(risk_edges) + 1))
 
 
 @summed
 def count_curve_pairs(
-    site: Site[Any, None], *, grid: Array, groups: Array, centre: Array, spread: Array,
-    risk_edges: Array,
+    site: Site[Any, None], *, times: Array, grid: Array, groups: Array, centre: Array,
+    spread: Array, risk_edges: Array,
 ) -> CurvePairs:  # fmt: skip
     """Deaths in each interval of time, and rows followed behind it, by predicted survival."""
-    return CurvePairs(*_counts(site.data, grid, groups, centre, spread, risk_edges))
+    return CurvePairs(*_counts(site.data, times, grid, groups, centre, spread, risk_edges))
 
 
 @summed
 def sum_binned_curve_pairs(
-    site: Site[Any, None], *, grid: Array, groups: Array, centre: Array, spread: Array,
-    risk_edges: Array,
+    site: Site[Any, None], *, times: Array, grid: Array, groups: Array, centre: Array,
+    spread: Array, risk_edges: Array,
 ) -> PairSums:  # fmt: skip
     """Sum the same pairs as the site's own counts by predicted survival tell them, eq. (3)."""
-    deaths, followed = _counts(site.data, grid, groups, centre, spread, risk_edges)
+    deaths, followed = _counts(site.data, times, grid, groups, centre, spread, risk_edges)
     found = pairs_of(deaths.T, followed.T, np.ones(len(deaths)))
     return PairSums(*(np.array(float(v)) for v in (*found, 0.0, 0.0)))
 
@@ -144,7 +144,7 @@ def federated_antolini(
     grid : (T,), ends of intervals with enough deaths.
     bins, fine : number of bins, and cells for each of them in search of quantiles.
     """
-    asked: dict[str, Array] = {"grid": grid, "groups": groups_of(grid, times)}
+    asked: dict[str, Array] = {"times": times, "grid": grid, "groups": groups_of(grid, times)}
     m = len(times)
     first = fed.sum(sum_curve_moments, centre=np.zeros(m), **asked)
     rows = np.maximum(first.followed, 1)
@@ -165,9 +165,9 @@ def federated_antolini(
     return (right + float(own.right - h.right)) / whole if whole > 0 else math.nan
 
 
-def _points(d: Any) -> Array:
+def _points(d: Any, times: Array) -> Array:
     """Return u (n, m), eq. (1), before it is standardised."""
-    return np.log(-np.log(np.clip(np.asarray(d.surv, float), EDGE, 1.0 - EDGE)))
+    return np.log(-np.log(np.clip(fallen(np.asarray(d.surv, float), times), EDGE, 1.0 - EDGE)))
 
 
 def _cell(d: Any, grid: Array) -> Array:
@@ -180,10 +180,16 @@ def _followed(d: Any, grid: Array, groups: Array) -> Array:
 
 
 def _counts(
-    d: Any, grid: Array, groups: Array, centre: Array, spread: Array, risk_edges: Array
+    d: Any,
+    times: Array,
+    grid: Array,
+    groups: Array,
+    centre: Array,
+    spread: Array,
+    risk_edges: Array,
 ) -> tuple[Array, Array]:
     """Return deaths, and records followed, by interval and bin: (T+1, r) each."""
-    of = np.searchsorted(risk_edges, (_points(d) - centre) / spread, side="right")
+    of = np.searchsorted(risk_edges, (_points(d, times) - centre) / spread, side="right")
     cell, died, r = _cell(d, grid), np.asarray(d.event, bool), len(risk_edges) + 1
     deaths, followed = np.zeros((2, len(groups), r))
     for k, group in enumerate(np.asarray(groups)):

@@ -11,8 +11,9 @@ of a record are not compared. Curves that never cross give Harrell's C of a risk
 (1) differs from it only where hazards are not proportional. Nothing is weighted for censoring.
 
 - Ties of S count half, as in Harrell's C; Antolini et al. count them as wrong.
-- Curves are known at the times of the evaluation and straight between them, from 1 at time 0, as in
-  D-calibration: a step curve, whose grid protects records, would be tied within its first step.
+- Curves are known at the times of the evaluation and straight between them, as in D-calibration,
+  and from 1 at time 0 to the first time at which they have fallen: the first step of a step curve,
+  whose grid protects records, would be a tie.
 - Deaths beyond the last of these times compare the curves there, so that no unknown part is read.
 - Late entry is ignored, as in all metrics.
 
@@ -65,6 +66,7 @@ def pairs(
             f"{lost} of {surv.size} values of predicted survival are nan. The fit diverged, or "
             f"covariates are missing: lower the learning rate, or impute them."
         )
+    surv = fallen(surv, np.asarray(times, float))
     order, first = by_time(time, event)
     deaths = np.flatnonzero(event)
     # Single precision is exact here: it counts up to 8 million patients.
@@ -84,6 +86,15 @@ def pairs(
         right += np.sum(weight * (0.5 * (twice @ drawn[start:])), axis=0)
         whole += np.sum(weight * after[first[at]], axis=0)
     return right, whole
+
+
+def fallen(surv: Array, times: Array) -> Array:
+    """Return curves (n, m) at `times` (m,), straight from 1 at 0 to their first value below 1."""
+    below = surv < 1.0
+    first = below.argmax(axis=1)
+    slope = (1.0 - surv[np.arange(len(surv)), first]) / times[first]
+    early = np.arange(len(times)) < np.where(below.any(axis=1), first, 0)[:, None]
+    return np.where(early, 1.0 - slope[:, None] * times, surv)
 
 
 def between(surv: Array, times: Array, at: Array) -> Array:
