@@ -48,6 +48,7 @@ DICTIONARY = {
         "time": {"type": "number", "unit": "days"},
         "died": {"type": "binary"},
         "ill": {"type": "category", "levels": ["no", "yes"]},
+        "course": {"type": "category", "levels": ["mild", "severe", "fatal"]},
         "score": {"type": "number"},
         "visits": {"type": "integer"},
         "few": {"type": "number"},
@@ -63,11 +64,15 @@ OUTCOMES = {
     "binary": fc.Binary("ill"),
     "continuous": fc.Continuous("score"),
     "count": fc.Count("visits"),
+    "classes": fc.Category("course"),
+    "order": fc.Ordered("course"),
 }
 REGRESSIONS = {
     "survival": ("cox", "meta_analysis"),
     "entry": ("cox",),
     "binary": ("logistic", "glm", "svm", "mixed", "meta_analysis", "lda"),
+    "classes": ("multinomial",),
+    "order": ("ordinal", "multinomial"),
     "continuous": ("ridge", "lasso", "elastic_net", "glm", "mixed", "meta_analysis"),
     "count": ("glm", "mixed", "ridge", "meta_analysis"),
 }
@@ -78,8 +83,8 @@ FAMILIES = {
     "count": (("poisson", "log"), ("poisson", "sqrt"), ("gaussian", "identity")),
 }
 #: Methods that take a column of weights, or an offset.
-WEIGHED = ("logistic", "glm", "cox", "meta_analysis")
-SHIFTED = (*WEIGHED, "mixed")
+SHIFTED = ("logistic", "glm", "cox", "meta_analysis", "mixed")
+WEIGHED = ("logistic", "glm", "cox", "meta_analysis", "multinomial", "ordinal")
 
 
 def cohort(rng: np.random.Generator) -> pd.DataFrame:
@@ -104,6 +109,9 @@ def cohort(rng: np.random.Generator) -> pd.DataFrame:
                     "time": np.minimum(time, leave),
                     "died": (time <= leave).astype(float),
                     "ill": np.where(rng.random(n) < 1 / (1 + np.exp(-risk)), "yes", "no"),
+                    "course": np.array(["mild", "severe", "fatal"])[
+                        np.searchsorted([-0.2, 1.6], risk + rng.logistic(size=n))
+                    ],
                     "score": (risk + rng.normal(size=n)).round(2),
                     "visits": rng.poisson(np.exp(0.3 * risk)).astype(float),
                 }

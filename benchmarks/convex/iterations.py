@@ -92,7 +92,8 @@ def check(frame: pd.DataFrame, outcome: fc.Continuous | fc.Binary, method: str, 
         order = np.array_split(np.random.default_rng(1).permutation(len(frame)), k)
         parts = {f"site-{j}": frame.iloc[rows] for j, rows in enumerate(order)}
         fed = fc.simulate(parts, outcome=outcome)
-        fit = fc.fit(method, fed, solver="admm", **settings)
+        solver = {} if method == "svm" else {"solver": "admm"}
+        fit = fc.fit(method, fed, **solver, **settings)
         model = fit.model
         gap = objective(method, x, y, model.intercept, model.coefficients, l1, l2) / best - 1
         rounds.append(fit.run.rounds)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from fedcohort.version import VERSION
 
 if TYPE_CHECKING:
-    from fedcohort.data.outcome import Binary, Category, Continuous, Count, Survival
+    from fedcohort.data.outcome import Binary, Category, Continuous, Count, Ordered, Survival
     from fedcohort.protocol.errors import (
         DataError,
         FedcohortError,
@@ -35,7 +35,8 @@ __version__ = VERSION
 
 _WHERE = {
     **dict.fromkeys(
-        ("Binary", "Category", "Continuous", "Count", "Survival"), "fedcohort.data.outcome"
+        ("Binary", "Category", "Continuous", "Count", "Ordered", "Survival"),
+        "fedcohort.data.outcome",
     ),
     **dict.fromkeys(
         (
@@ -59,6 +60,7 @@ __all__ = [
     "Fit",
     "InputError",
     "NotSupported",
+    "Ordered",
     "Results",
     "SettingError",
     "SiteUnavailable",

@@ -165,7 +165,7 @@ def test_only_sums_leave_and_their_sizes_are_those_that_are_documented():
         e["step"]: sum(int(np.prod(f["shape"])) for f in e["fields"].values()) for e in entries
     }
     # three covariates, their pairs, cells and residuals, outcome, offset, weights; three counts
-    first = 1 + 6 * 6 + 3 * 3 + 2 * 3 + 2 * 4 + 3 * 2 * 4
+    first = 1 + 6 * 6 + 3 * 3 + 2 * 3 + 2 * 4 + 3 * 2 * 5
     curvature = 3 + 4 + 2 * 16 + 3
     assert sizes == {"isolation": first, "totals": 6 + 3, "curvature": curvature, "saturated": 1}
 

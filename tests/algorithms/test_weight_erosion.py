@@ -134,7 +134,7 @@ def test_an_outcome_of_several_classes_is_refused():
     fed = fc.simulate(
         {s: f[["a", "b", "kind"]] for s, f in frames.items()}, outcome=fc.Category("kind")
     )
-    with pytest.raises(fc.SettingError, match="no model for an outcome of type 'category'"):
+    with pytest.raises(fc.SettingError, match="learns no outcome of type category"):
         fc.fit("weight_erosion", fed, user="north")
 
 

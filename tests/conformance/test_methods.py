@@ -428,6 +428,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "parameters": (np.linspace(0, 2, 3),),
     "others": (),
     "proportional_hazards": (),
+    "proportional_odds": (),
     "curves": (),
     "at_round": (1,),
 }

@@ -153,6 +153,17 @@ def test_weights_that_leave_one_patient_of_a_level_are_refused(monkeypatch):
     assert "count for nearly all that have 'level', or have not" in said
 
 
+@pytest.mark.parametrize("method", ["logistic", "glm", "multinomial", "ordinal", "cox"])
+@pytest.mark.parametrize("kind", [0, 1])
+def test_weights_that_leave_one_record_of_a_kind_are_refused(method, kind, monkeypatch):
+    """Totals of class 1, and the score without covariates, were that record's covariates."""
+    mine = (table()["ill"] == "yes" if method != "cox" else table()["died"] == 1).to_numpy() == kind
+    light = np.where(mine & (np.cumsum(mine) > 1), 1e-7, 1.0)
+    outcome = "time" if method == "cox" else "ill"
+    said = refused(method, outcome, {"w": light}, monkeypatch, weights="w")
+    assert "count for nearly all" in said
+
+
 def test_min_cell_1_and_one_table_may_have_any_column():
     frame = table().assign(number=one(3, 0))[["site", "age", "number", "score"]]
     for settings in ({"min_cell": 1}, {"strategy": "centralised"}):
@@ -169,6 +180,7 @@ def test_counts_are_those_by_hand_and_powers_stay_finite():
         link="log",
         offset=True,
         kinds=False,
+        classes=0,
     )
     assert told.odd.tolist() == [1, 1, 1, 1]
     assert told.away.tolist() == [1, 4, 4, 3]
@@ -197,7 +209,9 @@ def test_one_record_is_alone_from_nine_tenths_of_the_squares_on():
 def test_weights_of_any_size_give_finite_sums():
     data = LabelledTable(np.eye(4), np.arange(4.0), np.array([1.0, 1e200, 1e-200, 1e300]))
     site = Site("s", data, None, (0,))
-    told = isolation.run(site, origin=np.r_[np.zeros(5), 1.0], link="", offset=False, kinds=False)
+    told = isolation.run(
+        site, origin=np.r_[np.zeros(5), 1.0], link="", offset=False, kinds=False, classes=0
+    )
     assert np.isfinite(told.hold).all()
 
 
@@ -283,14 +297,15 @@ def test_beside_a_number_counts_of_few_are_a_warning_and_cells_of_none_or_many_n
 
 
 def test_kinds_of_outcome_switch_off_no_other_check():
-    """Only `cells` waits for them: residuals, counts and powers are told of any outcome."""
+    """`cells` and weights by kind wait for them; residuals, counts and powers do not."""
     rng = np.random.default_rng(0)
     data = LabelledTable(rng.normal(size=(40, 2)), (rng.random(40) < 0.5).astype(float))
-    asked = {"origin": np.r_[np.zeros(3), 1.0], "link": "", "offset": False}
+    asked = {"origin": np.r_[np.zeros(3), 1.0], "link": "", "offset": False, "classes": 0}
     with_kinds, without = (
         isolation.run(Site("s", data, None, (0,)), kinds=kinds, **asked) for kinds in (True, False)
     )
     assert with_kinds.cells.any()
     assert not without.cells.any()
-    for name in type(without).__dataclass_fields__:
-        assert name == "cells" or (getattr(with_kinds, name) == getattr(without, name)).all()
+    assert (with_kinds.hold[..., :3] == without.hold).all()
+    for name in {*type(without).__dataclass_fields__} - {"cells", "hold"}:
+        assert (getattr(with_kinds, name) == getattr(without, name)).all()

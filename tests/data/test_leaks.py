@@ -10,7 +10,7 @@ from sksurv.metrics import concordance_index_censored
 
 from fedcohort.data.check import WARNING, Sheet, examine, leaks, with_outcome
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Continuous, Survival
+from fedcohort.data.outcome import Binary, Category, Continuous, Ordered, Survival
 from fedcohort.data.read.canonical import canonical
 
 OUTCOME = Survival("days", "relapse")
@@ -138,3 +138,35 @@ def test_the_day_of_what_happens_later_is_told_by_its_name():
     said = found(frame, hsct_day="number", hsct="binary")
     assert {*said} == {"hsct_day", "hsct"}
     assert "known late: is it the time of something later. Is it known only" in said["hsct_day"]
+
+
+def of_grades(seed=0):
+    """Return patients with a stage of three levels, and a predictor that is known beforehand."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=N)
+    stage = np.digitize(x + rng.normal(size=N), [-0.7, 0.7])
+    frame = pd.DataFrame({"x": x, "stage": np.array(["low", "mid", "high"], object)[stage]})
+    return frame, stage
+
+
+def test_of_several_classes_a_column_is_told_that_parts_every_two_of_them():
+    frame, stage = of_grades()
+    rng = np.random.default_rng(1)
+    frame["code"] = stage + rng.normal(scale=0.2, size=N)
+    frame["given"] = np.where(stage == 2, 1.0, np.nan)
+    frame["drug"] = np.array(["a", "b", "c"], object)[stage]
+    spec = {
+        "x": "number", "code": "number", "given": "number",
+        "drug": {"type": "category", "levels": ["a", "b", "c"]},
+        "stage": {"type": "category", "levels": ["low", "mid", "high"]},
+    }  # fmt: skip
+    for outcome in (Category("stage"), Ordered("stage")):
+        said = found(frame, outcome, **spec)
+        assert set(said) == {"code", "given", "drug"}
+        pairs = [
+            roc_auc_score(stage[two] == j, frame["code"][two])
+            for i, j in ((0, 1), (0, 2), (1, 2))
+            if (two := np.isin(stage, (i, j))) is not None
+        ]
+        assert f"AUC {np.mean(pairs):.2f} of two classes on average" in said["code"]
+        assert "is empty for one class of the outcome, or for all others: AUC 1.00" in said["given"]

@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 
 from fedcohort.algorithms.feedback.words import unrecorded
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Category, Continuous, Count, Survival
+from fedcohort.data.outcome import Binary, Category, Continuous, Count, Ordered, Survival
 
 DIED = Survival("days", "dead", "entry")
 FRAME = pd.DataFrame({"days": [5, 7, 9, 4], "dead": [1, 0, 1, 2], "y": ["no", "yes", "yes", None]})
@@ -42,11 +42,23 @@ def test_coefficients_are_weighed_against_the_rarest_class_or_the_rows_with_a_va
     assert outcome.fewest(FRAME) == fewest
 
 
-@pytest.mark.parametrize("outcome", [Survival("time", "event"), Category("y"), Count("y")])
+@pytest.mark.parametrize(
+    "outcome", [Survival("time", "event"), Category("y"), Ordered("y"), Count("y")]
+)
 def test_a_study_file_that_has_the_outcome_as_it_tells_itself_gives_it_back(outcome):
     told = dict(outcome.to_dict())
     told.pop("type", None)
     assert type(outcome)(**told) == outcome
+
+
+def test_ordered_classes_keep_the_order_of_the_dictionary_and_others_are_sorted():
+    written = ("mild", "severe", "fatal")
+    known = Dictionary.from_dict({"y": {"type": "category", "levels": list(written)}})
+    frame = pd.DataFrame({"y": ["fatal", "mild", "severe"]})
+    assert Ordered("y").levels(known) == written
+    assert Category("y").levels(known) == ("fatal", "mild", "severe")
+    assert_array_equal(Ordered("y").values(frame, written), [2, 0, 1])
+    assert (Ordered.kind, Ordered.type) == ("classification", "ordinal")
 
 
 def test_the_unit_of_time_is_that_of_the_dictionary_and_of_survival_alone():

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from data_cases import federation, mixed, scatter
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Category, Continuous, Count, Survival
+from fedcohort.data.outcome import Binary, Category, Continuous, Count, Ordered, Survival
 from fedcohort.data.prepare import IMPUTES, SCALES, fit_design
 from fedcohort.data.prepare.design import Design
 from fedcohort.data.read.drafting import draft
@@ -232,14 +232,15 @@ def test_sums_are_all_that_leaves_a_site():
     ("outcome", "expected"),
     [
         (Binary("y"), ("1", "2")),
-        (Category("y"), ("1", "2")),
+        (Category("y"), ("1", "2", "3")),
         (Continuous("y"), ()),
         (Count("y"), ()),
         (None, ()),
     ],
 )
 def test_every_kind_of_outcome_gets_its_table(outcome, expected):
-    frame = mixed(40, 0).drop(columns=["time", "event"]).assign(y=[2, 1] * 20)
+    y = [2, 1, 3, 1] if len(expected) > 2 else [2, 1, 1, 2]
+    frame = mixed(40, 0).drop(columns=["time", "event"]).assign(y=y * 10)
     design = designed(frame, outcome=outcome)
     assert design.classes == expected
     table = design(frame)
@@ -290,6 +291,8 @@ def test_a_binary_outcome_needs_two_levels_and_a_category_its_levels():
     frame = mixed(30, 0).assign(y=[1, 2, 3] * 10)
     with pytest.raises(DataError, match="binary outcome 'y' has 3 levels"):
         designed(frame, outcome=Binary("y"))
+    with pytest.raises(DataError, match="of type ordinal, and has 2 levels"):
+        designed(frame[frame.y < 3], outcome=Ordered("y"))
     with pytest.raises(DataError, match="outcome 'y' is of type 'integer'"):
         designed(frame, outcome=Category("y"), dictionary=draft(frame))
 

@@ -14,7 +14,7 @@ from fedcohort.data.check import ERROR, WARNING, Sheet, errors, examine, with_ou
 from fedcohort.data.check.patients import equal_rows
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import Encoding
-from fedcohort.data.outcome import Binary, Survival
+from fedcohort.data.outcome import Binary, Category, Ordered, Survival
 from fedcohort.data.read.canonical import canonical
 from fedcohort.protocol import DataError
 
@@ -346,3 +346,46 @@ def test_an_identifier_at_two_sites_is_strange_and_named_by_its_rows_alone():
 
 def test_equal_tables_are_strange_and_their_patients_are_not_said_twice():
     assert between(table(), table()[table().columns[::-1]]) == [("b.csv", "equal tables", ())]
+
+
+STAGES = Dictionary.from_dict(
+    {
+        "age": {"type": "integer", "unit": "years"},
+        "stage": {"type": "category", "levels": ["I", "II", "III", "IV", "V"]},
+    }
+)
+
+
+def staged(**counts: tuple[int, ...]) -> list[Sheet]:
+    """Return a table a site, with so many rows of each stage."""
+    rng = np.random.default_rng(0)
+    sheets = []
+    for site, n in counts.items():
+        stage = np.repeat(np.array(STAGES["stage"].levels, object), n)
+        frame = pd.DataFrame({"age": rng.permutation(999)[: len(stage)], "stage": stage})
+        sheets.append(Sheet(canonical(frame, STAGES), f"{site}.csv", site))
+    return sheets
+
+
+@pytest.mark.parametrize("outcome", [Category("stage"), Ordered("stage")])
+def test_classes_of_few_rows_and_classes_that_a_site_lacks_are_named(outcome):
+    sheets = staged(a=(30, 20, 0, 2, 0), b=(30, 20, 0, 1, 0), c=(30, 0, 40, 0, 0))
+    said = [f for f in examine(sheets, STAGES, outcome) if f.column == "stage"]
+    assert {f.severity for f in said} == {WARNING}
+    assert [(f.rule, f.what) for f in said] == [
+        ("site class", "class 'II' of column 'stage' has no row at site 'c'"),
+        ("site class", "class 'III' of column 'stage' occurs at site 'c' alone"),
+        ("class rows", "class 4 of 5 of column 'stage' has 3 rows among 173"),
+        ("site class", "class 4 of 5 of column 'stage' has no row at site 'c'"),
+        ("class rows", "class 'V' of column 'stage' has no row among 173"),
+    ]
+
+
+def test_classes_with_rows_enough_at_every_site_have_no_finding():
+    sheets = staged(a=(30, 20, 20, 20, 20), b=(30, 20, 10, 5, 5))
+    assert examine(sheets, STAGES, Category("stage")) == []
+    (alone,) = staged(a=(30, 20, 20, 20, 9))
+    whole = Sheet(alone.frame, "t.csv")
+    (few,) = examine([whole], STAGES, Category("stage"))
+    assert (few.rule, few.what) == ("class rows", "class 'V' of column 'stage' has 9 rows among 99")
+    assert not examine(sheets, STAGES, None)

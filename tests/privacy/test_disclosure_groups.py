@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from described import enumerated
-from fedcohort.privacy.disclosure.groups import hidden_levels
+from fedcohort.privacy.disclosure.groups import hidden_confusion, hidden_levels
 
 
 @pytest.mark.parametrize(
@@ -54,3 +56,31 @@ def test_a_table_without_small_counts_is_shown_as_it_is(table):
     levels, groups = hidden_levels(table, 5)
     assert not levels.any()
     assert not groups.any()
+
+
+@pytest.mark.parametrize(("m", "k", "largest"), [(3, 3, 14), (5, 3, 16), (3, 4, 11), (5, 4, 12)])
+def test_a_hidden_mistake_has_two_values_even_if_the_right_ones_of_its_class_are_known(
+    m, k, largest
+):
+    seen: dict[object, list[set[int]]] = {}
+    others = 40 * np.ones((k - 1, k), np.int64)
+    for row in itertools.product(range(largest + 1), repeat=k):
+        if m <= sum(row) <= largest:
+            gone = hidden_confusion(np.array([row, *others]), m)[0]
+            told = tuple(None if h else n for n, h in zip(row, gone, strict=True))
+            values = seen.setdefault((sum(row), row[0], told), [set() for _ in row])
+            for cell, n in zip(values, row, strict=True):
+                cell.add(n)
+    hidden = 0
+    for (*_, told), values in seen.items():
+        assert not [n for n in told if n is not None and 0 < n < m]
+        for shown, cell in zip(told[1:], values[1:], strict=True):
+            if shown is None and any(0 < n < m for n in cell):
+                hidden += 1
+                assert len(cell) > 1
+    assert hidden > 50
+
+
+def test_a_class_of_few_hides_its_counts_and_those_of_the_next_smallest():
+    gone = hidden_confusion(np.array([[40, 0, 0], [0, 20, 10], [1, 0, 2]]), 5)
+    assert gone.tolist() == [[False] * 3, [True] * 3, [True] * 3]

@@ -229,13 +229,12 @@ def test_what_belongs_to_another_task_is_refused_with_its_place(old, new, said):
     assert str(caught.value) == said
 
 
-def test_an_outcome_of_many_classes_is_refused_before_anything_runs(tmp_path):
+def test_a_method_of_two_classes_is_refused_on_a_sample_of_ten_before_anything_runs(tmp_path):
     (tmp_path / "s.yaml").write_text(STUDY.replace("breast_cancer", "digits"))
     with pytest.raises(StudyError) as caught:
         fc.Study.from_file(tmp_path / "s.yaml")
-    assert str(caught.value).endswith(
-        "data: this version cannot evaluate a study with a category outcome. Give a survival, "
-        "binary, continuous or count outcome."
+    assert "arms.0.method: method 'logistic' learns no outcome of type category" in str(
+        caught.value
     )
 
 

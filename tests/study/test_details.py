@@ -69,6 +69,12 @@ class WithoutPredictions(Model):
         raise NotSupported("predict")
 
 
+class OfThree(Model):
+    def predict(self, x):
+        score = np.exp(np.stack([-x[:, 0], 0 * x[:, 0], x[:, 0]], axis=1))
+        return score / score.sum(axis=1, keepdims=True)
+
+
 def a_run(model=None, columns=("a", "b")):
     design = SimpleNamespace(
         columns=[SimpleNamespace(name=c) for c in columns],
@@ -98,14 +104,15 @@ def test_two_calls_give_equal_json(outcome):
 
 def test_every_key_is_there_and_only_what_the_task_has_is_filled():
     site = np.repeat(["n", "s"], 100)
+    models = {SURVIVAL: Model(), BINARY: Model(), Category("grade"): OfThree()}
     filled = {
-        outcome: {k for k, v in in_depth(outcome=outcome, site=site).items() if v}
-        for outcome in (SURVIVAL, BINARY, Category("grade"))
+        outcome: {k for k, v in in_depth(outcome=outcome, run=a_run(m), site=site).items() if v}
+        for outcome, m in models.items()
     }
     both = {"by_centre", "heterogeneity", "importance"}
     assert filled[SURVIVAL] == both | {"over_time", "risk_groups"}
     assert filled[BINARY] == both | {"roc"}
-    assert filled[Category("grade")] == set()
+    assert filled[Category("grade")] == both
     assert tuple(in_depth()) == KEYS
 
 

@@ -147,8 +147,8 @@ def test_wrong_use_is_one_clear_line(call, error, said):
 def test_the_public_names_are_these_and_no_others():
     assert set(fc.__all__) == {
         "Binary", "Category", "Cohort", "Continuous", "Count", "DataError", "FedcohortError",
-        "Fit", "InputError", "NotSupported", "Results", "SettingError", "SiteUnavailable",
-        "Study", "StudyError", "Survival", "fit", "load", "simulate",
+        "Fit", "InputError", "NotSupported", "Ordered", "Results", "SettingError",
+        "SiteUnavailable", "Study", "StudyError", "Survival", "fit", "load", "simulate",
     }  # fmt: skip
     for name in fc.__all__:
         assert getattr(fc, name) is not None

@@ -37,6 +37,14 @@ def problem(text: str) -> str:
     return message
 
 
+@pytest.mark.parametrize("kind", ["category", "ordinal"])
+def test_a_method_that_does_not_learn_the_outcome_is_refused_at_its_line(kind):
+    text = GOOD.replace("study: small", "study: small\ntask: classification")
+    text = text.replace("{time: time, event: cens}", f"{{y: tgrade, type: {kind}}}")
+    said = problem(text.replace("method: cox", "method: logistic"))
+    assert f"arms.0.method: method 'logistic' learns no outcome of type {kind};" in said
+
+
 def test_the_smallest_study_gets_every_default():
     p = check(GOOD)
     assert (p.study, p.task, p.seed, p.repeats, p.test_fraction) == (

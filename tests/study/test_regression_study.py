@@ -367,8 +367,8 @@ def test_the_packaged_sample_has_a_dictionary_with_units():
     ("old", "new", "said"),
     [
         ("draws: 20", "draws: 20, metrics: [r2, poisson_deviance]",
-         "s.yaml, line 13, evaluate.metrics.1: 'poisson_deviance' evaluates counts; set "
-         "data.outcome.type: count."),
+         "s.yaml, line 13, evaluate.metrics.1: 'poisson_deviance' needs an outcome of type count "
+         "(data.outcome.type)."),
         ("draws: 20", "draws: 20, metrics: [auc]",
          "s.yaml, line 13, evaluate.metrics.0: 'auc' is not possible in a study of regression, it "
          "evaluates classification; known are r2, rmse, mae, calibration_slope, "

@@ -8,9 +8,9 @@ from numpy.testing import assert_allclose
 from fedcohort.training.admm.anderson import Anderson
 
 
-def iterate(step, start, rounds, memory):
+def iterate(step, start, rounds, memory, *, linear=False):
     """Return the norms of the residuals of s ← step(s), accelerated as sites and coordinator do."""
-    anderson, s = Anderson(memory), start
+    anderson, s = Anderson(memory, linear), start
     targets, residuals, norms = [], [], []
     for _ in range(rounds):
         residual = step(s) - s
@@ -65,3 +65,11 @@ def test_what_was_before_forgetting_counts_no_more():
     anderson.next(np.array([0, 0, 0, 0, 0, 1.0]))
     anderson.forget()
     assert_allclose(anderson.next(np.array([0, 0, 0, 0, 0.7, 9.0])), [1.0])
+
+
+def test_along_equal_residuals_steps_grow_and_a_step_too_far_is_taken_back():
+    """From 0 to 5000 at 1 a round, then half of what is left: plain steps take 5000 rounds."""
+    norms = iterate(
+        lambda s: s - np.clip((s - 5000.3) / 2, -1, 1), np.zeros(1), 60, memory=10, linear=True
+    )
+    assert norms[-1] < 1e-8

@@ -11,7 +11,17 @@ import pytest
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import NotConverged
 from fedcohort.training.admm import program
-from training.admm_cases import PROBLEMS, Spy, federation, gap, optimum, simulated, solve, split
+from training.admm_cases import (
+    PROBLEMS,
+    Spy,
+    clarabel,
+    federation,
+    gap,
+    optimum,
+    simulated,
+    solve,
+    split,
+)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -91,3 +101,16 @@ def test_with_as_many_covariates_as_rows_the_fit_ends_at_the_optimum():
     zero = solve(parts, problem, smoothed=False)
     both = solve(parts, problem)
     assert abs(both.objective - zero.objective) <= 2e-6 * zero.objective
+
+
+@pytest.mark.parametrize("sites", [5, 10])
+def test_a_fit_whose_sites_move_on_by_equal_steps_ends_at_the_optimum(sites):
+    """Without long steps neither had ended after 1000 rounds."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(150, 5))
+    y = (x @ rng.normal(size=5) + rng.normal(size=150) > 0).astype(float)
+    table, problem = LabelledTable(x, y), PROBLEMS["svm"]._replace(l2=0.01)
+    order = np.array_split(np.random.default_rng(1).permutation(150), sites)
+    parts = [LabelledTable(x[rows], y[rows]) for rows in order]
+    found = solve(parts, problem)
+    assert abs(gap(found, table, problem, clarabel(table, problem))) <= 1e-6

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedcohort.data.prepare import IMPUTES, MOST_WINSORISED, SCALES
 from fedcohort.protocol import Method, registry
+from fedcohort.study.kinds import KINDS
 
 
 def all_methods() -> str:
@@ -26,6 +27,7 @@ def one(name: str) -> str:
         f"{m.name}: {m.title}",
         "",
         _item("tasks", ", ".join(m.tasks)),
+        *([_item("outcomes", ", ".join(types))] if (types := _learns(m)) else []),
         _item("source", m.paper),
         _item("reveals", m.reveals),
         _item("gives", ", ".join(sorted(m.gives))),
@@ -34,6 +36,14 @@ def one(name: str) -> str:
         "settings (default in brackets)",
     ]
     return "\n".join([*head, *_settings(m)])
+
+
+def _learns(method: Method) -> list[str]:
+    """Return the types of outcome that fits learn; none of a method that reads tables."""
+    known = [("survival", "survival")]
+    known += [(t, kind.name) for kind in KINDS.values() if not kind.aside for t in kind.types]
+    fits = [] if method.raw else [t for t, task in known if task in method.tasks]
+    return [t for t in fits if t in method.outcomes]
 
 
 def _protects(method: Method) -> str:

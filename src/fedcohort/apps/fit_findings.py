@@ -59,9 +59,11 @@ def _few(file: str, plan: Plan, table: Table, tried: Sequence[Tried]) -> list[Fi
         settings = method.configure(one.arm.configured())
         if any(getattr(settings, key, 0) for key in PENALTIES):
             continue
-        n = free_parameters(one.arm.method, one.arm.configured(), len(one.run.design.features))
-        if table.outcome is None or not table.outcome.has_events:
+        if table.outcome is None or not (table.outcome.has_events or table.outcome.has_classes):
             continue
+        design = one.run.design
+        features, classes = len(design.features), len(design.classes)
+        n = free_parameters(one.arm.method, one.arm.configured(), features, classes)
         events, what = table.outcome.fewest(table.frame), table.outcome.counted
         if kept * events < EVENTS_EACH * n:
             text = (

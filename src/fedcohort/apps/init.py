@@ -65,6 +65,7 @@ class _TaskDraft:
     plain : `own` and `why` without a penalty.
     ridge : the setting of the penalty. few : what is few where a site needs one.
     levels : the arms where all features are levels, if these are others.
+    several : the arms of an outcome of more than two classes.
     horizon : the comment behind `evaluate`.
     """
 
@@ -78,6 +79,7 @@ class _TaskDraft:
     ridge: str = "l2"
     few: str = "events"
     levels: tuple[str, ...] = ()
+    several: tuple[str, ...] = ()
     horizon: str = ""
 
 
@@ -107,6 +109,7 @@ DRAFTS: Mapping[str, _TaskDraft] = {
     "classification": _TaskDraft(
         "Who has the disease, by what is known at admission?",
         ("{method: logistic{own}}{why}",),
+        several=("{method: multinomial{own}}{why}",),
         look=_class,
         lacking="no column looks like a class to predict. Name it by --outcome Y.",
         outcome=Binary,
@@ -373,10 +376,13 @@ def _named(task: str, outcome: str | None, tables: list[pd.DataFrame], data: str
                 f"predict is a number."
             )
         return Continuous(names[0])
-    if n > 2 and DRAFTS[task].outcome is None:
+    if n > 2 and (DRAFTS[task].outcome is None or n <= drafting.MOST_CODES):
         return Category(names[0])
     if n != 2:
-        raise DataError(f"{data}: column {names[0]!r} has {n} values; a class to predict has two.")
+        raise DataError(
+            f"{data}: column {names[0]!r} has {n} values; a class to predict has 2 to "
+            f"{drafting.MOST_CODES}."
+        )
     return Binary(names[0])
 
 
@@ -402,6 +408,8 @@ def about_outcome(task: str, outcome: Outcome, dictionary: Dictionary, *, sure: 
         return f"{'check: guessed from names; ' * (not sure)}it only judges, no fit sees it"
     if isinstance(outcome, Binary) and (levels := dictionary[outcome.y].levels):
         guessed.append(f"{levels[-1]!r} counts as 1, the class to predict")
+    if isinstance(outcome, Category):
+        guessed.append("type: ordinal, and method: ordinal, if the classes have an order")
     if isinstance(outcome, Continuous) and dictionary[outcome.y].type == "integer":
         guessed.append("add type: count if it counts something")
     return f"check: {'; '.join(guessed)}" if guessed else ""
@@ -462,6 +470,7 @@ def _template(task: str) -> Draft:
 def _study(task: str, draft: Draft) -> str:
     """Return the text of the study file."""
     kind = DRAFTS[task]
+    several = bool(draft.outcome) and draft.outcome[0].get("type") == "category"
     ridge, (own, why) = f"{kind.ridge}: 0.01, scale: standard", kind.plain
     if draft.penalised:
         own, why = f", {ridge}", f"  # ridge: {draft.penalised}; effects are shrunken"
@@ -469,7 +478,7 @@ def _study(task: str, draft: Draft) -> str:
     coded = bool(features) and all(v.coded for v in features)
     arms = [
         arm.replace("{own}", own).replace("{why}", why)
-        for arm in (coded and kind.levels) or kind.arms
+        for arm in (coded and kind.levels) or (several and kind.several) or kind.arms
     ]
     remote = draft.source == NETWORK
     bounds = "[isolated, centralised]  # each site alone, and all rows in one table"

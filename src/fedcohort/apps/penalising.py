@@ -26,7 +26,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Outcome
+from fedcohort.data.outcome import Outcome, levels_of
 from fedcohort.numerics.collinearity import SINGULAR
 
 #: Events a coefficient, of all sites and at one.
@@ -51,9 +51,9 @@ def why_penalised(tables: Sequence[pd.DataFrame], dictionary: Dictionary, outcom
         return f"fewer than {FEWEST} {'rows' if outcome.is_number else 'events'} per coefficient"
     groups = {n: _groups(rows[n]) for n in named if dictionary[n].coded}
     if not outcome.is_number:
-        event = _event(rows[outcome.label], outcome)
+        kinds = _kinds(rows[outcome.label], outcome)
         for name, group in groups.items():
-            if _apart(event, group, both=outcome.has_classes):
+            if any(_apart(kind, group, both=outcome.has_classes) for kind in kinds):
                 return f"a level of {name!r} has no events, or nothing else"
     numbers = {n: pd.to_numeric(rows[n], errors="coerce") for n in named if n not in groups}
     numbers = {n: x for n, x in numbers.items() if x.notna().any()}
@@ -112,16 +112,22 @@ def few_alone(
 
 
 def coefficients(dictionary: Dictionary, outcome: Outcome) -> int:
-    """Return how many coefficients all features have: of a category one a level but the first."""
-    return sum(max(1, len(v.levels) - 1) for v in dictionary.features(outcome))
+    """Return how many coefficients all features have: of a category one a level but the first.
+
+    Of K classes K − 1 times as many.
+    """
+    classes = max(2, len(levels_of(outcome, dictionary)))
+    return (classes - 1) * sum(max(1, len(v.levels) - 1) for v in dictionary.features(outcome))
 
 
-def _event(values: pd.Series, outcome: Outcome) -> Array:
-    """Return who had the event, or is of the class that sorts last, (n,)."""
+def _kinds(values: pd.Series, outcome: Outcome) -> list[Array]:
+    """Return who had the event, or is of each class, (n,) each; of two classes of the last."""
     if not outcome.has_classes:
-        return (pd.to_numeric(values, errors="coerce") > 0).to_numpy()
+        return [(pd.to_numeric(values, errors="coerce") > 0).to_numpy()]
     text = values.astype(str)
-    return (text == text.max()).to_numpy()
+    classes = sorted(text.unique())
+    several = len(classes) > 2
+    return [(text == one).to_numpy() for one in classes[0 if several else -1 :]]
 
 
 def _groups(values: pd.Series) -> pd.Series:

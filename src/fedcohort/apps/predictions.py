@@ -28,6 +28,7 @@ from fedcohort.data.read.canonical import texts
 from fedcohort.data.read.csvcells import harmless
 from fedcohort.data.read.sql import is_url
 from fedcohort.data.words import rows
+from fedcohort.metrics import classes
 from fedcohort.protocol import DataError, StudyError, registry
 from fedcohort.report.clock import said
 from fedcohort.study.api import Fit, load
@@ -48,9 +49,10 @@ class Predictions:
 
     Attributes
     ----------
-    table : `row` (from 1), the column to join by if one is asked for, the prediction, and for
-        survival the median time and the survival at given times; empty where a row was skipped, or
-        where the curve does not fall to 1/2.
+    table : `row` (from 1), the column to join by if one is asked for, the prediction (of several
+        classes the likeliest and the probability of each), and for survival the median time and
+        the survival at given times; empty where a row was skipped, or where the curve does not
+        fall to 1/2.
     warnings : one line each, without any value.
     """
 
@@ -130,7 +132,8 @@ def predict(
     for name, values in found.items():
         out[name] = values
         if bad.any():
-            out[name] = np.full(len(frame), np.nan)
+            text = values.dtype == object
+            out[name] = np.full(len(frame), "" if text else np.nan, object if text else float)
             out[name][~bad] = values
     return Predictions(pd.DataFrame(out), tuple(f"{where}: {w}" for w in [*warnings, *late]))
 
@@ -232,8 +235,10 @@ def _predicted(fit: Fit, frame: pd.DataFrame, times: Array) -> tuple[dict[str, A
     if "predict" not in gives and "transform" in gives:
         points = np.asarray(fit.transform(frame))
         return {f"latent {i}": z for i, z in enumerate(points.T, 1)}, []
+    if isinstance(outcome, Category) and fit.classes:
+        return _of_classes(fit, frame), []
     name = "cluster" if "clustering" in registry.find(fit.method).tasks else "value"
-    for kind, word in ((Survival, "risk"), (Binary, "probability"), (Category, "label")):
+    for kind, word in ((Survival, "risk"), (Binary, "probability")):
         if isinstance(outcome, kind):
             name = word
     found = {name: np.asarray(fit.predict(frame))}
@@ -268,6 +273,15 @@ def _predicted(fit: Fit, frame: pd.DataFrame, times: Array) -> tuple[dict[str, A
         survival = fit.predict_survival(frame, times, warn=False)
     named = {f"survival at {_time(t, unit)}": survival[:, i] for i, t in enumerate(times.tolist())}
     return found | named, warnings
+
+
+def _of_classes(fit: Fit, frame: pd.DataFrame) -> dict[str, Array]:
+    """Return the likeliest class (n,), and the probability of each; the first of equal ones."""
+    p = np.asarray(fit.predict(frame), float)
+    likeliest = np.array(fit.classes, object)[classes.likeliest(p)]
+    return {"class": likeliest} | {
+        f"probability of {level}": p[:, k] for k, level in enumerate(fit.classes)
+    }
 
 
 def _time(time: float, unit: str) -> str:

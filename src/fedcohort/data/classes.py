@@ -49,6 +49,33 @@ def check_classes(rows: int, ones: int, least: int) -> None:
         )
 
 
+def check_each_class(sizes: Sequence[int], classes: Sequence[str], least: int) -> None:
+    """Refuse an outcome of several classes with few records of one; a class may have none.
+
+    Parameters
+    ----------
+    sizes : (K,), records of each class at all sites.
+    least : records that a class must have.
+
+    Raises
+    ------
+    NothingToLearn : a class is refused, or the records are of one class only; it is named.
+    """
+    there = [name for name, n in zip(classes, sizes, strict=True) if n]
+    if len(there) == 1:
+        raise NothingToLearn(
+            f"all {sum(sizes)} records are of class {there[0]!r}, and a fit needs two. Add a site "
+            f"that has another one, or check how the outcome is coded."
+        )
+    for name, n in zip(classes, sizes, strict=True):
+        if 0 < n < least:
+            raise NothingToLearn(
+                f"class {name!r} has fewer than {least} records at all sites together (min_cell). "
+                f"Join it with another class, add sites or records; or lower min_cell, if all "
+                f"sites agree."
+            )
+
+
 def check_kinds(rows: int, some: int, kind: Kind, least: int) -> None:
     """Refuse an outcome with few records of one kind; the program checks that there are any.
 

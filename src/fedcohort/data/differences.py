@@ -25,11 +25,12 @@ then seen the cross-products; (1) protects against the readers of saved results.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.isolation import Columns, nearly_given
+from fedcohort.data.isolation import Columns, by_class, nearly_given
 from fedcohort.data.tables import LabelledTable, SurvivalTable
 from fedcohort.numerics.residuals import powers, residual_parts, roots
 from fedcohort.privacy.disclosure.records import effective, lone
@@ -62,17 +63,24 @@ class Differences:
 
 @summed
 def differences(
-    site: Site[LabelledTable | SurvivalTable, None], *, centre: Array, parts: Array, offset: bool
+    site: Site[LabelledTable | SurvivalTable, None],
+    *,
+    centre: Array,
+    parts: Array,
+    offset: bool,
+    classes: int,
 ) -> Differences:
     """Sum powers of combinations of columns about `centre` (q,), with coefficients `parts` (k, q).
 
-    The columns are the covariates and, if there is one more, the outcome less the offset.
+    The columns are the covariates and, if there are more, the outcome less the offset, or of more
+    than two `classes` the 0/1 columns of those after the first.
     """
     table = site.data
     covariates = table.x[:, : table.x.shape[1] - offset]
     columns = [covariates]
     if isinstance(table, LabelledTable) and len(centre) > covariates.shape[1]:
-        columns.append((table.y - offset * table.x[:, -1])[:, None])
+        left = table.y - table.x[:, -1] if offset else table.y
+        columns.append(by_class(left, classes)[:, 1 if classes else 0 :])
     joined = np.hstack(columns).astype(float, copy=False)
     return Differences(np.array(len(joined)), *powers(joined - centre, parts))
 
@@ -86,6 +94,7 @@ def check_differences(
     *,
     least: int,
     offset: bool = False,
+    classes: Sequence[str] = (),
 ) -> None:
     """Sum `Differences` of suspect columns, and refuse columns that differ in few records.
 
@@ -93,11 +102,12 @@ def check_differences(
 
     Parameters
     ----------
-    names : of the covariates, (p,); the outcome may follow as one more column.
+    names : of the covariates, (p,); the outcome's columns may follow.
     inner, centre : (q, q) and (q,), cross-products about the means, by any weights, and a point
         near the means.
     own : of the columns, (q,).
     least : `min_cell`.
+    classes : of an outcome of more than two, which is as many columns less one.
 
     Raises
     ------
@@ -109,14 +119,16 @@ def check_differences(
     parts, left = suspects(inner, own, least)
     if not len(parts):
         return
-    found = fed.sum(differences, centre=centre, parts=parts / roots(inner), offset=offset)
+    ask: dict[str, Any] = {"centre": centre, "parts": parts / roots(inner), "offset": offset}
+    found = fed.sum(differences, classes=len(classes), **ask)
     if missing := sorted(set(fed.sites) - set(fed.answered)):
         raise SiteUnavailable(
             f"{', '.join(missing)} left during the fit, and an exact fit needs the same sites in "
             f"every sum. Bring them back and --resume, or start again without them."
         )
     for part in parts[in_few(found.squares, found.fourth, left, float(found.rows), least)]:
-        called = [*map(repr, names), "the outcome"]
+        ends = [f"class {one!r} of the outcome" for one in classes[1:]] or ["the outcome"]
+        called = [*map(repr, names), *ends]
         order = np.argsort(-np.abs(part), kind="stable").tolist()
         raise NothingToLearn(
             nearly_given(

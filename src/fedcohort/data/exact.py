@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -53,6 +53,7 @@ class Exact:
     least : `min_cell`; 1 if there is one site.
     columns : what is known of covariates and outcome; None if nothing was asked.
     caution : warning about the fit; "" for none.
+    classes : of an outcome of more than two classes, which is as many columns less one; ().
     """
 
     fed: Federation
@@ -61,14 +62,23 @@ class Exact:
     least: int
     columns: Columns | None
     caution: str = ""
+    classes: Sequence[str] = ()
 
     @classmethod
-    def of(cls, fed: Federation, task: Task, columns: Columns | None, caution: str = "") -> Exact:
+    def of(
+        cls,
+        fed: Federation,
+        task: Task,
+        columns: Columns | None,
+        caution: str = "",
+        classes: Sequence[str] = (),
+    ) -> Exact:
         """Return the sites that answered the latest call, with what is known of the columns."""
         several = len(fed.sites) > 1
         there = fed.only(fed.answered).awaiting()
         names = task.features[: len(task.features) - task.offset]
-        return cls(there, names, task.offset, task.min_cell if several else 1, columns, caution)
+        least = task.min_cell if several else 1
+        return cls(there, names, task.offset, least, columns, caution, classes)
 
     def sum(self, step: Summed[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run `step` at every site; reveal only the sum.
@@ -87,7 +97,7 @@ class Exact:
         Parameters
         ----------
         inner, centre : (q, q) and (q,), cross-products about the means, by any weights, and a point
-            near the means; of the covariates, and if q is p + 1 of the outcome.
+            near the means; of the covariates, and if q is above p of the outcome's columns.
 
         Raises
         ------
@@ -97,8 +107,9 @@ class Exact:
             return
         known = Columns(*(part[..., : len(inner)] for part in self.columns))
         check_differences(
-            self.fed, self.names, inner, centre, known, least=self.least, offset=self.offset
-        )
+            self.fed, self.names, inner, centre, known, least=self.least, offset=self.offset,
+            classes=self.classes,
+        )  # fmt: skip
 
 
 def check_covariates(task: Task) -> None:
@@ -107,7 +118,9 @@ def check_covariates(task: Task) -> None:
         raise DataError("there are no covariates; name at least one column besides the outcome.")
 
 
-def exact_sums(fed: Federation, task: Task, kind: Kind, link: str = "") -> Exact:
+def exact_sums(
+    fed: Federation, task: Task, kind: Kind, link: str = "", classes: Sequence[str] = ()
+) -> Exact:
     """Make the checks of an exact fit, and return the sites to ask for its sums.
 
     A single site is not asked. With a `min_cell` of 1 no column is refused.
@@ -116,6 +129,7 @@ def exact_sums(fed: Federation, task: Task, kind: Kind, link: str = "") -> Exact
     ----------
     kind : kinds of the outcome: "class", "event", "count"; "number" without kinds.
     link : of the offset; "" without.
+    classes : of an outcome of more than two classes.
 
     Raises
     ------
@@ -125,14 +139,15 @@ def exact_sums(fed: Federation, task: Task, kind: Kind, link: str = "") -> Exact
     check_covariates(task)
     p = len(task.features) - task.offset
     if len(fed.sites) < 2:
-        return Exact(fed.awaiting(), task.features[:p], task.offset, 1, None)
+        return Exact(fed.awaiting(), task.features[:p], task.offset, 1, None, "", classes)
     point = np.zeros(p) if task.origin is None else np.asarray(task.origin, float)[:p]
-    origin = np.r_[point, np.zeros(1 + task.offset), 1.0]
-    kinds = kind != "number"
-    found = fed.sum(isolation, origin=origin, link=link, offset=task.offset, kinds=kinds)
+    outcomes = max(1, len(classes) - 1)
+    origin = np.r_[point, np.zeros(outcomes + task.offset), 1.0]
+    asked: dict[str, Any] = {"link": link, "offset": task.offset, "kinds": kind != "number"}
+    told = fed.sum(isolation, origin=origin, classes=len(classes), **asked)
     caution = ""
     if task.min_cell > 1:
-        caution = check_isolation(found, task.features, p, task.min_cell, kind)
-    spread = found.squares[1, : p + 1]
-    own = Columns(effective(spread, found.fourth[1, : p + 1]), spread, found.rest)
-    return Exact.of(fed, task, own, caution)
+        caution = check_isolation(told, task.features, p, task.min_cell, kind, classes)
+    spread = told.squares[1, : p + outcomes]
+    own = Columns(effective(spread, told.fourth[1, : p + outcomes]), spread, told.rest)
+    return Exact.of(fed, task, own, caution, classes)

@@ -18,10 +18,13 @@ powers of each column, and refuses columns by these rules:
     given   others determine it in all but one record: eq. (1) for its residuals at each site
     heavy   (Σ ω)² < `min_cell` · Σ ω², Kish's number of records ("Survey Sampling", Wiley 1965),
             for a record's weight ω = w, or w times e^offset, and e^-offset, by the link;
-            over all records, and over those with and without a 0/1 covariate                   (2)
+            over all records, over those with and without a 0/1 covariate, and over those of
+            each kind of outcome                                                                (2)
 
 The outcome is a column like the covariates: if it equals a covariate in all but one record, score
-and information at the model without covariates reveal that record, Σ (z_j − y) x.
+and information at the model without covariates reveal that record, Σ (z_j − y) x. An outcome of
+K > 2 classes is the 0/1 columns of classes 1 … K − 1, since sums are over the records of each
+class; class 0 has the remaining records, and is compared with covariates like the others.
 `data.differences` extends the rule "given" once the cross-products are known. Not checked: records
 that alone have weight at the coefficients of a later round.
 
@@ -36,7 +39,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.classes import WORDS, Cells, Kind, check_kinds
+from fedcohort.data.classes import WORDS, Cells, Kind, check_each_class, check_kinds
 from fedcohort.data.tables import LabelledTable, SurvivalTable
 from fedcohort.numerics.residuals import own_powers
 from fedcohort.privacy.disclosure.records import effective, lone, over_few
@@ -61,13 +64,15 @@ GROWS, TURNS = ("log",), ("logit", "probit", "cloglog")
 class Isolation:
     """Counts and powers of q columns: covariates, outcome, offset, weights.
 
-    ``rows`` (); ``away`` and ``odd`` (q,), records that differ from the public point and from their
-    site's median; ``squares`` and ``fourth`` (2, q), Σ d² and Σ d⁴ about the point and the median;
-    ``differ`` (p, p), records in which two covariates differ; ``unlike`` (p,), in which a covariate
-    and the outcome do; ``cells`` (p,), records with an outcome above 0 that are away in each
-    covariate, if the outcome has kinds; ``rest`` (2, p + 1), Σ r² and Σ r⁴ of the residuals of
-    covariates and outcome on the others at their site; ``hold`` (m, 2, p + 1), Σ ω and Σ ω² of eq.
-    (2) over all records and, for each covariate, times the d² about the point, at most 1.
+    The outcome is m columns: m = 1, or K − 1 of K > 2 classes. ``rows`` (); ``away`` and ``odd``
+    (q,), records that differ from the public point and from their site's median; ``squares`` and
+    ``fourth`` (2, q), Σ d² and Σ d⁴ about the point and the median; ``differ`` (p, p), records in
+    which two covariates differ; ``unlike`` (p,) or (p, K), in which a covariate and the outcome, or
+    a class, do; ``cells`` (p,) or (p, K), records with an outcome above 0, or of a class, that are
+    away in each covariate, if the outcome has kinds; ``rest`` (2, p + m), Σ r² and Σ r⁴ of the
+    residuals of covariates and outcome on the others at their site; ``hold`` (·, 2, ·), Σ ω and
+    Σ ω² of eq. (2) over all records, for each covariate times the d² about the point, at most 1,
+    and if the outcome has kinds over those above 0, or of each of K classes.
     """
 
     rows: Array
@@ -105,12 +110,14 @@ def isolation(
     link: str,
     offset: bool,
     kinds: bool,
+    classes: int,
 ) -> Isolation:
     """Count the records that differ in each column, and sum the powers of their distances.
 
     origin : (q,), the public point. The last column of x may be an offset; weights come last of
         all.
     kinds : whether the outcome, for survival the event, has the kinds 0 and above.
+    classes : K of an outcome of more than two classes; 0 for any other.
     """
     table = site.data
     n = len(table.x)
@@ -120,12 +127,18 @@ def isolation(
     covariates = table.x[:, : table.x.shape[1] - offset]
     p = covariates.shape[1]
     steep = np.clip(shift[:, :1].sum(axis=1), -STEEPEST, STEEPEST)
-    columns = np.column_stack([covariates, outcome, shift, weight]).astype(float, copy=False)
-    left = outcome - steep if link == "identity" else outcome
+    every = by_class(outcome, classes)
+    told = every[:, 1:] if classes else every
+    columns = np.column_stack([covariates, told, shift, weight]).astype(float, copy=False)
+    left = (outcome - steep)[:, None] if link == "identity" and not classes else told
+    away = (columns[:, :p] != origin[:p]).astype(np.int64)
     half = n // 2
     median = np.partition(columns, half, axis=0)[half] if n else origin
     apart = [np.clip(columns - point, -FARTHEST, FARTHEST) ** 2 for point in (origin, median)]
-    held = np.column_stack([np.ones(n), np.minimum(apart[0][:, :p], 1.0)])
+    kind = every if classes else (outcome[:, None] > 0) * 1.0
+    held = np.column_stack(
+        [np.ones(n), np.minimum(apart[0][:, :p], 1.0), kind[:, : len(kind.T) * kinds]]
+    )
     trusted = np.minimum(weight, HEAVIEST)
     count = [
         np.minimum(trusted * np.exp(way * steep), HEAVIEST)
@@ -138,15 +151,30 @@ def isolation(
         squares=np.array([d.sum(axis=0) for d in apart]),
         fourth=np.array([(d * d).sum(axis=0) for d in apart]),
         differ=disagreements(covariates),
-        unlike=(covariates != outcome[:, None]).sum(axis=0),
-        cells=((columns[:, :p] != origin[:p]) & ((outcome > 0) & kinds)[:, None]).sum(axis=0),
+        unlike=_of_outcome([(covariates != one[:, None]).sum(axis=0) for one in every.T], classes),
+        cells=_of_outcome([kinds * (one > 0) @ away for one in every.T], classes),
         rest=own_powers(np.column_stack([covariates, left])),
         hold=np.array([[c @ held, c**2 @ held**2] for c in count]),
     )
 
 
+def by_class(outcome: Array, classes: int) -> Array:
+    """Return an outcome (n,) as the 0/1 columns of its K classes, (n, K); without, as (n, 1)."""
+    return (outcome[:, None] == np.arange(classes)) * 1.0 if classes else outcome[:, None]
+
+
+def _of_outcome(columns: Sequence[Array], classes: int) -> Array:
+    """Return counts of a covariate with each column of the outcome: (p, K), or (p,) of one."""
+    return np.column_stack(columns) if classes else columns[0]
+
+
 def check_isolation(
-    found: Isolation, names: Sequence[str], covariates: int, least: int, kind: Kind
+    found: Isolation,
+    names: Sequence[str],
+    covariates: int,
+    least: int,
+    kind: Kind,
+    classes: Sequence[str] = (),
 ) -> str:
     """Refuse columns that single out fewer than `least` records, by the header's rules.
 
@@ -155,6 +183,7 @@ def check_isolation(
     names : of the covariates and, if there is one, the offset.
     covariates : number of covariates among them.
     least : `min_cell`.
+    classes : of an outcome of more than two.
 
     Returns
     -------
@@ -170,7 +199,9 @@ def check_isolation(
     weighty = heavy(found, covariates, least)
     if weighty[:, 0].any():
         raise NothingToLearn(_too_heavy("", least, agree))
-    called = [*map(repr, names[:covariates]), "the outcome", *map(repr, names[covariates:])]
+    ends = [*(f"class {one!r} of the outcome" for one in classes)] or ["the outcome"]
+    told = ends[1:] or ends
+    called = [*map(repr, names[:covariates]), *told, *map(repr, names[covariates:])]
     called.append("the column of weights")
     for j in np.flatnonzero((found.odd > 0) & (found.squares[1] ** 2 < _CLEAR)):
         raise NothingToLearn(_too_small(called[j]))
@@ -179,19 +210,23 @@ def check_isolation(
     few = rare(found, covariates, least)
     alone = lone(found.squares[1], found.fourth[1]) & ~few
     if kind != "number":
-        few[covariates] = False
-        check_kinds(int(found.rows), int(found.away[covariates]), kind, least)
+        few[covariates : covariates + len(told)] = False
+        if classes:
+            check_each_class(_sizes(found, covariates, len(classes)), classes, least)
+        else:
+            check_kinds(int(found.rows), int(found.away[covariates]), kind, least)
     for j in np.flatnonzero(few):
         raise NothingToLearn(
             f"{called[j]} has the same value in all but a few records (fewer than min_cell, "
             f"{least}) at all sites together, so that sums are over those few. Leave it out, "
             f"{agree}"
         )
+    others = [*called[:covariates], *ends]
     for j, i in np.argwhere(alike(found, covariates, least)):
         raise NothingToLearn(
-            f"{called[j]} and {called[i]} agree in all but a few records, or in a few (fewer than "
+            f"{called[j]} and {others[i]} agree in all but a few records, or in a few (fewer than "
             f"min_cell, {least}) at all sites together, so that sums are over those few. Leave "
-            f"{called[j] if i == covariates else 'one of them'} out, {agree}"
+            f"{called[j] if i >= covariates else 'one of them'} out, {agree}"
         )
     for j in np.flatnonzero(alone):
         raise NothingToLearn(too_far(called[j], "at all sites together"))
@@ -199,17 +234,28 @@ def check_isolation(
         blame = [called[j] for j in np.flatnonzero(given)]
         raise NothingToLearn(nearly_given(blame, "at all sites together", least))
     for j in np.flatnonzero(weighty[:, 1:].any(axis=0)):
-        raise NothingToLearn(_too_heavy(f" that have {called[j]}, or have not", least, agree))
+        whose = f" that have {called[j]}, or have not" if j < covariates else f" {WORDS[kind]}"
+        raise NothingToLearn(_too_heavy(whose.rstrip(","), least, agree))
     return "" if kind == "number" else _cells(found, names, covariates, least, kind)
+
+
+def _sizes(found: Isolation, covariates: int, classes: int) -> list[int]:
+    """Return the number of records of each class, (K,)."""
+    rest = found.away[covariates : covariates + classes - 1].tolist()
+    return [int(found.rows) - sum(rest), *rest]
 
 
 def _cells(found: Isolation, names: Sequence[str], covariates: int, least: int, kind: Kind) -> str:
     """Refuse levels with few records of one kind of outcome, or return a caution about them."""
     level = levels(found, covariates)
-    known = Cells(
-        int(found.rows), int(found.away[covariates]), found.away[:covariates], found.cells
-    )
-    small = [n for n, s in zip(names, known.small(names, level, least), strict=False) if s]
+    sizes, cells = [int(found.away[covariates])], found.cells[:, None]
+    if found.cells.ndim > 1:
+        sizes, cells = _sizes(found, covariates, found.cells.shape[1]), found.cells
+    counted = [
+        Cells(int(found.rows), some, found.away[:covariates], both).small(names, level, least)
+        for some, both in zip(sizes, cells.T, strict=True)
+    ]
+    small = [n for n, s in zip(names, np.any(counted, axis=0), strict=False) if s]
     if not small:
         return ""
     named, more = ", ".join(map(repr, small[:NAMED])), len(small) - NAMED
@@ -268,12 +314,12 @@ def ways(link: str) -> tuple[int, ...]:
 
 
 def heavy(found: Isolation, covariates: int, least: int) -> Array:
-    """Return which weights (m, p + 1) are over few records, by eq. (2): of all, and by
-    covariate.
+    """Return which weights (m, ·) are over few records, by eq. (2): of all, by covariate, and by
+    kind of outcome.
     """
     total, squares = found.hold[:, 0], found.hold[:, 1]
     few = over_few(total, squares + ROUNDED, least) & (total > 0)
-    level = levels(found, covariates)
+    level = np.r_[levels(found, covariates), np.ones(total.shape[1] - 1 - covariates, bool)]
     rest, others = total[:, :1] - total[:, 1:], squares[:, :1] - squares[:, 1:]
     few[:, 1:] |= over_few(rest, others + ROUNDED, least) & (rest > 0)
     few[:, 1:] &= level
@@ -292,11 +338,16 @@ def rare(found: Isolation, covariates: int, least: int) -> Array:
 def alike(found: Isolation, covariates: int, least: int) -> Array:
     """Return the pairs of columns that differ, or if both are 0 or 1 agree, in few records.
 
-    (p, p + 1), of covariates, and of covariates and outcome, above the diagonal.
+    (p, p + 1), of covariates, and of covariates and outcome, above the diagonal; (p, p + K) with K
+    > 2 classes, of which a covariate is compared with those that have records.
     """
     level = levels(found, covariates + 1)
     differ = np.column_stack([found.differ, found.unlike])
-    agree = np.where(np.outer(level[:-1], level), found.rows - differ, 0)
+    if found.unlike.ndim > 1:
+        there = np.array(_sizes(found, covariates, found.unlike.shape[1])) > 0
+        level = np.r_[level[:covariates], there]
+        differ[:, covariates:] *= there
+    agree = np.where(np.outer(level[:covariates], level), found.rows - differ, 0)
     few = (differ > 0) & (differ < least)
     return np.triu(few | ((agree > 0) & (agree < least)), 1)
 

@@ -3,7 +3,7 @@
 Each type of outcome is a class, which other modules ask. Columns must keep these rules:
 
 survival      time a number above 0, event 0 or 1, entry a number below time; none may be missing
-binary        one of two levels; category: one of its levels
+binary        one of two levels; category and ordinal: one of their levels
 continuous    a finite number; count: a whole number from 0
 
 A column of weights holds finite numbers above 0.
@@ -292,6 +292,31 @@ class Category(_Labelled):
     type: ClassVar[str] = "category"
 
 
+class Ordered(Category):
+    """An outcome with more than two levels in an order: the dictionary lists the lowest first."""
+
+    type: ClassVar[str] = "ordinal"
+
+    def levels(self, known: Known) -> tuple[str, ...]:
+        """Return the classes in the order of the dictionary."""
+        return known[self.y].levels or super().levels(known)
+
+    def check_drafted(self, known: Known) -> None:
+        """Check that levels have an order by themselves, if nobody wrote the dictionary.
+
+        Raises
+        ------
+        DataError : they are text.
+        """
+        try:
+            [float(level) for level in self.levels(known)]
+        except ValueError:
+            raise DataError(
+                f"the classes of {self.y!r} are text, and their order is not known. Give a "
+                f"dictionary that lists them, the lowest first."
+            ) from None
+
+
 class Continuous(_Target):
     """A real-valued outcome."""
 
@@ -321,7 +346,7 @@ class Count(_Target):
         return y
 
 
-Outcome: TypeAlias = Survival | Binary | Category | Continuous | Count
+Outcome: TypeAlias = Survival | Binary | Category | Ordered | Continuous | Count
 
 
 def columns_of(outcome: Outcome | None) -> tuple[str, ...]:

@@ -48,7 +48,9 @@ class Task:
     offset : whether the last feature is an offset, which has no coefficient and is added to the
         linear predictor.
     strata : levels of the column whose levels each have a baseline hazard; () without.
-    outcome : its type in lower case: survival, binary, category, continuous or count; "" without.
+    outcome : its type in lower case: survival, binary, category, ordinal, continuous or count; ""
+        without.
+    levels : classes of the outcome in the order of their numbers 0, 1, …; () without classes.
     seed : of all random draws at the coordinator.
     min_cell : smallest count in a cell of anything revealed.
     origin : (p,), a public point near the middle of each feature, about which sums of squares lose
@@ -76,6 +78,7 @@ class Task:
     reach: tuple[float, float] | None = None
     views: tuple[str, ...] = ()
     pairs: tuple[tuple[float, float], ...] = ()
+    levels: tuple[str, ...] = ()
 
     @property
     def rng(self) -> np.random.Generator:
@@ -103,7 +106,11 @@ class Fitted(ABC):
         """Rebuild the model from the results of `arrays` and `meta`."""
 
     def predict(self, x: Array) -> Array:
-        """Return the risk score, probability, value or label of each row of x (n, p): (n,)."""
+        """Return the risk score, probability, value or label of each row of x (n, p): (n,).
+
+        Of an outcome of type category or ordinal: the probability of each class, (n, K) in the
+        order of `Task.levels`; rows add to 1.
+        """
         raise NotSupported("predict")
 
     def predict_survival(self, x: Array, times: Array) -> Array:
@@ -170,6 +177,10 @@ class Fitted(ABC):
         """Return one row per covariate, with the test of an effect that changes with time."""
         raise NotSupported("proportional_hazards")
 
+    def proportional_odds(self) -> list[Row]:
+        """Return one row per covariate, with the test of an effect that differs by threshold."""
+        raise NotSupported("proportional_odds")
+
     def curves(self) -> list[Row]:
         """Return one row per group and time, with numbers at risk, the curve and its interval."""
         raise NotSupported("curves")
@@ -189,7 +200,8 @@ class Fitted(ABC):
 #: Methods of `Fitted` that a model supports if its class overrides them.
 GIVEN = (
     "predict", "predict_survival", "transform", "memberships", "reconstruct", "sample", "impute",
-    "summary", "parameters", "others", "proportional_hazards", "curves", "at_round",
+    "summary", "parameters", "others", "proportional_hazards", "proportional_odds", "curves",
+    "at_round",
 )  # fmt: skip
 
 
@@ -223,6 +235,7 @@ class Method:
     name : as users type it.
     title : one line, for the catalogue.
     tasks : kinds of task.
+    outcomes : types of outcome that it can learn, of those of its tasks; a raw method takes any.
     paper : its source.
     reveals : what leaves a site, in plain words, for all settings.
     reveals_with : the same for given settings, if it depends on them.
@@ -270,6 +283,7 @@ class Method:
     for_site: Callable[[Any, Task, str, Mapping[str, Array]], Sequence[str]] | None = None
     package: str = ""
     unguarded: str = ""
+    outcomes: tuple[str, ...] = ("survival", "binary", "continuous", "count")
 
     #: Settings of every method, which the caller handles before the program runs.
     COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute", "winsorise", "pool_levels"})
@@ -322,6 +336,10 @@ class Method:
             f"method {self.name!r} needs the package {self.package}: pip install "
             f"'fedcohort[{self.name}]'."
         )
+
+    def takes(self, outcome: str) -> bool:
+        """Return whether fits can learn an outcome of a type; see `outcomes`."""
+        return self.raw or outcome in self.outcomes
 
     def given(self, kind: str) -> frozenset[str]:
         """Return what a fit of a kind of task supports; only survival has survival curves."""

@@ -89,6 +89,30 @@ def those_which_give(what: str, kind: str | None = None) -> tuple[str, ...]:
     return tuple(m.name for m in found if what in m.gives and (kind is None or kind in m.tasks))
 
 
+def check_outcome(method: Method, kind: str, outcome: str) -> None:
+    """Refuse an outcome that a method cannot learn.
+
+    Parameters
+    ----------
+    kind : kind of task.
+    outcome : type of the outcome; "" without one, or for evaluation only.
+
+    Raises
+    ------
+    SettingError : the message names the methods that can.
+    """
+    if not outcome or method.takes(outcome):
+        return
+    able: list[str] = []
+    for name in names():
+        with contextlib.suppress(NotSupported):
+            other = find(name)
+            if kind in other.tasks and outcome in other.outcomes:
+                able.append(name)
+    hint = f"these methods can: {', '.join(able)}" if able else "no installed method can"
+    raise SettingError(f"method {method.name!r} learns no outcome of type {outcome}; {hint}.")
+
+
 def not_supported(what: str, name: str) -> NotSupported:
     """Return the error for a fit that does not support `what`; it names the methods that do."""
     able = those_which_give(what)

@@ -71,6 +71,22 @@ KINDS: Mapping[str, Kind] = {
 }  # fmt: skip
 
 
-def kind_of(task: str) -> Kind:
-    """Return the entry of a kind of task; of an unknown one, that of survival."""
+#: The entry of classification with more than two classes.
+SEVERAL = Kind(
+    goes="class",
+    output="A probability of each class for each patient; the likeliest class is no decision that "
+    "somebody chose for clinical use.",
+    written="class and a probability of every class",
+)
+
+
+def kind_of(task: str, outcome: Mapping[str, object] | None = None) -> Kind:
+    """Return the entry of a kind of task; of an unknown one, that of survival.
+
+    Parameters
+    ----------
+    outcome : as in results.json.
+    """
+    if task == "classification" and outcome is not None and outcome.get("levels"):
+        return SEVERAL
     return KINDS.get(task, Kind())

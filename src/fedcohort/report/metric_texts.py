@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -100,6 +101,11 @@ METRICS: Mapping[str, Metric] = {
         "Accuracy",
         "Share of patients classified correctly when a probability above one half means yes. "
         "Compare it with the share of the more frequent outcome.",
+    ),
+    "balanced_accuracy": Metric(
+        "Balanced accuracy",
+        "Mean over classes of the share of a class’s patients whose likeliest class is their own: "
+        "rare classes count as much as frequent ones.",
     ),
     "brier": Metric(
         "Brier score",
@@ -295,8 +301,48 @@ OF_CLUSTERS: Mapping[str, Metric] = {
 }
 
 
-def metric(name: str, task: str = "") -> Metric:
-    """Return a metric's description in a task; an unknown one is printed by its name."""
+def of_classes(name: str, k: int) -> Metric | None:
+    """Return the description of a metric that means something else with k > 2 classes."""
+    return {
+        "auc": Metric(
+            "AUC",
+            "Of two patients, one of a class and one of another, how often the first got the "
+            "higher probability of the class; the mean over classes, each against all others. 0.5 "
+            "is chance, 1 is always.",
+            chance=0.5,
+        ),
+        "accuracy": Metric(
+            "Accuracy",
+            "Share of patients whose likeliest class is their own. Compare it with the share of "
+            "the most frequent class.",
+        ),
+        "brier": Metric(
+            "Brier score",
+            "Squared distance between the predicted probability and what happened, summed over "
+            f"classes, mean over patients: 0 is perfect, 1/{k} for every class gives "
+            f"{1 - 1 / k:.3g}, lower is better.",
+            sign=-1,
+            chance=1 - 1 / k,
+        ),
+        "log_loss": Metric(
+            "Log loss",
+            "Mean of minus the logarithm of the probability given to what happened: 0 is perfect, "
+            f"1/{k} for every class gives {math.log(k):.3g}, lower is better.",
+            sign=-1,
+            chance=math.log(k),
+        ),
+    }.get(name)
+
+
+def metric(name: str, task: str = "", classes: int = 0) -> Metric:
+    """Return a metric's description in a task; an unknown one is printed by its name.
+
+    Parameters
+    ----------
+    classes : number of classes of the outcome that is predicted; 0 without.
+    """
+    if classes > 2 and (found := of_classes(name, classes)) is not None:
+        return found
     if task == "clustering" and name in OF_CLUSTERS:
         return OF_CLUSTERS[name]
     return METRICS.get(name) or Metric(name.replace("_", " "), "")

@@ -15,6 +15,7 @@ from fedcohort.report.run import Run
 from fedcohort.report.sections import (
     bounds,
     calibration,
+    classes,
     cluster_features,
     cluster_map,
     clusters,
@@ -63,6 +64,7 @@ SECTIONS: Sequence[Callable[[Run], Section | None]] = (
     differences.shift,
     differences.feedback,
     discrimination.discrimination,
+    classes.section,
     discrimination.values,
     hospitals.centres,
     calibration.calibration,
@@ -71,6 +73,7 @@ SECTIONS: Sequence[Callable[[Run], Section | None]] = (
     model.risk_groups,
     coefficients.section,
     model.hazards,
+    model.odds,
     model.importance,
     training.curves,
     training.mixing,

@@ -167,7 +167,13 @@ class Run:
     @property
     def kind(self) -> Kind:
         """Words and rules of its kind of task."""
-        return kind_of(self.task)
+        return kind_of(self.task, self.mapping("outcome"))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes that are predicted, in their order; () unless there are more than two."""
+        of_task = self.task == "classification"
+        return tuple(map(str, self.mapping("outcome").get("levels") or ())) if of_task else ()
 
     @property
     def unit(self) -> str:
@@ -199,7 +205,7 @@ class Run:
 
     def known(self, metric: str | None = None) -> words.Metric:
         """Return a metric's description, by default the leading one's, in this run's unit."""
-        found = words.metric(metric or self.metric, self.task)
+        found = words.metric(metric or self.metric, self.task, len(self.classes))
         return replace(found, unit=self.unit, digits=self._digits) if found.in_unit else found
 
     @property

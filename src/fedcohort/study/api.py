@@ -23,7 +23,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.check import EVERY, Sheet, check_sheets, with_outcome
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Outcome
+from fedcohort.data.outcome import Ordered, Outcome
 from fedcohort.data.prepare import checked
 from fedcohort.data.read import sources
 from fedcohort.data.read.canonical import canonical
@@ -111,8 +111,8 @@ def simulate(
     ------
     DataError : no sites, a missing column, an impossible time or event; rows are named by number,
         never by value.
-    SettingError : the outcome is not an `fc.Survival`, `fc.Binary`, `fc.Category`, `fc.Continuous`
-        or `fc.Count`.
+    SettingError : the outcome is not an `fc.Survival`, `fc.Binary`, `fc.Category`, `fc.Ordered`,
+        `fc.Continuous` or `fc.Count`.
     """
     _check_outcome(outcome)
     known = _dictionary(dictionary)
@@ -122,6 +122,8 @@ def simulate(
     described = known or draft(found, outcome, () if sites is None else (sites,))
     if known is None:
         found = {name: canonical(frame, described) for name, frame in found.items()}
+    if known is None and isinstance(outcome, Ordered):
+        outcome.check_drafted(described)
     described = without(described, sites).with_views(views or {})
     about = with_outcome(described if known is not None else None, outcome)
     found = _large_enough(found, sites)
@@ -234,6 +236,11 @@ class Fit:
         return {k: why for fit in fits for k, why in fit.parts.design.dropped.items()}
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        """Classes of the outcome, in the order of their numbers; () without."""
+        return self.parts.design.classes
+
+    @property
     def summary(self) -> pd.DataFrame:
         """Coefficients with standard errors, intervals and p-values, if the method has them.
 
@@ -260,7 +267,10 @@ class Fit:
         return pd.DataFrame([json.loads(line) for line in lines])
 
     def predict(self, table: Any) -> Array:
-        """Return the risk score, probability, value or label of each row: (n,)."""
+        """Return the risk score, probability, value or label of each row: (n,).
+
+        Of several classes, return the probability of each: (n, K), in the order of `classes`.
+        """
         return self._give("predict", self._x(table))
 
     def predict_survival(self, table: Any, times: Any, *, warn: bool = True) -> Array:
@@ -484,7 +494,8 @@ def fit(
             warnings.warn(f"{method}: {note}.", UserWarning, stacklevel=2)
         made = once(problem, settings)
         features = len(made.parts.design.features) - bool(made.parts.design.offset)
-        if note := crowded(free_parameters(entry.name, settings, features), rows):
+        classes = len(made.parts.design.classes)
+        if note := crowded(free_parameters(entry.name, settings, features, classes), rows):
             warnings.warn(f"{method}: {note}.", UserWarning, stacklevel=2)
         return _warned(made, fed)
     scope = settings.pop("strategy")

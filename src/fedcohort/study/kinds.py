@@ -9,7 +9,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedcohort.data.outcome import Binary, Category, Continuous, Count, Outcome, Survival
+from fedcohort.data.outcome import (
+    Binary,
+    Category,
+    Continuous,
+    Count,
+    Ordered,
+    Outcome,
+    Survival,
+)
 from fedcohort.protocol import SettingError
 
 Classes = tuple[type[Outcome], ...]
@@ -110,13 +118,16 @@ class Kind:
 
         Parameters
         ----------
+        outcome : None if it is not known; a task with a prediction then has its default type.
         gives : members of the study's methods.
         pooled : whether pooled rows are a bound.
         """
+        usual = None if self.aside else next(iter(self.types.values()), None)
+        kind = usual if outcome is None else type(outcome)
         return tuple(
             name
             for name, needs in self.metrics.items()
-            if (not needs.outcome or isinstance(outcome, needs.outcome))
+            if (not needs.outcome or (kind is not None and issubclass(kind, needs.outcome)))
             and (not needs.gives or needs.gives in gives)
             and (pooled or not needs.bound)
             and not (private and needs.exact)
@@ -147,7 +158,9 @@ class Kind:
 
 
 _ALWAYS, _ASKED = Needs(), Needs(asked=True)
-_CLASSES: Mapping[str, type[Any]] = {"binary": Binary, "category": Category}
+_CLASSES: Mapping[str, type[Any]] = {
+    "binary": Binary, "category": Category, "ordinal": Ordered,
+}  # fmt: skip
 _RANKS = _PAIRS + "in studies of 170 blind rows, off by a tenth of its standard error"
 _CURVE_RANKS = _RANKS.replace("bins of risk", "bins of predicted survival")
 
@@ -171,8 +184,15 @@ SURVIVAL = Kind(
 )
 CLASSIFICATION = Kind(
     "classification",
-    (Binary,),
-    dict.fromkeys(("auc", "accuracy", "brier", "calibration_slope", "log_loss"), _ALWAYS),
+    (Binary, Category),
+    {
+        "auc": _ALWAYS,
+        "accuracy": _ALWAYS,
+        "balanced_accuracy": Needs((Category,)),
+        "brier": _ALWAYS,
+        "calibration_slope": Needs((Binary,)),
+        "log_loss": _ALWAYS,
+    },
     types=_CLASSES,
     events=True,
     exactness={

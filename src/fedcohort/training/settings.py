@@ -23,10 +23,9 @@ class IntervalSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegressionSettings(IntervalSettings):
-    """Settings of an iterative regression: offset, end, and intervals."""
+class AscentSettings(IntervalSettings):
+    """Settings of an iterative regression: end, and intervals."""
 
-    offset: str = setting("", "Offset: column added to the linear predictor; empty: none")
     tol: float = setting(
         1e-8, "Tolerance: largest step of the last iteration", "per SD", within="(0, 0.01)"
     )
@@ -36,10 +35,22 @@ class RegressionSettings(IntervalSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightedSettings(RegressionSettings):
-    """The same, with weighted rows."""
+class RegressionSettings(AscentSettings):
+    """The same, with an offset."""
+
+    offset: str = setting("", "Offset: column added to the linear predictor; empty: none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowWeightSettings(Settings):
+    """Setting of weighted rows."""
 
     weights: str = setting("", "Column of case weights above 0; empty: none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedSettings(RowWeightSettings, RegressionSettings):
+    """Settings of an iterative regression with an offset and weighted rows."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,8 @@ J + P is not positive definite, I replaces J. A step is halved until D + γᵀP�
 first round is at the model without covariates. There I is proportional to the covariates' squares
 about their mean and gives their standard deviations s, with no further call.
 
-With the logit, steps are longer (`stride`).
+With the logit, steps are longer (`stride`). `training.linear.newton` has the alarms; of a Gaussian
+outcome `FLAT` is in deviance per record at the start.
 """
 
 from __future__ import annotations
@@ -24,24 +25,28 @@ from scipy.linalg import eigvalsh
 from fedcohort.algorithms.glm.steps import IMPOSSIBLE, Curvature
 from fedcohort.algorithms.glm.stride import Seen, discriminant, stride
 from fedcohort.arrays import Array
-from fedcohort.numerics.collinearity import SINGULAR, collinear, longest, scale_of
+from fedcohort.numerics.collinearity import collinear, scale_of
 from fedcohort.numerics.families import Family
-from fedcohort.protocol import (
-    Federation,
-    NotConverged,
-    NothingToLearn,
-    SingularInformation,
+from fedcohort.protocol import Federation, NotConverged, SingularInformation
+from fedcohort.training.linear.newton import (
+    FLAT,
+    MOST_ROUNDS,
+    MOVED,
+    SEPARATED,
+    check_weight,
+    inverse,
+    unfinished,
+    unlimited,
 )
 
-#: The likelihood rises without limit if a step gains at most `FLAT` log-likelihood (Gaussian: in
-#: deviance per record at the start), moves linear predictors by at least `MOVED`, and is not much
-#: shorter than the step before. Steps along nearly collinear covariates do not move them.
-FLAT, MOVED = 1e-6, 1e-3
+#: What helps where few records count for nearly all.
+OUTLYING = (
+    "Choose another link, look for outcomes far from all others, or refit with a ridge penalty "
+    "(l2 > 0)."
+)
 #: Longest step with link log: root mean square of the change of log means. With longer steps few
 #: records would have nearly all the weight in the sums.
 WIDEST = 1.0
-#: Largest number of rounds.
-MOST_ROUNDS = 50
 #: Tolerance of the model without covariates.
 NULL_TOL = 1e-6
 #: Longest step of the model without covariates.
@@ -175,7 +180,9 @@ def ascend(
         moved, before = math.sqrt(float(step @ together @ step)) / unit, moved
         fed.record(**report, step=size)
         if size < tol and null.found:
-            _check_counts(here, ground)
+            check_weight(
+                float(here.information[0, 0]), float(here.squares), ground.min_cell, OUTLYING
+            )
             deviances = (float(here.deviance), float(here.pearson), null.deviance)
             return Top(base + step, covariance, scale, *deviances, round_ + 1)
         flat = float(slope @ step) < flat_gain and moved > max(MOVED, 0.5 * before)
@@ -194,21 +201,13 @@ def _unfinished(
     ground: Ground, size: float, rounds: int, tol: float, outside: bool
 ) -> NotConverged:
     """Return the error of too many rounds; `outside`: some step led to impossible means."""
-    remedy = f"Raise max_rounds (up to {MOST_ROUNDS}), or refit with a ridge penalty (l2 > 0)."
+    remedy = ""
     if outside:
         remedy = (
             f"The means that fit best are at the limit of link {ground.family.link!r}. Choose "
             f"another link, such as 'log'."
         )
-    elif rounds >= MOST_ROUNDS:
-        remedy = (
-            "Look for values, offsets and weights far from all others, or refit with a ridge "
-            "penalty (l2 > 0)."
-        )
-    return NotConverged(
-        f"the longest step is still {size:.1e} standard deviations after {rounds} rounds (tol "
-        f"{tol:g}). {remedy}"
-    )
+    return unfinished(size, rounds, tol, remedy)
 
 
 class Null:
@@ -264,16 +263,6 @@ def per_deviation(here: Curvature, scale: Array) -> Curvature:
     )
 
 
-def _check_counts(here: Curvature, ground: Ground) -> None:
-    """Refuse few records with nearly all the weight, eq. (2) of `data.isolation`."""
-    if float(here.information[0, 0]) ** 2 < ground.min_cell * float(here.squares):
-        raise NothingToLearn(
-            f"at the maximum of the likelihood, fewer than {ground.min_cell} records (min_cell) "
-            f"count for nearly all, so the model would reveal them. Choose another link, look for "
-            f"outcomes far from all others, or refit with a ridge penalty (l2 > 0)."
-        )
-
-
 def _report(ground: Ground, here: Curvature, reached: float) -> dict[str, float]:
     """Return a row of history: the mean objective, and the log-likelihood or the deviance."""
     deviance = float(here.deviance)
@@ -311,32 +300,21 @@ def _newton(here: Curvature, penalty: Array, covariance: Array) -> Array:
 
 
 def _inverse(information: Array, ground: Ground, round_: int) -> Array:
-    """Return the inverse of a positive definite matrix (p + 1, p + 1), the intercept first.
+    """Return the inverse of a positive definite matrix (p + 1, p + 1), the intercept first."""
 
-    Eigenvalues are those with a unit diagonal: a strong penalty, without the intercept, must not
-    look like a singular matrix.
-    """
-    diagonal = np.diag(information)
-    unit = np.sqrt(np.where(diagonal > SINGULAR**2 * diagonal[0], diagonal, 1.0))
-    values, vectors = np.linalg.eigh(information / np.outer(unit, unit))
-    flat = values <= SINGULAR * values[-1]
-    if not flat.any():
-        root = vectors / unit[:, None]
-        return (root / values) @ root.T
-    if round_:
-        raise runs_away(ground, vectors[1:, 0])
-    ratio = float(values[0] / values[-1])
-    raise SingularInformation(collinear(ground.names, vectors[1:, flat], ratio))
+    def flat(along: Array, ratio: float) -> Exception:
+        if round_:
+            return runs_away(ground, along[1:, 0])
+        return SingularInformation(collinear(ground.names, along[1:], ratio))
+
+    return inverse(information, flat)
 
 
 def runs_away(ground: Ground, step: Array) -> NotConverged:
     """Return the error of a likelihood that rises without limit along a step (p,)."""
     why = {
-        "binomial": "separation, these covariates tell the classes apart without error",
+        "binomial": SEPARATED,
         "poisson": "where these covariates are high, or where they are low, every count is 0",
     }.get(ground.family.name, f"the means that fit best are beyond the range of link "
                               f"{ground.family.link!r}")  # fmt: skip
-    return NotConverged(
-        f"the likelihood rises without limit along {longest(ground.names, step)}: {why}. Drop "
-        f"them, join rare levels, or refit with a ridge penalty (l2 > 0)."
-    )
+    return unlimited(ground.names, step, why)

@@ -25,6 +25,7 @@ from fedcohort.data.check.rules import (
 )
 from fedcohort.data.check.sheets import Sheet
 from fedcohort.data.check.sites import (
+    check_classes,
     check_events,
     check_levels,
     check_sizes,
@@ -79,6 +80,7 @@ def examine(
     if warnings:
         found += check_between(whole, dictionary)
         found += check_levels(whole, dictionary, outcome)
+        found += check_classes(whole, dictionary, outcome)
         found += check_leaks(whole, dictionary, outcome)
     return found
 

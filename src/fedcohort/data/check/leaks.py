@@ -3,7 +3,9 @@
 Each covariate is judged by itself over all rows:
 
 AUC    of the event, or the class: by a number's ranks, by a level's share of events, and by
-       missing values, since a measurement made with the outcome is missing without it
+       missing values, since a measurement made with the outcome is missing without it; of several
+       classes the mean over pairs of them (Hand & Till, Machine Learning 45, 2001), and by missing
+       values the largest of one class against the rest
 C      Harrell's concordance with the time, of a survival outcome
 ρ      Spearman's rank correlation with a value
 
@@ -15,6 +17,7 @@ digits, of at least `FEWEST` rows, `EACH` of them with the outcome and without; 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -34,6 +37,8 @@ from fedcohort.data.words import level_text
 AUC, C, RHO = 0.95, 0.9, 0.98
 #: Fewest rows, and fewest with the outcome and without, for a finding.
 FEWEST, EACH = 50, 10
+#: Most classes that are compared in pairs.
+CLASSES = 20
 #: Most rows for ranks, and for pairs; of more rows every k-th is taken.
 ROWS, PAIRED = 10_000, 1_000
 #: Fewest rows of a level for its share of events.
@@ -83,10 +88,8 @@ def _outcome(sheets: Sequence[Sheet], outcome: Outcome) -> dict[str, Array] | No
         return found if np.isin(found["y"], (0.0, 1.0, np.nan)).all() else None
     if outcome.is_number:
         return {"y": np.concatenate([numbers(s.frame[outcome.label]) for s in sheets])}
-    if not outcome.has_events:
-        return None
     codes, distinct = pd.factorize(pd.concat([s.frame[outcome.label] for s in sheets]), sort=False)
-    if len(distinct) != 2:
+    if (len(distinct) != 2) if outcome.has_events else not 2 <= len(distinct) <= CLASSES:
         return None
     return {"y": np.where(codes < 0, np.nan, codes.astype(float))}
 
@@ -110,8 +113,11 @@ def _reasons(
         if x is not None and (rho := _rank_correlation(x, part["y"])) >= RHO:
             yield f"alone predicts the outcome: rank correlation {rho:.2f} over {len(cells):,} rows"
         return
-    event = part["y"] == 1
     empty = cells.isna().to_numpy()
+    if not outcome.has_events:
+        yield from _of_several(cells, x, empty, part["y"], v)
+        return
+    event = part["y"] == 1
     if empty.any() and (area := _auc(empty.astype(float), event)) >= AUC:
         yield (
             f"is empty where the outcome is absent, or the other way round: AUC {area:.2f} over "
@@ -124,6 +130,27 @@ def _reasons(
         yield f"alone predicts the outcome: AUC {area:.2f} over {len(cells):,} rows"
     if "time" in part and (c := _concordance(scores, part["time"], event)) >= C:
         yield f"alone predicts the time of the outcome: C-index {c:.2f} over {len(cells):,} rows"
+
+
+def _of_several(
+    cells: pd.Series, x: Array | None, empty: Array, y: Array, v: Variable
+) -> Iterator[str]:
+    """Yield the reasons to report one column where there are several classes, y (n,)."""
+    classes = np.unique(y)
+    over = f"over {len(cells):,} rows"
+    if empty.any():
+        area = max(_auc(empty.astype(float), y == k) for k in classes)
+        if area >= AUC:
+            yield f"is empty for one class of the outcome, or for all others: AUC {area:.2f} {over}"
+    if x is None and not v.coded:
+        return
+    areas: list[float] = []
+    for k, other in itertools.combinations(classes, 2):
+        pair = (y == k) | (y == other)
+        event = y[pair] == k
+        areas.append(_auc(_shares(cells[pair], event) if x is None else x[pair], event))
+    if (area := float(np.mean(areas))) >= AUC:
+        yield f"alone predicts the outcome: AUC {area:.2f} of two classes on average, {over}"
 
 
 def _auc(x: Array, event: Array) -> float:

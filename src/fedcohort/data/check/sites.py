@@ -1,4 +1,4 @@
-"""Checks of each site: two rows, an event, and the units of the others."""
+"""Checks of each site: two rows, an event, the classes, and the units of the others."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from fedcohort.data.check.rules import is_numeric, numbers
 from fedcohort.data.check.sheets import Sheet, SitePart
 from fedcohort.data.check.units import Factors, Suspicion, histogram, quartiles, suspect_rows
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.outcome import Category, Outcome, Survival
 from fedcohort.data.variable import Variable
+from fedcohort.data.words import first_of, level_text
 
 JOIN = "A study leaves it out, or joins it with other sites (data.sites)."
 #: Rules on a site's size; a study leaves out sites that break them.
@@ -25,8 +26,14 @@ SITE_RULES = ("site rows", "site events")
 #: A level in fewer rows is not named: it may be an error, which may hold anything.
 NAMED = 5
 
+#: Sites that a finding names.
+MOST_SITES = 6
+
 #: Fewest sites for a finding on a level that only one of them has.
 FEWEST_SITES = 3
+
+#: Fewer rows of a class are reported: an AUC of it needs five blind rows, of a quarter of them.
+FEW_OF_CLASS = 20
 
 #: Rule: no site has a whole column in another unit than the others.
 SITE_UNITS = "site units"
@@ -119,6 +126,63 @@ def check_levels(
         remedy = "Its effect cannot be separated from the site's. Pool it: preprocess: pool_levels."
         file = having[0].name if len(having) == 1 else ""
         found.append(Finding(file, "site level", WARNING, what, remedy, column=v.name))
+    return found
+
+
+def check_classes(
+    sheets: Sequence[Sheet], dictionary: Dictionary, outcome: Outcome | None
+) -> list[Finding]:
+    """Return findings on classes of few rows, or that a site lacks, of more than two classes.
+
+    A class of 1 to `NAMED` − 1 rows is given by its place in the dictionary.
+    """
+    having = [s for s in sheets if outcome is not None and outcome.label in s.frame.columns]
+    if not isinstance(outcome, Category) or not having:
+        return []
+    levels = outcome.levels(dictionary) if outcome.label in dictionary else ()
+    file = having[0].name if len(having) == 1 else ""
+    divided = all(s.site is not None for s in having)
+    parts = [part for s in having for part in s.parts]
+    texts = [np.array([level_text(v) for v in s.frame[outcome.label]], object) for s in having]
+    found: list[Finding] = []
+
+    def warn(rule: str, what: str, remedy: str) -> None:
+        found.append(Finding(file, rule, WARNING, what, remedy, column=outcome.label))
+
+    for k, level in enumerate(levels):
+        each = [
+            int((text[part.rows] == level).sum())
+            for s, text in zip(having, texts, strict=True)
+            for part in s.parts
+        ]
+        n = sum(each)
+        said = f"class {level!r}" if n == 0 or n >= NAMED else f"class {k + 1} of {len(levels)}"
+        said += f" of column {outcome.label!r}"
+        if n < FEW_OF_CLASS:
+            rows = "no row" if n == 0 else f"{n} row{'s' * (n > 1)}"
+            warn(
+                "class rows",
+                f"{said} has {rows} among {sum(map(len, texts))}",
+                "A model hardly learns it, and its AUC may not be told. Join it with another "
+                "class, or take it out of the dictionary if nobody has it.",
+            )
+        there = [part.called for part, n_at in zip(parts, each, strict=True) if n_at]
+        gone = [part.called for part, n_at in zip(parts, each, strict=True) if not n_at]
+        if not divided or not there or not gone:
+            continue
+        if len(there) == 1 and len(parts) > 1:
+            warn(
+                "site class",
+                f"{said} occurs at {there[0]} alone",
+                "A model cannot tell it from that site. Join it with another class.",
+            )
+        else:
+            warn(
+                "site class",
+                f"{said} has no row at {first_of(gone, MOST_SITES)}",
+                "A model of such a site alone does not know the class, and its own AUC is not "
+                "told.",
+            )
     return found
 
 

@@ -15,7 +15,13 @@ from typing import Any
 from fedcohort.data.prepare.bounded import bounded_design, check_options
 from fedcohort.data.prepare.columns import Column, LevelColumn, NumberColumn
 from fedcohort.data.prepare.design import Design
-from fedcohort.data.prepare.fit import check_roles, empty_views, fit_design, strata_levels
+from fedcohort.data.prepare.fit import (
+    check_roles,
+    classes_of,
+    empty_views,
+    fit_design,
+    strata_levels,
+)
 from fedcohort.data.prepare.iterative import IncompleteView, expected_moments
 from fedcohort.data.prepare.options import IMPUTES, MOST_WINSORISED, OPTIONS, SCALES, checked
 from fedcohort.data.prepare.sketch import Histogram, Moments, count_between, histograms, refine
@@ -59,6 +65,7 @@ __all__ = [
     "bounded_design",
     "check_options",
     "check_roles",
+    "classes_of",
     "checked",
     "count_between",
     "empty_views",

@@ -17,7 +17,7 @@ from fedcohort.data.prepare.options import checked
 from fedcohort.data.prepare.sketch import Moments
 from fedcohort.data.prepare.steps import column_spread, column_tally
 from fedcohort.data.variable import LARGEST, RANGED, columns_by_view
-from fedcohort.data.words import known_name, sorted_levels
+from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import DataError, NothingToLearn, SettingError
 from fedcohort.protocol.federation import Federation
 
@@ -254,9 +254,13 @@ def classes_of(dictionary: Dictionary, outcome: Outcome | None) -> tuple[str, ..
             f"outcome {v.name!r} is of type {v.type!r} in the dictionary; make it a category and "
             f"list its levels."
         )
-    if not outcome.has_events:
-        return levels
-    if len(levels) != 2:
+    if not outcome.has_events and len(levels) < 3:
+        raise DataError(
+            f"the outcome {v.name!r} is of type {outcome.type}, and has {len(levels)} level"
+            f"{'s' * (len(levels) != 1)} in the dictionary; list all of them, or set its type to "
+            f"binary if there are two."
+        )
+    if outcome.has_events and len(levels) != 2:
         n = f"{len(levels)} level{'s' * (len(levels) != 1)}"
         advice = (
             "Name an outcome that varies, or list both levels in the dictionary."
@@ -264,4 +268,4 @@ def classes_of(dictionary: Dictionary, outcome: Outcome | None) -> tuple[str, ..
             else "Recode it to two, or keep the rows of two of them."
         )
         raise DataError(f"the binary outcome {v.name!r} has {n}; it needs two. {advice}")
-    return sorted_levels(levels)
+    return outcome.levels(dictionary)

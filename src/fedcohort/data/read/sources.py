@@ -240,19 +240,20 @@ _SAMPLES = resources.files("fedcohort.data") / "samples"
 
 def _gbsg2() -> Source:
     with resources.as_file(_SAMPLES / "gbsg2.csv") as path:
-        return _described("gbsg2", read_csv(path), Survival("time", "cens"))
+        return _described("gbsg2", read_csv(path))
 
 
-def _described(name: str, frame: pd.DataFrame, outcome: Outcome) -> Source:
+def _described(name: str, frame: pd.DataFrame) -> Source:
     spec = yaml.safe_load((_SAMPLES / f"{name}.yaml").read_text(encoding="utf-8"))
     known = Dictionary.from_dict(spec, f"{name}.yaml")
     about = f"{known.title}: {known.description}"
-    return Source(frame, f"sample:{name}", about, known.licence, known, outcome)
+    return Source(frame, f"sample:{name}", about, known.licence, known, OUTCOMES[name])
 
 
-def _sklearn(name: str, description: str, licence: str, outcome: Outcome) -> Source:
+def _sklearn(name: str, description: str, licence: str) -> Source:
     from sklearn import datasets
 
+    outcome = OUTCOMES[name]
     frame = getattr(datasets, f"load_{name}")(as_frame=True).frame
     dictionary = draft(frame, outcome)
     return Source(frame, f"sample:{name}", description, licence, dictionary, outcome)
@@ -260,19 +261,19 @@ def _sklearn(name: str, description: str, licence: str, outcome: Outcome) -> Sou
 
 def _breast_cancer() -> Source:
     about = "Wisconsin diagnostic breast cancer: 569 masses, 30 shape features; target 1 is benign."
-    return _sklearn("breast_cancer", about, "CC BY 4.0 (UCI)", Binary("target"))
+    return _sklearn("breast_cancer", about, "CC BY 4.0 (UCI)")
 
 
 def _diabetes() -> Source:
     from sklearn import datasets
 
     found: Any = datasets.load_diabetes(as_frame=True, scaled=False)
-    return _described("diabetes", found.frame, Continuous("target"))
+    return _described("diabetes", found.frame)
 
 
 def _digits() -> Source:
     about = "Handwritten digits: 1,797 images of 8 × 8 pixels; the target is the digit."
-    return _sklearn("digits", about, "CC BY 4.0 (UCI)", Category("target"))
+    return _sklearn("digits", about, "CC BY 4.0 (UCI)")
 
 
 def _multiview() -> Source:
@@ -282,6 +283,13 @@ def _multiview() -> Source:
     return Source(frame, "sample:multiview", about, known.licence, known)
 
 
+#: Outcomes of samples by name.
+OUTCOMES: dict[str, Outcome] = {
+    "gbsg2": Survival("time", "cens"),
+    "breast_cancer": Binary("target"),
+    "diabetes": Continuous("target"),
+    "digits": Category("target"),
+}
 #: Samples by name.
 SAMPLES: dict[str, Callable[[], Source]] = {
     "gbsg2": _gbsg2,

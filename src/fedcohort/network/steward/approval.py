@@ -18,6 +18,7 @@ import pandas as pd
 
 from fedcohort.data import describe
 from fedcohort.data.check import NOTHING
+from fedcohort.data.outcome import levels_of
 from fedcohort.data.variable import Variable
 from fedcohort.network.state import decisions
 from fedcohort.network.state.budget import Account, Amount
@@ -339,8 +340,9 @@ def _memory(facts: Facts) -> Iterator[str]:
     features = terms.dictionary.features(terms.outcome)
     frame = pd.DataFrame(columns=[v.name for v in features]) if table is None else table.frame
     columns = columns_of(features, frame)
+    classes = len(levels_of(terms.outcome, terms.dictionary))
     sizes = {
-        arm.title: free_parameters(arm.method, arm.configured(), columns)
+        arm.title: free_parameters(arm.method, arm.configured(), columns, classes)
         for arm in plan.arms
         if arm.scope == "sites"
     }

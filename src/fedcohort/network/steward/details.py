@@ -134,6 +134,7 @@ def outcome_of(outcome: Outcome | None, dictionary: Dictionary) -> str:
             + f", and whether it was seen, {outcome.event!r}{late}"
         )  # fmt: skip
     kind = {"binary": "yes or no", "category": "one of several classes", "count": "a count"}
+    kind["ordinal"] = "one of several classes in an order"
     return f"{outcome.y!r}: {kind.get(outcome.type, 'a number')}"
 
 

@@ -16,6 +16,11 @@ given sums. Unless a level or group has no rows at all, each count lies between 
 numbers, max(0, r + c − n) and min(r, c), and each of them is possible. The same holds for the
 tables of all variables and groupings together, which share only these sums. For two
 groupings' table by each other it holds for the cells that both hide.
+
+Of a table of classes by likeliest class (`hidden_confusion`), the total of each row is known, and
+its diagonal, since balanced accuracy and totals may tell it; no total of a column is told. So what
+is wrong of a class is hidden by eqs. (1) and (2) of `counts`. A row is hidden as a whole if its
+total is hidden, or if 1 … m − 1 of it are right, or wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.privacy.disclosure.counts import few, hidden
+from fedcohort.privacy.disclosure.counts import few, hidden, hidden_groups
 
 
 def hidden_levels(
@@ -61,3 +66,21 @@ def hidden_levels(
         if enough and not few(cells[up_to].sum(axis=0), min_cell).any():
             return up_to, groups
     return levels | (rows > 0), groups
+
+
+def hidden_confusion(table: Array, min_cell: int) -> Array:
+    """Return which counts (K, K) of records by class and likeliest class are hidden: bool (K, K).
+
+    Parameters
+    ----------
+    table : (K, K), a row for each class; the total of all of it is known.
+    """
+    table = np.asarray(table, np.int64)
+    rows, right = table.sum(axis=1), np.diag(table)
+    closed = hidden_groups(rows[:, None], min_cell)
+    closed |= few(right, min_cell) | few(rows - right, min_cell)
+    out = np.repeat(closed[:, None], len(table), axis=1)
+    for k, row in enumerate(table):
+        others = np.arange(len(row)) != k
+        out[k, others] |= hidden(row[others], min_cell)
+    return out

@@ -47,8 +47,8 @@ def calibration(run: Run) -> Section | None:
     domain = _shares([*values, *ends]) if shares else around([*values, *ends])
     digits = 3 if shares else words.decimals(max(map(abs, values)))
     horizon = [t for r in run.rows("calibration") if (t := words.number(r.get("time"))) == t]
-    shown = [a for a in run.arms if any((a.name, c) in found for c in run.scenarios)]
-    names = [c for c in run.scenarios if any((a.name, c) in found for a in shown)]
+    shown = [a for a in run.arms if any(of[0] == a.name for of in found)]
+    names = [c for c in run.scenarios if any(of[1] == c for of in found)]
     what = "survival" if horizon else "probability" if shares else _value(run)
     axes = _Axes(what, f" {what}" if shares else f", {run.unit}" * bool(run.unit), domain, digits)
     figures = first_setting(run, names, lambda c: _calibrated(run, shown, found, c, axes))
@@ -57,7 +57,11 @@ def calibration(run: Run) -> Section | None:
         "calibration",
         "Calibration",
         f"Can the predicted {'risks' if shares else 'values'} be taken at face value?",
-        _survival(run, mean(horizon)) if horizon else _PROBABILITY if shares else _VALUE,
+        _survival(run, mean(horizon))
+        if horizon
+        else _PROBABILITY + _OF_CLASSES * bool(run.classes)
+        if shares
+        else _VALUE,
         h("div", figures, numbers),
     )
 
@@ -67,6 +71,8 @@ _PROBABILITY = (
     "observed share equals the predicted share; below it, predictions are too high, above it, "
     "too low."
 )
+
+_OF_CLASSES = " Each class has its groups, by its own probability, against all other classes."
 
 _VALUE = (
     "Patients are in groups of similar predicted value, each large enough that means reveal no "
@@ -111,15 +117,20 @@ def _survival(run: Run, horizon: float) -> str:
     )
 
 
-def groups(run: Run) -> dict[tuple[str, str], list[Group]]:
-    """Return the groups of each (arm, scenario), averaged over repeats, in order of prediction."""
-    cells: dict[tuple[str, str], dict[int, list[Group]]] = defaultdict(lambda: defaultdict(list))
+def groups(run: Run) -> dict[tuple[str, str, str], list[Group]]:
+    """Return the groups of each (arm, scenario, class), averaged over repeats, by prediction.
+
+    The class is "" unless there are several.
+    """
+    cells: dict[tuple[str, str, str], dict[int, list[Group]]]
+    cells = defaultdict(lambda: defaultdict(list))
     for row in run.rows("calibration"):
         g = Group(
             *(words.number(row.get(k)) for k in ("predicted", "observed", "n", "low", "high"))
         )
         if g.predicted == g.predicted and g.observed == g.observed:
-            cells[str(row["arm"]), str(row["scenario"])][int(row["group"])].append(g)
+            of = str(row["arm"]), str(row["scenario"]), str(row.get("class") or "")
+            cells[of][int(row["group"])].append(g)
     return {
         k: [
             Group(*(mean(list(x)) for x in zip(*by_group[i], strict=True)))
@@ -132,19 +143,21 @@ def groups(run: Run) -> dict[tuple[str, str], list[Group]]:
 def _calibrated(
     run: Run,
     arms: list[Arm],
-    found: dict[tuple[str, str], list[Group]],
+    found: dict[tuple[str, str, str], list[Group]],
     scenario: str,
     axes: _Axes,
 ) -> Markup:
-    """Return observed over predicted in a scenario, a line for each arm."""
+    """Return observed over predicted in a scenario, a line for each arm, a panel for each class."""
     c = scenario
-    cells = [(a, g) for a in arms if (g := found.get((a.name, c)))]
+    levels = run.classes or ("",)
+    cells = [(a, v, g) for v in levels for a in arms if (g := found.get((a.name, c, v)))]
     banded = arms if len(arms) <= 2 else [a for a in arms if a == leading(run)]
+    setting = run.scenarios[c] if len(run.scenarios) > 1 else ""
     series = [
         Series(
             label=a.title,
             look=a.look,
-            panel=run.scenarios[c] if len(run.scenarios) > 1 else "",
+            panel=level or setting,
             points=[
                 (x.predicted, x.observed, x.low, x.high)
                 if a in banded
@@ -152,17 +165,20 @@ def _calibrated(
                 for x in g
             ],
         )
-        for a, g in cells
+        for a, level, g in cells
     ]
     rows = [
-        {"scenario": c, "arm": a.name, "title": a.title, "group": i + 1, **x._asdict()}
-        for a, g in cells
+        {"scenario": c, "arm": a.name, "title": a.title}
+        | ({"class": level} if level else {})
+        | {"group": i + 1, **x._asdict()}
+        for a, level, g in cells
         for i, x in enumerate(g)
     ]
     said = "; ".join(
-        f"{run.scenarios[c]}, {a.title}: largest difference between observed and predicted "
+        f"{run.scenarios[c]}, {a.title}{f', {level}' * bool(level)}: largest difference between "
+        f"observed and predicted "
         f"{words.fixed(max((x.observed - x.predicted for x in g), key=abs), axes.digits)}"
-        for a, g in cells
+        for a, level, g in cells
     )
     what = axes.what
     return figure(
@@ -185,21 +201,25 @@ def _band(banded: Sequence[Arm], arms: Sequence[Arm]) -> str:
 
 
 def _table(
-    run: Run, arms: list[Arm], found: dict[tuple[str, str], list[Group]], digits: int
+    run: Run, arms: list[Arm], found: dict[tuple[str, str, str], list[Group]], digits: int
 ) -> Markup:
+    several = bool(run.classes)
     body = [
         [
-            title, arm.title, words.count(g.n),
+            title, arm.title, *[level] * several, words.count(g.n),
             words.fixed(g.predicted, digits), words.fixed(g.observed, digits),
             words.between(g.low, g.high, digits) or words.MISSING,
             words.fixed(g.observed - g.predicted, digits),
         ]
         for c, title in run.scenarios.items()
         for arm in arms
-        for g in found.get((arm.name, c), [])
+        for level in run.classes or ("",)
+        for g in found.get((arm.name, c, level), [])
     ]  # fmt: skip
-    head = ["Setting", "Arm", "Patients", "Predicted", "Observed", "95 % interval", "Difference"]
-    return table(head, body, numeric=(2, 3, 4, 5, 6), caption="Predicted and observed, by group")
+    numbers = ["Patients", "Predicted", "Observed", "95 % interval", "Difference"]
+    head = ["Setting", "Arm", *["Class"] * several, *numbers]
+    numeric = range(len(head) - len(numbers), len(head))
+    return table(head, body, numeric=numeric, caption="Predicted and observed, by group")
 
 
 Row = Mapping[str, Any]

@@ -30,6 +30,9 @@ _PLAIN = {
     "the event comes sooner; left of 1, later.",
     "odds ratio": "Odds ratio: by how much the odds of the outcome are multiplied. Right of 1, "
     "the outcome is more frequent; left of 1, less.",
+    "relative risk ratio": "Relative-risk ratio: by how much the probability of a class, divided "
+    "by that of the reference class, is multiplied. Right of 1, the class is more frequent beside "
+    "the reference; left of 1, less.",
     "rate ratio": "Rate ratio: by how much the expected count is multiplied. Right of 1, there are "
     "more; left of 1, fewer.",
     "mean ratio": "Mean ratio: by how much the expected value is multiplied. Right of 1, it is "
@@ -37,6 +40,11 @@ _PLAIN = {
     "coefficient": "Coefficient: what is added to the expected value. Right of 0, it is higher; "
     "left of 0, lower.",
 }
+#: What an odds ratio is where classes have an order.
+_ORDERED = (
+    "Odds ratio: by how much the odds of a higher class are multiplied, at each threshold between "
+    "classes. Right of 1, higher classes are more frequent; left of 1, less."
+)
 #: What a coefficient is that is no ratio, where the outcome has classes.
 _SCORE = (
     "Coefficient: what is added to the score from which the probability follows. Right of 0, the "
@@ -48,7 +56,8 @@ SHRUNKEN = (
     "prediction, and are no estimates of the effects. Their bars are standard errors of the "
     "penalised fit, no confidence intervals."
 )
-_SHORT = {"hazard ratio": "HR", "odds ratio": "OR", "rate ratio": "RR", "mean ratio": "MR"}
+_SHORT = {"hazard ratio": "HR", "odds ratio": "OR", "rate ratio": "RR", "mean ratio": "MR",
+          "relative risk ratio": "RRR"}  # fmt: skip
 #: Number of intervals from which on the page says how many exclude no effect by chance.
 MANY = 20
 #: A fit's names of the constant, which is not comparable with other coefficients.
@@ -63,6 +72,8 @@ def section(run: Run) -> Section | None:
     rows = [(arm, run.model_rows("coefficients", arm.name)) for arm in run.arms]
     kinds = dict.fromkeys(_kind(c) for _, mine in rows for c in mine)
     plain = _PLAIN | {"coefficient": _SCORE} if run.kind.scored else _PLAIN
+    if run.mapping("outcome").get("type") == "ordinal":
+        plain = plain | {"odds ratio": _ORDERED}
     what = " ".join(plain[k] for k in kinds if k in plain)
     ends = " or ".join(dict.fromkeys(f"{_reference(k):g}" for k in kinds))
     shrunken = any(penalty_of(mine) for _, mine in rows)
@@ -119,6 +130,8 @@ def _block(run: Run, arm: Arm) -> Markup | None:
         note.append("this method gives no intervals")
     if final:
         note.append("final fit, to all rows")
+    if versus := first[0].get("reference"):
+        note.append(f"classes are compared with {versus}")
     if final and len(fits) > 1:
         note.append(f"the pale line spans the {words.of(len(fits), 'fit')} of the evaluation")
     if len(fits) > 1 and not final:
@@ -154,7 +167,7 @@ def _block(run: Run, arm: Arm) -> Markup | None:
             arm.title + f", part {i + 1} of {len(pages)}" * (len(pages) > 1),
             "; ".join(note) or None,
             charts.interval_rows(
-                [_row(c, spread.get(str(c["covariate"]))) for c in page],
+                [_row(c, spread.get(_term(c))) for c in page],
                 (f"{kind.capitalize()}, log scale" if log else _axis(run))
                 + ", shrunken" * bool(penalty),
                 log=log,
@@ -162,7 +175,7 @@ def _block(run: Run, arm: Arm) -> Markup | None:
                 domain=domain,
             ),
             [_data(arm, kind, c) for c in page],
-            "; ".join(f"{_name(c, str(c['covariate']))}: {kind} {_shown(c)}" for c in page) + ".",
+            "; ".join(f"{_name(c, _term(c))}: {kind} {_shown(c)}" for c in page) + ".",
         )
         for i, page in enumerate(pages)
     ]
@@ -210,7 +223,7 @@ def _spread(every: Sequence[Row]) -> dict[str, tuple[float, float]]:
     """Return the smallest and largest value of each covariate over all fits."""
     out: dict[str, tuple[float, float]] = {}
     for c in every:
-        x, name = _values(c)[0], str(c["covariate"])
+        x, name = _values(c)[0], _term(c)
         if x == x:
             low, high = out.get(name, (x, x))
             out[name] = (min(low, x), max(high, x))
@@ -221,7 +234,7 @@ def _domain(first: Sequence[Row], spread: Mapping[str, tuple[float, float]]) -> 
     """Return a domain that holds the intervals; of ratios, at most four decades each way."""
     found = [x for c in first for x in _values(c)]
     if not first or _kind(first[0]) == "coefficient":
-        spans = (x for c in first for x in spread.get(str(c["covariate"]), ()))
+        spans = (x for c in first for x in spread.get(_term(c), ()))
         return around([*found, *spans, 0.0])
     logs = [math.log(x) for x in found if x > 0] or [0.0]
     low, high = max(min(*logs, -0.2), -9.2), min(max(*logs, 0.2), 9.2)
@@ -253,7 +266,7 @@ def _data(arm: Arm, kind: str, c: Row) -> dict[str, object]:
     """Return one covariate's line of the figure's data."""
     value, low, high = _values(c)
     head = {"arm": arm.name, "covariate": c["covariate"], "coefficient": c.get("coefficient")}
-    head |= {"step": c["step"]} if c.get("step") else {}
+    head |= {key: c[key] for key in ("class", "reference", "step") if c.get(key)}
     rest = {"standard_error": c.get("standard_error"), kind.replace(" ", "_"): value}
     return {**head, **rest, "low": low, "high": high, "p": c.get("p")}
 
@@ -283,9 +296,14 @@ def _exp(x: float) -> float:
     return math.exp(min(max(x, -700.0), 700.0)) if x == x else x
 
 
+def _term(c: Row) -> str:
+    """Return a covariate, with the class that its effect is on."""
+    return f"{c['class']}: {c['covariate']}" if c.get("class") else str(c["covariate"])
+
+
 def _name(c: Row, name: str = "") -> str:
     """Return a covariate with the step that its effect is for."""
-    return (name or words.spaced(str(c["covariate"]))) + (f", {c['step']}" if c.get("step") else "")
+    return (name or words.spaced(_term(c))) + (f", {c['step']}" if c.get("step") else "")
 
 
 def _table(
@@ -311,7 +329,7 @@ def _table(
     body: list[list[str]] = []
     for c in first:
         error = c.get("standard_error")
-        line = [_name(c) if plain else words.spaced(str(c["covariate"]))]
+        line = [_name(c) if plain else words.spaced(_term(c))]
         line += [] if plain else [effect(c["coefficient"])]
         width = _three(number(error)) if plain else effect(error)
         p_value = [words.p_value(c.get("p"))] * (not penalty)
@@ -320,10 +338,12 @@ def _table(
         line += [width, *value, *p_value] if tested else value
         line += [fixed(c.get("grid_error"), 2)] * gridded
         if spread:
-            ends = spread.get(str(c["covariate"]), (math.nan, math.nan))
+            ends = spread.get(_term(c), (math.nan, math.nan))
             line.append(_range(*map(shown, ends)))
         body.append(line)
     caption = "Coefficients"
+    if versus := first[0].get("reference"):
+        caption = f"Coefficients by class, each compared with {versus}"
     if penalty:
         caption = (
             f"Shrunken coefficients, under a penalty ({penalty}): no estimates of the effects, and "

@@ -37,10 +37,18 @@ def discrimination(run: Run) -> Section | None:
             " The time-dependent AUC asks the same at one time: those with the event by then "
             "against those without."
         )
-    elif run.rows("roc"):
+    elif run.classes:
+        intro = (
+            "The AUC of a class is the chance that a patient of the class is given a higher "
+            "probability of it than a patient of another one; the AUC is their mean."
+        )
+    if run.rows("roc"):
         intro += " The ROC curve shows what each threshold would give."
     return Section(
-        "discrimination", "Discrimination", "Does the model know who is at higher risk?", intro,
+        "discrimination", "Discrimination",
+        "Does the model know who is of which class?" if run.classes
+        else "Does the model know who is at higher risk?",
+        intro,
         h("div", _over_time(run), _at_horizon(run), _roc(run),
           more("The numbers", _numbers(run, metrics, "Discrimination"))),
     )  # fmt: skip
@@ -131,13 +139,14 @@ def _roc(run: Run) -> Markup | None:
             label=arms[str(r["arm"])].title,
             look=arms[str(r["arm"])].look,
             points=[(words.number(x), words.number(y)) for x, y in r["points"]],
-            panel=run.scenarios.get(str(r["scenario"]), ""),
+            panel=_panel(run, r),
         )
         for r in found
         if str(r["arm"]) in arms
     ]
     if not series:
         return None
+    each = " of each class against the rest" * bool(run.classes)
     data = [
         {"setting": s.panel, "arm": s.label, "1 - specificity": x, "sensitivity": y}
         for s in series
@@ -145,9 +154,18 @@ def _roc(run: Run) -> Markup | None:
     ]
     chart = charts.scatter_with_diagonal(series, "1 − specificity", "sensitivity", marks=False)
     return charts.figure(
-        "roc", "ROC curves", "blind patients of the first repeat, in steps of several patients",
-        chart, data, "Sensitivity against one minus specificity for every arm.",
+        "roc", f"ROC curves{each}",
+        "blind patients of the first repeat, in steps of several patients",
+        chart, data, f"Sensitivity against one minus specificity for every arm{each}.",
     )  # fmt: skip
+
+
+def _panel(run: Run, row: Mapping[str, Any]) -> str:
+    """Return the panel of a ROC curve: its setting, and its class if there are several."""
+    setting = run.scenarios.get(str(row["scenario"]), "")
+    if not run.classes:
+        return setting
+    return f"{row['class']}, {setting}" if len(run.scenarios) > 1 else str(row["class"])
 
 
 def accuracy(run: Run) -> Section | None:

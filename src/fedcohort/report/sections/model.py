@@ -1,6 +1,6 @@
 """A model's risk groups, proportional hazards and importance of columns.
 
-Files: results.json, `risk_groups`, `proportional_hazards`, `importance`.
+Files: results.json, `risk_groups`, `proportional_hazards`, `proportional_odds`, `importance`.
 """
 
 from __future__ import annotations
@@ -124,29 +124,49 @@ SHOWN = 15
 
 
 def hazards(run: Run) -> Section | None:
-    """Return the test of each arm that has one, of its model."""
-    blocks = [(a, b) for a in run.arms if (b := _block(run, a)) is not None]
-    if not blocks:
-        return None
-    return Section(
-        "hazards", "Proportional hazards", "Does the effect of a covariate last?",
+    """Return the test of proportional hazards of each arm that has one, of its model."""
+    return _tested(
+        run, "proportional_hazards", "hazards", "Proportional hazards",
+        "Does the effect of a covariate last?",
         "A hazard ratio is one number for the whole follow-up. The score test of Grambsch and "
         "Therneau asks whether it changes with time; a small p says that one number is too few. "
         "With many patients even a change of no importance has a small p: look at the risk groups "
         "as well.",
-        h("div", leading_open(run, blocks)),
+        "A stratified baseline, an interaction with time or a shorter horizon may fit better.",
     )  # fmt: skip
 
 
-def _block(run: Run, arm: Arm) -> Markup | None:
-    shown = run.model_rows("proportional_hazards", arm.name)
+def odds(run: Run) -> Section | None:
+    """Return the test of proportional odds of each arm that has one, of its model."""
+    return _tested(
+        run, "proportional_odds", "odds", "Proportional odds",
+        "Is the effect of a covariate the same between all classes?",
+        "An odds ratio of ordered classes is one number for all thresholds between them. The score "
+        "test asks whether it differs between thresholds; a small p says that one number is too "
+        "few. With many patients even a difference of no importance has a small p, and with few "
+        "patients of a class the test finds differences too often.",
+        "A regression of unordered classes (multinomial), or fewer classes, may fit better.",
+    )  # fmt: skip
+
+
+def _tested(
+    run: Run, key_: str, name: str, title: str, question: str, about: str, remedy: str
+) -> Section | None:
+    """Return a section on a test that results hold under a key, with a block for each arm."""
+    blocks = [(a, b) for a in run.arms if (b := _block(run, a, key_, remedy)) is not None]
+    if not blocks:
+        return None
+    return Section(name, title, question, about, h("div", leading_open(run, blocks)))
+
+
+def _block(run: Run, arm: Arm, key_: str, remedy: str) -> Markup | None:
+    shown = run.model_rows(key_, arm.name)
     if not shown:
         return None
     doubted = [r for r in shown if words.number(r.get("p")) < DOUBT]
     single = [str(r["covariate"]) for r in doubted if r["covariate"] != "global"]
     said = (
-        f"In doubt (p < {DOUBT:g}): {words.listed([words.spaced(c) for c in single])}. "
-        "A stratified baseline, an interaction with time or a shorter horizon may fit better."
+        f"In doubt (p < {DOUBT:g}): {words.listed([words.spaced(c) for c in single])}. {remedy}"
         if single
         else "No covariate is in doubt."
     )
@@ -166,7 +186,7 @@ def _block(run: Run, arm: Arm) -> Markup | None:
         h(
             "h3",
             key(arm),
-            h("small", run.model_title(arm.name, "proportional_hazards")),
+            h("small", run.model_title(arm.name, key_)),
             class_="block",
         ),
         p(said),

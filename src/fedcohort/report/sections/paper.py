@@ -55,6 +55,10 @@ _META = (
     "Riley RD, Higgins JPT, Deeks JJ. Interpretation of random effects meta-analyses. BMJ 2011; "
     "342: d549."
 )
+_ODDS = (
+    "Peterson B, Harrell FE. Partial proportional odds models for ordinal response variables. "
+    "Applied Statistics 1990; 39: 205–217."
+)
 _HAZARDS = (
     "Grambsch PM, Therneau TM. Proportional hazards tests and diagnostics based on weighted "
     "residuals. Biometrika 1994; 81: 515–526."
@@ -154,6 +158,8 @@ def _fits(run: Run, cited: list[str]) -> str:
         if run.rows("proportional_hazards")
         else ""
     )
+    if run.rows("proportional_odds"):
+        checked += f" Proportional odds were tested {_cite(cited, _ODDS)}."
     checked += _kept(run)
     software = f" Computations used fedcohort {version}." if version else ""
     return f"{fitted}{between}{tuned}{checked}{software}".strip()

@@ -82,10 +82,14 @@ def outcome(run: Run) -> str | None:
     """Item 8a, outcome."""
     outcome = run.mapping("outcome")
     names = [str(c) for c in outcome.get("columns") or ()]
+    levels = [str(level) for level in outcome.get("levels") or ()]
     known = str(outcome.get("type") or outcome.get("kind"))
     kind = {
         "survival": "Time to an event",
         "classification": "Yes or no",
+        "category": f"One of {len(levels)} classes ({words.listed(levels)})",
+        "ordinal": f"One of {len(levels)} ordered classes ({words.listed(levels)}, the lowest "
+        "first)",
         "continuous": "A number",
         "count": "A count",
     }.get(known, known)
@@ -231,7 +235,7 @@ def imbalance(run: Run) -> str | None:
 
 def output(run: Run) -> str | None:
     """Item 15, model output."""
-    return kind_of(str(run.results.get("task"))).output
+    return kind_of(str(run.results.get("task")), run.mapping("outcome")).output
 
 
 def same(run: Run) -> str | None:

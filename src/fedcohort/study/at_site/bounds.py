@@ -28,6 +28,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from fedcohort.data.encode import Encoding
+from fedcohort.data.outcome import levels_of
 from fedcohort.data.prepare import Design, strata_levels
 from fedcohort.data.split import BY_ROW, HIDDEN
 from fedcohort.protocol import Refused, SettingError, Task, registry
@@ -153,6 +154,7 @@ class Bounds:
             min_cell=plan.min_cell,
             offset=bool(getattr(config, "offset", "")),
             outcome=outcome.type if outcome else "",
+            levels=levels_of(outcome, known),
             dictionary=known if method.raw else None,
             outcome_of=outcome if method.raw else None,
             dp=None if dp is None else dp.clipped(method.clips),
@@ -245,6 +247,11 @@ def _first(bounds: Bounds, call: Call) -> Values:
     return (0,)
 
 
+def _classes(bounds: Bounds, call: Call) -> Values:
+    found = levels_of(bounds.terms.learnt, bounds.terms.seen)
+    return (len(found) if len(found) > 2 else 0,)
+
+
 def _bins(bounds: Bounds, call: Call) -> Values:
     return (BINS,)
 
@@ -268,6 +275,7 @@ _COMMON: Mapping[str, Callable[[Bounds, Call], Values]] = {
     "stratum": _stratum,
     "leavers": _leavers,  # a fit's grid is of deaths, or of all exits
     "most_levels": _most_levels,
+    "classes": _classes,
     "fold": lambda b, _: b.folds,
     "model": lambda b, _: range(b.models),
     "models": lambda b, _: range(1, b.models + 1),

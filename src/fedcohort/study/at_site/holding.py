@@ -34,8 +34,9 @@ class Noted:
 class Held:
     """For r models: concordant pairs ``right``, all pairs, squared errors, ``lost`` rows (r,).
 
-    ``pairs`` are of rows of one site and fold; ``rows``, ``y``, ``yy`` () are number, sum and sum
-    of squares of the left-out outcomes.
+    ``pairs`` are of rows of one site and fold; of K classes ``right`` and ``pairs`` (r K,) have
+    those of each against the rest, model by model. ``rows``, ``y``, ``yy`` () are number, sum and
+    sum of squares of the left-out outcomes.
     """
 
     right: Array
@@ -47,10 +48,10 @@ class Held:
     yy: Array
 
 
-def nothing(models: int) -> Held:
-    """Return the sums of no rows."""
-    r = np.zeros(models)
-    return Held(r, r, r, r, np.array(0.0), np.array(0.0), np.array(0.0))
+def nothing(models: int, classes: int) -> Held:
+    """Return the sums of no rows; `classes` is 1 but of several classes."""
+    r, pairs = np.zeros(models), np.zeros(models * classes)
+    return Held(pairs, pairs, r, r, np.array(0.0), np.array(0.0), np.array(0.0))
 
 
 @summed
@@ -58,17 +59,19 @@ def hold(
     site: Site[Judged, Held | None], *, fold: int, model: int, models: int
 ) -> Keep[Noted, Held]:
     """Keep the scores of one model on the rows of a fold."""
-    d, held = site.data, site.state or nothing(models)
+    d = site.data
     mine = np.ones(len(d.risk), bool) if fold == WHOLE else d.fold == fold
-    right, pairs, squares = LEADING[d.kind].sums(d.risk[mine], d.seen.at(mine))
+    sums = LEADING[d.kind].sums(d.risk[mine], d.seen.at(mine))
+    right, pairs = sums[:-1].reshape(2, -1)
+    held = site.state or nothing(models, len(pairs))
     at = np.arange(models) == model
     first = float(model == 0)
     y = d.y[mine]
     lost = float(d.lost > 0)
     kept = Held(
-        held.right + at * right,
-        held.pairs + at * pairs,
-        held.squares + at * squares,
+        held.right + np.outer(at, right).ravel(),
+        held.pairs + np.outer(at, pairs).ravel(),
+        held.squares + at * sums[-1],
         held.lost + at * lost,
         held.rows + first * len(y),
         held.y + first * y.sum(),
@@ -87,7 +90,7 @@ def tell_held(site: Site[Rows, Held | None], *, models: int) -> Held:
         sites, or to one.
     """
     held = site.state
-    if held is None or held.rows < site.data.least or len(held.right) != models:
+    if held is None or held.rows < site.data.least or len(held.lost) != models:
         raise ReplyRejected(
             f"site {site.name!r} has not kept folds of {site.data.least} rows or more for "
             f"{models} models, so it cannot join the sum over sites."
@@ -101,6 +104,8 @@ STEPS = (hold, tell_held)
 def scores(kind: str, held: Held) -> list[float]:
     """Return C-index, AUC or R² of each model; −inf if a model fails on a row."""
     about = (float(held.rows), float(held.y), float(held.yy))
-    each = zip(held.right.tolist(), held.pairs.tolist(), held.squares.tolist(), strict=True)
-    found = [LEADING[kind].score(*parts, *about) for parts in each]
+    models = len(held.lost)
+    right, pairs = held.right.reshape(models, -1), held.pairs.reshape(models, -1)
+    each = np.column_stack([right, pairs, held.squares])
+    found = [LEADING[kind].score(sums, *about) for sums in each]
     return [-math.inf if lost else s for s, lost in zip(found, held.lost.tolist(), strict=True)]

@@ -8,6 +8,9 @@ sends a view with a half, a model and times:
     Said    a model's predictions of the blind rows; the model is sent as arrays, meta and design
     Own     the same by the site's own model, which the site has fitted itself and keeps (`alone`)
 
+Of several classes, predictions are (n, K); `Said` and `Own` also give those of one class against
+the rest, as of a yes/no outcome (``one``).
+
 All give `Judged`, for the steps of every metric. A prediction that is not finite is replaced by 0,
 and `lost` counts such rows.
 
@@ -31,8 +34,9 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data import timegrid
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Outcome, Survival
+from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.prepare import Design
+from fedcohort.metrics.sums import classes as federated_classes
 from fedcohort.metrics.sums import predictions as federated
 from fedcohort.metrics.sums import values as federated_values
 from fedcohort.metrics.sums import within_sites
@@ -50,6 +54,8 @@ from fedcohort.study.run.engine import Run
 OF = ("risk", "survival")
 #: Largest number of times of predicted survival in a view.
 MOST_TIMES = 1000
+#: Not one class against the rest.
+EVERY = -1
 #: Training and blind rows together.
 ALL = "all"
 
@@ -58,8 +64,9 @@ class Judged(NamedTuple):
     """Rows (n,) for the steps of metrics.
 
     By ``kind`` of task: ``risk``, ``surv`` (n, m), ``time``, ``event`` for survival; ``y``, ``f``
-    for classes and values, where ``risk`` is ``f``. ``lost`` is the number of rows without a finite
-    prediction, ``least`` the smallest published count. ``fold`` (n,) in tuning.
+    for classes and values, where ``risk`` is ``f``, of several classes (n, K). ``lost`` is the
+    number of rows without a finite prediction, ``least`` the smallest published count. ``fold``
+    (n,) in tuning. ``classes`` : their number, 0 without.
     """
 
     risk: Array
@@ -72,11 +79,25 @@ class Judged(NamedTuple):
     least: int
     kind: str
     fold: Array
+    classes: int = 0
 
     @property
     def seen(self) -> Outcomes:
         """The rows' outcomes."""
-        return Outcomes(self.time, self.event if self.kind == Survival.kind else self.y)
+        y = self.event if self.kind == Survival.kind else self.y
+        return Outcomes(self.time, y, self.classes)
+
+    def of_class(self, one: int) -> Judged:
+        """Return the rows with one class against the rest.
+
+        Raises
+        ------
+        DataError : there are not several classes, or none of this number.
+        """
+        if not (self.seen.several and self.f.ndim == 2 and one < self.classes):
+            raise DataError("the study has no such class to judge against the rest.")
+        p = self.f[:, one]
+        return self._replace(y=(self.y == one).astype(float), f=p, risk=p, classes=2)
 
 
 @dataclass
@@ -104,17 +125,21 @@ class Rows:
 
     def judged(self, rows: pd.DataFrame, said: Array, surv: Array) -> Judged:
         """Return rows with a model's predictions."""
-        sound = np.isfinite(said) & np.isfinite(surv).all(axis=1)
-        said, surv = np.where(sound, said, 0.0), np.where(sound[:, None], surv, 0.0)
+        wide = said if said.ndim > 1 else said[:, None]
+        sound = np.all(np.isfinite(np.column_stack([wide, surv])), axis=1)
+        said = np.where(sound[:, None], wide, 0.0).reshape(said.shape)
+        surv = np.where(sound[:, None], surv, 0.0)
         lost, nothing = int((~sound).sum()), np.zeros(len(said))
         seen = Outcomes.of(rows, self.outcome, self.dictionary)
+        more = self._of(lost, seen.classes)
         if isinstance(self.outcome, Survival):
-            return Judged(said, surv, seen.time, seen.y, nothing, nothing, *self._of(lost))
-        return Judged(said, surv, nothing, nothing > 0, seen.y, said, *self._of(lost))
+            return Judged(said, surv, seen.time, seen.y, nothing, nothing, *more)
+        return Judged(said, surv, nothing, nothing > 0, seen.y, said, *more)
 
-    def _of(self, lost: int) -> tuple[int, int, str, Array]:
+    def _of(self, lost: int, classes: int) -> tuple[int, int, str, Array, int]:
         fold = np.zeros(0, np.int64) if self.fold is None else self.fold
-        return lost, self.least, "" if self.outcome is None else self.outcome.kind, fold
+        kind = "" if self.outcome is None else self.outcome.kind
+        return lost, self.least, kind, fold, classes
 
 
 @view("seen")
@@ -160,11 +185,13 @@ class Said:
     model : base64 of its arrays, meta, method and design, as `wire` encodes them.
     times : times of predicted survival; empty for none.
     of : one of `OF`, the value used as risk.
+    one : of several classes, the number of the one that is judged against the rest; `EVERY`.
     """
 
     model: str
     times: tuple[float, ...] = ()
     of: str = OF[0]
+    one: int = EVERY
 
     @classmethod
     def by(cls, run: Run, method: str) -> Self:
@@ -179,14 +206,14 @@ class Said:
 
     @cached_property
     def _text(self) -> str:
-        parts = {"model": self.model, "times": self.times, "of": self.of}
+        parts = {"model": self.model, "times": self.times, "of": self.of} | _asked(self.one)
         return json.dumps(parts, separators=(",", ":"))
 
     @classmethod
     def from_spec(cls, text: str) -> Self:
         """Rebuild the view."""
         parts = json.loads(text)
-        made = cls(str(parts["model"]), _times(parts["times"]), str(parts["of"]))
+        made = cls(str(parts["model"]), _times(parts["times"]), str(parts["of"]), _one(parts))
         if made.of not in OF or (made.of == OF[1] and not made.times):
             raise ValueError("of")
         base64.b64decode(made.model, validate=True)
@@ -236,9 +263,10 @@ class Said:
 
         Raises
         ------
-        DataError : as `model_of`.
+        DataError : as `model_of`; the predictions have another form than the outcome needs.
         """
-        return said_of(data, *self.model_of(data.method), self.times, self.of)
+        found = said_of(data, *self.model_of(data.method), self.times, self.of)
+        return found if self.one == EVERY else found.of_class(self.one)
 
 
 @view("own")
@@ -251,36 +279,60 @@ class Own:
     Attributes
     ----------
     times : times of predicted survival; empty for none.
+    one : as of `Said`.
     """
 
     times: tuple[float, ...] = ()
+    one: int = EVERY
 
     @property
     def spec(self) -> str:
         """JSON text that determines the view."""
-        return json.dumps({"times": self.times}, separators=(",", ":"))
+        return json.dumps({"times": self.times} | _asked(self.one), separators=(",", ":"))
 
     @classmethod
     def from_spec(cls, text: str) -> Self:
         """Rebuild the view."""
-        return cls(_times(json.loads(text)["times"]))
+        parts = json.loads(text)
+        return cls(_times(parts["times"]), _one(parts))
 
     def __call__(self, data: Rows, /) -> Judged:
         """Return the own model's predictions; without a model, the same for all patients."""
+        judged = self._judged(data)
+        return judged if self.one == EVERY else judged.of_class(self.one)
+
+    def _judged(self, data: Rows) -> Judged:
         found = data.own()
         if found is not None:
             return said_of(data, *found, self.times, OF[0])
         blind = data.halves.blind
         if self.times:
             blind = blind.iloc[:0]
-        alike = 0.0
-        if isinstance(data.outcome, Binary):
-            alike = 0.5
+        alike, shape = 0.0, (len(blind),)
+        if data.outcome is not None and data.outcome.has_classes:
+            classes = len(data.outcome.levels(data.dictionary))
+            alike, shape = 1.0 / classes, shape if classes == 2 else (len(blind), classes)
         elif data.outcome is not None and not isinstance(data.outcome, Survival):
             alike = float(data.outcome.values(data.halves.train).mean())
-        return data.judged(
-            blind, np.full(len(blind), alike), np.zeros((len(blind), len(self.times)))
-        )
+        return data.judged(blind, np.full(shape, alike), np.zeros((len(blind), len(self.times))))
+
+
+def _asked(one: int) -> dict[str, int]:
+    """Return what a view's text says of one class."""
+    return {} if one == EVERY else {"one": one}
+
+
+def _one(parts: dict[str, Any]) -> int:
+    """Return the class of a view's text.
+
+    Raises
+    ------
+    ValueError : it is no number of a class.
+    """
+    one = parts.get("one", EVERY)
+    if type(one) is not int or one < EVERY or ("one" in parts and one == EVERY):
+        raise ValueError("one")
+    return one
 
 
 def _times(given: list[Any]) -> tuple[float, ...]:
@@ -303,7 +355,9 @@ def said_of(data: Rows, model: Fitted, design: Design, times: tuple[float, ...],
         at = np.array(times)
         surv = model.predict_survival(x, at) if times else np.zeros((len(blind), 0))
         said = surv[:, 0] if of == OF[1] else model.predict(x)
-    return data.judged(blind, np.asarray(said, float), np.asarray(surv, float))
+    found = data.judged(blind, np.asarray(said, float), np.asarray(surv, float))
+    found.seen.fits(found.risk)
+    return found
 
 
 # a site by itself ---------------------------------------------------------------------
@@ -327,11 +381,11 @@ def tell_own(site: Site[Judged, None], *, min_cell: int) -> OwnRank:
     d, least = site.data, max(min_cell, site.data.least)
     leading, seen = LEADING[d.kind], d.seen
     found = None
-    if not d.lost and leading.may_be_shown(seen.y, least):
+    if not d.lost and leading.may_be_shown(seen, least):
         found = leading.influence(d.risk, seen)
     if found is None or not np.isfinite([found.value, found.error]).all():
         return OwnRank(np.array(0.0), np.array(0.0), np.array(False))
-    n = leading.count(seen.y)
+    n = leading.count(seen)
     value = by_patients(found.value, n, least, most=1.0)
     error = by_patients(found.error, n, least, up=True)
     return OwnRank(np.array(value), np.array(error), np.array(True))
@@ -344,5 +398,6 @@ STEPS: tuple[Any, ...] = (
     *(s for s in federated.STEPS if s.name != federated.sum_slope.name),
     *within_sites.STEPS,
     *federated_values.STEPS,
+    *federated_classes.STEPS,
     tell_own,
 )

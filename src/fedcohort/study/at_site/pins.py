@@ -41,7 +41,7 @@ from fedcohort.protocol.host import Call
 from fedcohort.protocol.once import InMemory, Once, digest_of
 from fedcohort.study.at_site.bounds import Bounds, beyond
 from fedcohort.study.at_site.coding import Coded
-from fedcohort.study.at_site.judging import Said
+from fedcohort.study.at_site.judging import EVERY, Own, Said
 from fedcohort.study.at_site.placing import Clustered
 from fedcohort.study.judge.summed.evaluation import BINS
 from fedcohort.study.judge.summed.time_scale import CELLS, TIMES
@@ -71,6 +71,7 @@ MORE: Mapping[tuple[str, str], int] = {
     ("disorder", "dead"): 1,
     ("disorder", "censored"): 1,
     ("curvature", "scale"): 2,  # first about the origin only
+    ("slopes", "scale"): 2,
     ("sum_points", "origin"): 2,  # again about the mean, to keep precision
     ("sum_points", "groups"): 2,  # of levels, and of the columns
     ("sum_points", "frame"): 2,  # without a scale, and with it
@@ -142,6 +143,7 @@ class Pins:
                 mark = name if name in TOGETHER else f"{name} of {step}"
                 mark += f" in round {arguments['draw'] + 1}" if step in DRAWN else ""
                 mark += f" of {arguments['q']} dimensions" if "q" in arguments else ""
+                mark += f" of class {one}" if (one := _class_of(call.view)) != EVERY else ""
                 a = np.asarray(value)
                 self._one(call, mark, repr((a.dtype.str, a.shape)).encode() + a.tobytes(), most)
 
@@ -241,6 +243,11 @@ class Pins:
         if self._auto:
             found += [max(span) for span in self.bounds.chosen("k_range") if span]
         return max(found, default=None)
+
+
+def _class_of(view: View | None) -> int:
+    """Return the class that a view has against the rest, or `EVERY`."""
+    return view.one if isinstance(view, (Said, Own)) else EVERY
 
 
 def _model_of(view: View) -> str:

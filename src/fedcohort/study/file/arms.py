@@ -7,12 +7,20 @@ computed.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from fedcohort.data.outcome import Outcome
 from fedcohort.data.prepare import OPTIONS, checked
-from fedcohort.protocol import InputError, Method, NotSupported, registry
+from fedcohort.protocol import (
+    DataError,
+    InputError,
+    Method,
+    NotSupported,
+    SettingError,
+    registry,
+)
 from fedcohort.study.file.reader import Reader
 from fedcohort.study.file.space import space_of
 from fedcohort.study.file.yamlfile import Document, Where, nearest
@@ -104,17 +112,26 @@ def tuning(reader: Reader) -> Mapping[str, Any]:
 
 
 def arms_of(
-    reader: Reader, kind: Kind, preprocess: Mapping[str, Any], tune: Mapping[str, Any]
+    reader: Reader,
+    kind: Kind,
+    outcome: Outcome | None,
+    preprocess: Mapping[str, Any],
+    tune: Mapping[str, Any],
 ) -> tuple[Arm, ...]:
     """Return the arms with the bounds around them: isolated first, centralised last.
 
     The bounds copy the first arm whose predictions can differ between patients.
 
+    Parameters
+    ----------
+    outcome : None if the file does not name it; then `check_learnt` checks the arms.
+
     Raises
     ------
-    StudyError : no arm, an unknown method or setting, an impossible value, two arms with one name.
+    StudyError : no arm, an unknown method or setting, a method that does not learn the outcome, an
+        impossible value, two arms with one name.
     """
-    shop = _ArmReader(reader, kind, preprocess, tune)
+    shop = _ArmReader(reader, kind, outcome, preprocess, tune)
     arms: list[Arm] = []
     for i in range(len(reader.listed(("arms",), "of arms, such as {method: cox}"))):
         arm = shop.arm(i)
@@ -139,12 +156,33 @@ def arms_of(
     return everything
 
 
+def check_learnt(arms: Iterable[Arm], kind: Kind, outcome: Outcome | None) -> None:
+    """Check that the arms' methods learn an outcome that the study file may not name.
+
+    Raises
+    ------
+    DataError : a method does not.
+    """
+    learnt = "" if outcome is None or kind.aside else outcome.type
+    for arm in arms:
+        try:
+            registry.check_outcome(registry.find(arm.method), kind.name, learnt)
+        except SettingError as error:
+            raise DataError(f"arm {arm.name!r}: {error}") from None
+
+
 class _ArmReader:
     def __init__(
-        self, reader: Reader, kind: Kind, preprocess: Mapping[str, Any], tune: Mapping[str, Any]
+        self,
+        reader: Reader,
+        kind: Kind,
+        outcome: Outcome | None,
+        preprocess: Mapping[str, Any],
+        tune: Mapping[str, Any],
     ):
         self._reader = reader
         self._kind = kind
+        self._learnt = "" if outcome is None or kind.aside else outcome.type
         self._preprocess = preprocess
         self._tune = tune
 
@@ -201,6 +239,10 @@ class _ArmReader:
                 (*where, "method"),
                 f"{method.name!r} serves {', '.join(method.tasks)}, not {self._kind.name}.",
             )
+        try:
+            registry.check_outcome(method, self._kind.name, self._learnt)
+        except InputError as error:
+            raise doc.error((*where, "method"), str(error)) from None
         if lacking := [why for what, why in self._kind.gives.items() if what not in method.gives]:
             raise doc.error(
                 (*where, "method"),

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from fedcohort.data.check import EVERY, NOTHING, Accepted
 from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.read.sources import OUTCOMES
 from fedcohort.data.read.sql import is_url, problem_of_query, problem_of_url
 from fedcohort.data.split import THIRDS, check_thirds
 from fedcohort.protocol import Dp, SettingError, StudyError, registry
@@ -141,10 +142,12 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
     data = reader.mapping(("data",), DATA, required=() if network else ("source",))
     if network:
         source, query = NETWORK, ""
-        outcome = _outcome(reader, kind, reader.text(("data", "source"), NETWORK))
+        named = reader.text(("data", "source"), NETWORK)
+        outcome = _outcome(reader, kind, named)
         column, n_sites, default = None, None, Scenario(NETWORK, "natural", {})
     else:
         source, query = _source(reader)
+        named = source
         outcome = _outcome(reader, kind, source)
         column, n_sites, default = _sites(reader, data, source)
     scenarios = (default,) if network else _scenarios(reader, default)
@@ -160,10 +163,11 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         raise doc.error(("tune",), kind.untuned)
     reader.mapping(("evaluate",), EVALUATE)
     found = privacy.read(reader)
-    arms = arms_of(reader, kind, preprocess, tune)
+    learnt = outcome or _of_sample(kind, named)
+    arms = arms_of(reader, kind, learnt, preprocess, tune)
     if found.dp is not None:
         _check_private(reader, found.dp, arms, tune)
-    metrics = _metrics(reader, kind, outcome, arms, private=found.dp is not None)
+    metrics = _metrics(reader, kind, learnt, arms, private=found.dp is not None)
     if network and not kind.there(metrics):
         raise doc.error(
             ("evaluate", "metrics"),
@@ -339,6 +343,12 @@ def _outcome(reader: Reader, kind: Kind, source: str) -> Outcome | None:
     return kind.types[reader.choice((*where, "type"), types, types[0])](y)
 
 
+def _of_sample(kind: Kind, source: str) -> Outcome | None:
+    """Return the outcome of a packaged sample, for a study file that names none."""
+    found = OUTCOMES.get(source.removeprefix("sample:")) if source.startswith("sample:") else None
+    return found if found is not None and found.kind == kind.name else None
+
+
 def _check_entries(reader: Reader, entry: str) -> None:
     """Refuse arms whose method ignores entry times."""
     for i, item in enumerate(reader.listed(("arms",), "of arms, such as {method: cox}")):
@@ -459,8 +469,11 @@ def _metrics(
         return tuple(m for m in known if not kind.metrics[m].asked)
     for i, metric in enumerate(cast("list[Any]", asked) if isinstance(asked, list) else ()):
         if metric in tuple(kind.metrics) and metric not in known and not kind.aside:
+            needed = kind.metrics[metric].outcome
+            types = [name for name, cls in kind.types.items() if issubclass(cls, needed)]
             raise reader.doc.error(
-                (*where, i), f"{metric!r} evaluates counts; set data.outcome.type: count."
+                (*where, i),
+                f"{metric!r} needs an outcome of type {' or '.join(types)} (data.outcome.type).",
             )
         others = [k.name for k in KINDS.values() if metric in tuple(k.metrics)]
         if others and kind.name not in others:

@@ -23,12 +23,13 @@ import pandas as pd
 
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Outcome, columns_of
-from fedcohort.data.prepare import check_roles, strata_levels
+from fedcohort.data.prepare import check_roles, classes_of, strata_levels
 from fedcohort.data.read import sources
 from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.data.read.frames import without, without_marked
 from fedcohort.protocol import DataError, InputError, StudyError, registry
 from fedcohort.study.file import plan, yamlfile
+from fedcohort.study.file.arms import check_learnt
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.run import private
 from fedcohort.study.run.engine import Problem
@@ -241,6 +242,8 @@ class Terms:
         kind.check(self.outcome)
         _ = self.horizon
         _check_outcome(self.dictionary, self.outcome)
+        classes_of(self.dictionary, self.learnt)
+        check_learnt(self.plan.arms, kind, self.outcome)
         self.plan.units.check(self.dictionary.variables)
         marked = self.dictionary.outcome()
         named = without_marked(self.dictionary, columns_of(marked), self.outcome)

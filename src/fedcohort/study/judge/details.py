@@ -26,7 +26,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.describe.shown_number import ShownNumber
-from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
+from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.metrics import permutation
 from fedcohort.metrics.intervals import percentile_interval
 from fedcohort.metrics.resampled import multiplicities
@@ -64,7 +64,7 @@ class Blind:
 
     Attributes
     ----------
-    said : (n,), predicted risk, probability or value.
+    said : (n,), predicted risk, probability or value; of several classes (n, K).
     """
 
     leading: Leading
@@ -81,8 +81,8 @@ class Blind:
         NotSupported : the method does not predict.
         """
         test = laid.test.reset_index(drop=True)
-        said = run.model.predict(run.design.matrix(test))
         seen = Outcomes.of(test, outcome, laid.problem.dictionary)
+        said = seen.fits(run.model.predict(run.design.matrix(test)))
         return cls(LEADING[outcome.kind], test, said, seen)
 
     @property
@@ -122,7 +122,7 @@ def details(
     """
     found: dict[str, list[dict[str, Any]]] = {key: [] for key in KEYS}
     outcome = laid.problem.outcome
-    if not isinstance(outcome, (Survival, Binary, Continuous, Count)):
+    if outcome is None:
         return found
     with contextlib.suppress(NotSupported):
         blind = Blind.of(run, laid, outcome)
@@ -135,9 +135,9 @@ def details(
         elif isinstance(outcome, Binary):
             points = roc_points(blind.said, blind.event, plan.min_cell)
             found["roc"] = [{"points": points.tolist()}] if len(points) else []
-        else:
-            if not np.isfinite(blind.said).all():
-                return found
+        elif not np.isfinite(blind.said).all():
+            return found
+        elif outcome.is_number:
             found["residuals"] = _residuals(blind, plan.min_cell)
         found["by_centre"] = _by_centre(blind, laid.test_site, plan.min_cell)
         found["heterogeneity"] = blind.leading.heterogeneity(found["by_centre"])
@@ -257,13 +257,13 @@ def _by_centre(blind: Blind, site: Array | None, min_cell: int) -> list[Row]:
     masks = {str(s): np.asarray(site) == s for s in np.unique(site)}
     n = [int(mask.sum()) for mask in masks.values()]
     events: list[int | None] = [None] * len(n)
-    if blind.leading is not R2:
+    if blind.leading is not R2 and not blind.seen.several:
         counted = [int(blind.event[mask].sum()) for mask in masks.values()]
         events = published_parts(counted, min_cell, n)
     rows: list[Row] = []
     for (name, mask), m, e in zip(masks.items(), published_parts(n, min_cell), events, strict=True):
         found = None
-        if blind.leading.may_be_shown(blind.seen.at(mask).y, min_cell):
+        if blind.leading.may_be_shown(blind.seen.at(mask), min_cell):
             influence = blind.influence(blind.said, mask)
             found = influence.value, influence.error
         rows.append(blind.leading.row(name, found, min_cell, n=m, events=e))
@@ -288,7 +288,8 @@ def _importance(run: Run, blind: Blind, seed: int) -> Iterator[Row]:
     for name in columns:
         table = copies.copy(deep=False)
         table[name] = some.test[name].iloc[swaps.ravel()].reset_index(drop=True)
-        each = run.model.predict(run.design.matrix(table)).reshape(swaps.shape)
+        each = run.model.predict(run.design.matrix(table))
+        each = each.reshape(*swaps.shape, *some.said.shape[1:])
         lost = permutation.drop(whole, [some.influence(said) for said in each])
         head = {"metric": some.leading.metric, "feature": name}
         yield plain({**head, "drop": lost.value, "low": lost.low, "high": lost.high})

@@ -5,7 +5,7 @@ also get metrics of their own test rows. A judge holds all that the metrics of a
 predictions, and is the same for every arm of a repeat:
 
     survival         `Yardstick`: train_time, train_event, test, time, event, times, tau, horizon
-    classification   `Labels`: test, y (n,) 0/1; of a binary outcome
+    classification   `Labels`: test, y (n,) 0/1; `Classes`: of several classes, 0 … K−1
     regression       `Values`: test, y (n,), usual; of a continuous outcome or a count
     clustering       `Clusters`: test, train; an outcome that no fit has seen, or none
     latent           `Latent`: the same
@@ -23,7 +23,8 @@ from typing import Any
 import pandas as pd
 
 from fedcohort.data import timegrid
-from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.outcome import Category, Outcome, Survival, levels_of
+from fedcohort.metrics.sums import classes as sums_of_classes
 from fedcohort.metrics.sums import clusters as sums_of_clusters
 from fedcohort.metrics.sums import curve_pairs, predictions, values, within_sites
 from fedcohort.metrics.sums import latent as sums_of_latent
@@ -42,6 +43,7 @@ from fedcohort.study.judge.pooled.clusters import Clusters
 from fedcohort.study.judge.pooled.latent import Latent
 from fedcohort.study.judge.pooled.regression import Values
 from fedcohort.study.judge.pooled.survival import Yardstick
+from fedcohort.study.judge.shown.classes import class_rows
 from fedcohort.study.judge.shown.clusters import cluster_rows
 from fedcohort.study.judge.shown.latent_rows import latent_rows
 from fedcohort.study.judge.summed import clusters, clusters_shown, evaluation, latent
@@ -92,7 +94,7 @@ class Judging:
     steps: Callable[[Outcome | None], Steps]
     own_steps: Callable[[Outcome | None], Steps]
     summed: Callable[[Model], Found] = lambda m: evaluation.judge(
-        m.fed, m.terms.plan, m.said, m.terms.horizon
+        m.fed, m.terms.plan, m.said, m.terms.horizon, levels_of(m.terms.outcome, m.terms.dictionary)
     )
     alone: Callable[[Coordinator, Plan], Found] = lambda fed, plan: evaluation.judge(
         fed, plan, Own()
@@ -156,12 +158,18 @@ _OF_TIMES: Steps = (
     within_sites.sum_own_slope,
     within_sites.sum_binned_pairs,
 )
-_SURVIVAL = _without(*values.STEPS, *_OF_CLASSES)
-_CLASSIFICATION = _without(*_OF_TIMES, *_OF_VALUES)
+_SURVIVAL = _without(*values.STEPS, *_OF_CLASSES, *sums_of_classes.STEPS)
+_YES_NO = _without(*_OF_TIMES, *_OF_VALUES, *sums_of_classes.STEPS)
+_SEVERAL = _without(*_OF_TIMES, *_OF_VALUES)
 _REGRESSION = _without(
     *_OF_TIMES, *_OF_CLASSES, *(s for s in values.STEPS if s not in _OF_VALUES),
-    predictions.count_risks,
+    predictions.count_risks, *sums_of_classes.STEPS,
 )  # fmt: skip
+
+
+def _classification(outcome: Outcome | None) -> Steps:
+    return (_SEVERAL if isinstance(outcome, Category) else _YES_NO)(outcome)
+
 
 # clusters, latent variables -----------------------------------------------------------
 
@@ -214,7 +222,12 @@ JUDGING: Mapping[str, Judging] = {
         named={"antolini_c": curve_pairs.STEPS},
         own_named={"antolini_c": (curve_pairs.sum_own_curve_pairs,)},
     ),
-    CLASSIFICATION.name: Judging(Labels, _CLASSIFICATION, _CLASSIFICATION),
+    CLASSIFICATION.name: Judging(
+        Labels,
+        _classification,
+        _classification,
+        shown=lambda run, judge, laid, plan, method, seed: class_rows(run, judge),
+    ),
     REGRESSION.name: Judging(Values, _REGRESSION, _REGRESSION),
     CLUSTERING.name: Judging(
         Clusters,

@@ -23,12 +23,12 @@ import yaml
 from fedcohort.arrays import Array
 from fedcohort.data import prepare
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.outcome import Category, Outcome, Survival
 from fedcohort.data.read.csvcells import harmless
 from fedcohort.protocol import Method, registry
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import Plan, Scenario
-from fedcohort.study.judge.shown import clusters, latent_rows
+from fedcohort.study.judge.shown import classes, clusters, latent_rows
 from fedcohort.study.results.model_card import card
 from fedcohort.study.results.outcomes import (
     Found,
@@ -58,13 +58,16 @@ PACKAGES = (
 )  # fmt: skip
 #: Further results of the first repeat's fits, with the names of arm, scenario, repeat.
 LISTED = (
-    "coefficients", "parameters", "others", "proportional_hazards", "calibration", "decision",
-    "over_time", "risk_groups", "by_centre", "heterogeneity", "importance", "roc", "residuals",
-    "pooled", "dropped", "filled", "crowded", "drowned", "unknown_at_horizon",
+    "coefficients", "parameters", "others", "proportional_hazards", "proportional_odds",
+    "calibration", "decision", "over_time", "risk_groups", "by_centre", "heterogeneity",
+    "importance", "roc", "residuals", "pooled", "dropped", "filled", "crowded", "drowned",
+    "unknown_at_horizon",
 )  # fmt: skip
 
 #: The same for single kinds of task.
 OF_TASK = {"clustering": clusters.KEYS, "latent": latent_rows.KEYS}
+#: The same for types of outcome of classification.
+OF_TYPE: Mapping[str, tuple[str, ...]] = dict.fromkeys(("category", "ordinal"), classes.KEYS)
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,8 @@ def write_all(fits: Shelf, about: About, out: Path, seconds: float, command: str
     by_draws = about.intervals == "draws"
     rows = list(rows_of(shown))
     keys = (*LISTED, *OF_TASK.get(plan.task, ()))
+    if plan.task == "classification":
+        keys += OF_TYPE.get(str(about.outcome.get("type")), ())
     listed = {key: list(tagged(shown, key)) for key in keys}
     listed["by_centre"] = [_centre(row, about.test) for row in listed["by_centre"]]
     results: dict[str, Any] = {
@@ -228,6 +233,8 @@ def outcome_row(outcome: Outcome | None, dictionary: Dictionary) -> dict[str, An
     if outcome.is_number:
         unit = dictionary[outcome.label].unit if outcome.label in dictionary else ""
         told |= {"type": outcome.type, "unit": unit}
+    if isinstance(outcome, Category):
+        told |= {"type": outcome.type, "levels": list(outcome.levels(dictionary))}
     if isinstance(outcome, Survival) and outcome.entry:
         told |= {"entry": outcome.entry}
     return told | ({"time_unit": unit} if (unit := outcome.time_unit(dictionary)) else {})

@@ -6,16 +6,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Outcome
+from fedcohort.data.outcome import (
+    Binary,
+    Category,
+    Continuous,
+    Count,
+    Ordered,
+    Outcome,
+    Survival,
+)
 from fedcohort.protocol import Method
 
 #: Number of features to name.
 FEW = 6
-#: Code for an outcome, by the kind of task.
-OUTCOMES: Mapping[str, str] = {
-    "survival": 'fc.Survival("TIME", "EVENT")',
-    "classification": 'fc.Binary("COLUMN")',
-    "regression": 'fc.Continuous("COLUMN") or fc.Count("COLUMN")',
+#: Code for an outcome.
+OUTCOMES: Mapping[type[Outcome], str] = {
+    Survival: 'fc.Survival("TIME", "EVENT")',
+    Binary: 'fc.Binary("COLUMN")',
+    Category: 'fc.Category("COLUMN")',
+    Ordered: 'fc.Ordered("COLUMN")',
+    Continuous: 'fc.Continuous("COLUMN")',
+    Count: 'fc.Count("COLUMN")',
 }
 
 
@@ -66,7 +77,11 @@ def left_out(
 
 def serves(method: Method, outcome: Outcome | None) -> str:
     """Return a method's tasks, and what to do if the sites have another outcome, or none."""
-    known = [OUTCOMES[task] for task in method.tasks if task in OUTCOMES]
+    known = [
+        code
+        for kind, code in OUTCOMES.items()
+        if kind.kind in method.tasks and kind.type in method.outcomes
+    ]
     tasks = f"method {method.name!r} serves {', '.join(method.tasks)}"
     if outcome is None and known:
         return f"{tasks}; say what it predicts: fc.simulate(…, outcome={' or '.join(known)})."

@@ -91,7 +91,7 @@ def _unknown_at(run: Run, arm: Arm, horizon: float | None) -> list[dict[str, Any
 def model_facts(
     method: Method, run: Run, settings: Mapping[str, Any], dictionary: Dictionary, kept: bool
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return coefficients, other facts of a fitted model, and the test of proportional hazards.
+    """Return coefficients, other facts of a fitted model, and tests of proportional effects.
 
     Parameters
     ----------
@@ -105,9 +105,9 @@ def model_facts(
         found["parameters"] = parameters(run, dictionary, kept)
     if "others" in method.gives:
         found["others"] = [plain(row) for row in run.model.others()]
-    if "proportional_hazards" in method.gives:
-        checked = run.model.proportional_hazards()
-        found["proportional_hazards"] = [plain(row) for row in checked]
+    for test in ("proportional_hazards", "proportional_odds"):
+        if test in method.gives:
+            found[test] = [plain(row) for row in getattr(run.model, test)()]
     return found
 
 

@@ -47,6 +47,7 @@ def card(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
         "## Intended use\n\n" + _ASK,
         _inputs(results, arm, first, declared["settings"]),
         _performance(results, arm, first),
+        _by_class(results, arm, first),
         _centres(results, arm, first),
         _effects(results, arm, first),
         f"## What left the sites\n\n{declared['reveals']}",
@@ -140,6 +141,7 @@ def _what(
             *(f"- Units accepted: {_cell(text)}" for text in data.get("units") or ()),
             f"- Outcome: {', '.join(_outcome(results)) or 'none'}"
             + (f" ({unit})" if (unit := results["outcome"].get("unit")) else "")
+            + _classes(results["outcome"])
             + _judges(results),
             f"- Role in the study: {declared['role']}",
             f"- Seed: {plan.seed}; fedcohort {VERSION}",
@@ -225,6 +227,40 @@ def _performance(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
     return f"## Evaluation on blind test rows, scenario {scenario}\n\n{_table(head, rows)}"
 
 
+def _classes(outcome: Mapping[str, Any]) -> str:
+    """Return the classes of an outcome of several; "" for others."""
+    levels = outcome.get("levels") or ()
+    order = ", in this order" if outcome.get("type") == "ordinal" else ""
+    return f": {len(levels)} classes{order}: {', '.join(map(_cell, levels))}" if levels else ""
+
+
+def _by_class(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
+    """Return the first repeat's performance by class; "" unless there are several."""
+    mine = _of_model(results, "by_class", arm, scenario)
+    if not mine:
+        return ""
+    rows = [
+        (
+            r["class"],
+            _count(r["n"]),
+            *(_number(r[k]) for k in ("observed", "predicted", "auc")),
+            _interval(r),
+            _number(r["slope"]),
+        )
+        for r in mine
+    ]
+    head = (
+        "class",
+        "rows",
+        "observed share",
+        "mean probability",
+        "AUC against the rest",
+        "95 % interval",
+        "calibration slope",
+    )
+    return f"## By class\n\n{_table(head, rows)}"
+
+
 def _in_unit(metric: str, unit: str | None) -> str:
     """Return a metric's name, with the outcome's unit if it has that unit."""
     return f"{metric} ({unit})" if unit and metric in IN_UNIT else metric
@@ -268,7 +304,7 @@ def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
         )
         rows = [
             (
-                str(r["covariate"]),
+                _term(r),
                 effect(r["coefficient"]),
                 _ratio(r.get(ratio)) + (f" {r['step']}" if r.get("step") else ""),
                 _ends(ends, _ratio),
@@ -292,7 +328,13 @@ def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
 
 def _named(row: Mapping[str, Any]) -> str:
     """Return a covariate with the step that its effect is for."""
-    return f"{row['covariate']}, {row['step']}" if row.get("step") else str(row["covariate"])
+    return f"{_term(row)}, {row['step']}" if row.get("step") else _term(row)
+
+
+def _term(row: Mapping[str, Any]) -> str:
+    """Return a covariate, with the class that its effect is on and the class compared with."""
+    of = f"{row['class']} against {row['reference']}: " if row.get("class") else ""
+    return f"{of}{row['covariate']}"
 
 
 def _parameters(results: Mapping[str, Any], arm: Arm, scenario: str, around: str) -> list[str]:
@@ -334,7 +376,7 @@ def _judges(results: Mapping[str, Any]) -> str:
 
 def _use(arm: Arm, results: Mapping[str, Any]) -> str:
     """Return how to apply the model."""
-    what = kind_of(str(results["task"])).written
+    what = kind_of(str(results["task"]), results["outcome"]).written
     return (
         f"## Use\n\n    fedcohort predict models/{arm.name} PATIENTS.csv\n\n"
         f"checks the table against the dictionary in `model.json` and writes a {what} for each row."

@@ -18,9 +18,10 @@ import yaml
 from fedcohort.data import describe, prepare
 from fedcohort.data.check import FEWEST, Middle, conversions_for, differing
 from fedcohort.data.describe.summary import Summary
-from fedcohort.data.outcome import Survival, columns_of
+from fedcohort.data.outcome import Category, Survival, columns_of
+from fedcohort.data.words import first_of
 from fedcohort.protocol import DataError, SiteUnavailable, registry
-from fedcohort.study.at_site import asking, counting, judging
+from fedcohort.study.at_site import asking, counting
 from fedcohort.study.at_site.sessions import Session
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.results.files import About, mark_of, outcome_row, scenario_row, write_all
@@ -45,7 +46,8 @@ def meet(fits: NetworkFits, sites: Sites) -> dict[str, Any]:
     Raises
     ------
     SiteUnavailable : a site is away.
-    DataError : a site's table does not fit the study, or seems to have other units than the others.
+    DataError : a site's table does not fit the study, or seems to have other units than the others;
+        or a class has no row at any site.
     """
     kept = fits.note(COHORT)
     if kept is not None:
@@ -63,6 +65,7 @@ def meet(fits: NetworkFits, sites: Sites) -> dict[str, Any]:
         _all(sites, dict.fromkeys(fed.answered))
         lines += open_.trail.ledger.lines
     accepted = _units(terms, summaries)
+    _every_class(terms, summaries)
     train, test = counting.published_halves(told)
     told_of = columns_of(terms.outcome)
     secret = set(told_of) if train.closed else set[str]()
@@ -120,6 +123,28 @@ def _units(terms: Terms, shown: Sequence[Summary]) -> list[str]:
         names = ", ".join(dict.fromkeys(name for name, _ in wrong))
         raise DataError(f"{'; '.join(text for _, text in wrong)}. {CONVERT.format(names)}")
     return accepted
+
+
+def _every_class(terms: Terms, shown: Sequence[Summary]) -> None:
+    """Check that each class of an outcome of several has a row, by Table 1, before any fit.
+
+    Raises
+    ------
+    DataError : a class has none at any site, and no site hides it.
+    """
+    y = terms.learnt
+    for one in shown if isinstance(y, Category) else ():
+        if y is None or one.site is not None or one.variable.name != y.label:
+            continue
+        gone = [level for level, n in zip(one.levels, one.counts, strict=True) if n == 0]
+        if gone:
+            raise DataError(
+                f"no site has a row of {'class' if len(gone) == 1 else 'classes'} "
+                f"{first_of([*map(repr, gone)])} of {y.label!r}, so no model learns "
+                f"{'it' if len(gone) == 1 else 'them'}. Nothing was fitted. Take "
+                f"{'it' if len(gone) == 1 else 'them'} out of the dictionary, and submit the study "
+                f"under another name."
+            )
 
 
 def _all(sites: Sites, told: Mapping[str, Any]) -> None:
@@ -211,11 +236,9 @@ def _declared(fits: NetworkFits) -> dict[str, dict[str, Any]]:
     """Return the additions to each arm's declaration over a network."""
     found: dict[str, dict[str, Any]] = {}
     plan = fits.plan
-    outcome, alone = fits.terms.outcome, judging.STEPS
-    judging_steps = judging.STEPS
-    if plan.kind.aside:
-        judging_steps = asking.of_judge(outcome, plan.task, plan.metrics)
-        alone = asking.of_alone(outcome, plan.task, plan.metrics)
+    outcome = fits.terms.outcome
+    judging_steps = asking.of_judge(outcome, plan.task, plan.metrics)
+    alone = asking.of_alone(outcome, plan.task, plan.metrics)
     for arm in plan.arms:
         method = registry.find(arm.method)
         if arm.scope == "sites":

@@ -31,6 +31,7 @@ from fedcohort.protocol import (
     SettingError,
     SingularInformation,
     Task,
+    registry,
 )
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
@@ -232,7 +233,7 @@ def fit_once(
     checked_secure(problem.secure, len(problem.frames))
     check_visible(problem.secure, method, config)
     config.check_sites(len(problem.frames))
-    _check_entry(problem.outcome, method)
+    _check_outcome(problem, method)
     if problem.dp is not None:
         private.releases(method, config, problem.dp)
         rows = {name: len(frame) for name, frame in problem.frames.items()}
@@ -365,7 +366,7 @@ def fit_over(
     method.check_gaps(table)
     check_visible(problem.secure, method, config)
     config.check_sites(len(fed.sites))
-    _check_entry(problem.outcome, method)
+    _check_outcome(problem, method)
     trail = trail or Trail(fed.ledger)
     account = None
     if problem.dp is not None:
@@ -389,6 +390,7 @@ def fit_over(
         offset=bool(design.offset),
         strata=design.strata_levels,
         outcome=problem.outcome.type if problem.outcome else "",
+        levels=design.classes,
         origin=design.origin,
         dictionary=problem.dictionary if method.raw else None,
         outcome_of=problem.outcome if method.raw else None,
@@ -425,8 +427,10 @@ def noise_notes(
     return {"privacy": private.noise_note(method, config, problem.dp, problem.noise)}
 
 
-def _check_entry(outcome: Outcome | None, method: Method) -> None:
-    """Refuse an entry time if the method does not support it."""
+def _check_outcome(problem: Problem, method: Method) -> None:
+    """Refuse an outcome, or an entry time, that the method does not support."""
+    outcome = problem.outcome
+    registry.check_outcome(method, problem.kind, outcome.type if outcome else "")
     entry = outcome.entry if isinstance(outcome, Survival) else ""
     if entry and not (method.entries or method.raw):
         raise SettingError(

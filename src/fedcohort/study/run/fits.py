@@ -209,7 +209,7 @@ class Fits(Shelf, ABC):
         piece.waited.extend(waits(trail.waited, last))
 
     def _facts(self, piece: Piece, run: Run, chosen: Mapping[str, Any]) -> dict[str, list[Row]]:
-        """Return coefficients, other facts of the model, and the test of proportional hazards."""
+        """Return coefficients, other facts of the model, and tests of proportional effects."""
         method, kept = registry.find(piece.arm.method), piece.arm.scope == "sites"
         return model_facts(method, run, piece.arm.configured(chosen), self._dictionary, kept)
 

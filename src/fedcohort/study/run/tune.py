@@ -153,7 +153,7 @@ class Tuner:
             run = self._fit(problem, given)
             rows = pd.concat(list(left.values()), ignore_index=True)
             x = run.design.matrix(rows)
-            said.append([m.predict(x) for m in models_at(run.model, rounds)])
+            said.append([np.asarray(m.predict(x)) for m in models_at(run.model, rounds)])
             held.append(rows)
         truth = pd.concat(held, ignore_index=True)
         models = (np.concatenate(parts) for parts in zip(*said, strict=True))
@@ -185,7 +185,7 @@ class Tuner:
         rows_of = [math.fsum(column) for column in np.array(list(about.values())).T]
         sums = np.array(list(parts.values()))
         scores = [
-            leading.score(*(math.fsum(column) for column in sums[:, i].T), *rows_of)
+            leading.score(np.array([math.fsum(c) for c in sums[:, i].T]), *rows_of)
             for i in range(len(lost))
         ]
         return np.where(lost, -np.inf, scores)

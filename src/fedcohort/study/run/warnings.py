@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from fedcohort.data.outcome import levels_of
 from fedcohort.data.prepare import Design
 from fedcohort.data.variable import Variable
 from fedcohort.data.words import first_of
@@ -50,8 +51,13 @@ if TYPE_CHECKING:
     from fedcohort.study.at_site.table import SiteTable
 
 
-def free_parameters(method: str, settings: dict[str, Any], features: int) -> int:
-    """Return the number of free parameters of a model of `features` columns of x."""
+def free_parameters(method: str, settings: dict[str, Any], features: int, classes: int = 0) -> int:
+    """Return the number of free parameters of a model of `features` columns of x.
+
+    Parameters
+    ----------
+    classes : of the outcome; with more than two, a model may have parameters for each.
+    """
     known = registry.find(method)
     config: Any = known.configure(settings)
     if "curves" in known.gives or not {"predict", "transform"} & known.gives:
@@ -60,7 +66,7 @@ def free_parameters(method: str, settings: dict[str, Any], features: int) -> int
         return config.free_parameters(features)
     hidden: Sequence[int] = getattr(config, "hidden", ())
     if not hidden or not features:
-        return features
+        return features * (max(classes - 1, 1) if getattr(config, "by_class", False) else 1)
     return sum((a + 1) * b for a, b in pairwise((features, *hidden, 1)))
 
 
@@ -81,8 +87,9 @@ def too_many(table: SiteTable) -> Iterator[tuple[str, int]]:
     plan = table.terms.plan
     rows = round((1 - plan.test_fraction) * len(table.frame))
     features = columns_of(table.terms.dictionary.features(table.outcome), table.frame)
+    classes = len(levels_of(table.outcome, table.terms.dictionary))
     for arm in plan.arms:
-        n = free_parameters(arm.method, arm.configured(), features)
+        n = free_parameters(arm.method, arm.configured(), features, classes)
         if n > most_parameters(rows):
             yield arm.name, n
 
@@ -165,7 +172,9 @@ def crowded_notes(
     if arm.scope != "sites":
         return []
     features = len(run.design.features) - bool(run.design.offset)
-    note = crowded(free_parameters(arm.method, arm.configured(chosen), features), rows)
+    classes = len(run.design.classes)
+    n = free_parameters(arm.method, arm.configured(chosen), features, classes)
+    note = crowded(n, rows)
     return [{"note": told} for told in (note, *run.model.cautions()) if told]
 
 

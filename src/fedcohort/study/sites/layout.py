@@ -17,8 +17,8 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.check import check_sheets, with_outcome
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Outcome, Survival, columns_of
-from fedcohort.data.prepare import check_roles, strata_levels
+from fedcohort.data.outcome import Ordered, Outcome, Survival, columns_of
+from fedcohort.data.prepare import check_roles, classes_of, strata_levels
 from fedcohort.data.read import sources
 from fedcohort.data.read.frames import site_names, without_marked
 from fedcohort.data.split import partition
@@ -27,6 +27,7 @@ from fedcohort.metrics import resampled
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import DataError, InputError, SettingError, registry
 from fedcohort.study.file import horizon
+from fedcohort.study.file.arms import check_learnt
 from fedcohort.study.file.plan import Plan, Scenario
 from fedcohort.study.file.privacy import check_visible, checked_secure
 from fedcohort.study.file.reader import LONGEST_NAME
@@ -100,6 +101,8 @@ def load(plan: Plan, data: Any = None) -> Table:
             f"'usual: [low, high]' of each number."
         )
     source, dictionary, outcome = found.source, found.dictionary, found.outcome
+    if found.drafted and isinstance(outcome, Ordered):
+        outcome.check_drafted(dictionary)
     known = with_outcome(dictionary, outcome)
     aside = plan.kind.aside
     plan.units.check(known.variables)
@@ -115,10 +118,11 @@ def load(plan: Plan, data: Any = None) -> Table:
             f"{plan.source}: no column is left to predict from. Identifiers, dates, free text and "
             f"the outcome cannot be used; check the types in the dictionary."
         )
+    check_learnt(plan.arms, plan.kind, outcome)
     _check_roles(plan, dictionary, outcome)
     natural = _natural(plan, site)
     n_sites = plan.n_sites or natural
-    _enough(plan, frame, None if aside else outcome, n_sites)
+    _enough(plan, frame, None if aside else outcome, n_sites, dictionary)
     if plan.horizon is not None and isinstance(outcome, Survival):
         times = np.asarray(frame[outcome.time], float)
         asked = plan.horizon.within(dictionary, outcome)
@@ -208,12 +212,18 @@ def _natural(plan: Plan, site: Array | None) -> int:
     return len(names)
 
 
-def _enough(plan: Plan, frame: pd.DataFrame, outcome: Outcome | None, n_sites: int) -> None:
+def _enough(
+    plan: Plan,
+    frame: pd.DataFrame,
+    outcome: Outcome | None,
+    n_sites: int,
+    dictionary: Dictionary,
+) -> None:
     """Check for enough training rows at every site, and enough test rows with events.
 
     Raises
     ------
-    DataError : too few rows, or events, or of one of two classes, or equal values only.
+    DataError : too few rows, or events, or rows of a class, or equal values only.
     """
     n, aside = len(frame), f"{plan.test_fraction:.0%}"
     if n * (1 - plan.test_fraction) < 2 * n_sites:
@@ -228,17 +238,24 @@ def _enough(plan: Plan, frame: pd.DataFrame, outcome: Outcome | None, n_sites: i
                 f"{plan.source}: {events} events are too few to have one among the training rows "
                 f"and one among the test rows ({aside})."
             )
-    if isinstance(outcome, Binary):
-        counts = frame[outcome.y].value_counts()
+    if outcome is not None and outcome.has_classes:
+        counts = frame[outcome.label].value_counts()
         if len(counts) < 2:
             raise DataError(
-                f"{plan.source}: column {outcome.y!r} has one level in all {n} rows; an outcome "
-                f"needs two. Check its coding, or name another 'outcome'."
+                f"{plan.source}: column {outcome.label!r} has one level in all {n} rows; an "
+                f"outcome needs two. Check its coding, or name another 'outcome'."
+            )
+        levels = classes_of(dictionary, outcome)
+        if len(counts) < len(levels):
+            raise DataError(
+                f"{plan.source}: {len(levels) - len(counts)} of the {len(levels)} classes of "
+                f"{outcome.label!r} in the dictionary have no row, so no model learns them. Take "
+                f"them out of the dictionary."
             )
         if min(plan.test_fraction, 1 - plan.test_fraction) * counts.min() < 1:
             raise DataError(
-                f"{plan.source}: {counts.min()} rows of one level of {outcome.y!r} are too few to "
-                f"have one among the training rows and one among the test rows ({aside})."
+                f"{plan.source}: {counts.min()} rows of one level of {outcome.label!r} are too few "
+                f"to have one among the training rows and one among the test rows ({aside})."
             )
     if outcome is not None and outcome.is_number:
         if not outcome.can_teach([frame]):

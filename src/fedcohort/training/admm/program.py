@@ -178,7 +178,7 @@ def _iterate(
     z = np.zeros(len(ground.l1)) if start is None else start.first(ground.l2, rho)
     adapted, factor = EARLY if start is None else LATE
     mix, together = np.ones(1), True
-    anderson = Anderson(config.acceleration if exact else 0)
+    anderson = Anderson(config.acceleration if exact else 0, linear=loss == "hinge")
     means: list[Array] = []
     seen: set[str] = set()
     primal = dual = objective = math.inf

@@ -1,17 +1,18 @@
-"""Binary outcomes: discrimination, Brier score and calibration of predicted probabilities."""
+"""Classes: discrimination, Brier score and calibration of predicted probabilities."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.metrics import classification, decision
+from fedcohort.data.outcome import levels_of
+from fedcohort.metrics import classes, classification, decision
 from fedcohort.protocol import Row
 from fedcohort.study.judge.leading import AUC, Outcomes
 from fedcohort.study.judge.pooled.base import Metrics, Untaught, constant, decision_rows, observed
@@ -29,12 +30,14 @@ class Labels(Untaught):
 
     Attributes
     ----------
-    y : (n,) 1.0 for the level that sorts last, else 0.0.
+    seen : of a binary outcome y is 1.0 for the level that sorts last, else 0.0.
+    levels : names of the classes, in the order of their numbers.
     min_cell : smallest published count of a class, except 0.
     """
 
     test: pd.DataFrame
-    y: Array
+    seen: Outcomes
+    levels: tuple[str, ...]
     min_cell: int
 
     leading: ClassVar[str] = AUC.metric
@@ -42,23 +45,30 @@ class Labels(Untaught):
     @classmethod
     def of(
         cls, problem: Problem, test: pd.DataFrame, seed: int = 0, horizon: float | None = None
-    ) -> Self:
+    ) -> Labels:
         """See `Judge`."""
         seen = Outcomes.of(test, problem.outcome, problem.dictionary)
-        return cls(test, seen.y, problem.min_cell)
+        kind = Classes if seen.several else Labels
+        return kind(test, seen, levels_of(problem.outcome, problem.dictionary), problem.min_cell)
+
+    @property
+    def y(self) -> Array:
+        """The class of each row (n,)."""
+        return self.seen.y
 
     @property
     def can_rank(self) -> bool:
-        """Whether both classes have enough rows to publish the AUC."""
-        return AUC.may_be_shown(self.y, self.min_cell)
+        """Whether all classes have enough rows to publish the AUC."""
+        return AUC.may_be_shown(self.seen, self.min_cell)
 
-    def on(self, rows: Array) -> Labels:
+    def on(self, rows: Array) -> Self:
         """See `Judge`."""
-        return Labels(self.test[rows].reset_index(drop=True), self.y[rows], self.min_cell)
+        some = self.test[rows].reset_index(drop=True)
+        return replace(self, test=some, seen=self.seen.at(rows))
 
     def predicted(self, run: Run, wanted: tuple[str, ...]) -> Array:
-        """Return the probabilities (n,) of class 1."""
-        return run.model.predict(run.design.matrix(self.test))
+        """Return the probabilities of class 1 (n,), or of several classes of each (n, K)."""
+        return self.seen.fits(run.model.predict(run.design.matrix(self.test)))
 
     def metrics(self, said: Array, wanted: tuple[str, ...]) -> Metrics:
         """Return the wanted metrics of probabilities; None if not defined."""
@@ -79,15 +89,57 @@ class Labels(Untaught):
 
     def groups(self, run: Run) -> list[Row]:
         """Return mean prediction and share of class 1, by group of similar predictions."""
-        groups = classification.calibration_groups(
-            self.y, self.predicted(run, ()), GROUPS, self.min_cell
-        )
-        return [
-            {"time": None, "group": i, "predicted": float(p), "n": int(n)} | observed(o, low, high)
-            for i, (p, o, n, low, high) in enumerate(zip(*groups, strict=True))
-        ]
+        said = self.predicted(run, ())
+        return group_rows(classification.calibration_groups(self.y, said, GROUPS, self.min_cell))
 
     def decision(self, run: Run) -> list[Row]:
         """Return the decision curve of the predicted probability of class 1."""
         said = self.predicted(run, ())
         return decision_rows(decision.of_classes(self.y, said, self.min_cell), None)
+
+
+class Classes(Labels):
+    """More than two classes: probabilities are (n, K)."""
+
+    def draws(self, said: Array, weights: Array, wanted: tuple[str, ...]) -> dict[str, Array]:
+        """See `Judge`."""
+        y = np.asarray(self.y, np.int64)
+        return {
+            name: metric(y, said, weights)
+            for name, metric in classes.METRICS.items()
+            if name in wanted
+        }
+
+    def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:
+        """Return the draws (B,) of probability 1/K for every class of every row."""
+        return constant(classes.chance(len(self.levels)), weights)
+
+    def groups(self, run: Run) -> list[Row]:
+        """Return mean prediction and share of each class, by group of similar predictions."""
+        said = self.predicted(run, ())
+        found: list[Row] = []
+        for k, level in enumerate(self.levels):
+            groups = classification.calibration_groups(
+                (self.y == k).astype(float), said[:, k], GROUPS, self.min_cell
+            )
+            found += group_rows(groups, level)
+        return found
+
+    def decision(self, run: Run) -> list[Row]:
+        """Return no curve: which treatment each class would get is not known."""
+        return []
+
+
+def group_rows(groups: classification.Groups, level: str | None = None) -> list[Row]:
+    """Return groups of similar predictions as rows of results.json.
+
+    Parameters
+    ----------
+    level : the class that is judged against the rest; None of a yes/no outcome.
+    """
+    head = {} if level is None else {"class": level}
+    return [
+        {**head, "time": None, "group": i, "predicted": float(p), "n": int(n)}
+        | observed(o, low, high)
+        for i, (p, o, n, low, high) in enumerate(zip(*groups, strict=True))
+    ]

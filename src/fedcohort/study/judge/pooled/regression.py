@@ -62,7 +62,7 @@ class Values(Untaught):
     @property
     def can_rank(self) -> bool:
         """Whether there are enough rows to publish R²."""
-        return R2.may_be_shown(self.y, self.min_cell)
+        return R2.may_be_shown(Outcomes(np.zeros(len(self.y)), self.y), self.min_cell)
 
     def on(self, rows: Array) -> Values:
         """See `Judge`."""

@@ -16,7 +16,7 @@ from fedcohort.metrics.survival import brier, concordance
 from fedcohort.metrics.survival.antolini import antolini
 from fedcohort.metrics.survival.kaplan_meier import round_time
 from fedcohort.protocol import Row
-from fedcohort.study.judge.leading import C_INDEX
+from fedcohort.study.judge.leading import C_INDEX, Outcomes
 from fedcohort.study.judge.pooled.base import (
     Metrics,
     Untaught,
@@ -94,7 +94,7 @@ class Yardstick(Untaught):
     @property
     def can_rank(self) -> bool:
         """Whether there are enough events to publish the C-index."""
-        return C_INDEX.may_be_shown(self.event, self.min_cell)
+        return C_INDEX.may_be_shown(Outcomes(self.time, self.event), self.min_cell)
 
     def on(self, rows: Array) -> Yardstick:
         """See `Judge`."""

@@ -187,13 +187,13 @@ def _rebuilt(sums: Sums, wanted: set[str]) -> dict[str, float]:
     found: dict[str, float] = {}
     if wanted & AGREED.keys():
         known = sums.at().sum(federated_clusters.count_two_valued).known
-        asked = known >= (2 * sums.least if sums.least > 1 else 1)
+        asked = known >= (2 * sums.min_cell if sums.min_cell > 1 else 1)
         if asked.any():
             s = sums.at().sum(federated_clusters.sum_agreement, asked=asked)
             found["reconstruction_accuracy"] = float(s.expected) / float(s.entries)
             found["rounded_accuracy"] = float(s.rounded) / float(s.entries)
     rows = {"train": int(sums.train.sum()), "blind": int(sums.blind.sum())}
-    if "g_ratio" in wanted and min(rows.values()) >= max(sums.least, 1):
+    if "g_ratio" in wanted and min(rows.values()) >= max(sums.min_cell, 1):
         step = federated_clusters.sum_rebuild_error
         trained, blind = (float(sums.at(half).sum(step).error) / n for half, n in rows.items())
         found["g_ratio"] = trained / blind if blind else math.nan

@@ -2,7 +2,8 @@
 
 Compared with the metrics of the pooled blind rows, which no party sees:
 
-    exact       accuracy, brier, log_loss, calibration_slope of classes; every metric of values
+    exact       accuracy, balanced_accuracy, brier, log_loss, calibration_slope of classes; every
+                metric of values
     by site     calibration_slope of survival: the Cox model is stratified by site, exactly
     by cells    ibs, d_calibration_p: each row exactly; times and censoring weights come from
                 counts in cells of time (`time_scale`)
@@ -23,16 +24,18 @@ Revealed: what `judging` lists.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.data.outcome import Category
 from fedcohort.metrics import decision
 from fedcohort.metrics.calibration import even, groups_of, solve_slope, varies, with_enough
 from fedcohort.metrics.roc import points_of
+from fedcohort.metrics.sums import classes as federated_classes
 from fedcohort.metrics.sums import curve_pairs, histogram, within_sites
 from fedcohort.metrics.sums import predictions as federated
 from fedcohort.metrics.sums import values as federated_values
@@ -49,7 +52,9 @@ from fedcohort.study.at_site.judging import Own, Said, Seen, tell_own
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.judge.details import LABELS, TIMES
 from fedcohort.study.judge.pooled.base import Metrics, decision_rows, observed
+from fedcohort.study.judge.pooled.classification import group_rows
 from fedcohort.study.judge.pooled.survival import CURVES, GROUPS
+from fedcohort.study.judge.shown.classes import shown_rows
 from fedcohort.study.judge.summed.time_scale import TimeScale, time_scale_of
 from fedcohort.study.kinds import CLASSIFICATION, REGRESSION, SURVIVAL
 from fedcohort.study.results.rows import plain
@@ -89,12 +94,14 @@ def judge(
     plan: Plan,
     said: Said | Own,
     horizon: float | None = None,
+    levels: Sequence[str] = (),
 ) -> Found:
     """Evaluate one model, or each site's own, on the blind rows of all sites that answer.
 
     Parameters
     ----------
     horizon : the study's, in the unit of time; None without.
+    levels : names of the classes, for what is shown of one model.
 
     Raises
     ------
@@ -104,7 +111,11 @@ def judge(
     blind = fed.through(Seen("blind")).sum(federated.score_moments, centre=0.0)
     bins = max(2, min(BINS, int(blind.rows) // max(1, plan.min_cell)))
     fed = fed.only(fed.answered)
-    metrics, within, groups, decided, more = PARTS[plan.task](fed, plan, said, bins, horizon)
+    if isinstance(plan.outcome, Category) and not plan.kind.aside:
+        parts = _several(fed, plan, said, bins, levels)
+    else:
+        parts = PARTS[plan.task](fed, plan, said, bins, horizon)
+    metrics, within, groups, decided, more = parts
     told = fed.through(said).gather(tell_own, min_cell=plan.min_cell)
     _check_all_stayed(fed)
     for site, t in told.items():
@@ -160,15 +171,44 @@ def _classes(
     edges = federated.federated_risk_edges(scored, bins=bins)
     found["auc"], inside = federated_values.federated_auc(scored, edges=edges)
     counts = scored.sum(federated_values.count_labels, edges=decision.THRESHOLDS)
-    groups = federated_values.label_groups(counts, GROUPS, plan.min_cell)
-    rows: list[Row] = [
-        {"time": None, "group": i, "predicted": float(p), "n": int(n)} | observed(o, low, high)
-        for i, (p, o, n, low, high) in enumerate(zip(*groups, strict=True))
-    ]
+    rows = group_rows(federated_values.label_groups(counts, GROUPS, plan.min_cell))
     cells = np.stack([counts.ones, counts.others], axis=1)
     decided = decision_rows(decision.of_counts(cells, plan.min_cell), None)
     points = points_of(cells[::-1, ::-1], plan.min_cell).tolist()
     return found, {"auc": inside}, rows, decided, {"roc": [{"points": points}] if points else []}
+
+
+def _several(
+    fed: Coordinator, plan: Plan, said: Said | Own, bins: int, levels: Sequence[str]
+) -> Parts:
+    """Return the same of more than two classes: each against the rest, as of a yes/no outcome."""
+    sums = fed.through(said).sum(federated_classes.sum_classes)
+    found = federated_classes.metrics_of(sums)
+    each = [fed.through(replace(said, one=k)) for k in range(len(sums.table))]
+    if isinstance(said, Own):
+        pairs = [scored.sum(within_sites.sum_label_pairs) for scored in each]
+        within = {"auc": float(np.mean([_share(p.right, p.pairs) for p in pairs]))}
+        return found | within, within, [], [], {}
+    aucs, inside = [], []
+    ranks: list[Row] = []
+    groups: list[Row] = []
+    roc: list[Row] = []
+    for scored, level in zip(each, levels, strict=True):
+        edges = federated.federated_risk_edges(scored, bins=bins)
+        auc, own = federated_values.federated_auc(scored, edges=edges)
+        slope = federated_values.federated_labels(scored)["calibration_slope"]
+        counts = scored.sum(federated_values.count_labels, edges=decision.THRESHOLDS)
+        told = federated_values.label_groups(counts, GROUPS, plan.min_cell)
+        cells = np.stack([counts.others, counts.ones], axis=1)
+        points = points_of(cells[::-1], plan.min_cell).tolist()
+        aucs.append(auc)
+        inside.append(own)
+        ranks.append({"auc": auc, "low": math.nan, "high": math.nan, "slope": slope})
+        groups += group_rows(told, level)
+        roc += [{"class": level, "points": points}] if points else []
+    more = shown_rows(sums.table, sums.predicted, ranks, levels, plan.min_cell)
+    found["auc"] = float(np.mean(aucs))
+    return found, {"auc": float(np.mean(inside))}, groups, [], {**more, "roc": roc}
 
 
 # survival -----------------------------------------------------------------------------

@@ -1,0 +1,83 @@
+"""Published rows of several classes, beyond their metrics.
+
+by_class   of each class against the rest: blind rows, their share, the mean predicted probability,
+           the AUC with its interval, and the calibration slope
+confusion  blind rows by class and by likeliest class
+roc        the ROC curve of each class against the rest
+
+A class with few rows, or of which few are left out, has no AUC and no slope. Counts are hidden so
+that no cell of 1 to m − 1 patients is published or follows from the others, with m the `min_cell`
+(`disclosure.groups`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.metrics import classes, classification
+from fedcohort.metrics.heterogeneity import share_interval
+from fedcohort.metrics.roc import roc_points
+from fedcohort.privacy.disclosure.counts import can_rank, published_parts
+from fedcohort.privacy.disclosure.groups import hidden_confusion
+from fedcohort.protocol import Row
+from fedcohort.study.judge.leading import of_case
+from fedcohort.study.judge.pooled.base import Judge
+from fedcohort.study.judge.pooled.classification import Classes
+from fedcohort.study.results.rows import plain
+from fedcohort.study.run.engine import Run
+
+#: Of these, a study with several classes has rows in results.json, and others have no such key.
+KEYS = ("by_class", "confusion")
+
+
+def class_rows(run: Run, judge: Judge) -> dict[str, list[Row]]:
+    """Return lists of rows by key of results.json; none unless there are several classes."""
+    if not isinstance(judge, Classes):
+        return {}
+    said, y, m = judge.predicted(run, ()), np.asarray(judge.y, np.int64), judge.min_cell
+    if not (len(y) and np.isfinite(said).all()):
+        return {}
+    table = classes.confusion(y, said)
+    ranks: list[Row] = []
+    roc: list[Row] = []
+    for k, level in enumerate(judge.levels):
+        p, case = said[:, k], y == k
+        found, slope = of_case(p, case), classification.calibration_slope(case * 1.0, p)
+        low, high = share_interval(found.value, found.error)
+        ranks.append({"auc": found.value, "low": low, "high": high, "slope": float(slope)})
+        if len(points := roc_points(p, case, m)):
+            roc.append({"class": level, "points": points.tolist()})
+    return shown_rows(table, said.sum(axis=0), ranks, judge.levels, m) | {"roc": roc}
+
+
+def shown_rows(
+    table: Array, predicted: Array, ranks: Sequence[Row], levels: Sequence[str], min_cell: int
+) -> dict[str, list[Row]]:
+    """Return the rows of `KEYS` of sums over all blind rows.
+
+    Parameters
+    ----------
+    table : (K, K), rows by class and by likeliest class.
+    predicted : (K,), sums of the probabilities.
+    ranks : auc, low, high and slope of each class, as known.
+    """
+    table = np.asarray(table, np.int64)
+    rows, n = table.sum(axis=1), int(table.sum())
+    gone = hidden_confusion(table, min_cell)
+    by_class: list[Row] = []
+    for k, told in enumerate(published_parts(rows, min_cell)):
+        ranked = can_rank(np.arange(n) < rows[k], min_cell, both=True)
+        share = math.nan if told is None else told / n
+        numbers = {"observed": share, "predicted": float(predicted[k]) / n}
+        numbers |= {name: v if ranked else math.nan for name, v in ranks[k].items()}
+        by_class.append({"class": levels[k], "n": told, **plain(numbers)})
+    confusion = [
+        {"class": level, "predicted": other, "n": None if gone[k, j] else int(table[k, j])}
+        for k, level in enumerate(levels)
+        for j, other in enumerate(levels)
+    ]
+    return {"by_class": by_class, "confusion": confusion}

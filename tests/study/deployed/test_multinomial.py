@@ -1,0 +1,113 @@
+"""Regressions of several classes over a masked network, from the study file to the report."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from numpy.testing import assert_allclose
+
+import several
+from algorithms.multinomial_cases import with_mnlogit, with_ordered_model
+from deployed_cases import MaskedSites, results_of
+from fedcohort import report
+from fedcohort.data.tables import LabelledTable
+from fedcohort.protocol import Refused, registry
+from fedcohort.protocol.host import Arguments, Call
+from fedcohort.study.at_site.bounds import Bounds
+from fedcohort.study.at_site.table import SiteTable
+from fedcohort.study.file.terms import Terms
+from fedcohort.study.run.runner import run_over
+
+STUDY = """\
+study: grades
+task: classification
+data: {dictionary: d.yaml, outcome: {y: grade, type: ordinal}}
+arms: [{method: multinomial, reference: mid}, {method: ordinal}]
+bounds: []
+evaluate: {repeats: 1}
+final: true
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Return the terms, the whole table, the results and the folder of a masked run."""
+    folder = tmp_path_factory.mktemp("multinomial")
+    (folder / "d.yaml").write_text(yaml.safe_dump({"variables": several.DICTIONARY}))
+    (folder / "s.yaml").write_text(STUDY)
+    terms = Terms.of(folder / "s.yaml")
+    frame = several.patients(180)
+    frame.loc[(frame.site == "east") & (frame.grade == "high"), "site"] = "south"  # lacks a class
+    tables = [
+        SiteTable.of(terms, str(s), rows.drop(columns="site").reset_index(drop=True))
+        for s, rows in frame.groupby("site")
+    ]
+    run_over(terms, MaskedSites(terms, tables, folder), folder / "out", debug=True)
+    return terms, frame, results_of(folder / "out"), folder / "out"
+
+
+def pooled(frame):
+    grade = frame["grade"].map({name: k for k, name in enumerate(several.LEVELS)})
+    return LabelledTable(frame[["a", "b"]].to_numpy(), grade.to_numpy())
+
+
+def test_final_fits_are_those_of_statsmodels_on_all_rows(run):
+    _, frame, found, _ = run
+    final = {f["arm"]: f for f in found["final"]}
+    beta, covariance, _ = with_mnlogit(pooled(frame))
+    turn = np.kron([[-1.0, 0.0], [-1.0, 1.0]], np.eye(3))  # against "mid", of "low" and "high"
+    errors = np.sqrt(np.diag(turn @ covariance @ turn.T)).reshape(2, 3)[:, 1:]
+    rows = final["multinomial"]["coefficients"]
+    assert [(r["class"], r["covariate"]) for r in rows] == [
+        ("low", "a"), ("low", "b"), ("high", "a"), ("high", "b"),
+    ]  # fmt: skip
+    expected = (turn @ beta.ravel()).reshape(2, 3)[:, 1:]
+    assert_allclose([r["coefficient"] for r in rows], expected.ravel(), rtol=1e-6)
+    assert_allclose([r["standard_error"] for r in rows], errors.ravel(), rtol=1e-6)
+    thresholds, slopes, _, _ = with_ordered_model(pooled(frame))
+    own = final["ordinal"]
+    assert_allclose([r["coefficient"] for r in own["coefficients"]], slopes, rtol=1e-6)
+    assert_allclose([r["value"] for r in own["parameters"]], thresholds, rtol=1e-6)
+    assert [r["covariate"] for r in own["proportional_odds"]] == ["a", "b", "global"]
+
+
+def test_the_report_and_the_model_card_show_effects_by_class_and_the_test(run):
+    *_, out = run
+    page = report.write(out).read_text("utf-8")
+    assert "Coefficients by class, each compared with mid" in page
+    assert "Relative-risk ratio: by how much the probability of a class" in page
+    assert "by how much the odds of a higher class are multiplied" in page
+    assert "Is the effect of a covariate the same between all classes?" in page
+    assert "Proportional odds were tested" in page
+    card = (out / "models" / "multinomial" / "card.md").read_text("utf-8")
+    assert "| high against mid: a |" in card
+    card = (out / "models" / "ordinal" / "card.md").read_text("utf-8")
+    assert "threshold, low \\| mid" in card
+
+
+def test_only_sums_left_the_sites(run):
+    *_, out = run
+    lines = [json.loads(line) for line in (out / "ledger.jsonl").read_text().splitlines()]
+    verbs = {line["step"]: line["verb"] for line in lines if "step" in line}
+    assert {verbs[step] for step in ("isolation", "tally", "slopes", "freed")} == {"sum"}
+
+
+@pytest.mark.parametrize("arm", ["multinomial", "ordinal"])
+@pytest.mark.parametrize("name", ["isolation", "differences", "tally", "slopes"])
+def test_a_site_refuses_another_number_of_classes_and_another_law(run, arm, name):
+    terms = run[0]
+    own = next(a for a in terms.plan.arms if a.name == arm)
+    (step,) = (s for s in registry.find(arm).steps if s.name == name)
+    bounds = Bounds(terms, "fit", own)
+    call = Call(0, step, "sum", None, Arguments({}, ("a", "b")))
+    bounds.check(call, {"classes": 3})
+    for classes in (0, 2, 4, 1000):
+        with pytest.raises(Refused, match=f"classes of {name} differs"):
+            bounds.check(call, {"classes": classes})
+    if name == "slopes":
+        bounds.check(call, {"law": arm})
+        with pytest.raises(Refused, match="law of slopes differs"):
+            bounds.check(call, {"law": "another"})
