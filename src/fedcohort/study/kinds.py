@@ -70,7 +70,7 @@ class Kind:
     timed : whether a time to an event is predicted.
     events : whether the outcome may have events.
     aside : whether an outcome is for evaluation only: no fit sees it.
-    untuned : why nothing can be tuned; "" if settings can be.
+    scores : scores without an outcome, to tune by, the default first; none if an outcome scores.
     over_network : replacement of a metric if rows stay at their sites; None for none.
     none_left : the metric to ask for if none is left.
     exactness : by metric, its computation over a network; default exact.
@@ -90,7 +90,7 @@ class Kind:
     timed: bool = False
     events: bool = False
     aside: bool = False
-    untuned: str = ""
+    scores: tuple[str, ...] = ()
     over_network: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
     none_left: str = ""
     exactness: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -230,8 +230,7 @@ CLUSTERING = Kind(
     refused="clusters are evaluated by survival or by classes, not by a number.",
     types=_CLASSES,
     aside=True,
-    untuned="clusters have no outcome to tune by. Set the settings, such as n_clusters, or list "
-    "several arms.",
+    scores=("silhouette", "stability", "reconstruction"),
     # a silhouette compares all pairs of rows, and pooled clusters take all rows
     over_network={"silhouette": "simplified_silhouette", "agreement": None},
     none_left="silhouette",
@@ -271,8 +270,7 @@ LATENT = Kind(
         what: f"has no {what}; arms are compared by it" for what in ("transform", "reconstruct")
     },
     aside=True,
-    untuned="latent variables have no outcome to tune by. Set the settings, such as q, or list "
-    "several arms; multiview_ppca chooses q itself (q: auto).",
+    scores=("reconstruction", "imputation"),
     over_network={"latent_accuracy": None, "latent_auc": None},
     none_left="reconstruction_mae",
     exactness={

@@ -19,13 +19,15 @@ from fedcohort.data.outcome import Outcome
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.protocol import registry
 from fedcohort.protocol.step import Step
-from fedcohort.study.at_site import counting, holding
+from fedcohort.study.at_site import counting, holding, unlabelled
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.judge.evaluate import JUDGING, Steps
 from fedcohort.study.run import private
 from fedcohort.study.run.extras import arm_of, asked_of
 
+#: Names of steps that a single site may answer, because it keeps its sums.
+HELD = (holding.hold.name, unlabelled.hold_unlabelled.name)
 #: Largest number of grid combinations to examine; with more, all steps are listed.
 MOST = 1000
 
@@ -81,6 +83,11 @@ def of_judge(outcome: Outcome | None, task: str, metrics: Collection[str] = ()) 
     return JUDGING[task].steps_of(outcome, metrics, own=False)
 
 
+def of_score(plan: Plan) -> Steps:
+    """Return the steps of scoring tried settings."""
+    return unlabelled.STEPS if plan.kind.scores else holding.STEPS
+
+
 def of_study(plan: Plan, outcome: Outcome | None) -> Steps:
     """Return all steps of a study, each once."""
     fits = [of_fit(plan, arm) for arm in plan.arms if arm.scope == "sites"]
@@ -90,7 +97,7 @@ def of_study(plan: Plan, outcome: Outcome | None) -> Steps:
         *describe.STEPS,
         *counting.STEPS,
         *of_judge(outcome, plan.task, plan.metrics),
-        *holding.STEPS * tuned,
+        *of_score(plan) * tuned,
         *itertools.chain(*(of_extras(kind) for kind in asked_of(plan))),
     )
     return tuple({s.run: s for s in every}.values())

@@ -235,7 +235,7 @@ JUDGING: Mapping[str, Judging] = {
         lambda outcome: (cluster_sites.tell_own_groups,),
         _grouped,
         clusters.judge_alone,
-        {"judge": (Seen, Clustered), "alone": (Seen, Clustered)},
+        {"judge": (Seen, Clustered), "alone": (Seen, Clustered), "score": (Clustered,)},
         lambda run, judge, laid, plan, method, seed: cluster_rows(
             run, judge, laid, seed, umap=plan.umap
         ),
@@ -247,7 +247,7 @@ JUDGING: Mapping[str, Judging] = {
         lambda outcome: latent_sites.STEPS,
         _coded,
         latent.judge_alone,
-        {"judge": (Coded,), "alone": (Coded,)},
+        {"judge": (Coded,), "alone": (Coded,), "score": (Coded,)},
         lambda run, judge, laid, plan, method, seed: latent_rows(method, run, judge),
     ),
 }
