@@ -38,7 +38,7 @@ study: net
 data: {{source: 'sample:{sample}'{data}}}
 arms: {arms}
 bounds: {bounds}
-evaluate: {{repeats: {repeats}}}
+evaluate: {{repeats: {repeats}{metrics}}}
 """
 SECONDS = re.compile(r'("seconds": )[0-9.]+')
 
@@ -47,7 +47,10 @@ def terms_of(folder: Path, sample: str, arms: str, repeats: int = 1, **more: Any
     folder.mkdir(parents=True, exist_ok=True)
     bounds = more.pop("bounds", "[isolated, centralised]")
     data = more.pop("data", "")
-    text = STUDY.format(sample=sample, data=data, arms=arms, repeats=repeats, bounds=bounds)
+    metrics = f", metrics: {metrics}" if (metrics := more.pop("metrics", "")) else ""
+    text = STUDY.format(
+        sample=sample, data=data, arms=arms, repeats=repeats, bounds=bounds, metrics=metrics
+    )
     text += "".join(f"{k}: {v}\n" for k, v in more.items())
     (folder / "s.yaml").write_text(text)
     return Terms.of(folder / "s.yaml")
