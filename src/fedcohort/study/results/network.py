@@ -24,7 +24,8 @@ from fedcohort.protocol import DataError, SiteUnavailable, registry
 from fedcohort.study.at_site import asking, counting
 from fedcohort.study.at_site.sessions import Session
 from fedcohort.study.file.terms import Terms
-from fedcohort.study.results.files import About, mark_of, outcome_row, scenario_row, write_all
+from fedcohort.study.results.files import About, mark_of, outcome_row, write_all
+from fedcohort.study.results.scenarios import scenario_row
 from fedcohort.study.results.step_words import step_words
 from fedcohort.study.run.extras import asked_of
 from fedcohort.study.run.network_fits import COHORT, NetworkFits
@@ -237,8 +238,8 @@ def _declared(fits: NetworkFits) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     plan = fits.plan
     outcome = fits.terms.outcome
-    judging_steps = asking.of_judge(outcome, plan.task)
-    alone = asking.of_alone(outcome, plan.task)
+    judging_steps = asking.of_judge(outcome, plan.task, plan.metrics)
+    alone = asking.of_alone(outcome, plan.task, plan.metrics)
     for arm in plan.arms:
         method = registry.find(arm.method)
         if arm.scope == "sites":
