@@ -172,7 +172,7 @@ def test_rows_that_a_study_excludes_are_not_judged_and_the_others_keep_their_num
     (said,) = findings("s.yaml")
     assert (said["rows"], said["lines"]) == ([9], [10])
     assert check("s.yaml")[1].startswith(
-        "t.csv (40 rows, 5 columns; 1 row left out by exclude): 1 "
+        "t.csv (40 rows, 5 columns; 1 row left out of the study): 1 "
     )
     (counted,) = json.loads(check("s.yaml", "--json")[1])["tables"]
     assert (counted["rows"], counted["left_out"]) == (40, 1)
@@ -366,7 +366,7 @@ def test_a_site_checks_its_table_against_a_network_study_as_its_node_would():
     Path("s.yaml").write_text(AT_SITES % ', exclude: ["time not above 0"]')
     table().assign(days=lambda t: t["days"].where(t.index > 4, 0)).to_csv("t.csv", index=False)
     assert check("s.yaml", "t.csv")[1].startswith(
-        "t.csv (40 rows, 5 columns; 5 rows left out by exclude): nothing found"
+        "t.csv (40 rows, 5 columns; 5 rows left out of the study): nothing found"
     )
 
 

@@ -173,7 +173,7 @@ class Report:
             here = [f for f in shown if f.file == name]
             shape = self.tables.get(name)
             out = self.left_out.get(name, 0)
-            but = f"; {_count(out, 'row')} left out by exclude" if out else ""
+            but = f"; {_count(out, 'row')} left out of the study" if out else ""
             size = (
                 f" ({_count(shape[0], 'row')}, {_count(shape[1], 'column')}{but})" if shape else ""
             )

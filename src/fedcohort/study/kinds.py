@@ -82,8 +82,8 @@ class Kind:
     outcomes: Classes
     metrics: Mapping[str, Needs]
     refused: str = (
-        "this version cannot evaluate a study with {}. Give a survival, binary, continuous or "
-        "count outcome."
+        "this version cannot evaluate a study with {}. Give a survival, binary, category, ordinal, "
+        "continuous or count outcome."
     )
     types: Mapping[str, type[Any]] = field(default_factory=dict[str, type[Any]])
     gives: Mapping[str, str] = field(default_factory=lambda: {"predict": _PREDICTS})

@@ -113,6 +113,24 @@ def test_the_auc_of_two_sites_is_near_that_of_the_pooled_rows(tmp_path):
     assert abs(np.mean(errors)) < 0.0006
 
 
+def test_the_auc_of_classes_of_two_sites_is_near_that_of_the_pooled_rows(tmp_path):
+    arms = "[{method: multinomial, l2: 0.1, scale: standard}]"
+    data = ", outcome: {y: tgrade, type: ordinal}"
+    errors, of_class = [], []
+    for seed in STUDIES:
+        found, run, _, blind, terms = judged(
+            tmp_path, "gbsg2", "classification", arms, seed, data=data
+        )
+        y = terms.outcome.values(blind, run.design.classes)
+        said = run.model.predict(run.design.matrix(blind))
+        errors.append(found.metrics["auc"] - roc_auc_score(y, said, multi_class="ovr"))
+        for k, row in enumerate(found.more["by_class"]):
+            of_class.append(row["auc"] - roc_auc_score(y == k, said[:, k]))
+    assert np.abs(errors).max() < 0.003  # the standard error is 0.03
+    assert abs(np.mean(errors)) < 0.0006
+    assert np.abs(of_class).max() < 0.006
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_censoring_distribution_is_near_kaplan_meier_of_the_exact_times(seed):
     rng = np.random.default_rng(seed)

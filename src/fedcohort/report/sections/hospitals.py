@@ -254,8 +254,9 @@ def _forest(run: Run, arm: Arm, scenario: str) -> Markup | None:
         figure(page, f"-{i + 1}", f", part {i + 1} of {len(pages)}") for i, page in enumerate(pages)
     )
     judged = sum(number(r.get("value")) == number(r.get("value")) for r in mine)
-    few = f" with patients enough to judge, of {len(mine)} in all" if judged < len(mine) else ""
-    least = f": the {min(WORST, judged)} worst of {words.of(judged, 'hospital')}{few}"
+    few = f" with enough patients to judge, of {len(mine)} in all" if judged < len(mine) else ""
+    chosen = f"the {WORST} worst of " if judged > WORST else ""
+    least = f": {chosen}{words.of(judged, 'hospital')}{few}"
     return join(
         figure(ordered[: min(WORST, judged) or WORST], "", least if judged else ""),
         more(f"All {words.of(len(mine), 'hospital')}", *every),
