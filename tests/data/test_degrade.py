@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
-from fedcohort.data.degrade import COLUMN, HOW, RANDOM, VALUE, Degradation, chosen, degrade
+from fedcohort.data.degrade import HOW, RANDOM, Degradation, chosen, degrade
+from fedcohort.data.degrade.items import COLUMN, VALUE
 from fedcohort.data.outcome import Binary, Category, Continuous, Survival
 from fedcohort.data.variable import Variable
 from fedcohort.protocol import DataError
