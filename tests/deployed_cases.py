@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedcohort.data.outcome import levels_of
 from fedcohort.data.read import sources
 from fedcohort.protocol import registry
 from fedcohort.protocol.ledger import Ledger
@@ -34,10 +35,10 @@ from loopback import LoopbackLine
 NAMES = ("bergen", "oslo", "tromsø")
 STUDY = """\
 study: net
-data: {{source: 'sample:{sample}'}}
+data: {{source: 'sample:{sample}'{data}}}
 arms: {arms}
 bounds: {bounds}
-evaluate: {{repeats: {repeats}}}
+evaluate: {{repeats: {repeats}{metrics}}}
 """
 SECONDS = re.compile(r'("seconds": )[0-9.]+')
 
@@ -45,7 +46,11 @@ SECONDS = re.compile(r'("seconds": )[0-9.]+')
 def terms_of(folder: Path, sample: str, arms: str, repeats: int = 1, **more: Any) -> Terms:
     folder.mkdir(parents=True, exist_ok=True)
     bounds = more.pop("bounds", "[isolated, centralised]")
-    text = STUDY.format(sample=sample, arms=arms, repeats=repeats, bounds=bounds)
+    data = more.pop("data", "")
+    metrics = f", metrics: {metrics}" if (metrics := more.pop("metrics", "")) else ""
+    text = STUDY.format(
+        sample=sample, data=data, arms=arms, repeats=repeats, bounds=bounds, metrics=metrics
+    )
     text += "".join(f"{k}: {v}\n" for k, v in more.items())
     (folder / "s.yaml").write_text(text)
     return Terms.of(folder / "s.yaml")
@@ -105,7 +110,8 @@ def judged(
         observer=None,
     )  # fmt: skip
     model = Said.by(run, arm.method)
-    found = evaluation.judge(fed, terms.plan, model)
+    levels = levels_of(terms.outcome, terms.dictionary)
+    found = evaluation.judge(fed, terms.plan, model, levels=levels)
     blind = pd.concat([h.blind.assign(site=s) for s, h in halves.items()], ignore_index=True)
     return found, run, pd.concat(train.values(), ignore_index=True), blind, terms
 

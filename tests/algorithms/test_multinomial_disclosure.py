@@ -122,3 +122,15 @@ def test_weights_under_which_few_records_count_are_refused(method, monkeypatch):
     said, steps = asked(method, table().assign(w=weight), monkeypatch, weights="w")
     assert "fewer than 5 records (min_cell) count for nearly all" in said
     assert not steps & SUMS
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_beside_a_number_few_records_of_a_class_at_a_level_are_a_warning(method):
+    frame = table()
+    severe = (frame["course"] == "severe").to_numpy()
+    level = np.where(severe, np.cumsum(severe) <= 3, np.arange(N) % 3 == 0)
+    known = {"variables": {c: {"type": "number"} for c in ("age", "marker", "level")} | KNOWN}
+    frame = frame.assign(level=level * 1.0)
+    fed = fc.simulate(frame, sites="site", outcome=METHODS[method], dictionary=known)
+    with pytest.warns(UserWarning, match="fewer than 5 records .* one value of 'level'"):
+        fc.fit(method, fed)

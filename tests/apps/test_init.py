@@ -377,3 +377,21 @@ def test_where_single_sites_have_few_events_the_lower_bound_alone_is_penalised(
     assert settings["isolated"] == {"l2": 0.01}
     assert settings["cox"] == settings["centralised"] == {}
     assert checked.final
+
+
+def test_three_classes_are_drafted_with_a_regression_of_several(here):
+    frame = table(240)
+    frame["stage"] = np.random.default_rng(3).choice(["I", "II", "III"], 240)
+    frame.drop(columns=["os_days", "os_event", "y"]).to_csv("three.csv", index=False)
+    study, _ = init.write("classification", "three.csv", here / "new", outcome="stage")
+    checked, found = loaded(study)
+    assert found.outcome == Category("stage")
+    assert [(a.name, a.configured().get("l2", 0)) for a in checked.arms[1:2]] == [
+        ("multinomial", 0)
+    ]
+    text = study.read_text("utf-8")
+    assert "type: ordinal, and method: ordinal, if the classes have an order" in text
+    frame["stage"] = np.where(frame.sex == "f", "I", frame.stage)  # no woman of another class
+    frame.drop(columns=["os_days", "os_event", "y"]).to_csv("three.csv", index=False)
+    study, _ = init.write("classification", "three.csv", here / "other", outcome="stage")
+    assert "ridge: a level of 'sex' has no events, or nothing else" in study.read_text("utf-8")

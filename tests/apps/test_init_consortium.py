@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedcohort.data.outcome import Category
 from fedcohort.study.file.terms import Terms
 from in_process import command
 
@@ -77,3 +78,13 @@ def test_other_tasks_are_drafted_too(drafts, task, outcome):
     path = "drafts/{site}/dictionary.yaml"
     assert command("init", "--task", task, "--drafts", path, "--out", "s", *told)[2] == ""
     assert Terms.of("s/study.yaml").plan.task == task
+
+
+def test_an_outcome_of_three_classes_is_drafted_with_a_method_that_learns_them(drafts):
+    options = ("--task", "classification", "--outcome", "stage", "--out", "s")
+    code, _, error = command("init", "--drafts", "drafts/{site}/dictionary.yaml", *options)
+    assert (code, error) == (0, "")
+    text = (drafts / "s" / "study.yaml").read_text()
+    assert "outcome: {y: stage, type: category}" in text
+    assert "method: multinomial" in text
+    assert Terms.of(drafts / "s" / "study.yaml").outcome == Category("stage")

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy import stats
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import log_loss, roc_auc_score
 
 import fedcohort as fc
+import several
 from fedcohort.audit.scores import delong, likelihood_ratios, scores
 
 
@@ -60,6 +61,15 @@ def test_scores_of_values_are_minus_the_squared_errors():
     run = fit.run if hasattr(fit, "run") else fit._run
     found = scores(run.model, run.design, table.drop(columns="ill"))
     assert_allclose(found, -((table["y"] - said) ** 2), rtol=1e-9)
+
+
+def test_scores_of_several_classes_add_to_minus_the_log_loss():
+    table = several.patients(150)
+    with several.installed():
+        fit = fc.fit("nearest", fc.simulate(table, sites="site", outcome=fc.Category("grade")))
+    found = scores(fit.model, fit.parts.design, table)
+    want = log_loss(table["grade"], fit.predict(table), labels=list(fit.classes))
+    assert_allclose(-found.mean(), want)
 
 
 def test_ratio_tells_rows_whose_score_moves_when_they_are_in():

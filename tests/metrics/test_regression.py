@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from scipy.stats import pearsonr
 from sklearn import metrics as reference
+from statsmodels.stats.weightstats import DescrStatsW
 
 from fedcohort.metrics import regression
 from fedcohort.metrics.heterogeneity import pooled_r2, r2_interval, random_effects
@@ -26,6 +28,11 @@ REFERENCES = {
     "mae": reference.mean_absolute_error,
     "poisson_deviance": reference.mean_poisson_deviance,
     "calibration_slope": lambda y, f, sample_weight: np.polyfit(f, y, 1, w=sample_weight**0.5)[0],
+    "pcc": lambda y, f, sample_weight: DescrStatsW(np.c_[y, f], sample_weight).corrcoef[0, 1],
+    "nrmse": lambda y, f, sample_weight: (
+        reference.root_mean_squared_error(y, f, sample_weight=sample_weight)
+        / DescrStatsW(y, sample_weight).std
+    ),
     "calibration_intercept": lambda y, f, sample_weight: np.average(y - f, weights=sample_weight),
 }
 
@@ -58,12 +65,34 @@ def test_no_records_have_no_metric(name):
     assert np.isnan(regression.METRICS[name](*records(5), np.zeros((2, 5)))).all()
 
 
+@given(seed=st.integers(0, 999), shift=st.floats(-50, 50), scale=st.floats(0.01, 100))
+@settings(max_examples=10)
+def test_pearson_s_correlation_is_scipy_s_and_sees_neither_level_nor_spread(seed, shift, scale):
+    y, f = records(seed=seed)
+    want = pearsonr(f, y).statistic
+    assert regression.pcc(y, f) == pytest.approx(want, abs=1e-12)
+    assert regression.pcc(y, scale * f + shift) == pytest.approx(want, abs=1e-9)
+    assert regression.pcc(y, -f) == pytest.approx(-want, abs=1e-12)
+
+
+def test_the_normalised_error_compares_with_the_mean_of_the_judged_records():
+    y, f = records()
+    assert regression.nrmse(y, f) == pytest.approx(
+        reference.root_mean_squared_error(y, f) / np.std(y), rel=1e-12
+    )
+    assert regression.nrmse(y, np.full(len(y), y.mean())) == pytest.approx(1.0, abs=1e-15)
+    assert regression.nrmse(y, f) ** 2 == pytest.approx(1 - reference.r2_score(y, f))
+
+
 def test_what_has_no_answer_is_nan():
     y, f = records()
     same = np.full(len(y), 0.1)
     assert np.isnan(regression.r2(same, f))
     assert np.isnan(regression.calibration_slope(y, same))
     assert np.isnan(regression.poisson_deviance(y, f - f.min()))
+    assert np.isnan(
+        [regression.pcc(same, f), regression.pcc(y, same), regression.nrmse(same, f)]
+    ).all()
     assert regression.r2(y, np.full(len(y), y.mean())) == pytest.approx(0.0, abs=1e-15)
 
 

@@ -168,7 +168,7 @@ def test_a_survival_outcome_is_left_aside_and_nothing_is_judged_by_it(tmp_path):
 @pytest.mark.parametrize(
     ("outcome", "more", "said"),
     [
-        (GROUP, "tune: {grid: {q: [2, 3]}}\n", "no outcome to tune by"),
+        (GROUP, "tune: {score: silhouette, grid: {q: [2, 3]}}\n", "'silhouette' is not possible"),
         ("{y: v1_01, type: count}", "", "'count' is not possible"),
         ("null", "  metrics: [latent_auc]\n", "latent_auc"),
         (GROUP, "  metrics: [auc]\n", "'auc' is not possible in a study of latent"),

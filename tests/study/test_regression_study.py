@@ -372,7 +372,7 @@ def test_the_packaged_sample_has_a_dictionary_with_units():
         ("draws: 20", "draws: 20, metrics: [auc]",
          "s.yaml, line 13, evaluate.metrics.0: 'auc' is not possible in a study of regression, it "
          "evaluates classification; known are r2, rmse, mae, calibration_slope, "
-         "calibration_intercept."),
+         "calibration_intercept, pcc, nrmse."),
         ("method: lasso, penalty: 2", "method: cox",
          "s.yaml, line 11, arms.1.method: 'cox' serves survival, not regression."),
     ],

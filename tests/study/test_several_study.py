@@ -182,6 +182,15 @@ def test_a_report_with_one_class_hidden_or_not_shown_is_still_a_report(done, tmp
     assert "Small counts are hidden" in report.write(tmp_path).read_text()
 
 
+def test_the_example_study_of_grades_is_one_that_runs():
+    study = fc.Study.from_file(Path(__file__).parents[2] / "studies" / "grades.yaml")
+    assert study.table.outcome == fc.Ordered("tgrade")
+    assert study.plan.metrics == ("auc", "accuracy", "balanced_accuracy", "brier", "log_loss")
+    assert [v.name for v in study.table.dictionary.features(study.table.outcome)] == [
+        "age", "menostat", "tsize", "pnodes", "progrec", "estrec",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", ["category", "ordinal"])
 def test_a_study_by_a_method_of_two_classes_is_refused_before_a_file_is_written(tmp_path, kind):
     text = STUDY.replace("method: nearest", "method: logistic").replace("ordinal", kind)

@@ -73,9 +73,10 @@ def _merged(task: str, drafts: str, outcome: str | None) -> tuple[Draft, tuple[s
     names = list(dict.fromkeys(name for d in known.values() for name in d.variables))
     about = _outcome_of_drafts(task, outcome, list(known.values()), names)
     merged = merging.merge(known, about)
-    judges = outcome and DRAFTS[task].outcome is None
-    if judges and isinstance(about, Binary) and not _two(merged.dictionary, about):
-        about = Category(about.y)
+    judges = bool(outcome) and DRAFTS[task].outcome is None
+    if isinstance(about, Binary) and not _two(merged.dictionary, about):
+        coded = merged.dictionary[about.y].coded  # of numbers the study's check says what to do
+        about = Category(about.y) if judges or coded else about
     made = Draft(
         "study",
         NETWORK,

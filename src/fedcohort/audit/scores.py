@@ -2,10 +2,10 @@
 
 A row's score is its log likelihood under the model, up to terms in the outcome alone; a model that
 memorised rows gives higher scores to its training rows (Yeom et al., CSF 2018). With
-H = −log S(t | x) for a survival time t with event δ, p the probability of class 1, ŷ the value or,
-for counts, the mean:
+H = −log S(t | x) for a survival time t with event δ, p the probability of class 1 (of several
+classes p_k that of class k), ŷ the value or, for counts, the mean:
 
-    survival   δ log H − H          class   y log p + (1−y) log(1−p)
+    survival   δ log H − H          class   y log p + (1−y) log(1−p), or log p_y
     value      −(y − ŷ)²            count   y log ŷ − ŷ                                    (1)
 
 AUC = P(a member's score > another's), ties as ½, with the interval of DeLong, DeLong and
@@ -81,6 +81,8 @@ def scores(model: Fitted, design: Design, frame: pd.DataFrame) -> Array:
         return y * np.log(mean) - mean
     if design.classes:
         p = np.clip(said, TINY, 1 - TINY)
+        if p.ndim > 1:
+            return np.log(np.take_along_axis(p, y.astype(np.int64)[:, None], axis=1)[:, 0])
         return y * np.log(p) + (1 - y) * np.log1p(-p)
     return -((y - said) ** 2)
 

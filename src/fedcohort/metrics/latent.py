@@ -2,6 +2,15 @@
 
 Errors are in units of each feature's standard deviation, so linear scalings do not matter. An
 unknown entry is NaN and has no error.
+
+Of a feature with two values (GenoMed4All D6.2, 7.4.1, whose mutations are 0 or 1), with b the entry
+and b̂ its reconstruction on the scale of 0 and 1, b̂ cut to [0, 1],
+
+    accuracy          mean of 1 − |b − b̂|: the expected share of right entries if b̂ is taken as the
+                      probability of 1                                                          (1)
+    rounded accuracy  mean of 1(b = 1(b̂ > ½))                                                  (2)
+
+D6.2 prints no formula of its accuracy; exact equality of b and a real b̂ would be 0.
 """
 
 from __future__ import annotations
@@ -35,6 +44,25 @@ def over_entries(off: Array, weights: Array) -> Array:
     total = weights @ np.where(known, off, 0.0).sum(axis=1)
     entries = weights @ known.sum(axis=1)
     return np.divide(total, entries, out=np.full(len(weights), np.nan), where=entries > 0)
+
+
+def agreement(x: Array, said: Array, pairs: Array) -> tuple[Array, Array]:
+    """Return the terms of eqs. (1) and (2), (n, p) each: NaN for unknown entries, other features.
+
+    An entry without a finite reconstruction counts as wrong.
+
+    Parameters
+    ----------
+    x, said : entries, NaN if unknown, and reconstructions (n, p).
+    pairs : the two values of each feature (p, 2), NaN for other features.
+    """
+    low, width = pairs[:, 0], pairs[:, 1] - pairs[:, 0]
+    entry = (x - low) / width
+    rebuilt = np.clip((said - low) / width, 0.0, 1.0)
+    known, sound = ~np.isnan(entry), np.isfinite(said)
+    expected = np.where(sound, 1.0 - np.abs(entry - rebuilt), 0.0)
+    rounded = sound & ((entry > 0.5) == (rebuilt > 0.5))
+    return np.where(known, expected, np.nan), np.where(known, rounded, np.nan)
 
 
 def commonest(y: Array) -> int:

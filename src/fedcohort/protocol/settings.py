@@ -54,19 +54,26 @@ class Settings:
     method : name of the method, for errors.
     alone : settings that replace the user's if one table holds all rows (the bounds of a
         study), because nothing has to be protected from a coordinator.
+    later, first : settings of a second phase, which are tuned after the others; and settings that
+        end a fit before it.
     """
 
     method: ClassVar[str] = ""
     alone: ClassVar[Mapping[str, Any]] = types.MappingProxyType({})
+    later: ClassVar[tuple[str, ...]] = ()
+    first: ClassVar[Mapping[str, Any]] = types.MappingProxyType({})
 
     def __init_subclass__(
-        cls, *, method: str | None = None, alone: Mapping[str, Any] | None = None
-    ) -> None:
+        cls, *, method: str | None = None, alone: Mapping[str, Any] | None = None,
+        later: tuple[str, ...] = (), first: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         super().__init_subclass__()
         if method is not None:
             cls.method = method
         if alone is not None:
             cls.alone = alone
+        if first is not None:
+            cls.later, cls.first = later, first
 
     def __post_init__(self) -> None:
         hints = _hints(type(self))

@@ -60,6 +60,13 @@ METRICS: Mapping[str, Metric] = {
         "The same question as the C-index, corrected for patients who left the study early.",
         chance=0.5,
     ),
+    "antolini_c": Metric(
+        "Time-dependent C",
+        "Of two patients, how often the one who has the event first had the lower predicted "
+        "survival at that time: 0.5 is chance, 1 is always. It is the C-index where predicted "
+        "curves never cross.",
+        chance=0.5,
+    ),
     "ibs": Metric(
         "Brier score",
         "Mean squared distance between predicted survival and what happened, over follow-up: "
@@ -152,6 +159,19 @@ METRICS: Mapping[str, Metric] = {
         "likelihood: 0 is perfect, lower is better.",
         sign=-1,
     ),
+    "pcc": Metric(
+        "Pearson correlation",
+        "Correlation of predicted and observed values: 1 is a perfect line, 0 is none. It does not "
+        "see predictions that are all too high, or too spread out.",
+        chance=0.0,
+    ),
+    "nrmse": Metric(
+        "Normalised RMSE",
+        "Root mean squared error over the standard deviation of the outcome among blind patients: "
+        "0 is perfect, 1 is predicting their mean, lower is better.",
+        sign=-1,
+        chance=1.0,
+    ),
     "silhouette": Metric(
         "Silhouette",
         "How much nearer patients are to their own group than to the next one: 1 is far apart, 0 "
@@ -179,6 +199,22 @@ METRICS: Mapping[str, Metric] = {
         "Mean squared distance between the features of a patient and their reconstruction by the "
         "model: 0 is perfect, lower is better.",
         sign=-1,
+    ),
+    "reconstruction_accuracy": Metric(
+        "Accuracy of reconstruction",
+        "Of features that are yes or no, the expected share of right entries if each reconstructed "
+        "value is taken as a probability: 1 is all. Compare it with rows that are all the mean.",
+    ),
+    "rounded_accuracy": Metric(
+        "Rounded accuracy of reconstruction",
+        "Of features that are yes or no, the share of right entries after rounding each "
+        "reconstructed value: 1 is all. Compare it with the share of the more frequent values.",
+    ),
+    "g_ratio": Metric(
+        "G",
+        "Reconstruction error of training patients over that of blind patients: 1 is alike, below "
+        "1 the model fits patients that it has seen better than others.",
+        sign=0,
     ),
     "smallest_share": Metric(
         "Smallest group",

@@ -33,12 +33,14 @@ class Needs:
     gives : a member that some method of the study has.
     bound : a model of pooled rows.
     exact : sums of training rows without noise.
+    asked : a study that names it; by default it is left out.
     """
 
     outcome: Classes = ()
     gives: str = ""
     bound: bool = False
     exact: bool = False
+    asked: bool = False
 
 
 #: Computation of a metric over a network, in words for readers of the report.
@@ -68,7 +70,7 @@ class Kind:
     timed : whether a time to an event is predicted.
     events : whether the outcome may have events.
     aside : whether an outcome is for evaluation only: no fit sees it.
-    untuned : why nothing can be tuned; "" if settings can be.
+    scores : scores without an outcome, to tune by, the default first; none if an outcome scores.
     over_network : replacement of a metric if rows stay at their sites; None for none.
     none_left : the metric to ask for if none is left.
     exactness : by metric, its computation over a network; default exact.
@@ -80,15 +82,15 @@ class Kind:
     outcomes: Classes
     metrics: Mapping[str, Needs]
     refused: str = (
-        "this version cannot evaluate a study with {}. Give a survival, binary, continuous or "
-        "count outcome."
+        "this version cannot evaluate a study with {}. Give a survival, binary, category, ordinal, "
+        "continuous or count outcome."
     )
     types: Mapping[str, type[Any]] = field(default_factory=dict[str, type[Any]])
     gives: Mapping[str, str] = field(default_factory=lambda: {"predict": _PREDICTS})
     timed: bool = False
     events: bool = False
     aside: bool = False
-    untuned: str = ""
+    scores: tuple[str, ...] = ()
     over_network: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
     none_left: str = ""
     exactness: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -155,22 +157,25 @@ class Kind:
         return {*parts, *(m for m in metrics if m in self.over_network)}
 
 
-_ALWAYS = Needs()
+_ALWAYS, _ASKED = Needs(), Needs(asked=True)
 _CLASSES: Mapping[str, type[Any]] = {
     "binary": Binary, "category": Category, "ordinal": Ordered,
 }  # fmt: skip
 _RANKS = _PAIRS + "in studies of 170 blind rows, off by a tenth of its standard error"
+_CURVE_RANKS = _RANKS.replace("bins of risk", "bins of predicted survival")
 
 SURVIVAL = Kind(
     "survival",
     (Survival,),
-    dict.fromkeys(("c_index", "uno_c", "ibs", "calibration_slope", "d_calibration_p"), _ALWAYS),
+    dict.fromkeys(("c_index", "uno_c", "ibs", "calibration_slope", "d_calibration_p"), _ALWAYS)
+    | {"antolini_c": _ASKED},
     gives={"predict": _PREDICTS, "predict_survival": _CURVES},
     timed=True,
     events=True,
     exactness={
         "c_index": _RANKS,
         "uno_c": _RANKS,
+        "antolini_c": _CURVE_RANKS,
         "calibration_slope": "exact, but not the pooled rows’: the Cox model of the risk score is "
         "stratified by hospital, so that each has a baseline hazard of its own",
         "ibs": _TIMES.format("the censoring distribution and the"),
@@ -199,7 +204,7 @@ REGRESSION = Kind(
     "regression",
     (Continuous, Count),
     dict.fromkeys(("r2", "rmse", "mae", "calibration_slope", "calibration_intercept"), _ALWAYS)
-    | {"poisson_deviance": Needs((Count,))},
+    | {"poisson_deviance": Needs((Count,)), "pcc": _ASKED, "nrmse": _ASKED},
     types={"continuous": Continuous, "count": Count},
     lacks=dict.fromkeys(("calibration", "residuals", "importance"), _ALWAYS),
 )
@@ -211,6 +216,9 @@ CLUSTERING = Kind(
         "calinski_harabasz": _ALWAYS,
         "cycle_accuracy": Needs(gives="reconstruct"),
         "reconstruction": Needs(gives="reconstruct"),
+        "reconstruction_accuracy": Needs(gives="reconstruct", asked=True),
+        "rounded_accuracy": Needs(gives="reconstruct", asked=True),
+        "g_ratio": Needs(gives="reconstruct", exact=True, asked=True),
         "smallest_share": _ALWAYS,
         "c_index": Needs((Survival,)),
         "log_rank_p": Needs((Survival,)),
@@ -222,8 +230,7 @@ CLUSTERING = Kind(
     refused="clusters are evaluated by survival or by classes, not by a number.",
     types=_CLASSES,
     aside=True,
-    untuned="clusters have no outcome to tune by. Set the settings, such as n_clusters, or list "
-    "several arms.",
+    scores=("silhouette", "stability", "reconstruction"),
     # a silhouette compares all pairs of rows, and pooled clusters take all rows
     over_network={"silhouette": "simplified_silhouette", "agreement": None},
     none_left="silhouette",
@@ -231,6 +238,10 @@ CLUSTERING = Kind(
         "simplified_silhouette": "exact, but no silhouette: distances to clusters’ means stand for "
         "mean distances to their patients",
         "c_index": _PAIRS + "clusters are not binned",
+        **dict.fromkeys(
+            ("reconstruction_accuracy", "rounded_accuracy"),
+            "exact, of columns that enough blind patients have",
+        ),
         "log_rank_p": "events and patients at risk are counted in intervals of time that hold "
         "several events, and not at every time",
     },
@@ -259,8 +270,7 @@ LATENT = Kind(
         what: f"has no {what}; arms are compared by it" for what in ("transform", "reconstruct")
     },
     aside=True,
-    untuned="latent variables have no outcome to tune by. Set the settings, such as q, or list "
-    "several arms; multiview_ppca chooses q itself (q: auto).",
+    scores=("reconstruction", "imputation"),
     over_network={"latent_accuracy": None, "latent_auc": None},
     none_left="reconstruction_mae",
     exactness={

@@ -45,6 +45,25 @@ class DeepClusteringSettings(
     WaySettings,
     method="deep_clustering",
     alone={"aggregation": "mean", "choose": "gap", "personal": "none", "monitor": "none"},
+    later=(
+        "n_clusters",
+        "k_range",
+        "choose",
+        "cluster_rounds",
+        "cluster_batch_size",
+        "cluster_optimiser",
+        "cluster_learning_rate",
+        "centroids",
+        "latent_scale",
+        "restarts",
+        "swaps",
+        "alpha",
+        "target",
+        "gamma",
+        "tol",
+        "personal",
+    ),
+    first={"cluster_rounds": 0, "personal": "none"},
 ):
     """Settings of one fit."""
 
@@ -92,7 +111,10 @@ class DeepClusteringSettings(
         VisitSettings, "rounds", doc="Rounds of phase 1: the autoencoder learns to reconstruct"
     )
     cluster_rounds: int = setting(
-        25, "Largest number of rounds of phase 2: clusters sharpen", "rounds", within="[1, inf)"
+        25,
+        "Largest number of rounds of phase 2: clusters sharpen; 0: k-means of latent points alone",
+        "rounds",
+        within="[0, inf)",
     )
     internal_epochs: int = changed(VisitSettings, "internal_epochs", default=1)
     batch_size: int = changed(

@@ -35,7 +35,8 @@ class Grouped(Protocol):
 
     ``labels`` integers in [0, ``clusters``), those of ``before`` by an earlier model; ``reference``
     classes in [0, ``classes``); ``codes`` a column of levels each, with its number of levels, −1 if
-    missing; ``numbers`` (n, q), NaN if missing; ``z`` (n, d) in the model's own space.
+    missing; ``numbers`` (n, q), NaN if missing; ``z`` (n, d) in the model's own space; ``again``
+    labels and errors of rebuilt rows, ``agreed`` the terms of eqs. (1) and (2) of `metrics.latent`.
     """
 
     x: Array
@@ -50,6 +51,7 @@ class Grouped(Protocol):
     codes: tuple[tuple[Array, int], ...]
     numbers: Array
     again: tuple[Array, Array] | None
+    agreed: tuple[Array, Array] | None
 
 
 # messages -----------------------------------------------------------------------------------
@@ -123,6 +125,29 @@ class Cycle:
 
     rows: Array
     same: Array
+    error: Array
+
+
+@message
+class TwoValued:
+    """Known entries of each two-valued feature, ``known`` (p,), 0 of other features."""
+
+    known: Array
+
+
+@message
+class Agreement:
+    """Eqs. (1) and (2) of `metrics.latent` over ``entries`` (): ``expected`` and ``rounded`` ()."""
+
+    entries: Array
+    expected: Array
+    rounded: Array
+
+
+@message
+class RebuildError:
+    """Σ of rows' mean squared error after reconstruction: ``error`` ()."""
+
     error: Array
 
 
@@ -258,6 +283,38 @@ def sum_cycle(site: Site[Any, None]) -> Cycle:
 
 
 @summed
+def count_two_valued(site: Site[Any, None]) -> TwoValued:
+    """Known entries of blind rows, of each feature with two values."""
+    d: Grouped = site.data
+    if d.agreed is None:
+        return TwoValued(np.zeros(d.x.shape[1], np.int64))
+    return TwoValued((~np.isnan(d.agreed[0])).sum(axis=0))
+
+
+@summed
+def sum_agreement(site: Site[Any, None], *, asked: Array) -> Agreement:
+    """How often entries of blind rows with two values come back when rebuilt by the model.
+
+    asked : (p,) bool, of which features.
+    """
+    d: Grouped = site.data
+    if d.agreed is None:
+        return Agreement(*(np.array(0.0) for _ in range(3)))
+    expected, rounded = (np.where(np.asarray(asked, bool), part, np.nan) for part in d.agreed)
+    known = (~np.isnan(expected)).sum()
+    return Agreement(
+        np.array(float(known)), np.array(np.nansum(expected)), np.array(np.nansum(rounded))
+    )
+
+
+@summed
+def sum_rebuild_error(site: Site[Any, None]) -> RebuildError:
+    """Squared error of all rows rebuilt by the model."""
+    d: Grouped = site.data
+    return RebuildError(np.array(np.nan if d.again is None else d.again[1].sum()))
+
+
+@summed
 def sum_exposure(site: Site[Any, None]) -> Exposure:
     """Sum events and time under observation of each cluster's training rows."""
     d: Grouped = site.data
@@ -303,6 +360,13 @@ STEPS = (
     count_clusters, count_flow, count_known, count_classes, count_levels, sum_frame, sum_scatter,
     sum_nearness, sum_cycle, sum_exposure, sum_powers, sum_spread, sum_places,
 )  # fmt: skip
+#: Steps of metrics that a study has only if it names them.
+_ENTRIES = (count_two_valued, sum_agreement)
+NAMED = {
+    "reconstruction_accuracy": _ENTRIES,
+    "rounded_accuracy": _ENTRIES,
+    "g_ratio": (sum_rebuild_error,),
+}
 
 
 def _powers(v: Array, labels: Array, k: int) -> tuple[Array, Array]:

@@ -137,6 +137,17 @@ def spread_pairs(counts: RiskTimeCounts, weight: Array) -> tuple[float, float]:
     deaths, censored = counts.deaths.astype(float), counts.censored.astype(float)
     everyone = deaths + censored
     followed = np.flip(np.cumsum(np.flip(everyone, 1), axis=1), 1) - everyone + 0.5 * censored
+    return pairs_of(deaths, followed, weight)
+
+
+def pairs_of(deaths: Array, followed: Array, weight: Array) -> tuple[float, float]:
+    """Return the pairs that are right, and all, of deaths and those followed behind their cells.
+
+    Parameters
+    ----------
+    deaths, followed : by bin of risk (rows, increasing) and cell of time: (r, T+1).
+    weight : of the deaths in each cell (T+1,).
+    """
     weighted = weight * deaths
     right = float(np.sum(weighted * (_lower(followed) + 0.5 * followed)))
     died = deaths.sum(axis=0)

@@ -1,10 +1,10 @@
 """Metrics of classes and of values over sites: steps that sum, and the programs that finish.
 
-Accuracy, Brier score, log loss, R², RMSE, MAE, both calibration slopes, intercept and deviance
-equal those of the pooled records to rounding: eqs. (2) to (5) of `classification` and (1) to (6) of
-`regression` are sums over records, or over records about a pooled mean. The AUC compares records:
-those of one site exactly, those of two by bins, with ties within a bin; see eq. (3) of
-`within_sites`.
+Accuracy, Brier score, log loss, R², RMSE, NRMSE, MAE, Pearson's correlation, both calibration
+slopes, intercept and deviance equal those of the pooled records to rounding: eqs. (2) to (5) of
+`classification` and (1) to (8) of `regression` are sums over records, or over records about a
+pooled mean. The AUC compares records: those of one site exactly, those of two by bins, with ties
+within a bin; see eq. (3) of `within_sites`.
 
     log-likelihood of logistic recalibration   Σ y η − log(1 + e^η),  η = a + b (f − c)/s      (1)
 
@@ -228,6 +228,8 @@ def federated_regression(fed: Federation) -> dict[str, float]:
         "calibration_slope": float(s.yf) / ff if ff else math.nan,
         "calibration_intercept": y_mean - f_mean,
         "poisson_deviance": math.nan if first.low else float(s.deviance) / rows,
+        "pcc": float(s.yf) / math.sqrt(yy * ff) if yy and ff else math.nan,
+        "nrmse": math.sqrt(float(s.squares) / yy) if yy else math.nan,
     }
 
 

@@ -14,7 +14,7 @@ from fedcohort.report.run import Run
 from fedcohort.report.sections.base import Section, first_setting, follow_up, key, more, timed
 
 #: Metrics of this section, in order.
-DISCRIMINATION_METRICS = ("c_index", "uno_c", "auc")
+DISCRIMINATION_METRICS = ("c_index", "uno_c", "antolini_c", "auc")
 
 
 def discrimination(run: Run) -> Section | None:
@@ -26,6 +26,8 @@ def discrimination(run: Run) -> Section | None:
     intro = (
         "Harrell’s C counts the pairs of patients whose order the model got right; Uno’s corrects "
         "it for patients who left early."
+        + " The time-dependent C compares predicted survival at the time of each event."
+        * ("antolini_c" in metrics)
         if survival
         else "The AUC is the chance that a patient with the outcome is given a higher probability "
         "than one without it."
@@ -181,7 +183,7 @@ def accuracy(run: Run) -> Section | None:
 
 
 #: Metrics of this section, in order.
-VALUES_METRICS = ("r2", "rmse", "mae", "poisson_deviance")
+VALUES_METRICS = ("r2", "rmse", "nrmse", "mae", "pcc", "poisson_deviance")
 _KEYS = ("mean", "sd", "q1", "median", "q3")
 
 

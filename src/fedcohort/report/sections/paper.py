@@ -18,6 +18,8 @@ METRICS: Mapping[str, str] = {
     "uno_c": "Uno H, Cai T, Pencina MJ, D’Agostino RB, Wei LJ. On the C-statistics for evaluating "
     "overall adequacy of risk prediction procedures with censored survival data. Statistics in "
     "Medicine 2011; 30: 1105–1117.",
+    "antolini_c": "Antolini L, Boracchi P, Biganzoli E. A time-dependent discrimination index for "
+    "survival data. Statistics in Medicine 2005; 24: 3927–3944.",
     "ibs": "Graf E, Schmoor C, Sauerbrei W, Schumacher M. Assessment and comparison of prognostic "
     "classification schemes for survival data. Statistics in Medicine 1999; 18: 2529–2545.",
     "d_calibration_p": "Haider H, Hoehn B, Davis S, Greiner R. Effective ways to build and "
@@ -28,6 +30,10 @@ METRICS: Mapping[str, str] = {
     "characteristic (ROC) curve. Radiology 1982; 143: 29–36.",
     "r2": "Steyerberg EW, Vickers AJ, Cook NR, et al. Assessing the performance of prediction "
     "models: a framework for traditional and novel measures. Epidemiology 2010; 21: 128–138.",
+    "pcc": "Pearson K. Note on regression and inheritance in the case of two parents. Proceedings "
+    "of the Royal Society of London 1895; 58: 240–242.",
+    "nrmse": "Nolte D, Bazgir O, Ghosh S, Pal R. Federated learning framework integrating REFINED "
+    "CNN and Deep Regression Forests. Bioinformatics Advances 2023; 3: vbad036.",
     "poisson_deviance": "McCullagh P, Nelder JA. Generalized Linear Models. 2nd ed. London: "
     "Chapman and Hall; 1989.",
     "silhouette": "Rousseeuw PJ. Silhouettes: a graphical aid to the interpretation and validation "

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import typing
+from collections.abc import Collection
 from typing import Any
 
 from fedcohort.data import describe, prepare
@@ -18,13 +19,15 @@ from fedcohort.data.outcome import Outcome
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.protocol import registry
 from fedcohort.protocol.step import Step
-from fedcohort.study.at_site import counting, holding
+from fedcohort.study.at_site import counting, holding, unlabelled
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.judge.evaluate import JUDGING, Steps
 from fedcohort.study.run import private
 from fedcohort.study.run.extras import arm_of, asked_of
 
+#: Names of steps that a single site may answer, because it keeps its sums.
+HELD = (holding.hold.name, unlabelled.hold_unlabelled.name)
 #: Largest number of grid combinations to examine; with more, all steps are listed.
 MOST = 1000
 
@@ -70,14 +73,19 @@ def of_extras(kind: str) -> Steps:
     return method.asked(method.configure(arm.configured()))
 
 
-def of_alone(outcome: Outcome | None, task: str) -> Steps:
-    """Return the steps of evaluating each site's own model."""
-    return JUDGING[task].own_steps(outcome)
+def of_alone(outcome: Outcome | None, task: str, metrics: Collection[str] = ()) -> Steps:
+    """Return the steps of evaluating each site's own model by these metrics."""
+    return JUDGING[task].steps_of(outcome, metrics, own=True)
 
 
-def of_judge(outcome: Outcome | None, task: str) -> Steps:
-    """Return the steps of evaluating a model."""
-    return JUDGING[task].steps(outcome)
+def of_judge(outcome: Outcome | None, task: str, metrics: Collection[str] = ()) -> Steps:
+    """Return the steps of evaluating a model by these metrics."""
+    return JUDGING[task].steps_of(outcome, metrics, own=False)
+
+
+def of_score(plan: Plan) -> Steps:
+    """Return the steps of scoring tried settings."""
+    return unlabelled.STEPS if plan.kind.scores else holding.STEPS
 
 
 def of_study(plan: Plan, outcome: Outcome | None) -> Steps:
@@ -88,8 +96,8 @@ def of_study(plan: Plan, outcome: Outcome | None) -> Steps:
         *itertools.chain(*fits),
         *describe.STEPS,
         *counting.STEPS,
-        *of_judge(outcome, plan.task),
-        *holding.STEPS * tuned,
+        *of_judge(outcome, plan.task, plan.metrics),
+        *of_score(plan) * tuned,
         *itertools.chain(*(of_extras(kind) for kind in asked_of(plan))),
     )
     return tuple({s.run: s for s in every}.values())

@@ -33,7 +33,7 @@ from fedcohort.study.kinds import CLUSTERING
 #: Metrics of a site's own blind rows, in the order of `OwnGroups`.
 OWN = (
     "silhouette", "simplified_silhouette", "calinski_harabasz", "cycle_accuracy", "reconstruction",
-    "c_index", "accuracy", "ari", "nmi",
+    "c_index", "accuracy", "ari", "nmi", *judging.AGREED,
 )  # fmt: skip
 UNBOUNDED = ("calinski_harabasz", "reconstruction")
 #: Values of an ellipse, in the order of `SitePlaces`.
@@ -124,10 +124,11 @@ def tell_own_groups(site: Site[Placed | Rows, None], *, min_cell: int) -> OwnGro
 
 
 STEPS = (tell_hidden, tell_sizes, tell_places, tell_own_groups)
-#: Steps on training rows; of rows' values they use only times under observation.
+#: Steps on training rows; of rows' values they use only times under observation and, if the study
+#: names G, the error of all rows together.
 OF_TRAINING = (
     federated_clusters.count_clusters, federated_clusters.count_flow,
-    federated_clusters.sum_exposure, tell_hidden, tell_sizes,
+    federated_clusters.sum_exposure, federated_clusters.sum_rebuild_error, tell_hidden, tell_sizes,
 )  # fmt: skip
 
 

@@ -174,6 +174,8 @@ class Consent:
         if view.said is not None:
             self._check_design(view.said.design)
             most = most_clusters(self._config)
+            tried = [n for n in self._tried.get("n_clusters", ()) if type(n) is int]
+            most = None if most is None else max(most, *tried, 0)
             fine = most is None or clusters_of(view.said.restored[1]) <= most
             self._check(fine, "the model has more clusters than its settings give")
         if view.earlier is not None:

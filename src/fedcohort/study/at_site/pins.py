@@ -79,6 +79,7 @@ MORE: Mapping[tuple[str, str], int] = {
     ("sum_powers", "centre"): 2,
     ("sum_entries", "centre"): 3,  # 0, and about the means
     ("score_moments", "centre"): 2,  # 0, and the mean of risks
+    ("sum_curve_moments", "centre"): 2,
     ("logit_moments", "centre"): 2,
     ("vote_place", "centre"): 4,  # rounds of voting on a column's centre
     ("count_labels", "edges"): 2,  # bins for pairs, and the thresholds of decision curves
@@ -92,6 +93,8 @@ DRAWN = frozenset({"tell_slope", "tell_distance", "weigh_slope"})
 AT_ONE: Mapping[str, str] = {"weigh_slope": "theta"}
 #: Steps in which sites choose among models.
 SIDES = frozenset({"tell_takes", "train_taken", "tell_side"})
+#: Steps that count predictions in the finest cells.
+FINEST = frozenset({"count_risks", "count_curves"})
 #: Steps whose edges are refined in the search for quantiles.
 SKETCHES = frozenset({"death_cells", "column_cells", "cell_counts", "cell_times", "count_bins"})
 
@@ -196,7 +199,7 @@ class Pins:
                     )
         elif name == "grid":
             self._size("times in a grid", n, CELLS + timegrid.MOST)
-        elif name == "risk_edges" and step == "count_risks":
+        elif name == "risk_edges" and step in FINEST:
             self._size("edges of predictions", n, FINE * BINS + 1)
         elif name == "risk_edges" or (name == "edges" and step not in SKETCHES | {"count_cells"}):
             self._size("edges of predictions", n, BINS)

@@ -28,7 +28,7 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.views import view
 from fedcohort.study.at_site.judging import Rows, Said
 from fedcohort.study.at_site.table import Halves
-from fedcohort.study.judge.pooled.clusters import again_of, labels_of
+from fedcohort.study.judge.pooled.clusters import Rebuilt, agreement_of, labels_of, rebuilt_of
 from fedcohort.study.judge.shown.cluster_features import Levels, Number, columns
 from fedcohort.study.judge.shown.cluster_map import latent
 from fedcohort.study.run.engine import Run
@@ -108,8 +108,16 @@ class Placed:
     @cached_property
     def again(self) -> tuple[Array, Array] | None:
         """Labels of reconstructed rows, and the error of each (n,); None without any."""
-        labels, error = again_of(self.run, self.x)
-        return None if labels is None or error is None else (labels, error)
+        return None if self._rebuilt is None else self._rebuilt[1:]
+
+    @cached_property
+    def agreed(self) -> tuple[Array, Array] | None:
+        """How far known entries of two-valued features come back (n, p); None without."""
+        return None if self._rebuilt is None else agreement_of(self.run, self.frame, self._rebuilt)
+
+    @cached_property
+    def _rebuilt(self) -> Rebuilt | None:
+        return rebuilt_of(self.run, self.x)
 
     @cached_property
     def _columns(self) -> list[Levels | Number]:

@@ -34,7 +34,7 @@ from fedcohort.privacy.guard import SiteGuard, Tally
 from fedcohort.protocol import Dp, Task, VerbRefused, registry
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.once import InMemory, Once
-from fedcohort.study.at_site import asking, counting, holding, judging
+from fedcohort.study.at_site import asking, counting, judging
 from fedcohort.study.at_site.alone import Alone
 from fedcohort.study.at_site.consent import Consent, most_numbers
 from fedcohort.study.at_site.table import Halves, SiteTable
@@ -162,7 +162,7 @@ def open_session(
     consent = Consent(terms, "fit" if final else asked.kind, arm, seed, known)
     if asked.kind == "alone":
         mine = Alone.of(table, asked.repeat, arm, least)
-        steps = asking.of_alone(terms.outcome, plan.task)
+        steps = asking.of_alone(terms.outcome, plan.task, plan.metrics)
         return Host(table.site, mine, steps, seed, consent)
     halves = table.halves(asked.repeat)
     train = table.frame if final else halves.train
@@ -178,9 +178,10 @@ def open_session(
     if asked.kind == "score":
         fold = folds_of(train, terms.dictionary, seed)
         rows = judging.Rows(Halves(train, train), *known, fold)
-        return Host(table.site, rows, holding.STEPS, seed, consent)
+        return Host(table.site, rows, asking.of_score(plan), seed, consent)
     rows = judging.Rows(halves, *known)
-    return Host(table.site, rows, asking.of_judge(terms.outcome, plan.task), seed, consent)
+    steps = asking.of_judge(terms.outcome, plan.task, plan.metrics)
+    return Host(table.site, rows, steps, seed, consent)
 
 
 def _size(terms: Terms, train: pd.DataFrame) -> int:
@@ -268,5 +269,5 @@ def is_few(terms: Terms, session: str, step: str, sites: int, asked: int | None)
     if found.kind not in ("tune", "score") or terms.plan.arms[found.arm].folds != _SITES:
         return False
     if found.kind == "score":
-        return step == holding.hold.name and asked == 1
+        return step in asking.HELD and asked == 1
     return sites - 1 < FEWEST and asked == sites - 1

@@ -91,7 +91,9 @@ def tuning(reader: Reader) -> Mapping[str, Any]:
     """Return the options of `tune`, or an empty mapping."""
     if reader.get(("tune",)) is None:
         return {}
-    tune = reader.mapping(("tune",), ("by", "grid", "trials", "space", "arms", "each_repeat"))
+    tune = reader.mapping(
+        ("tune",), ("by", "score", "grid", "trials", "space", "arms", "each_repeat")
+    )
     reader.choice(("tune", "by"), FOLDS, FOLDS[0])
     reader.flag(("tune", "each_repeat"))
     if ("space" in tune) != ("trials" in tune):
@@ -109,6 +111,25 @@ def tuning(reader: Reader) -> Mapping[str, Any]:
             inner = "arms" if key == "arms" else "settings"
             raise reader.doc.error(("tune", key), f"expected a mapping from {inner}.")
     return tune
+
+
+def check_scores(reader: Reader, kind: Kind, tune: Mapping[str, Any]) -> None:
+    """Check the options of `tune` that depend on whether an outcome scores settings.
+
+    Raises
+    ------
+    StudyError : a score for a study with an outcome, an unknown one, or proposals without one.
+    """
+    if kind.scores:
+        reader.choice(("tune", "score"), kind.scores, kind.scores[0])
+        if "space" in tune:
+            raise reader.doc.error(
+                ("tune", "space"), f"a study of {kind.name} is tuned over a grid; give 'grid'."
+            )
+    elif "score" in tune:
+        raise reader.doc.error(
+            ("tune", "score"), f"the outcome scores settings of {kind.name}; leave 'score' out."
+        )
 
 
 def arms_of(

@@ -19,7 +19,14 @@ from fedcohort.data.read.sql import is_url, problem_of_query, problem_of_url
 from fedcohort.protocol import Dp, SettingError, registry
 from fedcohort.runtime.absences import WAIT, Availability
 from fedcohort.study.file import governance, horizon, privacy, umap
-from fedcohort.study.file.arms import PREPROCESS, Arm, arms_of, preprocess_value, tuning
+from fedcohort.study.file.arms import (
+    PREPROCESS,
+    Arm,
+    arms_of,
+    check_scores,
+    preprocess_value,
+    tuning,
+)
 from fedcohort.study.file.horizon import Horizon
 from fedcohort.study.file.privacy import Privacy
 from fedcohort.study.file.reader import Reader
@@ -109,6 +116,11 @@ class Plan:
         """
         return 0 if self.privacy.dp is not None else repeat
 
+    @property
+    def score(self) -> str:
+        """The score without an outcome, to tune by; "" if the outcome gives it."""
+        return str(self.tune.get("score", "")) or next(iter(self.kind.scores), "")
+
     def pooled_in(self, scenario: int) -> int:
         """Return the scenario whose pooled bound is a scenario's: the first with the same rows."""
         if self.scenarios[scenario].changed:
@@ -157,8 +169,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         for key, value in reader.mapping(("preprocess",), tuple(PREPROCESS)).items()
     }
     tune = tuning(reader)
-    if tune and kind.untuned:
-        raise doc.error(("tune",), kind.untuned)
+    check_scores(reader, kind, tune)
     reader.mapping(("evaluate",), EVALUATE)
     found = privacy.read(reader)
     learnt = outcome or _of_sample(kind, named)
@@ -511,14 +522,14 @@ def _site_rule(
 def _metrics(
     reader: Reader, kind: Kind, outcome: Outcome | None, arms: tuple[Arm, ...], *, private: bool
 ) -> tuple[str, ...]:
-    """Return the requested metrics; all of the outcome's by default."""
+    """Return the requested metrics; by default all of the outcome's, but those to be named."""
     where: Where = ("evaluate", "metrics")
     asked = reader.get(where)
     gives = {what for arm in arms for what in registry.find(arm.method).gives}
     pooled = any(arm.scope == "centralised" for arm in arms)
     known = kind.metrics_of(outcome, gives, pooled=pooled, private=private)
     if asked is None:
-        return known
+        return tuple(m for m in known if not kind.metrics[m].asked)
     for i, metric in enumerate(cast("list[Any]", asked) if isinstance(asked, list) else ()):
         if metric in tuple(kind.metrics) and metric not in known and not kind.aside:
             needed = kind.metrics[metric].outcome

@@ -16,7 +16,7 @@ that a site agrees to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,8 +26,8 @@ from fedcohort.data import timegrid
 from fedcohort.data.outcome import Category, Outcome, Survival, levels_of
 from fedcohort.metrics.sums import classes as sums_of_classes
 from fedcohort.metrics.sums import clusters as sums_of_clusters
+from fedcohort.metrics.sums import curve_pairs, predictions, values, within_sites
 from fedcohort.metrics.sums import latent as sums_of_latent
-from fedcohort.metrics.sums import predictions, values, within_sites
 from fedcohort.protocol import Method, Row, registry
 from fedcohort.protocol.step import Step
 from fedcohort.runtime.coordinator import Coordinator
@@ -87,6 +87,7 @@ class Judging:
     steps, own_steps : outcome → steps of these.
     views : by kind of session, its allowed views.
     shown : further rows of the first repeat, from pooled rows.
+    named, own_named : by metric, further steps if a study names it.
     """
 
     judge: type[Judge]
@@ -104,6 +105,14 @@ class Judging:
     shown: Callable[[Run, Any, Laid, Plan, Method, int], dict[str, list[Row]]] = (
         lambda run, judge, laid, plan, method, seed: {}
     )
+    named: Mapping[str, Steps] = field(default_factory=dict[str, Steps])
+    own_named: Mapping[str, Steps] = field(default_factory=dict[str, Steps])
+
+    def steps_of(self, outcome: Outcome | None, metrics: Collection[str], *, own: bool) -> Steps:
+        """Return the steps of evaluating a model by these metrics, or models of one site each."""
+        steps, named = (self.steps, self.named) if not own else (self.own_steps, self.own_named)
+        more = (s for m, some in named.items() if m in metrics for s in some)
+        return (*steps(outcome), *dict.fromkeys(more))
 
 
 def judge_of(
@@ -206,7 +215,13 @@ def _of_clusters(outcome: Outcome | None) -> Steps:
 
 
 JUDGING: Mapping[str, Judging] = {
-    SURVIVAL.name: Judging(Yardstick, _SURVIVAL, _SURVIVAL),
+    SURVIVAL.name: Judging(
+        Yardstick,
+        _SURVIVAL,
+        _SURVIVAL,
+        named={"antolini_c": curve_pairs.STEPS},
+        own_named={"antolini_c": (curve_pairs.sum_own_curve_pairs,)},
+    ),
     CLASSIFICATION.name: Judging(
         Labels,
         _classification,
@@ -220,10 +235,11 @@ JUDGING: Mapping[str, Judging] = {
         lambda outcome: (cluster_sites.tell_own_groups,),
         _grouped,
         clusters.judge_alone,
-        {"judge": (Seen, Clustered), "alone": (Seen, Clustered)},
+        {"judge": (Seen, Clustered), "alone": (Seen, Clustered), "score": (Clustered,)},
         lambda run, judge, laid, plan, method, seed: cluster_rows(
             run, judge, laid, seed, umap=plan.umap
         ),
+        named=sums_of_clusters.NAMED,
     ),
     LATENT.name: Judging(
         Latent,
@@ -231,7 +247,7 @@ JUDGING: Mapping[str, Judging] = {
         lambda outcome: latent_sites.STEPS,
         _coded,
         latent.judge_alone,
-        {"judge": (Coded,), "alone": (Coded,)},
+        {"judge": (Coded,), "alone": (Coded,), "score": (Coded,)},
         lambda run, judge, laid, plan, method, seed: latent_rows(method, run, judge),
     ),
 }

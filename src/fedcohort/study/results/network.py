@@ -238,8 +238,8 @@ def _declared(fits: NetworkFits) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     plan = fits.plan
     outcome = fits.terms.outcome
-    judging_steps = asking.of_judge(outcome, plan.task)
-    alone = asking.of_alone(outcome, plan.task)
+    judging_steps = asking.of_judge(outcome, plan.task, plan.metrics)
+    alone = asking.of_alone(outcome, plan.task, plan.metrics)
     for arm in plan.arms:
         method = registry.find(arm.method)
         if arm.scope == "sites":

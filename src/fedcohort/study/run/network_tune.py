@@ -7,7 +7,9 @@ that no pair crosses models or hospitals; R² is that of all predictions (`holdi
 
 Each site chooses the lower bound's settings alone (`alone`).
 
-Revealed: what the fits reveal, and `Held`.
+Clusters and latent variables are scored without an outcome (`unlabelled`).
+
+Revealed: what the fits reveal, and `Held` or `Unlabelled`.
 """
 
 from __future__ import annotations
@@ -29,12 +31,16 @@ from fedcohort.protocol import (
 )
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Coordinator
+from fedcohort.study.at_site import unlabelled
+from fedcohort.study.at_site.coding import Coded
 from fedcohort.study.at_site.holding import WHOLE, hold, scores, tell_held
 from fedcohort.study.at_site.judging import Said
+from fedcohort.study.at_site.placing import Clustered
 from fedcohort.study.at_site.sessions import Session
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.privacy import FEWEST
 from fedcohort.study.file.terms import Terms
+from fedcohort.study.kinds import CLUSTERING
 from fedcohort.study.run.engine import Run, Trail, fit_over
 from fedcohort.study.run.tune import ROW_FOLDS, Settings, candidate, keeps_rounds, models_at
 from fedcohort.study.sites.layout import seed_of
@@ -63,7 +69,9 @@ class NetworkTuner:
         """See `tune.Scores`."""
         return keeps_rounds(self._method)
 
-    def scores(self, settings: Settings, rounds: tuple[int, ...]) -> list[float | None]:
+    def scores(
+        self, settings: Settings, rounds: tuple[int, ...], by: str = ""
+    ) -> list[float | None]:
         """See `tune.Scores`."""
         given = candidate(self._arm, settings, rounds)
         models = max(1, len(rounds))
@@ -74,6 +82,7 @@ class NetworkTuner:
         # A fit's number modulo ROW_FOLDS is its row fold, so candidates begin at a multiple.
         self._fits += -self._fits % ROW_FOLDS
         done: dict[str, None] = {}
+        before = ""
         with self._opens(place) as judge:
             for fold in folds:
                 left = self._sites[fold] if centres else None
@@ -89,13 +98,28 @@ class NetworkTuner:
                 for i, model in enumerate(models_at(run.model, rounds)):
                     said = Said.by(replace(run, model=model), self._arm.method)
                     number = WHOLE if centres else fold
+                    if by:
+                        seen, before = self._seen(said.model, by, before), said.model
+                        step = unlabelled.hold_unlabelled
+                        asked.through(seen).sum(step, fold=number, model=0, models=1)
+                        continue
                     asked.through(said).sum(hold, fold=number, model=i, models=models)
                 done |= dict.fromkeys(asked.sites)
             if not done or len(done) < min(FEWEST, len(judge.sites)):
                 return [None] * models  # a sum over fewer sites would not hide them
+            if by:
+                told = judge.only(done).sum(unlabelled.tell_unlabelled, models=1)
+                value = unlabelled.score(by, told.sums[0], float(told.lost[0]))
+                return [value if np.isfinite(value) else None]
             held = judge.only(done).sum(tell_held, models=models)
         found = scores(self._terms.plan.task, held)
         return [float(s) if np.isfinite(s) else None for s in found]
+
+    def _seen(self, model: str, by: str, before: str) -> Clustered | Coded:
+        """Return the view of a model's left-out rows; with the model before for `stability`."""
+        if self._terms.plan.task != CLUSTERING.name:
+            return Coded(model)
+        return Clustered(model, before=before if by == "stability" else "")
 
     def _fit(self, left: str | None, given: Settings) -> Run:
         """Fit the rows of all sites outside the fold."""

@@ -8,6 +8,11 @@ rows of one site and fold count, as over a network (`leading`). The bounds use r
 data as one table, an isolated site alone, averaged over sites.
 
 `rounds` costs nothing: one fit with the largest number keeps the model at each smaller one.
+
+Clusters and latent variables have no outcome: a plan's `score` of the left-out rows
+(`at_site.unlabelled`) takes the place of the C-index. A method of two phases (`Settings.later`) is
+tuned in their order, as the thesis (003, chapter 5) tunes the autoencoder before the clusters: the
+first phase alone by its reconstruction error, then the later settings by the score.
 """
 
 from __future__ import annotations
@@ -36,11 +41,17 @@ from fedcohort.protocol import (
     registry,
 )
 from fedcohort.protocol.ledger import Ledger
+from fedcohort.study.at_site import unlabelled
+from fedcohort.study.at_site.coding import Coding
+from fedcohort.study.at_site.judging import Rows
+from fedcohort.study.at_site.placing import Placed
+from fedcohort.study.at_site.table import Halves
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.file.privacy import FEWEST
 from fedcohort.study.file.space import Choice, space_of
 from fedcohort.study.judge.leading import LEADING, Outcomes
+from fedcohort.study.kinds import CLUSTERING
 from fedcohort.study.results.missing import stretches
 from fedcohort.study.run.engine import Problem, Run, Trail, fit_once
 from fedcohort.study.sites.splits import hashed
@@ -126,12 +137,17 @@ class Tuner:
         """See `Scores`."""
         return keeps_rounds(self._method)
 
-    def scores(self, settings: Settings, rounds: tuple[int, ...]) -> list[float | None]:
+    def scores(
+        self, settings: Settings, rounds: tuple[int, ...], by: str = ""
+    ) -> list[float | None]:
         """See `Scores`."""
         given = candidate(self._arm, settings, rounds)
         totals: list[Array] = []
         for group in self._groups:
             try:
+                if by:
+                    totals.append(self._unlabelled(group, given, by))
+                    continue
                 score = self._within if self._natural else self._pooled
                 totals.append(score(group, given, rounds))
             except SettingError:
@@ -189,6 +205,29 @@ class Tuner:
             for i in range(len(lost))
         ]
         return np.where(lost, -np.inf, scores)
+
+    def _unlabelled(self, group: list[Fold], given: Settings, by: str) -> Array:
+        """Return the score of a model without an outcome (1,), over sites and folds."""
+        parts: dict[str, Array] = {}
+        before: Run | None = None
+        for problem, left in group:
+            try:
+                run = self._fit(problem, given)
+            except NothingToLearn:
+                continue
+            dictionary = problem.learnt().dictionary
+            for site, frame in left.items():
+                rows = Rows(Halves(frame, frame), None, dictionary, self._method.name, 1)
+                clusters = problem.kind == CLUSTERING.name
+                d = Placed(rows, frame, run, before, ()) if clusters else Coding(rows, run)
+                found = unlabelled.sums_of(d, np.arange(len(frame)))
+                parts[site] = parts.get(site, 0.0) + found
+            before = run
+        sites = {site for _, left in group for site in left}
+        if len(parts) < (min(FEWEST, len(sites)) if self._natural else 1):
+            return np.array([math.nan])
+        sums = np.array([math.fsum(column) for column in np.array(list(parts.values())).T])
+        return np.array([unlabelled.score(by, sums, float(not np.isfinite(sums).all()))])
 
     def _fit(self, problem: Problem, given: Settings) -> Run:
         path = self._work / f"tune-{self._fits:05d}.journal"
@@ -267,19 +306,56 @@ class Scores(Protocol):
         """Whether one fit of the method gives every smaller number of rounds."""
         ...
 
-    def scores(self, settings: Settings, rounds: tuple[int, ...]) -> list[float | None]:
+    def scores(
+        self, settings: Settings, rounds: tuple[int, ...], by: str = ""
+    ) -> list[float | None]:
         """Return the score of `settings` at each of `rounds` (one score, if there are none).
 
         A score is None if the method could not be fitted with these settings.
+
+        Parameters
+        ----------
+        by : score without an outcome, of `at_site.unlabelled`; "" for that of the outcome.
         """
         ...
 
 
 def search(tuner: Scores, arm: Arm, plan: Plan) -> Tuned:
     """Try an arm's candidates: its grid, or Optuna's proposals."""
+    if plan.kind.scores:
+        return phase_search(tuner, arm, plan.score)
     if arm.grid:
         return grid_search(tuner, arm.grid)
     return optuna_search(tuner, plan.space(arm), plan.tune["trials"], plan.seed)
+
+
+def phase_search(tuner: Scores, arm: Arm, by: str) -> Tuned:
+    """Try the combinations of a grid by a score without an outcome, phase by phase."""
+    config = registry.find(arm.method).settings
+    base = {name: values[0] for name, values in sorted(arm.grid.items())}
+    phases = [
+        ("reconstruction", config.first, [n for n in base if n not in config.later]),
+        (by, {}, [n for n in base if n in config.later]),
+    ]
+    if not config.later:
+        phases = [(by, {}, [*base])]
+    elif all(len(arm.grid[n]) == 1 for n in phases[1][2]):
+        phases = phases[:1]
+    tried: list[tuple[Settings, float | None]] = []
+    found: Tuned | None = None
+    for score, alone, names in phases:
+        if found is None and len(phases) > 1 and all(len(arm.grid[n]) == 1 for n in names):
+            continue
+        part: list[tuple[Settings, float | None]] = []
+        for values in itertools.product(*(arm.grid[n] for n in names)):
+            own = dict(zip(names, values, strict=True))
+            (value,) = tuner.scores({**base, **own, **alone}, (), score)
+            part.append((own, value))
+        tried += part
+        found = _best(part, tuner.ledger)
+        base |= found.chosen
+    assert found is not None
+    return Tuned(base, found.score, tried, tuner.ledger)
 
 
 def grid_search(tuner: Scores, grid: Mapping[str, list[Any]]) -> Tuned:

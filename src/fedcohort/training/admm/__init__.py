@@ -20,7 +20,7 @@ def bounds(config: AdmmSettings, loss: Loss) -> Mapping[str, Collection[Any]]:
     """Return the allowed arguments of steps (`Method.bounds`)."""
     return {
         "loss": (loss,),
-        "classes": (loss != "squared",),
+        "admm_totals.classes": (loss != "squared",),
         "by_site": (config.weighting == "sites",),
         "fresh": (False, True),
         "keep": range(1, config.acceleration + 2),

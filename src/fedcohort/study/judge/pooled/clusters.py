@@ -2,6 +2,8 @@
 
 Without an outcome, `metrics.clusters` gives silhouette, Calinski–Harabasz, cycle accuracy and the
 reconstruction error, all in the model's preprocessed x: only models of one preprocessing compare.
+If a study names them, both accuracies of `metrics.latent` are of known entries with two values, and
+G is the reconstruction error of the training rows over that of the blind rows (D6.2, 7.4.1).
 The silhouette uses cosine distance if every feature is 0/1, else Euclidean distance. It compares
 all pairs, so with more than `MOST` blind rows it uses a sample of `MOST`.
 
@@ -18,15 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 
-from fedcohort.arrays import Array
+from fedcohort.arrays import Array, ratio
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome, Survival, classes_of, levels_of
 from fedcohort.metrics import clusters, resampled
+from fedcohort.metrics.latent import agreement
 from fedcohort.metrics.survival import concordance
 from fedcohort.metrics.survival.kaplan_meier import group_leavers
 from fedcohort.metrics.survival.log_rank import log_rank
@@ -42,6 +45,17 @@ MOST = 2000
 CHANCE = {"c_index": 0.5, "ari": 0.0, "nmi": 0.0}
 
 
+class Rebuilt(NamedTuple):
+    """Rows after reconstruction.
+
+    ``said`` (n, p); ``labels`` (n,); ``error`` (n,), mean squared error of a row.
+    """
+
+    said: Array
+    labels: Array
+    error: Array
+
+
 @dataclass(frozen=True)
 class Grouped:
     """A fit's clusters of the blind rows.
@@ -55,8 +69,10 @@ class Grouped:
     smallest : smallest share of the training rows in a cluster; nan if hidden.
     origin : (p,), mean of the training rows.
     rank : (n,) rank of the hazard of a row's cluster; None without survival.
-    again, error : (n,) labels of the reconstructed rows and their mean squared error; None if the
-        model does not reconstruct.
+    rebuilt : of reconstructed rows; None if the model does not reconstruct, or no metric needs it.
+    trained : mean squared error of the reconstructed training rows; nan without.
+    agreed : by row (3, n), the entries of two-valued features, and sums of both terms of
+        `metrics.latent.agreement`; None without.
     """
 
     x: Array
@@ -66,8 +82,9 @@ class Grouped:
     smallest: float
     origin: Array
     rank: Array | None
-    again: Array | None
-    error: Array | None
+    rebuilt: Rebuilt | None
+    trained: float
+    agreed: Array | None
 
 
 def labels_of(run: Run, x: Array) -> Array:
@@ -150,14 +167,20 @@ class Clusters:
         if isinstance(self.outcome, Survival):
             hazard = clusters.hazards(own, *self.outcome.arrays(self.train), k)
             rank = np.unique(hazard, return_inverse=True)[1][labels].astype(float)
-        again = error = None
-        if {"cycle_accuracy", "reconstruction"} & set(wanted):
-            again, error = again_of(run, x)
+        rebuilt = agreed = None
+        if REBUILT & set(wanted):
+            rebuilt = rebuilt_of(run, x)
+        if rebuilt is not None and AGREED.keys() & set(wanted):
+            expected, rounded = agreement_of(run, self.test, rebuilt)
+            parts = ~np.isnan(expected), expected, rounded
+            agreed = np.stack([np.nansum(part, axis=1) for part in parts])
+        trained = rebuilt_of(run, known) if "g_ratio" in wanted else None
         return Grouped(
             x, labels, k,
             "cosine" if np.isin(known, (0.0, 1.0)).all() else "euclidean",
             least / len(own) if least >= self.min_cell else np.nan,
-            known.mean(axis=0), rank, again, error,
+            known.mean(axis=0), rank, rebuilt,
+            np.nan if trained is None else float(trained.error.mean()), agreed,
         )  # fmt: skip
 
     def metrics(self, said: Grouped, wanted: tuple[str, ...]) -> Metrics:
@@ -186,10 +209,14 @@ class Clusters:
         if "calinski_harabasz" in wanted:
             sums = clusters.scatter(said.x, said.labels, said.clusters, said.origin, weights)
             found["calinski_harabasz"] = clusters.calinski_harabasz(sums)
-        if "cycle_accuracy" in wanted and said.again is not None:
-            found["cycle_accuracy"] = clusters.cycle_accuracy(said.labels, said.again, weights)
-        if "reconstruction" in wanted and said.error is not None:
-            found["reconstruction"] = weights @ said.error / np.maximum(weights.sum(axis=1), 1)
+        if said.rebuilt is not None:
+            again, error = said.rebuilt.labels, said.rebuilt.error
+            found["cycle_accuracy"] = clusters.cycle_accuracy(said.labels, again, weights)
+            found["reconstruction"] = weights @ error / np.maximum(weights.sum(axis=1), 1)
+            found["g_ratio"] = ratio(np.full(len(weights), said.trained), found["reconstruction"])
+        if said.agreed is not None:
+            entries = weights @ said.agreed[0]
+            found |= {m: ratio(weights @ said.agreed[i], entries) for m, i in AGREED.items()}
         if "c_index" in wanted and (seen := self.survival) is not None and said.rank is not None:
             found["c_index"] = resampled.harrell(weights, said.rank, *seen)
         if AGAINST.keys() & set(wanted) and (classes := self.reference) is not None:
@@ -218,6 +245,9 @@ class Clusters:
         return []
 
 
+#: Metrics of reconstructed rows; of entries with two values, and their places in `Grouped.agreed`.
+AGREED = {"reconstruction_accuracy": 1, "rounded_accuracy": 2}
+REBUILT = {"cycle_accuracy", "reconstruction", "g_ratio", *AGREED}
 #: Metrics of a table of clusters by classes.
 AGAINST = {
     "accuracy": clusters.accuracy,
@@ -226,10 +256,16 @@ AGAINST = {
 }
 
 
-def again_of(run: Run, x: Array) -> tuple[Array | None, Array | None]:
-    """Return labels and error of reconstructed rows, (n,) each; None without reconstruction."""
+def rebuilt_of(run: Run, x: Array) -> Rebuilt | None:
+    """Return rows x (n, p) after reconstruction; None if the model has none."""
     try:
         back = np.asarray(run.model.reconstruct(x), float)
     except NotSupported:
-        return None, None
-    return labels_of(run, back), ((back - x) ** 2).mean(axis=1)
+        return None
+    return Rebuilt(back, labels_of(run, back), ((back - x) ** 2).mean(axis=1))
+
+
+def agreement_of(run: Run, frame: pd.DataFrame, rebuilt: Rebuilt) -> tuple[Array, Array]:
+    """Return the terms of `metrics.latent.agreement` of a table's known entries: (n, p) each."""
+    known = replace(run.design, impute="none").matrix(frame)
+    return agreement(known, rebuilt.said, np.array(run.design.pairs).reshape(-1, 2))

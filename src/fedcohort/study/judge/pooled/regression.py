@@ -22,11 +22,13 @@ from fedcohort.metrics import regression
 from fedcohort.privacy.disclosure.rounding import rounded, step, unit
 from fedcohort.protocol import Row
 from fedcohort.study.judge.leading import R2, Outcomes
-from fedcohort.study.judge.pooled.base import Metrics, Untaught, observed, usual_rows
+from fedcohort.study.judge.pooled.base import Metrics, Untaught, constant, observed, usual_rows
 from fedcohort.study.run.engine import Problem, Run
 
 #: Most groups of similar predictions.
 GROUPS = 10
+#: Metrics that are not defined for equal predictions, and their value for an uninformative model.
+CHANCE = {"pcc": 0.0}
 _Z = float(ndtri(0.975))
 
 
@@ -87,7 +89,8 @@ class Values(Untaught):
 
     def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:
         """Return the draws (B,) of the mean outcome as prediction for all rows."""
-        return self.draws(np.full(len(self.y), self.usual), weights, wanted)
+        found = self.draws(np.full(len(self.y), self.usual), weights, wanted)
+        return found | {m: v for m, v in constant(CHANCE, weights).items() if m in wanted}
 
     def groups(self, run: Run) -> list[Row]:
         """Return mean prediction and mean outcome, by group of similar predictions."""

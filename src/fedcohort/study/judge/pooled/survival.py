@@ -13,6 +13,7 @@ from fedcohort.arrays import Array
 from fedcohort.data.outcome import Survival
 from fedcohort.metrics import calibration, decision, resampled
 from fedcohort.metrics.survival import brier, concordance
+from fedcohort.metrics.survival.antolini import antolini
 from fedcohort.metrics.survival.kaplan_meier import round_time
 from fedcohort.protocol import Row
 from fedcohort.study.judge.leading import C_INDEX, Outcomes
@@ -27,11 +28,11 @@ from fedcohort.study.judge.pooled.base import (
 from fedcohort.study.run.engine import Problem, Run
 
 #: Metrics that need survival curves.
-CURVES = frozenset({"ibs", "d_calibration_p"})
+CURVES = frozenset({"ibs", "d_calibration_p", "antolini_c"})
 #: Groups of similar predictions.
 GROUPS = 5
 #: Metrics of equal predictions for all patients.
-CHANCE = {"c_index": 0.5, "uno_c": 0.5}
+CHANCE = {"c_index": 0.5, "uno_c": 0.5, "antolini_c": 0.5}
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,8 @@ class Yardstick(Untaught):
             if "d_calibration_p" in wanted:
                 own, died = calibration.own_survival(surv, self.times, self.time, self.event)
                 found["d_calibration_p"] = calibration.d_calibration(own, died).p
+            if "antolini_c" in wanted:
+                found["antolini_c"] = float(antolini(surv, self.times, self.time, self.event))
         if "calibration_slope" in wanted:
             slope = calibration.calibration_slope(risk, self.time, self.event)
             found["calibration_slope"] = slope.value
@@ -149,6 +152,8 @@ class Yardstick(Untaught):
             found["ibs"] = resampled.integrated_brier(
                 weights, *train, self.time, self.event, surv, self.times
             )
+        if "antolini_c" in wanted and surv is not None:
+            found["antolini_c"] = antolini(surv, self.times, self.time, self.event, weights)
         if "calibration_slope" in wanted:
             found["calibration_slope"] = resampled.calibration_slope(weights, *seen)
         return found

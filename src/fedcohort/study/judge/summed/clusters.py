@@ -1,7 +1,8 @@
 """Metrics of clusters on the blind rows of all sites, from sums over sites.
 
-    exact       calinski_harabasz, cycle_accuracy, reconstruction, accuracy, ari, nmi,
-                smallest_share; simplified_silhouette, a different metric from the silhouette
+    exact       calinski_harabasz, cycle_accuracy, reconstruction, g_ratio, accuracy, ari, nmi,
+                smallest_share; reconstruction_accuracy, rounded_accuracy, of features with 2 m
+                known entries; simplified_silhouette, a different metric from the silhouette
     by cells    c_index: pairs of one site exactly, those of two sites by intervals of time with
                 `min_cell` deaths; log_rank_p: counts in the same intervals
 
@@ -39,7 +40,7 @@ from fedcohort.study.at_site.cluster_sites import OWN, tell_own_groups
 from fedcohort.study.at_site.own_judging import all_there, alone, judged_alone
 from fedcohort.study.at_site.placing import Clustered
 from fedcohort.study.file.plan import Plan
-from fedcohort.study.judge.pooled.clusters import AGAINST
+from fedcohort.study.judge.pooled.clusters import AGAINST, AGREED
 from fedcohort.study.judge.summed.evaluation import Found, across, shown
 from fedcohort.study.judge.summed.time_scale import TimeScale, time_scale_of
 
@@ -130,7 +131,7 @@ def judge(sums: Sums, plan: Plan, outcome: Outcome | None) -> tuple[Found, TimeS
         form.
     """
     wanted = set(plan.metrics)
-    found = _tight(sums, wanted)
+    found = _tight(sums, wanted) | _rebuilt(sums, wanted)
     if "smallest_share" in wanted:
         sizes = sums.train[sums.train > 0]
         least = int(sizes.min(initial=sizes.sum()))
@@ -178,6 +179,24 @@ def _tight(sums: Sums, wanted: set[str]) -> dict[str, float]:
         if int(cycle.rows):
             found["cycle_accuracy"] = float(cycle.same) / float(cycle.rows)
             found["reconstruction"] = float(cycle.error) / float(cycle.rows)
+    return found
+
+
+def _rebuilt(sums: Sums, wanted: set[str]) -> dict[str, float]:
+    """Return the metrics of reconstructed rows that a study names."""
+    found: dict[str, float] = {}
+    if wanted & AGREED.keys():
+        known = sums.at().sum(federated_clusters.count_two_valued).known
+        asked = known >= (2 * sums.min_cell if sums.min_cell > 1 else 1)
+        if asked.any():
+            s = sums.at().sum(federated_clusters.sum_agreement, asked=asked)
+            found["reconstruction_accuracy"] = float(s.expected) / float(s.entries)
+            found["rounded_accuracy"] = float(s.rounded) / float(s.entries)
+    rows = {"train": int(sums.train.sum()), "blind": int(sums.blind.sum())}
+    if "g_ratio" in wanted and min(rows.values()) >= max(sums.min_cell, 1):
+        step = federated_clusters.sum_rebuild_error
+        trained, blind = (float(sums.at(half).sum(step).error) / n for half, n in rows.items())
+        found["g_ratio"] = trained / blind if blind else math.nan
     return found
 
 

@@ -8,7 +8,8 @@ Compared with the metrics of the pooled blind rows, which no party sees:
     by cells    ibs, d_calibration_p: each row exactly; times and censoring weights come from
                 counts in cells of time (`time_scale`)
     by bins     c_index, uno_c, auc: pairs of one site exactly; those of two sites by bins of risk
-                and intervals of time with at least `min_cell` rows, or deaths
+                and intervals of time with at least `min_cell` rows, or deaths; antolini_c likewise,
+                by bins of predicted survival at a time in each interval
 
 `docs/deployed-metrics.md` has the measured errors; `study.kinds` has them in words. There are no
 bootstrap draws: the seeds of a study are public, so sums at B known weights of the rows would be B
@@ -35,7 +36,7 @@ from fedcohort.metrics import decision
 from fedcohort.metrics.calibration import even, groups_of, solve_slope, varies, with_enough
 from fedcohort.metrics.roc import points_of
 from fedcohort.metrics.sums import classes as federated_classes
-from fedcohort.metrics.sums import histogram, within_sites
+from fedcohort.metrics.sums import curve_pairs, histogram, within_sites
 from fedcohort.metrics.sums import predictions as federated
 from fedcohort.metrics.sums import values as federated_values
 from fedcohort.metrics.sums.histogram import RiskTimeCounts
@@ -225,7 +226,8 @@ def _survival(
     ranks = fed.through(said)
     curves = fed.through(replace(said, times=times)) if times else None
     scored = ranks if isinstance(said, Own) or curves is None else curves
-    within, found, counts = _ranked(scored, y, 0 if isinstance(said, Own) else bins)
+    bins = 0 if isinstance(said, Own) else bins
+    within, found, counts, pairs = _ranked(scored, y, bins)
     scores = np.empty(0)
     if "calibration_slope" in wanted:
         found["calibration_slope"] = _slope(scored)
@@ -233,6 +235,8 @@ def _survival(
         scores = federated.federated_brier(curves, times=y.times, followed=y.followed)
         found["ibs"] = integrate(scores, y.times)
         found["d_calibration_p"] = federated.federated_d_calibration(curves, times=y.times).p
+        if "antolini_c" in wanted:
+            within["antolini_c"], found["antolini_c"] = _by_curves(curves, y, bins, pairs)
     if isinstance(said, Own):
         return found, within, [], [], {}
     more = shown_sums(y, counts, scores, plan.min_cell)
@@ -247,20 +251,20 @@ PARTS: Mapping[str, Callable[[Coordinator, Plan, Said | Own, int, float | None],
 
 def _ranked(
     ranks: Coordinator, y: TimeScale, bins: int
-) -> tuple[dict[str, float], dict[str, float], RiskTimeCounts | None]:
+) -> tuple[dict[str, float], dict[str, float], RiskTimeCounts | None, float]:
     """Return Harrell's and Uno's C within sites, and over all pairs; the same without bins.
 
-    With bins, also return the counts by risk and time.
+    Also return, with bins, the counts by risk and time; and the number of pairs within sites.
     """
     s = ranks.sum(
         within_sites.sum_own_pairs, known=y.followed.times, followed=y.followed.values, tau=y.tau
     )
     within = {"c_index": _share(s.right, s.pairs), "uno_c": _share(s.uno_right, s.uno_pairs)}
     if not bins:
-        return within, dict(within), None
+        return within, dict(within), None, float(s.pairs)
     edges = federated.federated_risk_edges(ranks, bins=bins, fine=FINE)
     counts = ranks.sum(federated.count_risk_by_time, risk_edges=edges, grid=y.grid)
-    return within, across(ranks, y, s, edges, counts), counts
+    return within, across(ranks, y, s, edges, counts), counts, float(s.pairs)
 
 
 def across(
@@ -285,6 +289,22 @@ def across(
             own.uno_right + uno_right - h.uno_right, own.uno_pairs + uno_pairs - h.uno_pairs
         ),
     }
+
+
+def _by_curves(curves: Coordinator, y: TimeScale, bins: int, pairs: float) -> tuple[float, float]:
+    """Return Antolini's C within sites, and over all pairs; the same without bins.
+
+    Parameters
+    ----------
+    pairs : all pairs within sites; those without curves, at sites without a model, count as tied.
+    """
+    own = curves.sum(curve_pairs.sum_own_curve_pairs, times=y.times)
+    within = _share(own.right + 0.5 * (pairs - own.pairs), pairs)
+    if not bins:
+        return within, within
+    return within, curve_pairs.federated_antolini(
+        curves, own, grid=y.grid, times=y.times, bins=bins, fine=FINE
+    )
 
 
 def shown_sums(
