@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linear_sum_assignment
+from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 
@@ -67,6 +68,15 @@ def test_centroids_are_in_the_latent_space_as_it_is_whatever_k_means_was_scaled_
     means = np.array([z[near == j].mean(axis=0) for j in range(3)])
     assert np.abs(found.centroids - means).max() < 0.4 * z.std(axis=0).max()
     assert adjusted_rand_score(GROUP, near) > 0.6
+
+
+def test_without_phase_two_it_is_k_means_of_latent_points():
+    found = fitted(PARTS, cluster_rounds=0)
+    assert not found.settled
+    z = found.transform(X)
+    want = KMeans(3, init=found.centroids, n_init=1).fit(z)  # nothing is left to improve
+    assert_array_equal(found.predict(X), want.labels_)
+    assert_allclose(found.centroids, want.cluster_centers_, atol=1e-4)  # float32
 
 
 def test_on_digits_clusters_are_the_digits_for_most_and_phase_two_betters_its_start():

@@ -135,7 +135,7 @@ def test_one_site_alone_may_have_clusters_of_any_size():
 
 BAD = {
     "n_clusters": [1, 0], "k_range": [(1, 3), (3, 2), (3,)], "architecture": ["deep", (), (3, 0)],
-    "rounds": [0], "cluster_rounds": [0], "internal_epochs": [0], "restarts": [0],
+    "rounds": [0], "cluster_rounds": [-1], "internal_epochs": [0], "restarts": [0],
     "learning_rate": [0.0, np.inf], "batch_size": [-1], "gamma": [-1.0, np.inf], "dropout": [1.0],
     "beta": [1.5], "trim": [0.5], "patience": [0], "validation_fraction": [1.0],
     "alpha": [0.0, np.inf], "tol": [1.0], "noise_rate": [-0.1], "centroids": ["best"],

@@ -180,7 +180,7 @@ def test_counts_are_those_by_hand_and_powers_stay_finite():
         link="log",
         offset=True,
         kinds=False,
-        classes=0,
+        n_classes=0,
     )
     assert told.odd.tolist() == [1, 1, 1, 1]
     assert told.away.tolist() == [1, 4, 4, 3]
@@ -210,7 +210,7 @@ def test_weights_of_any_size_give_finite_sums():
     data = LabelledTable(np.eye(4), np.arange(4.0), np.array([1.0, 1e200, 1e-200, 1e300]))
     site = Site("s", data, None, (0,))
     told = isolation.run(
-        site, origin=np.r_[np.zeros(5), 1.0], link="", offset=False, kinds=False, classes=0
+        site, origin=np.r_[np.zeros(5), 1.0], link="", offset=False, kinds=False, n_classes=0
     )
     assert np.isfinite(told.hold).all()
 
@@ -300,7 +300,7 @@ def test_kinds_of_outcome_switch_off_no_other_check():
     """`cells` and weights by kind wait for them; residuals, counts and powers do not."""
     rng = np.random.default_rng(0)
     data = LabelledTable(rng.normal(size=(40, 2)), (rng.random(40) < 0.5).astype(float))
-    asked = {"origin": np.r_[np.zeros(3), 1.0], "link": "", "offset": False, "classes": 0}
+    asked = {"origin": np.r_[np.zeros(3), 1.0], "link": "", "offset": False, "n_classes": 0}
     with_kinds, without = (
         isolation.run(Site("s", data, None, (0,)), kinds=kinds, **asked) for kinds in (True, False)
     )

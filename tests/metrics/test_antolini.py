@@ -196,6 +196,20 @@ def test_over_sites_it_is_near_that_of_the_pooled_records():
     assert np.abs(errors).max() < 0.008, np.abs(errors).max()
 
 
+@given(seed=st.integers(0, 9999), least=st.integers(2, 12))
+@settings(max_examples=10, deadline=None)
+def test_moments_of_curves_are_of_enough_rows_and_so_are_their_differences(seed, least):
+    surv, time, event = cohort(seed, 120)
+    grid = grid_of(time, event, least)
+    rows = Rows(surv, time, event)
+    asked = {"times": TIMES, "grid": grid, "groups": curve_pairs.groups_of(grid, TIMES)}
+    fed = local([Host("s", rows, curve_pairs.STEPS)])
+    told = fed.sum(curve_pairs.sum_curve_moments, centre=np.zeros(len(TIMES)), **asked)
+    assert told.followed[told.followed > 0].min() >= least
+    left = -np.diff(told.followed)
+    assert left[left > 0].min(initial=least) >= least
+
+
 def test_equal_curves_of_all_are_chance_over_sites_too():
     _, time, event = cohort(1, 90)
     where = np.random.default_rng(0).integers(0, 3, 90)

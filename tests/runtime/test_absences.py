@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcohort.protocol import SettingError
+from fedcohort.protocol.host import Call
 from fedcohort.runtime.absences import Availability
 
 SITES = tuple(f"s{i}" for i in range(6))
@@ -26,7 +27,7 @@ def test_sites_are_away_for_the_share_and_as_long_as_was_asked(away, length):
     starts = (gone[1:] & ~gone[:-1]).sum()
     spell = gone[1:].sum() / starts  # rounds away for each beginning of an absence
     assert gone.mean() == pytest.approx(away, abs=0.01)
-    assert spell == pytest.approx(law.length, rel=0.05)
+    assert spell == pytest.approx(law.length(law.away), rel=0.05)
 
 
 def test_without_a_length_rounds_are_independent():
@@ -68,6 +69,10 @@ def test_who_is_always_there_never_leaves():
         ({"away": -0.1}, "from 0"),
         ({"away": 0.3, "rounds": 0.5}, "or more"),
         ({"away": 0.8, "rounds": 2.0}, "is away for 4 of them at a time"),
+        ({"by_site": {"s1": 0.8}, "rounds": 2.0}, "is away for 4 of them at a time"),
+        ({"by_site": {"s1": 1.0}}, "below 1"),
+        ({"fraction": 0.0}, "above 0"),
+        ({"by_site": {"s1": 0.2}, "always": ("s1",)}, "in 'always' and in 'by_site'"),
     ],
 )
 def test_what_cannot_be_is_refused(given, said):
@@ -75,9 +80,10 @@ def test_what_cannot_be_is_refused(given, said):
         Availability(**given)
 
 
-def test_a_site_that_is_not_there_cannot_always_be_there():
+@pytest.mark.parametrize("more", [{"always": ("x",)}, {"by_site": {"x": 0.5}}])
+def test_a_site_that_is_not_there_cannot_be_named(more):
     with pytest.raises(SettingError, match="no site 'x'"):
-        Availability(away=0.3, always=("x",)).of(SITES, 0.5, 0)
+        Availability(away=0.3, **more).of(SITES, 0.5, 0)
 
 
 @pytest.mark.parametrize("rounds", [float("inf"), float("nan")])
@@ -95,3 +101,49 @@ def test_among_fewer_sites_those_left_out_need_not_be_there():
     """Tuning leaves out one site after another."""
     law = Availability(away=0.3, always=("s1", "s2")).among(["s0", "s2", "s3"])
     assert law == Availability(away=0.3, always=("s2",))
+
+
+def test_each_site_is_away_for_its_own_share():
+    """20,000 independent rounds: sd of a share at most 0.0036."""
+    law = Availability(away=0.1, by_site={"s1": 0.6, "s4": 0.0})
+    gone = drawn(law, 20_000)[1:].mean(axis=0)
+    assert gone == pytest.approx([0.1, 0.6, 0.1, 0.1, 0.0, 0.1], abs=0.012)
+    assert law.among(["s0", "s1"]) == Availability(away=0.1, by_site={"s1": 0.6})
+
+
+def test_equal_shares_by_site_are_the_same_draws_as_one_share():
+    one = Availability(away=0.4, rounds=3.0)
+    other = Availability(rounds=3.0, by_site=dict.fromkeys(SITES, 0.4))
+    assert (drawn(one, 200) == drawn(other, 200)).all()
+
+
+def call_of(number, awaits=1, *, whole=False):
+    return Call(0, None, "sum", None, None, round=number, awaits=awaits, whole=whole)
+
+
+@pytest.mark.parametrize(("fraction", "asked"), [(0.5, 3), (0.3, 2), (0.01, 1), (1.0, 6)])
+def test_a_client_fraction_asks_so_many_sites_of_each_round_and_each_as_often(fraction, asked):
+    """Each of 6 sites in a share asked/6 of 3,000 rounds: sd of the share at most 0.009."""
+    found = Availability(fraction=fraction).of(SITES, 0.01, 7)
+    heard = [[not found.misses(call_of(r), s) for s in SITES] for r in range(1, 3001)]
+    assert set(map(sum, heard)) == {asked}
+    assert np.mean(heard, axis=0) == pytest.approx(asked / 6, abs=0.035)
+    assert not any(found.misses(call_of(0), s) for s in SITES)
+
+
+def test_sites_are_drawn_among_those_that_are_there():
+    law = Availability(away=0.5, fraction=0.5)
+    found, same = law.of(SITES, 0.1, 7), Availability(away=0.5).of(SITES, 0.1, 7)
+    for r in range(1, 300):
+        heard = {s for s in SITES if not found.misses(call_of(r), s)}
+        assert found.away(r) == same.away(r)  # a fraction does not change who is away
+        assert not heard & found.away(r)
+        assert len(heard) == min(3, len(SITES) - len(found.away(r)))
+
+
+def test_a_call_that_needs_more_sites_than_are_drawn_is_asked_of_all_that_are_there():
+    found = Availability(fraction=0.5).of(SITES, 0.1, 7)
+    for call in (call_of(4, 6, whole=True), call_of(4, 4), call_of(4, 1, whole=True)):
+        assert not any(found.misses(call, s) for s in SITES)
+        assert found.wait(call, SITES) == 0
+    assert sum(found.misses(call_of(4, 3), s) for s in SITES) == 3

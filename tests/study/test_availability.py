@@ -100,7 +100,7 @@ def test_the_report_says_it_in_one_sentence(ran):
     ("availability", "change", "said"),
     [
         ("{away: 0.4}", lambda t: t.replace("quorum: 0.5\n", ""), "'quorum' must be below 1"),
-        ("{rounds: 2}", str, "'away' is missing"),
+        ("{rounds: 2}", str, "one of the keys 'away'"),
         ("{away: 0.4, here: 1}", str, "here"),
         ("{away: 0.9, rounds: 2}", str, "9 of them at a time"),
         ("{away: 0.4, always: [x]}", str, "no site 'x'"),

@@ -68,19 +68,19 @@ def differences(
     centre: Array,
     parts: Array,
     offset: bool,
-    classes: int,
+    n_classes: int,
 ) -> Differences:
     """Sum powers of combinations of columns about `centre` (q,), with coefficients `parts` (k, q).
 
     The columns are the covariates and, if there are more, the outcome less the offset, or of more
-    than two `classes` the 0/1 columns of those after the first.
+    than two `n_classes` the 0/1 columns of those after the first.
     """
     table = site.data
     covariates = table.x[:, : table.x.shape[1] - offset]
     columns = [covariates]
     if isinstance(table, LabelledTable) and len(centre) > covariates.shape[1]:
         left = table.y - table.x[:, -1] if offset else table.y
-        columns.append(by_class(left, classes)[:, 1 if classes else 0 :])
+        columns.append(by_class(left, n_classes)[:, 1 if n_classes else 0 :])
     joined = np.hstack(columns).astype(float, copy=False)
     return Differences(np.array(len(joined)), *powers(joined - centre, parts))
 
@@ -120,7 +120,7 @@ def check_differences(
     if not len(parts):
         return
     ask: dict[str, Any] = {"centre": centre, "parts": parts / roots(inner), "offset": offset}
-    found = fed.sum(differences, classes=len(classes), **ask)
+    found = fed.sum(differences, n_classes=len(classes), **ask)
     if missing := sorted(set(fed.sites) - set(fed.answered)):
         raise SiteUnavailable(
             f"{', '.join(missing)} left during the fit, and an exact fit needs the same sites in "

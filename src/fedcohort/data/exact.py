@@ -144,7 +144,7 @@ def exact_sums(
     outcomes = max(1, len(classes) - 1)
     origin = np.r_[point, np.zeros(outcomes + task.offset), 1.0]
     asked: dict[str, Any] = {"link": link, "offset": task.offset, "kinds": kind != "number"}
-    told = fed.sum(isolation, origin=origin, classes=len(classes), **asked)
+    told = fed.sum(isolation, origin=origin, n_classes=len(classes), **asked)
     caution = ""
     if task.min_cell > 1:
         caution = check_isolation(told, task.features, p, task.min_cell, kind, classes)

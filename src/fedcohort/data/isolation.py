@@ -110,14 +110,14 @@ def isolation(
     link: str,
     offset: bool,
     kinds: bool,
-    classes: int,
+    n_classes: int,
 ) -> Isolation:
     """Count the records that differ in each column, and sum the powers of their distances.
 
     origin : (q,), the public point. The last column of x may be an offset; weights come last of
         all.
     kinds : whether the outcome, for survival the event, has the kinds 0 and above.
-    classes : K of an outcome of more than two classes; 0 for any other.
+    n_classes : K of an outcome of more than two classes; 0 for any other.
     """
     table = site.data
     n = len(table.x)
@@ -127,15 +127,15 @@ def isolation(
     covariates = table.x[:, : table.x.shape[1] - offset]
     p = covariates.shape[1]
     steep = np.clip(shift[:, :1].sum(axis=1), -STEEPEST, STEEPEST)
-    every = by_class(outcome, classes)
-    told = every[:, 1:] if classes else every
+    every = by_class(outcome, n_classes)
+    told = every[:, 1:] if n_classes else every
     columns = np.column_stack([covariates, told, shift, weight]).astype(float, copy=False)
-    left = (outcome - steep)[:, None] if link == "identity" and not classes else told
+    left = (outcome - steep)[:, None] if link == "identity" and not n_classes else told
     away = (columns[:, :p] != origin[:p]).astype(np.int64)
     half = n // 2
     median = np.partition(columns, half, axis=0)[half] if n else origin
     apart = [np.clip(columns - point, -FARTHEST, FARTHEST) ** 2 for point in (origin, median)]
-    kind = every if classes else (outcome[:, None] > 0) * 1.0
+    kind = every if n_classes else (outcome[:, None] > 0) * 1.0
     held = np.column_stack(
         [np.ones(n), np.minimum(apart[0][:, :p], 1.0), kind[:, : len(kind.T) * kinds]]
     )
@@ -151,8 +151,10 @@ def isolation(
         squares=np.array([d.sum(axis=0) for d in apart]),
         fourth=np.array([(d * d).sum(axis=0) for d in apart]),
         differ=disagreements(covariates),
-        unlike=_of_outcome([(covariates != one[:, None]).sum(axis=0) for one in every.T], classes),
-        cells=_of_outcome([kinds * (one > 0) @ away for one in every.T], classes),
+        unlike=_of_outcome(
+            [(covariates != one[:, None]).sum(axis=0) for one in every.T], n_classes
+        ),
+        cells=_of_outcome([kinds * (one > 0) @ away for one in every.T], n_classes),
         rest=own_powers(np.column_stack([covariates, left])),
         hold=np.array([[c @ held, c**2 @ held**2] for c in count]),
     )

@@ -6,6 +6,7 @@
     by-feature   the same by one feature: a given one, or the most predictive
     dirichlet    each class (or quarter of the times) is divided by its own Dirichlet draw
     groups       whole groups of a column, so that the sites' sizes are similar
+    overlap      k of the groups of a column at each site, a group's rows evenly over its sites
     by-group     a third of the sites has both groups of a column, the others one each (`thirds`)
     views        rows at random, or by group; a third of the sites lacks one view, a third another
     natural      each value of a column is a site
@@ -30,6 +31,7 @@ from fedcohort.data.outcome import Outcome
 from fedcohort.data.read.frames import by_column
 from fedcohort.data.split import thirds
 from fedcohort.data.split.importance import most_predictive, sort_key
+from fedcohort.data.split.overlap import overlap
 from fedcohort.data.words import known_name, rows
 from fedcohort.protocol.errors import DataError, StudyError
 
@@ -53,8 +55,8 @@ def partition(
     outcome : for "by-outcome", "by-feature" and "dirichlet".
     views : for "views": the dictionary's views in order, each with its columns, without those of
         the outcome.
-    options : of the rule: hub (share of rows, 0.4), feature, alpha (0.5), group, column, lacking
-        (the two views that sites lack; by default the second and the third).
+    options : of the rule: hub (share of rows, 0.4), feature, alpha (0.5), group, k (groups of each
+        site), column, lacking (the two views that sites lack; by default the second and the third).
 
     Returns
     -------
@@ -189,6 +191,23 @@ def _groups(
     return home[code]
 
 
+def _overlap(
+    frame: pd.DataFrame,
+    n: int,
+    rng: np.random.Generator,
+    _: Outcome | None,
+    *,
+    group: str | None = None,
+    k: int = 0,
+) -> Array:
+    if group is None or not k:
+        raise StudyError(
+            "split 'overlap': name the column that holds the groups as 'group', and give the "
+            "number of groups of each site as 'k'."
+        )
+    return overlap(frame, n, rng, group, k)
+
+
 def _by_group(
     frame: pd.DataFrame,
     n: int,
@@ -265,6 +284,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "by-feature": _by_feature,
     "dirichlet": _dirichlet,
     "groups": _groups,
+    "overlap": _overlap,
     "by-group": _by_group,
     "views": _views,
     "natural": natural,

@@ -27,6 +27,8 @@ ellipses(found, x_title, y_title)
     one `Ellipse` a group, a panel for each ``Ellipse.panel``, with one unit on both axes.
 dots(found, x_title, y_title)
     one `Dot` a point, for places without a unit: axes without numbers.
+grid(one)
+    a `Grid` of rows by columns, cells as dark as their values, with short texts.
 pictures(groups, shape)
     one `Group` a line: its average and its patients as pictures, a cell for each feature; a page
     has room for ``most_groups(shape, patients)``.
@@ -43,6 +45,7 @@ This package imports altair, so only `page` and the sections import it.
 
 from fedcohort.report.charts.cells import Group, Heat, cut_off, heats, most_groups, pictures
 from fedcohort.report.charts.figures import figure
+from fedcohort.report.charts.grids import Grid, grid
 from fedcohort.report.charts.parts import Series
 from fedcohort.report.charts.plane import Dot, Ellipse, dots, ellipses
 from fedcohort.report.charts.render import draw, stacked, standalone
@@ -60,6 +63,7 @@ __all__ = [
     "Domain",
     "Dot",
     "Draw",
+    "Grid",
     "Ellipse",
     "Group",
     "Heat",
@@ -77,6 +81,7 @@ __all__ = [
     "draw",
     "ellipses",
     "figure",
+    "grid",
     "heats",
     "histograms",
     "interval_rows",

@@ -267,7 +267,7 @@ def _panel(one: Heat, across: float) -> alt.LayerChart:
         }
         for i, j, _, shade in _cells(one)
     ]
-    layers = [*_shaded(rows), *parts.texts(texts)]
+    layers = [*parts.shaded(rows), *parts.texts(texts)]
     return parts.framed(layers, place)
 
 
@@ -278,20 +278,3 @@ def _cells(one: Heat) -> Iterator[tuple[int, int, float, float]]:
         for j in range(s):
             if i != j and math.isfinite(one.values[i][j]):
                 yield i, j, one.values[i][j], one.shades[i][j]
-
-
-def _shaded(rows: Sequence[dict[str, object]]) -> list[parts.Layer]:
-    if not rows:
-        return []
-    return [
-        parts.data([*rows])
-        .mark_rect()
-        .encode(
-            x=alt.X("x:Q"),
-            y=alt.Y("y:Q"),
-            x2=alt.X2("x2"),
-            y2=alt.Y2("y2"),
-            fill=alt.Fill("c:N", scale=None),
-            opacity=alt.Opacity("o:Q", scale=None),
-        )
-    ]

@@ -244,6 +244,24 @@ def box(x: float, y: float, x2: float, y2: float, colour: str) -> Layer:
     )
 
 
+def shaded(rows: Sequence[dict[str, object]]) -> list[Layer]:
+    """Return rectangles from x, y to x2, y2, each with a colour c and an opacity o."""
+    if not rows:
+        return []
+    return [
+        data([*rows])
+        .mark_rect()
+        .encode(
+            x=alt.X("x:Q"),
+            y=alt.Y("y:Q"),
+            x2=alt.X2("x2"),
+            y2=alt.Y2("y2"),
+            fill=alt.Fill("c:N", scale=None),
+            opacity=alt.Opacity("o:Q", scale=None),
+        )
+    ]
+
+
 def flow(items: Sequence[Item], width: float) -> tuple[list[tuple[float, float, Item]], float]:
     """Return where the items of a legend stand, line by line, and how high it is, in pixels."""
     left, top = 0.0, 0.0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from fedcohort.report import cluster_verdict, latent_verdict, words
 from fedcohort.report.markup import Markup, h, join, p
@@ -278,6 +280,21 @@ def _personal(run: Run) -> list[str]:
     ]
 
 
+def _drawn(asked: Mapping[str, Any]) -> str:
+    """Return the absences that the study asks for, in words."""
+    share = words.percent(words.number(asked.get("away") or 0.0))
+    own = [f"{s} {words.percent(words.number(a))}" for s, a in (asked.get("by_site") or {}).items()]
+    parts = [f"each hospital was away from {share} of rounds"] if asked.get("away") else []
+    if own:
+        parts.append(f"{'but' if parts else 'hospitals were away from shares of rounds:'} "
+                     f"{words.listed(own)}")  # fmt: skip
+    said = [f"{', '.join(parts)}, drawn at random"] if parts else []
+    if asked.get("fraction"):
+        part = words.percent(words.number(asked["fraction"]))
+        said.append(f"{part} of the hospitals were asked in a round, drawn among those present")
+    return f"As the study asks, {'; '.join(said)}: the sums of these rounds are of the others."
+
+
 def _missing(run: Run) -> list[str]:
     """Return missing replies: site, arm, number, reason."""
     drawn = run.mapping("availability")
@@ -296,11 +313,7 @@ def _missing(run: Run) -> list[str]:
         for (site, arm), (n, why) in sorted(odd.items())
     ]
     if drawn:
-        share = words.percent(drawn["away"])
-        out.append(
-            f"As the study asks, each hospital was away from {share} of rounds, drawn at random: "
-            f"the sums of these rounds are of the others."
-        )
+        out.append(_drawn(drawn))
         waits: dict[str, int] = {}
         for row in run.rows("waited"):
             waits[str(row["arm"])] = waits.get(str(row["arm"]), 0) + int(row["rounds"])

@@ -247,7 +247,7 @@ def _first(bounds: Bounds, call: Call) -> Values:
     return (0,)
 
 
-def _classes(bounds: Bounds, call: Call) -> Values:
+def _n_classes(bounds: Bounds, call: Call) -> Values:
     found = levels_of(bounds.terms.learnt, bounds.terms.seen)
     return (len(found) if len(found) > 2 else 0,)
 
@@ -275,7 +275,7 @@ _COMMON: Mapping[str, Callable[[Bounds, Call], Values]] = {
     "stratum": _stratum,
     "leavers": _leavers,  # a fit's grid is of deaths, or of all exits
     "most_levels": _most_levels,
-    "classes": _classes,
+    "n_classes": _n_classes,
     "fold": lambda b, _: b.folds,
     "model": lambda b, _: range(b.models),
     "models": lambda b, _: range(1, b.models + 1),

@@ -16,8 +16,7 @@ from fedcohort.data.check import EVERY, NOTHING, Accepted
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.read.sources import OUTCOMES
 from fedcohort.data.read.sql import is_url, problem_of_query, problem_of_url
-from fedcohort.data.split import THIRDS, check_thirds
-from fedcohort.protocol import Dp, SettingError, StudyError, registry
+from fedcohort.protocol import Dp, SettingError, registry
 from fedcohort.runtime.absences import WAIT, Availability
 from fedcohort.study.file import governance, horizon, privacy, umap
 from fedcohort.study.file.arms import (
@@ -31,42 +30,35 @@ from fedcohort.study.file.arms import (
 from fedcohort.study.file.horizon import Horizon
 from fedcohort.study.file.privacy import Privacy
 from fedcohort.study.file.reader import Reader
+from fedcohort.study.file.scenarios import (
+    CHANGES,
+    OPTIONS,
+    SPLITS,
+    Scenario,
+    check_thirds_of,
+    options_of,
+    scenarios_of,
+)
 from fedcohort.study.file.yamlfile import Document, Where
 from fedcohort.study.kinds import KINDS, Kind
 from fedcohort.study.run.carbon import COUNTRY
 from fedcohort.study.sites.exclusion import REASONS
 from fedcohort.study.sites.site_rule import DROP, JOIN, SiteRule
 
-#: Splits of one table into sites, and their options.
-SPLITS: Mapping[str, tuple[str, ...]] = {
-    "iid": (), "unbalanced": ("hub",), "by-outcome": (), "by-feature": ("feature",),
-    "dirichlet": ("alpha",), "groups": ("group",), "by-group": ("group",),
-    "views": ("lacking", "group"),
-}  # fmt: skip
-OPTIONS = tuple(dict.fromkeys(option for options in SPLITS.values() for option in options))
 #: `data.source` of a study whose rows are at the sites of a network; its only scenario.
 NETWORK = "network"
 TOP = (
     "study", "question", "task", "seed", "data", "preprocess", "scenarios", "arms", "bounds",
     "evaluate", "final", "tune", "privacy", "quorum", "availability", "feedback", "shift",
-    "carbon", "governance", "units",
+    "carbon", "governance", "units", *CHANGES,
 )  # fmt: skip
 EVALUATE = ("test_fraction", "repeats", "draws", "metrics", "horizon", "umap")
 DATA = ("source", "query", "dictionary", "outcome", "exclude", "sites")
 #: Conditions for a natural site to take part.
 SITE_RULE = ("min_rows", "min_events", "small")
-AVAILABILITY = ("away", "rounds", "always", "wait")
+AVAILABILITY = ("away", "rounds", "always", "wait", "by_site", "fraction")
 #: Larger numbers are typing errors.
 MOST_REPEATS, MOST_DRAWS = 1_000, 10_000
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """A layout of the training rows over sites: a name, a rule, its options."""
-
-    name: str
-    rule: str
-    options: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -129,6 +121,12 @@ class Plan:
         """The score without an outcome, to tune by; "" if the outcome gives it."""
         return str(self.tune.get("score", "")) or next(iter(self.kind.scores), "")
 
+    def pooled_in(self, scenario: int) -> int:
+        """Return the scenario whose pooled bound is a scenario's: the first with the same rows."""
+        if self.scenarios[scenario].changed:
+            return scenario
+        return next(i for i, s in enumerate(self.scenarios) if not s.changed)
+
     def is_tuned(self, arm: Arm) -> bool:
         """Return whether an arm has settings to tune."""
         return bool(arm.grid or self.space(arm))
@@ -162,8 +160,8 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         named = source
         outcome = _outcome(reader, kind, source)
         column, n_sites, default = _sites(reader, data, source)
-    scenarios = (default,) if network else _scenarios(reader, default)
-    _check_thirds(reader, n_sites, scenarios)
+    scenarios = _scenarios(reader, default, kind, network=network)
+    check_thirds_of(reader, n_sites, scenarios)
     if isinstance(outcome, Survival) and outcome.entry:
         _check_entries(reader, outcome.entry)
     preprocess = {
@@ -216,19 +214,40 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         sites=_site_rule(reader, kind, outcome, found.min_cell, column, network=network),
         horizon=horizon.read(reader, kind),
         governance=governance.read(reader),
-        final=_final(reader, kind, private=found.dp is not None),
+        final=_final(reader, kind, scenarios[0], private=found.dp is not None),
         units=_units(reader),
     )
 
 
-def _final(reader: Reader, kind: Kind, *, private: bool) -> bool:
+def _scenarios(
+    reader: Reader, default: Scenario, kind: Kind, *, network: bool
+) -> tuple[Scenario, ...]:
+    """Return the scenarios; of a network the one of its sites, whose rows nobody changes."""
+    if not network:
+        return scenarios_of(reader, default, kind)
+    for key in CHANGES:
+        if reader.get((key,)) not in (None, False):
+            raise reader.doc.error(
+                (key,), "over a network no site's rows are made worse; leave this key out."
+            )
+    return (default,)
+
+
+def _final(reader: Reader, kind: Kind, first: Scenario, *, private: bool) -> bool:
     """Return whether arms are fitted to all rows at the end; default: unless something forbids it.
 
-    A private fit would cost its ε again, so it must be requested.
+    A private fit would cost its ε again, so it must be requested. Of rows that were made worse on
+    purpose no model for use is made.
     """
     if reader.get(("final",)) is None:
-        return not (kind.aside or private)
+        return not (kind.aside or private or first.changed)
     asked = reader.flag(("final",))
+    if asked and first.changed:
+        raise reader.doc.error(
+            ("final",),
+            f"the first scenario, {first.name!r}, makes training rows worse, and no model for use "
+            f"is fitted to such rows. Put another scenario first, or leave this key out.",
+        )
     if asked and kind.aside:
         raise reader.doc.error(
             ("final",),
@@ -295,21 +314,54 @@ def _availability(reader: Reader, network: bool) -> Availability | None:
     where = ("availability",)
     if reader.get(where) is None:
         return None
-    found = reader.mapping(where, AVAILABILITY, required=("away",))
+    found = reader.mapping(where, AVAILABILITY)
     if network:
         raise reader.doc.error(
             where, "over a network absences are not simulated; leave this key out."
         )
-    if reader.number(("quorum",), 1.0, 0.0, 1.0) == 1:
+    if not {"away", "by_site", "fraction"} & found.keys():
+        raise reader.doc.error(where, "one of the keys 'away', 'by_site', 'fraction' is missing.")
+    quorum = reader.number(("quorum",), 1.0, 0.0, 1.0)
+    fraction = reader.number((*where, "fraction"), 1.0, 0.0, 1.0)
+    if quorum == 1:
         raise reader.doc.error(where, "with sites that are away, 'quorum' must be below 1.")
+    if quorum > fraction:
+        raise reader.doc.error(
+            (*where, "fraction"),
+            f"only this share of the sites is asked, and the quorum is {quorum:g}; lower 'quorum'.",
+        )
     always = reader.listed((*where, "always"), "of sites") if "always" in found else []
     rounds = reader.number((*where, "rounds"), 1.0, 0.0, math.inf) if "rounds" in found else None
-    away = reader.number((*where, "away"), 0.0, 0.0, 1.0, open_ends=True)
+    away = (
+        reader.number((*where, "away"), 0.0, 0.0, 1.0, open_ends=True) if "away" in found else 0.0
+    )
+    by_site = _by_site(reader, (*where, "by_site")) if "by_site" in found else {}
     wait = reader.whole((*where, "wait"), WAIT, 0)
     try:
-        return Availability(away=away, rounds=rounds, always=tuple(map(str, always)), wait=wait)
+        return Availability(
+            away=away,
+            rounds=rounds,
+            always=tuple(map(str, always)),
+            wait=wait,
+            by_site=by_site,
+            fraction=fraction,
+        )
     except SettingError as error:
         raise reader.doc.error(where, str(error)) from None
+
+
+def _by_site(reader: Reader, where: Where) -> dict[str, float]:
+    """Return the share of rounds that each named site is away; 0 is possible."""
+    given = reader.get(where)
+    if not isinstance(given, dict) or not given:
+        raise reader.doc.error(where, "expected shares of rounds by site, such as {site-1: 0.5}.")
+    shares = cast("dict[str, Any]", given)
+    return {
+        site: 0.0
+        if shares[site] == 0
+        else reader.number((*where, site), 0.0, 0.0, 1.0, open_ends=True)
+        for site in shares
+    }
 
 
 def _check_private(reader: Reader, dp: Dp, arms: tuple[Arm, ...], tune: Mapping[str, Any]) -> None:
@@ -529,62 +581,4 @@ def _sites(
     if "n" not in sites:
         raise reader.doc.error(where, "the key 'n' is missing: the number of sites.")
     n = reader.whole((*where, "n"), 1, low=1)
-    return None, n, Scenario(rule, rule, _options(reader, where, rule, sites))
-
-
-def _scenarios(reader: Reader, default: Scenario) -> tuple[Scenario, ...]:
-    """Return the scenarios; by default that of `data.sites`."""
-    if reader.get(("scenarios",)) is None:
-        return (default,)
-    known = (*SPLITS, "natural") if default.rule == "natural" else tuple(SPLITS)
-    found: list[Scenario] = []
-    for i, item in enumerate(reader.listed(("scenarios",), f"with some of {', '.join(SPLITS)}")):
-        where: Where = ("scenarios", i)
-        if isinstance(item, dict):
-            given = reader.mapping(where, ("name", "split", *OPTIONS))
-            rule = reader.choice((*where, "split"), known)
-            name = reader.name((*where, "name"), rule)
-            options = _options(reader, where, rule, given)
-        else:
-            rule = name = reader.choice(where, known)
-            options = dict(default.options) if default.rule == rule else {}
-        if any(s.name == name for s in found):
-            raise reader.doc.error(where, f"the scenario {name!r} stands twice.")
-        found.append(Scenario(name, rule, options))
-    return tuple(found)
-
-
-def _check_thirds(reader: Reader, n: int | None, scenarios: tuple[Scenario, ...]) -> None:
-    """Refuse a number of sites that a scenario cannot divide in three."""
-    for scenario in scenarios if n is not None else ():
-        if scenario.rule in THIRDS and n is not None:
-            try:
-                check_thirds(scenario.rule, n)
-            except StudyError as error:
-                raise reader.doc.error(("data", "sites", "n"), str(error)) from None
-
-
-def _options(reader: Reader, where: Where, rule: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a split's options, checked; options of another split are errors."""
-    options = {k: v for k, v in given.items() if k in OPTIONS}
-    known = SPLITS.get(rule, ())
-    found: dict[str, Any] = {}
-    for key in options:
-        here = (*where, key)
-        if key not in known:
-            has = f"its options are {', '.join(known)}" if known else "it has none"
-            raise reader.doc.error(here, f"this is no option of split {rule!r}; {has}.")
-        if key == "hub":
-            found[key] = reader.number(here, 0.4, 0.0, 1.0, open_ends=True)
-        elif key == "alpha":
-            found[key] = reader.number(here, 0.5, 0.0, 1e6)
-        elif key == "lacking":
-            names = reader.listed(here, "of two views, such as [mri, pet]")
-            found[key] = [reader.text((*here, i)) for i in range(len(names))]
-            if len(set(found[key])) != 2 or len(names) != 2:
-                raise reader.doc.error(here, "expected a list of two views, such as [mri, pet].")
-        else:
-            found[key] = reader.text(here)
-    if rule in ("groups", "by-group") and "group" not in found:
-        raise reader.doc.error(where, "the key 'group' is missing: the column of the groups.")
-    return found
+    return None, n, Scenario(rule, rule, options_of(reader, where, rule, sites))

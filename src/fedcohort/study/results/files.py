@@ -27,7 +27,7 @@ from fedcohort.data.outcome import Category, Outcome, Survival
 from fedcohort.data.read.csvcells import harmless
 from fedcohort.protocol import Method, registry
 from fedcohort.study.file.arms import Arm
-from fedcohort.study.file.plan import Plan, Scenario
+from fedcohort.study.file.plan import Plan
 from fedcohort.study.judge.shown import classes, clusters, latent_rows
 from fedcohort.study.results.model_card import card
 from fedcohort.study.results.outcomes import (
@@ -40,6 +40,7 @@ from fedcohort.study.results.outcomes import (
     tagged,
     with_agreement,
 )
+from fedcohort.study.results.scenarios import given_row, scenario_row
 from fedcohort.study.results.step_words import step_words
 from fedcohort.study.run import arithmetic, private
 from fedcohort.study.run.extras import ask_here, asked_of
@@ -128,7 +129,10 @@ def write(
     about = About(
         outcome=outcome_row(table.outcome, table.dictionary),
         data=_data(plan, table, counts),
-        scenarios=[scenario_row(plan.scenarios[i], c) for i, c in enumerate(counts.settings)],
+        scenarios=[
+            scenario_row(s, shown) | given_row(plan, table, s, shown)
+            for s, shown in zip(plan.scenarios, counts.settings, strict=True)
+        ],
         cohort=patients,
         test_mark=_test_mark(plan, table, counts, patients),
         test=counts.test,
@@ -291,20 +295,6 @@ def mark_of(
         [[v[k] for k in numbers] for v in natural if v["site"] and v["name"] in outcome["columns"]],
     ]
     return zlib.crc32(json.dumps(known).encode())
-
-
-def scenario_row(scenario: Scenario, counts: Shown) -> dict[str, Any]:
-    """Return the layout of the first repeat's training rows."""
-    return {
-        "scenario": scenario.name,
-        "title": scenario.name.replace("-", " "),
-        "rule": scenario.rule,
-        "options": dict(scenario.options),
-        "sites": [
-            {"site": s, "rows": n, "events": counts.events[s]}
-            for s, n in sorted(counts.rows.items())
-        ],
-    }
 
 
 def _centre(row: Mapping[str, Any], test: Shown) -> dict[str, Any]:

@@ -131,6 +131,7 @@ def _what(
         f"the rows of {', '.join(map(_cell, sites))}, at these hospitals"
         if sites
         else f"{data['source']}, scenario {plan.scenarios[0].name}"
+        + ", rows made worse on purpose: not for use" * plan.scenarios[0].changed
     )
     return "\n".join(
         [

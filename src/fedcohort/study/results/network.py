@@ -24,7 +24,8 @@ from fedcohort.protocol import DataError, SiteUnavailable, registry
 from fedcohort.study.at_site import asking, counting
 from fedcohort.study.at_site.sessions import Session
 from fedcohort.study.file.terms import Terms
-from fedcohort.study.results.files import About, mark_of, outcome_row, scenario_row, write_all
+from fedcohort.study.results.files import About, mark_of, outcome_row, write_all
+from fedcohort.study.results.scenarios import scenario_row
 from fedcohort.study.results.step_words import step_words
 from fedcohort.study.run.extras import asked_of
 from fedcohort.study.run.network_fits import COHORT, NetworkFits

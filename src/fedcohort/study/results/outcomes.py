@@ -36,13 +36,13 @@ class Found:
 
 
 def collect(fits: Shelf) -> list[Found]:
-    """Return every arm's result, in order; the upper bound under each scenario."""
+    """Return every arm's result, in order; the upper bound under each scenario of its rows."""
     plan = fits.plan
     found = {cell: fits.result(cell) or {"status": "failed: not run"} for cell in cells_of(plan)[1]}
     shown: list[Found] = []
     for s, scenario in enumerate(plan.scenarios):
         for a, arm in enumerate(plan.arms):
-            source = 0 if arm.scope == "centralised" else s
+            source = plan.pooled_in(s) if arm.scope == "centralised" else s
             for repeat in range(plan.repeats):
                 cell = Cell("fit", source, repeat, a)
                 shown.append(Found(arm, scenario.name, repeat, found[cell]))

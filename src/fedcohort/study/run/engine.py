@@ -37,7 +37,7 @@ from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.private import Dp
 from fedcohort.protocol.totals import Known
-from fedcohort.runtime.absences import Availability
+from fedcohort.runtime.absences import Absences, Availability
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local, one_thread
@@ -300,6 +300,14 @@ def fit_alone(
         return None
 
 
+def absences_of(problem: Problem, seed: int) -> Absences | None:
+    """Return the absences of a problem's sites in the fit of a seed; None without a law."""
+    names = list(problem.frames)
+    fewest = max(FEWEST, ThresholdRule().of(len(names))) if problem.secure == "true" else 1
+    law = problem.availability
+    return None if law is None else law.of(names, problem.quorum, seed, fewest)
+
+
 @contextmanager
 def _reached(
     problem: Problem,
@@ -311,10 +319,7 @@ def _reached(
     observer: Callable[[Progress], None] | None,
 ) -> Generator[Coordinator]:
     """Yield the federation of a problem's sites, on its runtime."""
-    law = problem.availability
-    names = [h.name for h in hosts]
-    fewest = max(FEWEST, ThresholdRule().of(len(names))) if problem.secure == "true" else 1
-    absent = None if law is None else law.of(names, problem.quorum, seed, fewest)
+    absent = absences_of(problem, seed)
     if problem.runtime == "flower-sim":
         from fedcohort.engines.flower import flower_local
 

@@ -31,8 +31,8 @@ class Cell:
     Attributes
     ----------
     kind : "tune", "fit", or "final": a fit to all rows.
-    scenario : index into the plan's scenarios; 0 for the centralised bound, which does not depend
-        on it.
+    scenario : index into the plan's scenarios; of the centralised bound the first with the same
+        rows, `Plan.pooled_in`.
     repeat : number of the split into training and test rows; `FINAL` for a final fit.
     arm : index into the plan's arms.
     """
@@ -56,7 +56,7 @@ def cells_of(plan: Plan) -> tuple[list[Cell], list[Cell], list[Cell]]:
     for repeat in range(plan.repeats):
         for s in range(len(plan.scenarios)):
             for a, arm in enumerate(plan.arms):
-                if arm.scope == "centralised" and s:
+                if arm.scope == "centralised" and plan.pooled_in(s) != s:
                     continue
                 if plan.is_tuned(arm) and (each or not repeat):
                     tunings.append(Cell("tune", s, repeat, a))

@@ -62,7 +62,7 @@ def rehearsed(
         # masks do not change a sum
         problem = replace(laid.problem, secure="auto", availability=None)
         for arm in plan.arms:
-            if arm.scope == "isolated" or (arm.scope == "centralised" and i):
+            if arm.scope == "isolated" or (arm.scope == "centralised" and plan.pooled_in(i) != i):
                 continue
             limit = min(end, time.monotonic() + seconds)
             yield _tried(plan, arm, scenario, problem, limit)

@@ -54,8 +54,10 @@ def cohort(
     if scenario is not None:
         note = (
             f"Sites are simulated: the training rows of the first repeat, as scenario "
-            f"{scenario!r} lays them out."
+            f"{scenario!r} lays them out{' and makes them worse' * plan.scenarios[0].changed}."
         )
+    elif any(s.changed for s in plan.scenarios):
+        note += " They are told as they were read, before a scenario makes training rows worse."
     described, ledger = _described(plan, table, frames, scenario)
     summaries = described.summaries
     alone = frozenset(s.site for s in summaries if s.site)

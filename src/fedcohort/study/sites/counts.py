@@ -98,16 +98,21 @@ def count(plan: Plan, table: Table) -> Counts:
     described = _open(cells, m, named)
     training, test = _halves(cells, halves, described, m, named)
     settings = tuple(
-        training if s.rule == "natural" else _made(plan, table, s, described, named)
+        training
+        if s.rule == "natural" and not s.changed
+        else _made(plan, table, s, described, named)
         for s in plan.scenarios
     )
     return Counts(total, described, True, settings, test)
 
 
 def _made(plan: Plan, table: Table, scenario: Scenario, natural: Shown, named: bool) -> Shown:
-    """Return counts of simulated sites; no events if the rows' natural sites hide theirs."""
+    """Return counts of simulated sites; no events if the rows' natural sites hide theirs.
+
+    Of natural sites whose rows a scenario changes no events are told: they are of other rows.
+    """
     found = _open(_simulated(plan, table, scenario), plan.min_cell, named)
-    if not natural.closed:
+    if not natural.closed and scenario.rule != "natural":
         return found
     return Shown(found.rows, dict.fromkeys(found.events), frozenset(found.rows))
 

@@ -16,13 +16,14 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.check import check_sheets, with_outcome
+from fedcohort.data.degrade import Given, degrade
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Ordered, Outcome, Survival, columns_of
 from fedcohort.data.prepare import check_roles, classes_of, strata_levels
 from fedcohort.data.read import sources
 from fedcohort.data.read.frames import site_names, without_marked
 from fedcohort.data.split import partition
-from fedcohort.data.variable import columns_by_view
+from fedcohort.data.variable import Variable, columns_by_view
 from fedcohort.metrics import resampled
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import DataError, InputError, SettingError, registry
@@ -283,12 +284,14 @@ class Laid:
     ----------
     test_rows : indices of the test rows in the study's table.
     test_site : each test row's natural site, or None.
+    given : what was done to the rows of each site; empty if nothing.
     """
 
     problem: Problem
     test: pd.DataFrame
     test_rows: Array
     test_site: Array | None
+    given: Mapping[str, Given] = field(default_factory=dict[str, Given])
 
 
 def test_rows(plan: Plan, table: Table, repeat: int) -> Array:
@@ -330,7 +333,10 @@ def _views(table: Table) -> dict[str, list[str]]:
 
 
 def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
-    """Divide the rows of one repeat: test rows first, then the training rows over the sites."""
+    """Divide the rows of one repeat: test rows first, then the training rows over the sites.
+
+    A scenario may make training rows worse; every fit of it sees the same ones.
+    """
     mask = test_rows(plan, table, repeat)
     train = table.frame[~mask].reset_index(drop=True)
     if scenario.rule == "natural":
@@ -351,6 +357,17 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
             table.outcome,
             views=_views(table),
             **scenario.options,
+        )
+    given: Mapping[str, Given] = {}
+    if scenario.changed:
+        frames, given = degrade(
+            frames,
+            scenario.degrade,
+            scenario.swap_outcome,
+            _changeable(plan, table),
+            table.outcome,
+            seed=seed_of(plan, repeat),
+            sites_seed=plan.seed,
         )
     if any(arm.scope == "sites" for arm in plan.arms):
         checked_secure(plan.privacy.secure, len(frames))
@@ -387,4 +404,11 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
         table.frame[mask].reset_index(drop=True),
         np.flatnonzero(mask),
         table.site[mask] if natural and table.site is not None else None,
+        given,
     )
+
+
+def _changeable(plan: Plan, table: Table) -> list[Variable]:
+    """Return the features, without columns that an arm names as offset, weights or strata."""
+    roles = {str(a.settings.get(r, "")) for a in plan.arms for r in ("offset", "weights", "strata")}
+    return [v for v in table.dictionary.features(table.outcome) if v.name not in roles]
