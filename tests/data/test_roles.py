@@ -145,7 +145,10 @@ def test_columns_that_a_draft_takes_for_yes_and_no_may_be_offset_or_weights(fram
     ("levels", "said"),
     [
         (1, "has 1 level; it needs two. Name an outcome that varies, or list both levels in the"),
-        (3, "has 3 levels; it needs two. Recode it to two, or keep the rows of two of them."),
+        (
+            3,
+            "has 3 levels; it needs two. Set its type to category or ordinal, or recode it to two.",
+        ),
     ],
 )
 def test_a_binary_outcome_of_other_than_two_levels_comes_with_a_remedy(frame, levels, said):

@@ -265,7 +265,7 @@ def classes_of(dictionary: Dictionary, outcome: Outcome | None) -> tuple[str, ..
         advice = (
             "Name an outcome that varies, or list both levels in the dictionary."
             if len(levels) < 2
-            else "Recode it to two, or keep the rows of two of them."
+            else "Set its type to category or ordinal, or recode it to two."
         )
         raise DataError(f"the binary outcome {v.name!r} has {n}; it needs two. {advice}")
     return outcome.levels(dictionary)

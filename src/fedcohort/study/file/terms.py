@@ -320,5 +320,6 @@ def _check_outcome(dictionary: Dictionary, outcome: Outcome | None) -> None:
         levels = ("0", "1") if v.type == "binary" and not v.levels else v.levels
         if isinstance(outcome, Binary) and len(levels) != 2:
             raise DataError(
-                f"the outcome {v.name!r} has {len(levels)} levels in the dictionary; list its two."
+                f"the outcome {v.name!r} has {len(levels)} levels in the dictionary; list its two, "
+                f"or set its type to category or ordinal."
             )
