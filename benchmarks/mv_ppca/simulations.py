@@ -30,7 +30,9 @@ from book import Book
 Q = 5
 OURS: dict[str, Any] = {"q": Q, "draws": 0}
 VIEW = OURS | {"noise": "view"}
-PAPER = VIEW | {"start": "random", "spread": "modes", "tol": 0.0}
+PAPER = VIEW | {
+    "start": "random", "spread": "modes", "tol": 0.0, "centres": False, "narrow": False,
+}  # fmt: skip
 CONVERGED: dict[str, Any] = {"q": Q, "learning_rate": 0.01, "lr_rule": "cosine"}
 #: Name → method and settings. The autoencoders' defaults are the paper's: 100 rounds of 15 epochs,
 #: all of a site's rows in a step, Adam at 1e-3, linear.

@@ -90,6 +90,7 @@ def test_a_mention_of_these_figures_has_its_citation():
     ("page", "first", "measured"),
     [
         ("mv-ppca-private.md", "| data, sites | means |", "mv_ppca/private.md"),
+        ("mv-ppca-evidence.md", "| scenario | sites | MAE test", "mv_ppca/table6.md"),
         ("mv-ppca-evidence.md", "| six sites | breast cancer, G |", "mv_ppca/real_tables.md"),
         ("d62_survival.md", "| cohort | hospitals | alone |", "d62_survival/results.md"),
         ("masked-sums.md", "| sites | parameters | gone | encode ms |", "secure_cost/measured.md"),
