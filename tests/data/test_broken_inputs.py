@@ -108,7 +108,7 @@ STUDIES = [
     ("arms:", "arms: []\nxarms:", "s.yaml, line 8, xarms: unknown key 'xarms'; did you mean 'arms'?"),
     ("repeats: 1", "repeats: 0", "s.yaml, line 9, evaluate.repeats: expected a whole number from 1 to 1000."),
     ("repeats: 1", "test_fraction: 1.5", "s.yaml, line 9, evaluate.test_fraction: expected a number between 0 and 1."),
-    ("repeats: 1", "metrics: [accuracy]", "s.yaml, line 9, evaluate.metrics.0: 'accuracy' is not possible in a study of survival, it evaluates classification; known are c_index, uno_c, ibs, calibration_slope, d_calibration_p."),
+    ("repeats: 1", "metrics: [accuracy]", "s.yaml, line 9, evaluate.metrics.0: 'accuracy' is not possible in a study of survival, it evaluates classification; known are c_index, uno_c, ibs, calibration_slope, d_calibration_p, antolini_c."),
     ("evaluate:", "quorum: 2\nevaluate:", "s.yaml, line 9, quorum: expected a number between 0 and 1."),
     ("evaluate:", "preprocess: {impute: middle}\nevaluate:", "s.yaml, line 9, preprocess.impute: 'middle' is not possible; known are indicator, iterative, mean, median, most_frequent, none."),
     ("evaluate:", "tune: {trials: 3}\nevaluate:", "s.yaml, line 9, tune: 'trials' and 'space' belong together (Optuna)."),
