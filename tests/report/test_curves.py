@@ -1,6 +1,8 @@
+import pytest
 from numpy.testing import assert_allclose
 
-from fedcohort.report.sections.training import read
+from fedcohort.report.run import Arm
+from fedcohort.report.sections.training import _falling, read
 
 
 def test_curve_is_mean_and_spread_over_repeats_of_the_mean_over_sites(tmp_path):
@@ -18,3 +20,15 @@ def test_curve_is_mean_and_spread_over_repeats_of_the_mean_over_sites(tmp_path):
 
 def test_no_history_is_no_curve(tmp_path):
     assert read(tmp_path / "history.csv") == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [((-9.0, -7.0, -7.5, -6.0), True), ((-9.0, -7.0, -7.0 - 1e-8, -6.0), False)],
+)
+def test_a_log_likelihood_that_falls_is_explained_and_rounding_is_no_fall(values, told):
+    arm = Arm("a", "multi-view PPCA", "multiview_ppca", "arm", {}, "", "c0", {})
+    curve = [(float(r), v, 0.0) for r, v in enumerate(values)]
+    said = _falling([(arm, "log_likelihood", {"natural": curve})])
+    assert ("multi-view PPCA falls in some rounds" in said) == told
+    assert _falling([(arm, "loss", {"natural": curve})]) == ""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -35,6 +36,8 @@ _LOSSES = ("loss", "objective", "log_likelihood", "negative_elbo")
 _BESIDE = {"learning_rate", "R", "R_alarm"}
 
 _MOST_POINTS = 120
+#: A log-likelihood that falls by more than this part of it is said to fall.
+FALL = 1e-6
 
 
 def curves(run: Run) -> Section | None:
@@ -62,8 +65,26 @@ def curves(run: Run) -> Section | None:
         "Training curves",
         "Did training settle?",
         "A curve that has gone flat has settled: a loss falls to it, a log-likelihood rises. "
-        f"Heights of different arms do not compare, each has a scale of its own.{band}",
+        f"Heights of different arms do not compare, each has a scale of its own.{band}"
+        f"{_falling(found)}",
         h("div", *figures),
+    )
+
+
+def _falling(found: Sequence[Panel]) -> str:
+    """Return why a log-likelihood falls, if one does; "" otherwise."""
+    arms = [
+        arm.title
+        for arm, name, shown in found
+        if name == "log_likelihood"
+        and any(b[1] < a[1] - FALL * abs(a[1]) for v in shown.values() for a, b in pairwise(v))
+    ]
+    if not arms:
+        return ""
+    return (
+        f" The log-likelihood of {words.listed(arms)} falls in some rounds. That is no error where "
+        "noise is added, where sites take several steps of their own between rounds, or where the "
+        "common prior moves: such rounds need not raise it."
     )
 
 
@@ -73,8 +94,7 @@ def read(
     """Return each recorded value by (arm, scenario, name): mean and spread over repeats per round.
 
     Sites of one repeat are averaged first; a repeat that stopped early keeps its last value.
-    Non-finite
-    values are left out.
+    Non-finite values are left out.
 
     Parameters
     ----------
