@@ -13,7 +13,7 @@ from pandas.testing import assert_frame_equal
 
 from fedcohort.data.degrade import HOW, RANDOM, Degradation, chosen, degrade
 from fedcohort.data.degrade.items import COLUMN, VALUE
-from fedcohort.data.outcome import Binary, Category, Continuous, Survival
+from fedcohort.data.outcome import Binary, Category, Continuous, Count, Ordered, Survival
 from fedcohort.data.variable import Variable
 from fedcohort.protocol import DataError
 
@@ -213,6 +213,23 @@ def test_units_multiply_a_column_of_numbers_also_the_time():
     assert dict(told.units) == {"x": 10.0, "time": 1 / 30}
     rest = ["x", "time"]
     assert_frame_equal(after.drop(columns=rest), before.drop(columns=rest))
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [Survival("time", "event"), Binary("event"), Category("event"), Ordered("event")],
+    ids=lambda o: o.type,
+)
+def test_events_and_classes_have_no_unit(outcome):
+    with pytest.raises(DataError, match="'event' of the outcome holds no numbers to convert"):
+        made((Degradation(sites=("a",), units={"event": 2.0}),), outcome=outcome)
+
+
+def test_counts_stay_counts():
+    with pytest.raises(DataError, match="times the counts of 'time' are no counts"):
+        made((Degradation(sites=("a",), units={"time": 0.5}),), outcome=Count("time"))
+    before, after, _ = at_a(outcome=Count("time"), units={"time": 2.0})
+    assert np.array_equal(after["time"], before["time"] * 2)
 
 
 def test_everything_at_once_is_what_each_alone_leads_to_in_the_written_order():

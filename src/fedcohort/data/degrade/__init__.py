@@ -34,10 +34,13 @@ import pandas as pd
 
 from fedcohort.data.degrade.items import HOW, RANDOM, Degradation, Given, generator
 from fedcohort.data.degrade.rows import SiteRows, is_number
-from fedcohort.data.outcome import Outcome
+from fedcohort.data.outcome import Continuous, Count, Outcome
 from fedcohort.data.variable import Variable
 from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import DataError
+
+#: Roles of an outcome's columns that can be converted.
+MEASURED = ("time", "entry", Continuous.type, Count.type)
 
 __all__ = ["HOW", "RANDOM", "Degradation", "Given", "chosen", "degrade"]
 
@@ -135,15 +138,28 @@ def _check(
             f"degrade: the outcome {outcome.label!r} is a number, which has no label to flip. Use "
             f"swap_outcome, which permutes values."
         )
-    taken = () if outcome is None else outcome.columns
+    taken = {} if outcome is None else outcome.roles
     for item in items:
         for name in item.columns:
             if name not in known:
                 raise DataError(f"degrade: there is {known_name('feature', name, known)}")
         for name in item.units:
             if name in taken:
+                _check_unit(name, taken[name], item.units[name])
                 continue
             if name not in known:
                 raise DataError(f"degrade: there is {known_name('column', name, known)}")
             if not is_number(known[name]):
                 raise DataError(f"degrade: column {name!r} holds no numbers to convert.")
+
+
+def _check_unit(name: str, role: str, factor: float) -> None:
+    """Refuse a factor of an outcome's column that leaves no such outcome."""
+    if role not in MEASURED:
+        raise DataError(
+            f"degrade: column {name!r} of the outcome holds no numbers to convert. Use flip."
+        )
+    if role == Count.type and factor != int(factor):
+        raise DataError(
+            f"degrade: {factor:g} times the counts of {name!r} are no counts. Give a whole factor."
+        )
