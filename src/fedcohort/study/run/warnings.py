@@ -4,7 +4,8 @@
 
     Σ_i (w_i + 1) w_{i+1},   w = (p, h₁, …, h_k, 1)                                         (1)
 
-Settings of other models state it by a method ``free_parameters(features)``; curves and tables have
+Settings of other models state it by a method ``free_parameters(features)``, and with ``by_class``
+``(features, classes)``; curves and tables have
 none. An intercept, a baseline hazard and parameters for sites do not count: a site has many rows
 for each. Penalties are ignored. `privacy.disclosure.models` has the rule.
 
@@ -62,11 +63,12 @@ def free_parameters(method: str, settings: dict[str, Any], features: int, classe
     config: Any = known.configure(settings)
     if "curves" in known.gives or not {"predict", "transform"} & known.gives:
         return 0
+    by_class = getattr(config, "by_class", False)
     if hasattr(config, "free_parameters"):
-        return config.free_parameters(features)
+        return config.free_parameters(*(features, classes)[: 1 + by_class])
     hidden: Sequence[int] = getattr(config, "hidden", ())
     if not hidden or not features:
-        return features * (max(classes - 1, 1) if getattr(config, "by_class", False) else 1)
+        return features * (max(classes - 1, 1) if by_class else 1)
     return sum((a + 1) * b for a, b in pairwise((features, *hidden, 1)))
 
 
