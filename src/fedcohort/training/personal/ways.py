@@ -14,6 +14,7 @@ from torch import nn
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.protocol import NothingToLearn
+from fedcohort.training.settings import ALL
 
 #: Ways in which the user's site continues from the final common model; see the package's header.
 AFTER = ("finetune",)
@@ -37,7 +38,7 @@ class Way:
     Attributes
     ----------
     name : one of `WAYS`.
-    user : the site that the model is for; "" with one site.
+    user : the site that the model is for; `ALL` for a model of each site; "" with one site.
     epochs : passes of finetune; in fedrep, passes of a visit over its own part.
     own : ranges of θ, [start, stop), that are each site's own in fedper and fedrep.
     pull : λ ≥ 0 of ditto.
@@ -65,6 +66,15 @@ class Way:
         given = json.loads(text)
         given["own"] = tuple((int(a), int(b)) for a, b in given["own"])
         return Way(**given)
+
+    @property
+    def every(self) -> bool:
+        """Whether each site has a model of its own, which it keeps."""
+        return self.user == ALL
+
+    def is_of(self, site: str) -> bool:
+        """Return whether a site has a model of its own."""
+        return self.every or self.user in ("", site)
 
     def mask(self, size: int) -> Array:
         """Return bool (P,): the parameters that are each site's own."""
