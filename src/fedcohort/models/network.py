@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from fedcohort.arrays import Array
 from fedcohort.models.autoencoder import Autoencoder
+from fedcohort.models.conv import Conv, ConvNet
 from fedcohort.models.dec import Dec
 from fedcohort.models.layers import ACTIVATIONS, SeededDropout
 from fedcohort.models.mcvae import Mcvae
@@ -81,7 +82,7 @@ class Mlp:
 
 #: Kinds of network by the name in their spec: functions of the spec's other entries.
 NETWORKS: dict[str, Callable[..., Any]] = {
-    "mlp": Mlp, "autoencoder": Autoencoder, "dec": Dec, "vae": Vae, "mcvae": Mcvae,
+    "mlp": Mlp, "conv": Conv, "autoencoder": Autoencoder, "dec": Dec, "vae": Vae, "mcvae": Mcvae,
 }  # fmt: skip
 
 
@@ -92,6 +93,8 @@ class FlatNet:
     ----------
     theta, grad : (P,), buffers of the module's parameters and gradients.
     first : positions of the first layer's weights in θ, without its bias.
+    by_column : whether each of these belongs to one column of x; not in a convolution.
+    block : rows whose outputs are computed at once; None for all.
     """
 
     def __init__(self, module: nn.Module, dtype: torch.dtype, device: str):
@@ -109,6 +112,8 @@ class FlatNet:
             self._slopes.append(p.grad)
             start = stop
         self.first = slice(0, parameters[0].numel())
+        self.by_column = not isinstance(module, ConvNet)
+        self.block = module.block if isinstance(module, ConvNet) else None
         self._lent: Array | None = None
         self._dropouts = [m for m in self.module.modules() if isinstance(m, SeededDropout)]
         self.module.eval()
@@ -147,7 +152,9 @@ class FlatNet:
     def outputs(self, x: Tensor) -> Array:
         """Return the outputs (n,), or (n, K) of K > 1, for x (n, p), without dropout."""
         with torch.no_grad():
-            return _shown(self.module(x))
+            if self.block is None or len(x) <= self.block:
+                return _shown(self.module(x))
+            return np.concatenate([_shown(self.module(part)) for part in x.split(self.block)])
 
     def sampled(self, x: Tensor, seed: int) -> Array:
         """Return the outputs, as `outputs` does, that `pull` with the same seed uses."""
@@ -260,8 +267,9 @@ def initial(spec: str, seed: int) -> Array:
     net.theta.zero_()
     with torch.no_grad():
         for layer in net.module.modules():
-            if isinstance(layer, nn.Linear):
-                bound = math.sqrt(6.0 / sum(layer.weight.shape))
+            if isinstance(layer, (nn.Linear, nn.Conv2d)):
+                fans = sum(layer.weight.shape[:2]) * math.prod(layer.weight.shape[2:])
+                bound = math.sqrt(6.0 / fans)
                 values = draws.uniform(-bound, bound, tuple(layer.weight.shape))
                 layer.weight.copy_(torch.from_numpy(values))
     return net.read()
