@@ -21,8 +21,17 @@ from fedcohort.protocol.host import Call
 from fedcohort.study.results import saved
 from fedcohort.study.results.saved import Saved
 
+#: Folder of the sites' own models below an arm's, in a simulation.
+OF_SITES = "sites"
+
 #: Takes a call, its arguments and the state that its step left at the site.
 Keeper = Callable[[Call, Mapping[str, Any], Mapping[str, Array]], None]
+
+
+def folder_of(site: str) -> str:
+    """Return a site's name as the name of a folder."""
+    name = "".join(f"%{ord(c):02X}" if c in '%/\\:*?"<>|' else c for c in site)
+    return name.replace(".", "%2E") if name.startswith(".") else name
 
 
 class OwnModels:

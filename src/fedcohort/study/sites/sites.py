@@ -22,6 +22,7 @@ from fedcohort.runtime.reply_store import StateStore
 from fedcohort.study.at_site.sessions import open_session
 from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.file.terms import Terms
+from fedcohort.study.results.own_models import OwnModels
 
 
 class Sites(Protocol):
@@ -92,6 +93,14 @@ class LocalSites:
         self._min_cell = min_cell
         self._absent = absent
         self._heard = heard
+        self._models = {
+            site: OwnModels(None if states is None else states / "models" / site.encode().hex())
+            for site in self._tables
+        }
+
+    def models(self, site: str) -> OwnModels:
+        """Return the models that a site keeps (`user: all`)."""
+        return self._models[site]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -118,6 +127,7 @@ class LocalSites:
             open_session(
                 self._terms, table, session, self._min_cell,
                 heard=None if self._heard is None else partial(self._heard, table.site),
+                models=self._models[table.site],
             )
             for table in self._tables.values()
         ]  # fmt: skip
