@@ -65,11 +65,6 @@ def place(plan: Plan, arm: Arm, repeat: int, *, final: bool = False) -> str:
     return f"{arm.name}/{JUDGED}" if not repeat else f"{arm.name}/repeat-{repeat}"
 
 
-def passing(repeat: int) -> bool:
-    """Return whether a repeat's model is needed for its evaluation only."""
-    return repeat > 0
-
-
 def notes_of(plan: Plan, arm: Arm, site: str, *, final: bool) -> Mapping[str, object]:
     """Return the notes of a site's own model."""
     rows = "all rows" if final else f"{1 - plan.test_fraction:.0%} of the rows"

@@ -22,6 +22,7 @@ Revealed: what these steps declare.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -202,6 +203,14 @@ def open_session(
     rows = judging.Rows(halves, *known)
     steps = asking.of_judge(terms.outcome, plan.task, plan.metrics)
     return Host(table.site, rows, steps, seed, consent)
+
+
+def over_with(terms: Terms, session: str, models: OwnModels) -> None:
+    """Remove the model that a site kept for the evaluation of a later repeat: it is over."""
+    with contextlib.suppress(VerbRefused):
+        asked = Session.parse(session, terms)
+        if asked.kind == "alone" and asked.repeat and terms.plan.arms[asked.arm].every:
+            models.drop(place(terms.plan, terms.plan.arms[asked.arm], asked.repeat))
 
 
 def _size(terms: Terms, train: pd.DataFrame) -> int:

@@ -19,7 +19,7 @@ from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
 from fedcohort.runtime.reply_store import StateStore
-from fedcohort.study.at_site.sessions import open_session
+from fedcohort.study.at_site.sessions import open_session, over_with
 from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.results.own_models import OwnModels
@@ -148,5 +148,7 @@ class LocalSites:
 
     def close(self, session: str) -> None:
         """See `Sites`."""
+        for models in self._models.values():
+            over_with(self._terms, session, models)
         if self._states is not None:
             shutil.rmtree(self._states / session, ignore_errors=True)
