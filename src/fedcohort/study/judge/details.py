@@ -146,7 +146,7 @@ def details(
 
 
 def details_at_home(runs: Mapping[str, Run], laid: Laid, plan: Plan) -> dict[str, list[Row]]:
-    """Return `by_centre` and `heterogeneity` of each natural site's own model."""
+    """Return `by_centre` and `heterogeneity` of each site's own model, of natural sites."""
     outcome, site = laid.problem.outcome, laid.test_site
     found: dict[str, list[Row]] = {key: [] for key in KEYS}
     if outcome is None or site is None:

@@ -163,7 +163,7 @@ class LocalFits(Fits):
         return drawn(self.plan, self._table)
 
     def _judged(self, piece: Piece, run: Run) -> Judged:
-        """Evaluate a model on all blind rows, and on those of each natural site."""
+        """Evaluate a model on all blind rows, and on those of each site."""
         laid, wanted = self._laid(piece.cell), self.plan.metrics
         seed = seed_of(self.plan, piece.cell.repeat)
         judge = evaluate.judge_of(laid.problem, laid.test, seed, self.horizon)
@@ -181,24 +181,23 @@ class LocalFits(Fits):
             more |= details(run, laid, self.plan, seed, self.horizon)
             method, shown = registry.find(piece.arm.method), evaluate.JUDGING[self.plan.task].shown
             more |= shown(run, judge, laid, self.plan, method, seed)
-        sites = [] if laid.test_site is None else list(map(str, np.unique(laid.test_site)))
-        own = [
-            {"site": s, "metrics": _own(run, judge, laid.test_site, s)} | spent(run, s)
-            for s in sites
-        ]
+        sites = [] if laid.own_site is None else list(map(str, np.unique(laid.own_site)))
+        own = [{"site": s, "metrics": self._own(run, mine, laid, s)} | spent(run, s) for s in sites]
         row = {"metrics": mine.metrics(said, wanted)}
         return Judged(row | self._at_home(piece, dict.fromkeys(sites, run)), own, more)
 
     def _judged_each(self, piece: Piece, run: Run, judge: evaluate.Judge) -> Judged:
-        """Evaluate each site's own model: on its own rows; without natural sites, on all rows."""
+        """Evaluate each site's own model: on its own rows; if rows have no site, on all."""
         laid, wanted = self._laid(piece.cell), self.plan.metrics
         runs = {s: replace(run, model=model) for s, model in sorted(run.own.items())}
-        if laid.test_site is None:
+        rows: list[dict[str, Any]] = []
+        if laid.own_site is None or self.plan.local:
             rows = [
                 {"site": s, "metrics": judge.metrics(judge.predicted(one, wanted), wanted)}
-                | {"rounds": run.rounds} | spent(run, s) | {"bytes_down": 0}
+                | {"rounds": run.rounds, "bytes_down": 0} | spent(run, s)
                 for s, one in runs.items()
             ]  # fmt: skip
+        if laid.own_site is None:
             weights = self.drawn[:, laid.test_rows]
             draws = [
                 judge.draws(judge.predicted(one, wanted), weights, wanted) for one in runs.values()
@@ -207,21 +206,23 @@ class LocalFits(Fits):
                 {"metrics": mean_row(rows)["metrics"]}, rows, {"draws": mean_draws(draws)}
             )
         found = self._at_home(piece, runs)
+        all_rows = {row["site"]: row["metrics"] for row in rows}
         own = [
-            {"site": s, "metrics": _own(one, judge, laid.test_site, s)} | spent(run, s)
+            {"site": s, "metrics": all_rows.get(s, {}) | self._own(one, judge, laid, s)}
+            | spent(run, s)
             for s, one in runs.items()
         ]
         more = details_at_home(runs, laid, self.plan) if piece.cell.repeat == 0 else {}
         return Judged({"metrics": found[AT_HOME]} | found, own, more)
 
     def _at_home(self, piece: Piece, runs: Mapping[str, Run | None]) -> dict[str, Any]:
-        """Return the metrics on each natural site's own blind rows, by a model for each.
+        """Return the metrics on each site's own blind rows, by a model for each.
 
         They are those that sites give over a network for models that stay there: ranks compare rows
-        of one site. Empty if no arm has a model for each site.
+        of one site. Empty if no arm has a model for each site, or rows have no site.
         """
         laid, outcome = self._laid(piece.cell), self._laid(piece.cell).problem.outcome
-        if laid.test_site is None or not any(arm.every for arm in self.plan.arms):
+        if laid.own_site is None or not any(arm.every for arm in self.plan.arms):
             return {}
         steps = asking.of_alone(outcome, self.plan.task, self.plan.metrics)
         hosts = [
@@ -267,8 +268,8 @@ class LocalFits(Fits):
             mine = judge.taught(problem)
             said = mine.predicted(made.run, wanted)
             metrics = mine.metrics(said, wanted)
-            if laid.test_site is not None:
-                metrics |= _own(made.run, mine, laid.test_site, site)
+            if laid.own_site is not None:
+                metrics |= self._own(made.run, mine, laid, site)
             if isinstance(said, Grouped):
                 labels[site] = said.labels.tolist()
             rows.append(row_of(made.run, site, metrics, made.seconds, made.up, made.down))
@@ -277,18 +278,23 @@ class LocalFits(Fits):
         found = {"rows": rows, "history": [], "draws": mean_draws(draws)}
         return found | ({LABELS: labels} if labels else {})
 
+    def _own(
+        self, run: Run, judge: evaluate.Judge, laid: Laid, site: str
+    ) -> dict[str, float | None]:
+        """Return metrics on one site's own test rows; None if these are too few.
+
+        They are those of the study with `evaluate.local`, else the leading one.
+        """
+        wanted = self.plan.metrics if self.plan.local else (judge.leading,)
+        some = judge.on(np.asarray(laid.own_site).astype(str) == site)
+        found = some.metrics(some.predicted(run, wanted), wanted) if some.can_rank else {}
+        return {f"{metric}_own": found.get(metric) for metric in wanted}
+
 
 def _of(laid: Laid, site: str) -> pd.DataFrame:
-    """Return one natural site's blind rows."""
-    mask = np.asarray(laid.test_site).astype(str) == site
+    """Return one site's blind rows."""
+    mask = np.asarray(laid.own_site).astype(str) == site
     return laid.test[mask].reset_index(drop=True)
-
-
-def _own(run: Run, judge: evaluate.Judge, test_site: Any, site: str) -> dict[str, float | None]:
-    """Return the leading metric on one site's own test rows; None if they are too few."""
-    some, wanted = judge.on(np.asarray(test_site).astype(str) == site), (judge.leading,)
-    found = some.metrics(some.predicted(run, wanted), wanted) if some.can_rank else {}
-    return {f"{judge.leading}_own": found.get(judge.leading)}
 
 
 def _observer(on_progress: OnProgress, part: int, parts: int) -> Callable[[Progress], None]:

@@ -93,7 +93,7 @@ def last_layer(spec: str) -> tuple[tuple[int, int], ...]:
     linear = [(name, m) for name, m in module.named_modules() if isinstance(m, nn.Linear)]
     last = [name for name, _ in linear if name.split(".")[-1] == "_last"] or [linear[-1][0]]
     wanted = {f"{name}.{part}" for name in last for part in ("weight", "bias")}
-    if len(linear) == 1:
+    if len(linear) == 1 and not any(isinstance(m, nn.Conv2d) for m in module.modules()):
         wanted = {f"{last[0]}.bias"}
     return _ranges(spec, lambda name: name in wanted)
 
