@@ -118,7 +118,7 @@ def fit_classifier(fed: Federation, config: NeuralSettings, task: Task) -> Neura
     if task.dp is None:
         levels = classes_of(task)
         aim.plan(config, task)  # refuse before any question
-        sizes = fed.sum(count_classes, classes=len(levels)).sizes.tolist()
+        sizes = fed.awaiting().sum(count_classes, classes=len(levels)).sizes.tolist()
         check_each_class(sizes, levels, task.min_cell if len(fed.sites) > 1 else 1)
         aim = replace(aim, absent=tuple(c for c, n in zip(levels, sizes, strict=True) if not n))
     return _fit(fed, config, task, aim)
@@ -137,7 +137,7 @@ def fit_regressor(fed: Federation, config: NeuralSettings, task: Task) -> Neural
     aim = aim_of(task)
     if task.dp is None:
         aim.plan(config, task)
-        told = fed.sum(sum_outcome)
+        told = fed.awaiting().sum(sum_outcome)
         n, least = float(told.rows), task.min_cell if len(fed.sites) > 1 else 1
         if n < max(least, 2):
             raise DataError(f"{n:g} rows are too few; {max(least, 2)} are needed. Add sites.")

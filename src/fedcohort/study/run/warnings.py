@@ -7,8 +7,9 @@
 and of K > 2 classes K − 1 for each column, or a last width of K.
 
 Settings of other models state it by a method ``free_parameters(features)``, and with ``by_class``
-``(features, classes)``; curves and tables have none. An intercept, a baseline hazard and parameters for sites do not count: a site has many rows
-for each. Penalties are ignored. `privacy.disclosure.models` has the rule.
+``(features, classes)``; curves and tables have none. An intercept, a baseline hazard and parameters
+for sites do not count: a site has many rows for each. Penalties are ignored.
+`privacy.disclosure.models` has the rule.
 
 **Noise.** A release of multiplier z has noise of standard deviation z Δ in each number (Laplace: √2
 z Δ). A record moves it by at most Δ, so n records by at most n Δ. Over all releases of a fit, r_i
