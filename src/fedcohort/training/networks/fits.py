@@ -18,6 +18,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol import Federation, NotSupported, Step, Task
 from fedcohort.training import heterogeneity
+from fedcohort.training.networks import settings as averages
 from fedcohort.training.networks import strategies
 from fedcohort.training.networks.fit_settings import FitSettings
 from fedcohort.training.networks.plan import Plan
@@ -32,7 +33,7 @@ ONE = np.ones(1)
 AVERAGED = "each round, the sum over sites of their models, weighted by rows"
 SEEN = "each round, every site's own model, which the coordinator sees: no masked sum can hide it"
 REVEALS: Mapping[str, str] = {
-    **dict.fromkeys(("fedavg", "fedprox", "fedadam", "fedyogi"), AVERAGED),
+    **dict.fromkeys(averages.STRATEGIES, AVERAGED),
     "sequential": "each round, every site's own model as it left it, which the coordinator sees",
     "ensemble": "once, every site's own model, which the coordinator and all sites see",
 }
