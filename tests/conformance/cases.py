@@ -141,6 +141,7 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("way", "fedrep"), ("hidden", (3,)), ("batch_size", 20)),
         (("way", "apfl"), ("monitor", "loss")),
         (("way", "cluster"), ("n_clusters", 1)),
+        (("way", "ditto"), ("user", "all"), ("keep_rounds", ())),
     ],
     "weight_erosion": [
         (("visit", "local"), ("hidden", (3,)), ("batch_size", 20)),

@@ -19,8 +19,9 @@ from fedcohort.training.settings import ALL
 def kept_at_sites(method: str) -> str:
     """Return the error's text for a prediction by a model that is each site's own."""
     return (
-        f"the model of this fit of {method!r} is each site's own and stays there. Take fit.of(site) "
-        f"or models/ARM/sites/SITE in a simulation, and 'fedcohort predict' at the site's node."
+        f"each site keeps its own model of this fit of {method!r}. Take fit.of(site), or the "
+        f"folder models/ARM/sites/SITE of a simulation; over a network, 'fedcohort predict' at "
+        f"the node."
     )
 
 
