@@ -15,16 +15,21 @@ from fedcohort.apps import steward
 from fedcohort.network import requests
 from fedcohort.network.coordinator import lead
 from fedcohort.network.coordinator.lead import Status
+from fedcohort.network.coordinator.runs import Run
+from fedcohort.network.coordinator.runs import read as read_run
+from fedcohort.network.requests import Standing
 from fedcohort.network.state.signatures import signer
 from fedcohort.protocol.wire import encode
 from fedcohort.runtime.calls import Request
 from fedcohort.study.at_site import ranked
 from fedcohort.study.at_site.table import SiteTable
+from fedcohort.study.file.terms import Terms
 from fedcohort.study.run.runner import run_over
 from fedcohort.study.sites.sites import LocalSites
 from hospital import Hospital
 from network.hall import Hall
-from network.parties import SITES, shares
+from network.parties import SITES, Parties, shares
+from network.reference import differing, plain
 
 STUDY = {
     "study": "again",
@@ -99,13 +104,12 @@ def test_a_site_withdraws_and_the_models_are_those_of_the_study_without_it(tmp_p
         status = Status.of(office.ask("status", run=first.run)[1])
         assert status.state == "waiting", "the run waits, and holds up no other study"
 
-        page = "\n".join(steward.studies(hall.kit("south").folder, hall.folder / "south" / "node.toml", told[:12],
-                                         check=False))  # fmt: skip
+        desk = hall.kit("south").folder, hall.folder / "south" / "node.toml"
+        page = "\n".join(steward.studies(*desk, told[:12], check=False))
         assert "has rank" in page
         assert "What the model would gain" in page
         assert "west" not in page.partition("Asked by")[0], "nothing of a third hospital"
-        listed = list(steward.studies(hall.kit("south").folder, hall.folder / "south" / "node.toml", None,
-                                      check=False))  # fmt: skip
+        listed = list(steward.studies(*desk, None, check=False))
         assert any("again, after its ranking" in line for line in listed)
 
         decide(hall, "south", told, "refused", WHY)
@@ -187,9 +191,73 @@ def test_a_user_that_withdraws_ends_the_run(tmp_path):
         first = submit(hall, office)
         decide(hall, "north", first.run)
         decide(hall, "north", second(hall, "north", first.run), "refused", WHY)
-        assert "for the patients of north, which withdrew" in hall.until(
-            office, first, "failed"
-        ).reason
+        assert (
+            "for the patients of north, which withdrew"
+            in hall.until(office, first, "failed").reason
+        )
+
+
+def test_over_real_processes_a_site_withdraws_after_a_kill_and_the_models_are_the_twins(tmp_path):
+    """The steward's commands, a coordinator killed between the two parts, and every array."""
+    with Parties(tmp_path / "n") as net:
+        config = net.config("south")
+        config.write_text(config.read_text().replace('"automatic"', '"steward"'))
+        study = net.write("study.yaml", STUDY | {"data": STUDY["data"] | {
+            "dictionary": "sites/south/dictionary.yaml"}})  # fmt: skip
+        net.start()
+        lead_ = net.submit("study.yaml", "out")
+        node = ["--node", net.kit("south")]
+        signed = ["--kit", net.kit("steward-south")]
+
+        def waiting(name):
+            limit = time.monotonic() + 90
+            while True:
+                text = net.do("node", "studies", *node)
+                rows = [line for line in text.splitlines() if name in line and "waiting" in line]
+                if rows:
+                    return next(word for word in rows[0].split() if is_short(word))
+                assert time.monotonic() < limit, (text, net.report())
+                time.sleep(0.3)
+
+        net.do("node", "approve", waiting("again"), *node, *signed)
+        told = waiting("after its ranking")
+        net.coordinator.kill()
+        net.coordinator.start()
+        page = net.do("node", "studies", told, *node)
+        assert "Second consent" in page
+        assert "rank" in page
+        net.do("node", "refuse", told, "--reason", WHY, *node, *signed)
+        assert lead_.wait(120) == 0, net.report()
+        terms = Terms.of(study)
+        tables = [SiteTable.of(terms, n, rows) for n, rows in shares(SITES).items()]
+        run_over(terms, LocalSites(terms, tables, withdraw={"south": WHY}), tmp_path / "twin")
+        found, expected = plain(net.folder / "out"), plain(tmp_path / "twin")
+        assert differing(found, expected) == []
+        assert "models/ndoye/model.safetensors" in found
+        assert [party.text for party in net.everyone if "Traceback" in party.text] == []
+    assert net.survivors == []
+
+
+def is_short(word):
+    return len(word) == 12 and not set(word) - set("0123456789abcdef")
+
+
+def test_a_run_waits_for_each_answer_until_its_deadline(tmp_path):
+    names = ("a", "b", "c")
+    run = Run(tmp_path, "0" * 64, "s", "lead", 0.5, dict.fromkeys(names, Standing("approved")),
+              wait=60.0)  # fmt: skip
+    run.ask_again(dict.fromkeys(names, "{}"))
+    run.again |= {"a": Standing("approved"), "b": Standing("refused", WHY)}
+    run.decide_again(run.ranked_at + 59)
+    assert (run.state, run.consents, run.asks_again) == ("waiting", None, True)
+    left = read_run(tmp_path)
+    assert left is not None
+    assert left.ranking == dict.fromkeys(names, "{}"), "after a kill it waits with the same texts"
+    run.decide_again(run.ranked_at + 60)
+    assert (run.state, run.consents) == ("queued", {"b": WHY, "c": "no answer by the deadline"})
+    assert run.parties == names, "the run's own sites stay, so that it can be resumed"
+    run.ask_again(run.ranking)
+    assert {n: s.state for n, s in run.again.items()} == {"a": "approved", "b": "away", "c": "away"}
 
 
 # a coordinator that skips or forges the ranking -----------------------------------------------
@@ -271,9 +339,7 @@ def test_a_ranking_that_was_not_made_here_is_not_taken(hospital):
 
 def ranked_call(made):
     """Let the site answer one call in the session of the ranking."""
-    made.node._ledger.left(
-        made.run, "rank-r0000-a00", 0, "own_model", "gather", {}, masked=False
-    )
+    made.node._ledger.left(made.run, "rank-r0000-a00", 0, "own_model", "gather", {}, masked=False)
 
 
 def test_only_one_ranking_of_a_run_is_taken_and_it_must_be_of_this_study_and_site(hospital):

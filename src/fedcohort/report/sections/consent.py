@@ -69,7 +69,8 @@ def _line(run: Run, place: Mapping[str, Any], gone: Mapping[str, str]) -> list[s
         rank = f"{place['rank']} of {place['of']}"
     numbers = [_number(place[k]) for k in ("value", "loss_without", "loss_with")]
     answer = "withdrew" if place["site"] in gone else "consented"
-    return [str(place["site"]), titles.get(place["arm"], place["arm"]), rank, *numbers, answer]
+    title = titles.get(str(place["arm"])) or str(place["arm"])
+    return [str(place["site"]), title, rank, *numbers, answer]
 
 
 def _number(value: Any) -> str:
