@@ -393,8 +393,12 @@ class Held(Bounds):
         )
         super().__init__(SimpleNamespace(plan=plan, learnt=None, seen=None), "fit", None, seed)  # pyright: ignore[reportArgumentType]
         bounds = case.entry.bounds
-        self._config = case.config
-        self._own = {} if bounds is None else bounds(self._config, task_of(case, seed))
+        self._config: Any = case.config
+        if case.method == "log_rank":  # a study names the column of its groups, here all of x
+            self._config = dataclasses.replace(self._config, by="u")
+        task = task_of(case, seed)
+        classes = len(task.levels) if len(task.levels) > 2 else 0
+        self._own = {"n_classes": (classes,)} | dict(bounds(self._config, task) if bounds else {})
 
     def _of_method(self, view: Any) -> Mapping[str, Any]:
         return self._own
