@@ -137,8 +137,9 @@ def test_by_the_rule_the_site_with_turned_signs_withdraws(tmp_path):
         "once": [place, place | {"loss_with": 2.0}],
     }  # fmt: skip
     assert [*rule.withdrawn(told)] == ["same", "unranked"]
-    with pytest.raises(FedcohortError, match="there is no site 'elsewhere'"):
-        SecondConsent(("elsewhere",)).withdrawn(told)
+    assert SecondConsent(("good", "elsewhere")).withdrawn(told) == {
+        "good": "the study file says so"
+    }
 
 
 @pytest.mark.parametrize(
@@ -149,6 +150,7 @@ def test_by_the_rule_the_site_with_turned_signs_withdraws(tmp_path):
         ("consent: {ask: once, withdraw: [h3]}\n", NDOYE, "nobody is asked again"),
         ("consent: {withdraw: many}\n", NDOYE, "expected a list of sites, or no-gain"),
         ("consent: {withdrew: [h3]}\n", NDOYE, "withdraw"),
+        ("consent: {withdraw: [h3, h9]}\n", NDOYE, "consent.withdraw: there is no site 'h9'"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path, more, method, said):
@@ -206,3 +208,33 @@ def test_over_sites_the_second_part_has_the_arrays_of_a_study_without_the_withdr
     assert len(found["consent"]["scenarios"][0]["places"]) == 5
     body = str(section.section(read(tmp_path / "again" / "out")).body)
     assert "What the withdrawal cost" not in body
+
+
+SCENARIOS = "scenarios: [natural, {name: dealt, split: iid}]\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("availability: {away: 0.2, always: [h0]}\n", "availability: scenario 'dealt' has none"),
+        ("availability: {away: 0.2, always: [h0, x]}\n", "availability: there is no site 'x'"),
+        ("availability: {by_site: {h0: 0.2, site-1: 0.1}}\n", ""),
+        ("consent: {withdraw: [h1]}\n", "consent.withdraw: scenario 'dealt' has none of the sites"),
+        ("consent: {withdraw: [h1, site-2]}\n", ""),
+    ],
+)
+def test_a_scenario_may_lack_some_named_sites_and_not_all(tmp_path, more, said):
+    path, _ = made(tmp_path, SCENARIOS + more, "ndoye, user: h0")
+    if said:
+        with pytest.raises(StudyError, match=said):
+            fc.Study.from_file(path)
+        return
+    from fedcohort.study.sites.layout import lay_out
+
+    study = fc.Study.from_file(path)
+    laws = [
+        lay_out(study.plan, study.table, s, 0).problem.availability for s in study.plan.scenarios
+    ]
+    assert [law and sorted(law.by_site) for law in laws[:2]] == (
+        [["h0"], ["site-1"]] if "avail" in more else [None, None]
+    )

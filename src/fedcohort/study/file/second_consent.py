@@ -54,17 +54,8 @@ class SecondConsent:
         Parameters
         ----------
         places : by site, its place in the ranking of each arm (`Fitted.place_of`).
-
-        Raises
-        ------
-        FedcohortError : a site that the study names is unknown.
         """
-        if unknown := sorted({*self.withdraw} - {*places}):
-            raise FedcohortError(
-                f"consent.withdraw: there is no site {unknown[0]!r}; there are "
-                f"{', '.join(sorted(places))}."
-            )
-        found = dict.fromkeys(self.withdraw, "the study file says so")
+        found = {s: "the study file says so" for s in self.withdraw if s in places}
         if self.no_gain:
             useless = (s for s, rows in places.items() if rows and all(map(_no_gain, rows)))
             found |= dict.fromkeys(useless, "its model lowers no user's loss")
@@ -98,11 +89,10 @@ def read(
             )
         return None
     if not any(ranks(arm) for arm in arms):
-        able = ", ".join(n for n in registry.names() if _ranking(n) is not None)
         raise reader.doc.error(
             where,
-            f"no arm ranks the sites before it trains. Add an arm of a method that does ({able}), "
-            f"or leave this key out.",
+            "no arm ranks the sites before it trains. Add an arm of a method that does, such as "
+            "ndoye, or leave this key out.",
         )
     if private:
         raise reader.doc.error(
