@@ -38,6 +38,7 @@ from fedcohort.report.sections import (
     replies,
     settings,
     training,
+    validation,
 )
 from fedcohort.report.sections.base import Section
 
@@ -81,6 +82,7 @@ SECTIONS: Sequence[Callable[[Run], Section | None]] = (
     model.importance,
     training.curves,
     training.mixing,
+    validation.section,
     settings.absent,
     replies.left,
     replies.budget,

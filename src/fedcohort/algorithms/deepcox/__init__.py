@@ -28,10 +28,11 @@ def reveals_with(config: DeepCoxSettings) -> str:
     exact_times = config.time_grid == "exact"
     grid = "each site's own times of death" if exact_times else "histograms of the times of death"
     how = "which the coordinator sees" if exact_times else "as sums over sites"
-    trained = REVEALS[config.strategy] if config.centre.plain else SEEN
+    trained = SEEN if config.visible else REVEALS[config.strategy]
     if config.personal != "none":
         trained = f"{trained}; {config.reveals_own('the coordinator and all sites see')}"
-    seen = "" if config.monitor == "none" else f"; {heterogeneity.REVEALS}"
+    watched = config.monitor in heterogeneity.KINDS[1:]
+    seen = f"; {heterogeneity.REVEALS}" if watched else ""
     text = f"{trained}{seen}; {grid}, {how}; deaths and risk sets on them, as sums."
     return text[0].upper() + text[1:]
 
@@ -49,6 +50,11 @@ def bounds(config: DeepCoxSettings, task: Task) -> Mapping[str, Collection[Any]]
         "patience": (-1 if schedule.patience is None else schedule.patience,),
         **config.own_bounds((config.personal_way(plan),), schedule.rounds),
     }
+
+
+def own(config: DeepCoxSettings) -> str:
+    """Return why a fit cannot use rows of the coordinator, or "" (`Method.own`)."""
+    return "strategy 'ensemble' has no common model" * (config.strategy == "ensemble")
 
 
 METHOD = Method(
@@ -80,4 +86,5 @@ METHOD = Method(
         held=private.held,
     ),
     preprocess={"scale": "minmax", "impute": "median"},
+    own=own,
 )

@@ -75,6 +75,7 @@ from fedcohort.training.networks.plan import Plan, holds_out
 from fedcohort.training.networks.schedule import Course, HeldOut, Schedule, follow
 from fedcohort.training.networks.server import RULES
 from fedcohort.training.networks.switching import personalise_as_set
+from fedcohort.training.networks.validated import CoordinatorRows, validating
 from fedcohort.training.rows import rows_of
 from fedcohort.training.update_bounds import length
 
@@ -151,6 +152,9 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
     plan, schedule = config.plan(len(task.features)), config.schedule
     grid = timegrid.intervals(fed, config.time_grid, config.least_cell(task.min_cell))
     theta = initial(plan.network, task.seed)
+    own = CoordinatorRows.of(task, plan)
+    if own is not None:
+        plan, theta = own.sites_plan(plan), own.start(theta, schedule)
     close = partial(_with_baseline, fed, plan, grid, task.min_cell)
     if config.strategy == "ensemble":
         thetas, weights = strategies.ensemble(fed, plan, schedule, theta)
@@ -159,12 +163,14 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
     if config.personal != "none":
         own = personalise_as_set(
             fed, plan, schedule, RULES[config.strategy], config.server, theta,
-            config.personal_way(plan), config, seed=task.seed,
+            config.personal_way(plan), config, seed=task.seed, own=own,
             min_cell=task.min_cell if len(fed.sites) > 1 else 1,
         )  # fmt: skip
         stages = {r: kept[None] for r, kept in own.kept.items()}
         return close(own.theta[None], ONE, own.rounds, stages)
     held_out = pooled_held_out_loss(fed, plan, grid)
+    if own is not None and own.validation is not None:
+        held_out = own.loss
     if config.strategy == "exact":
         course = exact(fed, plan, schedule, theta, grid, held_out)
     elif config.strategy == "sequential":
@@ -172,10 +178,13 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
     else:
         rule, server = RULES[config.strategy], config.server(theta)
         centre = config.centre
-        seen = heterogeneity.watching(fed, plan, config.monitor, task.min_cell)
+        models = validating(own, config)
+        seen = models or heterogeneity.watching(fed, plan, config.monitor, task.min_cell)
         course = strategies.averaging(
             fed, plan, schedule, rule, server, held_out, centre, watch=seen
         )
+        if models is not None and models.halted:
+            return close(*models.apart, course.rounds, {})
     stages = {r: kept[None] for r, kept in course.kept.items()}
     return close(course.theta[None], ONE, course.rounds, stages)
 
@@ -309,7 +318,7 @@ TRAINS: Mapping[str, Step[..., Any]] = {
 def asks(config: DeepCoxSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
     trains = TRAINS.get(config.strategy, strategies.train_here)
-    if not config.centre.plain:
+    if config.visible:
         trains = strategies.visit
     if config.personal != "none":
         trained = config.asks_own(config.personal)

@@ -7,17 +7,20 @@ from dataclasses import dataclass, replace
 
 from fedcohort.models.network import Mlp
 from fedcohort.protocol import changed, setting
+from fedcohort.training.heterogeneity import KINDS
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule
 from fedcohort.training.networks.server import RULES
 from fedcohort.training.networks.settings import (
     AveragingSettings,
     PredictorSettings,
+    ValidatedSettings,
     VisitSettings,
     kept_rounds,
 )
+from fedcohort.training.networks.validated import VALIDATION
 from fedcohort.training.personal import PARTED
-from fedcohort.training.personal.settings import MaybeOwnSettings
+from fedcohort.training.personal.settings import MaybeOwnSettings, WaySettings
 from fedcohort.training.settings import GridSettings
 
 STRATEGIES = (
@@ -28,6 +31,7 @@ STRATEGIES = (
 @dataclass(frozen=True, kw_only=True)
 class DeepCoxSettings(
     GridSettings,
+    ValidatedSettings,
     AveragingSettings,
     MaybeOwnSettings,
     method="deepcox",
@@ -36,6 +40,7 @@ class DeepCoxSettings(
         "time_grid": "exact",
         "aggregation": "mean",
         "monitor": "none",
+        "halt": False,
         "personal": "none",
     },
 ):
@@ -70,6 +75,15 @@ class DeepCoxSettings(
         0.0, "λ₁ on the first layer's weights, loss averaged over rows", within="[0, inf)"
     )
     l2: float = changed(PredictorSettings, "l2", default=0.0)
+    monitor: str = changed(
+        WaySettings,
+        "monitor",
+        doc="Record the heterogeneity statistic R in each round: from gradients of the common "
+        "model on parts of the sites' rows, from its loss there, or (validation) from the loss of "
+        "each site's model on the coordinator's own rows. none turns it off. A personal model then "
+        "begins once sites differ",
+        choices=(*KINDS, VALIDATION),
+    )
     keep_rounds: tuple[int, ...] = setting(
         (), "Keep the model after each of these rounds", "rounds", within="[1, inf)"
     )
@@ -103,6 +117,8 @@ class DeepCoxSettings(
             ("monitor", self.monitor == "none" or averages, f"none, {one}"),
             ("aggregation", self.aggregation == "mean" or averages, f"mean, {one}"),
         )
+        self.check_halt(monitor=self.monitor, personal=self.personal, patience=self.patience)
+        self.check(("keep_rounds", not (self.halt and self.keep_rounds), "none with halt"))
         self.check_personal(
             strategy=self.strategy, aggregation=self.aggregation, patience=self.patience
         )

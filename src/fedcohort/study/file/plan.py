@@ -18,7 +18,7 @@ from fedcohort.data.read.sources import OUTCOMES
 from fedcohort.data.read.sql import is_url, problem_of_query, problem_of_url
 from fedcohort.protocol import Dp, SettingError, registry
 from fedcohort.runtime.absences import WAIT, Availability
-from fedcohort.study.file import governance, horizon, privacy, umap
+from fedcohort.study.file import coordinator_data, governance, horizon, privacy, umap
 from fedcohort.study.file.arms import (
     PREPROCESS,
     Arm,
@@ -27,6 +27,7 @@ from fedcohort.study.file.arms import (
     preprocess_value,
     tuning,
 )
+from fedcohort.study.file.coordinator_data import CoordinatorData
 from fedcohort.study.file.horizon import Horizon
 from fedcohort.study.file.privacy import Privacy
 from fedcohort.study.file.reader import Reader
@@ -50,7 +51,7 @@ NETWORK = "network"
 TOP = (
     "study", "question", "task", "seed", "data", "preprocess", "scenarios", "arms", "bounds",
     "evaluate", "final", "tune", "privacy", "quorum", "availability", "feedback", "shift",
-    "carbon", "governance", "units", *CHANGES,
+    "carbon", "governance", "units", "coordinator_data", *CHANGES,
 )  # fmt: skip
 EVALUATE = ("test_fraction", "repeats", "draws", "metrics", "horizon", "umap", "local")
 DATA = ("source", "query", "dictionary", "outcome", "exclude", "sites")
@@ -99,6 +100,7 @@ class Plan:
     units: Accepted = NOTHING
     governance: Mapping[str, str] = field(default_factory=dict[str, str])
     local: bool = False
+    coordinator_data: CoordinatorData | None = None
 
     @property
     def kind(self) -> Kind:
@@ -221,6 +223,9 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         final=_final(reader, kind, scenarios[0], private=found.dp is not None),
         units=_units(reader),
         local=reader.flag(("evaluate", "local")),
+        coordinator_data=coordinator_data.read(
+            reader, arms, network=network, private=found.dp is not None
+        ),
     )
 
 
