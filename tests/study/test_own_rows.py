@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 import fedcohort as fc
+from deployed_cases import frames_of, results_of, run_local, tables_of
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.protocol import registry
+from fedcohort.report import history
+from fedcohort.report.run import read
+from fedcohort.report.sections import validation
+from fedcohort.study.file.terms import Terms
 from fedcohort.study.run.engine import fit_once
+from fedcohort.study.run.runner import run_over
 from fedcohort.study.sites.layout import lay_out
+from fedcohort.study.sites.sites import LocalSites
 
 STUDY = """\
 study: own
@@ -24,7 +34,7 @@ arms:
   - {method: deepcox, name: stopped, strategy: fedavg, rounds: 8, patience: 2, hidden: []}
   - {method: deepcox, name: halted, rounds: 6, monitor: validation, halt: true, alarm: 1.1}
 bounds: [isolated, centralised]
-evaluate: {repeats: 2, draws: 2, metrics: [c_index]}
+evaluate: {repeats: 1, draws: 2, metrics: [c_index]}
 """
 
 
@@ -97,7 +107,7 @@ def test_pooled_rows_have_those_of_the_first_model_and_a_site_alone_has_none(stu
     laid = lay_out(study.plan, study.table, study.plan.scenarios[0], 0)
     pooled = laid.problem.pooled()
     assert len(pooled.frames["pooled"]) == 41 + sum(map(len, laid.problem.frames.values()))
-    assert pooled.own.first is None and len(pooled.own.validation) == 27
+    assert pooled.own is study.table.own  # it starts from the same first model
     site, frame = next(iter(laid.problem.frames.items()))
     assert laid.problem.on({site: frame}).own is None
 
@@ -186,3 +196,79 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     with pytest.raises(fc.FedcohortError, match=said):
         study_of(tmp_path, lambda t: t.replace(old, new).replace(method, other, 1))
     assert [p.name for p in tmp_path.iterdir()] == ["s.yaml"]
+
+
+NET = """\
+study: own
+task: survival
+data: {source: "sample:gbsg2"}
+coordinator_data: {source: own.csv, validation: 0.5}
+arms: [{method: deepcox, rounds: 4, hidden: [3], monitor: validation, halt: true, alarm: 1.05}]
+bounds: [isolated]
+evaluate: {repeats: 1, metrics: [c_index]}
+final: false
+"""
+
+
+def test_over_a_network_the_coordinators_file_gives_the_models_of_one_process(tmp_path):
+    frames = frames_of("gbsg2")
+    own = every([frame.iloc[:20] for frame in frames.values()])
+    frames = {name: frame.iloc[20:].reset_index(drop=True) for name, frame in frames.items()}
+    (tmp_path / "data").mkdir()
+    own.to_csv(tmp_path / "data" / "own.csv", index=False)
+    (tmp_path / "s.yaml").write_text(NET)
+    terms = Terms.of(tmp_path / "s.yaml")
+    with pytest.raises(fc.DataError, match=r"asks for its file 'own\.csv'"):
+        run_local(terms, tables_of(terms, frames), tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    out = tmp_path / "net"
+    sites = LocalSites(terms, tables_of(terms, frames), states=tmp_path / "states")
+    run_over(terms, sites, out, debug=True, data=tmp_path / "data")
+    assert results_of(out)["coordinator_data"] == {"first": 30, "validation": 30}
+    here = tmp_path / "data" / "here"
+    twin = Path(tmp_path / "data" / "s.yaml")
+    source = '"sites/{site}.csv", dictionary: d.yaml, outcome: {time: time, event: cens}'
+    twin.write_text(NET.replace('"sample:gbsg2"', source))
+    (tmp_path / "data" / "d.yaml").write_text(
+        yaml.safe_dump(terms.dictionary_content, sort_keys=False)
+    )
+    fc.Study.from_file(twin, data=frames).run(here)
+    model = "models/deepcox/model.safetensors"
+    assert (out / model).read_bytes() == (here / model).read_bytes()
+    assert (here / "ledger.jsonl").read_text().count('"visit"') == 12
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ("{fraction: 0.1}", "no rows are taken out"),
+        ("{source: ../own.csv}", "plain name of a file"),
+    ],
+)
+def test_over_a_network_the_file_is_a_name_and_no_rows_are_taken_from_sites(tmp_path, own, said):
+    text = NET.replace("{source: own.csv, validation: 0.5}", own)
+    (tmp_path / "s.yaml").write_text(text)
+    with pytest.raises(fc.StudyError, match=said):
+        Terms.of(tmp_path / "s.yaml")
+
+
+def test_the_report_shows_losses_by_hospital_alarms_and_halts(out, tmp_path):
+    run = read(out)
+    root = ET.fromstring(validation.section(run).body)
+    text = " ".join(" ".join(root.itertext()).split())
+    assert "41 patients for a first model and 27 patients for validation" in str(
+        validation.section(run).intro
+    )
+    rows = [r for r in history.lines(out / "history.csv") if r.arm == "halted"]
+    halted: dict[tuple[str, str], float] = {}
+    for r in (r for r in rows if r.name == "halted"):
+        key = (r.scenario, r.repeat)
+        halted[key] = halted.get(key, 0.0) + r.value
+    mean = np.mean([v for (scenario, _), v in halted.items() if scenario == "drifting"])
+    assert f"{mean:.1f}" in text and "site-3" in text
+    figures = [f.get("id") for f in root.iter("figure")]
+    assert figures == ["figure-validation-halted-iid", "figure-validation-halted-drifting"]
+    content = json.loads((out / "results.json").read_text())
+    del content["coordinator_data"]
+    (tmp_path / "results.json").write_text(json.dumps(content))
+    assert validation.section(read(tmp_path)) is None

@@ -56,7 +56,8 @@ def section(run: Run) -> Section | None:
             " In each round the coordinator computes the loss of each hospital's model on its "
             "validation rows. R compares the distance of these losses between hospitals with their "
             "change in time: well above 1, hospitals have different patients. The level is fixed, "
-            "and no test with a known share of false alarms."
+            "without a known share of false alarms: after a good first model, or with few "
+            "validation rows, R may be above it at hospitals that are alike."
         )
     titles = [f"{f.arm.title}, {run.scenarios[f.scenario]}" for f in shown[1:]]
     body = [*drawn[:1], same_for(titles, drawn[1:]), _table(run, fits) if fits else None]

@@ -152,14 +152,15 @@ class Problem:
     def pooled(self) -> Problem:
         """Return the problem of one table with all rows.
 
-        The coordinator's rows of a first model are among them; its validation rows stay apart.
+        The coordinator's rows of a first model are among them, and the fit starts from that model,
+        as those over sites do; the validation rows stay apart.
         """
         rows = [self.frames[name] for name in sorted(self.frames)]
         own = self.own
         if own is not None and own.first is not None:
             rows.append(own.first)
         problem = self.on({"pooled": pd.concat(rows, ignore_index=True)})
-        return dataclasses.replace(problem, own=own and own.judging)
+        return dataclasses.replace(problem, own=own)
 
 
 @dataclass(frozen=True)

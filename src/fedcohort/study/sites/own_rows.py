@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +65,6 @@ class OwnFrames:
             for rows in (self.first, self.validation)
         )
         return OwnFrames(first, validation)
-
-    @property
-    def judging(self) -> OwnFrames | None:
-        """The same without rows of the first model; None if nothing is left."""
-        return None if self.validation is None else replace(self, first=None)
 
 
 def taken(
