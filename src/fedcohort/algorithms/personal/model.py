@@ -13,6 +13,16 @@ from fedcohort.arrays import Array
 from fedcohort.models.predictor import Predictor, baseline_arrays, baseline_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import NotSupported, Row
+from fedcohort.training.settings import ALL
+
+
+def kept_at_sites(method: str) -> str:
+    """Return the error's text for a prediction by a model that is each site's own."""
+    return (
+        f"each site keeps its own model of this fit of {method!r}. Take fit.of(site), or the "
+        f"folder models/ARM/sites/SITE of a simulation; over a network, 'fedcohort predict' at "
+        f"the node."
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -21,9 +31,11 @@ class PersonalModel(Predictor):
 
     Attributes
     ----------
-    user : the site that the model is for. way : way of personalisation.
+    user : the site that the model is for; `ALL` if each site keeps its own, which `of` the fit has
+        in a simulation: this model then has the common parameters, and predicts nothing.
+    way : way of personalisation.
     common : w (P,), the common model that it comes from; empty for `local`.
-    rounds : of the fit.
+    rounds : of the fit; 0 in a model that a site keeps.
     loss : of the model on the user's rows, with its penalty; NaN if not told.
     alpha : of apfl, the share of the user's own model; NaN for other ways.
     counts : in cluster, sites of each model; empty without a split.
@@ -43,6 +55,28 @@ class PersonalModel(Predictor):
     common_rounds: int = 0
     kept: Mapping[int, Array] = field(default_factory=dict[int, Array])
     baselines: Mapping[int, Baseline] = field(default_factory=dict[int, Baseline])
+
+    @property
+    def every(self) -> bool:
+        """Whether each site keeps a model of its own, and this one predicts nothing."""
+        return self.user == ALL
+
+    def predict(self, x: Array) -> Array:
+        """Return the probability, value, count or log risk of each row of x (n, p): (n,).
+
+        Raises
+        ------
+        NotSupported : each site keeps a model of its own.
+        """
+        if self.every:
+            raise NotSupported(kept_at_sites("personal"))
+        return super().predict(x)
+
+    def summary(self) -> list[Row]:
+        """Return one row per covariate, without standard errors; none for a network, or if each
+        site keeps its own model.
+        """
+        return [] if self.every else super().summary()
 
     def at_round(self, rounds: int) -> PersonalModel:
         """Return the fit after so many rounds.
@@ -65,22 +99,24 @@ class PersonalModel(Predictor):
         )  # fmt: skip
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the intercept, if any, α of apfl, and the user's loss."""
-        rows = self._intercept_rows()
+        """Return the intercept, if any, α of apfl, and the user's loss, or their means."""
+        rows = [] if self.every else self._intercept_rows()
         if not math.isnan(self.alpha):
             note = "1 is the user's rows alone, 0 the common model"
-            rows.append({"name": "share of the own model", "value": self.alpha, "note": note})
+            name = "mean share of the own model" if self.every else "share of the own model"
+            rows.append({"name": name, "value": self.alpha, "note": note})
         if 0 < self.common_rounds < self.rounds:
             note = "then sites were found to differ, and the own model began"
             rows.append({"name": "common rounds", "value": self.common_rounds, "note": note})
         if not math.isnan(self.loss):
-            note = f"on the rows of {self.user} that it was trained on"
+            whose = "all sites, each by its own model" if self.every else self.user
+            note = f"on the training rows of {whose}"
             rows.append({"name": "loss", "value": self.loss, "note": note})
         return rows
 
     def cautions(self) -> tuple[str, ...]:
         """Return a caution if the model is only the common one."""
-        if self.way == "cluster" and np.count_nonzero(self.counts) < 2:
+        if self.way == "cluster" and self.rounds and np.count_nonzero(self.counts) < 2:
             return ("sites were not split: the model is the common one",)
         if 0 < self.common_rounds == self.rounds and self.way != "global":
             return ("sites were not found to differ: the model is the common one",)
@@ -107,7 +143,9 @@ class PersonalModel(Predictor):
     def meta(self) -> dict[str, Any]:
         """Return names, the network's spec, and the course of the fit."""
         names = ("model", "network", "user", "way", "rounds", "parts", "common_rounds")
-        lists = {"features": list(self.features), "kept": sorted(self.kept)}
+        lists: dict[str, Any] = {
+            "features": list(self.features), "levels": list(self.levels), "kept": sorted(self.kept),
+        }  # fmt: skip
         return lists | {name: getattr(self, name) for name in names}
 
     @classmethod
@@ -116,11 +154,12 @@ class PersonalModel(Predictor):
         given = dict(meta)
         loss, alpha = arrays["told"].tolist()
         features = tuple(given.pop("features"))
+        levels = tuple(given.pop("levels", ()))
         kept = {int(r): arrays[f"round{r}"] for r in given.pop("kept")}
         vectors = {name: arrays[name] for name in ("theta", "common", "counts")}
         found = {r: baseline_of(arrays, f"round{r}.") for r in kept}
         baselines = {r: one for r, one in found.items() if one is not None}
         return cls(
-            features=features, loss=loss, alpha=alpha, kept=kept, baseline=baseline_of(arrays),
-            baselines=baselines, **vectors, **given,
+            features=features, levels=levels, loss=loss, alpha=alpha, kept=kept,
+            baseline=baseline_of(arrays), baselines=baselines, **vectors, **given,
         )  # fmt: skip

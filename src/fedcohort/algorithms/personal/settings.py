@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedcohort.arrays import Array
-from fedcohort.protocol import SettingError, changed, setting
+from fedcohort.models.predictor import loss_name, outputs_of
+from fedcohort.protocol import SettingError, Task, changed, setting
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule
 from fedcohort.training.networks.server import Server
@@ -23,7 +24,8 @@ from fedcohort.training.personal import (
     last_layer,
     of_columns,
 )
-from fedcohort.training.personal.settings import OwnSettings
+from fedcohort.training.personal.settings import USER, OwnSettings, check_kept
+from fedcohort.training.settings import UserSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,9 @@ class PersonalSettings(
 ):
     """Settings of one fit."""
 
+    for_all = True
+
+    user: str = changed(UserSettings, "user", doc=USER)
     way: str = setting("finetune", "Way of personalisation", choices=WAYS)
     rounds: int = changed(VisitSettings, "rounds", default=50)
     optimiser: str = changed(VisitSettings, "optimiser", default="sgd")
@@ -57,6 +62,7 @@ class PersonalSettings(
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_way(self.way)
+        check_kept(self)
         if self.own_features and (self.hidden or self.way not in PARTED):
             raise SettingError(
                 "setting 'own_features' of method 'personal' is for way 'fedper' or 'fedrep' of a "
@@ -65,13 +71,14 @@ class PersonalSettings(
 
     def check_sites(self, sites: int) -> None:
         """Refuse two sites, if the user's model and a sum would tell the other's."""
-        check_number(self.way, sites)
+        if not self.every:
+            check_number(self.way, sites)
 
-    def plan(self, features: int, model: str) -> Plan:
-        """Return the plan of each site, for so many columns."""
+    def plan(self, task: Task, model: str) -> Plan:
+        """Return the plan of each site."""
         return Plan(
-            network=self.network_of(model, features),
-            loss=model,
+            network=self.network_of(model, task),
+            loss=loss_name(model, outputs_of(model, task)),
             epochs=self.internal_epochs,
             batch_size=self.batch_size,
             optimiser=self.optimiser,
