@@ -14,6 +14,8 @@ import yaml
 import fedcohort as fc
 from deployed_cases import frames_of, results_of, run_local, tables_of
 from fedcohort.data.tables import SurvivalTable
+from fedcohort.models.network import network
+from fedcohort.models.objectives import loss_of
 from fedcohort.protocol import registry
 from fedcohort.report import history
 from fedcohort.report.run import read
@@ -23,6 +25,7 @@ from fedcohort.study.run.engine import fit_once
 from fedcohort.study.run.runner import run_over
 from fedcohort.study.sites.layout import lay_out
 from fedcohort.study.sites.sites import LocalSites
+from fedcohort.training.rows import Rows, tensor
 
 STUDY = """\
 study: own
@@ -169,6 +172,28 @@ def test_a_personal_layer_begins_at_the_alarm_of_the_sites_models(study):
     assert all("R_models" not in r for r in run.history if r["round"] > alarm)
     steps = [json.loads(line)["step"] for line in run.ledger.lines]
     assert steps.count("visit") == (alarm + 1) * 3 and "train_with_own" in steps
+
+
+def test_an_autoencoder_stops_by_the_coordinators_rows_and_asks_sites_for_none_held_out(tmp_path):
+    (tmp_path / "s.yaml").write_text(
+        "study: v\ntask: latent\ndata: {source: 'sample:multiview', outcome: {y: group}, sites: "
+        "{split: iid, n: 3}}\ncoordinator_data: {fraction: 0.2}\n"
+        "arms: [{method: vae, q: 1}]\nbounds: []\n"
+    )
+    study = fc.Study.from_file(tmp_path / "s.yaml")
+    laid = lay_out(study.plan, study.table, study.plan.scenarios[0], 0)
+    method = registry.find("vae")
+    settings = {"q": 1, "rounds": 12, "patience": 2, "learning_rate": 0.01}
+    run = fit_once(laid.problem, method, settings, dict(method.preprocess), 5)
+    steps = {json.loads(line)["step"] for line in run.ledger.lines}
+    assert "learn" in steps and "held_out_elbo" not in steps
+    held = [row["held_out_loss"] for row in run.history]
+    rows = run.design(laid.problem.learnt().own.validation)
+    plan = method.configure(settings).plan(run.model.views)
+    net = network(plan.network, plan.dtype, plan.device)
+    net.load(run.model.theta)
+    value = Rows(tensor(rows.x, plan), loss_of(plan.loss, rows)).value(net)
+    assert value == pytest.approx(min(held), rel=1e-9)
 
 
 OWN = "coordinator_data: {fraction: 0.1, validation: 0.4}\n"

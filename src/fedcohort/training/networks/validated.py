@@ -46,7 +46,7 @@ from fedcohort.protocol import SettingError, Task
 from fedcohort.training.networks.local import train
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule, follow
-from fedcohort.training.rows import Rows, rows_of
+from fedcohort.training.rows import Rows, known_rows
 
 #: Value of the setting `monitor` for R of the sites' models.
 VALIDATION = "validation"
@@ -81,7 +81,7 @@ class CoordinatorRows:
             return None
         plan = replace(plan, validation_fraction=0.0)
         first, validation = (
-            None if table is None else rows_of(table, plan, (task.seed, _TAG))
+            None if table is None else known_rows(table, plan, (task.seed, _TAG))
             for table in (task.own.first, task.own.validation)
         )
         return cls(plan, task.seed, first, validation)
