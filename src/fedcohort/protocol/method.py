@@ -173,6 +173,17 @@ class Fitted(ABC):
         """
         raise NotSupported("others")
 
+    def place_of(self, site: str) -> Row:
+        """Return what a hospital is told of its own place in a ranking of sites.
+
+        Keys are measure (meaning of value), least (whether less is better), rank (from 1) and
+        value, None for a site that is not ranked; of (number of ranked sites); loss_without and
+        loss_with (the user's loss without and with this site), None if unknown; chosen and
+        n_chosen; user (whether the model is for this site); reason (why it is not ranked). No
+        number is of a third site.
+        """
+        raise NotSupported("ranking of sites")
+
     def proportional_hazards(self) -> list[Row]:
         """Return one row per covariate, with the test of an effect that changes with time."""
         raise NotSupported("proportional_hazards")
@@ -264,6 +275,8 @@ class Method:
         of its own that the site has finished and keeps, or None; None if no fit leaves one.
     package : package that every site of a fit needs besides the method's own, from the
         extra with the method's name; "" for none.
+    ranking : settings with which a fit ranks the sites and trains nothing together; its model has
+        `place_of`. None for a method without such a ranking.
     """
 
     name: str
@@ -292,6 +305,7 @@ class Method:
         | None
     ) = None
     package: str = ""
+    ranking: Mapping[str, Any] | None = None
     unguarded: str = ""
     outcomes: tuple[str, ...] = ("survival", "binary", "continuous", "count")
 

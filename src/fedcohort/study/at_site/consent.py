@@ -57,6 +57,7 @@ from fedcohort.study.at_site.judging import Said, Seen
 from fedcohort.study.at_site.pins import Pins
 from fedcohort.study.at_site.placing import Clustered, clusters_of
 from fedcohort.study.file.arms import MOST_TRIALS, Arm
+from fedcohort.study.file.space import space_of
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.judge.evaluate import JUDGING
 from fedcohort.study.run.tune import ROW_FOLDS
@@ -177,7 +178,11 @@ class Consent:
         if view.said is not None:
             self._check_design(view.said.design)
             most = most_clusters(self._config)
-            tried = [n for n in self._tried.get("n_clusters", ()) if type(n) is int]
+            space = self.terms.plan.space(self.arm) if self.arm is not None else {}
+            tried: Any = self._tried.get("n_clusters", ())
+            if "n_clusters" in space:
+                tried = space_of("n_clusters", space["n_clusters"]).values
+            tried = [n for n in tried if type(n) is int]
             most = None if most is None else max(most, *tried, 0)
             fine = most is None or clusters_of(view.said.restored[1]) <= most
             self._check(fine, "the model has more clusters than its settings give")
@@ -305,6 +310,8 @@ def most_numbers(kind: str, arm: Arm, trials: object) -> int:
     candidates = math.prod(len(v) for v in arm.grid.values() if isinstance(v, (list, tuple)))
     if not arm.grid:
         candidates = trials if isinstance(trials, int) else MOST_TRIALS
+        phases = 1 + bool(registry.find(arm.method).settings.later)  # each with as many trials
+        candidates *= phases
     folds = ROW_FOLDS if arm.folds == "row-kfold" else MOST_SITES
     return candidates * (folds if kind == "tune" else 1)
 

@@ -8,7 +8,7 @@ they end the run, and it resumes from its journals when they are back.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -137,7 +137,7 @@ class NetworkFits(Fits):
         In later repeats a site's count may differ by one.
         """
         halves = (self.note(COHORT) or {}).get("halves")
-        if halves is None or session.kind not in ("fit", "final", "tune", "judge"):
+        if halves is None or session.kind not in ("rank", "fit", "final", "tune", "judge"):
             return Known()
         rows, events = halves[session.kind == "judge"]
         if session.kind == "final":  # over both
@@ -217,6 +217,13 @@ class NetworkFits(Fits):
 
         tuner = NetworkTuner(self.terms, self._sites.names, cell.arm, cell.repeat, opens)
         return tune.search(tuner, piece.arm, self.plan)
+
+    def _names(self, piece: Piece) -> Sequence[str]:
+        return self._sites.names
+
+    def go_on_over(self, sites: Sites) -> None:
+        """Do the further pieces over these sites."""
+        self._sites = sites
 
     def _rows_by_site(self, piece: Piece) -> list[int | None]:
         """Return the first repeat's training rows of each site; None if they are hidden."""
