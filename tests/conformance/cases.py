@@ -145,6 +145,11 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("way", "cluster"), ("n_clusters", 1)),
         (("way", "ditto"), ("user", "all"), ("keep_rounds", ())),
     ],
+    "classifier": [
+        (("strategy", "exact"), ("patience", 2), ("dropout", 0.1)),
+        (("strategy", "ensemble"), ("image", (1, 3)), ("pool", 1), ("filters", (2,))),
+    ],
+    "regressor": [(("strategy", "fedadam"), ("hidden", (3,)))],
     "weight_erosion": [
         (("visit", "local"), ("hidden", (3,)), ("batch_size", 20)),
         (("visit", "full"), ("against", "noise")),

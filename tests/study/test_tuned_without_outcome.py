@@ -298,7 +298,7 @@ def test_errors_are_means_by_row(by):
     left = frame[100:160].reset_index(drop=True)
     left.loc[::7, "v1_02"], left.loc[3::11, latent_studies.VIEWS["v2"]] = np.nan, np.nan
     rows = Rows(Halves(left, left), None, known, "multiview_ppca", 1)
-    found = sums_of(Coding(rows, run), np.arange(len(left)))
+    found = sums_of(Coding(rows, rows.halves.blind, run), np.arange(len(left)))
     want = -np.mean(by_row(run, run.design.matrix(left), by))
     assert score(by, found, 0.0) == pytest.approx(want, rel=1e-9)
 

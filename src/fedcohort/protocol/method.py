@@ -258,7 +258,8 @@ class Method:
     bounds : (settings, task) → by argument, or ``step.argument``, the values that a fit with them
         can give to arguments of its steps that are whole numbers, booleans, or text; a site of an
         approved study refuses others. Arguments with the same meaning in all methods (`min_cell`,
-        `seed`, ...) may be left out. The task's features are () for a step without a design.
+        `seed`, ...) may be left out. The task's features are () for a step without a design. In
+        the place of a value may stand a function, which returns whether it may be given.
     preprocess : the method's defaults for the preprocessing.
     unguarded : for a program that does not call `data.exact`: why no reply of a fit is of few
         records, in plain words, with the responsible module in backticks; else "".

@@ -50,6 +50,7 @@ from fedcohort.protocol import Refused, registry
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.once import InMemory, Once
+from fedcohort.study.at_site import latent_sites
 from fedcohort.study.at_site.bounds import OF_TABLES, Bounds, beyond
 from fedcohort.study.at_site.cluster_sites import OF_TRAINING
 from fedcohort.study.at_site.coding import Coded
@@ -109,9 +110,11 @@ class Consent:
         if call.view is not None and not any(call.view is seen for seen in self._seen):
             self._check_view(call.view)
             self._seen[:] = [call.view]
-        if isinstance(call.view, Clustered) and call.view.half != "blind":
-            fine = any(call.step.name == step.name for step in OF_TRAINING)
-            self._check(fine, "values of training rows by cluster")
+        if isinstance(call.view, (Clustered, Coded)) and call.view.half != "blind":
+            latent = isinstance(call.view, Coded)
+            known = latent_sites.OF_TRAINING if latent else OF_TRAINING
+            fine = any(call.step.name == step.name for step in known)
+            self._check(fine, "values of training rows" + " by cluster" * (not latent))
         if self.kind == "shift" and not self.once(call.step.name, _digest(call, arguments), 1):
             raise beyond(
                 f"{call.step.name} was asked before with other arguments. To compare again, submit "

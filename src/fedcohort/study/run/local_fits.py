@@ -36,6 +36,7 @@ from fedcohort.study.file.second_consent import check_left
 from fedcohort.study.judge import evaluate
 from fedcohort.study.judge.details import details, details_at_home
 from fedcohort.study.judge.pooled.clusters import Grouped
+from fedcohort.study.judge.shown.classes import EACH, class_rows
 from fedcohort.study.results.missing import drawn_away, waits
 from fedcohort.study.results.rows import (
     ALL,
@@ -200,6 +201,7 @@ class LocalFits(Fits):
         more: dict[str, Any] = {"draws": mean_draws([draws]), "calibration": judge.groups(run)}
         if isinstance(said, Grouped):
             more[LABELS] = {ALL: said.labels.tolist()}
+        more |= {key: rows for key, rows in class_rows(run, judge).items() if key in EACH}
         if piece.cell.repeat == 0:
             more["decision"] = judge.decision(run)
             more |= details(run, laid, self.plan, seed, self.horizon)

@@ -35,6 +35,7 @@ from fedcohort.study.at_site.table import Unfit
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.judge.evaluate import JUDGING, Model
 from fedcohort.study.judge.leading import LEADING
+from fedcohort.study.judge.shown.classes import EACH
 from fedcohort.study.judge.summed.evaluation import Found
 from fedcohort.study.run import extras, tune
 from fedcohort.study.run.engine import Run, Trail, fit_over
@@ -263,6 +264,7 @@ class NetworkFits(Fits):
         """Return an evaluation in the form of results."""
         cell = piece.cell
         more: dict[str, Any] = {"calibration": found.groups}
+        more |= {key: rows for key, rows in found.more.items() if key in EACH}
         if cell.repeat == 0:
             more |= {"decision": found.decision, **self._centres(found), **found.more}
         own = [{"site": s, "metrics": m} for s, m in self._own_metrics(found).items()]

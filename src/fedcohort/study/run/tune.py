@@ -220,7 +220,7 @@ class Tuner:
             for site, frame in left.items():
                 rows = Rows(Halves(frame, frame), None, dictionary, self._method.name, 1)
                 clusters = problem.kind == CLUSTERING.name
-                d = Placed(rows, frame, run, before, ()) if clusters else Coding(rows, run)
+                d = Placed(rows, frame, run, before, ()) if clusters else Coding(rows, frame, run)
                 found = unlabelled.sums_of(d, np.arange(len(frame)))
                 parts[site] = parts.get(site, 0.0) + found
             before = run
