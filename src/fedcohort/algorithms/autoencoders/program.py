@@ -40,6 +40,9 @@ from fedcohort.training.networks.server import RULES
 from fedcohort.training.networks.strategies import Visits, averaging
 from fedcohort.training.networks.switching import personalise_as_set
 
+#: Training steps; rows without a known entry do not count in them.
+VISITS = Visits(learn, learn_seen)
+
 
 def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
     """Train a variational autoencoder, eq. (1).
@@ -63,17 +66,17 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
         return float(sums.loss) / max(float(sums.rows), 1.0)
 
     start = initial(plan.network, task.seed)
-    visits, rule = Visits(learn, learn_seen), RULES[config.strategy]
+    rule = RULES[config.strategy]
     if config.personal != "none":
         own = personalise_as_set(
             fed, plan, config.schedule, rule, config.server, start, config.personal_way(plan),
-            config, min_cell=least, seed=task.seed, visits=visits,
+            config, min_cell=least, seed=task.seed, visits=VISITS,
         )  # fmt: skip
         theta, rounds = own.theta, own.rounds
     else:
         course = averaging(
             fed, plan, config.schedule, rule, config.server(start), held_out, config.centre,
-            visits, watch=watching(fed, plan, config.monitor, least),
+            VISITS, watch=watching(fed, plan, config.monitor, least),
         )  # fmt: skip
         theta, rounds = course.theta, course.rounds
     return LatentModel(

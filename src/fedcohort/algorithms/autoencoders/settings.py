@@ -49,8 +49,9 @@ class VaeSettings(
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_personal(
-            strategy=self.strategy, aggregation=self.aggregation, patience=self.patience
-        )
+            strategy=self.strategy, aggregation=self.aggregation, patience=self.patience,
+            lr_rule=self.lr_rule, optimiser_state=self.optimiser_state,
+        )  # fmt: skip
 
     def network(self, views: Sequence[str]) -> Vae | Mcvae:
         """Return the network of columns with these views (p,), joined to one view."""

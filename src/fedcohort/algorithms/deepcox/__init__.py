@@ -12,6 +12,7 @@ from fedcohort.algorithms.deepcox.program import STEPS, asks, fit
 from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
 from fedcohort.protocol import Method, PrivateFits, Task
 from fedcohort.training import heterogeneity
+from fedcohort.training.networks.settings import COUNTS, MOMENTS
 
 AVERAGED = "each round, the sum over sites of their models, weighted by rows"
 SEEN = "each round, every site's own model, which the coordinator sees: no masked sum can hide it"
@@ -32,6 +33,7 @@ def reveals_with(config: DeepCoxSettings) -> str:
     if config.personal != "none":
         trained = f"{trained}; {config.reveals_own('the coordinator and all sites see')}"
     seen = "" if config.monitor == "none" else f"; {heterogeneity.REVEALS}"
+    seen = config.reveals_more * (config.strategy != "ensemble") + seen
     text = f"{trained}{seen}; {grid}, {how}; deaths and risk sets on them, as sums."
     return text[0].upper() + text[1:]
 
@@ -46,6 +48,8 @@ def bounds(config: DeepCoxSettings, task: Task) -> Mapping[str, Collection[Any]]
         "draw": range(-1, schedule.rounds),
         "rounds": (schedule.rounds,),
         "lr_rule": (schedule.lr_rule,),
+        "lr_patience": (schedule.lr_patience,),
+        "since_cut": range(schedule.rounds),
         "patience": (-1 if schedule.patience is None else schedule.patience,),
         **config.own_bounds((config.personal_way(plan),), schedule.rounds),
     }
@@ -58,7 +62,8 @@ METHOD = Method(
     paper="Faraggi and Simon 1995; GenoMed4All D6.2 (2021), section 8.2",
     reveals=(
         "; ".join(f"{name}: {text}" for name, text in REVEALS.items())
-        + f"; an aggregation other than mean: {SEEN}; with monitor: {heterogeneity.REVEALS}; with "
+        + f"; an aggregation other than mean: {SEEN}; with monitor: {heterogeneity.REVEALS}; "
+        f"optimiser_state: averaged: {MOMENTS}; patience_by: count: {COUNTS}; with "
         "personal: also the user's own model, which the coordinator and all sites see; always: "
         "the time grid, deaths and risk sets on it, as sums over sites."
     ),

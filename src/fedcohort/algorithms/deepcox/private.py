@@ -153,6 +153,16 @@ def releases(config: DeepCoxSettings, dp: Dp) -> Sequence[Release]:
             "setting 'patience' of method 'deepcox' needs the loss of held-out rows, which a "
             "private fit does not return; leave it out."
         )
+    if config.lr_rule == "plateau":
+        raise SettingError(
+            "setting 'lr_rule' of method 'deepcox' is 'plateau', which needs the loss of held-out "
+            "rows; a private fit does not return it. Choose another."
+        )
+    if config.optimiser_state != "fresh":
+        raise SettingError(
+            f"setting 'optimiser_state' of method 'deepcox' is {config.optimiser_state!r}; a "
+            f"private fit has no optimiser that goes on at a site. Choose 'fresh'."
+        )
     if config.monitor != "none":
         raise SettingError(
             f"setting 'monitor' of method 'deepcox' is {config.monitor!r}, which returns sums of "

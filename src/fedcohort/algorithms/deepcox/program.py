@@ -24,7 +24,8 @@ does not detect a wrong direction of usual length, or more rows claimed in all r
 Revealed, besides the replies of `data.timegrid` and of the strategy
 (`training.networks.strategies`), only as sums over all sites: `Deaths`, at most once for each of
 training rows, held-out rows and all rows; `RiskSums` and `Pull` every round of "exact"; `RiskSums`
-of held-out rows every round with a patience; `RiskSums` once for the baseline hazard and once for
+of held-out rows, or `Counts` (`training.networks.counts`), every round with a patience or
+``lr_rule: plateau``; `RiskSums` once for the baseline hazard and once for
 each kept round.
 """
 
@@ -68,12 +69,14 @@ from fedcohort.training.hazard import (
     seed_of,
     sum_risks,
 )
-from fedcohort.training.networks import strategies
+from fedcohort.training.networks import counts, strategies
+from fedcohort.training.networks.counts import counting
 from fedcohort.training.networks.local import penalise
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan, holds_out
 from fedcohort.training.networks.schedule import Course, HeldOut, Schedule, follow
 from fedcohort.training.networks.server import RULES
+from fedcohort.training.networks.strategies import PLAIN
 from fedcohort.training.networks.switching import personalise_as_set
 from fedcohort.training.rows import rows_of
 from fedcohort.training.update_bounds import length
@@ -223,7 +226,10 @@ def exact(
         shift, step = shift + math.log(float(risk.s0[0] / events.rows)), step + 1
         return net.read(), loss
 
-    return follow(schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record)
+    return follow(
+        schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record,
+        counted=counting(fed, plan),
+    )  # fmt: skip
 
 
 def loss_of(events: Deaths, risk: RiskSums) -> float:
@@ -308,11 +314,14 @@ TRAINS: Mapping[str, Step[..., Any]] = {
 
 def asks(config: DeepCoxSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
-    trains = TRAINS.get(config.strategy, strategies.train_here)
+    averaged = PLAIN.by(config.optimiser_state).sum
+    trains = TRAINS.get(config.strategy, averaged)
     if not config.centre.plain:
         trains = strategies.visit
     if config.personal != "none":
         trained = config.asks_own(config.personal)
     else:
         trained = (trains, *heterogeneity.asks(config.monitor))
+    if config.counts and config.strategy != "ensemble":
+        trained = (*trained, *counts.STEPS)
     return (count_deaths, sum_risks, *trained, *timegrid.asks(config.time_grid, known=True))

@@ -23,6 +23,9 @@ from fedcohort.training.settings import GridSettings
 STRATEGIES = (
     "fedavg", "fedprox", "fedadam", "fedyogi", "sequential", "ensemble", "exact",
 )  # fmt: skip
+#: `optimiser_state` by strategy that averages no models. The optimiser of exact is one, at the
+#: coordinator, and always goes on; a site alone can keep its own.
+CONTINUED = {"sequential": ("fresh",), "ensemble": ("fresh", "kept"), "exact": ("fresh",)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,7 @@ class DeepCoxSettings(
         "aggregation": "mean",
         "monitor": "none",
         "personal": "none",
+        "optimiser_state": "fresh",
     },
 ):
     """Settings of `deepcox`."""
@@ -53,8 +57,9 @@ class DeepCoxSettings(
         AveragingSettings,
         "lr_rule",
         default="d62",
-        doc="d62: max(η/√(i+1), 0.001) when the loss rises",
-        choices=("d62", "constant"),
+        doc="d62: max(η/√(i+1), 0.001) when the loss rises; plateau: η is cut by lr_factor after "
+        "lr_patience rounds without a better held-out loss",
+        choices=("d62", "constant", "plateau"),
     )
     optimiser: str = changed(
         VisitSettings, "optimiser", doc="Optimiser of each site; for exact, of the coordinator"
@@ -102,10 +107,13 @@ class DeepCoxSettings(
         self.check(
             ("monitor", self.monitor == "none" or averages, f"none, {one}"),
             ("aggregation", self.aggregation == "mean" or averages, f"mean, {one}"),
-        )
+            ("optimiser_state", averages or self.optimiser_state in CONTINUED[self.strategy],
+             f"{' or '.join(CONTINUED.get(self.strategy, ()))} with strategy {self.strategy!r}"),
+        )  # fmt: skip
         self.check_personal(
-            strategy=self.strategy, aggregation=self.aggregation, patience=self.patience
-        )
+            strategy=self.strategy, aggregation=self.aggregation, patience=self.patience,
+            lr_rule=self.lr_rule, optimiser_state=self.optimiser_state,
+        )  # fmt: skip
         deep = self.personal not in PARTED or bool(self.hidden)
         self.check(("hidden", deep, f"one width or more: {self.personal} needs a layer to be own"))
 
@@ -126,7 +134,7 @@ class DeepCoxSettings(
         Training rows and held-out rows are each expected to have `min_cell` of them.
         """
         f = self.validation_fraction
-        return min_cell if self.patience is None else math.ceil(min_cell / min(f, 1.0 - f))
+        return min_cell if not self.looks else math.ceil(min_cell / min(f, 1.0 - f))
 
     @property
     def schedule(self) -> Schedule:

@@ -9,11 +9,19 @@ from fedcohort.arrays import Array
 from fedcohort.models.layers import ACTIVATIONS
 from fedcohort.models.predictor import MODELS, model_of, rate_of, spec_of
 from fedcohort.protocol import Settings, Task, setting
+from fedcohort.training.networks.moments import STATES
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan
-from fedcohort.training.networks.schedule import Schedule
+from fedcohort.training.networks.schedule import COUNTED_BY, RULES, Schedule
 from fedcohort.training.networks.server import Server
 from fedcohort.training.robust import AGGREGATIONS, Aggregation
+
+#: What leaves a site, in plain words, with averaged optimisers, and with counts of rounds.
+MOMENTS = "with each model the state of the site's optimiser, in the same sum"
+COUNTS = (
+    "each round the sum over sites of how many rounds their held-out rows are without a better "
+    "loss, and how many sites have such rows"
+)
 
 #: Strategies that average models.
 STRATEGIES = ("fedavg", "fedprox", "fedadam", "fedyogi")
@@ -82,8 +90,22 @@ class AveragingSettings(VisitSettings):
     )
     lr_rule: str = setting(
         "constant",
-        "Course of η over the rounds. cosine: falls to 0, slowly first and last",
-        choices=("constant", "cosine"),
+        "Course of η over the rounds. cosine: falls to 0, slowly first and last; plateau: is cut "
+        "by lr_factor after lr_patience rounds without a better held-out loss",
+        choices=RULES,
+    )
+    lr_factor: float = setting(0.1, "Factor of η at each cut of plateau", within="(0, 1)")
+    lr_patience: int = setting(
+        4,
+        "Rounds without a better held-out loss, since the last cut, after which plateau cuts η",
+        "rounds",
+        within="[1, inf)",
+    )
+    optimiser_state: str = setting(
+        "fresh",
+        "State of the sites' optimisers. fresh: each round begins anew; kept: it stays at its "
+        "site; averaged: its mean over sites travels with the model",
+        choices=STATES,
     )
     strategy: str = setting("fedavg", "Training strategy over sites", choices=STRATEGIES)
     mu: float = setting(
@@ -119,11 +141,39 @@ class AveragingSettings(VisitSettings):
         "rounds",
         within="[1, inf)",
     )
+    patience_by: str = setting(
+        "loss",
+        "Rounds without a better loss, for patience and plateau. loss: of all held-out rows, "
+        "pooled; count: each site counts those of its own rows, and the counts are averaged",
+        choices=COUNTED_BY,
+    )
     validation_fraction: float = setting(
-        0.2, "Share of each site's rows held out where patience is set", within="(0, 1)"
+        0.2, "Share of each site's rows held out for patience and plateau", within="(0, 1)"
     )
     dtype: str = setting("float64", "Number type of the network", choices=("float64", "float32"))
     device: str = setting("cpu", "Device of the network", choices=("cpu", "cuda"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fresh = self.optimiser_state == "fresh" or self.aggregation == "mean"
+        self.check(("optimiser_state", fresh, "fresh, or aggregation: mean"))
+
+    @property
+    def looks(self) -> bool:
+        """Whether rows are held out, and looked at after each round."""
+        return self.schedule.looks
+
+    @property
+    def counts(self) -> bool:
+        """Whether each site counts its rounds without a better loss, and the sum is asked for."""
+        return self.looks and self.patience_by == "count"
+
+    @property
+    def reveals_more(self) -> str:
+        """What leaves a site beside the mean of models by these settings, in plain words; or ""."""
+        return ("; " + MOMENTS) * (self.optimiser_state == "averaged") + (
+            "; " + COUNTS
+        ) * self.counts
 
     @property
     def centre(self) -> Aggregation:
@@ -152,7 +202,10 @@ class AveragingSettings(VisitSettings):
             rounds=self.rounds,
             learning_rate=self.learning_rate,
             lr_rule=self.lr_rule,
+            lr_factor=self.lr_factor,
+            lr_patience=self.lr_patience,
             patience=self.patience,
+            patience_by=self.patience_by,
         )
 
     def server(self, theta: Array) -> Server:
@@ -173,7 +226,8 @@ class AveragingSettings(VisitSettings):
             epochs=self.internal_epochs,
             optimiser=self.optimiser,
             mu=self.mu if self.strategy == "fedprox" else 0.0,
-            validation_fraction=0.0 if self.patience is None else self.validation_fraction,
+            validation_fraction=self.validation_fraction if self.looks else 0.0,
+            optimiser_state=self.optimiser_state,
             dtype=self.dtype,
             device=self.device,
         )
