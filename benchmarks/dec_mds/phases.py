@@ -56,7 +56,7 @@ class Deep:
         start = time.process_time()
         fed, task = federation(self.x, self.parts, self.seed), task_of(self.x, self.seed)
         columns = fed.sum(program.look_at_columns)
-        theta = program.reconstruct(fed, DEEP.configure(self.settings), task, columns)
+        theta, _ = program.reconstruct(fed, DEEP.configure(self.settings), task, columns)
         losses = [row["loss"] for row in fed.history if "loss" in row]
         return theta, losses, time.process_time() - start
 

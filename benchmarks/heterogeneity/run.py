@@ -1,6 +1,7 @@
 """How often R alarms: trainings over sites that are alike, and over sites that are not.
 
-python benchmarks/heterogeneity/run.py [--runs N] [--out FILE]
+python benchmarks/heterogeneity/run.py [--runs N] [--rounds T] [--models NAME …] [--sizes NAME …]
+                                       [--out FILE]
 
 Each run is a federated averaging of a logistic regression (or of a network, or of a Cox model) over
 the in-process runtime, watched from its first round on (`training.heterogeneity`). The table is a
@@ -10,19 +11,21 @@ at random; "disjoint" gives each site populations of its own; "labels" sorts by 
 sign. Methods (`METHODS`) are fitted as a study does, with their setting `monitor`, over the same
 tables. Accepted: alarms in at most 5 % of the iid runs (up to 8.5 % of one setting's 200, which
 chance gives in one of a hundred), and in at least 95 % of the disjoint ones, of gradients. The loss
-as a trajectory is told beside it.
+as a trajectory is told beside it. A share has its exact 95 % interval (Clopper & Pearson, 1934),
+with the runs as independent draws. `--out` adds each finished line to a file, as a group of figures
+named by model, sites, split, trajectory and rounds.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import binomtest
 
 from fedcohort.algorithms import autoencoders, deep_clustering, personal
 from fedcohort.arrays import Array
@@ -36,6 +39,9 @@ from fedcohort.training.networks import strategies
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule
 from fedcohort.training.networks.server import Server, fedavg
+
+sys.path.append(str(Path(__file__).parents[1]))
+from book import asks_out, keep
 
 P = 5
 #: Models: loss, hidden units.
@@ -161,33 +167,44 @@ def settings(models: list[str], sizes: list[str]) -> Iterator[tuple[str, str, st
         yield from (("logistic", "4 x 200", split, "loss") for split in SPLITS)
 
 
+def counted(runs: list[dict[str, float]]) -> dict[str, float]:
+    """Return the alarms of some runs in percent, with their interval, and medians over runs."""
+    after = [r["rounds"] for r in runs if r["alarm"]]
+    low, high = binomtest(len(after), len(runs)).proportion_ci(0.95, "exact")
+    return {
+        "runs": len(runs),
+        "alarms": len(after),
+        "percent": 100 * len(after) / len(runs),
+        "low": round(100 * float(low), 3),
+        "high": round(100 * float(high), 3),
+        "median_R": round(float(np.median([r["r"] for r in runs])), 2),
+        "rounds": float(np.median(after)) if after else 0.0,
+    }
+
+
 def main() -> None:
     """Run all and write a line for each setting."""
     ask = argparse.ArgumentParser()
     ask.add_argument("--runs", type=int, default=200)
     ask.add_argument("--rounds", type=int, default=12)
-    ask.add_argument("--out", type=Path)
     every = [*MODELS, *METHODS]
     ask.add_argument("--models", nargs="*", default=every, choices=every)
     ask.add_argument("--sizes", nargs="*", default=list(SIZES), choices=list(SIZES))
+    asks_out(ask)
     given = ask.parse_args()
     lines: list[dict[str, Any]] = []
     for model, size, split, kind in settings(given.models, given.sizes):
         train = one if model in MODELS else fitted
         runs = [train(model, 1000 + s, split, size, kind, given.rounds) for s in range(given.runs)]
-        after = [r["rounds"] for r in runs if r["alarm"]]
-        lines.append(
-            {"model": model, "sites": size, "split": split, "trajectory": kind, "runs": len(runs)}
-            | {"alarms": sum(r["alarm"] for r in runs) / len(runs)}
-            | {"median R": round(float(np.median([r["r"] for r in runs])), 2)}
-            | {"rounds": float(np.median(after)) if after else None}
-        )
+        lines.append({"model": model, "sites": size, "split": split, "trajectory": kind})
+        found = counted(runs)
+        lines[-1] |= found
         print(*lines[-1].values(), sep="\t", flush=True)
-    if given.out:
-        given.out.write_text(json.dumps(lines, indent=1) + "\n")
-    most = 0.085 if given.runs <= 200 else 0.05
+        group = "-".join([model, size, split, kind, str(given.rounds)])
+        keep(given.out, {group.replace(" ", "_"): found})
+    most = 8.5 if given.runs <= 200 else 5.0
     held = [
-        line["alarms"] <= most if line["split"] == "iid" else line["alarms"] >= 0.95
+        line["percent"] <= most if line["split"] == "iid" else line["percent"] >= 95
         for line in lines
         if line["trajectory"] == "gradient" and line["split"] in ("iid", "disjoint")
     ]

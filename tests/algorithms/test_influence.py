@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 import fedcohort as fc
-from algorithms.worth_cases import BETA, classes, fit, hosts, values
+from algorithms.worth_cases import BETA, LEVELS, classes, fit, grades, hosts, values
 from fedcohort.algorithms.influence import InfluenceModel, shapley
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import DataError, SettingError, SiteUnavailable
@@ -121,6 +121,82 @@ def test_a_coalitions_loss_is_that_of_scikit_learn():
     assert_allclose(found.loss_together, expected, rtol=1e-6)
     assert_allclose(found.coefficients, model.coef_[0], rtol=1e-5)
     assert_allclose(sum(told(found).values()), found.loss_alone - found.loss_together, rtol=1e-9)
+
+
+# several classes ------------------------------------------------------------------------
+
+GRADES = {
+    "user": grades(80, seed=1),
+    "a": grades(90, seed=2),
+    "b": grades(70, 0.5 * BETA, seed=3),
+    "c": grades(60, seed=4, turned=True),
+}
+SEVERAL = {"outcome": "category", "l2": L2, "use": "report"}
+
+
+def refitted(tables, l2=L2):
+    """Return scikit-learn's softmax, of the mean log loss plus l2/2 times all K rows' squares."""
+    x, y = np.vstack([t.x for t in tables]), np.concatenate([t.y for t in tables])
+    model = LogisticRegression(C=1 / (len(y) * l2), solver="newton-cholesky", tol=1e-12)
+    return model.fit(x, y)
+
+
+def test_values_of_three_classes_are_those_of_all_orders_refitted_by_scikit_learn():
+    found = fit("influence", GRADES, **SEVERAL)
+    mine, private = split(GRADES["user"])
+
+    @cache
+    def value(coalition):
+        model = refitted([mine, *(GRADES[s] for s in sorted(coalition))])
+        return -log_loss(private.y, model.predict_proba(private.x))
+
+    expected = by_orders(value, "abc")
+    for site in "abc":
+        assert_allclose(told(found)[site], expected[site], rtol=1e-6, atol=1e-8)
+        without = value(frozenset("abc")) - value(frozenset("abc") - {site})
+        assert_allclose(told(found, "leave_one_out")[site], without, rtol=1e-6, atol=1e-8)
+    assert told(found)["c"] < 0 < told(found)["a"]
+    assert_allclose(found.loss_alone, -value(frozenset()), rtol=1e-8)
+    model = refitted([mine, *(GRADES[s] for s in "abc")])
+    assert_allclose(found.predict(private.x), model.predict_proba(private.x), rtol=1e-6)
+    rows = {(r["class"], r["covariate"]): r for r in found.summary()}
+    assert [*rows] == [(c, f) for c in LEVELS[1:] for f in "uvw"]
+    assert_allclose([r["coefficient"] for r in rows.values()],
+                    np.ravel(model.coef_[1:] - model.coef_[0]), rtol=1e-5)  # fmt: skip
+    assert rows["high", "u"]["relative_risk_ratio"] == math.exp(rows["high", "u"]["coefficient"])
+    assert {r["reference"] for r in rows.values()} == {"low"}
+    named = {r["name"]: r["value"] for r in found.parameters(np.zeros(0))}
+    assert_allclose([*named.values()], model.intercept_[1:] - model.intercept_[0], rtol=1e-5)
+    assert [*named] == ["intercept, mid", "intercept, high"]
+    back = InfluenceModel.restore(found.arrays(), json.loads(json.dumps(found.meta())))
+    assert_array_equal(back.predict(private.x), found.predict(private.x))
+
+
+def test_which_class_is_the_first_changes_no_value():
+    again = {s: LabelledTable(t.x, (t.y + 1) % 3) for s, t in GRADES.items()}
+    one, other = (fit("influence", t, **SEVERAL) for t in (GRADES, again))
+    for site, value in told(one).items():
+        assert_allclose(told(other)[site], value, rtol=1e-9)
+    x = GRADES["a"].x
+    assert_allclose(other.predict(x), one.predict(x)[:, [2, 0, 1]], rtol=1e-9)
+
+
+def test_a_site_without_a_class_takes_part_one_with_few_rows_of_it_does_not_and_no_such_user():
+    def only(table, few):
+        mid = np.flatnonzero(table.y == 1)[few:]
+        kept = np.setdiff1d(np.arange(len(table.y)), mid)
+        return LabelledTable(table.x[kept], table.y[kept])
+
+    tables = {**GRADES, "a": only(GRADES["a"], 0), "b": only(GRADES["b"], 3)}
+    found = fit("influence", tables, **SEVERAL)
+    assert set(found.left_out) == {"b"}
+    assert "fewer than 5 rows of one kind of outcome" in found.left_out["b"]
+    mine, private = split(GRADES["user"])
+    model = refitted([mine, tables["a"], GRADES["c"]])
+    assert_allclose(found.loss_together, log_loss(private.y, model.predict_proba(private.x)),
+                    rtol=1e-6)  # fmt: skip
+    with pytest.raises(DataError, match=r"'user', the user, cannot tell the sums .* one kind of"):
+        fit("influence", {**GRADES, "user": only(GRADES["user"], 0)}, **SEVERAL)
 
 
 def test_with_no_other_site_there_is_nothing_to_value():
@@ -386,6 +462,7 @@ def test_the_user_is_told_that_too_few_rows_are_trained_on_or_judge():
         ({"l2": 0.0}, "'l2' of method 'influence' is 0.0; give a number above 0"),
         ({"level": 1.0}, "'level' of method 'influence' is 1.0"),
         ({"model": "logistic"}, "does not go with a continuous outcome; give 'linear' or 'poiss"),
+        ({"model": "multinomial"}, "does not go with a continuous outcome; give 'linear' or 'poi"),
     ],
 )
 def test_a_wrong_setting_is_one_line_that_says_what_to_give(settings, said):

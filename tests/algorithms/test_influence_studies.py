@@ -56,6 +56,7 @@ def test_tuning_may_choose_how_many_sites(tmp_path):
     [
         ("influence, user: oslo", own_sums, {"held": 50}, {"user": "bergen"}),
         ("influence, user: oslo", own_sums, {"held": 50}, {"law": "binomial"}),
+        ("influence, user: oslo", own_sums, {"held": 50}, {"classes": 3}),
         ("influence, user: oslo", own_sums, {"held": 50}, {"least": 4}),
         ("influence, user: oslo", own_sums, {"held": 50}, {"held": 51}),
         ("influence, user: oslo", judge_here, {"held": 50}, {"held": 51}),
@@ -63,6 +64,7 @@ def test_tuning_may_choose_how_many_sites(tmp_path):
         ("ndoye, user: oslo", judge_here, {"held": 0}, {"held": 10}),
         ("ndoye, user: oslo", own_model, {"n_folds": 5}, {"n_folds": 100}),
         ("ndoye, user: oslo", own_model, {"n_folds": 5}, {"law": "poisson"}),
+        ("ndoye, user: oslo", own_model, {"n_folds": 5}, {"classes": 3}),
     ],
 )
 def test_a_site_refuses_another_user_law_share_or_number_of_folds(
@@ -72,7 +74,14 @@ def test_a_site_refuses_another_user_law_share_or_number_of_folds(
     terms = terms_of(tmp_path, "diabetes", arms, task="regression", bounds="[]")
     held = Bounds(terms, "fit", terms.plan.arms[0], seed=7)
     call = Call(0, step, step.verb, None, Arguments({}, ()), among=("bergen", "oslo", "tromsø"))
-    fine = {"law": "gaussian", "user": "oslo", "least": 5, "origin": np.zeros(2), **asked}
+    fine = {
+        "law": "gaussian",
+        "classes": 0,
+        "user": "oslo",
+        "least": 5,
+        "origin": np.zeros(2),
+        **asked,
+    }
     names = {*inspect.signature(step.run).parameters}
     fine = {name: value for name, value in fine.items() if name in names}
     held.check(call, fine)
@@ -83,7 +92,7 @@ def test_a_site_refuses_another_user_law_share_or_number_of_folds(
 def test_no_other_site_than_the_users_judges_models():
     tables = {name: values(40, seed=i) for i, name in enumerate(("user", "a", "b"))}
     fed = local(hosts("influence", tables))
-    asked = {"law": "gaussian", "user": "user", "held": 50, "least": 5}
+    asked = {"law": "gaussian", "classes": 0, "user": "user", "held": 50, "least": 5}
     at = {"origin": np.zeros(3), "points": np.zeros((1, 4))}
     assert fed.only(["user"]).gather(judge_here, **asked, **at)["user"].loss.shape == (1,)
     with pytest.raises(

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from sklearn.metrics import log_loss
 
 import fedcohort as fc
-from algorithms.worth_cases import BETA, classes, fit, hosts, values
+from algorithms.worth_cases import BETA, classes, fit, grades, hosts, values
 from fedcohort.algorithms.ndoye import NdoyeModel
 from fedcohort.algorithms.ndoye.steps import folds, own_model
 from fedcohort.data.tables import LabelledTable
@@ -37,7 +37,7 @@ def poisson(x, y):
 
 
 def log_losses(model, x, y):
-    return log_loss(y, model.predict_proba(x)[:, 1], labels=[0, 1])
+    return log_loss(y, model.predict_proba(x), labels=model.classes_)
 
 
 def squares(model, x, y):
@@ -57,6 +57,7 @@ def counts(n, beta, seed):
 
 CASES = {
     "logistic": (classes, "classification", "", logistic, log_losses, "classes"),
+    "multinomial": (grades, "classification", "category", logistic, log_losses, "grades"),
     "linear": (values, "regression", "", linear, squares, "values"),
     "poisson": (counts, "regression", "count", poisson, deviances, "counts"),
 }
@@ -69,8 +70,8 @@ def test_losses_and_the_model_are_those_of_scikit_learn(model):
     tables = {
         "user": make(40, BETA, 1),
         "a": make(30, BETA, 2),
-        "b": make(50, 0.5 * BETA, 3),
-        "c": make(45, -BETA, 4),
+        "b": make(28 if model == "multinomial" else 50, 0.5 * BETA, 3),
+        "c": make(32 if model == "multinomial" else 45, -BETA, 4),
     }
     found = fit("ndoye", tables, kind, outcome=outcome, l2=L2, n_folds=1000, k=1)
     x0, y0, _ = tables["user"]
@@ -87,8 +88,11 @@ def test_losses_and_the_model_are_those_of_scikit_learn(model):
         assert_allclose(row["transfer_loss"], row["loss_on_user"] - row["own_loss"])
     chosen = [tables["user"], tables[order[0]]]
     pooled = own(np.vstack([t.x for t in chosen]), np.concatenate([t.y for t in chosen]))
-    assert_allclose(found.coefficients, np.ravel(pooled.coef_), rtol=1e-5)
-    assert_allclose(found.intercept, np.ravel(pooled.intercept_)[0], rtol=1e-5)
+    coef, intercept = np.atleast_2d(pooled.coef_), np.atleast_1d(pooled.intercept_)
+    if len(coef) > 1:  # of each class less the first
+        coef, intercept = coef[1:] - coef[0], intercept[1:] - intercept[0]
+    assert_allclose(np.ravel(found.coefficients), np.ravel(coef), rtol=1e-5)
+    assert_allclose(np.ravel(found.intercept), intercept, rtol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -212,7 +216,14 @@ def test_a_site_whose_model_would_tell_of_few_tells_the_reason_alone():
         assert said in found.left_out[name]
     assert len(found.cautions()) == len(odd)
     fed = local(hosts("ndoye", tables))
-    asked = {"law": "binomial", "origin": np.zeros(3), "l2": L2, "n_folds": 5, "least": 5}
+    asked = {
+        "law": "binomial",
+        "classes": 0,
+        "origin": np.zeros(3),
+        "l2": L2,
+        "n_folds": 5,
+        "least": 5,
+    }
     for name, reply in fed.gather(own_model, **asked).items():
         assert bool(reply.reason) == (name in odd)
         assert bool(reply.gamma.any()) != (name in odd)
@@ -273,9 +284,13 @@ def test_a_user_of_too_few_rows_is_told_why():
         fit("ndoye", tables)
 
 
-def test_an_outcome_of_several_classes_has_no_model():
-    with pytest.raises(SettingError, match="no model for an outcome of type 'category'"):
-        fit("ndoye", FOUR, outcome="category")
+def test_a_site_that_lacks_a_class_has_no_model_of_its_own():
+    tables = {s: grades(60, seed=i) for i, s in enumerate(("user", "a", "b"))}
+    x, y, _ = tables["b"]
+    tables["b"] = LabelledTable(x[y != 1], y[y != 1])
+    found = fit("ndoye", tables, outcome="ordinal")
+    assert set(found.left_out) == {"b"}
+    assert "fewer than 5 rows of one kind of outcome" in found.left_out["b"]
 
 
 # sites ----------------------------------------------------------------------------------

@@ -192,7 +192,7 @@ WRONG = [
     ({"user": ""}, "'user' is not given; name .*: down, east, north, south, up, west"),
     ({"user": "nord"}, "'user' is 'nord', which is no site; name .*: down, east"),
     ({"way": "maml"}, "'way' .* choose one of 'local', 'global', 'finetune'"),
-    ({"model": "softmax"}, "choose one of 'auto', 'logistic', 'linear', 'cox', 'poisson'"),
+    ({"model": "probit"}, "choose one of 'auto', 'logistic', 'linear', 'cox', 'poisson'"),
     ({"model": "cox"}, "model 'cox' does not go with a binary outcome; give 'logistic'"),
     ({"batch_size": 4}, "batch_size is 4, and steps on fewer than 5 rows .* tell of single ones"),
     ({"pull": -0.1}, "'pull' .* is -0.1; give a number from 0"),

@@ -108,7 +108,7 @@ def test_the_last_site_with_a_weight_is_warned_of():
 WRONG = [
     ({"user": ""}, "'user' is not given; name .*: east, north, south, west"),
     ({"user": "nord"}, "'user' is 'nord', which is no site; name .*: east, north, south, west"),
-    ({"model": "softmax"}, "choose one of 'auto', 'logistic', 'linear', 'cox', 'poisson'"),
+    ({"model": "probit"}, "choose one of 'auto', 'logistic', 'linear', 'cox', 'poisson'"),
     ({"model": "cox"}, "model 'cox' does not go with a binary outcome; give 'logistic'"),
     ({"visit": "all"}, "choose one of 'batch', 'full', 'local'"),
     ({"batch_size": 4}, "gradients of fewer than 5 rows .* would tell of single ones"),

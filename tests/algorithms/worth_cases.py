@@ -15,6 +15,7 @@ from fedcohort.runtime.local import local
 
 BETA = np.array([1.0, -1.0, 0.5])
 FEATURES = ("u", "v", "w")
+LEVELS = ("low", "mid", "high")
 
 
 def classes(n: int, beta: Array = BETA, seed: int = 0, flipped: bool = False) -> LabelledTable:
@@ -22,6 +23,15 @@ def classes(n: int, beta: Array = BETA, seed: int = 0, flipped: bool = False) ->
     x = rng.normal(size=(n, 3))
     y = rng.random(n) < 1 / (1 + np.exp(-x @ beta))
     return LabelledTable(x, (y ^ flipped).astype(float))
+
+
+def grades(n: int, beta: Array = BETA, seed: int = 0, turned: bool = False) -> LabelledTable:
+    """Return three classes; the covariates that go with the last go against the first."""
+    rng = np.random.default_rng((seed, n, 3))
+    x = rng.normal(size=(n, 3)) + 0.5
+    score = np.stack([-x @ beta, 0.4 + 0.8 * x[:, 1], x @ beta], axis=1)
+    y = (score + rng.gumbel(size=score.shape)).argmax(axis=1)
+    return LabelledTable(x, (2 - y if turned else y).astype(float))
 
 
 def values(n: int, beta: Array = BETA, seed: int = 0, noise: float = 1.0) -> LabelledTable:
@@ -49,6 +59,9 @@ def fit(
     entry = registry.find(method)
     settings = {"user": "user", **settings}
     outcome = outcome or {"classification": "binary", "regression": "continuous"}[kind]
-    task = Task(kind=kind, features=FEATURES, seed=seed, min_cell=min_cell, outcome=outcome)
+    levels = LEVELS if outcome in ("category", "ordinal") else ()
+    task = Task(
+        kind=kind, features=FEATURES, seed=seed, min_cell=min_cell, outcome=outcome, levels=levels
+    )
     fed = fed or local(hosts(method, tables, seed))
     return entry.fit(fed, entry.configure(settings), task)

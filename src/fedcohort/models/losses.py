@@ -1,8 +1,8 @@
 """Losses: value and slope with respect to a network's outputs.
 
-A loss is built from a table once. It takes outputs f (n,) and returns its value and ∂value/∂f
-(n,), both averaged over rows. Torch applies the chain rule through the network; losses are plain
-NumPy, without a graph, in float64 for every type of network.
+A loss is built from a table once. It takes outputs f, (n,) or (n, K), and returns its value and
+∂value/∂f, both averaged over rows. Torch applies the chain rule through the network; losses are
+plain NumPy, without a graph, in float64 for every type of network.
 
 Cox's partial likelihood with Breslow ties (Faraggi and Simon, Stat. Med. 14(1), 1995), with
 S_0(t) = Σ_{j: t_j ≥ t} e^{f_j}, deaths d(t), δ_j = 1 for a death:
@@ -15,6 +15,10 @@ S_0(t) = Σ_{j: t_j ≥ t} e^{f_j}, deaths d(t), δ_j = 1 for a death:
 logistic   log(1 + e^f) − y f,   slope σ(f) − y,   y in {0, 1}                        (3)
 linear     ½(f − y)²,            slope f − y                                          (4)
 poisson    e^f − y f,            slope e^f − y,    without log y!                     (5)
+
+and `CrossEntropy` a class y in {0, …, K − 1} and outputs f (n, K), with p = softmax(f):
+
+softmax    −log p_y,             slope p_k − 1(k = y)                                 (6)
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, Self
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, log_softmax
 
 from fedcohort.arrays import Array
 from fedcohort.numerics.survival import dies_on_grid, slots
@@ -34,7 +38,7 @@ FAR = 600.0
 
 
 class OutcomeLoss(ABC):
-    """A loss that is a sum over rows.
+    """A loss that is a mean over rows.
 
     Parameters
     ----------
@@ -55,7 +59,7 @@ class OutcomeLoss(ABC):
         return (len(self._y),)
 
     def __call__(self, outputs: Array, /) -> tuple[float, Array]:
-        """Return value and slope (n,) at the outputs (n,)."""
+        """Return value and slope at the outputs, both (n,), or (n, K)."""
         values, slopes = self._each(np.asarray(outputs, float), self._y)
         n = max(len(self._y), 1)
         return float(values.sum()) / n, slopes / n
@@ -102,6 +106,36 @@ class Poisson(OutcomeLoss):
         return mean - y * f, mean - y
 
 
+class CrossEntropy(OutcomeLoss):
+    """Eq. (6).
+
+    Parameters
+    ----------
+    y : class numbers (n,).
+    classes : K ≥ 2.
+    """
+
+    def __init__(self, y: Array, classes: int):
+        super().__init__(y)
+        self._classes = classes
+        self._at = np.arange(len(self._y)), self._y.astype(np.int64)
+
+    @property
+    def kinds(self) -> tuple[int, ...]:
+        """Number of rows of each class (K,)."""
+        return tuple(np.bincount(self._at[1], minlength=self._classes).tolist())
+
+    def take(self, rows: Array) -> Self:
+        """Return the loss of the rows with these numbers."""
+        return type(self)(self._y[rows], self._classes)
+
+    def _each(self, f: Array, y: Array) -> tuple[Array, Array]:
+        logs = log_softmax(f, axis=1)
+        slopes = np.exp(logs)
+        slopes[self._at] -= 1.0
+        return -logs[self._at], slopes
+
+
 class Loss(Protocol):
     """Interface of a loss."""
 
@@ -116,7 +150,7 @@ class Loss(Protocol):
         ...
 
     def __call__(self, outputs: Array, /) -> tuple[float, Array]:
-        """Return value and slope (n,) at the outputs (n,)."""
+        """Return value and slope at the outputs, both (n,), or (n, K)."""
         ...
 
     def take(self, rows: Array) -> Self:
@@ -203,10 +237,21 @@ class PartialLikelihood:
         return type(self)(self._time[rows], self._event[rows])
 
 
-#: Losses by name: functions that build one from a table.
+#: Losses by name: functions that build one from a table. Of several classes see `built`.
 LOSSES: Mapping[str, Callable[[Any], Loss]] = {
     "cox": lambda table: PartialLikelihood(table.time, table.event),
     "logistic": lambda table: Logistic(table.y),
     "linear": lambda table: Squares(table.y),
     "poisson": lambda table: Poisson(table.y),
 }
+
+
+def several(classes: int) -> str:
+    """Return the name of `CrossEntropy` for so many classes."""
+    return f"softmax {classes}"
+
+
+def built(name: str, table: Any) -> Loss:
+    """Return the loss of this name, in `LOSSES` or by `several`, of a table."""
+    model, _, classes = name.partition(" ")
+    return CrossEntropy(table.y, int(classes)) if classes else LOSSES[model](table)

@@ -24,12 +24,13 @@ from torch import Tensor, nn
 
 from fedcohort.arrays import Array
 from fedcohort.models.autoencoder import Autoencoder
+from fedcohort.models.conv import Conv, ConvNet
 from fedcohort.models.dec import Dec
 from fedcohort.models.layers import ACTIVATIONS, SeededDropout
 from fedcohort.models.mcvae import Mcvae
 from fedcohort.models.vae import Vae
 
-#: Value (a number) and slope (same shape) of a loss at a network's outputs (n,).
+#: Value (a number) and slope (same shape) of a loss at a network's outputs, (n,) or (n, K).
 Slope = Callable[[Array], tuple[float, Array]]
 
 #: Number of parameters that fit into a processor's cache: 256 KiB.
@@ -38,7 +39,7 @@ PIECE = 2**15
 
 @dataclass(frozen=True, kw_only=True)
 class Mlp:
-    """A perceptron: inputs – hidden widths – one output.
+    """A perceptron: inputs – hidden widths – outputs.
 
     Attributes
     ----------
@@ -48,6 +49,7 @@ class Mlp:
     dropout : probability that a hidden unit is dropped in a training step.
     intercept : the output has a bias. A partial likelihood does not depend on it: its gradient
         would be rounding noise, which Adam would turn into a random walk.
+    outputs : K, number of outputs.
     """
 
     inputs: int
@@ -55,11 +57,15 @@ class Mlp:
     activation: str = "tanh"
     dropout: float = 0.0
     intercept: bool = True
+    outputs: int = 1
 
     @property
     def spec(self) -> str:
-        """JSON text that determines the network."""
-        return json.dumps({"kind": "mlp", **dataclasses.asdict(self)}, sort_keys=True)
+        """JSON text that determines the network; one output is not written."""
+        entries = {"kind": "mlp", **dataclasses.asdict(self)}
+        if self.outputs == 1:
+            del entries["outputs"]
+        return json.dumps(entries, sort_keys=True)
 
     def build(self) -> nn.Module:
         """Return the module with uninitialised parameters."""
@@ -70,13 +76,13 @@ class Mlp:
             if self.dropout:
                 layers.append(SeededDropout(self.dropout))
             width = units
-        last = nn.utils.skip_init(nn.Linear, width, 1, bias=self.intercept)
+        last = nn.utils.skip_init(nn.Linear, width, self.outputs, bias=self.intercept)
         return nn.Sequential(*layers, last)
 
 
 #: Kinds of network by the name in their spec: functions of the spec's other entries.
 NETWORKS: dict[str, Callable[..., Any]] = {
-    "mlp": Mlp, "autoencoder": Autoencoder, "dec": Dec, "vae": Vae, "mcvae": Mcvae,
+    "mlp": Mlp, "conv": Conv, "autoencoder": Autoencoder, "dec": Dec, "vae": Vae, "mcvae": Mcvae,
 }  # fmt: skip
 
 
@@ -87,6 +93,8 @@ class FlatNet:
     ----------
     theta, grad : (P,), buffers of the module's parameters and gradients.
     first : positions of the first layer's weights in θ, without its bias.
+    by_column : whether each of these belongs to one column of x; not in a convolution.
+    block : rows whose outputs are computed at once; None for all.
     """
 
     def __init__(self, module: nn.Module, dtype: torch.dtype, device: str):
@@ -104,6 +112,8 @@ class FlatNet:
             self._slopes.append(p.grad)
             start = stop
         self.first = slice(0, parameters[0].numel())
+        self.by_column = not isinstance(module, ConvNet)
+        self.block = module.block if isinstance(module, ConvNet) else None
         self._lent: Array | None = None
         self._dropouts = [m for m in self.module.modules() if isinstance(m, SeededDropout)]
         self.module.eval()
@@ -140,25 +150,30 @@ class FlatNet:
         return _numpy(self.grad).astype(np.float64)
 
     def outputs(self, x: Tensor) -> Array:
-        """Return the outputs (n,) for x (n, p), without dropout."""
+        """Return the outputs (n,), or (n, K) of K > 1, for x (n, p), without dropout."""
         with torch.no_grad():
-            return _numpy(self.module(x))[:, 0]
+            if self.block is None or len(x) <= self.block:
+                return _shown(self.module(x))
+            return np.concatenate([_shown(self.module(part)) for part in x.split(self.block)])
 
     def sampled(self, x: Tensor, seed: int) -> Array:
-        """Return the outputs (n,) that `pull` with the same seed uses."""
+        """Return the outputs, as `outputs` does, that `pull` with the same seed uses."""
         self._sow(seed)
         out = self.outputs(x)
         self.module.eval()
         return out
 
     def pull(self, x: Tensor, slope: Slope, seed: int = 0) -> float:
-        """Write Σ_j s_j ∇f(x_j) into `grad`, with s the slope at f (n,); return the value there."""
+        """Write Σ_j s_j ∇f(x_j) into `grad`, with s the slope at f; return the value there.
+
+        f and s are (n,), or (n, K) of K > 1 outputs, whose products are added too.
+        """
         self.grad.zero_()
         if self._dropouts:
             self._sow(seed)
         out = self.module(x)
-        value, s = slope(_numpy(out.detach())[:, 0])
-        out.backward(torch.from_numpy(s[:, None]).to(out))
+        value, s = slope(_shown(out.detach()))
+        out.backward(torch.from_numpy(s.reshape(out.shape)).to(out))
         if self._dropouts:
             self.module.eval()
         return value
@@ -192,13 +207,26 @@ class FlatNet:
             return _numpy(of(self.module))
 
     def jacobian(self, x: Tensor) -> Array:
-        """Return ∇f(x_j) of each row of x (n, p), without dropout: (n, P), float64."""
+        """Return ∇f(x_j) (n, P) of one output, float64, for x (n, p), without dropout."""
+        return self._of_rows(x, torch.ones(len(x), 1).to(x))
+
+    def pulls(self, x: Tensor, s: Array) -> Array:
+        """Return s_j ∇f(x_j) (n, P) of each row of x (n, p), without dropout, as float64.
+
+        s is (n,), or (n, K) of K > 1 outputs, whose products are added.
+        """
+        if s.ndim == 1:
+            return self.jacobian(x) * s[:, None]
+        return self._of_rows(x, torch.from_numpy(s).to(x))
+
+    def _of_rows(self, x: Tensor, weights: Tensor) -> Array:
+        """Return ∇ Σ_k w_jk f_k(x_j) (n, P) of each row, with weights w (n, K)."""
         named = {k: p.detach() for k, p in self.module.named_parameters()}
 
-        def output(parameters: dict[str, Tensor], row: Tensor) -> Tensor:
-            return torch.func.functional_call(self.module, parameters, (row[None],))[0, 0]
+        def output(parameters: dict[str, Tensor], row: Tensor, weight: Tensor) -> Tensor:
+            return torch.func.functional_call(self.module, parameters, (row[None],))[0] @ weight
 
-        found = torch.func.vmap(torch.func.grad(output), in_dims=(None, 0))(named, x)
+        found = torch.func.vmap(torch.func.grad(output), in_dims=(None, 0, 0))(named, x, weights)
         flat = torch.cat([g.reshape(len(x), -1) for g in found.values()], dim=1)
         return _numpy(flat).astype(np.float64)
 
@@ -210,6 +238,12 @@ class FlatNet:
 
 def _numpy(t: Tensor) -> Array:
     return t.cpu().numpy()
+
+
+def _shown(out: Tensor) -> Array:
+    """Return outputs (n, K) as an array; (n,) of one."""
+    found = _numpy(out)
+    return found[:, 0] if found.shape[1] == 1 else found
 
 
 def network(spec: str, dtype: str = "float64", device: str = "cpu") -> FlatNet:
@@ -233,8 +267,9 @@ def initial(spec: str, seed: int) -> Array:
     net.theta.zero_()
     with torch.no_grad():
         for layer in net.module.modules():
-            if isinstance(layer, nn.Linear):
-                bound = math.sqrt(6.0 / sum(layer.weight.shape))
+            if isinstance(layer, (nn.Linear, nn.Conv2d)):
+                fans = sum(layer.weight.shape[:2]) * math.prod(layer.weight.shape[2:])
+                bound = math.sqrt(6.0 / fans)
                 values = draws.uniform(-bound, bound, tuple(layer.weight.shape))
                 layer.weight.copy_(torch.from_numpy(values))
     return net.read()

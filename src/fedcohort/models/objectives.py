@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fedcohort.arrays import Array
 from fedcohort.models.dec import DecNet
-from fedcohort.models.losses import LOSSES, Loss
+from fedcohort.models.losses import Loss, built
 from fedcohort.models.reconstruction import Noise, mixed
 from fedcohort.models.vae import LatentNet
 
@@ -166,9 +166,9 @@ def loss_of(text: str, table: Any) -> Loss | Objective:
 
     Parameters
     ----------
-    text : a name in `losses.LOSSES`, or the spec of an objective, a JSON text with its kind.
+    text : a name that `losses.built` knows, or the spec of an objective, a JSON text with its kind.
     """
-    return _objective(text) if text.startswith("{") else LOSSES[text](table)
+    return _objective(text) if text.startswith("{") else built(text, table)
 
 
 @lru_cache(maxsize=64)

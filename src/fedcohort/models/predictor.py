@@ -2,11 +2,14 @@
 b₀.
 
     logistic   P(y = 1) = 1/(1 + e^−f)       odds ratio e^β
+    softmax    P(y = k) = e^f_k / Σ_c e^f_c  —
     linear     E(y) = f                      —
     poisson    E(y) = e^f                    rate ratio e^β
     cox        log risk f, without b₀        hazard ratio e^β
 
-θ of f = xᵀβ + b₀ is β (p,) and then b₀.
+θ of f = xᵀβ + b₀ is β (p,) and then b₀. softmax has an output for each of K classes, and θ of its
+linear predictor is β (K, p) and then b₀ (K,). The data determine only differences between classes.
+Gradient descent from 0 keeps the mean of β and of b₀ over classes at 0.
 """
 
 from __future__ import annotations
@@ -18,10 +21,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from fedcohort.arrays import Array
 from fedcohort.data.classes import Kind
+from fedcohort.models.losses import several
 from fedcohort.models.network import Mlp, initial, network
 from fedcohort.numerics.parameters import intercept_row
 from fedcohort.numerics.survival import Baseline
@@ -33,15 +37,28 @@ MODELS: Mapping[str, tuple[str, ...]] = {
     "linear": ("continuous", "count"),
     "cox": ("survival",),
     "poisson": ("count",),
+    "softmax": ("category", "ordinal"),
 }
 #: Default model of each outcome.
-USUAL = {"binary": "logistic", "continuous": "linear", "survival": "cox", "count": "poisson"}
+USUAL = {
+    "binary": "logistic", "continuous": "linear", "survival": "cox", "count": "poisson",
+    "category": "softmax", "ordinal": "softmax",
+}  # fmt: skip
 #: Default η of gradient descent on standardised covariates.
-RATES = {"logistic": 0.3, "linear": 0.1, "cox": 0.1, "poisson": 0.1}
+RATES = {"logistic": 0.3, "linear": 0.1, "cox": 0.1, "poisson": 0.1, "softmax": 0.3}
 #: Link of each model.
-LINKS = {"logistic": "logit", "linear": "identity", "poisson": "log", "cox": "log"}
+LINKS = {
+    "logistic": "logit", "linear": "identity", "poisson": "log", "cox": "log", "softmax": "logit",
+}  # fmt: skip
 #: Kinds of records in a loss; `linear` has none.
-KINDS: Mapping[str, Kind] = {"logistic": "class", "cox": "event", "poisson": "count"}
+KINDS: Mapping[str, Kind] = {
+    "logistic": "class", "cox": "event", "poisson": "count", "softmax": "class",
+}  # fmt: skip
+#: How probabilities follow from a linear softmax.
+SOFTMAX = (
+    "f = intercept + sum of coefficient × covariate, for each class; the probability is "
+    "exp(f)/(sum of exp(f) over classes)"
+)
 #: Name of exp(β).
 RATIOS = {"logistic": "odds_ratio", "poisson": "rate_ratio", "cox": "hazard_ratio"}
 
@@ -71,10 +88,37 @@ def model_of(asked: str, task: Task, method: str) -> str:
     return asked
 
 
-def spec_of(model: str, inputs: int, hidden: tuple[int, ...], activation: str) -> str:
+def outputs_of(model: str, task: Task) -> int:
+    """Return the number of outputs of a model: K of softmax, else 1."""
+    return len(task.levels) if model == "softmax" else 1
+
+
+def loss_name(model: str, outputs: int = 1) -> str:
+    """Return the name of a model's loss, for a plan."""
+    return several(outputs) if model == "softmax" else model
+
+
+def spec_of(
+    model: str, inputs: int, hidden: tuple[int, ...], activation: str, outputs: int = 1
+) -> str:
     """Return the spec of the network of f; the intercept of cox is in its baseline hazard."""
-    net = Mlp(inputs=inputs, hidden=hidden, activation=activation, intercept=model != "cox")
+    net = Mlp(
+        inputs=inputs,
+        hidden=hidden,
+        activation=activation,
+        intercept=model != "cox",
+        outputs=outputs,
+    )
     return net.spec
+
+
+def predicted(model: str, f: Array) -> Array:
+    """Return the prediction of a model from its network's outputs f, (n,) or (n, K)."""
+    if model == "softmax":
+        return softmax(f, axis=1)
+    if model == "logistic":
+        return expit(f)
+    return np.exp(f) if model == "poisson" else f
 
 
 def start_of(spec: str, seed: int) -> Array:
@@ -97,9 +141,10 @@ class Predictor(Fitted):
     Attributes
     ----------
     features : names of the covariates, in order, (p,).
-    model : logistic, linear, poisson or cox.
+    model : logistic, linear, poisson, cox or softmax.
     network, theta : spec, and θ (P,); for a linear predictor β and then the intercept.
     baseline : for cox, H₀ of the training rows; else None.
+    levels : classes of softmax, in the order of their numbers (K,); else ().
     """
 
     features: tuple[str, ...]
@@ -107,6 +152,7 @@ class Predictor(Fitted):
     network: str
     theta: Array
     baseline: Baseline | None = None
+    levels: tuple[str, ...] = ()
 
     @property
     def linear(self) -> bool:
@@ -115,22 +161,34 @@ class Predictor(Fitted):
 
     @property
     def coefficients(self) -> Array:
-        """β (p,) of a linear predictor, per unit of the covariate; () for a network."""
-        return self.theta[: len(self.features)] if self.linear else np.zeros(0)
+        """β (p,) of a linear predictor, (K, p) of softmax, per unit; () for a network."""
+        if not self.linear:
+            return np.zeros(0)
+        p, several = len(self.features), len(self.levels)
+        return self.theta[: several * p].reshape(several, p) if several else self.theta[:p]
 
     @property
     def intercept(self) -> float:
-        """b₀ of a linear predictor; 0 for cox and for a network."""
-        return float(self.theta[-1]) if self.linear and self.model != "cox" else 0.0
+        """b₀ of a linear predictor; 0 for cox, softmax and a network."""
+        one = self.linear and self.model not in ("cox", "softmax")
+        return float(self.theta[-1]) if one else 0.0
+
+    @property
+    def intercepts(self) -> Array:
+        """b₀ (K,) of a linear softmax; () for the other models."""
+        start = len(self.theta) - len(self.levels) * self.linear
+        return self.theta[start:]
 
     def predict(self, x: Array) -> Array:
-        """Return the probability, value, count or log risk of each row of x (n, p): (n,)."""
+        """Return the probability, value, count or log risk of each row of x (n, p): (n,).
+
+        Of softmax, the probability of each class (n, K), in the order of `levels`.
+        """
         net = network(self.network)
         net.load(self.theta)
-        f = net.outputs(torch.from_numpy(np.array(x, np.float64, order="C")))
-        if self.model == "logistic":
-            return expit(f)
-        return np.exp(f) if self.model == "poisson" else f
+        return predicted(
+            self.model, net.outputs(torch.from_numpy(np.array(x, np.float64, order="C")))
+        )
 
     def predict_survival(self, x: Array, times: Array) -> Array:
         """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m)."""
@@ -143,7 +201,13 @@ class Predictor(Fitted):
         return np.full(len(x), np.inf if self.baseline is None else self.baseline.end)
 
     def summary(self) -> list[Row]:
-        """Return one row per covariate, without standard errors; none for a network."""
+        """Return one row per covariate (and class), without standard errors; none for a network."""
+        if self.linear and self.levels:
+            return [
+                {"covariate": name, "class": level, "coefficient": b}
+                for level, row in zip(self.levels, self.coefficients.tolist(), strict=True)
+                for name, b in zip(self.features, row, strict=True)
+            ]
         ratio = RATIOS.get(self.model, "")
         pairs = zip(self.features, self.coefficients.tolist(), strict=self.linear)
         return [
@@ -153,7 +217,15 @@ class Predictor(Fitted):
         ]
 
     def _intercept_rows(self) -> list[Row]:
-        """Return the row of the intercept, if there is one."""
+        """Return the row of the intercept, if there is one; of softmax one per class."""
+        if self.linear and self.levels:
+            note = {"note": SOFTMAX}
+            return [
+                {"name": f"intercept, {level}", "value": b, **(note if not k else {})}
+                for k, (level, b) in enumerate(
+                    zip(self.levels, self.intercepts.tolist(), strict=True)
+                )
+            ]
         if not self.linear or self.model == "cox":
             return []
         return [intercept_row(self.intercept, None, 0.95, LINKS[self.model])]

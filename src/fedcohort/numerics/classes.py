@@ -132,6 +132,15 @@ def multinomial_terms(z: Array, y: Array, weight: Array, gamma: Array) -> Terms:
     )
 
 
+def spread_of_classes(classes: int) -> Array:
+    """Return S (K − 1, K − 1) with Σ_c (b_c − mean b)² = bᵀ S b; 1 for K = 2.
+
+    b is of the classes after the first, whose b is 0; sum and mean are over all K. The sum is the
+    same whichever class is the first.
+    """
+    return np.eye(classes - 1) - (1.0 / classes if classes > 2 else 0.0)
+
+
 def ordinal_terms(x: Array, y: Array, weight: Array, gamma: Array, classes: int) -> Terms:
     """Sum eqs. (5) and (6).
 

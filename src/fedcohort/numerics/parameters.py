@@ -8,10 +8,12 @@ if available `standard_error`, `p`, `low`, `high`, and a `note` in words.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from fedcohort.arrays import Array
 from fedcohort.numerics.wald import ratio_rows
 
 #: How f becomes a prediction, by link.
@@ -57,6 +59,43 @@ def intercept_row(
 def predicted(link: str, *, offset: bool = False) -> str:
     """Return how a prediction is made, in one line without a full stop."""
     return f"{PREDICTOR}{' + offset' if offset else ''}; {PREDICTED[link]}"
+
+
+def class_note(reference: str) -> str:
+    """Return how the probability of each class is made, compared with the class `reference`."""
+    return (
+        f"{PREDICTOR}, for each class; the probability is exp(f)/(1 + sum of exp(f)), of "
+        f"{reference} 1/(1 + sum of exp(f))"
+    )
+
+
+def class_rows(
+    features: Sequence[str], classes: Sequence[str], beta: Array
+) -> list[dict[str, Any]]:
+    """Return one row for each class after the first and each covariate, without standard errors.
+
+    Parameters
+    ----------
+    classes : (K,); the first is the reference.
+    beta : β (K − 1, p), of the other classes less the reference.
+    """
+    return [
+        {
+            "covariate": name, "class": one, "reference": classes[0], "coefficient": b,
+            "relative_risk_ratio": math.exp(min(b, 709.0)),
+        }
+        for one, row in zip(classes[1:], beta.tolist(), strict=True)
+        for name, b in zip(features, row, strict=True)
+    ]  # fmt: skip
+
+
+def class_intercept_rows(classes: Sequence[str], values: Array) -> list[dict[str, Any]]:
+    """Return the rows of the intercepts (K − 1,) of the classes after the first, the reference."""
+    found = [
+        {"name": f"intercept, {one}", "value": value}
+        for one, value in zip(classes[1:], values.tolist(), strict=True)
+    ]
+    return [{**found[0], "note": class_note(classes[0])}, *found[1:]]
 
 
 def chosen_row(penalty: float) -> dict[str, Any]:

@@ -86,7 +86,8 @@ class Host:
     consent : raises `Refused` for a call that exceeds what the site agreed to; it is called
         before the data are read.
     guard : for a private fit: adds noise, counts, and refuses other calls.
-    kept : called with a step's state before its reply leaves.
+    kept : called with the call, its arguments and the state that its step leaves here, before the
+        reply leaves.
     size : number of rows, or events, rounded up; the other sites of a masked sum get it. 0:
         unknown.
     once : remembers the first values of arguments with one value (`Step.once`); by default as
@@ -109,7 +110,7 @@ class Host:
         seed: int = 0,
         consent: Callable[[Call, Mapping[str, Any]], None] | None = None,
         guard: Guard | None = None,
-        kept: Callable[[Mapping[str, Array]], None] | None = None,
+        kept: Callable[[Call, Mapping[str, Any], Mapping[str, Array]], None] | None = None,
         size: int = 0,
         once: Once | None = None,
     ):
@@ -231,7 +232,7 @@ class Host:
         reply = checked(out, step.reply, self.name, step.name, widen=widen, lent=lent)
         check_sense(self.name, call.number, step, reply, arguments)
         if kept is not None and self._kept is not None:
-            self._kept(kept)
+            self._kept(call, arguments, kept)
         return Answer(Fit(reply), state)
 
     def _noisy(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, dataclass_transform, overload
 
 import numpy as np
@@ -33,7 +33,7 @@ PARAMETER_BITS = 28
 def message(cls: type[T], /) -> type[T]: ...
 @overload
 def message(*, parameters: Sequence[str]) -> Callable[[type[T]], type[T]]: ...
-@dataclass_transform(frozen_default=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def message(cls: type[T] | None = None, /, *, parameters: Sequence[str] = ()) -> Any:
     """Declare a message: a frozen dataclass whose fields are arrays.
 

@@ -205,7 +205,7 @@ class Fit:
     method : its name.
     settings : the user's settings.
     run : the model, its preprocessing, its history and ledger; None for a loaded model.
-    sites : for ``strategy="isolated"``, each site's own fit.
+    sites : each site's own fit, for ``strategy="isolated"`` and for ``user="all"``.
     """
 
     method: str
@@ -215,7 +215,7 @@ class Fit:
     sites: Mapping[str, Fit] = field(default_factory=dict[str, "Fit"])
 
     def __repr__(self) -> str:
-        if self.sites:
+        if self.run is None and self.sites:
             return f"<Fit of {self.method} at each of {len(self.sites)} sites alone>"
         sites = 0 if self.run is None else len(self.run.ledger.bytes_up)
         rounds = 0 if self.run is None else self.run.rounds
@@ -223,6 +223,19 @@ class Fit:
         names = design.features[:-1] if design.offset else design.features
         private = self.parts.notes.get("privacy") or {}
         return fit_lines.about(self.method, sites, rounds, names, design.offset, private)
+
+    def of(self, site: str) -> Fit:
+        """Return one site's own fit, of ``user="all"`` or ``strategy="isolated"``.
+
+        Raises
+        ------
+        SettingError : there is no such site, or the fit has one model for all.
+        """
+        if not self.sites:
+            raise SettingError("this fit has one model for all sites; fit it with user='all'.")
+        if site not in self.sites:
+            raise SettingError(f"no site is called {site!r}; {nearest(site, self.sites)}")
+        return self.sites[site]
 
     @property
     def model(self) -> Any:
@@ -232,7 +245,7 @@ class Fit:
     @property
     def dropped(self) -> Mapping[str, str]:
         """Columns of the dictionary that are not covariates, each with the reason."""
-        fits = self.sites.values() or (self,)
+        fits = (self.run is None and self.sites.values()) or (self,)
         return {k: why for fit in fits for k, why in fit.parts.design.dropped.items()}
 
     @property
@@ -382,9 +395,9 @@ class Fit:
         return self.parts.design.matrix(self._canonical(table))
 
     def _own(self, what: str) -> None:
-        if self.sites:
+        if self.run is None and self.sites:
             raise NotSupported(
-                f"isolated sites have no common {what}; take one of fit.sites[...]: "
+                f"isolated sites have no common {what}; take one, fit.of(site): "
                 f"{', '.join(sorted(self.sites))}."
             )
 
@@ -480,13 +493,21 @@ def fit(
     if problem.kind not in entry.tasks:
         raise SettingError(fit_lines.serves(entry, fed.outcome))
 
+    known = problem.dictionary
+
     def once(part: Problem, given: Mapping[str, Any]) -> Fit:
         run = fit_once(part, entry, given, table, seed)
         notes: dict[str, Any] = {**noise_notes(entry, given, part)}
         if penalty := effects.penalty_of(entry, given):
             notes["shrunken"] = penalty
-        parts = saved.Saved.of(method, run.model, run.design, problem.dictionary, notes)
-        return Fit(method, dict(given), parts, run)
+        own = {
+            site: Fit(
+                method, dict(given), saved.Saved.of(method, m, run.design, known, notes)
+            )
+            for site, m in sorted(run.own.items())
+        }
+        parts = saved.Saved.of(method, run.model, run.design, known, notes)
+        return Fit(method, dict(given), parts, run, own)
 
     if not bound:
         rows = [len(frame) for frame in fed.frames.values()]
@@ -538,7 +559,7 @@ def _units(dp: Dp | None, rows: Sequence[int]) -> int:
 def _warned(fit: Fit, fed: Cohort) -> Fit:
     """Return a fit, with warnings about missing covariates and the model's cautions."""
     said = fit_lines.left_out(fit.method, fit.dropped, fed.dictionary, drafted=fed.drafted)
-    fits = fit.sites.values() or (fit,)
+    fits = (fit.run is None and fit.sites.values()) or (fit,)
     told = [note for one in fits for note in one.parts.model.cautions()]
     told += [filled_note(one.parts.design) for one in fits]
     for note in (said, *(f"{fit.method}: {note}." for note in dict.fromkeys(told) if note)):

@@ -116,9 +116,11 @@ class Study:
             checked.kind.check(table.outcome)
         except InputError as error:
             raise doc.error(("data",), str(error)) from None
+        repeats = checked.repeats if checked.local else 1
         for i, scenario in enumerate(checked.scenarios):
             try:
-                layout.lay_out(checked, table, scenario, 0)
+                for repeat in range(repeats):
+                    layout.lay_out(checked, table, scenario, repeat)
             except InputError as error:
                 where = ("scenarios", i) if "scenarios" in doc.content else ("data", "sites")
                 raise doc.error(where, str(error)) from None

@@ -1,7 +1,8 @@
 """Regressions over coalitions of sites, judged on the rows of one site: the user's.
 
 McCullagh & Nelder, "Generalized Linear Models", 2nd ed. 1989, with the canonical links of
-`numerics.families`. Over sites i of public weights a_i, n_i rows, and deviances D_i, the model is
+`numerics.families`, and for K > 2 classes the baseline-category logits of `numerics.classes`. Over
+sites i of public weights a_i, n_i rows, and deviances D_i, the model is
 
     γ = argmin Σ a_i D_i(γ) / (2 Σ a_i n_i) + λ/2 ‖β‖²,   γ = (b₀, β)                        (1)
 
@@ -9,7 +10,9 @@ found by Newton's method; a step is halved until (1) does not rise. The loss of 
 
     L(γ) = c D(γ)/n,   c = 1 for continuous outcomes (mean squared error), else ½ (log loss)  (2)
 
-Covariates are centred at a public point. b₀ is not penalised, so this changes no model.
+Covariates are centred at a public point. b₀ is not penalised, so this changes no model. Of K
+classes D is −2 log-likelihood, γ has (b_c, β_c) of each class after the first, k = (K − 1)(1 + p),
+and ‖β‖² is Σ_c ‖β_c − mean β‖² over all classes, as in `multinomial`.
 
 Revealed: `Losses` of the user alone: one number for each model that it judges.
 """
@@ -27,8 +30,9 @@ from fedcohort.arrays import Array
 from fedcohort.data.exact import check_covariates
 from fedcohort.data.tables import LabelledTable
 from fedcohort.data.words import known_name
+from fedcohort.numerics.classes import multinomial_terms, probabilities, spread_of_classes
 from fedcohort.numerics.families import CANONICAL, Family, irls_terms
-from fedcohort.numerics.parameters import intercept_row
+from fedcohort.numerics.parameters import class_intercept_rows, class_rows, intercept_row
 from fedcohort.protocol import (
     DataError,
     Federation,
@@ -47,9 +51,18 @@ from fedcohort.protocol import (
 from fedcohort.training.settings import RidgeSettings, UserSettings
 
 #: Name of a model in the settings → distribution of its outcome.
-MODELS: Mapping[str, str] = {"linear": "gaussian", "logistic": "binomial", "poisson": "poisson"}
-#: Default model of each type of outcome.
-USUAL = {"continuous": "linear", "binary": "logistic", "count": "poisson"}
+MODELS: Mapping[str, str] = {
+    "linear": "gaussian", "logistic": "binomial", "multinomial": "multinomial",
+    "poisson": "poisson",
+}  # fmt: skip
+#: Models of each type of outcome; the first is the default.
+FITS: Mapping[str, tuple[str, ...]] = {
+    "continuous": ("linear", "poisson"),
+    "count": ("poisson", "linear"),
+    "binary": ("logistic",),
+    "category": ("multinomial",),
+    "ordinal": ("multinomial",),
+}
 #: Name of exp(β).
 RATIOS = {"binomial": "odds_ratio", "poisson": "rate_ratio"}
 #: The last step lowers (1) by less than this; the next would lower it by the square.
@@ -68,12 +81,45 @@ class CoalitionSettings(UserSettings):
 
     model: str = setting(
         "auto",
-        "Model of each site; auto: logistic for yes/no, Poisson for counts, otherwise linear",
+        "Model of each site; auto: logistic for yes/no, multinomial for several classes, Poisson "
+        "for counts, otherwise linear",
         choices=("auto", *MODELS),
     )
     l2: float = changed(
         RidgeSettings, "l2", default=0.001, doc="Ridge penalty λ₂ > 0", within="(0, inf)"
     )
+
+
+class Law(NamedTuple):
+    """Distribution of the outcome, with its canonical link.
+
+    Attributes
+    ----------
+    name : gaussian, binomial, poisson or multinomial.
+    classes : K of multinomial; else 0.
+    """
+
+    name: str
+    classes: int = 0
+
+    @property
+    def kinds(self) -> int:
+        """Number of classes of the outcome; 0 without."""
+        return 2 if self.name == "binomial" else self.classes
+
+    @property
+    def straight(self) -> bool:
+        """Whether D is quadratic."""
+        return self.name == "gaussian"
+
+    def size(self, p: int) -> int:
+        """Return the number k of parameters of p covariates."""
+        return max(self.classes - 1, 1) * (1 + p)
+
+    def ridge(self, p: int, l2: float) -> Array:
+        """Return the second derivative (k, k) of the penalty of eq. (1)."""
+        among = spread_of_classes(self.classes) if self.classes else np.ones((1, 1))
+        return np.kron(among, np.diag(np.r_[0.0, np.full(p, l2)]))
 
 
 class Sums(NamedTuple):
@@ -96,28 +142,26 @@ class Losses:
 # settings -----------------------------------------------------------------------------
 
 
-def law_of(model: str, task: Task, method: str) -> Family:
-    """Return the outcome's distribution with its canonical link.
+def law_of(model: str, task: Task, method: str) -> Law:
+    """Return the outcome's distribution.
 
     Raises
     ------
     SettingError : the model does not fit the type of outcome.
     """
     outcome = task.outcome or ("binary" if task.kind == "classification" else "continuous")
-    if outcome not in USUAL:
+    if outcome not in FITS:
         raise SettingError(
-            f"method {method!r} has no model for an outcome of type {outcome!r}; give a binary, a "
+            f"method {method!r} has no model for an outcome of type {outcome!r}; give classes, a "
             f"continuous or a count outcome."
         )
-    name = USUAL[outcome] if model == "auto" else model
-    if (name == "logistic") != (outcome == "binary"):
-        fits = [m for m in MODELS if (m == "logistic") == (outcome == "binary")]
+    name = FITS[outcome][0] if model == "auto" else model
+    if name not in FITS[outcome]:
         raise SettingError(
             f"model {name!r} of method {method!r} does not go with a {outcome} outcome; give "
-            f"{' or '.join(map(repr, fits))}, or auto."
+            f"{' or '.join(map(repr, sorted(FITS[outcome])))}, or auto."
         )
-    law = MODELS[name]
-    return Family(law, CANONICAL[law])
+    return Law(MODELS[name], len(task.levels) if name == "multinomial" else 0)
 
 
 def user_of(fed: Federation, user: str, method: str) -> str:
@@ -173,32 +217,44 @@ def halves(n: int, held: int, entropy: tuple[int, ...]) -> tuple[Array, Array]:
     return np.sort(order[private:]), np.sort(order[:private])
 
 
-def sums_at(law: Family, x: Array, y: Array, points: Array) -> Sums:
-    """Return the sums over rows x (n, p), y (n,), of weight 1 each, at points (C, 1 + p)."""
+def sums_at(law: Law, x: Array, y: Array, points: Array) -> Sums:
+    """Return the sums over rows x (n, p), y (n,), of weight 1 each, at points (C, k)."""
     z = np.column_stack([np.ones(len(y)), x])
-    found = [irls_terms(law, z, y, np.zeros(1), np.ones(1), point) for point in points]
-    k = z.shape[1]
+    found = [_terms(law, z, y, point) for point in points]
+    k = law.size(x.shape[1])
     return Sums(
         np.full(len(points), float(len(y))),
-        np.array([f.deviance for f in found]),
-        np.array([f.score for f in found]).reshape(-1, k),
-        np.array([f.information for f in found]).reshape(-1, k, k),
+        np.array([f[0] for f in found]),
+        np.array([f[1] for f in found]).reshape(-1, k),
+        np.array([f[2] for f in found]).reshape(-1, k, k),
     )
 
 
-def losses(law: Family, x: Array, y: Array, points: Array) -> Array:
-    """Return eq. (2) (C,) of models (C, 1 + p) on rows x (n, p), y (n,)."""
-    part = 1.0 if law.name == "gaussian" else 0.5
+def _terms(law: Law, z: Array, y: Array, point: Array) -> tuple[float, Array, Array]:
+    """Return D, U (k,) and I (k, k) of rows z (n, 1 + p), y (n,) at a point (k,)."""
+    if law.classes:
+        gamma = point.reshape(law.classes - 1, -1)
+        of = multinomial_terms(z, np.asarray(y, np.int64), np.ones(len(y)), gamma)
+        return -2.0 * of.log_likelihood, of.score, of.information
+    family = Family(law.name, CANONICAL[law.name])
+    found = irls_terms(family, z, y, np.zeros(1), np.ones(1), point)
+    return found.deviance, found.score, found.information
+
+
+def losses(law: Law, x: Array, y: Array, points: Array) -> Array:
+    """Return eq. (2) (C,) of models (C, k) on rows x (n, p), y (n,)."""
+    part = 1.0 if law.straight else 0.5
     return part * sums_at(law, x, y, points).deviance / max(len(y), 1)
 
 
 @gathered
 def judge_here(
-    site: UserSite, *, law: str, user: str, held: int, origin: Array, points: Array, least: int
-) -> Losses:
+    site: UserSite, *, law: str, classes: int, user: str, held: int, origin: Array, points: Array,
+    least: int,
+) -> Losses:  # fmt: skip
     """Return the mean loss of each given model on the user's private rows.
 
-    The models are `points` (C, 1 + p). `held` percent of the rows are private; 0 uses all rows.
+    The models are `points` (C, k). `held` percent of the rows are private; 0 uses all rows.
 
     Raises
     ------
@@ -209,7 +265,7 @@ def judge_here(
     rows = halves(len(site.data.y), held, site.entropy)[1] if held else slice(None)
     x, y = site.data.x[rows] - origin, site.data.y[rows]
     few = len(y) < max(least, 1)
-    found = np.zeros(0) if few else losses(Family(law, CANONICAL[law]), x, y, points)
+    found = np.zeros(0) if few else losses(Law(law, classes), x, y, points)
     return Losses(np.array(few), found)
 
 
@@ -217,9 +273,9 @@ def judge_here(
 
 
 def judged(
-    fed: Federation, user: str, law: Family, held: int, origin: Array, points: Array, least: int
+    fed: Federation, user: str, law: Law, held: int, origin: Array, points: Array, least: int
 ) -> Array:
-    """Return the user's loss (C,) of each model (C, 1 + p).
+    """Return the user's loss (C,) of each model (C, k).
 
     Raises
     ------
@@ -227,8 +283,9 @@ def judged(
     SiteUnavailable : the user's site does not answer.
     """
     replies = fed.only([user]).gather(
-        judge_here, law=law.name, user=user, held=held, origin=origin, points=points, least=least
-    )
+        judge_here, law=law.name, classes=law.classes, user=user, held=held, origin=origin,
+        points=points, least=least,
+    )  # fmt: skip
     if replies[user].few:
         raise DataError(
             f"site {user!r}, the user, has fewer than {least} rows to judge models by (min_cell)."
@@ -244,14 +301,16 @@ def gone(user: str) -> SiteUnavailable:
     )
 
 
-def ascend(at: Callable[[Array, Array], Sums], start: Array, l2: float, *, straight: bool) -> Array:
+def ascend(
+    at: Callable[[Array, Array], Sums], start: Array, ridge: Array, *, straight: bool
+) -> Array:
     """Minimise eq. (1) for C objectives at once.
 
     Parameters
     ----------
     at : (points (c, k), numbers of their objectives (c,)) → their sums.
     start : γ (C, k).
-    l2 : λ > 0.
+    ridge : second derivative of the penalty (k, k), see `Law.ridge`.
     straight : whether D is quadratic, so that the first step is the last.
 
     Returns
@@ -264,20 +323,19 @@ def ascend(at: Callable[[Array, Array], Sums], start: Array, l2: float, *, strai
     """
     base, value = start.astype(float), np.full(len(start), np.inf)
     step, live = np.zeros_like(base), np.arange(len(start))
-    ridge = np.r_[0.0, np.full(base.shape[1] - 1, l2)]
     for _ in range(ROUNDS):
         if not len(live):
             return base
         tried = base[live] + step[live]
         here = at(tried, live)
-        height = here.deviance / (2 * here.rows) + 0.5 * (ridge * tried**2).sum(axis=1)
+        height = here.deviance / (2 * here.rows) + 0.5 * (tried @ ridge * tried).sum(axis=1)
         worse = ~(height <= value[live] + GAIN * (1 + np.abs(height)))
         step[live[worse]] /= 2
         fine = live[~worse]
         base[fine], value[fine] = tried[~worse], height[~worse]
         n = here.rows[~worse, None]
-        slope = here.score[~worse] / n - ridge * base[fine]
-        bent = here.information[~worse] / n[..., None] + np.diag(ridge)
+        slope = here.score[~worse] / n - base[fine] @ ridge
+        bent = here.information[~worse] / n[..., None] + ridge
         step[fine] = np.linalg.solve(bent, slope[..., None])[..., 0]
         gain = (step[fine] * slope).sum(axis=1)
         done = fine[np.full(len(fine), True) if straight else gain < GAIN]
@@ -303,30 +361,36 @@ class UserModel(Fitted):
     features : names of the covariates, in order (p,).
     user : the site that the model is for.
     law : distribution of the outcome.
-    intercept, coefficients : b₀, the linear predictor at x = 0, and β (p,).
+    intercept, coefficients : b₀ (), the linear predictor at x = 0, and β (p,); of K classes
+        (K − 1,) and (K − 1, p), of the classes after the first less the first.
     left_out : reason why a site was left out, by site.
+    levels : the K classes of multinomial; else ().
     """
 
     features: tuple[str, ...]
     user: str
     law: str
-    intercept: float
+    intercept: Array
     coefficients: Array
     left_out: Mapping[str, str]
-
-    @property
-    def family(self) -> Family:
-        """Distribution and link."""
-        return Family(self.law, CANONICAL[self.law])
+    levels: tuple[str, ...] = ()
 
     def predict(self, x: Array) -> Array:
         """Return the expected outcome (n,) of rows x (n, p); a probability if the outcome is
-        binary.
+        binary. Of K classes their probabilities (n, K).
         """
-        return self.family.inverse(self.intercept + np.asarray(x, float) @ self.coefficients)
+        eta = self.intercept + np.asarray(x, float) @ self.coefficients.T
+        if self.levels:
+            return probabilities(eta)
+        return Family(self.law, CANONICAL[self.law]).inverse(eta)
 
     def summary(self) -> list[Row]:
-        """Return each covariate's coefficient, without a standard error (see the method)."""
+        """Return each covariate's coefficient, without a standard error (see the method).
+
+        Of several classes one row for each class after the first, compared with the first.
+        """
+        if self.levels:
+            return class_rows(self.features, self.levels, self.coefficients)
         ratio = RATIOS.get(self.law, "")
         pairs = zip(self.features, self.coefficients.tolist(), strict=True)
         return [
@@ -337,7 +401,9 @@ class UserModel(Fitted):
 
     def parameters(self, times: Array) -> list[Row]:
         """Return the intercept, and the formula of a prediction."""
-        return [intercept_row(self.intercept, None, 0.95, CANONICAL[self.law])]
+        if self.levels:
+            return class_intercept_rows(self.levels, self.intercept)
+        return [intercept_row(float(self.intercept), None, 0.95, CANONICAL[self.law])]
 
     def cautions(self) -> tuple[str, ...]:
         """Return the sites that were left out, with the reason."""
@@ -345,13 +411,13 @@ class UserModel(Fitted):
 
     def arrays(self) -> dict[str, Array]:
         """Return b₀ and β."""
-        return {"intercept": np.array(self.intercept), "coefficients": self.coefficients}
+        return {"intercept": self.intercept, "coefficients": self.coefficients}
 
     def meta(self) -> dict[str, Any]:
         """Return names, the user, the distribution, and the sites left out."""
         return {
             "features": list(self.features), "user": self.user, "law": self.law,
-            "left_out": dict(self.left_out),
+            "left_out": dict(self.left_out), "levels": list(self.levels),
         }  # fmt: skip
 
     @classmethod
@@ -366,12 +432,18 @@ class UserModel(Fitted):
             "features": tuple(meta["features"]),
             "user": str(meta["user"]),
             "law": str(meta["law"]),
-            "intercept": float(arrays["intercept"]),
+            "intercept": np.asarray(arrays["intercept"]),
             "coefficients": np.asarray(arrays["coefficients"]),
             "left_out": dict(meta["left_out"]),
+            "levels": tuple(meta.get("levels", ())),
         }
 
 
-def unshifted(gamma: Array, origin: Array) -> tuple[float, Array]:
-    """Return b₀ and β (p,) of γ (1 + p,), whose covariates are centred at `origin` (p,)."""
-    return float(gamma[0] - gamma[1:] @ origin), gamma[1:]
+def unshifted(law: Law, gamma: Array, origin: Array) -> tuple[Array, Array]:
+    """Return b₀ () and β (p,) of γ (k,), whose covariates are centred at `origin` (p,).
+
+    Of K classes (K − 1,) and (K − 1, p).
+    """
+    by_class = gamma.reshape(-1, 1 + len(origin))
+    b, beta = by_class[:, 0] - by_class[:, 1:] @ origin, by_class[:, 1:]
+    return (b, beta) if law.classes else (b[0], beta[0])

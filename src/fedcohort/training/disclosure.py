@@ -4,7 +4,8 @@ A site that shows its own coefficients, or the sums behind them, is not protecte
 rows. With m = `min_cell`, it tells only the reason if
 
     few         there are fewer than m rows more than coefficients
-    kinds       the outcome has kinds, and fewer than m rows are of one kind
+    kinds       the outcome has kinds, and fewer than m rows are of one kind; where a result needs
+                no row of some kinds, 1 to m − 1
     rare        1 to m − 1 rows do not have the most common value of a covariate or the outcome
     cells       1 to m − 1 rows of one kind have one value of a covariate of two values. For k
                 coefficients only if all covariates have two values, and at most k (k + 3)/2
@@ -25,6 +26,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.differences import own_differences
+from fedcohort.data.isolation import by_class
 from fedcohort.numerics.collinearity import quoted
 from fedcohort.privacy.disclosure.records import lone
 
@@ -40,7 +42,7 @@ class Hidden(NamedTuple):
 
 
 def hidden(
-    x: Array, y: Array, coefficients: int, least: int, *, kinds: bool, crossed: bool
+    x: Array, y: Array, coefficients: int, least: int, *, kinds: int, crossed: bool, every: bool
 ) -> Hidden:
     """Return why a site must hide its result, or `FINE`.
 
@@ -48,17 +50,20 @@ def hidden(
     ----------
     x, y : (n, p), (n,).
     coefficients : k.
-    kinds : whether y has two kinds, 0 and 1.
+    kinds : number of kinds of y, 0, 1, …; 0 if it has none.
     crossed : whether sums of products of covariates are told as well.
+    every : whether rows of every kind are needed.
     """
     nobody = np.zeros(x.shape[1], bool)
     if len(x) - coefficients < max(least, 1):
         return Hidden(FEW, nobody)
-    kind = np.asarray(y > 0, int)
-    if kinds and min(kind.sum(), len(kind) - kind.sum()) < max(least, 1):
+    kind = np.asarray(y, int) if kinds else np.zeros(len(y), int)
+    of_kind = np.bincount(kind, minlength=kinds)
+    if kinds and (of_kind[of_kind >= (not every)] < max(least, 1)).any():
         return Hidden(KINDS, nobody)
     if least < 2:
         return Hidden(FINE, nobody)
+    told = by_class(y, kinds)[:, 1:] if kinds else y[:, None]
     columns = np.column_stack([x, y])
     squares = (columns - np.median(columns, axis=0)) ** 2
     far = lone(squares.sum(axis=0), (squares**2).sum(axis=0))
@@ -78,8 +83,8 @@ def hidden(
     pairs = [(i, j) for i in two for j in two if i < j and _few(places[i], places[j], least)]
     near = nobody.copy()
     if len(varied):
-        told_by = np.column_stack([x[:, varied], y])
-        near[varied] = own_differences(told_by, least)[:-1]
+        told_by = np.column_stack([x[:, varied], told])
+        near[varied] = own_differences(told_by, least)[: len(varied)]
     tried = (
         Hidden(RARE, (rarer > 0) & (rarer < least)),
         Hidden(CELLS, _marked(nobody, [(i,) for i in cells] if crossed or patterned else [])),
@@ -114,7 +119,7 @@ def why(found: Hidden, names: tuple[str, ...], least: int) -> str:
 
 
 def _few(one: Array, other: Array, least: int) -> bool:
-    counts = np.bincount(2 * one + other)
+    counts = np.bincount((int(other.max(initial=0)) + 1) * one + other)
     return bool(((counts > 0) & (counts < least)).any())
 
 

@@ -34,8 +34,8 @@ A lap begins only if its sums hide each site and each small group of rows:
 Tenths are tried first, then fifths. A fifth is two tenths of the same sites; otherwise the counts
 of both, or points at one θ, would differ by one site's rows or by single rows. If fewer than
 `min_cell` rows of a part differ from their site's median of a covariate, then (2) leaves out that
-covariate's first-layer weights: they could tell the outcomes of a few rows with a rare level. If
-the set of sites changes, the lap starts again.
+covariate's first-layer weights: they could tell the outcomes of a few rows with a rare level. An
+image's filters belong to no covariate, and stay. If the set of sites changes, the lap starts again.
 
 Not protected: a site that leaves between the count and the sum, or between two counts. The
 difference of the two then tells its own numbers.
@@ -218,7 +218,7 @@ def point_of(
         return np.zeros(q)
     rows.pull(net, int(np.random.SeedSequence((*entropy, _TAG)).generate_state(1)[0]))
     gradient = np.asarray(net.gradient(), float)
-    if len(columns):
+    if len(columns) and net.by_column:
         gradient[net.first].reshape(-1, len(columns))[:, ~columns.astype(bool)] = 0.0
     return sketch(gradient, entropy[0], q)
 

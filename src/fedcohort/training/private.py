@@ -271,15 +271,15 @@ def clipped_sum(theta: Array, rows: Rows, plan: Plan, labels: Array, clip: float
     for members in _blocks(labels):
         slopes = [_slope(rows.plain.take(group), outputs[group]) for group in members]
         every = torch.from_numpy(np.concatenate(members)).to(rows.x.device)
-        pulls = net.jacobian(rows.x[every]) * np.concatenate(slopes)[:, None]
+        pulls = net.pulls(rows.x[every], np.concatenate(slopes))
         starts = np.cumsum([0, *map(len, members[:-1])])
         total += clipped(np.add.reduceat(pulls, starts, axis=0), clip).sum(axis=0)
     return total
 
 
 def _slope(loss: Loss, outputs: Array) -> Array:
-    """Return the gradient (n,) of one group's averaged loss; 0 if it carries no information."""
-    return loss(outputs)[1] if loss.informative else np.zeros(len(outputs))
+    """Return the slope of one group's averaged loss; 0 if it carries no information."""
+    return loss(outputs)[1] if loss.informative else np.zeros(outputs.shape)
 
 
 def _blocks(labels: Array) -> Iterator[list[Array]]:

@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedcohort.data.timegrid import check_rule
-from fedcohort.protocol import Settings, setting
+from fedcohort.protocol import SettingError, Settings, setting
+
+
+#: User of a fit that gives every site a model of its own, which the site keeps.
+ALL = "all"
 
 
 @dataclass(frozen=True, kw_only=True)
 class UserSettings(Settings):
-    """Setting of the site that a model is for."""
+    """Setting of the site that a model is for.
+
+    Attributes
+    ----------
+    for_all : whether the method can fit a model for each site at once.
+    """
 
     user: str = setting("", "Site of the personal model; required")
+
+    for_all: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.user == ALL and not self.for_all:
+            raise SettingError(
+                f"setting 'user' of method {self.method!r} is {ALL!r}, and this method fits a "
+                f"model for one site. Name that site, or take 'personal' or 'deepcox'."
+            )
+
+    @property
+    def every(self) -> bool:
+        """Whether each site gets a model of its own, which it keeps."""
+        return self.user == ALL
 
 
 @dataclass(frozen=True, kw_only=True)

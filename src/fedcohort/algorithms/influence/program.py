@@ -36,9 +36,9 @@ from fedcohort.algorithms.influence.settings import InfluenceSettings
 from fedcohort.algorithms.influence.shapley import drawn, exact, leave_one_out
 from fedcohort.algorithms.influence.steps import OwnSums, own_sums
 from fedcohort.arrays import Array
-from fedcohort.numerics.families import Family
 from fedcohort.protocol import DataError, Federation, Task, check_all_answered
 from fedcohort.training.coalitions import (
+    Law,
     Sums,
     ascend,
     gone,
@@ -94,11 +94,12 @@ def fit(fed: Federation, config: InfluenceSettings, task: Task) -> InfluenceMode
     fed.record(
         alone=-alone, together=-together, final=loss, coalitions=float(len(game.known)),
     )  # fmt: skip
-    intercept, beta = unshifted(gamma, game.origin)
+    intercept, beta = unshifted(law, gamma, game.origin)
     return InfluenceModel(
         features=task.features,
         user=user,
         law=law.name,
+        levels=task.levels if law.classes else (),
         intercept=intercept,
         coefficients=beta,
         left_out=refused,
@@ -137,7 +138,7 @@ class Game:
     def __init__(
         self,
         fed: Federation,
-        law: Family,
+        law: Law,
         user: str,
         origin: Array,
         least: int,
@@ -148,7 +149,7 @@ class Game:
         self.players: tuple[str, ...] = ()
         self.known: dict[bytes, tuple[Array, float]] = {}
         self.fed = fed
-        self.first = self._ask(np.zeros((1, 1 + len(origin))))
+        self.first = self._ask(np.zeros((1, law.size(len(origin)))))
         if user not in self.first:
             raise gone(user)
         self.fed = fed.only(self.first).awaiting()
@@ -213,14 +214,15 @@ class Game:
                 *(np.einsum("cs,cs...->c...", part, by_site[name]) for name in by_site),
             )
 
-        start = np.zeros((len(weights), 1 + len(self.origin)))
-        return ascend(at, start, self.l2, straight=self.law.name == "gaussian")
+        p = len(self.origin)
+        start = np.zeros((len(weights), self.law.size(p)))
+        return ascend(at, start, self.law.ridge(p, self.l2), straight=self.law.straight)
 
     def _ask(self, points: Array) -> Mapping[str, OwnSums]:
         """Return each site's sums at points (C, k)."""
         replies = self.fed.gather(
-            own_sums, law=self.law.name, user=self.user, held=self.held, origin=self.origin,
-            points=points, least=self.least,
+            own_sums, law=self.law.name, classes=self.law.classes, user=self.user, held=self.held,
+            origin=self.origin, points=points, least=self.least,
         )  # fmt: skip
         if self.players:
             check_all_answered(self.fed)

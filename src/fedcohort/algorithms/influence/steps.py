@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.families import CANONICAL, Family
 from fedcohort.protocol import gathered, message
-from fedcohort.training.coalitions import UserSite, halves, judge_here, sums_at
+from fedcohort.training.coalitions import Law, UserSite, halves, judge_here, sums_at
 from fedcohort.training.disclosure import FINE, hidden
 
 
@@ -16,7 +15,7 @@ class OwnSums:
     """A site's sums at C points, which coalitions add up.
 
     ``reason`` () and ``blame`` (p,) explain missing sums, see `training.disclosure`; ``rows`` (),
-    ``deviance`` (C,), ``score`` (C, k), ``information`` (C, k, k), k = 1 + p.
+    ``deviance`` (C,), ``score`` (C, k), ``information`` (C, k, k).
     """
 
     reason: Array
@@ -32,6 +31,7 @@ def own_sums(
     site: UserSite,
     *,
     law: str,
+    classes: int,
     user: str,
     held: int,
     origin: Array,
@@ -41,16 +41,17 @@ def own_sums(
     """Sum the deviance, its gradient and its curvature over the site's rows, at several points.
 
     The points are `points` (C, k), for covariates centred at `origin` (p,). The user's site leaves
-    out its private rows, `held` percent. A site whose sums would tell about few rows returns only
-    the reason.
+    out its private rows, `held` percent, and needs rows of every class. A site whose sums would
+    tell about few rows returns only the reason.
     """
     x, y = site.data.x - origin, np.asarray(site.data.y, float)
     if site.name == user:
         rows, _ = halves(len(y), held, site.entropy)
         x, y = x[rows], y[rows]
-    kinds = law == "binomial"
-    found = hidden(x, y, points.shape[1], least, kinds=kinds, crossed=True)
-    sums = sums_at(Family(law, CANONICAL[law]), x, y, points[: len(points) * (not found.reason)])
+    by, own = Law(law, classes), site.name == user
+    k = by.size(x.shape[1])
+    found = hidden(x, y, k, least, kinds=by.kinds, crossed=True, every=own)
+    sums = sums_at(by, x, y, points[: len(points) * (not found.reason)])
     return OwnSums(
         np.array(found.reason),
         found.blame,

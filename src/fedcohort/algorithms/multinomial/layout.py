@@ -22,6 +22,7 @@ from scipy.special import logit
 
 from fedcohort.algorithms.multinomial.steps import Slopes
 from fedcohort.arrays import Array
+from fedcohort.numerics.classes import spread_of_classes
 
 #: Log odds of a class without records; e^−600 is no number beside 1.
 NEVER = -600.0
@@ -141,12 +142,9 @@ class Baseline(Layout):
     def penalty(self, size: Array) -> Array:
         """Return the second derivative of ½ Σ_c ‖β_c − mean β‖², over all K' classes.
 
-        It is the same whichever class the others are compared with; that of two classes is of
-        their difference, as in `logistic`.
+        That of two classes is of their difference, as in `logistic`.
         """
-        m = len(self.there)
-        among = np.eye(m - 1) - (1.0 / m if m > 2 else 0.0)
-        return np.kron(among, np.diag(np.r_[0.0, size]))
+        return np.kron(spread_of_classes(len(self.there)), np.diag(np.r_[0.0, size]))
 
     def unscaled(self, centre: Array, scale: Array) -> Array:
         """Return T (k', k')."""

@@ -14,6 +14,7 @@ from scipy.special import chdtrc
 
 from fedcohort.arrays import Array
 from fedcohort.numerics.classes import ordered_probabilities, probabilities
+from fedcohort.numerics.parameters import class_note
 from fedcohort.numerics.wald import ratio_rows
 from fedcohort.protocol import Fitted, Row
 
@@ -205,11 +206,7 @@ class MultinomialModel(ClassesModel):
         errors = self.standard_errors.reshape(len(self.intercepts), -1)[:, 0]
         names = [f"intercept, {name}" for name in self.compared_classes]
         versus = self.levels[self.reference]
-        note = (
-            "f = intercept + sum of coefficient × covariate, for each class; the probability is "
-            f"exp(f)/(1 + sum of exp(f)), of {versus} 1/(1 + sum of exp(f))"
-        )
-        return _constants(names, self.intercepts, errors, self.level, note)
+        return _constants(names, self.intercepts, errors, self.level, class_note(versus))
 
     def arrays(self) -> dict[str, Array]:
         """Return b, β and their covariance."""

@@ -8,7 +8,7 @@ from fedcohort.algorithms.ndoye.program import fit
 from fedcohort.algorithms.ndoye.settings import NdoyeSettings
 from fedcohort.algorithms.ndoye.steps import STEPS, own_model, pooled_here
 from fedcohort.protocol import Method, Step, Task
-from fedcohort.training.coalitions import judge_here, law_of
+from fedcohort.training.coalitions import FITS, judge_here, law_of
 
 _OWN = (
     "Once, each site's own coefficients and their cross-validated loss; if these could be of fewer "
@@ -35,8 +35,10 @@ def asks(config: NdoyeSettings) -> Iterator[Step[..., Any]]:
 
 def bounds(config: NdoyeSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return the allowed arguments of steps (`Method.bounds`)."""
+    law = law_of(config.model, task, "ndoye")
     return {
-        "law": (law_of(config.model, task, "ndoye").name,),
+        "law": (law.name,),
+        "classes": (law.classes,),
         "n_folds": (config.n_folds,),
         "user": (config.user,),
         "held": (0,),
@@ -47,6 +49,7 @@ METHOD = Method(
     name="ndoye",
     title="A model for one site's patients, trained with the sites whose own models suit them best",
     tasks=("classification", "regression"),
+    outcomes=tuple(FITS),
     paper="Grimberg, Personalized Federated Machine Learning for Medical Data, EPFL 2020, sec. 4.3",
     reveals=_OWN + _TRAINED,
     reveals_with=reveals_with,

@@ -30,9 +30,9 @@ from fedcohort.algorithms.ndoye.model import NdoyeModel
 from fedcohort.algorithms.ndoye.settings import NdoyeSettings
 from fedcohort.algorithms.ndoye.steps import own_model, pooled_here
 from fedcohort.arrays import Array
-from fedcohort.numerics.families import Family
 from fedcohort.protocol import DataError, Federation, SettingError, Task, check_all_answered
 from fedcohort.training.coalitions import (
+    Law,
     Sums,
     ascend,
     gone,
@@ -63,8 +63,9 @@ def fit(fed: Federation, config: NdoyeSettings, task: Task) -> NdoyeModel:
     least = max(task.min_cell, 1) if len(fed.sites) > 1 else 1
     next(iter(fed.rounds(1)))
     replies = fed.gather(
-        own_model, law=law.name, origin=origin, l2=config.l2, n_folds=config.n_folds, least=least
-    )
+        own_model, law=law.name, classes=law.classes, origin=origin, l2=config.l2,
+        n_folds=config.n_folds, least=least,
+    )  # fmt: skip
     if user not in replies:
         raise gone(user)
     refused = {
@@ -87,11 +88,12 @@ def fit(fed: Federation, config: NdoyeSettings, task: Task) -> NdoyeModel:
     gamma = replies[user].gamma
     if config.train and chosen:
         gamma = trained(fed.only(with_user).awaiting(), law, config.l2, origin)
-    intercept, beta = unshifted(gamma, origin)
+    intercept, beta = unshifted(law, gamma, origin)
     return NdoyeModel(
         features=task.features,
         user=user,
         law=law.name,
+        levels=task.levels if law.classes else (),
         intercept=intercept,
         coefficients=beta,
         left_out=refused,
@@ -124,17 +126,19 @@ def how_many(factors: Array, config: NdoyeSettings) -> int:
     return min(m, max(FEWEST, math.ceil(m / 2)))
 
 
-def trained(fed: Federation, law: Family, l2: float, origin: Array) -> Array:
-    """Return γ (1 + p,) of eq. (2) over all sites of `fed`."""
+def trained(fed: Federation, law: Law, l2: float, origin: Array) -> Array:
+    """Return γ (k,) of eq. (2) over all sites of `fed`."""
     steps = 0
 
     def at(points: Array, _: Array) -> Sums:
         nonlocal steps
-        sums = fed.sum(pooled_here, law=law.name, origin=origin, point=points[0])
+        sums = fed.sum(
+            pooled_here, law=law.name, classes=law.classes, origin=origin, point=points[0]
+        )
         check_all_answered(fed)
         steps += 1
         fed.record(step=float(steps), deviance=float(sums.deviance))
         return Sums(*(np.asarray(part, float)[None] for part in vars(sums).values()))
 
-    start = np.zeros((1, 1 + len(origin)))
-    return ascend(at, start, l2, straight=law.name == "gaussian")[0]
+    start = np.zeros((1, law.size(len(origin))))
+    return ascend(at, start, law.ridge(len(origin), l2), straight=law.straight)[0]

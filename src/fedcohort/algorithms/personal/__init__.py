@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from fedcohort.algorithms.personal.model import PersonalModel
-from fedcohort.algorithms.personal.program import STEPS, asks, fit
+from fedcohort.algorithms.personal.program import STEPS, asks, fit, own_model
 from fedcohort.algorithms.personal.settings import PersonalSettings
 from fedcohort.models.predictor import LINKS
 from fedcohort.protocol import Method, Task
@@ -91,6 +91,7 @@ METHOD = Method(
     model=PersonalModel,
     steps=STEPS,
     asks=asks,
+    own_model=own_model,
     bounds=bounds,
     preprocess={"scale": "standard", "impute": "median"},
 )

@@ -13,6 +13,15 @@ from fedcohort.arrays import Array
 from fedcohort.models.predictor import Predictor, baseline_arrays, baseline_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import NotSupported, Row
+from fedcohort.training.settings import ALL
+
+
+def kept_at_sites(method: str) -> str:
+    """Return the error's text for a prediction by a model that is each site's own."""
+    return (
+        f"the model of this fit of {method!r} is each site's own and stays there. Take fit.of(site) "
+        f"or models/ARM/sites/SITE in a simulation, and 'fedcohort predict' at the site's node."
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -21,9 +30,11 @@ class PersonalModel(Predictor):
 
     Attributes
     ----------
-    user : the site that the model is for. way : way of personalisation.
+    user : the site that the model is for; `ALL` if each site keeps its own, which `of` the fit has
+        in a simulation: this model then has the common parameters, and predicts nothing.
+    way : way of personalisation.
     common : w (P,), the common model that it comes from; empty for `local`.
-    rounds : of the fit.
+    rounds : of the fit; 0 in a model that a site keeps.
     loss : of the model on the user's rows, with its penalty; NaN if not told.
     alpha : of apfl, the share of the user's own model; NaN for other ways.
     counts : in cluster, sites of each model; empty without a split.
@@ -43,6 +54,28 @@ class PersonalModel(Predictor):
     common_rounds: int = 0
     kept: Mapping[int, Array] = field(default_factory=dict[int, Array])
     baselines: Mapping[int, Baseline] = field(default_factory=dict[int, Baseline])
+
+    @property
+    def every(self) -> bool:
+        """Whether each site keeps a model of its own, and this one predicts nothing."""
+        return self.user == ALL
+
+    def predict(self, x: Array) -> Array:
+        """Return the probability, value, count or log risk of each row of x (n, p): (n,).
+
+        Raises
+        ------
+        NotSupported : each site keeps a model of its own.
+        """
+        if self.every:
+            raise NotSupported(kept_at_sites("personal"))
+        return super().predict(x)
+
+    def summary(self) -> list[Row]:
+        """Return one row per covariate, without standard errors; none for a network, or if each
+        site keeps its own model.
+        """
+        return [] if self.every else super().summary()
 
     def at_round(self, rounds: int) -> PersonalModel:
         """Return the fit after so many rounds.
@@ -65,22 +98,24 @@ class PersonalModel(Predictor):
         )  # fmt: skip
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the intercept, if any, α of apfl, and the user's loss."""
-        rows = self._intercept_rows()
+        """Return the intercept, if any, α of apfl, and the user's loss, or their means."""
+        rows = [] if self.every else self._intercept_rows()
         if not math.isnan(self.alpha):
             note = "1 is the user's rows alone, 0 the common model"
-            rows.append({"name": "share of the own model", "value": self.alpha, "note": note})
+            name = "mean share of the own model" if self.every else "share of the own model"
+            rows.append({"name": name, "value": self.alpha, "note": note})
         if 0 < self.common_rounds < self.rounds:
             note = "then sites were found to differ, and the own model began"
             rows.append({"name": "common rounds", "value": self.common_rounds, "note": note})
         if not math.isnan(self.loss):
-            note = f"on the rows of {self.user} that it was trained on"
+            whose = "all sites, each by its own model" if self.every else self.user
+            note = f"on the training rows of {whose}"
             rows.append({"name": "loss", "value": self.loss, "note": note})
         return rows
 
     def cautions(self) -> tuple[str, ...]:
         """Return a caution if the model is only the common one."""
-        if self.way == "cluster" and np.count_nonzero(self.counts) < 2:
+        if self.way == "cluster" and self.rounds and np.count_nonzero(self.counts) < 2:
             return ("sites were not split: the model is the common one",)
         if 0 < self.common_rounds == self.rounds and self.way != "global":
             return ("sites were not found to differ: the model is the common one",)

@@ -1,4 +1,4 @@
-"""Model for one site by a personalised baseline: local, global, and seven ways between them.
+"""Model for one site, or for each, by a personalised baseline: local, global, and seven between.
 
 The ways are those of `training.personal`, for a linear predictor, which starts at 0, or a
 perceptron. The loss is averaged over a site's rows; the penalty is ½λ₂‖W‖² on the first layer's
@@ -16,28 +16,39 @@ rounds make the user's own.
 Revealed: once `data.isolation`, except for `local`; see `training.personal`; with a monitor
 `training.heterogeneity`; and for cox, unless `baseline` is false, `data.timegrid` and
 `training.hazard`, over all sites, also for `local`. For these sums all sites receive the user's
-model, which otherwise only the coordinator sees.
+model, which otherwise only the coordinator sees. With a model for each site none of them is sent,
+and its baseline is this site's own (`training.personal.own_baseline`).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from fedcohort.algorithms.personal.model import PersonalModel
 from fedcohort.algorithms.personal.settings import PersonalSettings, server
+from fedcohort.arrays import Array
 from fedcohort.data import timegrid
 from fedcohort.data.exact import check_covariates, exact_sums, isolation
 from fedcohort.models.predictor import KINDS, LINKS, start_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Federation, SettingError, Step, Task
 from fedcohort.training import hazard, heterogeneity, personal
+from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.server import fedavg
 from fedcohort.training.networks.strategies import train_here
 from fedcohort.training.networks.switching import personalise_as_set
+from fedcohort.training.personal import Way
+from fedcohort.training.personal.own_baseline import STEPS as OWN_BASELINE
+from fedcohort.training.personal.own_baseline import baseline_kept, keep_baselines
 
 
 def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
-    """Train a model for the user's site.
+    """Train a model for the user's site, or a model for each site, which stays there.
 
     Raises
     ------
@@ -71,7 +82,10 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
     if model == "cox" and config.baseline:
         grid = timegrid.intervals(fed, GRID, task.min_cell)
         stages = {**found.kept, config.rounds: found.theta}
-        baselines = hazard.baseline(fed, plan, grid, stages, task.min_cell)
+        if config.every:
+            keep_baselines(fed, plan, grid, way, task.min_cell)
+        else:
+            baselines = hazard.baseline(fed, plan, grid, stages, task.min_cell)
     return PersonalModel(
         features=task.features,
         model=model,
@@ -92,12 +106,38 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
     )
 
 
+def own_model(
+    site: str, features: tuple[str, ...], asked: Mapping[str, Any], left: Mapping[str, Array]
+) -> PersonalModel | None:
+    """Return the model that a step has finished at a site (`Method.own_model`)."""
+    if not len(left.get("model", ())):
+        return None
+    own, plan, way = personal.Own(**left), Plan.of(asked["plan"]), Way.of(asked["way"])
+    curve = baseline_kept(own)
+    if curve is not None:
+        curve = replace(curve, cumulative=curve.cumulative * math.exp(-float(own.centre[0])))
+    return PersonalModel(
+        features=features,
+        model=plan.loss,
+        network=plan.network,
+        theta=own.model,
+        user=site,
+        way=way.name,
+        common=np.zeros(0),
+        rounds=0,
+        loss=float(own.loss[0]) if len(own.loss) else math.nan,
+        alpha=float(own.alpha) if way.name == "apfl" else math.nan,
+        parts=int(way.mask(len(own.model)).sum()) if way.name in personal.PARTED else -1,
+        baseline=curve,
+    )
+
+
 #: Time grid of a Cox model's risk sets.
 GRID = "protected"
 
 STEPS: tuple[Step[..., Any], ...] = (
-    isolation, train_here, personal.tell_alone, *personal.STEPS, *heterogeneity.STEPS,
-    *timegrid.STEPS[:-1], *hazard.STEPS,
+    isolation, train_here, personal.tell_alone, personal.keep_alone, *personal.STEPS,
+    *heterogeneity.STEPS, *timegrid.STEPS[:-1], *hazard.STEPS, *OWN_BASELINE,
 )  # fmt: skip
 
 
@@ -105,5 +145,6 @@ def asks(config: PersonalSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps of a fit."""
     own = config.asks_own(config.way)
     if config.baseline and config.model in ("auto", "cox"):
-        own = (*own, *timegrid.asks(GRID), *hazard.STEPS)
+        curve = OWN_BASELINE if config.every else hazard.STEPS
+        own = (*own, *timegrid.asks(GRID), *curve)
     return own if config.way == "local" else (isolation, *own)

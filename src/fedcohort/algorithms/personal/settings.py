@@ -23,7 +23,8 @@ from fedcohort.training.personal import (
     last_layer,
     of_columns,
 )
-from fedcohort.training.personal.settings import OwnSettings
+from fedcohort.training.personal.settings import USER, OwnSettings, check_kept
+from fedcohort.training.settings import UserSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,9 @@ class PersonalSettings(
 ):
     """Settings of one fit."""
 
+    for_all = True
+
+    user: str = changed(UserSettings, "user", doc=USER)
     way: str = setting("finetune", "Way of personalisation", choices=WAYS)
     rounds: int = changed(VisitSettings, "rounds", default=50)
     optimiser: str = changed(VisitSettings, "optimiser", default="sgd")
@@ -57,6 +61,7 @@ class PersonalSettings(
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_way(self.way)
+        check_kept(self)
         if self.own_features and (self.hidden or self.way not in PARTED):
             raise SettingError(
                 "setting 'own_features' of method 'personal' is for way 'fedper' or 'fedrep' of a "
@@ -65,7 +70,8 @@ class PersonalSettings(
 
     def check_sites(self, sites: int) -> None:
         """Refuse two sites, if the user's model and a sum would tell the other's."""
-        check_number(self.way, sites)
+        if not self.every:
+            check_number(self.way, sites)
 
     def plan(self, features: int, model: str) -> Plan:
         """Return the plan of each site, for so many columns."""

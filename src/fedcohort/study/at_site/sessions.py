@@ -23,12 +23,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
-from fedcohort.arrays import Array
 from fedcohort.data import describe
 from fedcohort.privacy.guard import SiteGuard, Tally
 from fedcohort.protocol import Dp, Task, VerbRefused, registry
@@ -41,6 +40,7 @@ from fedcohort.study.at_site.table import Halves, SiteTable
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.privacy import FEWEST
 from fedcohort.study.file.terms import Terms
+from fedcohort.study.results.own_models import Keeper
 from fedcohort.study.run import private
 from fedcohort.study.run.extras import KINDS, arm_of, asked_of
 from fedcohort.study.run.pieces import FINAL, has_final
@@ -196,7 +196,7 @@ def _size(terms: Terms, train: pd.DataFrame) -> int:
 
 def _kept(
     terms: Terms, arm: Arm, site: str, heard: Callable[[Sequence[str]], None] | None
-) -> Callable[[Mapping[str, Array]], None] | None:
+) -> Keeper | None:
     """Return the function that puts a step's result into words for the people at the site."""
     method, plan = registry.find(arm.method), terms.plan
     words, config = method.for_site, method.configure(arm.configured())
@@ -206,7 +206,7 @@ def _kept(
         kind=plan.task, features=(), seed=plan.seed, min_cell=plan.min_cell,
         dictionary=terms.dictionary, outcome_of=terms.outcome,
     )  # fmt: skip
-    return lambda left: heard(words(config, task, site, left))
+    return lambda call, arguments, left: heard(words(config, task, site, left))
 
 
 def _guard(

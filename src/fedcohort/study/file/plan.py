@@ -52,7 +52,7 @@ TOP = (
     "evaluate", "final", "tune", "privacy", "quorum", "availability", "feedback", "shift",
     "carbon", "governance", "units", *CHANGES,
 )  # fmt: skip
-EVALUATE = ("test_fraction", "repeats", "draws", "metrics", "horizon", "umap")
+EVALUATE = ("test_fraction", "repeats", "draws", "metrics", "horizon", "umap", "local")
 DATA = ("source", "query", "dictionary", "outcome", "exclude", "sites")
 #: Conditions for a natural site to take part.
 SITE_RULE = ("min_rows", "min_events", "small")
@@ -98,6 +98,7 @@ class Plan:
     horizon: Horizon | None = None
     units: Accepted = NOTHING
     governance: Mapping[str, str] = field(default_factory=dict[str, str])
+    local: bool = False
 
     @property
     def kind(self) -> Kind:
@@ -122,8 +123,11 @@ class Plan:
         return str(self.tune.get("score", "")) or next(iter(self.kind.scores), "")
 
     def pooled_in(self, scenario: int) -> int:
-        """Return the scenario whose pooled bound is a scenario's: the first with the same rows."""
-        if self.scenarios[scenario].changed:
+        """Return the scenario whose pooled bound is a scenario's: the first with the same rows.
+
+        With `local` the test rows lie over the sites by scenario, so each has its own.
+        """
+        if self.scenarios[scenario].changed or self.local:
             return scenario
         return next(i for i, s in enumerate(self.scenarios) if not s.changed)
 
@@ -216,6 +220,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         governance=governance.read(reader),
         final=_final(reader, kind, scenarios[0], private=found.dp is not None),
         units=_units(reader),
+        local=reader.flag(("evaluate", "local")),
     )
 
 

@@ -182,6 +182,7 @@ def write_all(fits: Shelf, about: About, out: Path, seconds: float, command: str
             "metrics": list(plan.metrics),
             "test_mark": about.test_mark,
             **({"umap": True} if plan.umap else {}),
+            **({"local": True} if plan.local else {}),
             **({"horizon": plan.horizon.text} if plan.horizon else {}),
             **({} if by_draws else {"intervals": about.intervals}),
             **({"exactness": dict(about.exactness)} if about.exactness else {}),

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,6 +46,7 @@ from fedcohort.runtime.reply_store import StateStore
 from fedcohort.secure import FEWEST, ThresholdRule
 from fedcohort.study.file.privacy import check_visible, checked_secure
 from fedcohort.study.kinds import Kind
+from fedcohort.study.results.own_models import OwnModels, keeper
 from fedcohort.study.run import private
 
 Frames = Mapping[str, pd.DataFrame]
@@ -158,6 +160,7 @@ class Run:
     ledger : what left each site.
     epsilon : ε spent for each record (or site); None without noise.
     worked : processor seconds at each site; empty if sites are in other processes.
+    own : by site, the model that it keeps, if each site has one; over a network it stays there.
     """
 
     model: Fitted
@@ -166,6 +169,7 @@ class Run:
     ledger: Ledger
     epsilon: float | None = None
     worked: Mapping[str, float] = field(default_factory=dict[str, float])
+    own: Mapping[str, Fitted] = field(default_factory=dict[str, Fitted])
 
     @property
     def rounds(self) -> int:
@@ -242,12 +246,17 @@ def fit_once(
             problem.patients,
         )  # fmt: skip
     steps = (*prepare.STEPS, *method.steps)
+    own = OwnModels(journal and journal.with_suffix(".own"))
+    place = {name: name.encode().hex() for name in problem.frames}
     hosts = [
-        Host(name, frame, steps, seed, guard=guard)
+        Host(
+            name, frame, steps, seed, guard=guard,
+            kept=keeper(method, name, problem.dictionary, {}, partial(own.keep, place[name])),
+        )
         for (name, frame), guard in zip(
             problem.frames.items(), _guards(problem, method, config, seed), strict=True
         )
-    ]
+    ]  # fmt: skip
     trail = trail or Trail(Ledger(problem.min_cell))
     if journal:
         journal.parent.mkdir(parents=True, exist_ok=True)
@@ -265,7 +274,10 @@ def fit_once(
                 run = fit_over(fed, problem, method, settings, table, seed, trail)
                 here = problem.runtime == "local"
                 worked = {host.name: host.seconds for host in hosts if here}
-                return dataclasses.replace(run, worked=worked)
+                every = getattr(config, "every", False)
+                kept = {name: own.find(place[name]) for name in place if every}
+                models = {name: parts.model for name, parts in kept.items() if parts is not None}
+                return dataclasses.replace(run, worked=worked, own=models)
             finally:
                 trail.note(fed)
     finally:

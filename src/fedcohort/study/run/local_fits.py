@@ -156,7 +156,7 @@ class LocalFits(Fits):
         return drawn(self.plan, self._table)
 
     def _judged(self, piece: Piece, run: Run) -> Judged:
-        """Evaluate a model on all blind rows, and on those of each natural site."""
+        """Evaluate a model on all blind rows, and on those of each site."""
         laid, wanted = self._laid(piece.cell), self.plan.metrics
         seed = seed_of(self.plan, piece.cell.repeat)
         judge = evaluate.judge_of(laid.problem, laid.test, seed, self.horizon)
@@ -172,11 +172,8 @@ class LocalFits(Fits):
             more |= details(run, laid, self.plan, seed, self.horizon)
             method, shown = registry.find(piece.arm.method), evaluate.JUDGING[self.plan.task].shown
             more |= shown(run, judge, laid, self.plan, method, seed)
-        sites = [] if laid.test_site is None else list(map(str, np.unique(laid.test_site)))
-        own = [
-            {"site": s, "metrics": _own(run, judge, laid.test_site, s)} | spent(run, s)
-            for s in sites
-        ]
+        sites = [] if laid.own_site is None else list(map(str, np.unique(laid.own_site)))
+        own = [{"site": s, "metrics": self._own(run, mine, laid, s)} | spent(run, s) for s in sites]
         return Judged({"metrics": mine.metrics(said, wanted)}, own, more)
 
     def _alone(self, piece: Piece) -> dict[str, Any]:
@@ -205,8 +202,8 @@ class LocalFits(Fits):
             mine = judge.taught(problem)
             said = mine.predicted(made.run, wanted)
             metrics = mine.metrics(said, wanted)
-            if laid.test_site is not None:
-                metrics |= _own(made.run, mine, laid.test_site, site)
+            if laid.own_site is not None:
+                metrics |= self._own(made.run, mine, laid, site)
             if isinstance(said, Grouped):
                 labels[site] = said.labels.tolist()
             rows.append(row_of(made.run, site, metrics, made.seconds, made.up, made.down))
@@ -215,12 +212,17 @@ class LocalFits(Fits):
         found = {"rows": rows, "history": [], "draws": mean_draws(draws)}
         return found | ({LABELS: labels} if labels else {})
 
+    def _own(
+        self, run: Run, judge: evaluate.Judge, laid: Laid, site: str
+    ) -> dict[str, float | None]:
+        """Return metrics on one site's own test rows; None if these are too few.
 
-def _own(run: Run, judge: evaluate.Judge, test_site: Any, site: str) -> dict[str, float | None]:
-    """Return the leading metric on one site's own test rows; None if they are too few."""
-    some, wanted = judge.on(np.asarray(test_site).astype(str) == site), (judge.leading,)
-    found = some.metrics(some.predicted(run, wanted), wanted) if some.can_rank else {}
-    return {f"{judge.leading}_own": found.get(judge.leading)}
+        They are those of the study with `evaluate.local`, else the leading one.
+        """
+        wanted = self.plan.metrics if self.plan.local else (judge.leading,)
+        some = judge.on(np.asarray(laid.own_site).astype(str) == site)
+        found = some.metrics(some.predicted(run, wanted), wanted) if some.can_rank else {}
+        return {f"{metric}_own": found.get(metric) for metric in wanted}
 
 
 def _observer(on_progress: OnProgress, part: int, parts: int) -> Callable[[Progress], None]:

@@ -284,6 +284,7 @@ class Laid:
     ----------
     test_rows : indices of the test rows in the study's table.
     test_site : each test row's natural site, or None.
+    own_site : the site to whose patients each test row belongs; None if they belong to none.
     given : what was done to the rows of each site; empty if nothing.
     """
 
@@ -291,6 +292,7 @@ class Laid:
     test: pd.DataFrame
     test_rows: Array
     test_site: Array | None
+    own_site: Array | None = None
     given: Mapping[str, Given] = field(default_factory=dict[str, Given])
 
 
@@ -339,6 +341,7 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
     """
     mask = test_rows(plan, table, repeat)
     train = table.frame[~mask].reset_index(drop=True)
+    own_site = None
     if scenario.rule == "natural":
         assert table.site is not None
         site = table.site[~mask]
@@ -348,9 +351,9 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
         }
         patients = {str(s): int((table.site == s).sum()) for s in np.unique(site)}
     else:
-        patients = {}  # blind rows belong to no site
+        patients = {}
         frames = partition(
-            train,
+            table.frame if plan.local else train,
             scenario.rule,
             table.n_sites,
             seed_of(plan, repeat),
@@ -358,6 +361,8 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
             views=_views(table),
             **scenario.options,
         )
+        if plan.local:
+            frames, own_site = _without_blind(plan, frames, mask)
     given: Mapping[str, Given] = {}
     if scenario.changed:
         frames, given = degrade(
@@ -399,13 +404,43 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
         availability=plan.availability,
     )
     natural = scenario.rule == "natural" and table.site is not None
+    test_site = table.site[mask] if natural and table.site is not None else None
     return Laid(
         problem.of(plan.kind),
         table.frame[mask].reset_index(drop=True),
         np.flatnonzero(mask),
-        table.site[mask] if natural and table.site is not None else None,
+        test_site,
+        test_site if own_site is None else own_site,
         given,
     )
+
+
+def _without_blind(
+    plan: Plan, frames: Mapping[str, pd.DataFrame], mask: Array
+) -> tuple[dict[str, pd.DataFrame], Array]:
+    """Return the sites' training rows, and the site of each blind row of the table.
+
+    Parameters
+    ----------
+    frames : all rows by site, numbered as in the table.
+    mask : whether each row of the table (n,) is blind.
+
+    Raises
+    ------
+    DataError : a site has fewer than two training rows.
+    """
+    site = np.empty(len(mask), object)
+    kept: dict[str, pd.DataFrame] = {}
+    for name, frame in frames.items():
+        site[frame.index] = name
+        kept[name] = frame[~mask[frame.index]].reset_index(drop=True)
+    if few := [name for name, frame in kept.items() if len(frame) < 2]:
+        raise DataError(
+            f"{plan.source}: with evaluate.local the test rows are drawn from the sites' rows, and "
+            f"too few rows to train on are left at {few[0]!r}. Use fewer sites, or a smaller "
+            f"evaluate.test_fraction."
+        )
+    return kept, site[mask]
 
 
 def _changeable(plan: Plan, table: Table) -> list[Variable]:

@@ -22,7 +22,7 @@ class Plan:
     Attributes
     ----------
     network : the spec of the network, see `models.network`.
-    loss : name in `models.losses.LOSSES`, or the spec of an objective, see
+    loss : name of a loss (`models.losses.built`), or the spec of an objective, see
         `models.objectives.loss_of`.
     epochs : passes over the site's rows in one visit.
     batches : mini-batches in each pass; 1 trains on all rows at once.

@@ -56,7 +56,7 @@ class PredictorSettings(Settings):
         "tanh", "Activation after each hidden layer", choices=tuple(ACTIVATIONS)
     )
     learning_rate: float | None = setting(
-        None, "η; null: 0.3 of logistic, 0.1 of the other models and of networks",
+        None, "η; null: 0.3 of logistic and softmax, 0.1 of the other models and of networks",
         within="(0, inf)",
     )  # fmt: skip
     l2: float = setting(
@@ -76,9 +76,9 @@ class PredictorSettings(Settings):
         """Return η."""
         return rate_of(self.learning_rate, model, self.hidden)
 
-    def network_of(self, model: str, features: int) -> str:
-        """Return the spec of the network for so many columns."""
-        return spec_of(model, features, self.hidden, self.activation)
+    def network_of(self, model: str, features: int, outputs: int = 1) -> str:
+        """Return the spec of the network for so many columns, and outputs (`outputs_of`)."""
+        return spec_of(model, features, self.hidden, self.activation, outputs)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule
 from fedcohort.training.networks.server import Rule, Server
 from fedcohort.training.networks.strategies import PLAIN, Visits, averaging
-from fedcohort.training.personal import Personal, Way, owner, personalise
+from fedcohort.training.personal import Personal, Way, finish, owner, personalise
 from fedcohort.training.personal.settings import SWITCHED, OwnSettings
 
 
@@ -100,6 +100,10 @@ def personalise_once_apart(
         fed, plan, schedule, rule, server(theta), lambda _: 0.0, visits=visits, watch=seen
     )
     done = course.rounds
+    if done == schedule.rounds and way.every:
+        same = replace(way, name="global", epochs=0, own=(), pull=0.0, alpha=0.0, adapt=False)
+        made = finish(fed, plan, schedule, same, course.theta, done)
+        return replace(made, common_rounds=done)
     if done == schedule.rounds:
         return Personal(course.theta, course.theta, done, kept=course.kept, common_rounds=done)
     rest = replace(

@@ -29,10 +29,17 @@ and fedrep have none.
 
 A site keeps its own part, and the user's v and α, as its state. An absent site continues from it.
 
+With `ways.ALL` as the user every site is one, in one training: all sites have v and α of ditto and
+apfl, and at the end each site finishes its model as the user does, and keeps it in its state. In
+`local` each site trains alone. The draws of a site's own model do not depend on the user, so each
+site's model is, to the bit, that of a training with this site as the user.
+
 Revealed: each round the mean of models, `Update`, as a sum over all sites; in fedper and fedrep the
 mean of the common part (the own part in it is the one that was sent). **The user's own model**,
 `Told`, with its loss on the user's rows and α: at the end, and after each kept round. In `local`,
 which involves no other site, `Alone`, with the loss of every round. In `global`, no own model.
+With `ways.ALL` no site tells a model or a part: at the end `Finished`, of local `Course`, leave only
+as sums over all sites, so that two sites are enough.
 
 With the user's model known, a sum over two sites would nearly tell the other's: near convergence
 both have hardly moved since, and with kept rounds it is exact. So two sites are refused, except in
@@ -44,7 +51,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -68,8 +75,11 @@ from fedcohort.training.personal import steps as own_steps
 from fedcohort.training.personal.clusters import LEAST, Clustered, train_clusters
 from fedcohort.training.personal.steps import (
     Alone,
+    Finished,
     Told,
     count_learners,
+    keep_alone,
+    keep_personal,
     tell_alone,
     tell_personal,
     train_with_own,
@@ -77,6 +87,7 @@ from fedcohort.training.personal.steps import (
 from fedcohort.training.personal.visits import Own
 from fedcohort.training.personal.ways import (
     AFTER,
+    ALL,
     BESIDE,
     PARTED,
     TOLD,
@@ -89,12 +100,12 @@ from fedcohort.training.personal.ways import (
 from fedcohort.training.update_bounds import length
 
 __all__ = [
-    "AFTER", "BESIDE", "LEAST", "PARTED", "STEPS", "TOLD", "WAYS", "Alone", "Clustered",
-    "Own", "OwnSteps", "Personal", "Told", "Way", "asks", "check_number", "last_layer",
-    "of_columns", "owner", "personalise", "tell_alone", "train_clusters",
+    "AFTER", "ALL", "BESIDE", "LEAST", "PARTED", "STEPS", "TOLD", "WAYS", "Alone", "Clustered",
+    "Own", "OwnSteps", "Personal", "Told", "Way", "asks", "check_number", "keep_alone",
+    "last_layer", "of_columns", "owner", "personalise", "tell_alone", "train_clusters",
 ]  # fmt: skip
 
-#: Steps of every way but local (`tell_alone`), beside the method's own training steps.
+#: Steps of every way but local (`tell_alone`, `keep_alone`), beside the method's own training steps.
 STEPS: tuple[Step[..., Any], ...] = (*own_steps.STEPS, *clusters.STEPS)
 
 
@@ -106,10 +117,12 @@ class OwnSteps:
     ----------
     train : takes the arguments of `train_with_own`, and those of `Visits.given`.
     tell : takes the arguments of `tell_personal`, and `given`.
+    keep : takes the arguments of `keep_personal`, and `given`.
     """
 
     train: Summed[..., Update] = train_with_own
     tell: Gathered[..., Told] = tell_personal
+    keep: Summed[..., Finished] = keep_personal
     given: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -119,11 +132,12 @@ class Personal:
 
     Attributes
     ----------
-    theta : the user's model (P,).
+    theta : the user's model (P,); with `ways.ALL` the common one.
     common : w (P,); empty for `local`, the user's model for `cluster`.
     rounds : number of rounds that ran.
-    loss : loss of the user's model on its rows; NaN if not told.
-    alpha : final α of apfl; NaN for other ways.
+    loss : loss of the user's model on its rows; NaN if not told. With `ways.ALL` the mean over all
+        rows, each by its site's model.
+    alpha : final α of apfl, or its mean over sites; NaN for other ways.
     kept : number of rounds → the user's model if that round were the last.
     counts : in cluster, sites of each model in the last round; empty without a split.
     common_rounds : with a monitor, rounds before its alarm, or all without an alarm; else 0.
@@ -156,11 +170,11 @@ def personalise(
     least: int = LEAST,
     seed: int = 0,
 ) -> Personal:
-    """Train a model for the user's site, from `server.x`.
+    """Train a model for the user's site, or for each site, from `server.x`.
 
     Parameters
     ----------
-    schedule : of the common model, without a patience. After each round in `keep` one further call
+    schedule : of the common model, without a patience; with `ways.ALL` without `keep`. After each round in `keep` one further call
         asks for the user's model; later calls then draw other batches.
     rule, server : how the coordinator updates the model from the mean.
     min_cell : fewest rows of the user.
@@ -178,7 +192,8 @@ def personalise(
     """
     user = owner(fed, way)
     steps = own or OwnSteps()
-    if way.name in TOLD:  # else `_check_hidden` ends the fit
+    told = way.name in TOLD and not way.every
+    if told:  # else `_check_hidden` ends the fit
         fed = fed.awaiting(LEAST)
     keep = tuple(r for r in schedule.keep if r < schedule.rounds)
     if way.name == "cluster":
@@ -187,9 +202,12 @@ def personalise(
             seed=seed, min_cell=min_cell, visits=visits,
         )  # fmt: skip
         _check_finite(found.theta, schedule)
-        return Personal(
+        made = Personal(
             found.theta, found.theta, schedule.rounds, kept=found.kept, counts=found.counts
         )
+        return made if found.finished is None else _with(made, found.finished, way)
+    if way.name == "local" and way.every:
+        return _each_alone(fed, plan, schedule, server.x, way)
     if way.name == "local":
         return _alone(fed, user, plan, schedule, server.x, way, keep, min_cell)
     kept: dict[int, Array] = {}
@@ -198,7 +216,8 @@ def personalise(
     def hidden() -> None:
         nonlocal fewest
         fewest = min(fewest, len(fed.answered))
-        _check_hidden(fed, way.name)
+        if told:
+            _check_hidden(fed)
 
     def tell(theta: Array) -> Told:
         nonlocal idle
@@ -225,7 +244,7 @@ def personalise(
         if done:
             hidden()
         if done in keep:
-            kept[done] = tell(theta).theta if way.name in TOLD else theta
+            kept[done] = tell(theta).theta if told else theta
         done += 1
         return enough is not None and enough(theta)
 
@@ -236,7 +255,10 @@ def personalise(
         fed, plan, schedule, rule, server, lambda _: 0.0, visits=visits, enough=between
     )  # fmt: skip
     hidden()
-    if way.name not in TOLD:
+    if way.every:
+        _check_finite(course.theta, schedule)
+        return finish(fed, plan, schedule, way, course.theta, course.rounds, steps)
+    if not told:
         _check_finite(course.theta, schedule)
         return Personal(course.theta, course.theta, course.rounds, kept=kept)
     reply = tell(course.theta)
@@ -266,23 +288,82 @@ def _alone(
     )
 
 
-def asks(way: str, visits: Visits = PLAIN) -> tuple[Step[..., Any], ...]:
-    """Return the steps that a training by a way can call."""
+def finish(
+    fed: Federation, plan: Plan, schedule: Schedule, way: Way, theta: Array, rounds: int,
+    steps: OwnSteps | None = None,
+) -> Personal:  # fmt: skip
+    """Let each site finish its model beside the common θ (P,), and keep it; wait for all sites."""
+    steps = steps or OwnSteps()
+    reply = fed.awaiting().sum(
+        steps.keep, theta=plan.sent(theta), plan=plan.text, rate=schedule.learning_rate,
+        way=way.text, **steps.given,
+    )  # fmt: skip
+    return _with(Personal(theta, theta, rounds), reply, way)
+
+
+def _with(made: Personal, reply: Finished, way: Way) -> Personal:
+    """Return the result with the means of what sites finished.
+
+    Raises
+    ------
+    NothingToLearn : no site has rows to learn from.
+    """
+    if not reply.sites:
+        raise _nowhere()
+    loss = float(reply.loss) / float(reply.rows)
+    if not math.isfinite(loss):
+        raise NotConverged("a site's model left the range of numbers. Lower learning_rate.")
+    alpha = float(reply.alpha) / float(reply.sites) if way.name == "apfl" else math.nan
+    return replace(made, loss=loss, alpha=alpha)
+
+
+def _each_alone(
+    fed: Federation, plan: Plan, schedule: Schedule, theta: Array, way: Way
+) -> Personal:
+    """Let each site train on its rows alone; the mean losses make the history."""
+    reply = fed.awaiting().sum(
+        keep_alone, theta=plan.sent(theta), plan=plan.text, rate=schedule.learning_rate,
+        rounds=schedule.rounds, way=way.text,
+    )  # fmt: skip
+    if not reply.rows:
+        raise _nowhere()
+    losses = reply.losses / float(reply.rows)
+    for r in fed.rounds(schedule.rounds):
+        fed.record(**{schedule.named: losses[r], "learning_rate": schedule.learning_rate})
+    return Personal(theta, np.zeros(0), schedule.rounds, float(losses[-1]))
+
+
+def _nowhere() -> NothingToLearn:
+    return NothingToLearn("no site has rows to learn from. Ask sites with more rows, or events.")
+
+
+def asks(way: str, visits: Visits = PLAIN, *, every: bool = False) -> tuple[Step[..., Any], ...]:
+    """Return the steps that a training by a way can call; `every`: for a model of each site."""
     if way == "local":
-        return (tell_alone,)
+        return (keep_alone,) if every else (tell_alone,)
     if way == "cluster":
-        return (visits.sum, *clusters.STEPS)
+        last = clusters.keep_side if every else clusters.tell_side
+        return (visits.sum, *clusters.SHARED, last)
     train = train_with_own if way in (*PARTED, *BESIDE) else visits.sum
+    if every:
+        return (train, keep_personal)
     return (train, count_learners, tell_personal) if way in TOLD else (train,)
 
 
 def owner(fed: Federation, way: Way) -> str:
-    """Return the site that the model is for.
+    """Return the site that the model is for; `ways.ALL` for all sites.
 
     Raises
     ------
     SettingError : no site has this name, or there are two sites.
     """
+    if way.every:
+        if ALL in fed.sites:
+            raise SettingError(
+                f"setting 'user' is {ALL!r}, a model for each site, but a site has this name. "
+                f"Rename the site."
+            )
+        return ALL
     check_number(way.name, len(fed.sites))
     if not way.user and len(fed.sites) == 1:
         return fed.sites[0]
@@ -309,14 +390,14 @@ def check_number(way: str, sites: int) -> None:
         )
 
 
-def _check_hidden(fed: Federation, way: str) -> None:
+def _check_hidden(fed: Federation) -> None:
     """Refuse to ask for the user's model after a sum over two sites.
 
     Raises
     ------
     SiteUnavailable : the latest call was over two sites; the error names them.
     """
-    if way in TOLD and len(fed.sites) > 1 and len(fed.answered) < LEAST:
+    if len(fed.sites) > 1 and len(fed.answered) < LEAST:
         raise SiteUnavailable(
             f"only {', '.join(fed.answered)} answered; the sum over them and the user's model "
             f"could tell another site's. Bring the others back and --resume, or start again."

@@ -36,13 +36,15 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.protocol import Federation, Refused, Site, gathered, message, summed
+from fedcohort.protocol import Federation, Keep, Refused, Site, gathered, message, summed
 from fedcohort.protocol.updates import count_fault
 from fedcohort.training.networks.local import evaluate
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule, follow
 from fedcohort.training.networks.server import Rule, Server
 from fedcohort.training.networks.strategies import PLAIN, Update, Visits
+from fedcohort.training.personal.steps import Finished, finished
+from fedcohort.training.personal.visits import Own, begun
 from fedcohort.training.personal.ways import Way, nothing
 from fedcohort.training.rows import Rows, known_rows
 from fedcohort.training.update_bounds import length
@@ -151,13 +153,27 @@ def tell_side(
 ) -> Side:  # fmt: skip
     """Return the number of the model that the user's site chooses."""
     w, p = Way.of(way), Plan.of(plan)
-    if w.user not in ("", site.name):
+    if w.every or not w.is_of(site.name):
         raise Refused(
             "way", f"site {site.name!r} does not tell its model; only the user {w.user!r} does."
         )
     rows = known_rows(site.data, p, site.entropy)
     enough = len(rows.x) >= max(min_cell, 1) and rows.informative
     return Side(np.array(_side(rows, thetas, p, open_) if enough else -1))
+
+
+@summed
+def keep_side(
+    site: Site[Any, Own | None], *, thetas: Array, plan: str, open_: Array, way: str
+) -> Keep[Finished, Own]:
+    """Keep the model that the site chooses; without rows to learn from, the first open one."""
+    w, p = Way.of(way), Plan.of(plan)
+    if not w.every:
+        raise Refused("way", f"site {site.name!r} keeps no model; only {w.user!r} has one.")
+    rows = known_rows(site.data, p, site.entropy)
+    at = _side(rows, thetas, p, open_) if rows.informative else int(np.argmax(open_))
+    model = thetas[at].astype(np.float64)
+    return finished(begun(model, w), model, 0.0, rows, p)
 
 
 def _side(rows: Rows, thetas: Array, plan: Plan, open_: Array) -> int:
@@ -197,12 +213,15 @@ class Clustered:
     models : all models (K, P); K is 1 without a split.
     counts : sites that chose each model in the last round (K,); empty without a split.
     kept : number of rounds → `theta` if that round were the last.
+    finished : sums over sites that each keep their model; None with a user. `theta` is then the
+        mean of the models.
     """
 
     theta: Array
     models: Array
     counts: Array
     kept: dict[int, Array]
+    finished: Finished | None = None
 
 
 def train_clusters(
@@ -213,7 +232,7 @@ def train_clusters(
 
     Parameters
     ----------
-    user : name of the user's site, which tells its choice.
+    user : name of the user's site, which tells its choice; `ways.ALL`: each site keeps its model.
     least : fewest sites of a model, 2 or more.
     seed : seed of the directions.
     min_cell : fewest rows of the user.
@@ -263,6 +282,14 @@ def train_clusters(
         return models[int(found.takes)]
 
     models = held.thetas
+    if (way := Way(name="cluster", user=user)).every:
+        split = len(models) > 1
+        reply = fed.awaiting().sum(
+            keep_side, thetas=models, plan=plan.text, way=way.text,
+            open_=held.counts > 0 if split else np.ones(1, bool),
+        )  # fmt: skip
+        counts = held.counts if split else np.zeros(0, np.int64)
+        return Clustered(models.mean(axis=0), models, counts, {}, reply)
     return Clustered(
         of_user(models, held.counts),
         models,
@@ -321,4 +348,6 @@ def _round(
     return rows, loss
 
 
-STEPS = (rate_starts, tell_takes, train_taken, tell_side)
+#: Steps of every fit; the user then tells its choice, or each site keeps its model.
+SHARED = (rate_starts, tell_takes, train_taken)
+STEPS = (*SHARED, tell_side, keep_side)

@@ -68,14 +68,17 @@ class WaySettings(UserSettings):
     def own_bounds(self, ways: Iterable[Way], rounds: int) -> Mapping[str, Collection[Any]]:
         """Return the allowed arguments of the personalised steps (`Method.bounds`).
 
-        Without a user no way is allowed: a site would take a way without a name for its own.
+        Without a user no way is allowed: a site would take a way without a name for its own. With
+        a monitor and a model for each site, sites also keep the common model, as of ``global``.
 
         Parameters
         ----------
         ways : allowed ways; none before the columns are known.
         rounds : most rounds of a training with a monitor.
         """
-        named = tuple(way.text for way in ways if way.user and way.name in WAYS)
+        named = [way.text for way in ways if way.user and way.name in WAYS]
+        if self.every and self.monitor != "none":
+            named.append(Way(name="global", user=self.user).text)
         return {"way": named, **heterogeneity.bounds(self.monitor, rounds)}
 
 
@@ -117,7 +120,7 @@ class OwnSettings(WaySettings):
 
     def asks_own(self, way: str, visits: Visits = PLAIN) -> tuple[Step[..., Any], ...]:
         """Return the steps of a training by a way, with those of its monitor."""
-        steps = asks(way, visits)
+        steps = asks(way, visits, every=self.every)
         if self.monitor == "none":
             return steps
         return tuple(dict.fromkeys((visits.sum, *heterogeneity.STEPS, *steps)))
@@ -168,10 +171,15 @@ class MaybeOwnSettings(OwnSettings):
                     f"does not go with {what}."
                 )
 
+    @property
+    def every(self) -> bool:
+        """Whether each site gets a model of its own, which it keeps."""
+        return super().every and self.personal != "none"
+
     def check_sites(self, sites: int) -> None:
         """Refuse a personal model over too few sites."""
         super().check_sites(sites)
-        if self.personal != "none":
+        if self.personal != "none" and not self.every:
             check_number(self.personal, sites)
 
     def personal_way(self, plan: Plan) -> Way:
@@ -197,6 +205,24 @@ class MaybeOwnSettings(OwnSettings):
         return (
             "once how many sites have rows to learn from; at the end, the user's own model and its "
             f"loss, which {seen_by}{part}"
+        )
+
+
+#: What `user` of a method with a model for each site is.
+USER = "Site of the personal model; all: a model for every site, which stays there; required"
+
+
+def check_kept(config: Any) -> None:
+    """Refuse kept rounds of a model for each site: a site keeps its last model.
+
+    Raises
+    ------
+    SettingError : both are set.
+    """
+    if config.every and config.keep_rounds:
+        raise SettingError(
+            f"with user {config.user!r} of method {config.method!r} each site keeps its model "
+            f"after the last round, and of no other; leave out keep_rounds."
         )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.protocol import Keep, Refused, Site, gathered, message, summed
+from fedcohort.protocol.updates import count_fault
 from fedcohort.training.networks.local import evaluate, train
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.strategies import Update
@@ -75,6 +76,38 @@ class Alone:
         return ""
 
 
+@message
+class Finished:
+    """Sums over sites: those with rows to learn from (), n_k (), n_k loss_k (), and α_k ()."""
+
+    sites: Array
+    rows: Array
+    loss: Array
+    alpha: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return the fault of one reply, or ""."""
+        if any(np.shape(part) for part in (self.sites, self.rows, self.loss, self.alpha)):
+            return "arrays instead of single numbers."
+        if self.sites not in (0, 1) or not 0 <= self.alpha <= 1:
+            return "a number of sites other than 0 or 1, or an α outside [0, 1]."
+        return count_fault("rows", self.rows)
+
+
+@message
+class Course:
+    """Sums over sites: n_k (), and n_k loss_k of each round (R,)."""
+
+    rows: Array
+    losses: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return the fault of one reply, or ""."""
+        if self.losses.shape != (asked["rounds"],) or self.rows.shape:
+            return "another number of losses than of rounds."
+        return count_fault("rows", self.rows)
+
+
 @summed
 def train_with_own(
     site: Site[Any, Own | None], *, theta: Array, plan: str, rate: float, way: str
@@ -101,7 +134,7 @@ def trained_with_own(
         left, own, loss = with_own_part(own, theta, rows_at, plan, way, rate, site)
         n = len(rows.x)
         return Keep(Update(n * left, np.array(float(n)), np.array(n * loss)), own)
-    mine = way.name in BESIDE and way.user in ("", site.name)
+    mine = way.name in BESIDE and way.is_of(site.name)
     if mine and site.state is not None:
         own = advanced(site, own, theta, rows_at(own.theta), plan, way, rate)
     kept = own if mine else Own(np.zeros(0), np.array(0.0), np.array(0))
@@ -168,13 +201,78 @@ def tell_alone(
     return Alone(np.stack([v, *(kept.get(r, v) for r in wanted)]), losses, np.array(1.0))
 
 
-def _check_asked(site: Site[Any, Any], way: Way) -> None:
-    if way.user not in ("", site.name):
+@summed
+def keep_personal(
+    site: Site[Any, Own | None], *, theta: Array, plan: str, rate: float, way: str
+) -> Keep[Finished, Own]:
+    """Finish the site's own model beside the common θ (P,), and keep it at the site."""
+    p = Plan.of(plan)
+    rows = known_rows(site.data, p, site.entropy)
+    return kept_of_own(site, theta, lambda _: rows, p, Way.of(way), rate)
+
+
+def kept_of_own(
+    site: Site[Any, Own | None], theta: Array, rows_at: RowsAt, plan: Plan, way: Way, rate: float
+) -> Keep[Finished, Own]:
+    """Return the sums of the finished models, and the state with this site's model.
+
+    A site without rows to learn from takes the common θ (P,), in fedper and fedrep with the first
+    own part.
+
+    Raises
+    ------
+    Refused : the model is for one site alone.
+    """
+    _check_every(site, way)
+    own = site.state or begun(theta, way)
+    rows, v, alpha = rows_at(theta), theta.astype(np.float64), 0.0
+    if rows.informative or way.name in PARTED:
+        v, alpha = told(site, theta, rows_at, plan, way, rate)
+    return finished(own, v, alpha, rows_at(v), plan)
+
+
+def finished(own: Own, model: Array, alpha: float, rows: Rows, plan: Plan) -> Keep[Finished, Own]:
+    """Return a finished model's part in the sums, and the state that holds it."""
+    n = len(rows.x) if rows.informative else 0
+    loss = evaluate(model, rows, plan) if n else 0.0
+    kept = replace(
+        own, model=model, alpha=np.array(alpha), loss=np.array([loss] if n else [], float)
+    )
+    reply = Finished(*map(np.array, (int(n > 0), float(n), n * loss, alpha if n else 0.0)))
+    return Keep(reply, kept)
+
+
+@summed
+def keep_alone(
+    site: Site[Any, Own | None], *, theta: Array, plan: str, rate: float, rounds: int, way: str
+) -> Keep[Course, Own]:
+    """Train on the site's rows alone from θ (P,), and keep that model at the site."""
+    p, w = replace(Plan.of(plan), mu=0.0), Way.of(way)
+    _check_every(site, w)
+    rows, losses, v = known_rows(site.data, p, site.entropy), np.zeros(rounds), theta
+    v = theta.astype(np.float64)
+    for k in range(rounds * rows.informative):
+        v, losses[k] = train(v, rows, p, rate, draws(site, k))
+    n = float(len(rows.x) * rows.informative)
+    last = losses[-1:] if n else losses[:0]
+    return Keep(Course(np.array(n), n * losses), replace(begun(theta, w), model=v, loss=last))
+
+
+def _check_every(site: Site[Any, Any], way: Way) -> None:
+    if not way.every:
         raise Refused(
-            "way",
-            f"site {site.name!r} does not tell its own model: the model is for {way.user!r}.",
+            "way", f"site {site.name!r} keeps no own model: the model is for {way.user!r}."
         )
 
 
-#: Steps of all ways but local; methods with local add `tell_alone`.
-STEPS = (train_with_own, count_learners, tell_personal)
+def _check_asked(site: Site[Any, Any], way: Way) -> None:
+    if way.every or not way.is_of(site.name):
+        whose = "each site keeps its own" if way.every else f"the model is for {way.user!r}"
+        raise Refused(
+            "way",
+            f"site {site.name!r} does not tell its own model: {whose}.",
+        )
+
+
+#: Steps of all ways but local; methods with local add `tell_alone` and `keep_alone`.
+STEPS = (train_with_own, count_learners, tell_personal, keep_personal)

@@ -8,7 +8,7 @@ random draws of a visit depend on (study seed, site, k) and not on the way, so a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -28,13 +28,28 @@ from fedcohort.training.rows import Rows
 RowsAt = Callable[[Array], Rows]
 
 
-@message(parameters=["theta"])
+def _empty() -> Array:
+    return np.zeros(0)
+
+
+@message(parameters=["theta", "model"])
 class Own:
-    """State that a site keeps: its own model or part (m,), α (), and the number of visits k ()."""
+    """State that a site keeps: its own model or part (m,), α (), and the number of visits k ().
+
+    Attributes
+    ----------
+    model : the finished model (P,), of a fit for every site; empty before.
+    loss : its loss on the site's rows (1,), or empty.
+    curve : of cox, times and baseline H₀ (2, T), at f − `centre` (1,); or empty.
+    """
 
     theta: Array
     alpha: Array
     visits: Array
+    model: Array = field(default_factory=_empty)
+    loss: Array = field(default_factory=_empty)
+    curve: Array = field(default_factory=_empty)
+    centre: Array = field(default_factory=_empty)
 
 
 def draws(site: Site[Any, Any], k: int) -> tuple[int, ...]:
@@ -187,6 +202,8 @@ def told(
     """Return the user's model (P,) beside the common θ (P,), and its α; change no state."""
     alone = replace(plan, mu=0.0)
     sent = theta.astype(np.float64)
+    if way.name == "global":
+        return sent, 0.0
     if way.name in AFTER:
         if not way.epochs:
             return sent, 0.0

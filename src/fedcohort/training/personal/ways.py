@@ -14,6 +14,7 @@ from torch import nn
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.protocol import NothingToLearn
+from fedcohort.training.settings import ALL
 
 #: Ways in which the user's site continues from the final common model; see the package's header.
 AFTER = ("finetune",)
@@ -37,7 +38,7 @@ class Way:
     Attributes
     ----------
     name : one of `WAYS`.
-    user : the site that the model is for; "" with one site.
+    user : the site that the model is for; `ALL` for a model of each site; "" with one site.
     epochs : passes of finetune; in fedrep, passes of a visit over its own part.
     own : ranges of θ, [start, stop), that are each site's own in fedper and fedrep.
     pull : λ ≥ 0 of ditto.
@@ -66,6 +67,15 @@ class Way:
         given["own"] = tuple((int(a), int(b)) for a, b in given["own"])
         return Way(**given)
 
+    @property
+    def every(self) -> bool:
+        """Whether each site has a model of its own, which it keeps."""
+        return self.user == ALL
+
+    def is_of(self, site: str) -> bool:
+        """Return whether a site has a model of its own."""
+        return self.every or self.user in ("", site)
+
     def mask(self, size: int) -> Array:
         """Return bool (P,): the parameters that are each site's own."""
         held = np.zeros(size, bool)
@@ -83,7 +93,7 @@ def last_layer(spec: str) -> tuple[tuple[int, int], ...]:
     linear = [(name, m) for name, m in module.named_modules() if isinstance(m, nn.Linear)]
     last = [name for name, _ in linear if name.split(".")[-1] == "_last"] or [linear[-1][0]]
     wanted = {f"{name}.{part}" for name in last for part in ("weight", "bias")}
-    if len(linear) == 1:
+    if len(linear) == 1 and not any(isinstance(m, nn.Conv2d) for m in module.modules()):
         wanted = {f"{last[0]}.bias"}
     return _ranges(spec, lambda name: name in wanted)
 
