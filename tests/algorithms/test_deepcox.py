@@ -182,7 +182,7 @@ def counts_by_hand(tables, thetas, plan, patience, cut):
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "sequential", "exact"])
-def test_counts_of_sites_cut_the_rate_and_end_the_training_as_in_paper_004(strategy):
+def test_counts_of_sites_cut_the_rate_and_end_the_training_as_nolte_et_al_say(strategy):
     tables = split(simulated(), "unbalanced")
     settings = {"strategy": strategy, "rounds": 20, "learning_rate": 0.1, "lr_rule": "plateau"}
     settings |= {"lr_factor": 0.5, "lr_patience": 2, "patience": 4, "patience_by": "count"}

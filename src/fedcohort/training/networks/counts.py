@@ -1,6 +1,6 @@
 """Rounds without a better held-out loss: each site counts its own, the coordinator averages them.
 
-Nolte et al. 2023 (paper 004), section 3.5: "each client records the number of non-improving epochs
+Nolte et al. 2023, section 3.5: "each client records the number of non-improving epochs
 and the server averages them from all the clients so that the learning rate reduction and early
 stopping can still be performed." After each round site k computes the loss of the common model on
 its own held-out rows, without penalties. With b_k its rounds since its least loss, and s the rounds

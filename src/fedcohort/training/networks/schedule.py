@@ -18,7 +18,7 @@ Or "plateau": after `lr_patience` rounds without a better held-out loss
     lr⁽ⁱ⁺¹⁾ = `lr_factor` lr⁽ⁱ⁾                                                           (3)
 
 and the rounds are counted anew from the cut; `torch.optim.lr_scheduler.ReduceLROnPlateau` with
-`threshold` and `eps` 0, whose patience is one less. Nolte et al. 2023 (paper 004) cut to a tenth
+`threshold` and `eps` 0, whose patience is one less. Nolte et al. 2023 cut to a tenth
 after 4 such rounds and stop after 8.
 
 Rounds without a better loss are counted in one of two ways. "loss": of the held-out rows of all
