@@ -16,9 +16,12 @@ def grid_of(time, event, rule="protected", min_cell=5):
     return intervals(local([Host("all", table, STEPS)]), rule, min_cell)
 
 
-def hazard_at(times, time, event, risk):
-    """Return H₀ (m,) at some ends of intervals: each leaver is at each place of their order."""
-    grid, event = grid_of(time, event), np.asarray(event) > 0
+def hazard_at(times, time, event, risk, grid=None):
+    """Return H₀ (m,) at some ends of intervals: each leaver is at each place of their order.
+
+    The grid is that of the records, unless one is given.
+    """
+    grid, event = grid or grid_of(time, event), np.asarray(event) > 0
     at = np.searchsorted(grid.times, time)
     steps = np.zeros(len(grid.times))
     for k in np.unique(at[event]):

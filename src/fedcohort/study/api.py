@@ -501,9 +501,7 @@ def fit(
         if penalty := effects.penalty_of(entry, given):
             notes["shrunken"] = penalty
         own = {
-            site: Fit(
-                method, dict(given), saved.Saved.of(method, m, run.design, known, notes)
-            )
+            site: Fit(method, dict(given), saved.Saved.of(method, m, run.design, known, notes))
             for site, m in sorted(run.own.items())
         }
         parts = saved.Saved.of(method, run.model, run.design, known, notes)

@@ -8,7 +8,6 @@ from typing import ClassVar
 from fedcohort.data.timegrid import check_rule
 from fedcohort.protocol import SettingError, Settings, setting
 
-
 #: User of a fit that gives every site a model of its own, which the site keeps.
 ALL = "all"
 

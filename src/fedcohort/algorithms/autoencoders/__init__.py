@@ -16,8 +16,7 @@ from fedcohort.algorithms.autoencoders.steps import (
 )
 from fedcohort.protocol import Method, Step, Task
 from fedcohort.training import heterogeneity, personal
-from fedcohort.training.networks import counts
-from fedcohort.training.networks.settings import COUNTS, MOMENTS
+from fedcohort.training.networks import counts, fits
 from fedcohort.training.networks.strategies import train_kept
 
 #: Why no fit calls `data.exact`.
@@ -78,7 +77,7 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
         paper=paper,
         reveals=(
             f"{ONCE[0].upper()}{ONCE[1:]}; {SUMS}; {HELD_OUT}; "
-            f"optimiser_state: averaged: {MOMENTS}; patience_by: count: {COUNTS}; an "
+            f"{fits.MORE}; an "
             f"aggregation other than mean: {SEEN}; with personal, besides, the user's own model, "
             f"which the coordinator sees; with monitor: {heterogeneity.REVEALS}."
         ),

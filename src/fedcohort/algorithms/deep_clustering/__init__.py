@@ -32,8 +32,7 @@ from fedcohort.protocol import Method, Step, Task
 from fedcohort.training import heterogeneity, personal
 from fedcohort.training.clusters import candidates, how_many, lloyd, points, seeding
 from fedcohort.training.clusters.points import Space
-from fedcohort.training.networks import counts
-from fedcohort.training.networks.settings import COUNTS, MOMENTS
+from fedcohort.training.networks import counts, fits
 from fedcohort.training.personal.steps import count_learners
 
 SUMS = (
@@ -154,10 +153,9 @@ METHOD = Method(
     ),
     reveals=(
         f"{SUMS[0].upper()}{SUMS[1:]}; centroids: lloyd: {LLOYD}; other centroids: {OWN}; an "
-        f"aggregation other than mean: {SEEN}; optimiser_state: averaged: {MOMENTS}; patience_by: "
-        f"count: {COUNTS}; n_clusters: auto: {GAP}; choose: consensus: "
-        f"{LEFT_OUT}; with personal: {OF_USER}{PARTS} in fedper and fedrep; with monitor: "
-        f"{heterogeneity.REVEALS}."
+        f"aggregation other than mean: {SEEN}; {fits.MORE}; n_clusters: auto: {GAP}; choose: "
+        f"consensus: {LEFT_OUT}; with personal: {OF_USER}{PARTS} in fedper and fedrep; with "
+        f"monitor: {heterogeneity.REVEALS}."
     ),
     reveals_with=reveals_with,
     unguarded=(

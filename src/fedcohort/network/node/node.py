@@ -30,7 +30,7 @@ from fedcohort.network.node import log as node_log
 from fedcohort.network.node.studies import Studies, Study, by_steward, lapsed
 from fedcohort.network.requests import PASSING, is_hash
 from fedcohort.network.service import unwritable
-from fedcohort.network.state import decisions, findings, signatures, study_store
+from fedcohort.network.state import decisions, findings, kept_models, signatures, study_store
 from fedcohort.network.state.budget import Budget, Spending
 from fedcohort.network.state.cohorts import Cohorts
 from fedcohort.network.state.ledger import NodeLedger
@@ -50,7 +50,8 @@ from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site import Left, Limits, SiteEnd, disk, error_location
 from fedcohort.secure import Identity
 from fedcohort.secure.trust import Peer, Trust
-from fedcohort.study.at_site.sessions import is_few, open_session
+from fedcohort.study.at_site.sessions import is_few, open_session, over_with
+from fedcohort.study.results.own_models import OwnModels
 from fedcohort.version import VERSION
 
 #: Reply to the coordinator on a study that waits for a person's decision.
@@ -360,6 +361,7 @@ class Node:
                 lambda name, dp: self._spending(run, name, dp),
                 lambda lines: self._heard(run, study.terms.plan.study, lines),
                 lambda name: OnDisk(self.state, run, study.mark, name),
+                self._models(run),
             )  # fmt: skip
 
     def _heard(self, run: str, name: str, lines: Sequence[str]) -> None:
@@ -367,6 +369,15 @@ class Node:
         with disk():
             path = findings.write(self.state, run, name, lines)
         self.log.info("feedback %s %s is in %s", short(run), name, path.relative_to(self.state))
+
+    def _models(self, run: str) -> OwnModels:
+        """Return the models of a study that this site keeps, for the people here alone."""
+
+        def noted(name: str) -> None:
+            self.log.info("model %s %s is in %s", short(run), name, folder.relative_to(self.state))
+
+        folder = kept_models.folder_of(self.state, run)
+        return OwnModels(folder, disk, noted)
 
     def _spending(self, run: str, session: str, dp: Dp) -> Spending:
         """Return the counter of a private session's spending."""
@@ -428,6 +439,8 @@ class Node:
         with self._reading:
             name = session if isinstance(session, str) else None
             self._end.close(run, name)
+            if name is not None and (study := self._studies.held.get(run)) is not None:
+                over_with(study.terms, name, self._models(run))
             if name is None and self._run_of(run).open and (over or run not in self._fresh):
                 self._studies.forget(run)
                 self._note_run(run, Noted())

@@ -311,6 +311,11 @@ def _written(plan: Plan) -> Iterator[Row]:
             "", "Also here, in 'state/feedback': what is off in your columns, in words. It is for "
             "the people at your site, and is told to nobody else.",
         )  # fmt: skip
+    if names := [arm.name for arm in plan.arms if arm.every]:
+        yield (
+            "", f"Also here, in 'state/models': your site's own model by {words.listed(names)}, "
+            "for 'fedcohort predict'. It is told to nobody else.",
+        )  # fmt: skip
     yield (
         "",
         "At the coordinator and the lead: the models, the metrics, the course of training, and a "

@@ -8,7 +8,8 @@
     final-r0000-a01     arm 1 over all rows of every site, if the study ends with such a fit
     judge-r0003-a01     its model on the blind rows; for censoring, the training rows' outcome,
                         except in a private study
-    alone-r0003-a00     each site fits its own training rows alone and evaluates the model
+    alone-r0003-a00     each site evaluates a model of its own: fitted on its training rows alone,
+                        or, of an arm with `user: all`, kept by it at the end of its fit
     tune-r0003-a01-n00007   fit 7 (from 0) of tuning; with row-kfold without the rows of fold 7
                             modulo the number of folds
     score-r0003-a01-n00001  evaluation of candidate 1 (from 0) on the left-out training rows
@@ -21,10 +22,12 @@ Revealed: what these steps declare.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 
@@ -36,11 +39,12 @@ from fedcohort.protocol.once import InMemory, Once
 from fedcohort.study.at_site import asking, counting, judging
 from fedcohort.study.at_site.alone import Alone
 from fedcohort.study.at_site.consent import Consent, most_numbers
+from fedcohort.study.at_site.keeping import OwnRows, notes_of, place
 from fedcohort.study.at_site.table import Halves, SiteTable
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.privacy import FEWEST
 from fedcohort.study.file.terms import Terms
-from fedcohort.study.results.own_models import Keeper
+from fedcohort.study.results.own_models import Keeper, OwnModels, keeper
 from fedcohort.study.run import private
 from fedcohort.study.run.extras import KINDS, arm_of, asked_of
 from fedcohort.study.run.pieces import FINAL, has_final
@@ -112,7 +116,9 @@ def _is_of(session: Session, terms: Terms) -> bool:
         return session.number < most_numbers(session.kind, arm, trials)
     if session.kind == "final":
         return session.repeat == 0 and has_final(plan, arm)
-    return (session.kind == "alone") == (arm.scope == "isolated")
+    if session.kind in ("alone", "judge"):
+        return (session.kind == "alone") == arm.apart
+    return arm.scope != "isolated"
 
 
 def open_session(
@@ -123,6 +129,7 @@ def open_session(
     spending: Callable[[str, Dp], Tally] | None = None,
     heard: Callable[[Sequence[str]], None] | None = None,
     once: Callable[[str], Once] | None = None,
+    models: OwnModels | None = None,
 ) -> Host:
     """Return one site's side of a session.
 
@@ -134,6 +141,7 @@ def open_session(
         whose noise follows from the study's seed.
     heard : takes the site's feedback, in lines for the people there.
     once : session → memory of first questions beyond it.
+    models : the site's own models of this study (`user: all`).
 
     Raises
     ------
@@ -161,7 +169,11 @@ def open_session(
     seed, arm = seed_of(plan, FINAL if final else asked.repeat), plan.arms[asked.arm]
     consent = Consent(terms, "fit" if final else asked.kind, arm, seed, known)
     if asked.kind == "alone":
-        mine = Alone.of(table, asked.repeat, arm, least)
+        mine: judging.Rows
+        if arm.every:
+            mine = OwnRows.of(table, asked.repeat, arm, least, models)
+        else:
+            mine = Alone.of(table, asked.repeat, arm, least)
         steps = asking.of_alone(terms.outcome, plan.task, plan.metrics)
         return Host(table.site, mine, steps, seed, consent)
     halves = table.halves(asked.repeat)
@@ -173,7 +185,16 @@ def open_session(
         train = terms.aside(train)
         guard = _guard(terms, arm, table, len(train), session, spending, seed)
         size = _size(terms, train)
-        return Host(table.site, train, asking.of_fit(plan, arm), seed, consent, guard, size=size)
+        keeps = None
+        if arm.every and models is not None:
+            notes = notes_of(plan, arm, table.site, final=final)
+            name = place(plan, arm, asked.repeat, final=final)
+            keeps = keeper(
+                registry.find(arm.method), table.site, terms.seen, notes, partial(models.keep, name)
+            )
+        return Host(
+            table.site, train, asking.of_fit(plan, arm), seed, consent, guard, kept=keeps, size=size
+        )
     known = (terms.outcome, terms.dictionary, arm.method, least)
     if asked.kind == "score":
         fold = folds_of(train, terms.dictionary, seed)
@@ -182,6 +203,14 @@ def open_session(
     rows = judging.Rows(halves, *known)
     steps = asking.of_judge(terms.outcome, plan.task, plan.metrics)
     return Host(table.site, rows, steps, seed, consent)
+
+
+def over_with(terms: Terms, session: str, models: OwnModels) -> None:
+    """Remove the model that a site kept for the evaluation of a later repeat: it is over."""
+    with contextlib.suppress(VerbRefused):
+        asked = Session.parse(session, terms)
+        if asked.kind == "alone" and asked.repeat and terms.plan.arms[asked.arm].every:
+            models.drop(place(terms.plan, terms.plan.arms[asked.arm], asked.repeat))
 
 
 def _size(terms: Terms, train: pd.DataFrame) -> int:

@@ -25,6 +25,7 @@ from fedcohort.study.file.reader import Reader
 from fedcohort.study.file.space import space_of
 from fedcohort.study.file.yamlfile import Document, Where, nearest
 from fedcohort.study.kinds import Kind
+from fedcohort.training.settings import ALL
 
 BOUNDS = ("isolated", "centralised")
 FOLDS = ("centre-kfold", "row-kfold")
@@ -64,6 +65,19 @@ class Arm:
         method = registry.find(self.method)
         alone = method.settings.alone if self.scope != "sites" else {}
         return {**self.settings, **(chosen or {}), **alone}
+
+    @property
+    def every(self) -> bool:
+        """Whether each site gets a model of its own (`user: all`), which it keeps."""
+        if self.scope != "sites":
+            return False
+        config = registry.find(self.method).configure(self.configured())
+        return bool(getattr(config, "every", False))
+
+    @property
+    def apart(self) -> bool:
+        """Whether each site's own model is evaluated there, instead of one of all sites."""
+        return self.scope == "isolated" or self.every
 
     @property
     def ranks(self) -> bool:
@@ -289,6 +303,13 @@ class _ArmReader:
         by = self._tune.get("by", FOLDS[0])
         folds = self._reader.choice((*own, "by"), FOLDS, by)
         user = settings.get("user") if "user" in method.settings.__dataclass_fields__ else ""
+        every = user == ALL and scope == "sites"
+        if every and has_own:
+            raise doc.error(
+                own,
+                f"with user {ALL!r} each site keeps its model, and no folds compare them, so the "
+                f"arm is not tuned. Set its values in the arm.",
+            )
         if user and self._reader.get((*own, "by")) == FOLDS[0]:
             raise doc.error(
                 (*own, "by"),
@@ -302,7 +323,9 @@ class _ArmReader:
             settings=settings,
             preprocess=table,
             scope=cast(str, scope),
-            grid=self._grid(own if has_own else ("tune", "grid"), method, strict=has_own),
+            grid={}
+            if every
+            else self._grid(own if has_own else ("tune", "grid"), method, strict=has_own),
             folds=folds if scope == "sites" and not user else FOLDS[1],
         )
         self._configure(where, method, arm.configured())

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -142,6 +142,31 @@ def details(
         found["by_centre"] = _by_centre(blind, laid.test_site, plan.min_cell)
         found["heterogeneity"] = blind.leading.heterogeneity(found["by_centre"])
         found["importance"] = list(_importance(run, blind, seed))
+    return found
+
+
+def details_at_home(runs: Mapping[str, Run], laid: Laid, plan: Plan) -> dict[str, list[Row]]:
+    """Return `by_centre` and `heterogeneity` of each site's own model, of natural sites."""
+    outcome, site = laid.problem.outcome, laid.test_site
+    found: dict[str, list[Row]] = {key: [] for key in KEYS}
+    if outcome is None or site is None:
+        return found
+    parts = {
+        s: Blind.of(run, replace(laid, test=laid.test[np.asarray(site) == s]), outcome)
+        for s, run in runs.items()
+    }
+    first = next(iter(parts.values()))
+    sites = np.concatenate([np.full(len(part.test), s) for s, part in parts.items()])
+    seen = Outcomes(
+        np.concatenate([part.seen.time for part in parts.values()]),
+        np.concatenate([part.seen.y for part in parts.values()]),
+        first.seen.classes,
+    )
+    said = np.concatenate([part.said for part in parts.values()])
+    test = pd.concat([part.test for part in parts.values()], ignore_index=True)
+    blind = Blind(first.leading, test, said, seen)
+    found["by_centre"] = _by_centre(blind, sites, plan.min_cell)
+    found["heterogeneity"] = blind.leading.heterogeneity(found["by_centre"])
     return found
 
 

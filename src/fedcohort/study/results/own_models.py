@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,17 @@ from fedcohort.protocol.host import Call
 from fedcohort.study.results import saved
 from fedcohort.study.results.saved import Saved
 
+#: Folder of the sites' own models below an arm's, in a simulation.
+OF_SITES = "sites"
+
 #: Takes a call, its arguments and the state that its step left at the site.
 Keeper = Callable[[Call, Mapping[str, Any], Mapping[str, Array]], None]
+
+
+def folder_of(site: str) -> str:
+    """Return a site's name as the name of a folder."""
+    name = "".join(f"%{ord(c):02X}" if c in '%/\\:*?"<>|' else c for c in site)
+    return name.replace(".", "%2E") if name.startswith(".") else name
 
 
 class OwnModels:
@@ -31,18 +41,31 @@ class OwnModels:
     Parameters
     ----------
     folder : where they are, a folder each; None: in memory.
+    writing : context in which a model is written, such as one that names a full disk.
+    noted : called with the name of a model that is kept.
     """
 
-    def __init__(self, folder: Path | None = None):
-        self._folder = folder
+    def __init__(
+        self,
+        folder: Path | None = None,
+        writing: Callable[[], AbstractContextManager[None]] = nullcontext,
+        noted: Callable[[str], None] = lambda name: None,
+    ):
+        self._folder, self._writing, self._noted = folder, writing, noted
         self._held: dict[str, Saved] = {}
 
     def keep(self, name: str, parts: Saved) -> None:
         """Keep a model under a name, a relative path; it replaces one of that name."""
         if self._folder is None:
             self._held[name] = parts
-            return
-        place, fresh = self._folder / name, self._folder / ".new" / name
+        else:
+            with self._writing():
+                self._write(self._folder, name, parts)
+        self._noted(name)
+
+    def _write(self, folder: Path, name: str, parts: Saved) -> None:
+        place, fresh = folder / name, folder / ".new" / name
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.rmtree(fresh, ignore_errors=True)
         saved.write(fresh, parts)
         for file in ("model.safetensors", "model.json"):
@@ -52,13 +75,14 @@ class OwnModels:
         for file in ("model.safetensors", "model.json"):
             (fresh / file).chmod(0o600)
             os.replace(fresh / file, place / file)
-        shutil.rmtree(self._folder / ".new", ignore_errors=True)
+        shutil.rmtree(folder / ".new", ignore_errors=True)
 
     def find(self, name: str) -> Saved | None:
         """Return the model of a name; None if there is none."""
         if self._folder is None:
             return self._held.get(name)
-        return saved.read(self._folder / name) if (self._folder / name).is_dir() else None
+        place = self._folder / name
+        return saved.read(place) if (place / "model.json").is_file() else None
 
     def drop(self, name: str) -> None:
         """Remove the model of a name."""

@@ -20,6 +20,7 @@ from fedcohort.study.file.plan import Plan
 from fedcohort.study.results import saved
 from fedcohort.study.results.kept import left_out_of, model_facts, notes_of
 from fedcohort.study.results.missing import stretches, waits
+from fedcohort.study.results.own_models import OF_SITES, folder_of
 from fedcohort.study.results.rows import row_of
 from fedcohort.study.run import private, tune
 from fedcohort.study.run.engine import Run, Trail
@@ -223,5 +224,9 @@ class Fits(Shelf, ABC):
             method = registry.find(arm.method)
             config = method.configure(arm.configured())
             notes["privacy"] = private.noise_note(method, config, dp, self._noise)
+        for site, model in run.own.items():
+            about = {**notes, "site": site}
+            own = saved.Saved.of(arm.method, model, run.design, self._dictionary, about)
+            saved.write(self._models / folder / OF_SITES / folder_of(site), own)
         parts = saved.Saved.of(arm.method, run.model, run.design, self._dictionary, notes)
         saved.write(self._models / folder, parts)

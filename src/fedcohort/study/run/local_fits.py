@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.protocol import (
@@ -23,15 +24,21 @@ from fedcohort.protocol import (
     registry,
 )
 from fedcohort.protocol.errors import QuorumLost
+from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Progress
+from fedcohort.runtime.local import local
+from fedcohort.study.at_site import asking
+from fedcohort.study.at_site.keeping import OwnRows
+from fedcohort.study.at_site.table import Halves
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.judge import evaluate
-from fedcohort.study.judge.details import details
+from fedcohort.study.judge.details import details, details_at_home
 from fedcohort.study.judge.pooled.clusters import Grouped
 from fedcohort.study.results.missing import drawn_away, waits
 from fedcohort.study.results.rows import (
     ALL,
+    AT_HOME,
     LABELS,
     mean_draws,
     mean_row,
@@ -160,6 +167,8 @@ class LocalFits(Fits):
         laid, wanted = self._laid(piece.cell), self.plan.metrics
         seed = seed_of(self.plan, piece.cell.repeat)
         judge = evaluate.judge_of(laid.problem, laid.test, seed, self.horizon)
+        if piece.arm.every:
+            return self._judged_each(piece, run, judge)
         pooled = piece.arm.scope == "centralised"
         mine = judge.taught(laid.problem.pooled()) if pooled else judge
         said = mine.predicted(run, wanted)
@@ -174,7 +183,62 @@ class LocalFits(Fits):
             more |= shown(run, judge, laid, self.plan, method, seed)
         sites = [] if laid.own_site is None else list(map(str, np.unique(laid.own_site)))
         own = [{"site": s, "metrics": self._own(run, mine, laid, s)} | spent(run, s) for s in sites]
-        return Judged({"metrics": mine.metrics(said, wanted)}, own, more)
+        row = {"metrics": mine.metrics(said, wanted)}
+        return Judged(row | self._at_home(piece, dict.fromkeys(sites, run)), own, more)
+
+    def _judged_each(self, piece: Piece, run: Run, judge: evaluate.Judge) -> Judged:
+        """Evaluate each site's own model: on its own rows; if rows have no site, on all."""
+        laid, wanted = self._laid(piece.cell), self.plan.metrics
+        runs = {s: replace(run, model=model) for s, model in sorted(run.own.items())}
+        rows: list[dict[str, Any]] = []
+        if laid.own_site is None or self.plan.local:
+            rows = [
+                {"site": s, "metrics": judge.metrics(judge.predicted(one, wanted), wanted)}
+                | {"rounds": run.rounds, "bytes_down": 0} | spent(run, s)
+                for s, one in runs.items()
+            ]  # fmt: skip
+        if laid.own_site is None:
+            weights = self.drawn[:, laid.test_rows]
+            draws = [
+                judge.draws(judge.predicted(one, wanted), weights, wanted) for one in runs.values()
+            ]
+            return Judged(
+                {"metrics": mean_row(rows)["metrics"]}, rows, {"draws": mean_draws(draws)}
+            )
+        found = self._at_home(piece, runs)
+        all_rows = {row["site"]: row["metrics"] for row in rows}
+        own = [
+            {"site": s, "metrics": all_rows.get(s, {}) | self._own(one, judge, laid, s)}
+            | spent(run, s)
+            for s, one in runs.items()
+        ]
+        more = details_at_home(runs, laid, self.plan) if piece.cell.repeat == 0 else {}
+        return Judged({"metrics": found[AT_HOME]} | found, own, more)
+
+    def _at_home(self, piece: Piece, runs: Mapping[str, Run | None]) -> dict[str, Any]:
+        """Return the metrics on each site's own blind rows, by a model for each.
+
+        They are those that sites give over a network for models that stay there: ranks compare rows
+        of one site. Empty if no arm has a model for each site, or rows have no site.
+        """
+        laid, outcome = self._laid(piece.cell), self._laid(piece.cell).problem.outcome
+        if laid.own_site is None or not any(arm.every for arm in self.plan.arms):
+            return {}
+        steps = asking.of_alone(outcome, self.plan.task, self.plan.metrics)
+        hosts = [
+            Host(
+                site,
+                OwnRows(
+                    Halves(laid.problem.frames[site], _of(laid, site)),
+                    outcome, laid.problem.dictionary, piece.arm.method, self.plan.min_cell,
+                    kept=None if run is None else (run.model, run.design),
+                ),
+                steps,
+            )
+            for site, run in runs.items()
+        ]  # fmt: skip
+        found = evaluate.JUDGING[self.plan.task].alone(local(hosts), self.plan)
+        return {AT_HOME: {**found.metrics, **found.within}}
 
     def _alone(self, piece: Piece) -> dict[str, Any]:
         """Fit each site's own rows, and evaluate its model on all blind rows."""
@@ -183,6 +247,7 @@ class LocalFits(Fits):
         seed = seed_of(self.plan, piece.cell.repeat)
         judge = evaluate.judge_of(laid.problem, laid.test, seed, self.horizon)
         rows: list[dict[str, Any]] = []
+        runs: dict[str, Run | None] = {}
         draws: list[dict[str, Array]] = []
         labels: dict[str, list[int]] = {}
         names = sorted(laid.problem.frames)
@@ -194,6 +259,7 @@ class LocalFits(Fits):
                 lambda problem, i=i: self._fitted(piece, problem, chosen, i, len(names)),
                 needed=i == len(names) - 1 and not learnt,
             )
+            runs[site] = None if made is None else made.run
             if made is None:
                 once = np.ones((1, len(laid.test)))  # no model: counts as chance
                 rows.append(no_model_row(site, judge.unlearnt(once, wanted), wanted))
@@ -208,7 +274,7 @@ class LocalFits(Fits):
                 labels[site] = said.labels.tolist()
             rows.append(row_of(made.run, site, metrics, made.seconds, made.up, made.down))
             draws.append(mine.draws(said, weights, wanted))
-        rows.append(mean_row(rows))
+        rows.append(mean_row(rows) | self._at_home(piece, runs))
         found = {"rows": rows, "history": [], "draws": mean_draws(draws)}
         return found | ({LABELS: labels} if labels else {})
 
@@ -223,6 +289,12 @@ class LocalFits(Fits):
         some = judge.on(np.asarray(laid.own_site).astype(str) == site)
         found = some.metrics(some.predicted(run, wanted), wanted) if some.can_rank else {}
         return {f"{metric}_own": found.get(metric) for metric in wanted}
+
+
+def _of(laid: Laid, site: str) -> pd.DataFrame:
+    """Return one site's blind rows."""
+    mask = np.asarray(laid.own_site).astype(str) == site
+    return laid.test[mask].reset_index(drop=True)
 
 
 def _observer(on_progress: OnProgress, part: int, parts: int) -> Callable[[Progress], None]:

@@ -242,11 +242,19 @@ class NetworkFits(Fits):
 
     def _judged(self, piece: Piece, run: Run) -> Judged:
         cell = piece.cell
+        if piece.arm.every:
+            found = self._by_own(piece)
+            return self._told(piece, found)
         session = Session("judge", cell.repeat, cell.arm)
         with self._during(piece, session, {0: "evaluate"}) as open_:
             said = Said.by(run, piece.arm.method)
             earlier = partial(self._earlier, cell, said.model)
             found = self._judging.summed(Model(open_.fed, self.terms, cell, run, said, earlier))
+        return self._told(piece, found)
+
+    def _told(self, piece: Piece, found: Found) -> Judged:
+        """Return an evaluation in the form of results."""
+        cell = piece.cell
         more: dict[str, Any] = {"calibration": found.groups}
         if cell.repeat == 0:
             more |= {"decision": found.decision, **self._centres(found), **found.more}
@@ -259,11 +267,15 @@ class NetworkFits(Fits):
         write_text(self._cells / f"{cell.name}.said", model)
         return [path.read_text(encoding="ascii") for path in before if path.exists()]
 
-    def _alone(self, piece: Piece) -> dict[str, Any]:
-        """Let each site fit and evaluate its own model."""
+    def _by_own(self, piece: Piece) -> Found:
+        """Let each site evaluate its own model: one of its rows alone, or one that it keeps."""
         session = Session("alone", piece.cell.repeat, piece.cell.arm)
         with self._during(piece, session, {0: "evaluate"}) as open_:
-            judged = self._judging.alone(open_.fed, self.plan)
+            return self._judging.alone(open_.fed, self.plan)
+
+    def _alone(self, piece: Piece) -> dict[str, Any]:
+        """Let each site fit and evaluate its own model."""
+        judged = self._by_own(piece)
         blank = {"rounds": 0, "seconds": 0.0, "bytes_up": 0, "bytes_down": 0, "epsilon": None}
         rows = [
             {"site": site, "metrics": metrics, **blank}

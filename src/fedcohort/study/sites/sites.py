@@ -19,9 +19,10 @@ from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
 from fedcohort.runtime.reply_store import StateStore
-from fedcohort.study.at_site.sessions import open_session
+from fedcohort.study.at_site.sessions import open_session, over_with
 from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.file.terms import Terms
+from fedcohort.study.results.own_models import OwnModels
 
 
 class Sites(Protocol):
@@ -92,6 +93,14 @@ class LocalSites:
         self._min_cell = min_cell
         self._absent = absent
         self._heard = heard
+        self._models = {
+            site: OwnModels(None if states is None else states / "models" / site.encode().hex())
+            for site in self._tables
+        }
+
+    def models(self, site: str) -> OwnModels:
+        """Return the models that a site keeps (`user: all`)."""
+        return self._models[site]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -118,6 +127,7 @@ class LocalSites:
             open_session(
                 self._terms, table, session, self._min_cell,
                 heard=None if self._heard is None else partial(self._heard, table.site),
+                models=self._models[table.site],
             )
             for table in self._tables.values()
         ]  # fmt: skip
@@ -138,5 +148,7 @@ class LocalSites:
 
     def close(self, session: str) -> None:
         """See `Sites`."""
+        for models in self._models.values():
+            over_with(self._terms, session, models)
         if self._states is not None:
             shutil.rmtree(self._states / session, ignore_errors=True)

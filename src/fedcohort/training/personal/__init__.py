@@ -38,8 +38,8 @@ Revealed: each round the mean of models, `Update`, as a sum over all sites; in f
 mean of the common part (the own part in it is the one that was sent). **The user's own model**,
 `Told`, with its loss on the user's rows and α: at the end, and after each kept round. In `local`,
 which involves no other site, `Alone`, with the loss of every round. In `global`, no own model.
-With `ways.ALL` no site tells a model or a part: at the end `Finished`, of local `Course`, leave only
-as sums over all sites, so that two sites are enough.
+With `ways.ALL` no site tells a model or a part: at the end `Finished`, of local `Course`, leave
+only as sums over all sites, so that two sites are enough.
 
 With the user's model known, a sum over two sites would nearly tell the other's: near convergence
 both have hardly moved since, and with kept rounds it is exact. So two sites are refused, except in
@@ -105,7 +105,7 @@ __all__ = [
     "last_layer", "of_columns", "owner", "personalise", "tell_alone", "train_clusters",
 ]  # fmt: skip
 
-#: Steps of every way but local (`tell_alone`, `keep_alone`), beside the method's own training steps.
+#: Steps of every way but local (`tell_alone`, `keep_alone`), beside those of the method.
 STEPS: tuple[Step[..., Any], ...] = (*own_steps.STEPS, *clusters.STEPS)
 
 
@@ -174,8 +174,9 @@ def personalise(
 
     Parameters
     ----------
-    schedule : of the common model, without a patience; with `ways.ALL` without `keep`. After each round in `keep` one further call
-        asks for the user's model; later calls then draw other batches.
+    schedule : of the common model, without a patience; with `ways.ALL` without `keep`. After each
+        round in `keep` one further call asks for the user's model; later calls then draw other
+        batches.
     rule, server : how the coordinator updates the model from the mean.
     min_cell : fewest rows of the user.
     visits : training steps of ways without state at sites; its `given` holds for all ways.
@@ -310,7 +311,7 @@ def _with(made: Personal, reply: Finished, way: Way) -> Personal:
     """
     if not reply.sites:
         raise _nowhere()
-    loss = float(reply.loss) / float(reply.rows)
+    loss = float(reply.loss) / float(reply.learnt)
     if not math.isfinite(loss):
         raise NotConverged("a site's model left the range of numbers. Lower learning_rate.")
     alpha = float(reply.alpha) / float(reply.sites) if way.name == "apfl" else math.nan
@@ -325,9 +326,9 @@ def _each_alone(
         keep_alone, theta=plan.sent(theta), plan=plan.text, rate=schedule.learning_rate,
         rounds=schedule.rounds, way=way.text,
     )  # fmt: skip
-    if not reply.rows:
+    if not reply.learnt:
         raise _nowhere()
-    losses = reply.losses / float(reply.rows)
+    losses = reply.losses / float(reply.learnt)
     for r in fed.rounds(schedule.rounds):
         fed.record(**{schedule.named: losses[r], "learning_rate": schedule.learning_rate})
     return Personal(theta, np.zeros(0), schedule.rounds, float(losses[-1]))

@@ -78,34 +78,34 @@ class Alone:
 
 @message
 class Finished:
-    """Sums over sites: those with rows to learn from (), n_k (), n_k loss_k (), and α_k ()."""
+    """Sums over sites: those with rows to learn from (), n_k (), n_k loss_k () and α_k ()."""
 
     sites: Array
-    rows: Array
+    learnt: Array
     loss: Array
     alpha: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
         """Return the fault of one reply, or ""."""
-        if any(np.shape(part) for part in (self.sites, self.rows, self.loss, self.alpha)):
+        if any(np.shape(part) for part in (self.sites, self.learnt, self.loss, self.alpha)):
             return "arrays instead of single numbers."
         if self.sites not in (0, 1) or not 0 <= self.alpha <= 1:
             return "a number of sites other than 0 or 1, or an α outside [0, 1]."
-        return count_fault("rows", self.rows)
+        return count_fault("learnt", self.learnt)
 
 
 @message
 class Course:
-    """Sums over sites: n_k (), and n_k loss_k of each round (R,)."""
+    """Sums over sites with rows to learn from: n_k (), and n_k loss_k of each round (R,)."""
 
-    rows: Array
+    learnt: Array
     losses: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
         """Return the fault of one reply, or ""."""
-        if self.losses.shape != (asked["rounds"],) or self.rows.shape:
+        if self.losses.shape != (asked["rounds"],) or self.learnt.shape:
             return "another number of losses than of rounds."
-        return count_fault("rows", self.rows)
+        return count_fault("learnt", self.learnt)
 
 
 @summed
@@ -170,7 +170,7 @@ def told_of_own(
     """
     _check_asked(site, way)
     rows = rows_at(theta)
-    if len(rows.x) < max(min_cell, 1) or not rows.informative:
+    if rows.few(min_cell) or not rows.informative:
         return Told(np.zeros(len(theta)), *(np.array(0.0) for _ in range(3)))
     v, alpha = told(site, theta, rows_at, plan, way, rate)
     return Told(v, np.array(evaluate(v, rows_at(v), plan)), np.array(alpha), np.array(1.0))
@@ -189,7 +189,7 @@ def tell_alone(
     _check_asked(site, w)
     rows = known_rows(site.data, p, site.entropy)
     wanted: list[int] = keep.tolist()
-    if len(rows.x) < max(min_cell, 1) or not rows.informative:
+    if rows.few(min_cell) or not rows.informative:
         nothing = np.zeros((1 + len(wanted), len(theta)))
         return Alone(nothing, np.zeros(rounds), np.array(0.0))
     losses, kept = np.zeros(rounds), dict[int, Array]()
