@@ -95,6 +95,12 @@ def test_in_phase_two_labels_and_the_optimiser_are_kept_beside_each_other(state)
     assert adjusted_rand_score(GROUP, found.predict(X)) > 0.6
 
 
+@pytest.mark.parametrize("compression", ["random_k", "int8", "top_k"])
+def test_groups_are_found_with_compressed_updates_in_both_phases(compression):
+    found = fitted(PARTS, compression=compression, compression_share=0.3, optimiser_state="kept")
+    assert adjusted_rand_score(GROUP, found.predict(X)) > 0.6
+
+
 def test_pairs_of_layers_of_one_shape_begin_with_new_optimisers():
     """The second pair of widths (6, 6, 6, 6) has the plan of the third."""
     settings = {**WHOLE, "architecture": (6, 6, 6, 6), "rounds": 3, "pretrain": "layerwise"}

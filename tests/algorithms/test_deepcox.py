@@ -213,6 +213,15 @@ def test_a_strategy_without_an_optimiser_at_a_site_that_could_go_on_refuses_it()
         METHOD.configure({"aggregation": "median", "optimiser_state": "kept"})
     with pytest.raises(SettingError, match=r"'personal'.*optimiser_state 'kept'"):
         METHOD.configure({"personal": "fedper", "optimiser_state": "kept"})
+    with pytest.raises(SettingError, match=r"'compression'.*'exact' averages no models"):
+        METHOD.configure({"strategy": "exact", "compression": "int8"})
+    with pytest.raises(SettingError, match=r"'compression'.*averaged states"):
+        METHOD.configure({"optimiser_state": "averaged", "compression": "int8"})
+    with pytest.raises(SettingError, match=r"'compression'.*aggregation: mean"):
+        METHOD.configure({"aggregation": "median", "compression": "int8"})
+    with pytest.raises(SettingError, match=r"'personal'.*compression 'int8'"):
+        METHOD.configure({"personal": "ditto", "compression": "int8"})
+    assert METHOD.configure({"compression": "top_k"}).visible == "compression: top_k"
     with pytest.raises(SettingError, match=r"'personal'.*lr_rule 'plateau'"):
         METHOD.configure({"personal": "fedper", "lr_rule": "plateau"})
 

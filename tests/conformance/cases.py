@@ -133,6 +133,7 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
             ("pretrain", "layerwise"),
             ("centroids", "double_kmeans"),
             ("optimiser_state", "kept"),
+            ("compression", "random_k"),
         ),
         (("personal", "fedrep"),),
         (("personal", "ditto"), ("monitor", "loss")),
@@ -140,6 +141,8 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
     "vae": [
         (("strategy", "fedyogi"), ("hidden", (4,)), ("optimiser_state", "averaged")),
         (("personal", "fedper"), ("monitor", "gradient")),
+        (("compression", "int8"),),
+        (("compression", "top_k"), ("strategy", "fedadam")),
     ],
     "mcvae": [
         (

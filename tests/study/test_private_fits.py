@@ -179,6 +179,7 @@ def test_any_record_removed_changes_hazards_by_their_sensitivity_at_most(
         ("deepcox", EXACT | {"patience": 3}, {}, "'patience' .* leave it out"),
         ("deepcox", EXACT | {"lr_rule": "plateau"}, {}, "'lr_rule' .* Choose another"),
         ("deepcox", {"optimiser_state": "kept"}, {}, "'optimiser_state' .* Choose 'fresh'"),
+        ("deepcox", {"compression": "int8"}, {}, "'compression' .* Choose 'none'"),
         ("deepcox", EXACT | {"dropout": 0.2}, {}, "'dropout' .* Set it to 0"),
         ("deepcox", EXACT | {"scale": "quantile"}, {}, "scale is 'quantile', which would have"),
         ("deepcox", EXACT | {"winsorise": 0.1}, {}, "winsorise is 0.1, which would have"),

@@ -57,6 +57,8 @@ CASES = [
     ("deepcox", {"strategy": "exact", "rounds": 2, "patience": 1, "time_grid": "exact"}, set()),
     ("deepcox", {"rounds": 2, "patience": 1, "patience_by": "count"}, set()),
     ("deepcox", {"rounds": 2, "lr_rule": "plateau", "optimiser_state": "kept"}, set()),
+    ("deepcox", {"rounds": 2, "compression": "int8"}, set()),
+    ("deepcox", {"rounds": 2, "compression": "top_k"}, set()),
     ("logistic", {}, set()),
     ("logistic", {"solver": "admm", "l2": 0.1}, set()),
     ("glm", {"family": "gamma"}, set()),

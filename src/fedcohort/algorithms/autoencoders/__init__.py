@@ -16,7 +16,7 @@ from fedcohort.algorithms.autoencoders.steps import (
 )
 from fedcohort.protocol import Method, Step, Task
 from fedcohort.training import heterogeneity, personal
-from fedcohort.training.networks import counts, fits
+from fedcohort.training.networks import compression, counts, fits
 from fedcohort.training.networks.strategies import train_kept
 
 #: Why no fit calls `data.exact`.
@@ -50,14 +50,22 @@ def reveals_with(config: VaeSettings) -> str:
 
 def asks(config: VaeSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps of a fit."""
-    visits = VISITS.by(config.optimiser_state)
+    visits = VISITS.by(config.optimiser_state, config.compression)
+    sends = compression.asks(config.compression)
     if config.personal != "none":
-        return (count_entries, *config.asks_own(config.personal, visits))
+        own = config.asks_own(config.personal, visits)
+        return (count_entries, *own, *sends)
     held_out = (held_out_elbo,) if config.looks else ()
     if config.counts:
         held_out = counts.STEPS
     trains = visits.sum if config.centre.plain else learn_seen
-    return (count_entries, trains, *held_out, *heterogeneity.asks(config.monitor))
+    return (
+        count_entries,
+        trains,
+        *sends,
+        *held_out,
+        *heterogeneity.asks(config.monitor),
+    )
 
 
 def bounds(config: VaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
@@ -65,7 +73,7 @@ def bounds(config: VaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
     views = views_of(task)
     plan = config.plan(views)
     ways = (config.personal_way(plan),) if views else ()
-    counted = {"since_cut": range(config.rounds)}
+    counted = {"since_cut": range(config.rounds), **compression.BOUNDS}
     return {"plan": (plan.text,), **counted, **config.own_bounds(ways, config.rounds)}
 
 
@@ -86,7 +94,14 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
         settings=settings,
         fit=fit,
         model=LatentModel,
-        steps=(*STEPS, train_kept, *counts.STEPS, *personal.STEPS, *heterogeneity.STEPS),
+        steps=(
+            *STEPS,
+            train_kept,
+            *counts.STEPS,
+            *compression.STEPS,
+            *personal.STEPS,
+            *heterogeneity.STEPS,
+        ),
         asks=asks,
         bounds=bounds,
         preprocess={"impute": "none", "scale": "standard"},

@@ -26,7 +26,7 @@ class VaeSettings(
     BatchSettings,
     MaybeOwnSettings,
     method="vae",
-    alone={"aggregation": "mean", "personal": "none", "monitor": "none"},
+    alone={"aggregation": "mean", "personal": "none", "monitor": "none", "compression": "none"},
 ):
     """Settings of one fit of `vae`."""
 
@@ -51,6 +51,7 @@ class VaeSettings(
         self.check_personal(
             strategy=self.strategy, aggregation=self.aggregation, patience=self.patience,
             lr_rule=self.lr_rule, optimiser_state=self.optimiser_state,
+            compression=self.compression,
         )  # fmt: skip
 
     def network(self, views: Sequence[str]) -> Vae | Mcvae:

@@ -32,7 +32,7 @@ from fedcohort.protocol import Method, Step, Task
 from fedcohort.training import heterogeneity, personal
 from fedcohort.training.clusters import candidates, how_many, lloyd, points, seeding
 from fedcohort.training.clusters.points import Space
-from fedcohort.training.networks import counts, fits
+from fedcohort.training.networks import compression, counts, fits
 from fedcohort.training.personal.steps import count_learners
 
 SUMS = (
@@ -78,7 +78,7 @@ def reveals_with(config: DeepClusteringSettings) -> str:
 
 def asks(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps of a fit."""
-    plain, kept = config.centre.plain, config.optimiser_state == "kept"
+    plain, kept = config.centre.plain, _keeps(config)
     rebuilds, refines = (rebuild_kept, refine_kept) if kept else (rebuild, refine)
     found: list[Step[..., Any]] = [look_at_columns, *points.STEPS, *lloyd.STEPS]
     found += [rebuilds if plain else rebuild_seen, *heterogeneity.asks(config.monitor)]
@@ -100,13 +100,18 @@ def asks(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
         found += candidates.STEPS
     if auto and config.choose == "gap":
         found += how_many.STEPS
-    return tuple(found)
+    return (*found, *compression.asks(config.compression))
+
+
+def _keeps(config: DeepClusteringSettings) -> bool:
+    """Return whether a training step leaves a state at the site."""
+    return config.optimiser_state == "kept" or config.compression != "none"
 
 
 def _asks_own(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps of a personal phase 2."""
     alone = config.target == "site" or config.personal in personal.PARTED
-    refines = refine_kept if config.optimiser_state == "kept" else refine
+    refines = refine_kept if _keeps(config) else refine
     trains = refines if config.personal in personal.AFTER else refine_with_own
     sums = () if alone else (sum_memberships,)
     return (*dict.fromkeys((*sums, trains, count_learners, tell_clusters)),)
@@ -137,6 +142,7 @@ def bounds(config: DeepClusteringSettings, task: Task) -> Mapping[str, Collectio
         "below": tuple(lower(autoencoder, n).spec for n in range(1, len(autoencoder.widths))),
         "space": tuple(space.text for space in spaces),
         "since_cut": range(config.rounds),
+        **compression.BOUNDS,
         "k": config.numbers,
         "restarts": (config.restarts,),
         "unscaled": (False, True),
@@ -168,6 +174,7 @@ METHOD = Method(
     steps=(
         *STEPS,
         *counts.STEPS,
+        *compression.STEPS,
         *own_steps.STEPS,
         count_learners,
         *heterogeneity.STEPS,

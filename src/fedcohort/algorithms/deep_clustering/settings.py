@@ -44,7 +44,13 @@ class DeepClusteringSettings(
     NumberSettings,
     WaySettings,
     method="deep_clustering",
-    alone={"aggregation": "mean", "choose": "gap", "personal": "none", "monitor": "none"},
+    alone={
+        "aggregation": "mean",
+        "choose": "gap",
+        "personal": "none",
+        "monitor": "none",
+        "compression": "none",
+    },
     later=(
         "n_clusters",
         "k_range",
@@ -231,6 +237,11 @@ class DeepClusteringSettings(
                 f"setting 'personal' of method 'deep_clustering' is {self.personal!r}, which does "
                 f"not go with optimiser_state {self.optimiser_state!r}, as the optimiser of a "
                 f"site's own part begins anew; give 'fresh'."
+            )
+        if self.compression != "none" and self.personal not in AFTER:
+            raise SettingError(
+                f"setting 'personal' of method 'deep_clustering' is {self.personal!r}, which does "
+                f"not go with compression {self.compression!r}; give 'none'."
             )
         if self.aggregation != "mean":
             raise SettingError(

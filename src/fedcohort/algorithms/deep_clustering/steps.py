@@ -229,7 +229,8 @@ def refine_kept(
 ) -> Keep[Update, Moments]:
     """Train encoder and centroids; keep the state of the optimiser at the site."""
     p = Plan.of(plan)
-    return Update.kept(site, theta, aimed(site, theta, p, frequencies, gamma), p, rate)
+    rows = aimed(site, parted(theta, p)[0], p, frequencies, gamma)
+    return Update.kept(site, theta, rows, p, rate)
 
 
 @gathered

@@ -25,6 +25,7 @@ class DeepCoxSettings(
         "monitor": "none",
         "personal": "none",
         "optimiser_state": "fresh",
+        "compression": "none",
     },
 ):
     """Settings of `deepcox`."""

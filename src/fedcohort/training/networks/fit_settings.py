@@ -79,10 +79,12 @@ class FitSettings(AveragingSettings, MaybeOwnSettings):
             ("aggregation", self.aggregation == "mean" or self.averages, f"mean, {one}"),
             ("optimiser_state", self.averages or self.optimiser_state in CONTINUED[self.strategy],
              f"{' or '.join(CONTINUED.get(self.strategy, ()))} with strategy {self.strategy!r}"),
+            ("compression", self.compression == "none" or self.averages, f"none, {one}"),
         )  # fmt: skip
         self.check_personal(
             strategy=self.strategy, aggregation=self.aggregation, patience=self.patience,
             lr_rule=self.lr_rule, optimiser_state=self.optimiser_state,
+            compression=self.compression,
         )  # fmt: skip
         deep = self.personal not in PARTED or self.layered
         self.check(("hidden", deep, f"one width or more: {self.personal} needs a layer to be own"))

@@ -18,12 +18,12 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol import Federation, Step, Task
 from fedcohort.training import heterogeneity
-from fedcohort.training.networks import counts, strategies
+from fedcohort.training.networks import compression, counts, strategies
 from fedcohort.training.networks.fit_settings import FitSettings
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Course, HeldOut
 from fedcohort.training.networks.server import RULES
-from fedcohort.training.networks.settings import COUNTS, MOMENTS
+from fedcohort.training.networks.settings import COMPRESSED, COUNTS, MOMENTS
 from fedcohort.training.networks.switching import personalise_as_set
 
 #: Weights of a single network.
@@ -39,7 +39,10 @@ REVEALS: Mapping[str, str] = {
 }
 
 #: What else leaves a site, by settings, in plain words.
-MORE = f"optimiser_state: averaged: {MOMENTS}; patience_by: count: {COUNTS}"
+MORE = (
+    f"optimiser_state: averaged: {MOMENTS}; patience_by: count: {COUNTS}; compression: "
+    + "; ".join(f"{name}: {text}" for name, text in COMPRESSED.items())
+)
 
 
 @dataclass(frozen=True)
@@ -121,13 +124,15 @@ def asks(config: FitSettings, pull: Step[..., Any]) -> tuple[Step[..., Any], ...
     pull : training step of the strategy "exact".
     """
     if config.personal != "none":
-        return config.asks_own(config.personal, strategies.PLAIN.by(config.optimiser_state))
+        visits = strategies.PLAIN.by(config.optimiser_state, config.compression)
+        return (*config.asks_own(config.personal, visits), *compression.asks(config.compression))
     trains: Mapping[str, Step[..., Any]] = {
         "exact": pull, "sequential": strategies.visit, "ensemble": strategies.train_alone,
     }  # fmt: skip
-    averaged = strategies.PLAIN.by(config.optimiser_state).sum
+    averaged = strategies.PLAIN.by(config.optimiser_state, config.compression).sum
     usual = averaged if config.centre.plain else strategies.visit
     counted = counts.STEPS if config.counts and config.strategy != "ensemble" else ()
+    counted = (*counted, *compression.asks(config.compression))
     return (trains.get(config.strategy, usual), *counted, *heterogeneity.asks(config.monitor))
 
 
@@ -156,5 +161,6 @@ def bounds(config: FitSettings) -> Mapping[str, Any]:
         "lr_rule": (schedule.lr_rule,),
         "lr_patience": (schedule.lr_patience,),
         "since_cut": range(schedule.rounds),
+        **compression.BOUNDS,
         "patience": (-1 if schedule.patience is None else schedule.patience,),
     }

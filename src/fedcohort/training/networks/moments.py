@@ -50,12 +50,19 @@ ROOM, ROUNDING = 1e-3, 1e-6
 
 @message
 class Moments:
-    """State that a site keeps: moments (s, P), number of steps (), and of which training ()."""
+    """State that a site keeps between visits of a training.
+
+    moments (s, P) and number of steps (); with compressed updates the residual (P,), and the
+    number of training rows whose update is still to be sent (), else (0,) and 0; a mark of the
+    training ().
+    """
 
     beside = True
 
     moments: Array
     taken: Array
+    residual: Array
+    ready: Array
     mark: Array
 
 
@@ -68,15 +75,20 @@ def go_on(
     Parameters
     ----------
     held : the state of the last visit; it counts if it is of the same plan, and of the same `under`
-        (layers below those of the plan).
+        (layers below those of the plan). Its residual stays.
     """
     name = (plan.text + under).encode()
     mark = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big") >> 1
-    memory = Memory.empty(plan, len(theta))
+    fresh = memory = Memory.empty(plan, len(theta))
+    residual = np.zeros(len(theta) if plan.compression != "none" else 0)
     if held is not None and held.mark == mark:
+        residual = held.residual
         memory = Memory(held.moments, float(held.taken))
     left, loss, after = train_on(theta, rows, plan, rate, entropy, memory)
-    return left, loss, Moments(after.moments, np.array(after.taken), np.array(mark))
+    if plan.optimiser_state == "fresh":
+        after = fresh
+    state = Moments(after.moments, np.array(after.taken), residual, np.array(0.0), np.array(mark))
+    return left, loss, state
 
 
 def order_of(plan: Plan) -> int:
@@ -91,7 +103,9 @@ def begun(plan: Plan, theta: Array) -> Array:
 
 
 def parted(sent: Array, plan: Plan) -> tuple[Array, Array]:
-    """Return θ (P,) and the moments of what is sent, (1) or (2)."""
+    """Return θ (P,) and what is sent with it: moments, (1) or (2), or the number of the round."""
+    if plan.compression == "random_k":
+        return sent[:-1], sent[-1:]
     s = order_of(plan)
     size = (len(sent) - (s == 2)) // (1 + s)
     return sent[:size], sent[size:]

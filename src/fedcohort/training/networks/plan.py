@@ -29,6 +29,7 @@ class Plan:
     batch_size : most rows of a mini-batch; above 0 it replaces `batches`.
     optimiser : name in `training.networks.optimisers.OPTIMISERS`.
     optimiser_state : see `training.networks.moments`.
+    compression, share : see `training.networks.compression`.
     l1, l2 : λ₁ ≥ 0 and λ₂ ≥ 0, added to the mean loss as λ₁‖W‖₁ + ½λ₂‖W‖² of the first layer's
         weights W.
     mu : μ ≥ 0 of FedProx: adds ½μ‖θ − θ₀‖², with θ₀ the vector at the start of the visit.
@@ -49,6 +50,8 @@ class Plan:
     device: str = "cpu"
     batch_size: int = 0
     optimiser_state: str = "fresh"
+    compression: str = "none"
+    share: float = 1.0
 
     def parts(self, rows: float) -> int:
         """Return the number of mini-batches of so many rows, at least 1."""

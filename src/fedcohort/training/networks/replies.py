@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from fedcohort.training.networks import moments
 from fedcohort.training.networks.local import train, train_times_rows
 from fedcohort.training.networks.moments import Moments
 from fedcohort.training.networks.plan import Plan, holds_out
+from fedcohort.training.networks.thinning import first_size, shortened
 from fedcohort.training.rows import Rows
 from fedcohort.training.update_bounds import WEIGHTLESS, farthest, leap, length, misfit, paces
 
@@ -49,21 +51,32 @@ class Update:
         cls, site: Site[Any, Moments | None], theta: Array, rows: Rows, plan: Plan, rate: float,
         under: str = "",
     ) -> Keep[Update, Moments]:  # fmt: skip
-        """Train from θ (P,) with the site's own optimiser, whose state stays there.
+        """Train from θ (P,) with a state that stays at the site.
+
+        It is that of its optimiser, or the residual of compressed updates, or both.
 
         under : layers below the plan's (`moments.go_on`).
         """
-        left, loss, state = moments.go_on(site.state, theta, rows, plan, rate, site.entropy, under)
+        start, rest = moments.parted(theta, plan)
+        left, loss, state = moments.go_on(site.state, start, rows, plan, rate, site.entropy, under)
         n = len(rows.x)
+        if plan.compression != "none":
+            v = left - start + state.residual
+            left, residual, due = shortened(v, plan, int(rest[0]) if len(rest) else 0)
+            state = replace(state, residual=residual, ready=np.array(float(n * due)))
         return Keep(cls(n * left, np.array(float(n)), np.array(n * loss)), state)
 
     def fault(self, asked: Mapping[str, Any]) -> str:
         """Return the fault of one reply, or ""; see `protocol.updates`."""
-        if why := misfit(self.theta, asked["theta"], self.rows, self.loss):
+        plan, wanted = Plan.of(asked["plan"]), asked["theta"]
+        if plan.compression != "none":
+            wanted = np.zeros(first_size(plan, len(moments.parted(wanted, plan)[0])))
+        if why := misfit(self.theta, wanted, self.rows, self.loss):
             return why
         if not self.rows and (self.theta.any() or self.loss):
             return WEIGHTLESS
-        plan = Plan.of(asked["plan"])
+        if plan.compression != "none":
+            return ""
         if moments.order_of(plan) and self.rows:
             rest = moments.parted(self.theta / self.rows, plan)[1]
             if why := moments.fault(rest, plan, farthest(plan)):
@@ -78,6 +91,8 @@ class Update:
     def _length(self, asked: Mapping[str, Any]) -> float:
         if not self.rows:
             return 0.0
+        if Plan.of(asked["plan"]).compression != "none":
+            return length(self.theta / self.rows)
         moved = self.theta / self.rows - asked["theta"]
         return length(moments.parted(moved, Plan.of(asked["plan"]))[0])
 

@@ -14,6 +14,7 @@ from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import COUNTED_BY, RULES, Schedule
 from fedcohort.training.networks.server import Server
+from fedcohort.training.networks.thinning import COMPRESSIONS
 from fedcohort.training.robust import AGGREGATIONS, Aggregation
 
 #: What leaves a site, in plain words, with averaged optimisers, and with counts of rounds.
@@ -22,6 +23,13 @@ COUNTS = (
     "each round the sum over sites of how many rounds their held-out rows are without a better "
     "loss, and how many sites have such rows"
 )
+
+#: What leaves a site instead of its model, by compression, in plain words.
+COMPRESSED = {
+    "random_k": "instead of each model a share of its changes, at the same places at all sites",
+    "int8": "instead of each model its changes, rounded to 8 bits, and the largest of each block",
+    "top_k": "instead of each model every site's own largest changes, which the coordinator sees",
+}
 
 #: Strategies that average models.
 STRATEGIES = ("fedavg", "fedprox", "fedadam", "fedyogi")
@@ -142,6 +150,16 @@ class AveragingSettings(VisitSettings):
         None, "M of norm_bound: longest update of a site; null: the median of each round's",
         within="(0, inf]",
     )  # fmt: skip
+    compression: str = setting(
+        "none",
+        "Updates in fewer bytes, with error feedback. random_k: a share of the coordinates, the "
+        "same at all sites; int8: all of them in 8 bits; top_k: each site's largest ones, which "
+        "the coordinator sees, so that it excludes masked sums",
+        choices=COMPRESSIONS,
+    )
+    compression_share: float = setting(
+        0.1, "Share of the coordinates that random_k and top_k send", within="(0, 1]"
+    )
     patience: int | None = setting(
         None,
         "Stop after this many rounds without a better held-out loss; null: never",
@@ -162,8 +180,14 @@ class AveragingSettings(VisitSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fresh = self.optimiser_state == "fresh" or self.aggregation == "mean"
-        self.check(("optimiser_state", fresh, "fresh, or aggregation: mean"))
+        fresh, whole = self.optimiser_state == "fresh", self.compression == "none"
+        means = self.aggregation == "mean"
+        self.check(
+            ("optimiser_state", fresh or means, "fresh, or aggregation: mean"),
+            ("compression", whole or means, "none, or aggregation: mean"),
+            ("compression", whole or self.optimiser_state != "averaged",
+             "none: averaged states of optimisers are not compressed"),
+        )  # fmt: skip
 
     @property
     def looks(self) -> bool:
@@ -178,9 +202,9 @@ class AveragingSettings(VisitSettings):
     @property
     def reveals_more(self) -> str:
         """What leaves a site beside the mean of models by these settings, in plain words; or ""."""
-        return ("; " + MOMENTS) * (self.optimiser_state == "averaged") + (
-            "; " + COUNTS
-        ) * self.counts
+        told = [MOMENTS] * (self.optimiser_state == "averaged") + [COUNTS] * self.counts
+        told += [COMPRESSED[self.compression]] if self.compression != "none" else []
+        return "".join(f"; {one}" for one in told)
 
     @property
     def centre(self) -> Aggregation:
@@ -194,8 +218,10 @@ class AveragingSettings(VisitSettings):
 
     @property
     def visible(self) -> str:
-        """Name of the setting with which the coordinator sees each site's model, or ""."""
-        return "" if self.centre.plain else f"aggregation: {self.aggregation}"
+        """Name of the setting with which the coordinator sees each site's own numbers, or ""."""
+        if not self.centre.plain:
+            return f"aggregation: {self.aggregation}"
+        return "compression: top_k" if self.compression == "top_k" else ""
 
     def check_sites(self, sites: int) -> None:
         """Refuse an aggregation that needs more sites."""
@@ -235,6 +261,8 @@ class AveragingSettings(VisitSettings):
             mu=self.mu if self.strategy == "fedprox" else 0.0,
             validation_fraction=self.validation_fraction if self.looks else 0.0,
             optimiser_state=self.optimiser_state,
+            compression=self.compression,
+            share=self.compression_share if self.compression in ("random_k", "top_k") else 1.0,
             dtype=self.dtype,
             device=self.device,
         )

@@ -29,7 +29,8 @@ from fedcohort.arrays import Array
 from fedcohort.protocol import Federation, Keep, Site, gathered, summed
 from fedcohort.protocol.step import Gathered, Summed
 from fedcohort.training.heterogeneity import Watch
-from fedcohort.training.networks import moments
+from fedcohort.training.networks import compression, moments
+from fedcohort.training.networks.compression import collected
 from fedcohort.training.networks.counts import count_idle, counting
 from fedcohort.training.networks.local import Memory, evaluate, train_on
 from fedcohort.training.networks.moments import Moments
@@ -134,9 +135,10 @@ class Visits:
     given: Callable[[Array], Mapping[str, Any]] = lambda theta: {}
     kept: Summed[..., Update] = train_kept
 
-    def by(self, state: str) -> Visits:
-        """Return the steps with an `optimiser_state`: their `sum` keeps it, or does not."""
-        return replace(self, sum=self.kept) if state == "kept" else self
+    def by(self, state: str, compression: str = "none") -> Visits:
+        """Return the steps whose `sum` keeps a state at the site, if one of these needs it."""
+        keeps = state == "kept" or compression != "none"
+        return replace(self, sum=self.kept) if keeps else self
 
 
 #: Training by the plan alone.
@@ -168,8 +170,8 @@ def averaging(
     ------
     SettingError : there are fewer sites than `centre` needs.
     """
-    state, visits = server, visits.by(plan.optimiser_state)
-    rest = moments.begun(plan, server.x)
+    state, visits = server, visits.by(plan.optimiser_state, plan.compression)
+    rest, number = moments.begun(plan, server.x), 0
     centre.check(len(fed.sites))
 
     def robustly(theta: Array, rate: float) -> tuple[Array, float]:
@@ -183,9 +185,15 @@ def averaging(
         return state.x, float(np.median([float(v.loss) / v.rows for v in left if v.rows]))
 
     def advance(theta: Array, rate: float) -> tuple[Array, float]:
-        nonlocal state, rest
+        nonlocal state, rest, number
         if not centre.plain:
             return robustly(theta, rate)
+        if plan.compression != "none":
+            more = {"rate": rate, **visits.given(theta)}
+            number += 1
+            delta, n, loss = collected(fed, visits.sum, theta, plan, number, more)
+            state = rule(state, theta + delta) if n else state
+            return state.x, loss
         more, sent = visits.given(theta), plan.sent(np.append(theta, rest) if len(rest) else theta)
         total = fed.sum(visits.sum, theta=sent, plan=plan.text, rate=rate, **more)
         n = max(float(total.rows), 1.0)
@@ -269,4 +277,4 @@ def ensemble(fed: Federation, plan: Plan, schedule: Schedule, theta: Array) -> t
     return thetas, weights
 
 
-STEPS = (train_here, train_kept, visit, train_alone, count_idle)
+STEPS = (train_here, train_kept, visit, train_alone, count_idle, *compression.STEPS)

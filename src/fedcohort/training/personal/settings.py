@@ -143,7 +143,7 @@ class MaybeOwnSettings(OwnSettings):
 
     def check_personal(
         self, *, strategy: str, aggregation: str, patience: int | None, lr_rule: str = "constant",
-        optimiser_state: str = "fresh",
+        optimiser_state: str = "fresh", compression: str = "none",
     ) -> None:  # fmt: skip
         """Refuse settings that do not fit a personal model.
 
@@ -163,6 +163,8 @@ class MaybeOwnSettings(OwnSettings):
             (optimiser_state != "fresh" and self.personal not in AFTER,
              f"optimiser_state {optimiser_state!r}, as the optimiser of a site's own part begins "
              f"anew; give 'fresh'"),
+            (compression != "none" and self.personal not in AFTER,
+             f"compression {compression!r}, which averages the whole model; give 'none'"),
         )  # fmt: skip
         for wrong, what in misfits:
             if wrong:
