@@ -119,7 +119,7 @@ def off(losses: list[float], others: list[float]) -> tuple[float, float]:
 def by_seed(
     task: str, drawn: list[tuple[Any, Any]], split: str, **settings: Any
 ) -> tuple[list[float], float]:
-    """Return the loss by seed, at one place if `split` is "", and the bytes of a site in a round."""
+    """Return the loss by seed, at one place if `split` is "", and a site's bytes in a round."""
     pairs: list[tuple[float, float]] = []
     for seed, (whole, order) in enumerate(drawn):
         tables = parted(whole, order, split, seed) if split else {"all": whole}
