@@ -39,6 +39,7 @@ from fedcohort.report.sections import (
     replies,
     settings,
     training,
+    validation,
 )
 from fedcohort.report.sections.base import Section
 
@@ -83,6 +84,7 @@ SECTIONS: Sequence[Callable[[Run], Section | None]] = (
     model.importance,
     training.curves,
     training.mixing,
+    validation.section,
     settings.absent,
     replies.left,
     replies.budget,

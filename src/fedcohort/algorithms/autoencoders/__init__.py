@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fedcohort.algorithms.autoencoders.model import LatentModel
@@ -73,8 +74,12 @@ def bounds(config: VaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
     views = views_of(task)
     plan = config.plan(views)
     ways = (config.personal_way(plan),) if views else ()
-    counted = {"since_cut": range(config.rounds), **compression.BOUNDS}
-    return {"plan": (plan.text,), **counted, **config.own_bounds(ways, config.rounds)}
+    return {
+        "plan": (plan.text, replace(plan, validation_fraction=0.0).text),
+        "since_cut": range(config.rounds),
+        **compression.BOUNDS,
+        **config.own_bounds(ways, config.rounds),
+    }
 
 
 def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
@@ -105,6 +110,7 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
         asks=asks,
         bounds=bounds,
         preprocess={"impute": "none", "scale": "standard"},
+        own=lambda config: "",
     )
 
 

@@ -69,4 +69,5 @@ METHOD = Method(
         held=private.held,
     ),
     preprocess={"scale": "minmax", "impute": "median"},
+    own=fits.own,
 )

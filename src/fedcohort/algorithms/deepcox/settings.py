@@ -23,6 +23,7 @@ class DeepCoxSettings(
         "time_grid": "exact",
         "aggregation": "mean",
         "monitor": "none",
+        "halt": False,
         "personal": "none",
         "optimiser_state": "fresh",
         "compression": "none",
