@@ -19,7 +19,6 @@ round. Means over seeds and their standard errors. Some 8 minutes of one core.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_digits
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from book import asks_out, keep
 
 from fedcohort.algorithms.deep_clustering import METHOD as DEC
 from fedcohort.algorithms.deep_clustering.program import reconstruct
@@ -132,7 +135,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--out", type=Path)
+    asks_out(parser)
     args = parser.parse_args()
     found: dict[str, dict[str, Any]] = {}
     for task, optimiser in TRAININGS:
@@ -148,8 +151,7 @@ def main() -> int:
         }
         rate = min(alone, key=lambda r: float(np.mean(alone[r])))
         for split in ("alike", "apart"):
-            group: dict[str, Any] = {"about": {"command": f"python {' '.join(sys.argv)}"}}
-            group |= {"rate": rate, "one_place": float(np.mean(alone[rate]))}
+            group: dict[str, Any] = {"rate": rate, "one_place": float(np.mean(alone[rate]))}
             losses: dict[str, list[float]] = {}
             for state in STATES:
                 losses[state], sent = trained(split, optimiser_state=state, learning_rate=rate)
@@ -164,8 +166,7 @@ def main() -> int:
             found[f"{task}-{optimiser}-{split}"] = group
             print(f"{task} {optimiser} {split}: one place {group['one_place']:.5f} at {rate:g};",
                   "; ".join(told), flush=True)  # fmt: skip
-    if args.out is not None:
-        args.out.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    keep(args.out, found)
     return 0
 
 
