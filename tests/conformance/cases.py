@@ -130,15 +130,30 @@ NEEDED: dict[tuple[str, Any], dict[str, Any]] = {("solver", "admm"): {"penalty":
 VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
     "kmeans": [(("seeding", "sites"),)],
     "deep_clustering": [
-        (("strategy", "fedadam"), ("pretrain", "layerwise"), ("centroids", "double_kmeans")),
+        (
+            ("strategy", "fedadam"),
+            ("pretrain", "layerwise"),
+            ("centroids", "double_kmeans"),
+            ("optimiser_state", "kept"),
+            ("compression", "random_k"),
+        ),
         (("personal", "fedrep"),),
         (("personal", "ditto"), ("monitor", "loss")),
     ],
     "vae": [
-        (("strategy", "fedyogi"), ("hidden", (4,))),
+        (("strategy", "fedyogi"), ("hidden", (4,)), ("optimiser_state", "averaged")),
         (("personal", "fedper"), ("monitor", "gradient")),
+        (("compression", "int8"),),
+        (("compression", "top_k"), ("strategy", "fedadam")),
     ],
-    "mcvae": [(("aggregation", "norm_bound"), ("combine", "product"), ("patience", 1))],
+    "mcvae": [
+        (
+            ("aggregation", "norm_bound"),
+            ("combine", "product"),
+            ("patience", 1),
+            ("patience_by", "count"),
+        )
+    ],
     "personal": [
         (("way", "fedrep"), ("hidden", (3,)), ("batch_size", 20)),
         (("way", "apfl"), ("monitor", "loss")),

@@ -43,6 +43,9 @@ from fedcohort.training.networks.strategies import Visits, averaging
 from fedcohort.training.networks.switching import personalise_as_set
 from fedcohort.training.networks.validated import CoordinatorRows
 
+#: Training steps; rows without a known entry do not count in them.
+VISITS = Visits(learn, learn_seen)
+
 
 def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
     """Train a variational autoencoder, eq. (1).
@@ -68,19 +71,20 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
     start = initial(plan.network, task.seed)
     own = CoordinatorRows.of(task, plan)
     if own is not None:
-        plan, start = own.sites_plan(plan), own.start(start, config.schedule)
-    visits, rule = Visits(learn, learn_seen), RULES[config.strategy]
+        plan = plan if config.counts else own.sites_plan(plan)
+        start = own.start(start, config.schedule)
+    rule = RULES[config.strategy]
     if config.personal != "none":
         own = personalise_as_set(
             fed, plan, config.schedule, rule, config.server, start, config.personal_way(plan),
-            config, min_cell=least, seed=task.seed, visits=visits,
+            config, min_cell=least, seed=task.seed, visits=VISITS,
         )  # fmt: skip
         theta, rounds = own.theta, own.rounds
     else:
         course = averaging(
             fed, plan, config.schedule, rule, config.server(start),
             held_out if own is None or own.validation is None else own.loss, config.centre,
-            visits, watch=watching(fed, plan, config.monitor, least),
+            VISITS, watch=watching(fed, plan, config.monitor, least),
         )  # fmt: skip
         theta, rounds = course.theta, course.rounds
     return LatentModel(

@@ -48,8 +48,8 @@ METHOD = Method(
     reveals=(
         "; ".join(f"{name}: {text}" for name, text in REVEALS.items())
         + f"; an aggregation other than mean: {fits.SEEN}; with monitor: {heterogeneity.REVEALS}; "
-        "with personal: also the user's own model, which the coordinator and all sites see; "
-        "always: the time grid, deaths and risk sets on it, as sums over sites."
+        f"{fits.MORE}; with personal: also the user's own model, which the coordinator and all "
+        "sites see; always: the time grid, deaths and risk sets on it, as sums over sites."
     ),
     reveals_with=reveals_with,
     unguarded=(

@@ -24,8 +24,8 @@ does not detect a wrong direction of usual length, or more rows claimed in all r
 Revealed, besides the replies of `data.timegrid` and of the strategy
 (`training.networks.strategies`), only as sums over all sites: `Deaths`, at most once for each of
 training rows, held-out rows and all rows; `RiskSums` and `Pull` every round of "exact"; `RiskSums`
-of held-out rows every round with a patience; `RiskSums` once for the baseline hazard and once for
-each kept round.
+of held-out rows, or `Counts` (`training.networks.counts`), every round with a patience or
+``lr_rule: plateau``; `RiskSums` once for the baseline hazard and once for each kept round.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ from fedcohort.training.hazard import (
     sum_risks,
 )
 from fedcohort.training.networks import fits, strategies
+from fedcohort.training.networks.counts import counting
 from fedcohort.training.networks.local import penalise
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan, holds_out
@@ -196,7 +197,10 @@ def exact(
         shift, step = shift + math.log(float(risk.s0[0] / events.rows)), step + 1
         return net.read(), loss
 
-    return follow(schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record)
+    return follow(
+        schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record,
+        counted=counting(fed, plan),
+    )  # fmt: skip
 
 
 def loss_of(events: Deaths, risk: RiskSums) -> float:

@@ -25,6 +25,8 @@ class DeepCoxSettings(
         "monitor": "none",
         "halt": False,
         "personal": "none",
+        "optimiser_state": "fresh",
+        "compression": "none",
     },
 ):
     """Settings of `deepcox`."""
@@ -37,8 +39,9 @@ class DeepCoxSettings(
         AveragingSettings,
         "lr_rule",
         default="d62",
-        doc="d62: max(η/√(i+1), 0.001) when the loss rises",
-        choices=("d62", "constant"),
+        doc="d62: max(η/√(i+1), 0.001) when the loss rises; plateau: η is cut by lr_factor after "
+        "lr_patience rounds without a better held-out loss",
+        choices=("d62", "constant", "plateau"),
     )
 
     @property
@@ -63,4 +66,4 @@ class DeepCoxSettings(
         Training rows and held-out rows are each expected to have `min_cell` of them.
         """
         f = self.validation_fraction
-        return min_cell if self.patience is None else math.ceil(min_cell / min(f, 1.0 - f))
+        return min_cell if not self.looks else math.ceil(min_cell / min(f, 1.0 - f))

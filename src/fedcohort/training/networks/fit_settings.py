@@ -22,6 +22,9 @@ from fedcohort.training.personal.settings import MaybeOwnSettings, WaySettings
 
 #: Strategies that average models, and three that do not.
 STRATEGIES = (*averages.STRATEGIES, "sequential", "ensemble", "exact")
+#: `optimiser_state` by strategy that averages no models. The optimiser of exact is one, at the
+#: coordinator, and always goes on; a site alone can keep its own.
+CONTINUED = {"sequential": ("fresh",), "ensemble": ("fresh", "kept"), "exact": ("fresh",)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +89,25 @@ class FitSettings(ValidatedSettings, AveragingSettings, MaybeOwnSettings):
         self.check(
             ("monitor", self.monitor == "none" or self.averages, f"none, {one}"),
             ("aggregation", self.aggregation == "mean" or self.averages, f"mean, {one}"),
-        )
+            ("optimiser_state", self.averages or self.optimiser_state in CONTINUED[self.strategy],
+             f"{' or '.join(CONTINUED.get(self.strategy, ()))} with strategy {self.strategy!r}"),
+            ("compression", self.compression == "none" or self.averages, f"none, {one}"),
+            ("optimiser_state", self.optimiser_state == "fresh" or not self.validated,
+             f"fresh with {self.validated}"),
+            ("compression", self.compression == "none" or not self.validated,
+             f"none with {self.validated}"),
+        )  # fmt: skip
         self.check_halt(monitor=self.monitor, personal=self.personal, patience=self.patience)
-        self.check(("keep_rounds", not (self.halt and self.keep_rounds), "none with halt"))
+        self.check(
+            ("keep_rounds", not (self.halt and self.keep_rounds), "none with halt"),
+            ("lr_rule", not self.halt or self.lr_rule != "plateau",
+             "another with halt: plateau looks at the common model"),
+        )  # fmt: skip
         self.check_personal(
-            strategy=self.strategy, aggregation=self.aggregation, patience=self.patience
-        )
+            strategy=self.strategy, aggregation=self.aggregation, patience=self.patience,
+            lr_rule=self.lr_rule, optimiser_state=self.optimiser_state,
+            compression=self.compression,
+        )  # fmt: skip
         deep = self.personal not in PARTED or self.layered
         self.check(("hidden", deep, f"one width or more: {self.personal} needs a layer to be own"))
 

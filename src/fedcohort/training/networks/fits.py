@@ -19,12 +19,13 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol import Federation, NotSupported, Step, Task
 from fedcohort.training import heterogeneity
+from fedcohort.training.networks import compression, counts, strategies
 from fedcohort.training.networks import settings as averages
-from fedcohort.training.networks import strategies
 from fedcohort.training.networks.fit_settings import FitSettings
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Course, HeldOut
 from fedcohort.training.networks.server import RULES
+from fedcohort.training.networks.settings import COMPRESSED, COUNTS, MOMENTS
 from fedcohort.training.networks.switching import personalise_as_set
 from fedcohort.training.networks.validated import CoordinatorRows, validating
 
@@ -39,6 +40,12 @@ REVEALS: Mapping[str, str] = {
     "sequential": "each round, every site's own model as it left it, which the coordinator sees",
     "ensemble": "once, every site's own model, which the coordinator and all sites see",
 }
+
+#: What else leaves a site, by settings, in plain words.
+MORE = (
+    f"optimiser_state: averaged: {MOMENTS}; patience_by: count: {COUNTS}; compression: "
+    + "; ".join(f"{name}: {text}" for name, text in COMPRESSED.items())
+)
 
 
 @dataclass(frozen=True)
@@ -71,12 +78,14 @@ def begun(
 ) -> tuple[CoordinatorRows | None, Plan, Array]:
     """Return the coordinator's rows, the sites' plan, and the vector (P,) to start from.
 
-    With such rows it is the first model, and with validation rows sites hold no rows out.
+    With such rows it is the first model. With validation rows sites hold no rows out, unless they
+    count their rounds without a better loss.
     """
     own = CoordinatorRows.of(task, plan)
     if own is None:
         return None, plan, theta
-    return own, own.sites_plan(plan), own.start(theta, config.schedule)
+    sites = plan if config.counts else own.sites_plan(plan)
+    return own, sites, own.start(theta, config.schedule)
 
 
 def own(config: FitSettings) -> str:
@@ -145,12 +154,21 @@ def asks(config: FitSettings, pull: Step[..., Any]) -> tuple[Step[..., Any], ...
     pull : training step of the strategy "exact".
     """
     if config.personal != "none":
-        return config.asks_own(config.personal)
+        visits = strategies.PLAIN.by(config.optimiser_state, config.compression)
+        return (*config.asks_own(config.personal, visits), *compression.asks(config.compression))
     trains: Mapping[str, Step[..., Any]] = {
         "exact": pull, "sequential": strategies.visit, "ensemble": strategies.train_alone,
     }  # fmt: skip
-    usual = strategies.visit if config.visible else strategies.train_here
-    return (trains.get(config.strategy, usual), *heterogeneity.asks(config.monitor))
+    averaged = strategies.PLAIN.by(config.optimiser_state, config.compression).sum
+    usual = strategies.visit if _sees_models(config) else averaged
+    counted = counts.STEPS if config.counts and config.strategy != "ensemble" else ()
+    counted = (*counted, *compression.asks(config.compression))
+    return (trains.get(config.strategy, usual), *counted, *heterogeneity.asks(config.monitor))
+
+
+def _sees_models(config: FitSettings) -> bool:
+    """Return whether the coordinator sees each site's model in each round."""
+    return bool(config.validated) or not config.centre.plain
 
 
 def reveals(config: FitSettings, exact: str, seen_by: str) -> str:
@@ -161,9 +179,11 @@ def reveals(config: FitSettings, exact: str, seen_by: str) -> str:
     exact : what the strategy "exact" reveals.
     seen_by : who sees the user's own model.
     """
-    trained = SEEN if config.visible else {**REVEALS, "exact": exact}[config.strategy]
+    trained = SEEN if _sees_models(config) else {**REVEALS, "exact": exact}[config.strategy]
     if config.personal != "none":
         trained = f"{trained}; {config.reveals_own(seen_by)}"
+    if config.strategy != "ensemble":
+        trained += config.reveals_more
     watched = config.monitor in heterogeneity.KINDS[1:]
     return trained + f"; {heterogeneity.REVEALS}" * watched
 
@@ -175,6 +195,9 @@ def bounds(config: FitSettings) -> Mapping[str, Any]:
         "draw": range(-1, schedule.rounds),
         "rounds": (schedule.rounds,),
         "lr_rule": (schedule.lr_rule,),
+        "lr_patience": (schedule.lr_patience,),
+        "since_cut": range(schedule.rounds),
+        **compression.BOUNDS,
         "patience": (-1 if schedule.patience is None else schedule.patience,),
     }
 

@@ -102,7 +102,11 @@ class CoordinatorRows:
 
         waits = WAITS if schedule.patience is None else schedule.patience
         judged = self.validation is not None
-        mine = replace(schedule, patience=waits if judged else None, keep=(), first=0)
+        rule = "constant" if schedule.lr_rule == "plateau" and not judged else schedule.lr_rule
+        mine = replace(
+            schedule, patience=waits if judged else None, patience_by="loss", lr_rule=rule, keep=(),
+            first=0,
+        )  # fmt: skip
         return follow(mine, theta, advance, held_out=self.loss).theta
 
     def loss(self, theta: Array) -> float:

@@ -13,7 +13,7 @@ from fedcohort.training.networks.server import RULES
 from fedcohort.training.networks.strategies import PLAIN, Visits
 from fedcohort.training.personal import asks, check_number
 from fedcohort.training.personal.clusters import LEAST
-from fedcohort.training.personal.ways import PARTED, WAYS, Way, last_layer
+from fedcohort.training.personal.ways import AFTER, PARTED, WAYS, Way, last_layer
 from fedcohort.training.settings import UserSettings
 
 #: Ways that can start from a common model.
@@ -143,7 +143,10 @@ class MaybeOwnSettings(OwnSettings):
         "none", "Way of personalisation; none: one model for all", choices=PERSONAL
     )
 
-    def check_personal(self, *, strategy: str, aggregation: str, patience: int | None) -> None:
+    def check_personal(
+        self, *, strategy: str, aggregation: str, patience: int | None, lr_rule: str = "constant",
+        optimiser_state: str = "fresh", compression: str = "none",
+    ) -> None:  # fmt: skip
         """Refuse settings that do not fit a personal model.
 
         Raises
@@ -157,7 +160,14 @@ class MaybeOwnSettings(OwnSettings):
             (strategy not in RULES, f"strategy {strategy!r}: it averages no models; give 'fedavg'"),
             (aggregation != "mean", f"aggregation {aggregation!r}, which sees models; give 'mean'"),
             (patience is not None, "a patience, which looks at the common model; leave it out"),
-        )
+            (lr_rule == "plateau",
+             "lr_rule 'plateau', which looks at the common model; choose another"),
+            (optimiser_state != "fresh" and self.personal not in AFTER,
+             f"optimiser_state {optimiser_state!r}, as the optimiser of a site's own part begins "
+             f"anew; give 'fresh'"),
+            (compression != "none" and self.personal not in AFTER,
+             f"compression {compression!r}, which averages the whole model; give 'none'"),
+        )  # fmt: skip
         for wrong, what in misfits:
             if wrong:
                 raise SettingError(
