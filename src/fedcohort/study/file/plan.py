@@ -101,6 +101,11 @@ class Plan:
     local: bool = False
 
     @property
+    def at_home(self) -> bool:
+        """Whether an arm has a model for each site: ranks of all arms are then within sites."""
+        return any(arm.every for arm in self.arms)
+
+    @property
     def kind(self) -> Kind:
         """The kind of task."""
         return KINDS[self.task]
