@@ -17,6 +17,7 @@ OUTCOMES = {
     "linear": fc.Continuous("value"),
     "poisson": fc.Count("count"),
     "cox": fc.Survival("time", "event"),
+    "softmax": fc.Category("grade"),
 }
 
 
@@ -32,7 +33,21 @@ def drawn(seed: int, n: int, flip: float = 1.0) -> pd.DataFrame:
         count=rng.poisson(np.exp(0.6 * f)),
         time=time,
         event=(rng.random(n) < 0.8).astype(int),
+        grade=(1.5 * np.outer(f, [-1, 0, 1]) + rng.gumbel(size=(n, 3))).argmax(axis=1),
     )
+
+
+def seen(fit: Any, rows: pd.DataFrame) -> Any:
+    """Return predictions (n,); of three classes the expected number of the class."""
+    said = np.asarray(fit.predict(rows))
+    return said @ [0, 1, 2] if said.ndim > 1 else said
+
+
+def target(model: str, rows: pd.DataFrame) -> pd.Series:
+    """Return the outcome (n,) of a model, with longer times being lower."""
+    if model == "cox":
+        return rows["time"].rank(ascending=False)
+    return rows[OUTCOMES[model].columns[0]]
 
 
 def frames(sizes: Mapping[str, int], flipped: Collection[str]) -> dict[str, pd.DataFrame]:

@@ -1,18 +1,19 @@
 """D6.2's own grid (8.3.1) where federated averaging fell short of the ensemble: METABRIC.
 
-    python benchmarks/d62_survival/grid.py --metabric FILE --out DIR
+    python benchmarks/d62_survival/grid.py --metabric FILE --out DIR [--penalties 4]
 
-D6.2 searched federated epochs, internal epochs, internal batches and the initial rate, with L1 and
-L2 on the first layer. study.yaml searches federated epochs and the rate, at 5 internal epochs, one
-batch and no penalty. Here, on study.yaml's sites, splits and folds (one centre left out):
+D6.2 searched federated epochs, internal epochs, internal batches and the initial rate, and put L1
+and L2 on the first layer; it prints no values. study.yaml searches federated epochs and the rate,
+at 5 internal epochs, one batch and no penalty. Here, on study.yaml's sites, splits and folds (one
+centre left out):
 
     fedavg     internal_epochs 1, 2, 5, 10 × internal_batches 1, 4 × rate 0.01, 0.03
-    ensemble   internal_epochs 5           × internal_batches 1, 4 × rate 0.003, 0.01
-    both       × l1 0, 0.01 × l2 0, 0.01 × rounds, up to 80, 40, 40, 20 by internal epochs (fedavg)
-               or 20 (ensemble); half as many with four batches
+               × rounds up to 80, 40, 40, 20 by internal epochs; half as many with four batches
+    ensemble   internal_epochs 5 × internal_batches 1, 4 × rate 0.003, 0.01 × rounds up to 20, 10
+    both       × (l1, l2) (0, 0), (0.01, 0.01), (0, 0.01), (0.01, 0), the first `--penalties`
 
-D6.2 does not print its values. Rates and rounds are those of study.yaml, widened. An ensemble has
-no federated epochs: rounds × internal epochs are the passes of each site over its rows.
+An ensemble has no federated epochs: rounds × internal epochs are the passes of each site over its
+rows.
 
 The choice of a strategy is the best score over the left-out centres of the first split, once, as in
 study.yaml. Then it is fitted and judged on 20 splits, beside the choice of study.yaml's grid. Each
@@ -23,6 +24,7 @@ choices are written to `DIR/grid.json`.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import time
@@ -43,16 +45,21 @@ SCENARIOS = ("by-outcome", "by-feature")
 ROUNDS = {1: (5, 10, 20, 40, 80), 2: (5, 10, 20, 40), 5: (3, 5, 10, 20, 40), 10: (3, 5, 10, 20)}
 ENSEMBLE = (2, 5, 10, 20)
 RATES = {"fedavg": (0.01, 0.03), "ensemble": (0.003, 0.01)}
-PENALTIES = (0.0, 0.01)
+PENALTIES = ((0.0, 0.0), (0.01, 0.01), (0.0, 0.01), (0.01, 0.0))
 
 
-def parts() -> list[tuple[str, int, int, tuple[int, ...]]]:
-    """Return strategy, internal epochs, batches and rounds of each part of the search."""
-    found = [("fedavg", e, b, r) for b in (1, 4) for e, r in ROUNDS.items()]
-    found += [("ensemble", 5, b, ENSEMBLE) for b in (1, 4)]
-    return [
-        (s, e, b, r if b == 1 else tuple(x for x in r if 2 * x <= r[-1])) for s, e, b, r in found
-    ]
+def parts(penalties: int) -> list[tuple[dict[str, Any], tuple[int, ...]]]:
+    """Return the fixed settings and the rounds of each part of the search."""
+    found: list[tuple[dict[str, Any], tuple[int, ...]]] = []
+    for (l1, l2), b in itertools.product(PENALTIES[:penalties], (1, 4)):
+        for strategy, e, rounds in (
+            *(("fedavg", e, r) for e, r in ROUNDS.items()),
+            ("ensemble", 5, ENSEMBLE),
+        ):
+            fixed = {"strategy": strategy, "internal_epochs": e, "internal_batches": b}
+            few = tuple(r for r in rounds if b == 1 or 2 * r <= rounds[-1])
+            found.append((fixed | {"l1": l1, "l2": l2}, few))
+    return found
 
 
 def study(given: argparse.Namespace, name: str, scenario: str, changed: dict[str, Any]) -> fc.Study:
@@ -77,26 +84,25 @@ def run(given: argparse.Namespace, name: str, scenario: str, changed: dict[str, 
 
 def search(given: argparse.Namespace, book: Book) -> None:
     """Score each part of the grid."""
-    for strategy, epochs, batches, rounds in parts():
+    for fixed, rounds in parts(given.penalties):
         for scenario in SCENARIOS:
-            of = {"scenario": scenario, "strategy": strategy, "internal_epochs": epochs}
-            of |= {"internal_batches": batches}
+            of = {"scenario": scenario, **fixed}
             if not book.lacks(of):
                 continue
             start = time.process_time()
-            fixed = {"internal_epochs": epochs, "internal_batches": batches}
-            grid = {
-                "rounds": [*rounds], "learning_rate": [*RATES[strategy]],
-                "l1": [*PENALTIES], "l2": [*PENALTIES],
-            }  # fmt: skip
+            rates = RATES[fixed["strategy"]]
             changed = {
-                "arms": [{"method": "deepcox", "strategy": strategy, **fixed}],
+                "arms": [{"method": "deepcox", **fixed}],
                 "evaluate": {"test_fraction": 0.25, "repeats": 1},
-                "tune": {"by": "centre-kfold", "grid": grid},
+                "tune": {
+                    "by": "centre-kfold",
+                    "grid": {"rounds": [*rounds], "learning_rate": [*rates]},
+                },
             }
-            name = f"{strategy}-{epochs}-{batches}-{scenario}"
+            name = "-".join(map(str, of.values()))
             (found,) = run(given, name, scenario, changed).content["tuning"]
-            book.write(of, {k: found[k] for k in ("score", "chosen", "tried")}
+            tried = [[*x["settings"].values(), x["score"]] for x in found["tried"]]
+            book.write(of, {"score": found["score"], "chosen": found["chosen"], "tried": tried}
                        | {"cpu": time.process_time() - start})  # fmt: skip
 
 
@@ -105,7 +111,7 @@ def chosen(path: Path, scenario: str, strategy: str) -> tuple[dict[str, Any], fl
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     own = [x for x in lines if (x["of"]["scenario"], x["of"]["strategy"]) == (scenario, strategy)]
     best = max(own, key=lambda x: x["score"])
-    fixed = {k: best["of"][k] for k in ("internal_epochs", "internal_batches")}
+    fixed = {k: v for k, v in best["of"].items() if k not in ("scenario", "strategy")}
     return fixed | best["chosen"], best["score"]
 
 
@@ -124,7 +130,7 @@ def judge(given: argparse.Namespace, scenario: str) -> None:
         "evaluate": {"test_fraction": 0.25, "repeats": 20},
         "tune": {"by": "centre-kfold", "arms": {s: old[s] for s in RATES}},
     }
-    results = run(given, f"judged-{scenario}", scenario, changed)
+    results = run(given, f"judged-{given.penalties}-{scenario}", scenario, changed)
     rows = results.summary.query("metric == 'c_index'").set_index("arm")
     figures: dict[str, Any] = {}
     for arm in rows.index:
@@ -140,6 +146,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--metabric", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--penalties", type=int, default=len(PENALTIES))
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     tables.deepsurv(given.metabric).to_csv(given.out / "metabric.csv", index=False)

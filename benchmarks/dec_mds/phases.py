@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 
 from fedcohort.algorithms.deep_clustering import program
+from fedcohort.algorithms.deep_clustering.steps import rebuild, rebuild_seen
 from fedcohort.arrays import Array
 from fedcohort.data.tables import FeatureTable
 from fedcohort.protocol import Federation, Task, registry
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
+from fedcohort.training.networks.server import RULES
+from fedcohort.training.networks.strategies import Visits, averaging
 
 DEEP = registry.find("deep_clustering")
 
@@ -59,6 +62,23 @@ class Deep:
         theta, _ = program.reconstruct(fed, DEEP.configure(self.settings), task, columns)
         losses = [row["loss"] for row in fed.history if "loss" in row]
         return theta, losses, time.process_time() - start
+
+    def onward(self, theta: Array, done: int, rounds: int) -> tuple[Array, list[float], float]:
+        """Return what `first` does after more rounds from θ (P,), `done` of them behind it.
+
+        Only of `fedavg` at a constant rate without noise: neither the coordinator nor a site then
+        keeps anything but θ between two rounds. Batches are drawn anew.
+        """
+        start = time.process_time()
+        config = DEEP.configure(self.settings | {"rounds": rounds})
+        fed = federation(self.x, self.parts, self.seed + 10**6 * done)
+        visits = Visits(rebuild, rebuild_seen, lambda _: {"frequencies": np.zeros(0)})
+        course = averaging(
+            fed, config.plan(self.x.shape[1]), config.schedule, RULES[config.strategy],
+            config.server(theta), lambda _: 0.0, config.centre, visits,
+        )  # fmt: skip
+        losses = [row["loss"] for row in fed.history if "loss" in row]
+        return course.theta, losses, time.process_time() - start
 
     def second(self, theta: Array) -> tuple[Any, list[float], float]:
         """Return the model that phase 2 makes of θ, labels changed in each round, CPU seconds."""

@@ -1,7 +1,8 @@
 """Federated deep embedded clustering of patients with MDS: thesis 003's tables C.1 and C.2.
 
     python benchmarks/dec_mds/run.py --data FILE --out DIR [--parts table against sites]
-                                     [--rounds 100] [--strategies fedavg …] [--seeds 10]
+                                     [--rounds 100] [--strategies fedavg …] [--splits uniform …]
+                                     [--targets site global] [--table-seeds 0 …] [--seeds 10]
 
 `FILE` is the IWG-PM's cohort. Clusters are of 42 genes of EuroMDS' panel and 13 cytogenetic flags;
 survival is never seen by a fit. Each finished configuration is a line of `DIR/runs.jsonl` and is
@@ -12,8 +13,9 @@ table    The thesis's 24 configurations: 10 sites, dealt evenly or by a skewed G
          the server η 0.01, β 0.9 and 0.999, τ 1e-3; four ways from sites' centroids to one set.
          Network p-500-500-2000-10, tied, ReLU, batch 8; 25 rounds of KL, batch 64, α 5, k 6; and
          each with P of each site's own rows, as in the thesis, and with that of all rows. The
-         autoencoder has `--rounds` rounds, not the thesis's 500, one for four aggregations.
-         Beside them each optimiser with all rows at one place.
+         autoencoder has `--rounds` rounds (thesis: 500), one for four aggregations. Beside them
+         each optimiser with all rows at one place. The autoencoder of FedAvg is kept every 25
+         rounds, so that a stopped run loses no more.
 against  HDP (tomotopy, pooled, 12 chains), k-modes and k-means over 10 sites, k 6, ten seeds.
 sites    D6.2's network p-26-26-100-k, unit norm, flips and dropout of 0.05, with all rows at one
          place, at 2, 4, 6 and 8 equal sites, and at 8 of a skewed Gaussian; `--seeds` seeds.
@@ -30,6 +32,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,19 +67,26 @@ SMALL = {
     "learning_rate": 0.003, "cluster_batch_size": 256, "cluster_rounds": 25,
 }  # fmt: skip
 SITES, CHAINS, TOPICS, K, SEEDS = 10, 12, 6, 6, 10
+#: Rounds of FedAvg between two kept models.
+STRETCH = 25
 
 
-def reference(cohort: Cohort) -> Array:
-    """Return the clusters (n,) of the first chain of HDP with six topics."""
+def reference(cohort: Cohort, folder: Path) -> Array:
+    """Return the clusters (n,) of the first chain of HDP with six topics, kept in a file."""
+    kept = folder / "reference.npy"
+    if kept.exists():
+        return np.load(kept)
     for seed in range(CHAINS):
         model, _ = fitted(cohort, [np.arange(len(cohort.x))], seed, "hdp")
         if len(model.counts) == TOPICS:
-            return model.predict(cohort.x)
+            labels = model.predict(cohort.x)
+            np.save(kept, labels)
+            return labels
     raise SystemExit(f"none of {CHAINS} chains of HDP found {TOPICS} topics.")
 
 
 def arms(
-    seed: int, n: int, strategies: list[str]
+    seed: int, n: int, strategies: list[str], splits: list[str]
 ) -> Iterator[tuple[str, str, dict[str, Any], list[Array]]]:
     """Yield split, strategy, settings and rows by site of each autoencoder of `table`."""
     for name in strategies:
@@ -84,18 +94,43 @@ def arms(
         given = THESIS | {
             "optimiser": optimiser, "learning_rate": rate, "cluster_learning_rate": rate,
         }  # fmt: skip
-        yield "pooled", "fedavg", given, [np.arange(n)]
+        if "pooled" in splits:
+            yield "pooled", "fedavg", given, [np.arange(n)]
         for split, deal in SPLITS.items():
-            yield split, name, given | {"strategy": name}, deal(n, SITES, seed)
+            if split in splits:
+                yield split, name, given | {"strategy": name}, deal(n, SITES, seed)
+
+
+def autoencoder(deep: Deep, kept: Path, rounds: int) -> None:
+    """Write θ of phase 1 to a file; FedAvg's every `STRETCH` rounds to one for more rounds."""
+    if deep.settings.get("strategy", "fedavg") != "fedavg":
+        theta, losses, cpu = deep.first()
+    else:
+        part = kept.with_name(kept.stem.replace(f"-{rounds}-", "-") + ".part.npz")
+        theta, losses, cpu = np.zeros(0), [], 0.0
+        if part.exists() and len(np.load(part)["losses"]) <= rounds:
+            held = np.load(part)
+            theta, losses, cpu = held["theta"], held["losses"].tolist(), float(held["cpu"])
+        while len(losses) < rounds:
+            some = min(STRETCH, rounds - len(losses))
+            begun = replace(deep, settings=deep.settings | {"rounds": some})
+            found = begun.onward(theta, len(losses), some) if losses else begun.first()
+            theta, losses, cpu = found[0], losses + found[1], cpu + found[2]
+            whole = part.with_suffix(".new.npz")
+            np.savez(whole, theta=theta, losses=losses, cpu=cpu)
+            whole.replace(part)
+            print(f"{kept.stem}: {len(losses)} rounds, {cpu:.0f} s, {losses[-1]:.5f}", flush=True)
+    np.savez(kept, theta=theta.astype(np.float32), losses=losses, cpu=cpu)
+    print(f"{kept.stem}: {cpu:.0f} s, loss {losses[0]:.5f} … {losses[-1]:.5f}", flush=True)
 
 
 def table(
     cohort: Cohort, book: Book, folder: Path, rounds: int, seed: int, asked: list[str],
-    strategies: list[str],
+    strategies: list[str], splits: list[str],
 ) -> None:  # fmt: skip
-    """Run the thesis's configurations, with the targets and the strategies asked for."""
-    labels = reference(cohort)
-    for split, strategy, given, parts in arms(seed, len(cohort.x), strategies):
+    """Run the thesis's configurations, with the targets, strategies and splits asked for."""
+    labels = reference(cohort, folder)
+    for split, strategy, given, parts in arms(seed, len(cohort.x), strategies, splits):
         given = given | {"rounds": rounds}
         name = f"{split}-{strategy}-{given['optimiser']}-{rounds}-{seed}".replace(" ", "-")
         kept = folder / f"{name}.npz"
@@ -110,9 +145,7 @@ def table(
             if not book.lacks(of):
                 continue
             if not kept.exists():
-                theta, losses, cpu = Deep(cohort.x, parts, seed, given).first()
-                np.savez(kept, theta=theta.astype(np.float32), losses=losses, cpu=cpu)
-                print(f"{name}: {cpu:.0f} s, loss {losses[0]:.5f} … {losses[-1]:.5f}", flush=True)
+                autoencoder(Deep(cohort.x, parts, seed, given), kept, rounds)
             held = np.load(kept)
             settings = given | {"centroids": centroids, "target": target}
             model, changed, cpu = Deep(cohort.x, parts, seed, settings).second(
@@ -128,9 +161,9 @@ def table(
             book.write(of, found)
 
 
-def against(cohort: Cohort, book: Book) -> None:
+def against(cohort: Cohort, book: Book, folder: Path) -> None:
     """Run HDP, k-modes and k-means."""
-    labels, n = reference(cohort), len(cohort.x)
+    labels, n = reference(cohort, folder), len(cohort.x)
     whole = [np.arange(n)]
     jobs = [("hdp", "pooled", s, {}) for s in range(CHAINS)]
     jobs += [("kmodes", "10 sites", s, {"n_clusters": K}) for s in range(SEEDS)]
@@ -163,9 +196,9 @@ def _modes(cohort: Cohort, seed: int) -> tuple[Array, Array]:
     return np.bincount(found), found
 
 
-def sites(cohort: Cohort, book: Book, seeds: int) -> None:
+def sites(cohort: Cohort, book: Book, folder: Path, seeds: int) -> None:
     """Run D6.2's network over more and more sites."""
-    labels, n = reference(cohort), len(cohort.x)
+    labels, n = reference(cohort, folder), len(cohort.x)
     for seed in range(seeds):
         deals = {"pooled": [np.arange(n)]} | {f"{m} equal": equal(n, m, seed) for m in (2, 4, 6, 8)}
         for name, parts in (deals | {"8 skewed": skewed(n, 8, seed)}).items():
@@ -194,17 +227,23 @@ def main() -> None:
         "--strategies", nargs="+", default=list(STRATEGIES), choices=list(STRATEGIES),
         help="of `table`",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, help="of `table`")
+    every = ["pooled", *SPLITS]
+    parser.add_argument("--splits", nargs="+", default=every, choices=every, help="of `table`")
+    parser.add_argument("--table-seeds", type=int, nargs="+", default=[0], help="of `table`")
     parser.add_argument("--seeds", type=int, default=10, help="of `sites`")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     cohort, book = Cohort.read(given.data), Book(given.out / "runs.jsonl")
     if "against" in given.parts:
-        against(cohort, book)
+        against(cohort, book, given.out)
     if "sites" in given.parts:
-        sites(cohort, book, given.seeds)
+        sites(cohort, book, given.out, given.seeds)
     if "table" in given.parts:
-        table(cohort, book, given.out, given.rounds, given.seed, given.targets, given.strategies)
+        for seed in given.table_seeds:
+            table(
+                cohort, book, given.out, given.rounds, seed, given.targets, given.strategies,
+                given.splits,
+            )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 
@@ -22,6 +23,7 @@ from fedcohort.algorithms.weight_erosion.erosion import (
     train_eroding,
 )
 from fedcohort.data.tables import LabelledTable, SurvivalTable
+from fedcohort.models.losses import several
 from fedcohort.models.network import Mlp, initial
 from fedcohort.protocol import Refused, ReplyRejected, SettingError, VerbRefused
 from fedcohort.protocol.host import Host
@@ -68,9 +70,11 @@ def mean_gradient(theta, table, rows):
     return x.T @ (expit(x @ theta) - table.y[rows]) / len(rows) + L2 * np.r_[theta[:-1], 0.0]
 
 
-def by_numpy(data, *, user="a", batch, by=BY, there=lambda r, site: True):
+def by_numpy(
+    data, *, user="a", batch, by=BY, there=lambda r, site: True, size=4, slope=mean_gradient
+):
     """Algorithm 1, with the rounds of each site and the start of late ones as in the errata."""
-    theta, alpha, past, told = np.zeros(4), {}, dict.fromkeys(data, 0), []
+    theta, alpha, past, told = np.zeros(size), {}, dict.fromkeys(data, 0), []
     for r in range(ROUNDS):
         here = [s for s in data if s == user or there(r, s)]
         g = {}
@@ -80,7 +84,7 @@ def by_numpy(data, *, user="a", batch, by=BY, there=lambda r, site: True):
             if batch and batch < n:
                 draw = (*entropy(SEED, s, 0)[:2], r, gradient.TAG)
                 rows = np.sort(np.random.default_rng(draw).choice(n, batch, replace=False))
-            g[s] = mean_gradient(theta, data[s], rows)
+            g[s] = slope(theta, data[s], rows)
         late = np.median([1.0, *alpha.values()])
         for s in here:
             if s == user:
@@ -110,6 +114,81 @@ def test_it_is_algorithm_1_in_plain_numpy_every_weight_of_every_round(visit):
     assert alpha["c"] == 0.0 < alpha["d"]  # so that both kinds of round are in it
     for row, wanted in zip(fed.history, told, strict=True):
         assert {s: row[f"alpha {s}"] for s in "bcd"} == pytest.approx(wanted, abs=1e-11)
+
+
+def class_gradient(theta, table, rows):
+    """(p_k − 1(y = k)) x averaged, for each of K classes, and λW: intercepts stand last."""
+    x, y, k = table.x[rows], table.y[rows], len(theta) // 4
+    w, b = theta[: 3 * k].reshape(k, 3), theta[3 * k :]
+    scores = np.exp(x @ w.T + b)
+    over = scores / scores.sum(axis=1, keepdims=True) - (y[:, None] == np.arange(k))
+    return np.r_[(over.T @ x / len(x) + L2 * w).ravel(), over.mean(axis=0)]
+
+
+def graded(names="abcd"):
+    """Return sites of three classes, of which c has its effects the other way round."""
+    made = {}
+    for name in names:
+        rng = np.random.default_rng(ord(name))
+        x = rng.normal(size=(ROWS[name], 3))
+        f = EFFECTS[name] * x @ [[1.5, 0.0, -1.5], [-1.0, 0.5, 1.0], [0.0, 0.8, 0.0]]
+        made[name] = LabelledTable(x, (f + rng.gumbel(size=f.shape)).argmax(axis=1).astype(float))
+    return made
+
+
+def plan_of(classes, **more):
+    net = Mlp(inputs=3, hidden=(), outputs=classes).spec
+    return replace(PLAN, network=net, loss=several(classes), **more)
+
+
+@pytest.mark.parametrize("visit", ["batch", "full"])
+def test_of_three_classes_it_is_algorithm_1_with_coefficients_for_each(visit):
+    data = graded()
+    batch = BATCH if visit == "batch" else 0
+    found, fed = trained(data, plan_of(3, batch_size=batch), visit)
+    theta, alpha, told = by_numpy(data, batch=batch, size=12, slope=class_gradient)
+    assert_allclose(found.theta, theta, rtol=1e-10, atol=1e-13)
+    assert found.alpha == pytest.approx(alpha, rel=1e-10)
+    assert alpha["c"] < alpha["d"]
+    for row, wanted in zip(fed.history, told, strict=True):
+        assert {s: row[f"alpha {s}"] for s in "bcd"} == pytest.approx(wanted, abs=1e-10)
+
+
+def test_two_outputs_are_the_papers_layer_with_log_softmax_by_torch():
+    """Grimberg 2020, section 4.4; its penalty was also on the intercepts, and is 0 here."""
+    data, plan, by = tables("abcd"), plan_of(2, l2=0.0, batch_size=0), Erosion(distance=0.01)
+    found, fed = trained(data, plan, "full", by)
+    theta, alpha = torch.zeros(8, dtype=torch.float64), dict.fromkeys("bcd", 1.0)
+    for r in range(ROUNDS):
+        g = {}
+        for site, table in data.items():
+            layer = torch.nn.Linear(3, 2).double()
+            torch.nn.utils.vector_to_parameters(theta, layer.parameters())
+            out = torch.log_softmax(layer(torch.from_numpy(table.x)), dim=1)
+            loss = torch.nn.functional.nll_loss(out, torch.from_numpy(table.y).long())
+            slopes = torch.autograd.grad(loss, [*layer.parameters()])
+            g[site] = torch.cat([s.ravel() for s in slopes])
+        for site in alpha:
+            d = float((g[site] - g["a"]).norm() / g["a"].norm())
+            alpha[site] = max(0.0, alpha[site] - (1 + by.size * r) * by.distance * d)
+            assert fed.history[r][f"alpha {site}"] == pytest.approx(alpha[site], abs=1e-10)
+        weights = {"a": 1.0, **alpha}
+        step = sum(w * g[s] for s, w in weights.items()) / sum(weights.values())
+        theta = theta - RATE * step
+    assert_allclose(found.theta, theta.numpy(), rtol=1e-9, atol=1e-12)
+    assert alpha["c"] < 0.1 < alpha["b"]
+    # the difference of both outputs is a logistic model at twice the rate
+    assert_allclose(found.theta[:3], -found.theta[3:6], rtol=1e-9, atol=1e-14)
+
+
+def test_a_user_with_few_rows_of_a_class_tells_no_gradient():
+    data = graded()
+    few = np.flatnonzero(data["a"].y == 2)[3:]
+    kept = np.setdiff1d(np.arange(len(data["a"].y)), few)
+    data["a"] = LabelledTable(data["a"].x[kept], data["a"].y[kept])
+    found, _ = trained(data, plan_of(3), "full")
+    assert found.flat == ROUNDS
+    assert not found.theta.any()
 
 
 def spread(x, y, theta, site):

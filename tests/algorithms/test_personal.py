@@ -25,7 +25,7 @@ from fedcohort.study.run.private import releases
 from fedcohort.training.personal import WAYS
 from fedcohort.training.personal.steps import tell_personal
 from on_intervals import hazard_at
-from turned import OUTCOMES, drawn, frames
+from turned import OUTCOMES, drawn, frames, seen, target
 
 SIZES = {"north": 120, "south": 300, "east": 260, "west": 300, "up": 180, "down": 220}
 FLIPPED = {"west", "up", "down"}
@@ -49,10 +49,10 @@ def test_of_every_outcome_a_personal_model_knows_what_the_mean_of_all_does_not(m
     """Half of the sites are the other way round, so that the common model has no effects."""
     fit = fitted(way, model)
     blind = drawn(9, 500)
-    target = blind["time"].rank(ascending=False) if model == "cox" else blind[OUTCOMES[model].y]
-    seen, common = (np.corrcoef(f.predict(blind), target)[0, 1] for f in (fit, whole(model)))
-    assert seen > 0.3
-    assert seen > common + 0.05
+    wanted = target(model, blind)
+    own, common = (np.corrcoef(seen(f, blind), wanted)[0, 1] for f in (fit, whole(model)))
+    assert own > 0.3
+    assert own > common + 0.05
     assert len(fit.history) == 8
 
 
@@ -97,9 +97,8 @@ def test_of_another_outcome_there_is_no_curve():
 def test_an_own_last_layer_turns_a_common_network_round(way, model):
     fit = fitted(way, model, hidden=(4,), rounds=15)
     blind = drawn(9, 500)
-    target = blind["time"].rank(ascending=False) if model == "cox" else blind[OUTCOMES[model].y]
-    assert np.corrcoef(fit.predict(blind), target)[0, 1] > 0.3
-    assert fit.model.parts == 4 + (model != "cox")
+    assert np.corrcoef(seen(fit, blind), target(model, blind))[0, 1] > 0.3
+    assert fit.model.parts == {"cox": 4, "softmax": 15}.get(model, 5)
     assert fit.summary.empty
 
 
@@ -112,6 +111,16 @@ def test_of_a_linear_predictor_the_intercept_is_own_and_the_coefficients_that_ar
     assert apart.tolist() == [False, False, True]
     apart = named.model.theta != named.model.common
     assert apart.tolist() == [True, False, True]
+
+
+def test_of_three_classes_a_columns_own_coefficients_are_those_of_each_class():
+    named = fitted("fedper", "softmax", own_features=["a"]).model
+    assert named.parts == 6
+    apart = named.theta != named.common
+    assert apart.tolist() == [True, False] * 3 + [True] * 3
+    rows = fitted("fedper", "softmax", own_features=["a", "b"])
+    assert_array_equal(rows.model.theta, fitted("local", "softmax").model.theta)
+    assert {*rows.summary["class"]} == {"1", "2"}
 
 
 def test_all_coefficients_own_is_local_and_a_linear_cox_model_without_any_is_global_and_says_so():

@@ -15,7 +15,7 @@ import turned
 from fedcohort.data.tables import LabelledTable
 from fedcohort.models.losses import LOSSES
 from on_intervals import hazard_at
-from turned import OUTCOMES, drawn, frames
+from turned import OUTCOMES, drawn, frames, seen, target
 
 SIZES = {"north": 120, "south": 300, "east": 260, "west": 300}
 
@@ -39,12 +39,10 @@ def test_of_every_outcome_the_site_that_is_the_other_way_round_loses_its_weight(
     alpha = fit.model.alpha
     assert alpha["north"] == 1.0
     assert alpha["west"] == 0.0 < min(alpha["south"], alpha["east"])
-    signs = np.sign(fit.summary.set_index("covariate").coefficient)
+    signs = np.sign(fit.summary.groupby("covariate").coefficient.last())
     assert (signs["a"], signs["b"]) == (1.0, -1.0)
     blind = drawn(9, 500)
-    seen = fit.predict(blind)
-    target = blind["time"].rank(ascending=False) if model == "cox" else blind[OUTCOMES[model].y]
-    assert np.corrcoef(seen, target)[0, 1] > 0.3
+    assert np.corrcoef(seen(fit, blind), target(model, blind))[0, 1] > 0.3
     assert (fit.history["alpha west"].diff().dropna() <= 0).all()
     assert set(fit.history) >= {"loss", "gradient", "alpha south", "distance south"}
 
@@ -129,13 +127,24 @@ def test_a_setting_that_cannot_be_is_refused_in_one_line(given, said):
     assert "\n" not in str(error.value)
 
 
-def test_an_outcome_of_several_classes_is_refused():
-    frames = {s: f.assign(kind=np.arange(len(f)) % 3) for s, f in FRAMES.items()}
-    fed = fc.simulate(
-        {s: f[["a", "b", "kind"]] for s, f in frames.items()}, outcome=fc.Category("kind")
-    )
-    with pytest.raises(fc.SettingError, match="learns no outcome of type category"):
-        fc.fit("weight_erosion", fed, user="north")
+@pytest.mark.parametrize("hidden", [(), (3,)])
+def test_of_several_classes_it_predicts_a_probability_of_each_also_when_loaded(tmp_path, hidden):
+    fit, blind = fitted("softmax", rounds=4, hidden=hidden), drawn(9, 50)
+    assert fit.model.levels == ("0", "1", "2")
+    assert_allclose(fit.predict(blind).sum(axis=1), np.ones(50), rtol=1e-12)
+    fit.save(tmp_path / "model")
+    assert_array_equal(fc.load(tmp_path / "model").predict(blind), fit.predict(blind))
+    same = fitted("softmax", rounds=4, hidden=hidden, secure_aggregation=True)
+    assert_array_equal(same.model.theta, fit.model.theta)
+
+
+@pytest.mark.parametrize("method", ["weight_erosion", "personal"])
+def test_a_class_of_few_rows_at_all_sites_is_refused_by_name(method):
+    """Of all covariates the sums would have a part that is over these rows alone."""
+    frames = {s: f.assign(grade=f["grade"].replace(2, 1)) for s, f in FRAMES.items()}
+    frames["south"].loc[:2, "grade"] = 2
+    with pytest.raises(fc.DataError, match="class '2' has fewer than 5 records at all sites"):
+        fc.fit(method, cohort("softmax", frames), user="north")
 
 
 def test_two_sites_and_a_learning_rate_that_explodes_are_refused():

@@ -16,7 +16,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Continuous, Outcome, Survival
+from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
 from fedcohort.data.tables import FeatureTable, LabelledTable, SurvivalTable
 from fedcohort.privacy.guard import SiteGuard
 from fedcohort.protocol import Dp, Fitted, Method, SettingError, Task, registry
@@ -164,9 +164,13 @@ PLANTED = "Jane Doe 4711"
 Table = SurvivalTable | LabelledTable | FeatureTable
 
 
+#: Classification of more than two classes, as a kind of task of its own.
+SEVERAL, LEVELS = "several classes", ("0", "1", "2")
+
+
 @dataclass(frozen=True)
 class Case:
-    """One method on a kind of task, with some of its settings."""
+    """One method on a kind of task, or on `SEVERAL`, with some of its settings."""
 
     method: str
     kind: str
@@ -174,7 +178,7 @@ class Case:
     protects: str = ""  # "record" or "site" of a private fit
 
     def __str__(self) -> str:
-        kind = [self.kind] if len(self.entry.tasks) > 1 else []
+        kind = [self.kind] if len(kinds_of(self.entry)) > 1 else []
         dp = [f"protecting a {self.protects}"] if self.protects else []
         return " ".join([self.method, *kind, *(f"{k}={v}" for k, v in self.settings), *dp])
 
@@ -186,7 +190,7 @@ class Case:
     @property
     def gives(self) -> frozenset[str]:
         """What its model supports; one that each site keeps for itself predicts nothing here."""
-        given = self.entry.given(self.kind)
+        given = self.entry.given(task_kind(self.kind))
         here = not getattr(self.config, "every", False)
         return given if here else given - {"predict", "predict_survival", "at_round"}
 
@@ -224,7 +228,7 @@ def cases(kind: str) -> list[Case]:
     found: list[Case] = []
     for name in registry.names():
         entry = registry.find(name)
-        if kind not in entry.tasks:
+        if kind not in kinds_of(entry):
             continue
         if entry.lacking:
             continue
@@ -259,6 +263,8 @@ def tables(kind: str) -> dict[str, Table]:
             out[name] = SurvivalTable(x, np.minimum(death, leave) + 0.01, death <= leave)
         elif kind == "regression":
             out[name] = LabelledTable(x, np.log(death))
+        elif kind == SEVERAL:
+            out[name] = LabelledTable(x, np.searchsorted([0.35, 1.1], death).astype(float))
         else:
             out[name] = LabelledTable(x, (death < 1.0).astype(float))
     return out
@@ -278,17 +284,38 @@ def quiet(kind: str) -> Table:
 #: What raw methods are told of the columns of `frame_of`, by kind of task.
 TYPES: dict[str, dict[str, Any]] = {
     "survival": {"time": "time", "event": "event"},
+    SEVERAL: {"y": "category"},
     "classification": {"y": "binary"},
     "regression": {"y": "number"},
 }
 OUTCOMES: dict[str, Outcome] = {
     "survival": Survival("time", "event"),
+    SEVERAL: Category("y"),
     "classification": Binary("y"),
     "regression": Continuous("y"),
 }
 
 #: Kinds of task, the last two without an outcome.
 KINDS = (*OUTCOMES, "clustering", "latent")
+
+
+def kinds_of(entry: Method) -> list[str]:
+    """Return the kinds of task that a method learns, in the order of `KINDS`."""
+    return [kind for kind in KINDS if task_kind(kind) in entry.tasks and learnt(entry, kind)]
+
+
+def task_kind(kind: str) -> str:
+    """Return the kind of a task, which of `SEVERAL` is classification."""
+    return OUTCOMES[kind].kind if kind in OUTCOMES else kind
+
+
+def learnt(entry: Method, kind: str) -> str:
+    """Return the type of outcome that a method learns; "none" without one, "" if it cannot."""
+    if kind not in OUTCOMES:
+        return "none"
+    types = ("category", "ordinal") if kind == SEVERAL else (OUTCOMES[kind].type,)
+    return next(filter(entry.takes, types), "")
+
 
 #: The view of each column where a method takes missing ones; a site has no entry of the last one.
 VIEWS = ("left", "left", "right")
@@ -301,6 +328,8 @@ def frame_of(table: Table) -> pd.DataFrame:
         return frame
     if isinstance(table, SurvivalTable):
         return frame.assign(time=table.time, event=table.event.astype(float))
+    if table.y.max(initial=0.0) == len(LEVELS) - 1:
+        return frame.assign(y=np.array(LEVELS)[table.y.astype(int)])
     return frame.assign(y=table.y)
 
 
@@ -310,20 +339,30 @@ def task_of(case: Case, seed: int) -> Task:
     noise: dict[str, Any] = {}
     if case.dp is not None:
         noise = {"dp": case.dp.clipped(case.entry.clips), "reach": REACH.get(kind)}
-    if not case.entry.raw:
-        outcome = type(OUTCOMES[kind]).__name__.lower() if kind in OUTCOMES else ""
-        views = VIEWS if kind == "latent" else ()
-        return Task(kind=kind, features=features, views=views, seed=seed, outcome=outcome, **noise)
-    types = {**dict.fromkeys(features, "number"), **TYPES.get(kind, {})}
-    known = Dictionary.from_dict({c: _usual(t, kind) for c, t in types.items()} if noise else types)
     about = OUTCOMES.get(kind)
-    return Task(kind=kind, features=(), seed=seed, dictionary=known, outcome_of=about, **noise)
+    if not case.entry.raw:
+        return Task(
+            kind=task_kind(kind),
+            features=features,
+            views=VIEWS if kind == "latent" else (),
+            seed=seed,
+            outcome=learnt(case.entry, kind) if about else "",
+            levels=LEVELS if kind == SEVERAL else (),
+            **noise,
+        )
+    types = {**dict.fromkeys(features, "number"), **TYPES.get(kind, {})}
+    known = Dictionary.from_dict({c: _described(t, kind, usual=bool(noise))
+                                  for c, t in types.items()})  # fmt: skip
+    return Task(
+        kind=task_kind(kind), features=(), seed=seed, dictionary=known, outcome_of=about, **noise
+    )
 
 
-def _usual(type_: str, kind: str) -> dict[str, Any]:
-    """Return a column of the dictionary with what is usual of it."""
-    usual = {"number": [0, 1], "time": list(REACH.get(kind, ()))}
-    return {"type": type_} | ({"usual": usual[type_]} if type_ in usual else {})
+def _described(type_: str, kind: str, *, usual: bool) -> dict[str, Any]:
+    """Return a column of the dictionary, with what is usual of it if asked."""
+    reach = {"number": [0, 1], "time": list(REACH.get(kind, ()))}
+    levels = {"levels": list(LEVELS)} if type_ == "category" else {}
+    return {"type": type_} | levels | ({"usual": reach[type_]} if usual and type_ in reach else {})
 
 
 class Unreadable:

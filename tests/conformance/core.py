@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.cases import FAMILIES, KINDS, Case
+from conformance.cases import FAMILIES, Case, kinds_of
 
 #: What a message may hold: vectors and matrices, networks, rows of text, lists that grow, folds.
 OF_EVERY_SHAPE = ("cox", "deepcox", "describe", "kaplan_meier", "kmeans", "svm")
@@ -40,7 +40,7 @@ RULES = ("cox", "ridge", "logistic")
 
 def core(case: Case) -> bool:
     """Return whether a case is one of those with which `make test` runs every test."""
-    first = next(kind for kind in KINDS if kind in case.entry.tasks)
+    first = kinds_of(case.entry)[0]
     if case.protects and case.method == "glm" and case.settings:
         return first == case.kind and case.settings == (("family", FAMILIES[first][0]),)
     if (case.method, case.settings) in OTHERS:

@@ -117,10 +117,13 @@ def test_a_linear_softmax_trained_to_its_end_is_the_optimum_of_scikit_learn():
     assert_allclose(model.predict(x).sum(axis=1), 1.0, rtol=1e-12)
     assert_allclose(model.intercepts - model.intercepts.mean(),
                     reference.intercept_ - reference.intercept_.mean(), atol=1e-5)  # fmt: skip
-    rows = model.summary()
-    assert [(r["class"], r["covariate"]) for r in rows[:5]] == [
-        ("u", "a"), ("u", "b"), ("u", "c"), ("u", "d"), ("v", "a"),
-    ]  # fmt: skip
+    rows = {(r["class"], r["covariate"]): r for r in model.summary()}
+    assert [*rows] == [(c, f) for c in "vw" for f in "abcd"]
+    apart = (reference.coef_[1:] - reference.coef_[0]).ravel()
+    assert_allclose([r["coefficient"] for r in rows.values()], apart, atol=2e-6)
+    ratios = [r["relative_risk_ratio"] for r in rows.values()]
+    assert_allclose(ratios, np.exp(apart), rtol=2e-6)
+    assert {r["reference"] for r in rows.values()} == {"u"}
 
 
 def test_without_a_penalty_it_is_the_maximum_of_the_likelihood():

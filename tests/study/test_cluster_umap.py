@@ -280,7 +280,7 @@ def test_where_numba_can_write_nowhere_the_run_does_not_begin_and_a_line_says_wh
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
     )
     assert told.returncode != 0
-    assert "set NUMBA_CACHE_DIR to a folder that can be written" in " ".join(told.stderr.split())
+    assert "Set NUMBA_CACHE_DIR to a writable folder" in " ".join(told.stderr.split())
     assert "Traceback" not in told.stderr
     assert not (tmp_path / "out").exists()
 

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 
 from fedcohort.data.tables import LabelledTable, SurvivalTable
+from fedcohort.models.losses import several
 from fedcohort.models.mcvae import Mcvae
 from fedcohort.models.network import Mlp, initial
 from fedcohort.models.vae import Vae
@@ -88,6 +89,14 @@ def gradient(theta, table):
     return x.T @ (expit(x @ theta) - table.y) / len(x) + L2 * np.r_[theta[:-1], 0.0]
 
 
+def class_gradient(theta, table):
+    """(p_k − 1(y = k)) x averaged, for each of three classes, and λW: intercepts stand last."""
+    w, b = theta[:9].reshape(3, 3), theta[9:]
+    scores = np.exp(table.x @ w.T + b)
+    over = scores / scores.sum(axis=1, keepdims=True) - (table.y[:, None] == np.arange(3))
+    return np.r_[(over.T @ table.x / len(over) + L2 * w).ravel(), over.mean(axis=0)]
+
+
 def cox_gradient(theta, table):
     """Of Breslow's partial likelihood, death by death, without tricks."""
     total = np.zeros(len(theta))
@@ -127,47 +136,47 @@ def by_ditto(data, user="a", pull=0.7, size=4, slope=gradient, **given):
     return v
 
 
-def by_apfl(data, alpha=0.3, adapt=True):
-    w_all = common(data)
-    v = np.zeros(4)
+def by_apfl(data, alpha=0.3, adapt=True, size=4, slope=gradient):
+    w_all = common(data, size, slope)
+    v = np.zeros(size)
     for w in w_all[1:]:
         u = w
         used = alpha
         for e in range(EPOCHS):
-            g = gradient(used * v + (1 - used) * u, data["a"])
+            g = slope(used * v + (1 - used) * u, data["a"])
             before = used
             if adapt and not e:
                 used = float(np.clip(used - RATE * (v - u) @ g, 0, 1))
-            v, u = v - RATE * before * g, u - RATE * gradient(u, data["a"])
+            v, u = v - RATE * before * g, u - RATE * slope(u, data["a"])
         alpha = used
     return alpha * v + (1 - alpha) * w_all[-1], alpha
 
 
-def by_parts(data, representation, epochs=2):
-    w, own = np.zeros(4), {s: np.zeros(4) for s in data}
+def by_parts(data, representation, epochs=2, size=4, slope=gradient, held=OWN):
+    w, own = np.zeros(size), {s: np.zeros(size) for s in data}
     for _ in range(ROUNDS):
         parts = {}
         for s in data:
-            theta = np.where(OWN, own[s], w)
+            theta = np.where(held, own[s], w)
             if representation:
-                theta = descend(theta, data[s], epochs, OWN)
-                theta = descend(theta, data[s], free=~OWN)
+                theta = descend(theta, data[s], epochs, held, slope)
+                theta = descend(theta, data[s], free=~held, slope=slope)
             else:
-                theta = descend(theta, data[s])
+                theta = descend(theta, data[s], slope=slope)
             own[s], parts[s] = theta, theta
-        w = np.where(OWN, 0.0, mean_of(parts, data))
-    found = np.where(OWN, own["a"], w)
-    return descend(found, data["a"], epochs, OWN) if representation else found
+        w = np.where(held, 0.0, mean_of(parts, data))
+    found = np.where(held, own["a"], w)
+    return descend(found, data["a"], epochs, held, slope) if representation else found
 
 
 EXPECTED = {
-    "local": lambda data: descend(np.zeros(4), data["a"], ROUNDS * EPOCHS),
-    "global": lambda data: common(data)[-1],
-    "finetune": lambda data: descend(common(data)[-1], data["a"], 4),
-    "ditto": by_ditto,
-    "apfl": lambda data: by_apfl(data)[0],
-    "fedper": lambda data: by_parts(data, False),
-    "fedrep": lambda data: by_parts(data, True),
+    "local": lambda d, n=4, f=gradient: descend(np.zeros(n), d["a"], ROUNDS * EPOCHS, slope=f),
+    "global": lambda d, n=4, f=gradient: common(d, n, f)[-1],
+    "finetune": lambda d, n=4, f=gradient: descend(common(d, n, f)[-1], d["a"], 4, slope=f),
+    "ditto": lambda d, n=4, f=gradient: by_ditto(d, size=n, slope=f),
+    "apfl": lambda d, n=4, f=gradient: by_apfl(d, size=n, slope=f)[0],
+    "fedper": lambda d, *of: by_parts(d, False, 2, *of),
+    "fedrep": lambda d, *of: by_parts(d, True, 2, *of),
 }
 
 
@@ -178,6 +187,54 @@ def test_it_is_the_papers_loop_in_plain_numpy(way):
     assert_allclose(found.theta, EXPECTED[way](data), rtol=1e-10, atol=1e-12)
     if way not in ("local", "fedper", "fedrep"):
         assert_allclose(found.common, common(data)[-1], rtol=1e-10)
+
+
+SEVERAL = replace(PLAN, network=Mlp(inputs=3, hidden=(), outputs=3).spec, loss=several(3))
+#: Of three classes, the first column's coefficients and the intercepts.
+OWN_OF_EACH = np.r_[np.tile([True, False, False], 3), np.ones(3, bool)]
+
+
+def graded(names="abcd"):
+    """Return sites of three classes, of which c has its effects the other way round."""
+    made = {}
+    for name in names:
+        rng = np.random.default_rng(ord(name))
+        x = rng.normal(size=(ROWS[name], 3))
+        f = EFFECTS[name] * x @ [[1.5, 0.0, -1.5], [-1.0, 0.5, 1.0], [0.0, 0.8, 0.0]]
+        made[name] = LabelledTable(x, (f + rng.gumbel(size=f.shape)).argmax(axis=1).astype(float))
+    return made
+
+
+@pytest.mark.parametrize("way", EXPECTED)
+def test_of_three_classes_it_is_the_same_loop_with_coefficients_for_each(way):
+    data, given = graded(), {}
+    more = (12, class_gradient)
+    if way in personal.PARTED:
+        given, more = {"own": of_columns(SEVERAL.network, [0])}, (*more, OWN_OF_EACH)
+    found = trained(data, way, SEVERAL, **given)
+    assert_allclose(found.theta, EXPECTED[way](data, *more), rtol=1e-10, atol=1e-12)
+    if way not in ("local", *personal.PARTED):
+        assert_allclose(found.common, common(data, 12, class_gradient)[-1], rtol=1e-10, atol=1e-12)
+
+
+def test_the_own_part_of_three_classes_is_a_columns_coefficients_or_the_last_layer():
+    mask = Way(name="fedper", user="a", own=of_columns(SEVERAL.network, [0])).mask(12)
+    assert_array_equal(mask, OWN_OF_EACH)
+    assert last_layer(SEVERAL.network) == ((9, 12),)
+    assert last_layer(Mlp(inputs=3, hidden=(4,), outputs=3).spec) == ((16, 28), (28, 31))
+
+
+@pytest.mark.parametrize("way", ["local", "finetune"])
+def test_a_user_with_few_rows_of_a_class_tells_no_model(way):
+    data = graded()
+    few = np.flatnonzero(data["a"].y == 2)[3:]
+    kept = np.setdiff1d(np.arange(len(data["a"].y)), few)
+    data["a"] = LabelledTable(data["a"].x[kept], data["a"].y[kept])
+    with pytest.raises(NothingToLearn, match="fewer than 5 rows, or of one of several classes"):
+        trained(data, way, SEVERAL)
+    none = data["a"].y < 2  # without any it has something to tell, and nobody to tell of
+    data["a"] = LabelledTable(data["a"].x[none], data["a"].y[none])
+    assert np.isfinite(trained(data, way, SEVERAL).theta).all()
 
 
 def test_apfls_share_is_learnt_as_in_its_paper_and_fixed_where_it_is_asked():

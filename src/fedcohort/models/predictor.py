@@ -2,7 +2,7 @@
 b₀.
 
     logistic   P(y = 1) = 1/(1 + e^−f)       odds ratio e^β
-    softmax    P(y = k) = e^f_k / Σ_c e^f_c  —
+    softmax    P(y = k) = e^f_k / Σ_c e^f_c  relative-risk ratio e^(β_k − β_0)
     linear     E(y) = f                      —
     poisson    E(y) = e^f                    rate ratio e^β
     cox        log risk f, without b₀        hazard ratio e^β
@@ -27,7 +27,7 @@ from fedcohort.arrays import Array
 from fedcohort.data.classes import Kind
 from fedcohort.models.losses import several
 from fedcohort.models.network import Mlp, initial, network
-from fedcohort.numerics.parameters import intercept_row
+from fedcohort.numerics.parameters import class_intercept_rows, class_rows, intercept_row
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Fitted, NotSupported, Row, SettingError, Task
 
@@ -54,11 +54,6 @@ LINKS = {
 KINDS: Mapping[str, Kind] = {
     "logistic": "class", "cox": "event", "poisson": "count", "softmax": "class",
 }  # fmt: skip
-#: How probabilities follow from a linear softmax.
-SOFTMAX = (
-    "f = intercept + sum of coefficient × covariate, for each class; the probability is "
-    "exp(f)/(sum of exp(f) over classes)"
-)
 #: Name of exp(β).
 RATIOS = {"logistic": "odds_ratio", "poisson": "rate_ratio", "cox": "hazard_ratio"}
 
@@ -201,13 +196,13 @@ class Predictor(Fitted):
         return np.full(len(x), np.inf if self.baseline is None else self.baseline.end)
 
     def summary(self) -> list[Row]:
-        """Return one row per covariate (and class), without standard errors; none for a network."""
+        """Return one row per covariate, without standard errors; none for a network.
+
+        Of softmax one for each class after the first, compared with the first.
+        """
         if self.linear and self.levels:
-            return [
-                {"covariate": name, "class": level, "coefficient": b}
-                for level, row in zip(self.levels, self.coefficients.tolist(), strict=True)
-                for name, b in zip(self.features, row, strict=True)
-            ]
+            beta = self.coefficients
+            return class_rows(self.features, self.levels, beta[1:] - beta[0])
         ratio = RATIOS.get(self.model, "")
         pairs = zip(self.features, self.coefficients.tolist(), strict=self.linear)
         return [
@@ -217,15 +212,9 @@ class Predictor(Fitted):
         ]
 
     def _intercept_rows(self) -> list[Row]:
-        """Return the row of the intercept, if there is one; of softmax one per class."""
+        """Return the row of the intercept, if there is one; of softmax as `summary`."""
         if self.linear and self.levels:
-            note = {"note": SOFTMAX}
-            return [
-                {"name": f"intercept, {level}", "value": b, **(note if not k else {})}
-                for k, (level, b) in enumerate(
-                    zip(self.levels, self.intercepts.tolist(), strict=True)
-                )
-            ]
+            return class_intercept_rows(self.levels, self.intercepts[1:] - self.intercepts[0])
         if not self.linear or self.model == "cox":
             return []
         return [intercept_row(self.intercept, None, 0.95, LINKS[self.model])]

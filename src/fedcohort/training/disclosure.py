@@ -83,8 +83,10 @@ def hidden(
     pairs = [(i, j) for i in two for j in two if i < j and _few(places[i], places[j], least)]
     near = nobody.copy()
     if len(varied):
-        told_by = np.column_stack([x[:, varied], told])
-        near[varied] = own_differences(told_by, least)[: len(varied)]
+        # each column more raises a record's leverage, which hides it among residuals
+        for others in (told, told[:, :0]):
+            found = own_differences(np.column_stack([x[:, varied], others]), least)
+            near[varied] |= found[: len(varied)]
     tried = (
         Hidden(RARE, (rarer > 0) & (rarer < least)),
         Hidden(CELLS, _marked(nobody, [(i,) for i in cells] if crossed or patterned else [])),

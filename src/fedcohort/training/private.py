@@ -34,7 +34,7 @@ K/B groups, so that groups keep their size.
 Sites (DP-FedAvg: McMahan et al., ICLR 2018): a site trains as without privacy, and its change θ_k −
 θ is clipped to C. All its records together change the sum by C at most.
 
-Computing with noisy sums costs nothing more (`algorithms.deepcox.noisy` is the coordinator's part).
+Computing with noisy sums costs nothing more (`training.networks.noisy` is the coordinator's part).
 
 Revealed: `Pulled` or `Moved` with noise, or `Trained`, every round, as sums over the sites; `Left`
 of each site, once a round or once.

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedcohort.arrays import Array
 from fedcohort.data.tables import remembered
-from fedcohort.models.losses import Loss
+from fedcohort.models.losses import CrossEntropy, Loss
 from fedcohort.models.network import FlatNet
 from fedcohort.models.objectives import Objective, loss_of
 from fedcohort.training.networks.plan import Plan
@@ -38,6 +38,15 @@ class Rows:
     def informative(self) -> bool:
         """Whether the rows carry information for the loss."""
         return self.loss.informative and len(self.x) > 0
+
+    def few(self, least: int) -> bool:
+        """Return whether there are fewer than `least` rows, or some but fewer of one class.
+
+        Classes are those of an outcome of several. What would tell of one site's rows alone is not
+        told of these.
+        """
+        rare = isinstance(self.loss, CrossEntropy) and any(0 < n < least for n in self.loss.kinds)
+        return rare or len(self.x) < max(least, 1)
 
     @property
     def draws(self) -> bool:

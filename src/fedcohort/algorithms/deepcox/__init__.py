@@ -12,15 +12,10 @@ from fedcohort.algorithms.deepcox.program import STEPS, asks, fit
 from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
 from fedcohort.protocol import Method, PrivateFits, Task
 from fedcohort.training import heterogeneity
+from fedcohort.training.networks import fits, private_fits
 
-AVERAGED = "each round, the sum over sites of their models, weighted by rows"
-SEEN = "each round, every site's own model, which the coordinator sees: no masked sum can hide it"
-REVEALS = {
-    **dict.fromkeys(("fedavg", "fedprox", "fedadam", "fedyogi"), AVERAGED),
-    "exact": "each step, the sums over sites of risk sets on the time grid and of the gradient",
-    "sequential": "each round, every site's own model as it left it, which the coordinator sees",
-    "ensemble": "once, every site's own model, which the coordinator and all sites see",
-}
+EXACT = "each step, the sums over sites of risk sets on the time grid and of the gradient"
+REVEALS = {**fits.REVEALS, "exact": EXACT}
 
 
 def reveals_with(config: DeepCoxSettings) -> str:
@@ -28,26 +23,20 @@ def reveals_with(config: DeepCoxSettings) -> str:
     exact_times = config.time_grid == "exact"
     grid = "each site's own times of death" if exact_times else "histograms of the times of death"
     how = "which the coordinator sees" if exact_times else "as sums over sites"
-    trained = REVEALS[config.strategy] if config.centre.plain else SEEN
-    if config.personal != "none":
-        trained = f"{trained}; {config.reveals_own('the coordinator and all sites see')}"
-    seen = "" if config.monitor == "none" else f"; {heterogeneity.REVEALS}"
-    text = f"{trained}{seen}; {grid}, {how}; deaths and risk sets on them, as sums."
+    trained = fits.reveals(config, EXACT, "the coordinator and all sites see")
+    text = f"{trained}; {grid}, {how}; deaths and risk sets on them, as sums."
     return text[0].upper() + text[1:]
 
 
 def bounds(config: DeepCoxSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return the values that the steps' arguments may take (`Method.bounds`)."""
-    plan, schedule = config.plan(len(task.features)), config.schedule
+    plan = config.plan(len(task.features))
     return {
         "plan": (plan.text, replace(plan, validation_fraction=0.0).text),
         "held_out": (False, True),
         "together": (config.time_grid != "exact",),
-        "draw": range(-1, schedule.rounds),
-        "rounds": (schedule.rounds,),
-        "lr_rule": (schedule.lr_rule,),
-        "patience": (-1 if schedule.patience is None else schedule.patience,),
-        **config.own_bounds((config.personal_way(plan),), schedule.rounds),
+        **fits.bounds(config),
+        **config.own_bounds((config.personal_way(plan),), config.rounds),
     }
 
 
@@ -58,9 +47,9 @@ METHOD = Method(
     paper="Faraggi and Simon 1995; GenoMed4All D6.2 (2021), section 8.2",
     reveals=(
         "; ".join(f"{name}: {text}" for name, text in REVEALS.items())
-        + f"; an aggregation other than mean: {SEEN}; with monitor: {heterogeneity.REVEALS}; with "
-        "personal: also the user's own model, which the coordinator and all sites see; always: "
-        "the time grid, deaths and risk sets on it, as sums over sites."
+        + f"; an aggregation other than mean: {fits.SEEN}; with monitor: {heterogeneity.REVEALS}; "
+        "with personal: also the user's own model, which the coordinator and all sites see; "
+        "always: the time grid, deaths and risk sets on it, as sums over sites."
     ),
     reveals_with=reveals_with,
     unguarded=(
@@ -76,7 +65,7 @@ METHOD = Method(
     private=PrivateFits(
         releases=private.releases,
         reveals=private.reveals,
-        clips=private.CLIPS,
+        clips=private_fits.CLIPS,
         held=private.held,
     ),
     preprocess={"scale": "minmax", "impute": "median"},

@@ -33,7 +33,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,15 +67,13 @@ from fedcohort.training.hazard import (
     seed_of,
     sum_risks,
 )
-from fedcohort.training.networks import strategies
+from fedcohort.training.networks import fits, strategies
 from fedcohort.training.networks.local import penalise
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan, holds_out
+from fedcohort.training.networks.pooled import gradient_fault, gradient_length
 from fedcohort.training.networks.schedule import Course, HeldOut, Schedule, follow
-from fedcohort.training.networks.server import RULES
-from fedcohort.training.networks.switching import personalise_as_set
 from fedcohort.training.rows import rows_of
-from fedcohort.training.update_bounds import length
 
 
 @message(parameters=["gradient"])
@@ -90,16 +87,11 @@ class Pull:
 
     def fault(self, asked: Mapping[str, Any]) -> str:
         """Return the fault of one site's reply; see `protocol.updates`."""
-        theta: Array = asked["theta"]
-        if self.gradient.shape != theta.shape or self.gradient.dtype != theta.dtype:
-            return "a gradient of another shape or type than the model that it was sent."
-        if self.rows.shape or self.rows.dtype != np.float64:
-            return "rows that are not one real number."
-        return "a gradient over no rows." * bool(not self.rows and self.gradient.any())
+        return gradient_fault(self.gradient, self.rows, asked)
 
     def moved(self, asked: Mapping[str, Any]) -> float:
-        """Return ‖∇‖/√(n_k + `FEW`), comparable between sites of any size."""
-        return length(self.gradient) / math.sqrt(float(self.rows) + FEW)
+        """Return `gradient_length`."""
+        return gradient_length(self.gradient, self.rows)
 
 
 # site ---------------------------------------------------------------------------------
@@ -151,33 +143,12 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
     plan, schedule = config.plan(len(task.features)), config.schedule
     grid = timegrid.intervals(fed, config.time_grid, config.least_cell(task.min_cell))
     theta = initial(plan.network, task.seed)
-    close = partial(_with_baseline, fed, plan, grid, task.min_cell)
-    if config.strategy == "ensemble":
-        thetas, weights = strategies.ensemble(fed, plan, schedule, theta)
-        stages = dict(zip(schedule.keep, thetas[1:], strict=True))
-        return close(thetas[0], weights, schedule.rounds, stages)
-    if config.personal != "none":
-        own = personalise_as_set(
-            fed, plan, schedule, RULES[config.strategy], config.server, theta,
-            config.personal_way(plan), config, seed=task.seed,
-            min_cell=task.min_cell if len(fed.sites) > 1 else 1,
-        )  # fmt: skip
-        stages = {r: kept[None] for r, kept in own.kept.items()}
-        return close(own.theta[None], ONE, own.rounds, stages)
     held_out = pooled_held_out_loss(fed, plan, grid)
-    if config.strategy == "exact":
-        course = exact(fed, plan, schedule, theta, grid, held_out)
-    elif config.strategy == "sequential":
-        course = strategies.sequential(fed, plan, schedule, theta, task.rng, held_out)
-    else:
-        rule, server = RULES[config.strategy], config.server(theta)
-        centre = config.centre
-        seen = heterogeneity.watching(fed, plan, config.monitor, task.min_cell)
-        course = strategies.averaging(
-            fed, plan, schedule, rule, server, held_out, centre, watch=seen
-        )
-    stages = {r: kept[None] for r, kept in course.kept.items()}
-    return close(course.theta[None], ONE, course.rounds, stages)
+    found = fits.train_as_set(
+        fed, config, plan, theta, task, held_out=held_out,
+        exact=lambda: exact(fed, plan, schedule, theta, grid, held_out),
+    )  # fmt: skip
+    return _with_baseline(fed, plan, grid, task.min_cell, found)
 
 
 def exact(
@@ -249,17 +220,14 @@ def _with_baseline(
     plan: Plan,
     grid: timegrid.Intervals,
     min_cell: int,
-    thetas: Array,
-    weights: Array,
-    rounds: int,
-    stages: Mapping[int, Array],
+    found: fits.Trained,
 ) -> DeepCoxModel:
-    """Return the model of thetas (M, P) and of each earlier stage, each with its baseline."""
+    """Return the trained model and that of each kept round, each with its baseline."""
     text = replace(plan, validation_fraction=0.0).text
     pool = Pool(fed, grid, text, held_out=False)
 
     def model(thetas: Array, rounds: int, kept: Mapping[int, DeepCoxModel]) -> DeepCoxModel:
-        events, risk = pool.risks(thetas, weights)
+        events, risk = pool.risks(thetas, found.weights)
         centre = float(risk.total / events.rows)
         if not abs(centre) < LARGEST:
             raise NotConverged(
@@ -269,9 +237,10 @@ def _with_baseline(
             )
         steps = grid.hazard(events.d, events.leaving, risk.s0 * math.exp(-centre))
         baseline = grid.baseline(steps, events.d, min_cell)
-        return DeepCoxModel(plan.network, thetas, weights, centre, baseline, rounds, kept)
+        return DeepCoxModel(plan.network, thetas, found.weights, centre, baseline, rounds, kept)
 
-    return model(thetas, rounds, {r: model(stage, r, {}) for r, stage in stages.items()})
+    kept = {r: model(stage, r, {}) for r, stage in found.kept.items()}
+    return model(found.thetas, found.rounds, kept)
 
 
 def _check_same_rows(events: Deaths, slope: Pull) -> None:
@@ -290,29 +259,13 @@ def _ratio(d: Array, s0: Array) -> Array:
     return np.divide(d, s0, out=np.zeros(len(d)), where=d > 0)
 
 
-#: Rows added to a site's own when gradients are compared; it limits the effect of single rows.
-FEW = 10.0
-
 STEPS = (
     *hazard.STEPS, pull, *strategies.STEPS, *heterogeneity.STEPS, *personal.STEPS,
     *timegrid.STEPS, *private.STEPS,
 )  # fmt: skip
 
-#: Training step by strategy; the other strategies average.
-TRAINS: Mapping[str, Step[..., Any]] = {
-    "exact": pull,
-    "sequential": strategies.visit,
-    "ensemble": strategies.train_alone,
-}
-
 
 def asks(config: DeepCoxSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
-    trains = TRAINS.get(config.strategy, strategies.train_here)
-    if not config.centre.plain:
-        trains = strategies.visit
-    if config.personal != "none":
-        trained = config.asks_own(config.personal)
-    else:
-        trained = (trains, *heterogeneity.asks(config.monitor))
+    trained = fits.asks(config, pull)
     return (count_deaths, sum_risks, *trained, *timegrid.asks(config.time_grid, known=True))

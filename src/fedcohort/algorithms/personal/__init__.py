@@ -8,7 +8,7 @@ from typing import Any
 from fedcohort.algorithms.personal.model import PersonalModel
 from fedcohort.algorithms.personal.program import STEPS, asks, fit, own_model
 from fedcohort.algorithms.personal.settings import PersonalSettings
-from fedcohort.models.predictor import LINKS
+from fedcohort.models.predictor import LINKS, USUAL
 from fedcohort.protocol import Method, Task
 from fedcohort.training import heterogeneity, personal
 from fedcohort.training.hazard import REVEALS as HAZARD
@@ -59,7 +59,7 @@ def reveals_with(config: PersonalSettings) -> str:
 def bounds(config: PersonalSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return the allowed arguments of steps (`Method.bounds`)."""
     model = config.model_of(task)
-    plan = config.plan(len(task.features), model)
+    plan = config.plan(task, model)
     return {
         "plan": (plan.text,),
         "rounds": (config.rounds,),
@@ -76,6 +76,7 @@ METHOD = Method(
     name="personal",
     title="Personalised baselines: local, global, fine-tuned, own layer, Ditto, APFL, clusters",
     tasks=("classification", "regression", "survival"),
+    outcomes=tuple(USUAL),
     paper=(
         "Yu 2020; Arivazhagan 2019 (FedPer); Collins 2021 (FedRep); Li 2021 (Ditto); Deng 2020 "
         "(APFL); Ghosh 2020 (IFCA)"

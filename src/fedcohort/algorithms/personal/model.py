@@ -143,7 +143,9 @@ class PersonalModel(Predictor):
     def meta(self) -> dict[str, Any]:
         """Return names, the network's spec, and the course of the fit."""
         names = ("model", "network", "user", "way", "rounds", "parts", "common_rounds")
-        lists = {"features": list(self.features), "kept": sorted(self.kept)}
+        lists: dict[str, Any] = {
+            "features": list(self.features), "levels": list(self.levels), "kept": sorted(self.kept),
+        }  # fmt: skip
         return lists | {name: getattr(self, name) for name in names}
 
     @classmethod
@@ -152,11 +154,12 @@ class PersonalModel(Predictor):
         given = dict(meta)
         loss, alpha = arrays["told"].tolist()
         features = tuple(given.pop("features"))
+        levels = tuple(given.pop("levels", ()))
         kept = {int(r): arrays[f"round{r}"] for r in given.pop("kept")}
         vectors = {name: arrays[name] for name in ("theta", "common", "counts")}
         found = {r: baseline_of(arrays, f"round{r}.") for r in kept}
         baselines = {r: one for r, one in found.items() if one is not None}
         return cls(
-            features=features, loss=loss, alpha=alpha, kept=kept, baseline=baseline_of(arrays),
-            baselines=baselines, **vectors, **given,
+            features=features, levels=levels, loss=loss, alpha=alpha, kept=kept,
+            baseline=baseline_of(arrays), baselines=baselines, **vectors, **given,
         )  # fmt: skip

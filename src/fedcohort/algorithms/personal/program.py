@@ -60,7 +60,8 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
     SiteUnavailable : the user's site, or more sites than the quorum allows, did not answer.
     """
     model = config.model_of(task)
-    plan, schedule = config.plan(len(task.features), model), config.schedule(model)
+    levels = task.levels if model == "softmax" else ()
+    plan, schedule = config.plan(task, model), config.schedule(model)
     way = config.way_of(task.features, plan)
     user = personal.owner(fed, way)
     least = task.min_cell if len(fed.sites) > 1 else 1
@@ -71,7 +72,7 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
         )
     check_covariates(task)
     if config.way != "local":
-        exact_sums(fed, task, KINDS.get(model, "number"), LINKS[model])
+        exact_sums(fed, task, KINDS.get(model, "number"), LINKS[model], levels)
     start = start_of(plan.network, task.seed)
     found = personalise_as_set(
         fed, plan, schedule, fedavg, server, start, way, config, min_cell=least, seed=task.seed
@@ -89,6 +90,7 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
     return PersonalModel(
         features=task.features,
         model=model,
+        levels=levels,
         network=plan.network,
         theta=found.theta,
         user=user,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedcohort.arrays import Array
-from fedcohort.protocol import SettingError, changed, setting
+from fedcohort.models.predictor import loss_name, outputs_of
+from fedcohort.protocol import SettingError, Task, changed, setting
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule
 from fedcohort.training.networks.server import Server
@@ -73,11 +74,11 @@ class PersonalSettings(
         if not self.every:
             check_number(self.way, sites)
 
-    def plan(self, features: int, model: str) -> Plan:
-        """Return the plan of each site, for so many columns."""
+    def plan(self, task: Task, model: str) -> Plan:
+        """Return the plan of each site."""
         return Plan(
-            network=self.network_of(model, features),
-            loss=model,
+            network=self.network_of(model, task),
+            loss=loss_name(model, outputs_of(model, task)),
             epochs=self.internal_epochs,
             batch_size=self.batch_size,
             optimiser=self.optimiser,

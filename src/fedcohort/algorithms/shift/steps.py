@@ -260,7 +260,9 @@ def _against(x: Array, y: Array, law: str, kinds: bool, least: int) -> int:
     levels = np.unique(y) if law == "levels" else [1.0]
     for level in levels:
         of = (y == level).astype(float) if kinds else y
-        found = disclosure.hidden(x, of, 1 + x.shape[1], least, kinds=kinds, crossed=False)
+        found = disclosure.hidden(
+            x, of, 1 + x.shape[1], least, kinds=2 * kinds, crossed=False, every=True
+        )
         if found.reason != disclosure.FINE:
             return int(found.reason)
     return disclosure.FINE

@@ -8,7 +8,7 @@ from typing import Any
 from fedcohort.algorithms.weight_erosion.model import ErosionModel
 from fedcohort.algorithms.weight_erosion.program import STEPS, asks, fit
 from fedcohort.algorithms.weight_erosion.settings import ErosionSettings
-from fedcohort.models.predictor import LINKS
+from fedcohort.models.predictor import LINKS, USUAL
 from fedcohort.protocol import Method, Task
 from fedcohort.training.hazard import REVEALS as HAZARD
 
@@ -17,7 +17,7 @@ def bounds(config: ErosionSettings, task: Task) -> Mapping[str, Collection[Any]]
     """Return the allowed arguments of steps (`Method.bounds`)."""
     model = config.model_of(task)
     return {
-        "plan": (config.plan(len(task.features), model).text,),
+        "plan": (config.plan(task, model).text,),
         "visit": (config.visit,),
         "against": (config.against,),
         "draw": range(config.rounds),
@@ -35,6 +35,7 @@ METHOD = Method(
     name="weight_erosion",
     title="Weight Erosion: a model for one site, from the sites that agree with it",
     tasks=("classification", "regression", "survival"),
+    outcomes=tuple(USUAL),
     paper="Grimberg 2020 (EPFL), Algorithm 1",
     reveals=(
         "Each round the user's own gradient, which the coordinator and all sites see; each other "

@@ -64,6 +64,7 @@ from fedcohort.protocol import (
 )
 from fedcohort.protocol.step import mark_of
 from fedcohort.training.networks.plan import Plan
+from fedcohort.training.rows import rows_of
 from fedcohort.training.update_bounds import length
 
 #: Measures of a distance: eqs. (1) and (4).
@@ -200,13 +201,16 @@ def tell_slope(
     site: Site[Any, None], *, theta: Array, plan: str, visit: str, rate: float, draw: int,
     against: str, user: str, min_cell: int,
 ) -> Slope:  # fmt: skip
-    """Return the gradient of the user's own rows, and its variance if that is used."""
+    """Return the gradient of the user's own rows, and its variance if that is used.
+
+    A user with few rows of one of several classes tells nothing.
+    """
     if user not in ("", site.name):
         raise Refused(
             "user", f"site {site.name!r} does not tell its gradient: the model is for {user!r}."
         )
     found = slope_of(site, theta, plan, visit, rate, draw, min_cell)
-    if found is None:
+    if found is None or rows_of(site.data, Plan.of(plan), site.entropy).few(min_cell):
         return Slope(np.zeros(len(theta)), np.array(0.0), np.array(0.0), np.array(0.0))
     noise = spread_of(site, theta, plan, visit, draw) if against == "noise" else 0.0
     return Slope(found[0], np.array(found[1]), np.array(noise), np.array(1.0))

@@ -70,7 +70,10 @@ class ErosionModel(Predictor):
     def meta(self) -> dict[str, Any]:
         """Return names, the network's spec, and the course of the fit."""
         names = ("model", "network", "user", "rounds", "flat")
-        lists = {"features": list(self.features), "sites": sorted(self.alpha)}
+        lists: dict[str, Any] = {
+            "features": list(self.features), "levels": list(self.levels),
+            "sites": sorted(self.alpha),
+        }  # fmt: skip
         return lists | {"alone": dict(self.alone)} | {name: getattr(self, name) for name in names}
 
     @classmethod
@@ -78,8 +81,14 @@ class ErosionModel(Predictor):
         """Rebuild the model from what `arrays` and `meta` returned."""
         given = dict(meta)
         sites, features = given.pop("sites"), tuple(given.pop("features"))
+        levels = tuple(given.pop("levels", ()))
         alpha = dict(zip(sites, arrays["alpha"].tolist(), strict=True))
         baseline = baseline_of(arrays)
         return cls(
-            features=features, theta=arrays["theta"], alpha=alpha, baseline=baseline, **given
+            features=features,
+            levels=levels,
+            theta=arrays["theta"],
+            alpha=alpha,
+            baseline=baseline,
+            **given,
         )

@@ -38,6 +38,7 @@ def fit(fed: Federation, config: ErosionSettings, task: Task) -> ErosionModel:
     SiteUnavailable : the user's site, or more sites than the quorum allows, did not answer.
     """
     model = config.model_of(task)
+    levels = task.levels if model == "softmax" else ()
     user = erosion.owner(fed, config.user)
     least = task.min_cell if len(fed.sites) > 1 else 1
     if config.visit == "batch" and 0 < config.batch_size < least:
@@ -45,8 +46,8 @@ def fit(fed: Federation, config: ErosionSettings, task: Task) -> ErosionModel:
             f"batch_size is {config.batch_size}, and gradients of fewer than {least} rows "
             f"(min_cell) would tell of single ones. Raise it, or give 0 for all rows."
         )
-    exact_sums(fed, task, KINDS.get(model, "number"), LINKS[model])
-    plan = config.plan(len(task.features), model)
+    exact_sums(fed, task, KINDS.get(model, "number"), LINKS[model], levels)
+    plan = config.plan(task, model)
     start = start_of(plan.network, task.seed)
     found = erosion.train_eroding(
         fed, config.user, start, plan, config.rounds,
@@ -54,8 +55,9 @@ def fit(fed: Federation, config: ErosionSettings, task: Task) -> ErosionModel:
     )  # fmt: skip
     if found.flat == config.rounds:
         raise NothingToLearn(
-            f"site {user!r} has nothing to learn from: it has fewer than {least} rows, or its "
-            f"gradient was 0 in every round. Take another user, or more rows."
+            f"site {user!r} has nothing to learn from: it has fewer than {least} rows, or of "
+            f"one of several classes, or its gradient was 0 in every round. Take another user, or "
+            f"more rows."
         )
     baselines: dict[int, Baseline] = {}
     if model == "cox":
@@ -64,6 +66,7 @@ def fit(fed: Federation, config: ErosionSettings, task: Task) -> ErosionModel:
     return ErosionModel(
         features=task.features,
         model=model,
+        levels=levels,
         network=plan.network,
         theta=found.theta,
         user=user,

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from fedcohort.algorithms.weight_erosion.erosion import AGAINST, Erosion, check_number
 from fedcohort.algorithms.weight_erosion.gradient import VISITS
-from fedcohort.protocol import changed, setting
+from fedcohort.models.predictor import loss_name, outputs_of
+from fedcohort.protocol import Task, changed, setting
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.settings import (
     BatchSettings,
@@ -63,11 +64,11 @@ class ErosionSettings(PredictorSettings, UserSettings, method="weight_erosion", 
         """Decrease of weights."""
         return Erosion(distance=self.p_d, size=self.p_s, against=self.against)
 
-    def plan(self, features: int, model: str) -> Plan:
-        """Return the plan of each site, for so many columns."""
+    def plan(self, task: Task, model: str) -> Plan:
+        """Return the plan of each site."""
         return Plan(
-            network=self.network_of(model, features),
-            loss=model,
+            network=self.network_of(model, task),
+            loss=loss_name(model, outputs_of(model, task)),
             epochs=self.internal_epochs if self.visit == "local" else 1,
             batch_size=0 if self.visit == "full" else self.batch_size,
             optimiser="sgd",

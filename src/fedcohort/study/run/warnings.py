@@ -4,6 +4,8 @@
 
     Σ_i (w_i + 1) w_{i+1},   w = (p, h₁, …, h_k, 1)                                         (1)
 
+and of K > 2 classes K − 1 for each column, or a last width of K.
+
 Settings of other models state it by a method ``free_parameters(features)``; curves and tables have
 none. An intercept, a baseline hazard and parameters for sites do not count: a site has many rows
 for each. Penalties are ignored. `privacy.disclosure.models` has the rule.
@@ -65,9 +67,10 @@ def free_parameters(method: str, settings: dict[str, Any], features: int, classe
     if hasattr(config, "free_parameters"):
         return config.free_parameters(features)
     hidden: Sequence[int] = getattr(config, "hidden", ())
+    several = classes if classes > 2 and getattr(config, "by_class", False) else 0
     if not hidden or not features:
-        return features * (max(classes - 1, 1) if getattr(config, "by_class", False) else 1)
-    return sum((a + 1) * b for a, b in pairwise((features, *hidden, 1)))
+        return features * max(several - 1, 1)
+    return sum((a + 1) * b for a, b in pairwise((features, *hidden, max(several, 1))))
 
 
 def columns_of(features: Iterable[Variable], frame: pd.DataFrame) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from fedcohort.arrays import Array
 from fedcohort.models.layers import ACTIVATIONS
-from fedcohort.models.predictor import MODELS, model_of, rate_of, spec_of
+from fedcohort.models.predictor import MODELS, model_of, outputs_of, rate_of, spec_of
 from fedcohort.protocol import Settings, Task, setting
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan
@@ -37,8 +37,14 @@ class BatchSettings(VisitSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class PredictorSettings(Settings):
-    """Settings of a predictor of one outcome and its gradient descent (`models.predictor`)."""
+    """Settings of a predictor of one outcome and its gradient descent (`models.predictor`).
 
+    Attributes
+    ----------
+    by_class : whether there are coefficients for each class.
+    """
+
+    by_class: ClassVar[bool] = True
     model: str = setting("auto", "Model to fit; auto: by the outcome", choices=("auto", *MODELS))
     hidden: tuple[int, ...] = setting(
         (), "Widths of a network's hidden layers; (): a linear predictor", "units",
@@ -68,9 +74,10 @@ class PredictorSettings(Settings):
         """Return η."""
         return rate_of(self.learning_rate, model, self.hidden)
 
-    def network_of(self, model: str, features: int, outputs: int = 1) -> str:
-        """Return the spec of the network for so many columns, and outputs (`outputs_of`)."""
-        return spec_of(model, features, self.hidden, self.activation, outputs)
+    def network_of(self, model: str, task: Task) -> str:
+        """Return the spec of the network."""
+        outputs = outputs_of(model, task)
+        return spec_of(model, len(task.features), self.hidden, self.activation, outputs)
 
 
 @dataclass(frozen=True, kw_only=True)

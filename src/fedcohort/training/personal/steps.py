@@ -170,7 +170,7 @@ def told_of_own(
     """
     _check_asked(site, way)
     rows = rows_at(theta)
-    if len(rows.x) < max(min_cell, 1) or not rows.informative:
+    if rows.few(min_cell) or not rows.informative:
         return Told(np.zeros(len(theta)), *(np.array(0.0) for _ in range(3)))
     v, alpha = told(site, theta, rows_at, plan, way, rate)
     return Told(v, np.array(evaluate(v, rows_at(v), plan)), np.array(alpha), np.array(1.0))
@@ -189,7 +189,7 @@ def tell_alone(
     _check_asked(site, w)
     rows = known_rows(site.data, p, site.entropy)
     wanted: list[int] = keep.tolist()
-    if len(rows.x) < max(min_cell, 1) or not rows.informative:
+    if rows.few(min_cell) or not rows.informative:
         nothing = np.zeros((1 + len(wanted), len(theta)))
         return Alone(nothing, np.zeros(rounds), np.array(0.0))
     losses, kept = np.zeros(rounds), dict[int, Array]()

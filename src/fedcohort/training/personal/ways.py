@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -98,9 +98,11 @@ def last_layer(spec: str) -> tuple[tuple[int, int], ...]:
     return _ranges(spec, lambda name: name in wanted)
 
 
-def of_columns(spec: str, columns: Iterable[int]) -> tuple[tuple[int, int], ...]:
+def of_columns(spec: str, columns: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """Return the ranges of some columns' coefficients, and of the bias, of one linear layer."""
-    return tuple((j, j + 1) for j in sorted(columns)) + last_layer(spec)
+    outputs, p = next(network(spec).module.parameters()).shape
+    own = sorted(k * p + j for k in range(outputs) for j in columns)
+    return tuple((j, j + 1) for j in own) + last_layer(spec)
 
 
 def _ranges(spec: str, wanted: Callable[[str], bool]) -> tuple[tuple[int, int], ...]:
@@ -117,6 +119,7 @@ def _ranges(spec: str, wanted: Callable[[str], bool]) -> tuple[tuple[int, int], 
 def nothing(user: str, least: int) -> NothingToLearn:
     """Return the error for a user without informative rows."""
     return NothingToLearn(
-        f"site {user!r} has nothing to learn from: it has fewer than {least} rows, or no events. "
+        f"site {user!r} has nothing to learn from: it has fewer than {least} rows, or of "
+        f"one of several classes, or no events. "
         f"Take another user, or more rows."
     )

@@ -1,0 +1,102 @@
+"""Settings of one network trained by any strategy, alone, personal or private."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fedcohort.protocol import changed, setting
+from fedcohort.training.networks import settings as averages
+from fedcohort.training.networks.schedule import Schedule
+from fedcohort.training.networks.server import RULES
+from fedcohort.training.networks.settings import (
+    AveragingSettings,
+    PredictorSettings,
+    VisitSettings,
+    kept_rounds,
+)
+from fedcohort.training.personal import PARTED
+from fedcohort.training.personal.settings import MaybeOwnSettings
+
+#: Strategies that average models, and three that do not.
+STRATEGIES = (*averages.STRATEGIES, "sequential", "ensemble", "exact")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitSettings(AveragingSettings, MaybeOwnSettings):
+    """Settings of `networks.fits` and `networks.private_fits`."""
+
+    strategy: str = changed(AveragingSettings, "strategy", choices=STRATEGIES)
+    rounds: int = changed(
+        VisitSettings, "rounds", default=60, doc="Federated epochs; for exact, optimiser steps"
+    )
+    optimiser: str = changed(
+        VisitSettings, "optimiser", doc="Optimiser of each site; for exact, of the coordinator"
+    )
+    hidden: tuple[int, ...] = changed(
+        PredictorSettings, "hidden", default=(8, 4), doc="Widths of the hidden layers"
+    )
+    activation: str = changed(PredictorSettings, "activation", default="selu")
+    dropout: float = setting(
+        0.0, "Dropout: probability that a hidden unit is 0 in a step", within="[0, 1)"
+    )
+    l1: float = setting(
+        0.0, "λ₁ on the first layer's weights, loss averaged over rows", within="[0, inf)"
+    )
+    l2: float = changed(PredictorSettings, "l2", default=0.0)
+    keep_rounds: tuple[int, ...] = setting(
+        (), "Keep the model after each of these rounds", "rounds", within="[1, inf)"
+    )
+    dp_groups: int = setting(
+        128,
+        "Number of random groups of a site's records in a private pass",
+        "groups",
+        within="[1, inf)",
+    )
+    dp_sampling: float = setting(
+        1.0, "Probability that a record is in a private pass", within="(0, 1]"
+    )
+    dp_rounds: int | None = setting(
+        None,
+        "Number of noisy rounds. Default: `rounds`, at most 8√ε steps",
+        "rounds",
+        within="[1, inf)",
+    )
+    dp_learning_rate: float = setting(
+        1.5,
+        "Learning rate η of a private fit that protects records, in units of the clip; replaces "
+        "learning_rate and optimiser (plain gradient steps)",
+        within="(0, inf)",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one = f"as strategy {self.strategy!r} averages no models"
+        self.check(
+            ("monitor", self.monitor == "none" or self.averages, f"none, {one}"),
+            ("aggregation", self.aggregation == "mean" or self.averages, f"mean, {one}"),
+        )
+        self.check_personal(
+            strategy=self.strategy, aggregation=self.aggregation, patience=self.patience
+        )
+        deep = self.personal not in PARTED or self.layered
+        self.check(("hidden", deep, f"one width or more: {self.personal} needs a layer to be own"))
+
+    @property
+    def averages(self) -> bool:
+        """Whether the strategy averages models."""
+        return self.strategy in RULES
+
+    @property
+    def layered(self) -> bool:
+        """Whether the network has a layer besides the last."""
+        return bool(self.hidden)
+
+    @property
+    def private_batches(self) -> int:
+        """Mini-batches of a private pass."""
+        return 1
+
+    @property
+    def schedule(self) -> Schedule:
+        """Rounds, learning rate, and the rounds whose models are kept."""
+        return replace(super().schedule, keep=kept_rounds(self.keep_rounds, self.rounds))

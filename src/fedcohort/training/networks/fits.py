@@ -1,0 +1,150 @@
+"""One network trained over sites by the strategy of its settings.
+
+The strategies are those of `networks.strategies`; "exact" is the method's own, one step along the
+gradient of the pooled loss in each round. With `personal` the model is one site's own
+(`training.personal`).
+
+Revealed: see the strategy, `training.personal`, and with a monitor `training.heterogeneity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.protocol import Federation, Step, Task
+from fedcohort.training import heterogeneity
+from fedcohort.training.networks import strategies
+from fedcohort.training.networks.fit_settings import FitSettings
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Course, HeldOut
+from fedcohort.training.networks.server import RULES
+from fedcohort.training.networks.switching import personalise_as_set
+
+#: Weights of a single network.
+ONE = np.ones(1)
+
+#: What leaves a site in training, by strategy, in plain words.
+AVERAGED = "each round, the sum over sites of their models, weighted by rows"
+SEEN = "each round, every site's own model, which the coordinator sees: no masked sum can hide it"
+REVEALS: Mapping[str, str] = {
+    **dict.fromkeys(("fedavg", "fedprox", "fedadam", "fedyogi"), AVERAGED),
+    "sequential": "each round, every site's own model as it left it, which the coordinator sees",
+    "ensemble": "once, every site's own model, which the coordinator and all sites see",
+}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of a training.
+
+    Attributes
+    ----------
+    thetas : (M, P), of M networks: of the sites for an ensemble, otherwise one.
+    weights : (M,), with sum 1.
+    rounds : number of rounds.
+    kept : number of rounds → thetas (M, P) if that round were the last.
+    """
+
+    thetas: Array
+    weights: Array
+    rounds: int
+    kept: Mapping[int, Array]
+
+    @classmethod
+    def of(cls, course: Course) -> Trained:
+        """Return the result of one network's training."""
+        kept = {r: theta[None] for r, theta in course.kept.items()}
+        return cls(course.theta[None], ONE, course.rounds, kept)
+
+
+def train_as_set(
+    fed: Federation,
+    config: FitSettings,
+    plan: Plan,
+    theta: Array,
+    task: Task,
+    *,
+    exact: Callable[[], Course],
+    held_out: HeldOut,
+) -> Trained:
+    """Train from θ (P,) by the strategy of the settings.
+
+    Parameters
+    ----------
+    exact : training of the strategy "exact".
+    held_out : θ → its loss on the rows held out, over all sites.
+
+    Raises
+    ------
+    SettingError, NothingToLearn : of a personal model, see `training.personal`.
+    SiteUnavailable : a call fell below the quorum.
+    """
+    schedule = config.schedule
+    if config.strategy == "ensemble":
+        thetas, weights = strategies.ensemble(fed, plan, schedule, theta)
+        kept = dict(zip(schedule.keep, thetas[1:], strict=True))
+        return Trained(thetas[0], weights, schedule.rounds, kept)
+    if config.personal != "none":
+        own = personalise_as_set(
+            fed, plan, schedule, RULES[config.strategy], config.server, theta,
+            config.personal_way(plan), config, seed=task.seed,
+            min_cell=task.min_cell if len(fed.sites) > 1 else 1,
+        )  # fmt: skip
+        return Trained.of(Course(own.theta, own.rounds, own.kept))
+    if config.strategy == "exact":
+        return Trained.of(exact())
+    if config.strategy == "sequential":
+        course = strategies.sequential(fed, plan, schedule, theta, task.rng, held_out)
+        return Trained.of(course)
+    seen = heterogeneity.watching(fed, plan, config.monitor, task.min_cell)
+    course = strategies.averaging(
+        fed, plan, schedule, RULES[config.strategy], config.server(theta), held_out, config.centre,
+        watch=seen,
+    )  # fmt: skip
+    return Trained.of(course)
+
+
+def asks(config: FitSettings, pull: Step[..., Any]) -> tuple[Step[..., Any], ...]:
+    """Return the training steps that a fit with these settings can ask for.
+
+    Parameters
+    ----------
+    pull : training step of the strategy "exact".
+    """
+    if config.personal != "none":
+        return config.asks_own(config.personal)
+    trains: Mapping[str, Step[..., Any]] = {
+        "exact": pull, "sequential": strategies.visit, "ensemble": strategies.train_alone,
+    }  # fmt: skip
+    usual = strategies.train_here if config.centre.plain else strategies.visit
+    return (trains.get(config.strategy, usual), *heterogeneity.asks(config.monitor))
+
+
+def reveals(config: FitSettings, exact: str, seen_by: str) -> str:
+    """Return what leaves a site in a training with these settings, in plain words.
+
+    Parameters
+    ----------
+    exact : what the strategy "exact" reveals.
+    seen_by : who sees the user's own model.
+    """
+    trained = {**REVEALS, "exact": exact}[config.strategy] if config.centre.plain else SEEN
+    if config.personal != "none":
+        trained = f"{trained}; {config.reveals_own(seen_by)}"
+    return trained + ("" if config.monitor == "none" else f"; {heterogeneity.REVEALS}")
+
+
+def bounds(config: FitSettings) -> Mapping[str, Any]:
+    """Return the values of the training steps' arguments besides the plan and the way."""
+    schedule = config.schedule
+    return {
+        "draw": range(-1, schedule.rounds),
+        "rounds": (schedule.rounds,),
+        "lr_rule": (schedule.lr_rule,),
+        "patience": (-1 if schedule.patience is None else schedule.patience,),
+    }

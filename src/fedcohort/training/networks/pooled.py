@@ -1,0 +1,158 @@
+"""Sums of a loss that is a mean over rows: its gradient, and its value on the rows held out.
+
+With a loss of each row, the gradient of the pooled loss is a sum over sites, for any split:
+
+    ∇L(θ) = (1/n) Σ_k Σ_{j at k} ∇l_j(θ) + the penalty's                                    (1)
+
+"exact" takes one optimiser step of (1) in each round, as on the pooled table.
+
+A gradient has no bound for arbitrary data. If the model fits all sites equally well, a site's sum
+grows as √n_k. If single replies are visible, ‖∇‖/√(n_k + 10) is compared between sites
+(`protocol.updates`, docs/robustness.md). This does not detect a wrong direction of usual length, or
+more rows claimed in all replies.
+
+Revealed, only as sums over all sites: `Slopes` every round of "exact"; `Losses` every round with a
+patience.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedcohort.arrays import Array
+from fedcohort.models.network import network
+from fedcohort.protocol import Federation, Site, message, summed
+from fedcohort.training.hazard import seed_of
+from fedcohort.training.networks.local import penalise
+from fedcohort.training.networks.optimisers import OPTIMISERS
+from fedcohort.training.networks.plan import Plan, holds_out
+from fedcohort.training.networks.schedule import Course, HeldOut, Schedule, follow
+from fedcohort.training.rows import rows_of
+from fedcohort.training.update_bounds import length
+
+#: Rows added to a site's own when gradients are compared; it limits the effect of single rows.
+FEW = 10.0
+
+
+def gradient_fault(gradient: Array, rows: Array, asked: Mapping[str, Any]) -> str:
+    """Return the fault of one site's gradient (P,) over so many rows (), or ""."""
+    theta: Array = asked["theta"]
+    if gradient.shape != theta.shape or gradient.dtype != np.float64:
+        return "a gradient of another shape or type than the model that it was sent."
+    if rows.shape or rows.dtype != np.float64:
+        return "rows that are not one real number."
+    return "a gradient over no rows." * bool(not rows and gradient.any())
+
+
+def gradient_length(gradient: Array, rows: Array) -> float:
+    """Return ‖∇‖/√(n_k + `FEW`), comparable between sites of any size."""
+    return length(gradient) / math.sqrt(float(rows) + FEW)
+
+
+@message(parameters=["gradient"])
+class Slopes:
+    """Σ_j ∇l_j (P,), the number of rows, and Σ_j l_j."""
+
+    some_rows = staticmethod(holds_out)
+
+    gradient: Array
+    rows: Array
+    loss: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return the fault of one site's reply; see `protocol.updates`."""
+        if self.loss.shape or self.loss.dtype != np.float64:
+            return "a loss that is not one real number."
+        return gradient_fault(self.gradient, self.rows, asked)
+
+    def moved(self, asked: Mapping[str, Any]) -> float:
+        """Return `gradient_length`."""
+        return gradient_length(self.gradient, self.rows)
+
+
+@message
+class Losses:
+    """Number of the rows held out, and the sum of their losses."""
+
+    some_rows = True
+
+    rows: Array
+    loss: Array
+
+
+@summed
+def pull_rows(site: Site[Any, None], *, theta: Array, plan: str, draw: int) -> Slopes:
+    """Sum the gradient of the loss over the rows.
+
+    draw : number of the step, for dropout; −1 without.
+    """
+    p = Plan.of(plan)
+    rows = rows_of(site.data, p, site.entropy)
+    net = network(p.network, p.dtype, p.device)
+    net.load(theta)
+    gradient, loss, n = np.zeros(len(theta)), 0.0, len(rows.x)
+    seed = seed_of(site, draw) if draw >= 0 else 0
+    size = net.block or max(n, 1)
+    for k, start in enumerate(range(0, n, size)):
+        part = rows if size >= n else rows.take(np.arange(start, min(start + size, n)))
+        value = part.pull(net, seed + k)
+        gradient += len(part.x) * net.gradient()
+        loss += len(part.x) * value
+    return Slopes(gradient, np.array(float(n)), np.array(loss))
+
+
+@summed
+def sum_losses(site: Site[Any, None], *, theta: Array, plan: str) -> Losses:
+    """Sum the loss of the rows held out."""
+    p = Plan.of(plan)
+    rows = rows_of(site.data, p, site.entropy, held_out=True)
+    net = network(p.network, p.dtype, p.device)
+    net.load(theta)
+    n = len(rows.x)
+    return Losses(np.array(float(n)), np.array(n * rows.value(net)))
+
+
+def exact(
+    fed: Federation, plan: Plan, schedule: Schedule, theta: Array, held_out: HeldOut
+) -> Course:
+    """Minimise the pooled loss from θ (P,) by its gradient, eq. (1); one step per round."""
+    net = network(plan.network, plan.dtype, plan.device)
+    net.load(theta)
+    optimiser = OPTIMISERS[plan.optimiser](net.theta)
+    step = 0
+
+    def advance(theta: Array, rate: float) -> tuple[Array, float]:
+        nonlocal step
+        total = fed.sum(
+            pull_rows, theta=plan.sent(theta), plan=plan.text, draw=step if net.draws else -1
+        )
+        step += 1
+        n = max(float(total.rows), 1.0)
+        net.load(theta)
+        net.grad.copy_(torch.from_numpy(total.gradient / n))
+        loss = float(total.loss) / n + penalise(net, plan)
+        optimiser.step(net.theta, net.grad, rate)
+        return net.read(), loss
+
+    return follow(
+        schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record,
+        heard=lambda: fed.answered,
+    )  # fmt: skip
+
+
+def held_out_loss(fed: Federation, plan: Plan) -> HeldOut:
+    """Return a function of θ (P,): its mean loss on the sites' rows held out."""
+
+    def loss(theta: Array) -> float:
+        total = fed.sum(sum_losses, theta=plan.sent(theta), plan=plan.text)
+        return float(total.loss) / max(float(total.rows), 1.0)
+
+    return loss
+
+
+STEPS = (pull_rows, sum_losses)
