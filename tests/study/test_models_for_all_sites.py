@@ -151,6 +151,11 @@ def test_sites_of_a_split_are_judged_on_all_rows_or_with_local_tests_on_their_ow
         assert len(own) == 3
         if local:
             assert all(m["auc_own"] is not None for m in own.values())
+            mean = np.mean([m["auc"] for m in own.values()])  # of each model on all rows
+            assert found["own", None]["auc_all"] == pytest.approx(mean, abs=1e-12)
+            assert found["own", None]["auc"] != found["own", None]["auc_all"]
+            alone = [m["auc"] for (a, s), m in found.items() if a == "isolated" and s is not None]
+            assert found["isolated", None]["auc_all"] == pytest.approx(np.mean(alone), abs=1e-12)
         else:
             mean = np.mean([m["auc"] for m in own.values()])
             assert found["own", None]["auc"] == pytest.approx(mean, abs=1e-12)

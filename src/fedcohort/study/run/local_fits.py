@@ -185,7 +185,8 @@ class LocalFits(Fits):
         own = [{"site": s, "metrics": self._own(run, mine, laid, s)} | spent(run, s) for s in sites]
         row = {"metrics": mine.metrics(said, wanted)}
         if self._at_home(laid):
-            row["metrics"] |= self._found_there(piece, dict.fromkeys(sites, run)).within
+            found = self._found_there(piece, dict.fromkeys(sites, run)).within
+            row["metrics"] = self._with_all(row["metrics"], row["metrics"] | found)
             more["draws"] = {}
         return Judged(row, own, more)
 
@@ -216,7 +217,8 @@ class LocalFits(Fits):
             for s, one in runs.items()
         ]
         more = details_at_home(runs, laid, self.plan) if piece.cell.repeat == 0 else {}
-        return Judged({"metrics": dict(found.metrics)}, own, more)
+        mean = mean_row(rows)["metrics"] if rows else {}
+        return Judged({"metrics": self._with_all(mean, found.metrics)}, own, more)
 
     def _at_home(self, laid: Laid) -> bool:
         """Return whether all arms are compared on each site's own blind rows (`Plan.at_home`).
@@ -288,10 +290,22 @@ class LocalFits(Fits):
         self, piece: Piece, rows: list[dict[str, Any]], runs: Mapping[str, Run | None]
     ) -> list[dict[str, Any]]:
         """Return the rows of isolated models that are evaluated at their sites."""
-        found = self._found_there(piece, runs)
+        found, mean = self._found_there(piece, runs), mean_row(rows)
         for row in () if self.plan.local else rows:
             row["metrics"] = {k: v for k, v in row["metrics"].items() if k.endswith("_own")}
-        return [*rows, mean_row(rows) | {"metrics": dict(found.metrics)}]
+        return [*rows, mean | {"metrics": self._with_all(mean["metrics"], found.metrics)}]
+
+    def _with_all(
+        self, on_all: Mapping[str, float | None], found: Mapping[str, float | None]
+    ) -> dict[str, float | None]:
+        """Return metrics of sites' own rows, and with `evaluate.local` those of all rows.
+
+        Parameters
+        ----------
+        on_all : of a model, or the mean over sites of their own, on the rows of all sites.
+        """
+        named = {f"{m}_all": on_all.get(m) for m in self.plan.metrics if self.plan.local}
+        return {**found, **named}
 
     def _own(
         self, run: Run, judge: evaluate.Judge, laid: Laid, site: str
