@@ -34,7 +34,7 @@ from fedcohort.algorithms.personal.settings import PersonalSettings, server
 from fedcohort.arrays import Array
 from fedcohort.data import timegrid
 from fedcohort.data.exact import check_covariates, exact_sums, isolation
-from fedcohort.models.predictor import KINDS, LINKS, MODELS, start_of
+from fedcohort.models.predictor import KINDS, LINKS, named, start_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Federation, SettingError, Step, Task
 from fedcohort.training import hazard, heterogeneity, personal
@@ -118,10 +118,10 @@ def own_model(
     curve = baseline_kept(own)
     if curve is not None:
         curve = replace(curve, cumulative=curve.cumulative * math.exp(-float(own.centre[0])))
-    several = plan.loss not in MODELS
+    model, several = named(plan.loss)
     return PersonalModel(
         features=design.features,
-        model="softmax" if several else plan.loss,
+        model=model,
         levels=design.classes if several else (),
         network=plan.network,
         theta=own.model,
