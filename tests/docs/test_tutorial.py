@@ -65,7 +65,8 @@ def test_the_guide_explains_every_section_of_the_report(report, tmp_path):
     # no study here has noise, asks for feedback or differences, is watched, for one hospital, of
     # ordered classes, with changed rows, or over a network
     explained = {"Privacy budget", "Feedback", "Differences", "Do hospitals differ", "Who helps"}
-    explained |= {"Not computed", "Proportional odds", "What hospitals were given"}
+    explained |= {"Not computed", "Proportional odds", "What hospitals were given", "Own models"}
+    explained |= {"Own and all test patients", "Consent after the ranking"}
     with drawn_where_looked_at():
         groups = [
             sections_of(write(grouped.make(tmp_path / outcome, outcome=outcome)).read_text("utf-8"))
