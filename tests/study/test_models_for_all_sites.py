@@ -14,11 +14,13 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 import fedcohort as fc
 from deployed_cases import results_of, run_local
 from fedcohort.data.read import sources
-from fedcohort.protocol import StudyError
+from fedcohort.protocol import StudyError, VerbRefused
 from fedcohort.report.run import read
 from fedcohort.report.sections import bounds, headline, own_models
+from fedcohort.study.at_site.sessions import open_session
 from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.file.terms import Terms
+from fedcohort.study.results.own_models import OwnModels
 from fedcohort.study.sites.layout import lay_out
 from turned import frames
 
@@ -172,3 +174,47 @@ def test_such_an_arm_is_not_tuned(folder):
     (folder / "tuned.yaml").write_text(yaml.safe_dump(tuned))
     with pytest.raises(StudyError, match="each site keeps its model, and no folds compare them"):
         fc.Study.from_file(folder / "tuned.yaml")
+
+
+def test_a_deployed_study_that_is_killed_in_its_fit_or_its_evaluation_has_the_same_models(
+    folder, tmp_path
+):
+    terms = Terms.of(folder / "s.yaml")
+    read = {s: sources.load(f"{s}.csv", folder, dictionary=terms.dictionary) for s in SIZES}
+    tables = [SiteTable.of(terms, s, found.frames) for s, found in read.items()]
+    files: dict[str, bytes] = {}
+    for name, dies in (("whole", ""), ("fit", "fit-r0000-a02"), ("judged", "alone-r0000-a02")):
+        seen: list[str] = []
+
+        def tell(event, dies=dies, seen=seen):
+            seen.append(event.session)
+            if dies and event.session == dies and seen.count(dies) == 4:
+                raise KeyboardInterrupt
+
+        out = tmp_path / name
+        if dies:
+            with pytest.raises(KeyboardInterrupt):
+                run_local(terms, tables, out, tell=tell)
+        run_local(terms, tables, out, resume=bool(dies))
+        place = tmp_path / f"{name}-states" / "models"
+        found = {
+            p.relative_to(place).as_posix(): p.read_bytes() for p in sorted(place.rglob("model.*"))
+        }
+        found["results"] = str(metrics_of(out)).encode()
+        assert len(found) == 4 * 2 * 2 + 1  # four sites, the first repeat's and the final model
+        assert found == (files := files or found)
+
+
+def test_a_session_of_the_study_knows_no_step_that_tells_a_model(folder):
+    terms = Terms.of(folder / "s.yaml")
+    found = sources.load("oslo.csv", folder, dictionary=terms.dictionary)
+    table = SiteTable.of(terms, "oslo", found.frames)
+    fit = open_session(terms, table, "fit-r0000-a02", 5, models=OwnModels())
+    for step in ("tell_personal", "tell_alone", "tell_side", "sum_risks"):
+        with pytest.raises(VerbRefused, match="does not know the step"):
+            fit.step(step)
+    assert fit.step("keep_personal").verb == "sum"
+    with pytest.raises(VerbRefused, match="the study has no session of that name"):
+        open_session(terms, table, "judge-r0000-a02", 5)  # which would take a sent model
+    with pytest.raises(fc.DataError, match="site 'oslo' keeps no model of arm 'own'"):
+        open_session(terms, table, "alone-r0000-a02", 5, models=OwnModels())

@@ -116,14 +116,14 @@ def _gains(run: Run, every: Sequence[Arm]) -> Markup | None:
         if not {arm, against} & own or run.known(name).is_p:
             continue
         turn = 1.0 if arm in own else -1.0
-        ends = sorted(turn * words.number(c.get(k)) for k in ("low", "high"))
+        low, high = sorted(turn * words.number(c.get(k)) for k in ("low", "high"))
         value = turn * words.number(c.get("difference"))
         first, second = (arm, against) if turn > 0 else (against, arm)
         body.append(
             [
                 run.scenarios[scenario], run.known(name).label,
                 f"{titles[first]} less {titles[second]}",
-                estimate(value, *ends, run.known(name).digits),
+                estimate(value, low, high, run.known(name).digits),
             ]
         )  # fmt: skip
     head = ["Setting", "Metric", "Models", "Difference (95 % interval)"]
