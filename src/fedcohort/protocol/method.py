@@ -34,6 +34,20 @@ NOISY = (
 )
 
 
+@dataclass(frozen=True)
+class OwnRows:
+    """Rows of the coordinator itself, as tables of the form that steps see.
+
+    Attributes
+    ----------
+    first : for a first model; None without.
+    validation : for a validation loss; None without.
+    """
+
+    first: Any = None
+    validation: Any = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """What a program needs to know besides its settings and its sites.
@@ -61,6 +75,7 @@ class Task:
         if only the sites' own rules apply.
     dp : request of a private fit; None for other fits.
     reach : for a private fit: lowest and highest usual outcome by the dictionary; None without.
+    own : rows of the coordinator itself; None without.
     """
 
     kind: str
@@ -79,6 +94,7 @@ class Task:
     views: tuple[str, ...] = ()
     pairs: tuple[tuple[float, float], ...] = ()
     levels: tuple[str, ...] = ()
+    own: OwnRows | None = None
 
     @property
     def rng(self) -> np.random.Generator:
@@ -277,6 +293,8 @@ class Method:
         extra with the method's name; "" for none.
     ranking : settings with which a fit ranks the sites and trains nothing together; its model has
         `place_of`. None for a method without such a ranking.
+    own : settings → why a fit with them cannot use rows of the coordinator (`Task.own`), or "";
+        None if no fit can.
     """
 
     name: str
@@ -304,6 +322,7 @@ class Method:
     ranking: Mapping[str, Any] | None = None
     unguarded: str = ""
     outcomes: tuple[str, ...] = ("survival", "binary", "continuous", "count")
+    own: Callable[[Any], str] | None = None
 
     #: Settings of every method, which the caller handles before the program runs.
     COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute", "winsorise", "pool_levels"})

@@ -40,6 +40,7 @@ from fedcohort.report.sections import (
     replies,
     settings,
     training,
+    validation,
 )
 from fedcohort.report.sections.base import Section
 
@@ -85,6 +86,7 @@ SECTIONS: Sequence[Callable[[Run], Section | None]] = (
     model.importance,
     training.curves,
     training.mixing,
+    validation.section,
     settings.absent,
     replies.left,
     replies.budget,

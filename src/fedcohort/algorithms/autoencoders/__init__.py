@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fedcohort.algorithms.autoencoders.model import LatentModel
@@ -59,7 +60,10 @@ def bounds(config: VaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
     views = views_of(task)
     plan = config.plan(views)
     ways = (config.personal_way(plan),) if views else ()
-    return {"plan": (plan.text,), **config.own_bounds(ways, config.rounds)}
+    return {
+        "plan": (plan.text, replace(plan, validation_fraction=0.0).text),
+        **config.own_bounds(ways, config.rounds),
+    }
 
 
 def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
@@ -82,6 +86,7 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
         asks=asks,
         bounds=bounds,
         preprocess={"impute": "none", "scale": "standard"},
+        own=lambda config: "",
     )
 
 

@@ -72,4 +72,5 @@ METHOD = Method(
         held=private.held,
     ),
     preprocess={"scale": "minmax", "impute": "median"},
+    own=fits.own,
 )

@@ -144,10 +144,12 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
         return private.fit(fed, config, task, task.dp)
     plan, schedule = config.plan(len(task.features)), config.schedule
     grid = timegrid.intervals(fed, config.time_grid, config.least_cell(task.min_cell))
-    theta = initial(plan.network, task.seed)
+    own, plan, theta = fits.begun(task, config, plan, initial(plan.network, task.seed))
     held_out = pooled_held_out_loss(fed, plan, grid)
+    if own is not None and own.validation is not None:
+        held_out = own.loss
     found = fits.train_as_set(
-        fed, config, plan, theta, task, held_out=held_out,
+        fed, config, plan, theta, task, held_out=held_out, own=own,
         exact=lambda: exact(fed, plan, schedule, theta, grid, held_out),
     )  # fmt: skip
     if config.every:

@@ -24,6 +24,7 @@ class DeepCoxSettings(
         "time_grid": "exact",
         "aggregation": "mean",
         "monitor": "none",
+        "halt": False,
         "personal": "none",
     },
 ):

@@ -81,6 +81,10 @@ class Under:
         return max(0.0, pace * (self.total - self.first[1] - made))
 
 
+#: Folder of the coordinator's own rows, in its kit.
+OWN_ROWS = "data"
+
+
 class Conductor:
     """The studies of a coordinator.
 
@@ -390,4 +394,5 @@ class Conductor:
             resume=resume,
             tell=under.at,
             command=run.command,
+            data=self._folder / OWN_ROWS,
         )

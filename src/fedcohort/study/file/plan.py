@@ -18,7 +18,14 @@ from fedcohort.data.read.sources import OUTCOMES
 from fedcohort.data.read.sql import is_url, problem_of_query, problem_of_url
 from fedcohort.protocol import Dp, SettingError, registry
 from fedcohort.runtime.absences import WAIT, Availability
-from fedcohort.study.file import governance, horizon, privacy, second_consent, umap
+from fedcohort.study.file import (
+    coordinator_data,
+    governance,
+    horizon,
+    privacy,
+    second_consent,
+    umap,
+)
 from fedcohort.study.file.arms import (
     PREPROCESS,
     Arm,
@@ -27,6 +34,7 @@ from fedcohort.study.file.arms import (
     preprocess_value,
     tuning,
 )
+from fedcohort.study.file.coordinator_data import CoordinatorData
 from fedcohort.study.file.horizon import Horizon
 from fedcohort.study.file.privacy import Privacy
 from fedcohort.study.file.reader import Reader
@@ -51,7 +59,7 @@ NETWORK = "network"
 TOP = (
     "study", "question", "task", "seed", "data", "preprocess", "scenarios", "arms", "bounds",
     "evaluate", "final", "tune", "privacy", "quorum", "availability", "feedback", "shift",
-    "carbon", "governance", "units", "consent", *CHANGES,
+    "carbon", "governance", "units", "consent", "coordinator_data", *CHANGES,
 )  # fmt: skip
 EVALUATE = ("test_fraction", "repeats", "draws", "metrics", "horizon", "umap", "local")
 DATA = ("source", "query", "dictionary", "outcome", "exclude", "sites")
@@ -101,6 +109,7 @@ class Plan:
     governance: Mapping[str, str] = field(default_factory=dict[str, str])
     local: bool = False
     again: SecondConsent | None = None
+    coordinator_data: CoordinatorData | None = None
 
     @property
     def at_home(self) -> bool:
@@ -236,6 +245,9 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         units=_units(reader),
         local=reader.flag(("evaluate", "local")),
         again=again,
+        coordinator_data=coordinator_data.read(
+            reader, arms, network=network, private=found.dp is not None
+        ),
     )
 
 

@@ -85,6 +85,7 @@ class About:
     more : further keys of results.json.
     intervals : "draws" of a bootstrap over patients, or "repeats".
     exactness : by metric, how it was computed, if not from pooled rows.
+    own : rows of the coordinator, by what they are for; empty without.
     drawn : repeat → count of each of its blind rows in each bootstrap draw, (B, n); None without
         draws.
     """
@@ -100,6 +101,7 @@ class About:
     more: Mapping[str, Any] = field(default_factory=dict[str, Any])
     intervals: str = "draws"
     exactness: Mapping[str, str] = field(default_factory=dict[str, str])
+    own: Mapping[str, Any] = field(default_factory=dict[str, Any])
     drawn: Callable[[int], Array] | None = None
 
 
@@ -140,6 +142,7 @@ def write(
         test=counts.test,
         first=left,
         more=more,
+        own={} if table.own is None else table.own.told(plan.coordinator_data),
         drawn=lambda repeat: fits.drawn[:, test_rows(plan, table, repeat)],
     )
     if plan.at_home and (plan.local or any(s.rule == "natural" for s in plan.scenarios)):
@@ -194,6 +197,7 @@ def write_all(fits: Shelf, about: About, out: Path, seconds: float, command: str
         },
         "preprocess": dict(plan.content.get("preprocess") or {}),
         **_available(fits),
+        **({"coordinator_data": dict(about.own)} if about.own else {}),
         "privacy": plan.privacy.content,
         **({"governance": dict(plan.governance)} if plan.governance else {}),
         "releases": _released(plan),

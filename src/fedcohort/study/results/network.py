@@ -213,6 +213,7 @@ def write(
         test_mark=mark_of(plan, rows, events, outcome, met["variables"], shown=not train.closed),
         test=test,
         first=first,
+        own={} if fits.own is None else fits.own.told(plan.coordinator_data),
         declared=_declared(fits),
         more={
             "network": {

@@ -44,6 +44,7 @@ from fedcohort.study.run.network_tune import NetworkTuner
 from fedcohort.study.run.pieces import Cell, write_text
 from fedcohort.study.sites.counts import Shown
 from fedcohort.study.sites.layout import seed_of
+from fedcohort.study.sites.own_rows import OwnFrames
 from fedcohort.study.sites.sites import Sites
 from fedcohort.version import VERSION
 
@@ -84,6 +85,7 @@ class NetworkFits(Fits):
         models: Path,
         on_call: OnCall,
         debug: bool = False,
+        own: OwnFrames | None = None,
     ):
         super().__init__(
             terms.plan, work, models, terms.seen, terms.horizon,
@@ -93,6 +95,7 @@ class NetworkFits(Fits):
         self._sites = sites
         self._journals = work / "journals"
         self._on_call = on_call
+        self.own = own
         self._opened: list[Session] = []
         self._judging = JUDGING[self.plan.task]
 
@@ -215,7 +218,7 @@ class NetworkFits(Fits):
             with self._during(piece, session, {0: "tune"}) as open_:
                 yield open_.fed
 
-        tuner = NetworkTuner(self.terms, self._sites.names, cell.arm, cell.repeat, opens)
+        tuner = NetworkTuner(self.terms, self._sites.names, cell.arm, cell.repeat, opens, self.own)
         return tune.search(tuner, piece.arm, self.plan)
 
     def _names(self, piece: Piece) -> Sequence[str]:
@@ -237,7 +240,7 @@ class NetworkFits(Fits):
         with self._during(piece, Session(cell.kind, 0 if final else cell.repeat, cell.arm)) as o:
             run = fit_over(
                 o.fed,
-                self.terms.problem,
+                replace(self.terms.problem, own=self.own),
                 registry.find(arm.method),
                 arm.configured(chosen),
                 arm.preprocess,

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedcohort.protocol import FedcohortError, NotSupported, registry
+from fedcohort.protocol import DataError, FedcohortError, NotSupported, registry
 from fedcohort.runtime import interrupts
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.study.at_site import ranked
@@ -38,8 +38,10 @@ from fedcohort.study.run.extras import LABELS, asked_of
 from fedcohort.study.run.local_fits import LocalFits
 from fedcohort.study.run.network_fits import NetworkFits
 from fedcohort.study.run.pieces import Cell, cells_of, rankings_of
+from fedcohort.study.sites import own_rows
 from fedcohort.study.sites.few_sites import check_sites
 from fedcohort.study.sites.layout import Table
+from fedcohort.study.sites.own_rows import OwnFrames
 from fedcohort.study.sites.sites import Sites
 
 
@@ -137,11 +139,13 @@ def run_over(
     tell: OnEvent | None = None,
     command: str = "",
     debug: bool = False,
+    data: Path | None = None,
 ) -> dict[str, Any]:
     """Do all pieces of a study over a network; parameters and errors as in `run`.
 
     Parameters
     ----------
+    data : folder of the coordinator's own rows; None without.
     tell : called with every call and every piece that ends. An interrupt that it raises, such as
         `KeyboardInterrupt`, ends the run, which can be resumed.
 
@@ -157,6 +161,7 @@ def run_over(
     plan = terms.plan
     checked_secure(plan.privacy.secure, len(sites.names))
     check_sites(plan, len(sites.names))
+    own = _own_rows(terms, data)
     if plan.umap:
         cluster_umap.load()
     tunings, every, finals = cells_of(plan)
@@ -175,7 +180,7 @@ def run_over(
         told(Event(int(now[1]), total, str(now[0]), rounds, session, progress))
 
     def work(began: float) -> dict[str, Any]:
-        fits = NetworkFits(terms, sites, out / folder.WORK, out / "models", on_call, debug)
+        fits = NetworkFits(terms, sites, out / folder.WORK, out / "models", on_call, debug, own)
         network.meet(fits, sites)
         told(Event(1, total, "cohort", None))
         pieces = [(LABELS[k], fits.note(k), partial(fits.ask, k))
@@ -194,7 +199,8 @@ def run_over(
                 do()
                 told(Event(done + 1, total, name, None))
 
-    facts = {"study": terms.hash, "sites": list(sites.names)}
+    facts: dict[str, Any] = {"study": terms.hash, "sites": list(sites.names)}
+    facts |= {} if own is None else {"own": own.mark}
     return folder.in_folder(
         out, resume, facts, "the study, its sites or the version", arithmetic.go_on, work
     )
@@ -229,6 +235,24 @@ def second_consent(fits: NetworkFits, sites: Sites) -> Sites:
     left = sites.without(kept["withdrew"])
     fits.go_on_over(left)
     return left
+
+
+def _own_rows(terms: Terms, data: Path | None) -> OwnFrames | None:
+    """Return the coordinator's own rows of a study over a network; None if it asks for none.
+
+    Raises
+    ------
+    DataError : there is no such file.
+    """
+    asked = terms.plan.coordinator_data
+    if asked is None:
+        return None
+    if data is None:
+        raise DataError(
+            f"coordinator_data: the coordinator of this network has no rows of its own; the study "
+            f"asks for its file {asked.source!r}."
+        )
+    return own_rows.read(asked, data, terms.seen, terms.learnt, terms.plan.seed)
 
 
 def label(plan: Plan, cell: Cell) -> str:

@@ -5,24 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fedcohort.protocol import changed, setting
+from fedcohort.training.heterogeneity import KINDS
 from fedcohort.training.networks import settings as averages
 from fedcohort.training.networks.schedule import Schedule
 from fedcohort.training.networks.server import RULES
 from fedcohort.training.networks.settings import (
     AveragingSettings,
     PredictorSettings,
+    ValidatedSettings,
     VisitSettings,
     kept_rounds,
 )
+from fedcohort.training.networks.validated import VALIDATION
 from fedcohort.training.personal import PARTED
-from fedcohort.training.personal.settings import MaybeOwnSettings
+from fedcohort.training.personal.settings import MaybeOwnSettings, WaySettings
 
 #: Strategies that average models, and three that do not.
 STRATEGIES = (*averages.STRATEGIES, "sequential", "ensemble", "exact")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitSettings(AveragingSettings, MaybeOwnSettings):
+class FitSettings(ValidatedSettings, AveragingSettings, MaybeOwnSettings):
     """Settings of `networks.fits` and `networks.private_fits`."""
 
     strategy: str = changed(AveragingSettings, "strategy", choices=STRATEGIES)
@@ -43,6 +46,15 @@ class FitSettings(AveragingSettings, MaybeOwnSettings):
         0.0, "λ₁ on the first layer's weights, loss averaged over rows", within="[0, inf)"
     )
     l2: float = changed(PredictorSettings, "l2", default=0.0)
+    monitor: str = changed(
+        WaySettings,
+        "monitor",
+        doc="Record the heterogeneity statistic R in each round: from gradients of the common "
+        "model on parts of the sites' rows, from its loss there, or (validation) from the loss of "
+        "each site's model on the coordinator's own rows. none turns it off. A personal model then "
+        "begins once sites differ",
+        choices=(*KINDS, VALIDATION),
+    )
     keep_rounds: tuple[int, ...] = setting(
         (), "Keep the model after each of these rounds", "rounds", within="[1, inf)"
     )
@@ -75,6 +87,8 @@ class FitSettings(AveragingSettings, MaybeOwnSettings):
             ("monitor", self.monitor == "none" or self.averages, f"none, {one}"),
             ("aggregation", self.aggregation == "mean" or self.averages, f"mean, {one}"),
         )
+        self.check_halt(monitor=self.monitor, personal=self.personal, patience=self.patience)
+        self.check(("keep_rounds", not (self.halt and self.keep_rounds), "none with halt"))
         self.check_personal(
             strategy=self.strategy, aggregation=self.aggregation, patience=self.patience
         )

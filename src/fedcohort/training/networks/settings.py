@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from fedcohort.arrays import Array
 from fedcohort.models.layers import ACTIVATIONS
 from fedcohort.models.predictor import MODELS, model_of, outputs_of, rate_of, spec_of
-from fedcohort.protocol import Settings, Task, setting
+from fedcohort.protocol import SettingError, Settings, Task, setting
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule
@@ -183,6 +183,49 @@ class AveragingSettings(VisitSettings):
             device=self.device,
         )
         return replace(plan, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidatedSettings(Settings):
+    """Settings of R of the sites' models on the coordinator's rows (`networks.validated`)."""
+
+    alarm: float = setting(
+        1.44,
+        "monitor: validation: R above which sites differ",
+        within="(1, inf)",
+    )
+    halt: bool = setting(
+        False,
+        "monitor: validation: halt aggregation while R is above the alarm, so that each site "
+        "trains its own model. A training that ends so has the vote of these models",
+    )
+
+    @property
+    def validated(self) -> str:
+        """Name of the setting that needs validation rows of the coordinator, or ""."""
+        monitor = str(getattr(self, "monitor", ""))
+        return f"monitor: {monitor}" if monitor == "validation" else super().validated
+
+    @property
+    def visible(self) -> str:
+        """Name of the setting with which the coordinator sees each site's model, or ""."""
+        return self.validated or super().visible
+
+    def check_halt(self, *, monitor: str, personal: str, patience: int | None) -> None:
+        """Refuse a halt with settings that need one common model.
+
+        Raises
+        ------
+        SettingError : names the first one.
+        """
+        why = (
+            (monitor != "validation", "needs monitor: validation"),
+            (personal != "none", "and personal are two answers to an alarm; leave one out"),
+            (patience is not None, "does not go with patience, which looks at the common model"),
+        )
+        for wrong, text in why:
+            if self.halt and wrong:
+                raise SettingError(f"setting 'halt' of method {self.method!r} {text}.")
 
 
 def kept_rounds(asked: tuple[int, ...], rounds: int) -> tuple[int, ...]:

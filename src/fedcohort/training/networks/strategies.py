@@ -17,13 +17,13 @@ their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.protocol import Federation, Site, gathered, message, summed
+from fedcohort.protocol import Federation, Site, gathered, message, per_site, summed
 from fedcohort.protocol.step import Gathered, Summed
 from fedcohort.protocol.updates import count_fault
 from fedcohort.training.heterogeneity import Watch
@@ -31,6 +31,7 @@ from fedcohort.training.networks.local import evaluate, train, train_times_rows
 from fedcohort.training.networks.plan import Plan, holds_out
 from fedcohort.training.networks.schedule import Course, Enough, HeldOut, Schedule, follow
 from fedcohort.training.networks.server import Rule, Server
+from fedcohort.training.networks.validated import Validated
 from fedcohort.training.robust import MEAN, Aggregation
 from fedcohort.training.rows import Rows, rows_of
 from fedcohort.training.update_bounds import WEIGHTLESS, leap, length, misfit, paces
@@ -226,7 +227,7 @@ def averaging(
     centre: Aggregation = MEAN,
     visits: Visits = PLAIN,
     enough: Enough | None = None,
-    watch: Watch | None = None,
+    watch: Watch | Validated | None = None,
 ) -> Course:
     """Train by rounds of local training and a mean, from `server.x`.
 
@@ -235,7 +236,8 @@ def averaging(
     centre : aggregation; all but the plain mean see each site's model.
     visits : training steps of the sites.
     enough : called before each round, before `visits.given`; true ends the training.
-    watch : called after it, to record R in the history.
+    watch : called after it, to record R in the history. `Validated` sees each site's model, and
+        may halt the mean.
 
     Raises
     ------
@@ -243,6 +245,32 @@ def averaging(
     """
     state = server
     centre.check(len(fed.sites))
+
+    validated = watch if isinstance(watch, Validated) else None
+
+    def seen(theta: Array, rate: float) -> tuple[Array, float]:
+        """Train with each site's model visible, from θ or, halted, from each site's own."""
+        nonlocal state
+        assert validated is not None
+        more, halted = visits.given(theta), validated.halted
+        if not halted:
+            validated.start_from(fed.sites, theta)
+        sent = {s: plan.sent(model) for s, model in validated.models.items()}
+        there = fed if halted else fed.awaiting(centre.fewest)
+        left = there.gather(
+            visits.gather, theta=per_site(sent) if halted else plan.sent(theta), plan=plan.text,
+            rate=rate, **more,
+        )  # fmt: skip
+        rows = {s: float(v.rows) for s, v in left.items()}
+        validated.hear(fed.sites, {s: v.theta for s, v in left.items()}, rows)
+        n = sum(rows.values())
+        if not halted and n:
+            thetas = np.stack([v.theta for v in left.values()])
+            counts = np.array([*rows.values()])
+            state = rule(state, centre(thetas, counts, theta, caught=len(fed.refused)))
+        elif halted and not validated.halted:
+            state = replace(state, x=validated.mean)
+        return state.x, sum(float(v.loss) for v in left.values()) / max(n, 1.0)
 
     def robustly(theta: Array, rate: float) -> tuple[Array, float]:
         nonlocal state
@@ -256,6 +284,8 @@ def averaging(
 
     def advance(theta: Array, rate: float) -> tuple[Array, float]:
         nonlocal state
+        if validated is not None:
+            return seen(theta, rate)
         if not centre.plain:
             return robustly(theta, rate)
         more, sent = visits.given(theta), plan.sent(theta)

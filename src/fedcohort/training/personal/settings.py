@@ -123,6 +123,8 @@ class OwnSettings(WaySettings):
         steps = asks(way, visits, every=self.every)
         if self.monitor == "none":
             return steps
+        if self.monitor not in heterogeneity.KINDS:  # it sees the models
+            return tuple(dict.fromkeys((visits.gather, *steps)))
         return tuple(dict.fromkeys((visits.sum, *heterogeneity.STEPS, *steps)))
 
     def own_bounds(self, ways: Iterable[Way], rounds: int) -> Mapping[str, Collection[Any]]:
