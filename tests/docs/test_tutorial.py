@@ -67,7 +67,7 @@ def test_the_guide_explains_every_section_of_the_report(report, tmp_path):
     # or over a network
     explained = {"Privacy budget", "Feedback", "Differences", "Do hospitals differ", "Who helps"}
     explained |= {"Not computed", "Proportional odds", "What hospitals were given"}
-    explained |= {"Own and all test patients", "Coordinator's own patients"}
+    explained |= {"Own and all test patients", "Coordinator's own patients", "Own models"}
     explained |= {"Consent after the ranking"}
     with drawn_where_looked_at():
         groups = [

@@ -109,9 +109,8 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
 
 
 def own_model(
-    site: str, features: tuple[str, ...], classes: tuple[str, ...], asked: Mapping[str, Any],
-    left: Mapping[str, Array],
-) -> PersonalModel | None:  # fmt: skip
+    site: str, design: Any, asked: Mapping[str, Any], left: Mapping[str, Array]
+) -> PersonalModel | None:
     """Return the model that a step has finished at a site (`Method.own_model`)."""
     if not len(left.get("model", ())):
         return None
@@ -121,9 +120,9 @@ def own_model(
         curve = replace(curve, cumulative=curve.cumulative * math.exp(-float(own.centre[0])))
     model = named(plan.loss)
     return PersonalModel(
-        features=features,
+        features=design.features,
         model=model,
-        levels=classes if model == "softmax" else (),
+        levels=design.classes if model == "softmax" else (),
         network=plan.network,
         theta=own.model,
         user=site,

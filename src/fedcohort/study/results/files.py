@@ -13,7 +13,7 @@ import os
 import platform
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -145,6 +145,8 @@ def write(
         own={} if table.own is None else table.own.told(plan.coordinator_data),
         drawn=lambda repeat: fits.drawn[:, test_rows(plan, table, repeat)],
     )
+    if plan.at_home and (plan.local or any(s.rule == "natural" for s in plan.scenarios)):
+        about = replace(about, intervals="repeats")  # models that stay at sites have no draws
     return write_all(fits, about, out, seconds, command)
 
 
@@ -188,6 +190,7 @@ def write_all(fits: Shelf, about: About, out: Path, seconds: float, command: str
             "test_mark": about.test_mark,
             **({"umap": True} if plan.umap else {}),
             **({"local": True} if plan.local else {}),
+            **({"at_home": True} if plan.at_home else {}),
             **({"horizon": plan.horizon.text} if plan.horizon else {}),
             **({} if by_draws else {"intervals": about.intervals}),
             **({"exactness": dict(about.exactness)} if about.exactness else {}),
@@ -330,6 +333,7 @@ def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
         "method": arm.method,
         "paper": method.paper,
         "role": ROLE[arm.scope],
+        **({"every": True} if arm.every else {}),
         "settings": _settings(plan, arm, method),
         "reveals": {
             "sites": method.revealed(method.configure(arm.configured()), plan.privacy.dp),
