@@ -192,7 +192,7 @@ def write_all(fits: Shelf, about: About, out: Path, seconds: float, command: str
         },
         "preprocess": dict(plan.content.get("preprocess") or {}),
         **_available(fits),
-        **({"coordinator_data": dict(about.own)} if about.own else {}),
+        **_own_rows(about, shown),
         "privacy": plan.privacy.content,
         **({"governance": dict(plan.governance)} if plan.governance else {}),
         "releases": _released(plan),
@@ -368,6 +368,15 @@ def _available(fits: Shelf) -> dict[str, Any]:
         return {}
     asked = dict(fits.plan.content["availability"])
     return {"availability": asked, "waited": list(_of_cells(fits, "waited"))}
+
+
+def _own_rows(about: About, shown: list[Found]) -> dict[str, Any]:
+    """Return the coordinator's rows, and metrics of a model of its first rows alone."""
+    if not about.own:
+        return {}
+    rows = [{k: v for k, v in r.items() if k not in ("arm", "scenario")}
+            for r in tagged(shown, "first_model")]  # fmt: skip
+    return {"coordinator_data": dict(about.own), **({"first_model": rows} if rows else {})}
 
 
 def _of_cells(fits: Shelf, key: str) -> Iterator[dict[str, Any]]:

@@ -181,6 +181,7 @@ class LocalFits(Fits):
             more |= details(run, laid, self.plan, seed, self.horizon)
             method, shown = registry.find(piece.arm.method), evaluate.JUDGING[self.plan.task].shown
             more |= shown(run, judge, laid, self.plan, method, seed)
+        more |= self._first_model(piece, laid, judge)
         sites = [] if laid.own_site is None else list(map(str, np.unique(laid.own_site)))
         own = [{"site": s, "metrics": self._own(run, mine, laid, s)} | spent(run, s) for s in sites]
         row = {"metrics": mine.metrics(said, wanted)}
@@ -239,6 +240,27 @@ class LocalFits(Fits):
         ]  # fmt: skip
         found = evaluate.JUDGING[self.plan.task].alone(local(hosts), self.plan)
         return {AT_HOME: {**found.metrics, **found.within}}
+
+    def _first_model(
+        self, piece: Piece, laid: Laid, judge: evaluate.Judge
+    ) -> dict[str, list[dict[str, Any]]]:
+        """Return metrics of a model of the coordinator's first rows alone, on all blind rows.
+
+        It is fitted once a repeat, with the settings of the first arm over sites.
+        """
+        first = next(i for i, arm in enumerate(self.plan.arms) if arm.scope == "sites")
+        problem = laid.problem.coordinators
+        if problem is None or (piece.cell.arm, piece.cell.scenario) != (first, 0):
+            return {}
+        method = registry.find(piece.arm.method)
+        given = {**piece.arm.configured(self.chosen(piece.cell)), **method.settings.alone}
+        seed = seed_of(self.plan, piece.cell.repeat)
+        run = fit_alone(problem, lambda p: fit_once(p, method, given, piece.arm.preprocess, seed))
+        if run is None:
+            return {"first_model": []}
+        mine = judge.taught(problem)
+        found = mine.metrics(mine.predicted(run, self.plan.metrics), self.plan.metrics)
+        return {"first_model": [{"metric": m, "value": v} for m, v in found.items()]}
 
     def _alone(self, piece: Piece) -> dict[str, Any]:
         """Fit each site's own rows, and evaluate its model on all blind rows."""
