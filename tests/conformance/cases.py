@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from fedcohort.runtime.remote import remote
 from fedcohort.runtime.reply_store import Answers, StateStore
 from fedcohort.runtime.site.site_end import SiteEnd
 from fedcohort.secure.context import Identity
+from fedcohort.study.at_site.bounds import Bounds
 from fedcohort.study.run import private
 from loopback import LoopbackLine
 
@@ -143,6 +145,11 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("way", "cluster"), ("n_clusters", 1)),
         (("way", "ditto"), ("user", "all"), ("keep_rounds", ())),
     ],
+    "classifier": [
+        (("strategy", "exact"), ("patience", 2), ("dropout", 0.1)),
+        (("strategy", "ensemble"), ("image", (1, 3)), ("pool", 1), ("filters", (2,))),
+    ],
+    "regressor": [(("strategy", "fedadam"), ("hidden", (3,)))],
     "weight_erosion": [
         (("visit", "local"), ("hidden", (3,)), ("batch_size", 20)),
         (("visit", "full"), ("against", "noise")),
@@ -372,10 +379,47 @@ def hosts_of(case: Case, data: Mapping[str, Any], seed: int = 3) -> list[Host]:
         name: frame_of(table) if raw and not isinstance(table, Unreadable) else table
         for name, table in data.items()
     }
+    consent = consent_of(case, seed)
     return [
-        Host(name, table, case.entry.steps, seed, guard=_guard(case, name, data[name], seed))
+        Host(
+            name, table, case.entry.steps, seed, consent=consent,
+            guard=_guard(case, name, data[name], seed),
+        )
         for name, table in seen.items()
-    ]
+    ]  # fmt: skip
+
+
+class Held(Bounds):
+    """What the sites of a case hold its calls to: its method's own bounds, as over a network."""
+
+    def __init__(self, case: Case, seed: int):
+        plan = SimpleNamespace(
+            min_cell=task_of(case, seed).min_cell, privacy=SimpleNamespace(secure="false")
+        )
+        super().__init__(SimpleNamespace(plan=plan, learnt=None, seen=None), "fit", None, seed)  # pyright: ignore[reportArgumentType]
+        bounds = case.entry.bounds
+        self._config: Any = case.config
+        if case.method == "log_rank":  # a study names the column of its groups, here all of x
+            self._config = dataclasses.replace(self._config, by="u")
+        task = task_of(case, seed)
+        classes = len(task.levels) if len(task.levels) > 2 else 0
+        self._own = {"n_classes": (classes,)} | dict(bounds(self._config, task) if bounds else {})
+
+    def _of_method(self, view: Any) -> Mapping[str, Any]:
+        return self._own
+
+    def chosen(self, name: str) -> list[Any]:
+        return [getattr(self._config, name, "")]
+
+    @property
+    def strata(self) -> set[int]:
+        return {0}
+
+
+@cache
+def consent_of(case: Case, seed: int) -> Callable[[Any, Mapping[str, Any]], None]:
+    """Return the check of a case's calls: one that its bounds do not allow ends the fit."""
+    return Held(case, seed).check
 
 
 def _guard(case: Case, site: str, table: Any, seed: int) -> SiteGuard | None:

@@ -7,8 +7,11 @@ import pytest
 from conformance.cases import KINDS, Case, cases, reference, run
 from fedcohort.runtime.absences import Availability
 
-#: Methods that go on with the sites that are there; of `deepcox`, all strategies but two do.
-GO_ON = ("deep_clustering", "deepcox", "mcvae", "personal", "vae", "weight_erosion")
+#: Methods that go on with the sites that are there; of networks, all strategies but two do.
+GO_ON = (
+    "classifier", "deep_clustering", "deepcox", "mcvae", "personal", "regressor", "vae",
+    "weight_erosion",
+)  # fmt: skip
 CASES = [case for kind in KINDS for case in cases(kind)]
 
 

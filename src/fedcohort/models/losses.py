@@ -23,8 +23,11 @@ softmax    −log p_y,             slope p_k − 1(k = y)                       
 
 from __future__ import annotations
 
+import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -237,7 +240,7 @@ class PartialLikelihood:
         return type(self)(self._time[rows], self._event[rows])
 
 
-#: Losses by name: functions that build one from a table. Of several classes see `built`.
+#: Losses by name: functions that build one from a table. See also `built`.
 LOSSES: Mapping[str, Callable[[Any], Loss]] = {
     "cox": lambda table: PartialLikelihood(table.time, table.event),
     "logistic": lambda table: Logistic(table.y),
@@ -251,7 +254,49 @@ def several(classes: int) -> str:
     return f"softmax {classes}"
 
 
+def scaled(model: str, centre: float, scale: float) -> str:
+    """Return the name of a loss of the outcome (y − centre)/scale."""
+    return model if (centre, scale) == (0.0, 1.0) else f"{model} {centre!r} {scale!r}"
+
+
 def built(name: str, table: Any) -> Loss:
-    """Return the loss of this name, in `LOSSES` or by `several`, of a table."""
-    model, _, classes = name.partition(" ")
-    return CrossEntropy(table.y, int(classes)) if classes else LOSSES[model](table)
+    """Return the loss of a table.
+
+    Parameters
+    ----------
+    name : in `LOSSES`, or by `several` or `scaled`.
+    """
+    model, *numbers = name.split(" ")
+    if model == "softmax":
+        return CrossEntropy(table.y, int(numbers[0]))
+    if not numbers:
+        return LOSSES[model](table)
+    centre, scale = map(float, numbers)
+    return LOSSES[model](table._replace(y=(table.y - centre) / scale))
+
+
+@dataclass(frozen=True)
+class Rescaled:
+    """Rule of `Method.bounds`: a plan's text with any centre and scale in its loss.
+
+    Attributes
+    ----------
+    text : the plan's text. loss : the loss in it, without centre and scale.
+    """
+
+    text: str
+    loss: str
+
+    def __call__(self, value: object) -> bool:
+        """Return whether a value is the text with a finite centre, and a finite scale above 0."""
+        quoted = json.dumps(self.loss)
+        before, _, after = self.text.partition(f'"loss": {quoted}')
+        start, end = f'{before}"loss": {quoted[:-1]} ', f'"{after}'
+        if not isinstance(value, str) or not (value.startswith(start) and value.endswith(end)):
+            return False
+        numbers = value[len(start) : len(value) - len(end)].split(" ")
+        try:
+            centre, scale = map(float, numbers)
+        except ValueError:
+            return False
+        return math.isfinite(centre) and math.isfinite(scale) and scale > 0

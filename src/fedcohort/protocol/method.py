@@ -189,6 +189,17 @@ class Fitted(ABC):
         """
         raise NotSupported("others")
 
+    def place_of(self, site: str) -> Row:
+        """Return what a hospital is told of its own place in a ranking of sites.
+
+        Keys are measure (meaning of value), least (whether less is better), rank (from 1) and
+        value, None for a site that is not ranked; of (number of ranked sites); loss_without and
+        loss_with (the user's loss without and with this site), None if unknown; chosen and
+        n_chosen; user (whether the model is for this site); reason (why it is not ranked). No
+        number is of a third site.
+        """
+        raise NotSupported("ranking of sites")
+
     def proportional_hazards(self) -> list[Row]:
         """Return one row per covariate, with the test of an effect that changes with time."""
         raise NotSupported("proportional_hazards")
@@ -263,7 +274,8 @@ class Method:
     bounds : (settings, task) → by argument, or ``step.argument``, the values that a fit with them
         can give to arguments of its steps that are whole numbers, booleans, or text; a site of an
         approved study refuses others. Arguments with the same meaning in all methods (`min_cell`,
-        `seed`, ...) may be left out. The task's features are () for a step without a design.
+        `seed`, ...) may be left out. The task's features are () for a step without a design. In
+        the place of a value may stand a function, which returns whether it may be given.
     preprocess : the method's defaults for the preprocessing.
     unguarded : for a program that does not call `data.exact`: why no reply of a fit is of few
         records, in plain words, with the responsible module in backticks; else "".
@@ -281,6 +293,8 @@ class Method:
         extra with the method's name; "" for none.
     own : settings → why a fit with them cannot use rows of the coordinator (`Task.own`), or "";
         None if no fit can.
+    ranking : settings with which a fit ranks the sites and trains nothing together; its model has
+        `place_of`. None for a method without such a ranking.
     """
 
     name: str
@@ -306,6 +320,7 @@ class Method:
         | None
     ) = None
     package: str = ""
+    ranking: Mapping[str, Any] | None = None
     unguarded: str = ""
     outcomes: tuple[str, ...] = ("survival", "binary", "continuous", "count")
     own: Callable[[Any], str] | None = None

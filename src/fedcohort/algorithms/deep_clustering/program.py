@@ -313,7 +313,7 @@ def sharpen_own(
         fed, plan, config.cluster_schedule, RULES[config.strategy],
         config.server(np.concatenate([theta, mu.ravel()])), way, min_cell=least_of(fed, task),
         visits=Visits(refine, refine_seen, given),
-        own=OwnSteps(refine_with_own, tell_clusters, {"gamma": config.gamma}),
+        own=OwnSteps(refine_with_own, tell_clusters, given={"gamma": config.gamma}),
     )  # fmt: skip
     return found.theta[: len(theta)], found.theta[len(theta) :].reshape(mu.shape), False
 

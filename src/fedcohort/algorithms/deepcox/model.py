@@ -13,6 +13,7 @@ from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Fitted, NotSupported
+from fedcohort.training.networks.fits import kept_model
 
 
 @dataclass(frozen=True)
@@ -76,14 +77,7 @@ class DeepCoxModel(Fitted):
         ------
         NotSupported : the fit did not keep that round; those kept are named.
         """
-        if rounds >= self.rounds:
-            return self
-        if rounds not in self.kept:
-            raise NotSupported(
-                f"this fit kept the models after rounds {sorted(self.kept)} and {self.rounds}, not "
-                f"after {rounds}. Name the rounds you want in the setting 'keep_rounds'."
-            )
-        return self.kept[rounds]
+        return kept_model(self, self.rounds, self.kept, rounds)
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays to save."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fedcohort.arrays import Array
@@ -12,7 +14,7 @@ from fedcohort.data.prepare.columns import Column, NumberColumn
 from fedcohort.data.prepare.design import MOST_FILLED, Design
 from fedcohort.data.prepare.iterative import fit_joint
 from fedcohort.data.prepare.levels import NO_VALUES, Dropped, level_column
-from fedcohort.data.prepare.numbers import Seen, number_columns
+from fedcohort.data.prepare.numbers import Seen, number_columns, pixel_columns
 from fedcohort.data.prepare.options import checked
 from fedcohort.data.prepare.sketch import Moments
 from fedcohort.data.prepare.steps import column_spread, column_tally
@@ -35,6 +37,7 @@ def fit_design(
     offset: str = "",
     weights: str = "",
     strata: str = "",
+    pixels: bool = False,
 ) -> Design:
     """Fit the design that all sites apply.
 
@@ -59,6 +62,8 @@ def fit_design(
         for none.
     weights : column with the weight of each row; "" for none.
     strata : column whose levels each have a baseline hazard; "" for none.
+    pixels : whether the columns are an image's pixels: all of them stay, on one scale
+        (`numbers.pixel_columns`).
 
     Returns
     -------
@@ -76,6 +81,8 @@ def fit_design(
     for key, value in asked.items():
         checked(key, value)
     check_roles(dictionary, outcome, offset=offset, weights=weights)
+    if pixels:
+        check_pixels(scale, impute, winsorise)
     levels_of = strata_levels(dictionary, outcome, strata)
     roles = {offset, weights, strata}
     variables = tuple(v for v in dictionary.features(outcome) if v.name not in roles)
@@ -84,9 +91,14 @@ def fit_design(
     encoding = Encoding(variables)
     seen = _look(fed, encoding, min_cell)
     min_rows = max(int(pool_levels), min_cell if min_cell > 1 else 0)
-    numbers, moments = number_columns(
-        seen, encoding.numeric, scale=scale, impute=impute, winsorise=winsorise, min_rows=min_rows
-    )
+    numbers: Sequence[NumberColumn | Dropped]
+    if pixels:
+        numbers, moments = pixel_columns(seen, encoding.numeric, scale=scale)
+    else:
+        numbers, moments = number_columns(
+            seen, encoding.numeric, scale=scale, impute=impute, winsorise=winsorise,
+            min_rows=min_rows,
+        )  # fmt: skip
     levels = [
         level_column(v, c, seen.rows, min_rows=min_rows, indicator=impute == "indicator")
         for v, c in zip(encoding.coded, seen.levels, strict=True)
@@ -119,6 +131,25 @@ def fit_design(
         | {c.name: c.reason for c in (*numbers, *levels) if isinstance(c, Dropped)},
         filled={} if impute == "none" else _filled(columns, encoding, seen),
     )
+
+
+def check_pixels(scale: str, impute: str, winsorise: float) -> None:
+    """Refuse options that treat the pixels of an image one by one.
+
+    Raises
+    ------
+    SettingError : names the option.
+    """
+    for key, value, words in (
+        ("scale", scale, ("standard", "none")),
+        ("impute", impute, ("mean", "median", "most_frequent")),
+        ("winsorise", winsorise, (0.0,)),
+    ):
+        if value not in words:
+            raise SettingError(
+                f"{key} is {value!r}, but the columns are the pixels of an image, which have one "
+                f"scale; give {' or '.join(map(str, words))}."
+            )
 
 
 def check_roles(dictionary: Dictionary, outcome: Outcome | None, **roles: str) -> None:

@@ -182,6 +182,49 @@ def number_columns(
     return columns, m
 
 
+def pixel_columns(
+    seen: Seen, variables: Sequence[Variable], *, scale: str
+) -> tuple[list[NumberColumn], Moments]:
+    """Return the design of an image's pixels, all of them, and their moments.
+
+    Constant pixels stay, so that the image keeps its shape. With scale "standard" all numbers have
+    the same shift and scale, the mean and the standard deviation of all pixels of all rows, rounded
+    as those of one column: so pixels keep their relations, and a pixel that is seldom above 0 gets
+    no large values. A missing pixel is filled by that mean; binary pixels are as elsewhere.
+
+    Parameters
+    ----------
+    variables : of the c columns, in order.
+    scale : "standard" or "none".
+    """
+    m = seen.moments
+    wanted = np.array([v.type != "binary" for v in variables], bool) & (m.n > 0)
+    n = m.n * wanted
+    total = max(float(n.sum()), 1.0)
+    mean = float(n @ m.mean) / total
+    sd = math.sqrt(max(float(n @ (m.sd**2 + (m.mean - mean) ** 2)) / total, 0.0))
+    if sd > 0:
+        s = step(sd, max(seen.rows - max(seen.min_cell, 1) + 1, 1), 0.0)
+        mean, sd = rounded(mean, s), max(rounded(sd, s), s)
+    shift, width = (mean, sd) if scale == "standard" and sd > 0 else (0.0, 1.0)
+    columns: list[NumberColumn] = []
+    for j, v in enumerate(variables):
+        number = v.type != "binary"
+        columns.append(
+            NumberColumn(
+                name=v.name,
+                type=v.type,
+                since=v.since,
+                unit=v.unit if v.since else "",
+                fill=mean if number else float(m.mean[j] > 0.5),
+                shift=shift if number else 0.0,
+                scale=width if number else 1.0,
+                view=v.view,
+            )
+        )
+    return columns, m
+
+
 @dataclass(frozen=True)
 class _Found:
     """Fields of all c columns, each (c,); later steps fill them in."""

@@ -298,4 +298,4 @@ def _united(found: list[Values], complete: bool) -> Values | None:
 def _among(value: Any, allowed: Values) -> bool:
     if isinstance(allowed, range):
         return type(value) is int and value in allowed
-    return any(type(v) is type(value) and v == value for v in allowed)
+    return any(v(value) if callable(v) else type(v) is type(value) and v == value for v in allowed)

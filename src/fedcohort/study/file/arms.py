@@ -132,14 +132,10 @@ def check_scores(reader: Reader, kind: Kind, tune: Mapping[str, Any]) -> None:
 
     Raises
     ------
-    StudyError : a score for a study with an outcome, an unknown one, or proposals without one.
+    StudyError : a score for a study with an outcome, or an unknown one.
     """
     if kind.scores:
         reader.choice(("tune", "score"), kind.scores, kind.scores[0])
-        if "space" in tune:
-            raise reader.doc.error(
-                ("tune", "space"), f"a study of {kind.name} is tuned over a grid; give 'grid'."
-            )
     elif "score" in tune:
         raise reader.doc.error(
             ("tune", "score"), f"the outcome scores settings of {kind.name}; leave 'score' out."

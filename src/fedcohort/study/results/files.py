@@ -29,6 +29,7 @@ from fedcohort.protocol import Method, registry
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.judge.shown import classes, clusters, latent_rows
+from fedcohort.study.results.consent import consent_of, gone_of
 from fedcohort.study.results.model_card import card
 from fedcohort.study.results.outcomes import (
     Found,
@@ -45,7 +46,7 @@ from fedcohort.study.results.step_words import step_words
 from fedcohort.study.run import arithmetic, private
 from fedcohort.study.run.extras import ask_here, asked_of
 from fedcohort.study.run.local_fits import LocalFits
-from fedcohort.study.run.pieces import Shelf, cells_of, write_text
+from fedcohort.study.run.pieces import Shelf, cells_of, rankings_of, write_text
 from fedcohort.study.sites.cohort import cohort, described_rows
 from fedcohort.study.sites.counts import Counts, Shown, count
 from fedcohort.study.sites.layout import Table, test_rows
@@ -122,6 +123,7 @@ def write(
     counts = count(plan, table)
     patients, left, agreed = cohort(plan, table, counts)
     more: dict[str, Any] = {"measured": dict(spent)} if spent else {}
+    more |= consent_of(fits)
     asked = asked_of(plan)
     seen = described_rows(plan, table) if asked else ({}, None)
     for kind in reversed(asked):
@@ -132,8 +134,8 @@ def write(
         outcome=outcome_row(table.outcome, table.dictionary),
         data=_data(plan, table, counts),
         scenarios=[
-            scenario_row(s, shown) | given_row(plan, table, s, shown)
-            for s, shown in zip(plan.scenarios, counts.settings, strict=True)
+            scenario_row(s, shown, gone_of(fits, i)) | given_row(plan, table, s, shown)
+            for i, (s, shown) in enumerate(zip(plan.scenarios, counts.settings, strict=True))
         ],
         cohort=patients,
         test_mark=_test_mark(plan, table, counts, patients),
@@ -382,7 +384,7 @@ def _own_rows(about: About, shown: list[Found]) -> dict[str, Any]:
 def _of_cells(fits: Shelf, key: str) -> Iterator[dict[str, Any]]:
     """Yield the notes of cells under a key, by arm, scenario and repeat."""
     plan = fits.plan
-    for cell in (c for cells in cells_of(plan) for c in cells):
+    for cell in (c for cells in (rankings_of(plan), *cells_of(plan)) for c in cells):
         names = {"arm": plan.arms[cell.arm].name, "scenario": plan.scenarios[cell.scenario].name}
         for row in (fits.result(cell) or {}).get(key, ()):
             yield {**names, "repeat": "final" if cell.kind == "final" else cell.repeat, **row}
@@ -431,7 +433,7 @@ def _ledger(path: Path, fits: Shelf, first: Iterable[str]) -> None:
     fresh = path.with_suffix(".jsonl.new")
     with fresh.open("wb") as file:
         file.writelines(line.encode() for line in first)
-        for cell in (c for cells in cells_of(fits.plan) for c in cells):
+        for cell in (c for cells in (rankings_of(fits.plan), *cells_of(fits.plan)) for c in cells):
             part = fits.ledger(cell)
             if part.exists():
                 file.write(part.read_bytes())

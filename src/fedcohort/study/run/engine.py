@@ -531,4 +531,5 @@ def _designed(
         offset=getattr(config, "offset", ""),
         weights=getattr(config, "weights", ""),
         strata=getattr(config, "strata", ""),
+        pixels=bool(getattr(config, "image", ())),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -32,9 +32,11 @@ from fedcohort.study.at_site import asking
 from fedcohort.study.at_site.keeping import OwnRows
 from fedcohort.study.at_site.table import Halves
 from fedcohort.study.file.plan import Plan
+from fedcohort.study.file.second_consent import check_left
 from fedcohort.study.judge import evaluate
 from fedcohort.study.judge.details import details, details_at_home
 from fedcohort.study.judge.pooled.clusters import Grouped
+from fedcohort.study.judge.shown.classes import EACH, class_rows
 from fedcohort.study.results.missing import drawn_away, waits
 from fedcohort.study.results.rows import (
     ALL,
@@ -95,15 +97,38 @@ class LocalFits(Fits):
     def _clear(self, piece: Piece) -> None:
         shutil.rmtree(self._scratch / piece.cell.name, ignore_errors=True)
 
+    def withdrawn(self, scenario: int) -> dict[str, str]:
+        """Return why each site of a scenario withdrew after its ranking.
+
+        Raises
+        ------
+        FedcohortError : the ranking failed, or the study cannot go on without them.
+        """
+        plan = self.plan
+        if plan.again is None or not plan.scenarios[scenario].after_ranking:
+            return {}
+        places = self.places(scenario - 1)  # the same scenario with all sites
+        gone = plan.again.withdrawn(places)
+        check_left(plan.arms, places, gone, plan.quorum, plan.privacy.secure)
+        return gone
+
     def _laid(self, cell: Cell) -> Laid:
         if self._last is None or self._last[0] != cell:
+            gone = self.withdrawn(cell.scenario)
             laid = lay_out(self.plan, self._table, self.plan.scenarios[cell.scenario], cell.repeat)
-            problem = replace(laid.problem, runtime=self.runtime, workers=self.workers)
+            problem = laid.problem
+            if gone:
+                left = {s: f for s, f in problem.frames.items() if s not in gone}
+                problem = problem.on(left)
+            problem = replace(problem, runtime=self.runtime, workers=self.workers)
             self._last = cell, replace(laid, problem=problem)
         return self._last[1]
 
     def _rows_by_site(self, piece: Piece) -> list[int | None]:
         return [len(frame) for frame in self._laid(piece.cell).problem.frames.values()]
+
+    def _names(self, piece: Piece) -> Sequence[str]:
+        return sorted(self._laid(piece.cell).problem.frames)
 
     # fitting --------------------------------------------------------------------------
 
@@ -176,6 +201,7 @@ class LocalFits(Fits):
         more: dict[str, Any] = {"draws": mean_draws([draws]), "calibration": judge.groups(run)}
         if isinstance(said, Grouped):
             more[LABELS] = {ALL: said.labels.tolist()}
+        more |= {key: rows for key, rows in class_rows(run, judge).items() if key in EACH}
         if piece.cell.repeat == 0:
             more["decision"] = judge.decision(run)
             more |= details(run, laid, self.plan, seed, self.horizon)

@@ -8,7 +8,7 @@ they end the run, and it resumes from its journals when they are back.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,6 +35,7 @@ from fedcohort.study.at_site.table import Unfit
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.judge.evaluate import JUDGING, Model
 from fedcohort.study.judge.leading import LEADING
+from fedcohort.study.judge.shown.classes import EACH
 from fedcohort.study.judge.summed.evaluation import Found
 from fedcohort.study.run import extras, tune
 from fedcohort.study.run.engine import Run, Trail, fit_over
@@ -139,7 +140,7 @@ class NetworkFits(Fits):
         In later repeats a site's count may differ by one.
         """
         halves = (self.note(COHORT) or {}).get("halves")
-        if halves is None or session.kind not in ("fit", "final", "tune", "judge"):
+        if halves is None or session.kind not in ("rank", "fit", "final", "tune", "judge"):
             return Known()
         rows, events = halves[session.kind == "judge"]
         if session.kind == "final":  # over both
@@ -220,6 +221,13 @@ class NetworkFits(Fits):
         tuner = NetworkTuner(self.terms, self._sites.names, cell.arm, cell.repeat, opens, self.own)
         return tune.search(tuner, piece.arm, self.plan)
 
+    def _names(self, piece: Piece) -> Sequence[str]:
+        return self._sites.names
+
+    def go_on_over(self, sites: Sites) -> None:
+        """Do the further pieces over these sites."""
+        self._sites = sites
+
     def _rows_by_site(self, piece: Piece) -> list[int | None]:
         """Return the first repeat's training rows of each site; None if they are hidden."""
         met = self.note(COHORT) or {}
@@ -259,6 +267,7 @@ class NetworkFits(Fits):
         """Return an evaluation in the form of results."""
         cell = piece.cell
         more: dict[str, Any] = {"calibration": found.groups}
+        more |= {key: rows for key, rows in found.more.items() if key in EACH}
         if cell.repeat == 0:
             more |= {"decision": found.decision, **self._centres(found), **found.more}
         own = [{"site": s, "metrics": m} for s, m in self._own_metrics(found).items()]

@@ -25,8 +25,10 @@ from typing import Any
 from fedcohort.protocol import DataError, FedcohortError, NotSupported, registry
 from fedcohort.runtime import interrupts
 from fedcohort.runtime.coordinator import Progress
+from fedcohort.study.at_site import ranked
 from fedcohort.study.file.plan import NETWORK, Plan
 from fedcohort.study.file.privacy import checked_secure
+from fedcohort.study.file.second_consent import check_left
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.judge.shown import cluster_umap
 from fedcohort.study.results import files as results
@@ -35,7 +37,7 @@ from fedcohort.study.run import arithmetic, carbon, folder
 from fedcohort.study.run.extras import LABELS, asked_of
 from fedcohort.study.run.local_fits import LocalFits
 from fedcohort.study.run.network_fits import NetworkFits
-from fedcohort.study.run.pieces import Cell, cells_of
+from fedcohort.study.run.pieces import Cell, cells_of, rankings_of
 from fedcohort.study.sites import own_rows
 from fedcohort.study.sites.few_sites import check_sites
 from fedcohort.study.sites.layout import Table
@@ -109,7 +111,7 @@ def run(
 
     def work(began: float) -> dict[str, Any]:
         fits = LocalFits(plan, table, out / folder.WORK, out / "models", debug, runtime)
-        stages = cells_of(plan)
+        stages = (rankings_of(plan), *cells_of(plan))
         total, done = sum(map(len, stages)), 0
         with carbon.measured(plan.carbon) as spent:
             for stage in stages:
@@ -163,9 +165,10 @@ def run_over(
     if plan.umap:
         cluster_umap.load()
     tunings, every, finals = cells_of(plan)
+    rankings = rankings_of(plan)
     cells = [c for c in tunings if plan.arms[c.arm].scope == "sites"] + every + finals
     asked = asked_of(plan)
-    total = 1 + len(asked) + len(cells)
+    total = 1 + len(asked) + len(rankings) + len(cells)
     now = ["cohort", 0]
 
     def told(event: Event) -> None:
@@ -182,13 +185,19 @@ def run_over(
         told(Event(1, total, "cohort", None))
         pieces = [(LABELS[k], fits.note(k), partial(fits.ask, k))
                   for k in asked]  # fmt: skip
-        pieces += [(label(plan, c), fits.result(c), partial(fits.do, c)) for c in cells]
-        for done, (name, found, do) in enumerate(pieces, 1):
+        pieces += [(label(plan, c), fits.result(c), partial(fits.do, c)) for c in rankings]
+        _in_turn(pieces, 1)
+        left = second_consent(fits, sites)
+        rest = [(label(plan, c), fits.result(c), partial(fits.do, c)) for c in cells]
+        _in_turn(rest, 1 + len(pieces))
+        return network.write(fits, left, out, time.monotonic() - began, command)
+
+    def _in_turn(pieces: list[tuple[str, Any, Callable[[], None]]], first: int) -> None:
+        for done, (name, found, do) in enumerate(pieces, first):
             if found is None:
                 now[:] = [name, done]
                 do()
                 told(Event(done + 1, total, name, None))
-        return network.write(fits, sites, out, time.monotonic() - began, command)
 
     facts: dict[str, Any] = {"study": terms.hash, "sites": list(sites.names)}
     facts |= {} if own is None else {"own": own.mark}
@@ -215,12 +224,43 @@ def _own_rows(terms: Terms, data: Path | None) -> OwnFrames | None:
     return own_rows.read(asked, data, terms.seen, terms.learnt, terms.plan.seed)
 
 
+#: Name of the sites' answers after the ranking.
+CONSENTS = "consents"
+
+
+def second_consent(fits: NetworkFits, sites: Sites) -> Sites:
+    """Return the sites that consent after the ranking; all if the study asks once.
+
+    Their answers are kept, so that a resumed run asks nobody again.
+
+    Raises
+    ------
+    Unanswered : the sites' people have to be asked first.
+    FedcohortError : a ranking failed, or too few sites are left.
+    """
+    plan = fits.plan
+    if plan.again is None:
+        return sites
+    places = fits.places(0)
+    kept = fits.note(CONSENTS)
+    if kept is None:
+        told = {s: ranked.text_of(fits.terms.hash, s, places[s]) for s in sites.names}
+        gone = dict(sites.consents(told))
+        check_left(plan.arms, sites.names, gone, plan.quorum, plan.privacy.secure)
+        check_sites(plan, len(sites.names) - len(gone))
+        fits.keep(CONSENTS, {"withdrew": gone}, [])
+        kept = {"withdrew": gone}
+    left = sites.without(kept["withdrew"])
+    fits.go_on_over(left)
+    return left
+
+
 def label(plan: Plan, cell: Cell) -> str:
     """Return the name of a piece on screen."""
     arm, scenario = plan.arms[cell.arm], plan.scenarios[cell.scenario]
     where = "pooled" if arm.scope == "centralised" else scenario.name
     where = "" if plan.source == NETWORK else f" · {where}"
-    kind = "tune " if cell.kind == "tune" else ""
+    kind = {"tune": "tune ", "rank": "rank "}.get(cell.kind, "")
     which = "all rows" if cell.kind == "final" else cell.repeat + 1
     return f"{kind}{arm.name}{where} · {which}"
 

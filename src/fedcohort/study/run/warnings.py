@@ -6,9 +6,10 @@
 
 and of K > 2 classes K − 1 for each column, or a last width of K.
 
-Settings of other models state it by a method ``free_parameters(features)``; curves and tables have
-none. An intercept, a baseline hazard and parameters for sites do not count: a site has many rows
-for each. Penalties are ignored. `privacy.disclosure.models` has the rule.
+Settings of other models state it by a method ``free_parameters(features)``, and with ``by_class``
+``(features, classes)``; curves and tables have none. An intercept, a baseline hazard and parameters
+for sites do not count: a site has many rows for each. Penalties are ignored.
+`privacy.disclosure.models` has the rule.
 
 **Noise.** A release of multiplier z has noise of standard deviation z Δ in each number (Laplace: √2
 z Δ). A record moves it by at most Δ, so n records by at most n Δ. Over all releases of a fit, r_i
@@ -64,10 +65,11 @@ def free_parameters(method: str, settings: dict[str, Any], features: int, classe
     config: Any = known.configure(settings)
     if "curves" in known.gives or not {"predict", "transform"} & known.gives:
         return 0
+    by_class = getattr(config, "by_class", False)
     if hasattr(config, "free_parameters"):
-        return config.free_parameters(features)
+        return config.free_parameters(*(features, classes)[: 1 + by_class])
     hidden: Sequence[int] = getattr(config, "hidden", ())
-    several = classes if classes > 2 and getattr(config, "by_class", False) else 0
+    several = classes if classes > 2 and by_class else 0
     if not hidden or not features:
         return features * max(several - 1, 1)
     return sum((a + 1) * b for a, b in pairwise((features, *hidden, max(several, 1))))

@@ -7,7 +7,7 @@ models; simulated sites are drawn from one table.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from fedcohort.data.split import partition
 from fedcohort.data.variable import Variable, columns_by_view
 from fedcohort.metrics import resampled
 from fedcohort.privacy.disclosure.counts import fewest
-from fedcohort.protocol import DataError, InputError, SettingError, registry
+from fedcohort.protocol import DataError, InputError, SettingError, StudyError, registry
 from fedcohort.study.file import horizon
 from fedcohort.study.file.arms import check_learnt
 from fedcohort.study.file.plan import Plan, Scenario
@@ -417,8 +417,7 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
                 )  # fmt: skip
             except InputError as error:
                 raise DataError(f"arm {arm.name!r}: {error}") from None
-    if plan.availability is not None:
-        plan.availability.of(list(frames), plan.quorum, plan.seed)
+    law = None if plan.availability is None else plan.availability.among(frames)
     problem = Problem(
         frames,
         table.dictionary,
@@ -429,7 +428,7 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
         dp=plan.privacy.dp,
         patients=patients,
         scenario=scenario.name,
-        availability=plan.availability,
+        availability=law,
         own=table.own,
     )
     natural = scenario.rule == "natural" and table.site is not None
@@ -470,6 +469,39 @@ def _without_blind(
             f"evaluate.test_fraction."
         )
     return kept, site[mask]
+
+
+def check_named(plan: Plan, names: Mapping[str, Collection[str]]) -> None:
+    """Check the sites that `availability` and `consent` name against those of each scenario.
+
+    A scenario may lack some of them, since scenarios deal other sites; not all.
+
+    Parameters
+    ----------
+    names : the sites of each scenario, by its name.
+
+    Raises
+    ------
+    StudyError : a named site is in no scenario, or a scenario has none of those that a key names.
+    """
+    law, again = plan.availability, plan.again
+    keys = {
+        "availability": () if law is None else (*law.always, *law.by_site),
+        "consent.withdraw": () if again is None else again.withdraw,
+    }
+    every = sorted({site for some in names.values() for site in some})
+    for key, named in keys.items():
+        if unknown := sorted({*named} - {*every}):
+            raise StudyError(
+                f"{key}: there is no site {unknown[0]!r}; there are {', '.join(every)}."
+            )
+        for scenario, some in names.items():
+            if named and not {*named} & {*some}:
+                raise StudyError(
+                    f"{key}: scenario {scenario!r} has none of the sites {', '.join(named)}; it "
+                    f"has {', '.join(sorted(some))}. Name one of these too, or take "
+                    f"the scenario into a study of its own."
+                )
 
 
 def _changeable(plan: Plan, table: Table) -> list[Variable]:

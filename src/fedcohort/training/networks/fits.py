@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.protocol import Federation, Step, Task
+from fedcohort.protocol import Federation, NotSupported, Step, Task
 from fedcohort.training import heterogeneity
+from fedcohort.training.networks import settings as averages
 from fedcohort.training.networks import strategies
 from fedcohort.training.networks.fit_settings import FitSettings
 from fedcohort.training.networks.plan import Plan
@@ -34,7 +35,7 @@ ONE = np.ones(1)
 AVERAGED = "each round, the sum over sites of their models, weighted by rows"
 SEEN = "each round, every site's own model, which the coordinator sees: no masked sum can hide it"
 REVEALS: Mapping[str, str] = {
-    **dict.fromkeys(("fedavg", "fedprox", "fedadam", "fedyogi"), AVERAGED),
+    **dict.fromkeys(averages.STRATEGIES, AVERAGED),
     "sequential": "each round, every site's own model as it left it, which the coordinator sees",
     "ensemble": "once, every site's own model, which the coordinator and all sites see",
 }
@@ -176,3 +177,27 @@ def bounds(config: FitSettings) -> Mapping[str, Any]:
         "lr_rule": (schedule.lr_rule,),
         "patience": (-1 if schedule.patience is None else schedule.patience,),
     }
+
+
+M = TypeVar("M")
+
+
+def kept_model(last: M, rounds: int, kept: Mapping[int, M], wanted: int) -> M:
+    """Return the model after the `wanted` number of rounds.
+
+    Parameters
+    ----------
+    last, rounds : the final model, and its number of rounds.
+
+    Raises
+    ------
+    NotSupported : the fit did not keep that round; those kept are named.
+    """
+    if wanted >= rounds:
+        return last
+    if wanted not in kept:
+        raise NotSupported(
+            f"this fit kept the models after rounds {sorted(kept)} and {rounds}, not "
+            f"after {wanted}. Name the rounds you want in the setting 'keep_rounds'."
+        )
+    return kept[wanted]

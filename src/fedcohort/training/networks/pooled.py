@@ -120,18 +120,29 @@ def sum_losses(site: Site[Any, None], *, theta: Array, plan: str) -> Losses:
 def exact(
     fed: Federation, plan: Plan, schedule: Schedule, theta: Array, held_out: HeldOut
 ) -> Course:
-    """Minimise the pooled loss from θ (P,) by its gradient, eq. (1); one step per round."""
+    """Minimise the pooled loss from θ (P,) by its gradient, eq. (1); one step per round.
+
+    A round waits for all sites: a sum without one would tell that site's gradient.
+
+    Raises
+    ------
+    SiteUnavailable : too few sites are left whose replies were not refused.
+    """
+    there = fed.awaiting(len(fed.sites))
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
     optimiser = OPTIMISERS[plan.optimiser](net.theta)
     step = 0
 
     def advance(theta: Array, rate: float) -> tuple[Array, float]:
-        nonlocal step
-        total = fed.sum(
+        nonlocal step, there
+        total = there.sum(
             pull_rows, theta=plan.sent(theta), plan=plan.text, draw=step if net.draws else -1
         )
         step += 1
+        if there.refused:
+            fed.enough(there.answered)
+            there = fed.only(there.answered).awaiting()
         n = max(float(total.rows), 1.0)
         net.load(theta)
         net.grad.copy_(torch.from_numpy(total.gradient / n))
@@ -141,15 +152,18 @@ def exact(
 
     return follow(
         schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record,
-        heard=lambda: fed.answered,
+        heard=lambda: there.answered,
     )  # fmt: skip
 
 
 def held_out_loss(fed: Federation, plan: Plan) -> HeldOut:
-    """Return a function of θ (P,): its mean loss on the sites' rows held out."""
+    """Return a function of θ (P,): its mean loss on all sites' rows held out."""
 
     def loss(theta: Array) -> float:
-        total = fed.sum(sum_losses, theta=plan.sent(theta), plan=plan.text)
+        there = fed.only(fed.answered) if fed.refused else fed
+        total = there.awaiting(len(there.sites)).sum(
+            sum_losses, theta=plan.sent(theta), plan=plan.text
+        )
         return float(total.loss) / max(float(total.rows), 1.0)
 
     return loss

@@ -2,10 +2,10 @@
 
     unit "record"   strategy "exact": every round, one noisy sum of the clipped gradients of random
                     groups of records.
-                    fedavg, fedprox, fedadam, fedyogi, sequential, ensemble: the same noisy
+                    those that average, sequential, ensemble: the same noisy
                     gradients in each site's training, so that each site's model is private. Each
                     site adds all of the noise, so the fit is noisier than "exact" at the same ε.
-    unit "site"     fedavg, fedprox, fedadam, fedyogi: every round, the noisy mean of the sites'
+    unit "site"     strategies that average: every round, the noisy mean of the sites'
                     clipped changes of the model.
 
 `training.private` proves the sensitivities.

@@ -16,7 +16,7 @@ from fedcohort.training.networks.server import Server
 from fedcohort.training.robust import AGGREGATIONS, Aggregation
 
 #: Strategies that average models.
-STRATEGIES = ("fedavg", "fedprox", "fedadam", "fedyogi")
+STRATEGIES = ("fedavg", "fedprox", "fedadagrad", "fedadam", "fedyogi")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,13 +97,11 @@ class AveragingSettings(VisitSettings):
         0.1, "μ of fedprox: pull towards the round's common model", within="[0, inf)"
     )
     server_learning_rate: float = setting(
-        0.01, "η of fedadam and fedyogi at the coordinator", within="[0, inf)"
+        0.01, "η of fedadagrad, fedadam, fedyogi at the coordinator", within="[0, inf)"
     )
-    beta1: float = setting(0.9, "β₁ of fedadam and fedyogi", within="[0, 1)")
+    beta1: float = setting(0.9, "β₁ of fedadagrad, fedadam, fedyogi", within="[0, 1)")
     beta2: float = setting(0.99, "β₂ of fedadam and fedyogi", within="[0, 1)")
-    tau: float = setting(
-        0.001, "τ of fedadam and fedyogi, least size of a parameter's change", within="(0, inf)"
-    )
+    tau: float = setting(0.001, "τ of those, least size of a parameter's change", within="(0, inf)")
     aggregation: str = setting(
         "mean",
         "Aggregation of the sites' models. All but mean withstand sites that lie; they need each "

@@ -1,0 +1,132 @@
+"""Neural networks of classes, values and counts: `classifier` and `regressor`, by one program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from fedcohort.algorithms.neural.model import NeuralModel
+from fedcohort.algorithms.neural.program import aim_of, classes_of, fit_classifier, fit_regressor
+from fedcohort.algorithms.neural.settings import NeuralSettings, RegressorSettings
+from fedcohort.algorithms.neural.steps import STEPS, count_classes, sum_outcome
+from fedcohort.models.losses import Rescaled
+from fedcohort.protocol import Dp, Fitted, Method, PrivateFits, Release, Step, Task
+from fedcohort.training import heterogeneity, personal, private
+from fedcohort.training.networks import fits, pooled, private_fits, strategies
+
+EXACT = "each step, the sum over sites of the gradient of the loss"
+HELD_OUT = "with a patience each round the loss of the rows held out, as a sum over sites"
+SIZES = "once, how many rows each class has, as a sum over sites"
+MOMENTS = "once, the outcome's mean and standard deviation, from sums over sites"
+
+
+def asks(config: NeuralSettings) -> tuple[Step[..., Any], ...]:
+    """Return the steps that a fit with these settings can ask for."""
+    first = count_classes if config.by_class else sum_outcome
+    summed = config.patience is not None and config.strategy != "ensemble"
+    held_out = (pooled.sum_losses,) if summed else ()
+    return (first, *fits.asks(config, pooled.pull_rows), *held_out)
+
+
+def reveals_with(config: NeuralSettings) -> str:
+    """Describe what leaves a site with these settings."""
+    first = SIZES if config.by_class else MOMENTS
+    held_out = "" if config.patience is None or config.strategy == "ensemble" else f"; {HELD_OUT}"
+    trained = fits.reveals(config, EXACT, "the coordinator sees")
+    return f"{first[0].upper()}{first[1:]}; {trained}{held_out}."
+
+
+def bounds(config: NeuralSettings, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return the values that the steps' arguments may take (`Method.bounds`).
+
+    The mean and the standard deviation in a regressor's plan follow from the sites' sums.
+    """
+    plan = aim_of(task).plan(config, task)
+    plans = (plan.text,) if config.by_class else (plan.text, Rescaled(plan.text, plan.loss))
+    return {
+        "plan": plans,
+        "classes": (len(classes_of(task)),),
+        **fits.bounds(config),
+        **config.own_bounds((config.personal_way(plan),), config.rounds),
+    }
+
+
+def held(config: NeuralSettings, task: Task) -> Mapping[str, Mapping[str, Any]]:
+    """Return by step the arguments that a site requires in a private fit: all except models."""
+    assert task.dp is not None
+    return private_fits.held(config, task.dp, aim_of(task).plan(config, task))
+
+
+def releases(config: NeuralSettings, dp: Dp) -> Sequence[Release]:
+    """Return all releases of a private fit; raise `SettingError` without one."""
+    return private_fits.releases(config, dp)
+
+
+def _method(
+    title: str,
+    tasks: tuple[str, ...],
+    outcomes: tuple[str, ...],
+    first: str,
+    settings: type[NeuralSettings],
+    fit: Callable[..., Fitted],
+) -> Method:
+    by_strategy = {**fits.REVEALS, "exact": EXACT}
+    return Method(
+        name=settings.method,
+        title=title,
+        tasks=tasks,
+        outcomes=outcomes,
+        paper="Rumelhart, Hinton, Williams 1986; LeCun et al. 1998; McMahan et al. 2017 (fedavg)",
+        reveals=(
+            f"{first[0].upper()}{first[1:]}; "
+            + "; ".join(f"{name}: {text}" for name, text in by_strategy.items())
+            + f"; {HELD_OUT}; an aggregation other than mean: {fits.SEEN}; with monitor: "
+            f"{heterogeneity.REVEALS}; with personal: also the user's own model, which the "
+            "coordinator sees."
+        ),
+        reveals_with=reveals_with,
+        unguarded=(
+            "Models, or gradients of a network, weighted by rows, no sums of covariates "
+            "(`training.networks.local`); what a network may remember of few rows is not checked."
+        ),
+        settings=settings,
+        fit=fit,
+        model=NeuralModel,
+        steps=(
+            *STEPS,
+            *pooled.STEPS,
+            *strategies.STEPS,
+            *heterogeneity.STEPS,
+            *personal.STEPS,
+            *private.STEPS,
+        ),
+        asks=asks,
+        bounds=bounds,
+        private=PrivateFits(
+            releases=releases,
+            reveals=private_fits.reveals,
+            clips=private_fits.CLIPS,
+            held=held,
+        ),
+        preprocess={"scale": "standard", "impute": "median"},
+    )
+
+
+METHOD = _method(
+    "neural network of classes, for tables and images",
+    ("classification",),
+    ("binary", "category", "ordinal"),
+    SIZES,
+    NeuralSettings,
+    fit_classifier,
+)
+REGRESSOR = _method(
+    "neural network of a value or a count, for tables and images",
+    ("regression",),
+    ("continuous", "count"),
+    MOMENTS,
+    RegressorSettings,
+    fit_regressor,
+)
+
+__all__ = ["METHOD", "REGRESSOR", "NeuralModel", "NeuralSettings", "RegressorSettings"]

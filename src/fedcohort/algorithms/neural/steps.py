@@ -1,0 +1,54 @@
+"""What a fit asks once of the outcome.
+
+Revealed, as a sum over all sites: `Sizes` for `classifier`, `Moments` for `regressor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.tables import LabelledTable
+from fedcohort.protocol import Site, message, summed
+from fedcohort.protocol.updates import count_fault
+
+
+@message
+class Sizes:
+    """Number of rows of each class (K,)."""
+
+    sizes: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return the fault of one reply, or ""."""
+        if self.sizes.shape != (asked["classes"],):
+            return "another number of counts than of classes."
+        return count_fault("sizes", self.sizes)
+
+
+@message
+class Moments:
+    """Number of rows, Σ y and Σ y² of the outcome."""
+
+    rows: Array
+    total: Array
+    squares: Array
+
+
+@summed
+def count_classes(site: Site[LabelledTable, None], *, classes: int) -> Sizes:
+    """Count the rows of each class."""
+    return Sizes(np.bincount(np.asarray(site.data.y, np.int64), minlength=classes))
+
+
+@summed
+def sum_outcome(site: Site[LabelledTable, None]) -> Moments:
+    """Sum the outcome and its square."""
+    y = np.asarray(site.data.y, float)
+    return Moments(np.array(len(y)), np.array(y.sum()), np.array(y @ y))
+
+
+STEPS = (count_classes, sum_outcome)
