@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fedcohort.algorithms.neural.model import NeuralModel
@@ -42,7 +43,10 @@ def bounds(config: NeuralSettings, task: Task) -> Mapping[str, Collection[Any]]:
     The mean and the standard deviation in a regressor's plan follow from the sites' sums.
     """
     plan = aim_of(task).plan(config, task)
-    plans = (plan.text,) if config.by_class else (plan.text, Rescaled(plan.text, plan.loss))
+    texts = dict.fromkeys((plan.text, replace(plan, validation_fraction=0.0).text))
+    plans: tuple[Any, ...] = tuple(texts)
+    if not config.by_class:
+        plans += tuple(Rescaled(text, plan.loss) for text in texts)
     return {
         "plan": plans,
         "classes": (len(classes_of(task)),),
@@ -109,6 +113,7 @@ def _method(
             held=held,
         ),
         preprocess={"scale": "standard", "impute": "median"},
+        own=fits.own,
     )
 
 
