@@ -128,6 +128,7 @@ def test_of_three_classes_each_site_keeps_a_model_of_probabilities():
     one = fitted("ditto", "softmax", rounds=3)
     assert_allclose(every.of("north").predict(blind), one.predict(blind), rtol=1e-12)
     assert_allclose(every.of("west").predict(blind).sum(axis=1), np.ones(30), rtol=1e-12)
+    pd.testing.assert_frame_equal(every.of("north").summary, one.summary)
 
 
 def test_all_coefficients_own_is_local_and_a_linear_cox_model_without_any_is_global_and_says_so():

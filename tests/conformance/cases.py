@@ -210,6 +210,13 @@ class Case:
         return registry.find(self.method)
 
     @property
+    def gives(self) -> frozenset[str]:
+        """What its model supports; one that each site keeps for itself predicts nothing here."""
+        given = self.entry.given(task_kind(self.kind))
+        here = not getattr(self.config, "every", False)
+        return given if here else given - {"predict", "predict_survival", "at_round"}
+
+    @property
     def dp(self) -> Dp | None:
         """What a private fit is asked for."""
         return Dp(epsilon=4.0, delta=1e-3, unit=self.protects) if self.protects else None

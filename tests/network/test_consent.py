@@ -372,6 +372,56 @@ def test_a_second_consent_admits_no_call_under_its_own_hash(hospital):
     assert '"step":"tell_counts"' not in (hospital.state / "ledger.jsonl").read_text()
 
 
+def test_the_second_approval_is_for_one_run_and_can_be_taken_back(tmp_path):
+    from fedcohort.network.kits.make import Kit
+    from fedcohort.network.state import signatures
+    from hospital import DICTIONARY
+
+    made = Hospital(tmp_path, policy={"methods": "all", "approval": "steward"})
+    kit = Kit.read(made.steward)
+    store = signatures.open_store(made.kit, made.node.config.policy, made.state)
+
+    def decided(study, decision="approved", reason=""):
+        store.decide(study, decision, kit.name, reason, signer(kit, "north"))
+
+    def trains():
+        said = ask(made, "fit-r0000-a00", "own_model")
+        return said.get("reason") not in ("ranking", "unapproved")
+
+    lines = [x for x in DICTIONARY.splitlines() if not x.startswith(("  time:", "  cens:"))]
+    made.terms_again = made.terms(SMALL, "\n".join(lines))
+    signed = made.signed(made.terms_again)
+    made.run = signed.hash
+    try:
+        for again in (False, True):
+            assert made.offered(signed)["state"] == "waiting"
+            decided(made.run)
+            assert made.offered(signed)["state"] == "approved"
+            assert not trains(), "the earlier consent is of another run" if again else ""
+            ranked_call(made)
+            assert ask(made, "count", min_cell=5)["kind"] == "reply"
+            said, text = tell(made)
+            assert said["state"] == "waiting"
+            assert not trains()
+            decided(ranked.mark_of(text))
+            assert tell(made)[0]["state"] == "approved"
+            assert trains()
+            decided(ranked.mark_of(text), "refused", "we changed our mind")
+            assert not trains()
+            assert tell(made)[0]["reason"] == "we changed our mind"
+            decided(ranked.mark_of(text))
+            note = made.state / "desk" / made.run / "again.json"
+            kept = note.read_text()
+            note.write_text(kept.replace(ranked.mark_of(text), made.run))
+            assert not trains(), "the approval of the study is none of its ranking"
+            note.write_text(kept)
+            assert trains()
+            made.ask(requests.ended(made.run, "done", "", resumable=False))
+            assert not made.node.store.entry(ranked.mark_of(text)).waits
+    finally:
+        made.node.close()
+
+
 def test_an_edited_ranking_counts_no_more(hospital):
     ranked_call(hospital)
     _, text = tell(hospital)

@@ -113,6 +113,10 @@ def test_what_a_site_is_told_is_its_own_place_in_the_ranking_of_the_first_repeat
         ):  # fmt: skip
             assert told[key] == float(f"{exact:.3g}"), "three significant digits, no more"
     assert places["h0"]["user"]
+    lines = [json.loads(x) for x in (out / "ledger.jsonl").read_text().splitlines()]
+    ranked = [x for x in lines if x["phase"] == "rank"]
+    assert {x["step"] for x in ranked} == {"own_model", "judge_here"}, "nothing is trained together"
+    assert {x["scenario"] for x in ranked} == {"natural"}
     text = text_of("0" * 64, "h1", [places["h1"]])
     assert not any(f'"{name}"' in text for name in NAMES if name != "h1")
     lines = "\n".join(in_words(places["h3"], "Ndoye", "h0"))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from lifelines.utils import concordance_index
 
 import fedcohort as fc
 from deployed_cases import frames_of, results_of, run_local, tables_of
@@ -23,7 +25,8 @@ from fedcohort.report.sections import validation
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.run.engine import fit_once
 from fedcohort.study.run.runner import run_over
-from fedcohort.study.sites.layout import lay_out
+from fedcohort.study.sites.layout import lay_out, seed_of
+from fedcohort.study.sites.own_rows import OwnFrames
 from fedcohort.study.sites.sites import LocalSites
 from fedcohort.training.rows import Rows, tensor
 
@@ -194,6 +197,22 @@ def test_an_autoencoder_stops_by_the_coordinators_rows_and_asks_sites_for_none_h
     net.load(run.model.theta)
     value = Rows(tensor(rows.x, plan), loss_of(plan.loss, rows)).value(net)
     assert value == pytest.approx(min(held), rel=1e-9)
+
+
+def test_a_model_of_the_coordinators_first_rows_alone_is_judged_on_the_same_test_rows(study, out):
+    laid = lay_out(study.plan, study.table, study.plan.scenarios[0], 0)
+    first = study.table.own.first
+    told = json.loads((out / "results.json").read_text())["first_model"]
+    assert [(r["metric"], r["repeat"]) for r in told] == [("c_index", 0)]
+    method = registry.find("deepcox")
+    given = {**study.plan.arms[1].settings, **method.settings.alone}
+    problem = replace(
+        laid.problem, frames={"x": first}, own=OwnFrames(None, study.table.own.validation)
+    )
+    run = fit_once(problem, method, given, dict(method.preprocess), seed_of(study.plan, 0))
+    risk = run.model.predict(run.design.matrix(laid.test))
+    found = concordance_index(laid.test["time"], -risk, laid.test["cens"])
+    assert told[0]["value"] == pytest.approx(found, abs=1e-9)
 
 
 OWN = "coordinator_data: {fraction: 0.1, validation: 0.4}\n"

@@ -93,10 +93,9 @@ def loss_name(model: str, outputs: int = 1) -> str:
     return several(outputs) if model == "softmax" else model
 
 
-def named(loss: str) -> tuple[str, int]:
-    """Return the model of a loss (`loss_name`), and its number of classes; 0 without."""
-    model, _, classes = loss.partition(" ")
-    return model, int(classes or 0)
+def named(loss: str) -> str:
+    """Return the model of a loss (`loss_name`)."""
+    return loss.partition(" ")[0]
 
 
 def spec_of(

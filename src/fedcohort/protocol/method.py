@@ -287,7 +287,7 @@ class Method:
     private : its differentially private fits; None without.
     for_site : (settings, task, site, what its last step left at the site) → lines in plain words
         for that site alone; None if there are none.
-    own_model : (site, features, arguments of a step, what it left at the site) → the model of its
+    own_model : (site, design, arguments of a step, what it left at the site) → the model of its
         own that the site has finished and keeps, or None; None if no fit leaves one.
     package : package that every site of a fit needs besides the method's own, from the
         extra with the method's name; "" for none.
@@ -316,8 +316,7 @@ class Method:
     private: PrivateFits | None = None
     for_site: Callable[[Any, Task, str, Mapping[str, Array]], Sequence[str]] | None = None
     own_model: (
-        Callable[[str, tuple[str, ...], Mapping[str, Any], Mapping[str, Array]], Fitted | None]
-        | None
+        Callable[[str, Any, Mapping[str, Any], Mapping[str, Array]], Fitted | None] | None
     ) = None
     package: str = ""
     ranking: Mapping[str, Any] | None = None

@@ -74,6 +74,8 @@ from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan, holds_out
 from fedcohort.training.networks.pooled import gradient_fault, gradient_length
 from fedcohort.training.networks.schedule import Course, HeldOut, Schedule, follow
+from fedcohort.training.personal.own_baseline import STEPS as OWN_BASELINE
+from fedcohort.training.personal.own_baseline import baseline_kept, keep_baselines
 from fedcohort.training.rows import rows_of
 
 
@@ -151,7 +153,22 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
         fed, config, plan, theta, task, held_out=held_out, own=own,
         exact=lambda: exact(fed, plan, schedule, theta, grid, held_out),
     )  # fmt: skip
+    if config.every:
+        keep_baselines(fed, plan, grid, config.personal_way(plan), task.min_cell)
+        return DeepCoxModel(plan.network, found.thetas, ONE, 0.0, None, found.rounds, every=True)
     return _with_baseline(fed, plan, grid, task.min_cell, found)
+
+
+def own_model(
+    site: str, design: Any, asked: Mapping[str, Any], left: Mapping[str, Array]
+) -> DeepCoxModel | None:
+    """Return the model that a step has finished at a site (`Method.own_model`)."""
+    if not len(left.get("model", ())):
+        return None
+    own = personal.Own(**left)
+    centre = float(own.centre[0]) if len(own.centre) else 0.0
+    network = Plan.of(asked["plan"]).network
+    return DeepCoxModel(network, own.model[None], ONE, centre, baseline_kept(own), 0)
 
 
 def exact(
@@ -267,11 +284,13 @@ def _ratio(d: Array, s0: Array) -> Array:
 
 STEPS = (
     *hazard.STEPS, pull, *strategies.STEPS, *heterogeneity.STEPS, *personal.STEPS,
-    *timegrid.STEPS, *private.STEPS,
+    *OWN_BASELINE, *timegrid.STEPS, *private.STEPS,
 )  # fmt: skip
 
 
 def asks(config: DeepCoxSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
     trained = fits.asks(config, pull)
+    if config.every:
+        return (*trained, *OWN_BASELINE, *timegrid.asks(config.time_grid, known=True))
     return (count_deaths, sum_risks, *trained, *timegrid.asks(config.time_grid, known=True))

@@ -10,7 +10,8 @@ from fedcohort.protocol import changed, setting
 from fedcohort.training.networks.fit_settings import FitSettings
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.settings import AveragingSettings
-from fedcohort.training.settings import GridSettings
+from fedcohort.training.personal.settings import USER_IF_ANY
+from fedcohort.training.settings import GridSettings, UserSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,9 @@ class DeepCoxSettings(
 ):
     """Settings of `deepcox`."""
 
+    for_all = True
+
+    user: str = changed(UserSettings, "user", doc=USER_IF_ANY)
     internal_batches: int = setting(
         1, "Batches in one epoch; 1: all rows at once", within="[1, inf)"
     )

@@ -109,23 +109,20 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
 
 
 def own_model(
-    site: str, features: tuple[str, ...], asked: Mapping[str, Any], left: Mapping[str, Array]
+    site: str, design: Any, asked: Mapping[str, Any], left: Mapping[str, Array]
 ) -> PersonalModel | None:
-    """Return the model that a step has finished at a site (`Method.own_model`).
-
-    A step is told the number of classes, not their names: they are 0, 1, ….
-    """
+    """Return the model that a step has finished at a site (`Method.own_model`)."""
     if not len(left.get("model", ())):
         return None
     own, plan, way = personal.Own(**left), Plan.of(asked["plan"]), Way.of(asked["way"])
     curve = baseline_kept(own)
     if curve is not None:
         curve = replace(curve, cumulative=curve.cumulative * math.exp(-float(own.centre[0])))
-    model, classes = named(plan.loss)
+    model = named(plan.loss)
     return PersonalModel(
-        features=features,
+        features=design.features,
         model=model,
-        levels=tuple(map(str, range(classes))),
+        levels=design.classes if model == "softmax" else (),
         network=plan.network,
         theta=own.model,
         user=site,

@@ -357,7 +357,7 @@ class Node:
         if self._answered.get(second) != state:
             self._answered[second] = state
             self.log.info("ranking %s of %s is %s", short(second), short(run), state)
-            self._ledger.note(run, "consent", state, f"after the ranking {short(second)}")
+            self._ledger.note(run, "consent", state, f"second consent, {short(second)}: {state}")
         return _standing(state, said, "")
 
     def _check_again(self, run: str, study: Study, noted: Noted, session: object) -> None:
@@ -371,7 +371,10 @@ class Node:
             if Session.parse(str(session), study.terms).kind in FIRST:
                 return
         second, _ = self.store.again(run, noted.mark)
-        made = self.store.decision(second) if second else None
+        text = self.store.ranking(second) if second else ""
+        made = self.store.decision(second) if text else None
+        if text:
+            ranked.read(text, study.terms, self.kit.name)  # of this study and site
         if made is None or made.decision != study_store.APPROVED or made.ended:
             raise Refused(
                 "ranking",

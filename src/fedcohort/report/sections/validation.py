@@ -12,7 +12,7 @@ from fedcohort.report import history, words
 from fedcohort.report.charts import LOOKS, Series, figure, lines_with_bands
 from fedcohort.report.disclosure import natural
 from fedcohort.report.markup import Markup, h, table
-from fedcohort.report.run import Arm, Run
+from fedcohort.report.run import Arm, Run, mean
 from fedcohort.report.sections.base import Section, same_for
 from fedcohort.report.words import significant
 
@@ -61,6 +61,7 @@ def section(run: Run) -> Section | None:
         )
     titles = [f"{f.arm.title}, {run.scenarios[f.scenario]}" for f in shown[1:]]
     body = [*drawn[:1], same_for(titles, drawn[1:]), _table(run, fits) if fits else None]
+    body.append(_first_model(run))
     return Section(
         "validation", "Coordinator's own patients", "What do the coordinator's own patients show?",
         intro, h("div", *body),
@@ -138,6 +139,27 @@ def _table(run: Run, fits: list[Fit]) -> Markup:
     head = ["Arm", "Setting", "With an alarm", "First alarm in round", "Highest R", "Rounds halted"]
     caption = "Alarms of the hospitals' models"
     return table(head, body, numeric=(2, 3, 4, 5), caption=caption)
+
+
+def _first_model(run: Run) -> Markup | None:
+    """Return the metrics of a model of the coordinator's first rows alone, beside the arms'."""
+    rows = run.rows("first_model")
+    if not rows:
+        return None
+    scenario = next(iter(run.scenarios))
+    body: list[list[str]] = []
+    for metric in run.metrics:
+        values = [x for r in rows if r["metric"] == metric and (x := words.number(r["value"])) == x]
+        known = run.known(metric)
+        if values:
+            arms = (run.summary(a.name, scenario, metric) for a in run.arms)
+            means = [
+                words.MISSING if s is None else words.fixed(s.mean, known.digits) for s in arms
+            ]
+            body.append([known.axis, words.fixed(mean(values), known.digits), *means])
+    head = ["Metric", "Coordinator's rows alone", *(a.title for a in run.arms)]
+    caption = f"A model of the coordinator's first rows alone, {run.scenarios[scenario]}"
+    return table(head, body, numeric=range(1, len(head)), caption=caption)
 
 
 def _alarm(fit: Fit) -> int | None:

@@ -42,6 +42,7 @@ from fedcohort.data.prepare import (
     LevelColumn,
     NumberColumn,
     bounded_design,
+    classes_of,
     strata_levels,
 )
 from fedcohort.data.variable import Variable
@@ -288,6 +289,8 @@ class Consent:
             self._check(asked.spec == own.spec, "the preprocessing is not that of the method")
             return
         self._check(asked.outcome == terms.learnt, "the preprocessing has another outcome")
+        classes = classes_of(terms.seen, terms.learnt)
+        self._check(asked.classes == classes, "the preprocessing has other classes")
         for name in DEFAULTS:
             self._check(
                 getattr(asked, name) == self._option(name), f"the preprocessing's {name} differs"

@@ -112,6 +112,11 @@ class Plan:
     coordinator_data: CoordinatorData | None = None
 
     @property
+    def at_home(self) -> bool:
+        """Whether an arm has a model for each site: ranks of all arms are then within sites."""
+        return any(arm.every for arm in self.arms)
+
+    @property
     def kind(self) -> Kind:
         """The kind of task."""
         return KINDS[self.task]

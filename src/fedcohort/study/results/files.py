@@ -13,7 +13,7 @@ import os
 import platform
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -145,6 +145,8 @@ def write(
         own={} if table.own is None else table.own.told(plan.coordinator_data),
         drawn=lambda repeat: fits.drawn[:, test_rows(plan, table, repeat)],
     )
+    if plan.at_home and (plan.local or any(s.rule == "natural" for s in plan.scenarios)):
+        about = replace(about, intervals="repeats")  # models that stay at sites have no draws
     return write_all(fits, about, out, seconds, command)
 
 
@@ -188,13 +190,14 @@ def write_all(fits: Shelf, about: About, out: Path, seconds: float, command: str
             "test_mark": about.test_mark,
             **({"umap": True} if plan.umap else {}),
             **({"local": True} if plan.local else {}),
+            **({"at_home": True} if plan.at_home else {}),
             **({"horizon": plan.horizon.text} if plan.horizon else {}),
             **({} if by_draws else {"intervals": about.intervals}),
             **({"exactness": dict(about.exactness)} if about.exactness else {}),
         },
         "preprocess": dict(plan.content.get("preprocess") or {}),
         **_available(fits),
-        **({"coordinator_data": dict(about.own)} if about.own else {}),
+        **_own_rows(about, shown),
         "privacy": plan.privacy.content,
         **({"governance": dict(plan.governance)} if plan.governance else {}),
         "releases": _released(plan),
@@ -330,6 +333,7 @@ def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
         "method": arm.method,
         "paper": method.paper,
         "role": ROLE[arm.scope],
+        **({"every": True} if arm.every else {}),
         "settings": _settings(plan, arm, method),
         "reveals": {
             "sites": method.revealed(method.configure(arm.configured()), plan.privacy.dp),
@@ -370,6 +374,15 @@ def _available(fits: Shelf) -> dict[str, Any]:
         return {}
     asked = dict(fits.plan.content["availability"])
     return {"availability": asked, "waited": list(_of_cells(fits, "waited"))}
+
+
+def _own_rows(about: About, shown: list[Found]) -> dict[str, Any]:
+    """Return the coordinator's rows, and metrics of a model of its first rows alone."""
+    if not about.own:
+        return {}
+    rows = [{k: v for k, v in r.items() if k not in ("arm", "scenario")}
+            for r in tagged(shown, "first_model")]  # fmt: skip
+    return {"coordinator_data": dict(about.own), **({"first_model": rows} if rows else {})}
 
 
 def _of_cells(fits: Shelf, key: str) -> Iterator[dict[str, Any]]:

@@ -151,6 +151,15 @@ class Problem:
         own = self.own and self.own.without(taken)
         return dataclasses.replace(self, frames=frames, dictionary=dictionary, aside=None, own=own)
 
+    @property
+    def coordinators(self) -> Problem | None:
+        """The problem of the coordinator's rows of a first model alone; None without any."""
+        if self.own is None or self.own.first is None:
+            return None
+        problem = self.on({"coordinator": self.own.first})
+        own = None if self.own.validation is None else OwnFrames(None, self.own.validation)
+        return dataclasses.replace(problem, own=own)
+
     def pooled(self) -> Problem:
         """Return the problem of one table with all rows.
 

@@ -217,6 +217,9 @@ class Fits(Shelf, ABC):
 
     def _keep_trail(self, piece: Piece, trail: Trail, phases: Mapping[int, str], last: str) -> None:
         """Keep the ledger lines and the missing replies of a phase."""
+        if piece.cell.kind == "rank":  # nothing is fitted together
+            phases = {n: "rank" if phase == "fit" else phase for n, phase in phases.items()}
+            last = "rank"
         piece.lines.extend(self._tagged(piece, trail.ledger.lines, phases))
         piece.missing.extend(stretches(trail.missing, trail.rejected, last))
         piece.waited.extend(waits(trail.waited, last))

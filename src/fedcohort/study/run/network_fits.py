@@ -271,7 +271,8 @@ class NetworkFits(Fits):
         if cell.repeat == 0:
             more |= {"decision": found.decision, **self._centres(found), **found.more}
         own = [{"site": s, "metrics": m} for s, m in self._own_metrics(found).items()]
-        return Judged({"metrics": dict(found.metrics), "within": dict(found.within)}, own, more)
+        metrics = dict(found.metrics) | (dict(found.within) if self.plan.at_home else {})
+        return Judged({"metrics": metrics, "within": dict(found.within)}, own, more)
 
     def _earlier(self, cell: Cell, model: str) -> list[str]:
         """Keep a model in its sent form; return those of earlier arms of the repeat."""

@@ -156,6 +156,7 @@ class MaybeOwnSettings(OwnSettings):
         self.check_way(self.personal)
         if self.personal == "none":
             return
+        check_kept(self)
         misfits = (
             (strategy not in RULES, f"strategy {strategy!r}: it averages no models; give 'fedavg'"),
             (aggregation != "mean", f"aggregation {aggregation!r}, which sees models; give 'mean'"),
@@ -200,6 +201,8 @@ class MaybeOwnSettings(OwnSettings):
         ----------
         seen_by : who sees the user's model.
         """
+        if self.every:
+            return self._reveals_sums()
         if self.personal == "cluster":
             return (
                 "once the sum of the losses of trial models; each round, sums of the models of the "
@@ -211,9 +214,23 @@ class MaybeOwnSettings(OwnSettings):
             f"loss, which {seen_by}{part}"
         )
 
+    def _reveals_sums(self) -> str:
+        """Return the same of a model for each site."""
+        told = (
+            "at the end the number of sites with rows to learn from, and the losses of their "
+            "models, as sums over sites; each site's own model stays there"
+        )
+        if self.personal == "cluster":
+            return (
+                "once the sum of the losses of trial models; each round, sums of the models of the "
+                f"sites that take each, and how many these are; {told}"
+            )
+        return told + "; so does its last layer" * (self.personal in PARTED)
+
 
 #: What `user` of a method with a model for each site is.
 USER = "Site of the personal model; all: a model for every site, which stays there; required"
+USER_IF_ANY = "Site of the personal model, if there is one; all: one for every site, kept there"
 
 
 def check_kept(config: Any) -> None:
@@ -223,7 +240,7 @@ def check_kept(config: Any) -> None:
     ------
     SettingError : both are set.
     """
-    if config.every and config.keep_rounds:
+    if config.every and getattr(config, "keep_rounds", ()):
         raise SettingError(
             f"with user {config.user!r} of method {config.method!r} each site keeps its model "
             f"after the last round, and of no other; leave out keep_rounds."
