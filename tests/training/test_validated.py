@@ -15,7 +15,7 @@ from sklearn.metrics import log_loss
 
 from fedcohort.data.tables import LabelledTable
 from fedcohort.models.network import Mlp
-from fedcohort.protocol import OwnRows, SettingError, Task
+from fedcohort.protocol import OwnRows, SettingError, Task, registry
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.absences import Availability
 from fedcohort.runtime.local import local
@@ -25,6 +25,7 @@ from fedcohort.training.networks.schedule import Schedule
 from fedcohort.training.networks.server import Server, fedavg
 from fedcohort.training.networks.settings import ValidatedSettings
 from fedcohort.training.networks.validated import CoordinatorRows, Validated, mixing, validating
+from fedcohort.training.rows import known_rows
 
 RATE, ROUNDS = 0.5, 12
 #: Rate, sign of one site's effects and level: no halt, one that lasts, and one that ends.
@@ -172,3 +173,27 @@ def test_r_of_the_sites_models_needs_validation_rows():
     own = CoordinatorRows.of(task(validation=0), PLAN)
     with pytest.raises(SettingError, match="the coordinator has no validation rows"):
         validating(own, Config())
+
+
+def test_what_needs_one_common_model_or_sums_does_not_go_with_models_that_the_coordinator_sees():
+    for given, word in (
+        ({"optimiser_state": "kept"}, "'optimiser_state'.*fresh with monitor: validation"),
+        ({"compression": "int8"}, "'compression'.*none with monitor: validation"),
+        ({"halt": True, "lr_rule": "plateau"}, "'lr_rule'.*plateau looks at the common model"),
+    ):
+        with pytest.raises(SettingError, match=word):
+            registry.find("deepcox").configure({"monitor": "validation", **given})
+
+
+def test_the_first_model_is_trained_by_plateau_with_validation_rows_and_at_one_rate_without():
+    """Without validation rows no loss tells when to cut; counts are of sites alone."""
+    schedule = Schedule(
+        rounds=4, learning_rate=0.1, lr_rule="plateau", patience=3, patience_by="count"
+    )
+    plan = Plan(network=Mlp(inputs=2, hidden=()).spec, loss="linear", epochs=1, optimiser="sgd")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, 2))
+    rows = known_rows(LabelledTable(x, x @ [1.0, -1.0]), plan, (0, 0))
+    for validation in (None, rows):
+        theta = CoordinatorRows(plan, 0, rows, validation).start(np.zeros(3), schedule)
+        assert abs(theta[:2] - [1.0, -1.0]).max() < abs(np.array([1.0, -1.0])).max()
