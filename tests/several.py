@@ -124,6 +124,14 @@ def patients(n: int = 300, seed: int = 0, sites: int = 3) -> pd.DataFrame:
     return pd.DataFrame({"a": a, "b": b, "grade": np.array(LEVELS)[grade], "site": site})
 
 
+def net_benefit(y: Array, said: Array, level: int, threshold: float) -> tuple[float, float]:
+    """Return the net benefit of treating a class from a threshold on, and of treating all."""
+    case, w = y == level, threshold / (1 - threshold)
+    treated = said[:, level] >= threshold
+    ours = (treated & case).mean() - w * (treated & ~case).mean()
+    return float(ours), float(case.mean() - w * (~case).mean())
+
+
 DICTIONARY = {
     "a": {"type": "number"},
     "b": {"type": "number"},

@@ -60,9 +60,13 @@ def loss(parts, x, noise):
     return (terms * known).sum() + 0.5 * (log.exp() + m**2 - 1 - log).sum()
 
 
-def plainly(parts, rounds, epochs, rate, make, mu=0.0, seed=1):
-    """Return θ after rounds of training at each site and a mean by rows, by torch alone."""
+def plainly(parts, rounds, epochs, rate, make, mu=0.0, seed=1, keep=False):
+    """Return θ after rounds of training at each site and a mean by rows, by torch alone.
+
+    keep : each site's optimiser goes on in the next round.
+    """
     theta = initial(config_of("vae").plan(VIEWS).network, seed)
+    held = {}
     n = sum(map(len, parts.values()))
     for r in range(rounds):
         mean = np.zeros_like(theta)
@@ -72,12 +76,15 @@ def plainly(parts, rounds, epochs, rate, make, mu=0.0, seed=1):
             start = [part.detach().clone() for part in own]
             draws = np.random.default_rng(entropy(seed, name, 1 + r))
             optimiser = make(own, rate)
+            if keep and name in held:
+                optimiser.load_state_dict(held[name])
             for _ in range(epochs):
                 noise = drawn(int(draws.integers(2**31)), (len(x), Q), x)
                 optimiser.zero_grad()
                 pull = sum(((p - q) ** 2).sum() for p, q in zip(own, start, strict=True))
                 (loss(own, x, noise) / len(x) + 0.5 * mu * pull).backward()
                 optimiser.step()
+            held[name] = optimiser.state_dict()
             there = np.concatenate([part.detach().numpy().ravel() for part in own])
             mean += len(x) / n * there
         theta = mean
@@ -99,12 +106,13 @@ def sgd(parts, rate):
         ({}, adam, 0.0),
         ({"optimiser": "sgd"}, sgd, 0.0),
         ({"strategy": "fedprox", "mu": 0.5}, adam, 0.5),
+        ({"optimiser_state": "kept"}, adam, 0.0),
     ],
-    ids=["adam", "sgd", "fedprox"],
+    ids=["adam", "sgd", "fedprox", "kept"],
 )
 def test_rounds_over_sites_are_those_of_a_plain_loop(sites, settings, make, mu):
     parts = split(GAPS, sites)
-    expected = plainly(parts, 3, 4, 0.01, make, mu)
+    expected = plainly(parts, 3, 4, 0.01, make, mu, keep="optimiser_state" in settings)
     found = fitted("vae", parts, **settings).theta
     assert_allclose(found, expected, rtol=0, atol=1e-10)
     assert np.abs(expected - plainly(parts, 0, 4, 0.01, make)).max() > 1e-2

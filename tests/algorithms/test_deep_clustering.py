@@ -70,6 +70,46 @@ def test_centroids_are_in_the_latent_space_as_it_is_whatever_k_means_was_scaled_
     assert adjusted_rand_score(GROUP, near) > 0.6
 
 
+#: Phase 1 alone, all rows in a step, and nothing drawn.
+WHOLE = {"cluster_rounds": 0, "batch_size": 0, "dtype": "float64"}
+
+
+@pytest.mark.parametrize("state", ["kept", "averaged"])
+def test_with_an_optimiser_that_goes_on_rounds_of_one_site_are_one_long_visit(state):
+    once = fitted({"a": X}, **WHOLE, rounds=1, internal_epochs=12)
+    rounds = fitted({"a": X}, **WHOLE, rounds=6, internal_epochs=2, optimiser_state=state)
+    fresh = fitted({"a": X}, **WHOLE, rounds=6, internal_epochs=2)
+    size = len(once.theta) - once.centroids.size
+    assert_allclose(rounds.theta[:size], once.theta[:size], atol=1e-6)
+    assert abs(fresh.theta[:size] - once.theta[:size]).max() > 1e-3
+
+
+@pytest.mark.parametrize("state", ["kept", "averaged"])
+def test_in_phase_two_labels_and_the_optimiser_are_kept_beside_each_other(state):
+    """Without its labels of the round before, a site would call all of them changed."""
+    fed, config = federation(PARTS), config_of(tol=0.0, optimiser_state=state, cluster_rounds=5)
+    found = METHOD.fit(fed, config, task_of(X))
+    changed = [row["changed"] for row in fed.history if "changed" in row]
+    assert len(changed) == 4
+    assert max(changed) < 0.5
+    assert adjusted_rand_score(GROUP, found.predict(X)) > 0.6
+
+
+@pytest.mark.parametrize("compression", ["random_k", "int8", "top_k"])
+def test_groups_are_found_with_compressed_updates_in_both_phases(compression):
+    found = fitted(PARTS, compression=compression, compression_share=0.3, optimiser_state="kept")
+    assert adjusted_rand_score(GROUP, found.predict(X)) > 0.6
+
+
+def test_pairs_of_layers_of_one_shape_begin_with_new_optimisers():
+    """The second pair of widths (6, 6, 6, 6) has the plan of the third."""
+    settings = {**WHOLE, "architecture": (6, 6, 6, 6), "rounds": 3, "pretrain": "layerwise"}
+    kept = fitted({"a": X}, **settings, internal_epochs=1, optimiser_state="kept")
+    once = fitted({"a": X}, **settings | {"rounds": 1}, internal_epochs=3)
+    size = len(once.theta) - once.centroids.size
+    assert_allclose(kept.theta[:size], once.theta[:size], atol=1e-6)
+
+
 def test_without_phase_two_it_is_k_means_of_latent_points():
     found = fitted(PARTS, cluster_rounds=0)
     assert not found.settled

@@ -1,6 +1,7 @@
 """DeepCox: the exact gradient is the pooled one; strategies keep their promises; fits resume."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from torch import nn
 
 from fedcohort.algorithms.deepcox import METHOD, DeepCoxModel
 from fedcohort.data.tables import SurvivalTable
-from fedcohort.models.network import initial
+from fedcohort.models.network import initial, network
 from fedcohort.protocol import NotSupported, SettingError, SiteUnavailable, Task
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.absences import Availability
@@ -132,6 +133,97 @@ def test_fedavg_over_one_site_is_local_training():
     plan = METHOD.configure({"internal_epochs": 9}).plan(P)
     theta, _ = train(initial(plan.network, 3), rows_of(table, plan, (0,)), plan, 0.02, (0,))
     assert_allclose(model.thetas[0], theta, rtol=1e-12)
+
+
+@pytest.mark.parametrize("state", ["kept", "averaged"])
+def test_an_optimiser_that_goes_on_over_one_site_is_one_long_training(state):
+    """Ten rounds of four steps are forty of torch's Adam; parameters are rounded to 2⁻²⁸."""
+    table = simulated()
+    model = fit(
+        {"only": table}, rounds=10, internal_epochs=4, learning_rate=0.03, lr_rule="constant",
+        hidden=[6, 3], optimiser_state=state,
+    )  # fmt: skip
+    path = pooled_by_autograd(table, initial(model.network, 3), 40, 0.03)
+    assert_allclose(model.thetas[0], path[-1][0], rtol=0, atol=1e-6)
+
+
+def test_members_of_an_ensemble_keep_their_optimisers():
+    table = simulated()
+    settings = {"strategy": "ensemble", "learning_rate": 0.03, "lr_rule": "constant"}
+    settings |= {"hidden": [6, 3], "rounds": 10, "internal_epochs": 4, "optimiser_state": "kept"}
+    model = fit({"only": table}, **settings)
+    path = pooled_by_autograd(table, initial(model.network, 3), 40, 0.03)
+    assert_allclose(model.thetas[0], path[-1][0], rtol=1e-9)
+
+
+def counts_by_hand(tables, thetas, plan, patience, cut):
+    """Return each round's mean count, and the rates, by a plain loop over the sites' own losses."""
+    rows = [
+        rows_of(t, plan, (3, int.from_bytes(name.encode(), "big"), 0), held_out=True)
+        for name, t in tables.items()
+    ]
+    net, least = network(plan.network, plan.dtype, plan.device), [math.inf] * len(rows)
+    idle, recent, rate, means, rates = [0] * len(rows), [0] * len(rows), 0.1, [], []
+    for theta in thetas:
+        rates.append(rate)
+        net.load(theta)
+        for k, one in enumerate(rows):
+            loss = one.value(net)
+            if loss < least[k]:
+                least[k], idle[k], recent[k] = loss, 0, 0
+            else:
+                idle[k], recent[k] = idle[k] + 1, recent[k] + 1
+        means.append(np.mean(idle))
+        if np.mean(idle) >= patience:
+            break
+        if np.mean(recent) >= cut:
+            rate, recent = 0.5 * rate, [0] * len(rows)
+    return means, rates
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "sequential", "exact"])
+def test_counts_of_sites_cut_the_rate_and_end_the_training_as_nolte_et_al_say(strategy):
+    tables = split(simulated(), "unbalanced")
+    settings = {"strategy": strategy, "rounds": 20, "learning_rate": 0.1, "lr_rule": "plateau"}
+    settings |= {"lr_factor": 0.5, "lr_patience": 2, "patience": 4, "patience_by": "count"}
+    fed = federation(tables)
+    model = fit(None, fed=fed, keep_rounds=list(range(1, 20)), **settings)
+    told = [row for row in fed.history if "idle_rounds" in row]
+    assert 4 < len(told) < 20
+    assert told[-1]["idle_rounds"] >= 4
+    # the same course without an end, whose models are known after each round
+    plan = METHOD.configure(settings).plan(P)
+    longer = settings | {"patience": None}
+    seen = fit(None, fed=federation(tables), keep_rounds=list(range(1, 20)), **longer)
+    thetas = [seen.at_round(r).thetas[0] for r in range(1, 20)]
+    means, rates = counts_by_hand(tables, thetas, plan, patience=4, cut=2)
+    assert_allclose([row["idle_rounds"] for row in told], means)
+    assert_allclose([row["learning_rate"] for row in told], rates)
+    best = round(len(told) - 1 - means[-1])
+    assert np.array_equal(model.thetas[0], thetas[best])
+
+
+def test_a_strategy_without_an_optimiser_at_a_site_that_could_go_on_refuses_it():
+    for strategy, state in (
+        ("exact", "kept"), ("sequential", "averaged"), ("ensemble", "averaged"),
+    ):  # fmt: skip
+        with pytest.raises(SettingError, match=f"'optimiser_state'.*'{state}'.*{strategy}"):
+            METHOD.configure({"strategy": strategy, "optimiser_state": state})
+    with pytest.raises(SettingError, match=r"'optimiser_state'.*aggregation: mean"):
+        METHOD.configure({"aggregation": "median", "optimiser_state": "kept"})
+    with pytest.raises(SettingError, match=r"'personal'.*optimiser_state 'kept'"):
+        METHOD.configure({"personal": "fedper", "optimiser_state": "kept"})
+    with pytest.raises(SettingError, match=r"'compression'.*'exact' averages no models"):
+        METHOD.configure({"strategy": "exact", "compression": "int8"})
+    with pytest.raises(SettingError, match=r"'compression'.*averaged states"):
+        METHOD.configure({"optimiser_state": "averaged", "compression": "int8"})
+    with pytest.raises(SettingError, match=r"'compression'.*aggregation: mean"):
+        METHOD.configure({"aggregation": "median", "compression": "int8"})
+    with pytest.raises(SettingError, match=r"'personal'.*compression 'int8'"):
+        METHOD.configure({"personal": "ditto", "compression": "int8"})
+    assert METHOD.configure({"compression": "top_k"}).visible == "compression: top_k"
+    with pytest.raises(SettingError, match=r"'personal'.*lr_rule 'plateau'"):
+        METHOD.configure({"personal": "fedper", "lr_rule": "plateau"})
 
 
 def test_one_round_of_fedavg_is_the_mean_weighted_by_rows():

@@ -112,7 +112,8 @@ def test_an_ensemble_predicts_the_mean_of_its_members_weighted_by_rows():
 
 
 @pytest.mark.parametrize("more", [
-    {"aggregation": "median"}, {"aggregation": "krum", "byzantine": 0}, {"strategy": "fedprox", "mu": 1.0},
+    {"aggregation": "median"}, {"aggregation": "krum", "byzantine": 0},
+    {"strategy": "fedprox", "mu": 1.0},
     {"personal": "fedper", "user": "s1"}, {"personal": "ditto", "user": "s0"},
     {"personal": "cluster", "user": "s0", "n_clusters": 1}, {"monitor": "gradient", "rounds": 12},
     {"monitor": "loss", "rounds": 12, "personal": "finetune", "user": "s0"},

@@ -123,6 +123,14 @@ def test_of_three_classes_a_columns_own_coefficients_are_those_of_each_class():
     assert {*rows.summary["class"]} == {"1", "2"}
 
 
+def test_of_three_classes_each_site_keeps_a_model_of_probabilities():
+    every, blind = fitted("ditto", "softmax", user="all", rounds=3), drawn(9, 30)
+    one = fitted("ditto", "softmax", rounds=3)
+    assert_allclose(every.of("north").predict(blind), one.predict(blind), rtol=1e-12)
+    assert_allclose(every.of("west").predict(blind).sum(axis=1), np.ones(30), rtol=1e-12)
+    pd.testing.assert_frame_equal(every.of("north").summary, one.summary)
+
+
 def test_all_coefficients_own_is_local_and_a_linear_cox_model_without_any_is_global_and_says_so():
     both = fitted("fedper", own_features=["a", "b"]), fitted("local")
     assert_array_equal(both[0].model.theta, both[1].model.theta)

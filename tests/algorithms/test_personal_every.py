@@ -145,6 +145,54 @@ def test_a_site_without_deaths_keeps_the_common_model_and_has_no_curve():
         assert np.isnan(fit.of("up").model.loss)
 
 
+@pytest.mark.parametrize("way", ["ditto", "fedrep", "cluster"])
+def test_deepcox_too_leaves_each_site_the_model_that_it_would_have_as_the_user(way, tmp_path):
+    given = {"personal": way, "rounds": 2, "hidden": (2,), "strategy": "fedadam"}
+    cohort = turned.cohort("cox", FRAMES)
+    with warnings.catch_warnings(action="ignore"):
+        fit, one = (fc.fit("deepcox", cohort, user=user, **given) for user in ("all", "west"))
+    own, rows = fit.of("west"), FRAMES["west"]
+    assert_array_equal(own.model.thetas, one.model.thetas)
+    moved = own.predict(rows) - one.predict(rows)  # each is relative to its own mean
+    assert_allclose(moved, moved[0], atol=1e-12)
+    assert_allclose(own.predict(rows).mean(), 0.0, atol=1e-12)
+    whole, risk = pd.concat(FRAMES.values()), np.exp(own.predict(rows))
+    grid, base = grid_of(whole["time"], whole["event"]), own.model.baseline
+    wanted = hazard_at(base.times, rows["time"].to_numpy(), rows["event"], risk, grid)
+    assert_allclose(base.cumulative, wanted, rtol=1e-9)
+    assert told(fit) == ({"tell_takes"} if way == "cluster" else set())
+    assert not {"sum_risks", "count_deaths"} & set(fit.ledger["step"])
+    own.save(tmp_path / "west")
+    fit.save(tmp_path / "common")
+    back = fc.load(tmp_path / "west")
+    assert_array_equal(
+        back.predict_survival(rows, [3.0], warn=False),
+        own.predict_survival(rows, [3.0], warn=False),
+    )
+    for common in (fit, fc.load(tmp_path / "common")):
+        with pytest.raises(
+            NotSupported, match="each site keeps its own model of this fit of 'deep"
+        ):
+            common.predict(rows)
+    with pytest.raises(SettingError, match="leave out keep_rounds"):
+        fc.fit("deepcox", cohort, user="all", keep_rounds=(1,), **given)
+
+
+def test_of_several_classes_each_site_has_its_own_probabilities():
+    rng = np.random.default_rng(3)
+    three = {
+        s: f.assign(yes=rng.choice(["no", "some", "much"], len(f))).drop(columns=["time", "event"])
+        for s, f in FRAMES.items()
+    }
+    fed = fc.simulate(three, outcome=fc.Category("yes"), seed=0)
+    given = {"way": "finetune", "rounds": 2}
+    fit, one = (fc.fit("personal", fed, user=user, **given) for user in ("all", "east"))
+    blind = three["east"].iloc[:7]
+    assert_array_equal(fit.of("east").predict(blind), one.predict(blind))
+    assert fit.of("east").predict(blind).shape == (7, 3)
+    assert fit.of("east").model.levels == one.model.levels
+
+
 # limits ---------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from fedcohort.runtime.remote import remote
 from fedcohort.runtime.reply_store import Answers, StateStore
 from fedcohort.runtime.site.site_end import SiteEnd
 from fedcohort.secure.context import Identity
+from fedcohort.study.at_site.bounds import Bounds
 from fedcohort.study.run import private
 from loopback import LoopbackLine
 
@@ -128,15 +130,30 @@ NEEDED: dict[tuple[str, Any], dict[str, Any]] = {("solver", "admm"): {"penalty":
 VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
     "kmeans": [(("seeding", "sites"),)],
     "deep_clustering": [
-        (("strategy", "fedadam"), ("pretrain", "layerwise"), ("centroids", "double_kmeans")),
+        (
+            ("strategy", "fedadam"),
+            ("pretrain", "layerwise"),
+            ("centroids", "double_kmeans"),
+            ("optimiser_state", "kept"),
+            ("compression", "random_k"),
+        ),
         (("personal", "fedrep"),),
         (("personal", "ditto"), ("monitor", "loss")),
     ],
     "vae": [
-        (("strategy", "fedyogi"), ("hidden", (4,))),
+        (("strategy", "fedyogi"), ("hidden", (4,)), ("optimiser_state", "averaged")),
         (("personal", "fedper"), ("monitor", "gradient")),
+        (("compression", "int8"),),
+        (("compression", "top_k"), ("strategy", "fedadam")),
     ],
-    "mcvae": [(("aggregation", "norm_bound"), ("combine", "product"), ("patience", 1))],
+    "mcvae": [
+        (
+            ("aggregation", "norm_bound"),
+            ("combine", "product"),
+            ("patience", 1),
+            ("patience_by", "count"),
+        )
+    ],
     "personal": [
         (("way", "fedrep"), ("hidden", (3,)), ("batch_size", 20)),
         (("way", "apfl"), ("monitor", "loss")),
@@ -191,6 +208,13 @@ class Case:
     def entry(self) -> Method:
         """The method itself."""
         return registry.find(self.method)
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """What its model supports; one that each site keeps for itself predicts nothing here."""
+        given = self.entry.given(task_kind(self.kind))
+        here = not getattr(self.config, "every", False)
+        return given if here else given - {"predict", "predict_survival", "at_round"}
 
     @property
     def dp(self) -> Dp | None:
@@ -377,10 +401,47 @@ def hosts_of(case: Case, data: Mapping[str, Any], seed: int = 3) -> list[Host]:
         name: frame_of(table) if raw and not isinstance(table, Unreadable) else table
         for name, table in data.items()
     }
+    consent = consent_of(case, seed)
     return [
-        Host(name, table, case.entry.steps, seed, guard=_guard(case, name, data[name], seed))
+        Host(
+            name, table, case.entry.steps, seed, consent=consent,
+            guard=_guard(case, name, data[name], seed),
+        )
         for name, table in seen.items()
-    ]
+    ]  # fmt: skip
+
+
+class Held(Bounds):
+    """What the sites of a case hold its calls to: its method's own bounds, as over a network."""
+
+    def __init__(self, case: Case, seed: int):
+        plan = SimpleNamespace(
+            min_cell=task_of(case, seed).min_cell, privacy=SimpleNamespace(secure="false")
+        )
+        super().__init__(SimpleNamespace(plan=plan, learnt=None, seen=None), "fit", None, seed)  # pyright: ignore[reportArgumentType]
+        bounds = case.entry.bounds
+        self._config: Any = case.config
+        if case.method == "log_rank":  # a study names the column of its groups, here all of x
+            self._config = dataclasses.replace(self._config, by="u")
+        task = task_of(case, seed)
+        classes = len(task.levels) if len(task.levels) > 2 else 0
+        self._own = {"n_classes": (classes,)} | dict(bounds(self._config, task) if bounds else {})
+
+    def _of_method(self, view: Any) -> Mapping[str, Any]:
+        return self._own
+
+    def chosen(self, name: str) -> list[Any]:
+        return [getattr(self._config, name, "")]
+
+    @property
+    def strata(self) -> set[int]:
+        return {0}
+
+
+@cache
+def consent_of(case: Case, seed: int) -> Callable[[Any, Mapping[str, Any]], None]:
+    """Return the check of a case's calls: one that its bounds do not allow ends the fit."""
+    return Held(case, seed).check
 
 
 def _guard(case: Case, site: str, table: Any, seed: int) -> SiteGuard | None:

@@ -48,7 +48,7 @@ CASES = [case for kind in KINDS for case in cases(kind)]
 NOISY = [case for kind in KINDS for case in private_cases(kind)]
 every_private_case = pytest.mark.parametrize("case", NOISY, ids=str)
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
-RISKS = [case for case in SURVIVAL if "predict_survival" in case.entry.given(task_kind(case.kind))]
+RISKS = [case for case in SURVIVAL if "predict_survival" in case.gives]
 every_survival_case = pytest.mark.parametrize("case", RISKS, ids=str)
 
 
@@ -408,11 +408,11 @@ def test_a_saved_model_predicts_the_same_bytes(case: Case):
     x = tables(case.kind)["a"].x
     times = np.linspace(0, 2, 7)
     for what, arguments in (("predict", (x,)), ("predict_survival", (x, times))):
-        if what in case.entry.given(task_kind(case.kind)):
+        if what in case.gives:
             assert_array_equal(getattr(back, what)(*arguments), getattr(model, what)(*arguments))
-    if "summary" in case.entry.given(task_kind(case.kind)):
+    if "summary" in case.gives:
         assert repr(back.summary()) == repr(model.summary())
-    if "parameters" in case.entry.given(task_kind(case.kind)):
+    if "parameters" in case.gives:
         assert repr(back.parameters(times)) == repr(model.parameters(times))
 
 
@@ -437,11 +437,11 @@ CALLS: dict[str, tuple[Any, ...]] = {
 
 @every_case
 def test_a_fit_gives_what_its_method_declares_and_nothing_else(case: Case):
-    model, gives = reference(case).model, case.entry.given(task_kind(case.kind))
+    model, gives = reference(case).model, case.gives
     assert gives <= set(CALLS)
     for what in sorted(gives):
         assert getattr(model, what)(*CALLS[what]) is not None
-    for what in sorted(set(CALLS) - gives):
+    for what in sorted(set(CALLS) - case.entry.given(task_kind(case.kind))):
         with pytest.raises(NotSupported, match=f"^{what}$"):
             getattr(model, what)(*CALLS[what])
 
@@ -464,7 +464,7 @@ def test_a_higher_risk_is_a_lower_survival_and_survival_falls_from_one(case: Cas
 def test_a_small_site_where_nobody_died_or_all_are_equal_is_no_obstacle(case: Case):
     table = quiet(case.kind)
     fit = run(case, data={**tables(case.kind), "quiet": table})
-    if "predict" in case.entry.given(task_kind(case.kind)):
+    if "predict" in case.gives:
         assert np.isfinite(fit.model.predict(table.x)).all()
 
 

@@ -63,9 +63,12 @@ def test_the_guide_explains_every_section_of_the_report(report, tmp_path):
     """In the order of the page: of studies that predict, look for groups, and for few numbers."""
     guide = re.findall(r"^## (.+)$", REPORT, re.MULTILINE)[1:]
     # no study here has noise, asks for feedback or differences, is watched, for one hospital, of
-    # ordered classes, with changed rows, or over a network
+    # ordered classes, with changed rows, local tests or rows of the coordinator, a second consent,
+    # or over a network
     explained = {"Privacy budget", "Feedback", "Differences", "Do hospitals differ", "Who helps"}
     explained |= {"Not computed", "Proportional odds", "What hospitals were given"}
+    explained |= {"Own and all test patients", "Coordinator's own patients", "Own models"}
+    explained |= {"Consent after the ranking"}
     with drawn_where_looked_at():
         groups = [
             sections_of(write(grouped.make(tmp_path / outcome, outcome=outcome)).read_text("utf-8"))

@@ -11,6 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import toys
+from fedcohort.arrays import Array
 from fedcohort.protocol import (
     DataError,
     InputError,
@@ -19,6 +20,7 @@ from fedcohort.protocol import (
     SiteFailed,
     VerbRefused,
     gathered,
+    message,
     summed,
 )
 from fedcohort.protocol.arguments import Arguments
@@ -69,6 +71,21 @@ def spoil_state(site: Site[Any, Flags | None]) -> Draw:
 def set_state(site: Site[Any, Flags | None], *, value: float) -> Keep[Draw, Flags]:
     before = np.zeros(1) if site.state is None else site.state.positive
     return Keep(Draw(before), Flags(np.array([value])))
+
+
+@message
+class Beside:
+    """A state beside others."""
+
+    beside = True
+
+    positive: Array
+
+
+@gathered
+def set_beside(site: Site[Any, Beside | None], *, value: float) -> Keep[Draw, Beside]:
+    before = np.zeros(1) if site.state is None else site.state.positive
+    return Keep(Draw(before), Beside(np.array([value])))
 
 
 @summed
@@ -174,6 +191,20 @@ def test_a_step_cannot_change_the_state_without_keep():
     host.state = ask(host, set_state, value=1.0).state
     ask(host, spoil_state)
     assert_array_equal(ask(host, set_state, value=2.0).reply["values"], 1.0)
+
+
+def test_a_state_beside_another_lasts_while_the_other_changes():
+    """Both types have the same field."""
+    host = Host("north", None, [set_state, set_beside])
+    found = []
+    for step, value in (
+        (set_state, 1.0), (set_beside, 2.0), (set_state, 3.0), (set_beside, 4.0), (set_state, 5.0),
+    ):  # fmt: skip
+        answer = ask(host, step, value=value)
+        host.state = answer.state
+        found.append(float(answer.reply["values"][0]))
+    assert found == [0.0, 0.0, 1.0, 2.0, 3.0]
+    assert {k: float(a[0]) for k, a in host.state.items()} == {"positive": 5, "Beside.positive": 4}
 
 
 def test_flags_are_summed_as_counts():

@@ -311,7 +311,6 @@ def test_of_many_rows_the_silhouette_is_of_drawn_ones_the_same_for_every_arm(mon
 @pytest.mark.parametrize(
     ("more", "outcome", "said"),
     [
-        ("tune: {trials: 2, space: {groups: [2, 3]}}\n", "null", "is tuned over a grid"),
         ("", "{y: age, type: count}", "'count' is not possible"),
         ("", "{time: time}", "'event' is missing"),
         ("", "{time: time, event: cens, entry: age}", "unknown key 'entry'"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,11 +17,17 @@ from cluster_studies import study
 from deployed_cases import frames_of, results_of, run_local, tables_of
 from fedcohort.metrics.latent import agreement
 from fedcohort.metrics.resampled import multiplicities
-from fedcohort.protocol import StudyError
+from fedcohort.metrics.sums import latent as sums
+from fedcohort.protocol import Refused, StudyError
 from fedcohort.protocol.ledger import Ledger
+from fedcohort.runtime.local import local
 from fedcohort.study.at_site import asking
+from fedcohort.study.at_site.coding import Coded
+from fedcohort.study.at_site.judging import Said
+from fedcohort.study.at_site.sessions import open_session
+from fedcohort.study.file.terms import Terms
 from fedcohort.study.judge import evaluate
-from fedcohort.study.kinds import CLUSTERING
+from fedcohort.study.kinds import CLUSTERING, KINDS
 from fedcohort.study.results import saved
 from fedcohort.study.run.engine import Problem, Run
 
@@ -152,3 +161,114 @@ def test_a_site_sums_errors_of_training_rows_only_for_a_study_that_names_g(tmp_p
 def test_a_study_whose_methods_do_not_reconstruct_cannot_name_them(tmp_path):
     with pytest.raises(StudyError, match="'reconstruction_accuracy' is not possible"):
         study(tmp_path, evaluate=ASKED)
+
+
+# latent variables ---------------------------------------------------------------------------
+
+VAE = "[{method: vae, q: 2, rounds: 1, internal_epochs: 3}]"
+LATENT = "{repeats: 1, metrics: [reconstruction_mae, " + ", ".join(NAMES) + "], draws: 20}"
+
+
+@pytest.fixture(scope="module")
+def coded(tmp_path_factory):
+    """A run of a latent study over a network, its model, and the pooled rows."""
+    folder = tmp_path_factory.mktemp("latent")
+    text = (
+        "study: net\ntask: latent\ndata: {source: 'sample:gbsg2'}\n"
+        f"arms: {VAE}\nbounds: [isolated, centralised]\nevaluate: {LATENT}\n"
+    )
+    (folder / "s.yaml").write_text(text)
+    terms = Terms.of(folder / "s.yaml")
+    tables = tables_of(terms, with_gaps())
+    run_local(terms, tables, folder / "out")
+    halves = [t.halves(0) for t in tables]
+    train, blind = (
+        pd.concat([getattr(h, half) for h in halves], ignore_index=True)
+        for half in ("train", "blind")
+    )
+    kept = saved.read(folder / "out" / "models" / "vae")
+    return results_of(folder / "out"), kept, train, blind, terms, tables
+
+
+def of_entries(parts, train, blind, among):
+    """Compute the three metrics of latent variables, column by column, over known entries."""
+    found = {}
+    for name, frame in (("train", train), ("blind", blind)):
+        x = replace(parts.design, impute="none").matrix(frame)
+        back = parts.model.reconstruct(parts.design.matrix(frame))
+        sd = np.nanstd(replace(parts.design, impute="none").matrix(among), axis=0)
+        found[name] = np.nanmean(((x - back) / sd) ** 2)
+    entries, said = [], []
+    for j, name in enumerate(parts.design.features):
+        if name not in TWO:
+            continue
+        column, one = TWO[name]
+        known = blind[column].notna().to_numpy()
+        low, high = parts.design.pairs[j]
+        entries.append((blind[column] == one).to_numpy()[known])
+        said.append(np.clip((back[known, j] - low) / (high - low), 0, 1))
+    b, p = np.concatenate(entries), np.concatenate(said)
+    return {
+        "reconstruction_accuracy": np.mean(np.where(b, p, 1 - p)),
+        "rounded_accuracy": accuracy_score(b, np.round(p)),
+        "g_ratio": found["train"] / found["blind"],
+    }
+
+
+def test_of_latent_variables_too_they_are_those_of_the_columns_over_sites_and_in_one_place(coded):
+    results, parts, train, blind, *_ = coded
+    want = of_entries(parts, train, blind, blind)
+    rows = [r for r in results["arms"] if (r["arm"], r["site"]) == ("vae", None)]
+    assert {m: rows[0]["metrics"][m] for m in NAMES} == pytest.approx(want, rel=1e-9)
+    alone = next(
+        r["metrics"] for r in results["arms"] if (r["arm"], r["site"]) == ("isolated", None)
+    )
+    assert all(0 < alone[m] < 1 for m in NAMES[:2])
+    assert alone["g_ratio"] is None
+    problem = Problem({"all": train}, parts.dictionary, None, task="latent")
+    judge, run = evaluate.judge_of(problem, blind), Run(parts.model, parts.design, [], Ledger(1))
+    said = judge.predicted(run, NAMES)
+    assert judge.metrics(said, NAMES) == pytest.approx(want, rel=1e-9)
+    drawn = multiplicities(len(blind), 2, np.random.default_rng(0))
+    for i, weights in enumerate(drawn):
+        some = blind.loc[np.repeat(blind.index, weights)].reset_index(drop=True)
+        found = {m: v[i] for m, v in judge.draws(said, drawn, NAMES).items()}
+        assert found == pytest.approx(of_entries(parts, train, some, blind), rel=1e-9)
+
+
+def test_no_value_of_training_rows_but_their_error_is_summed_and_only_where_g_is_named(tmp_path):
+    named, plain = (
+        Terms.of(written(tmp_path / name, metrics))
+        for name, metrics in (("a", "[reconstruction_mae, g_ratio]"), ("b", "[reconstruction_mae]"))
+    )
+    steps = [{s.name for s in asking.of_study(terms.plan, None)} for terms in (named, plain)]
+    assert ["sum_rebuild_squares" in one for one in steps] == [True, False]
+    assert "sum_entry_agreement" not in steps[0]
+    private = KINDS["latent"].metrics_of(None, {"reconstruct"}, pooled=False, private=True)
+    assert "g_ratio" not in private
+    with pytest.raises(ValueError, match="half"):
+        Coded.from_spec('{"model":"x","half":"all"}')
+    assert Coded.from_spec(Coded("x", "train").spec) == Coded("x", "train")
+
+
+def test_a_site_gives_no_other_sum_over_training_rows(coded):
+    _, parts, _, _, terms, tables = coded
+    model = Said.by(Run(parts.model, parts.design, [], Ledger(1)), "vae").model
+    fed = local([open_session(terms, t, "judge-r0000-a01", 5) for t in tables])
+    p = len(parts.design.features)
+    asked = {"centre": np.zeros(p), "unit": np.ones(p), "asked": np.ones(p, bool)}
+    fed.through(Coded(model, "train")).sum(sums.sum_rebuild_squares, **asked, whole=asked["asked"])
+    for step in (sums.sum_entry_tails, sums.count_known_entries, sums.sum_entry_agreement):
+        given = {k: v for k, v in asked.items() if k in inspect.signature(step.run).parameters}
+        more = {"whole": asked["asked"]} if given else {}
+        with pytest.raises(Refused, match="values of training rows"):
+            fed.through(Coded(model, "train")).sum(step, **given, **more)
+
+
+def written(folder, metrics):
+    folder.mkdir()
+    (folder / "s.yaml").write_text(
+        "study: net\ntask: latent\ndata: {source: 'sample:gbsg2'}\nbounds: []\n"
+        f"arms: {VAE}\nevaluate: {{repeats: 1, metrics: {metrics}}}\n"
+    )
+    return folder / "s.yaml"

@@ -17,6 +17,8 @@ import fedcohort as fc
 import several
 from fedcohort import report
 from fedcohort.apps.predictions import predict
+from fedcohort.report.run import Run
+from fedcohort.report.sections.classes import means
 from fedcohort.study.results import saved
 from fedcohort.study.run.pieces import JUDGED
 from fedcohort.study.sites.layout import lay_out
@@ -106,7 +108,30 @@ def test_each_class_is_judged_against_the_rest(done, blind):
         assert sum(r["n"] for r in groups) == len(y)
         assert sum(r["n"] * r["observed"] for r in groups) == pytest.approx((y == k).sum())
     assert {r["class"] for r in done.content["roc"] if r["arm"] == "nearest"} <= {*several.LEVELS}
-    assert done.content["decision"] == []
+
+
+def test_the_decision_curve_of_each_class_is_the_net_benefit_against_the_rest(done, blind):
+    y, said, _ = blind
+    rows = [r for r in done.content["decision"] if r["arm"] == "nearest"]
+    assert {r["class"] for r in rows} == {*several.LEVELS}
+    for r in rows:
+        want = several.net_benefit(y, said, several.LEVELS.index(r["class"]), r["threshold"])
+        assert (r["net_benefit"], r["treat_all"]) == pytest.approx(want)
+
+
+def test_the_report_has_means_over_repeats_by_class(tmp_path):
+    text = STUDY[: STUDY.index("bounds")] + "bounds: []\nevaluate: {repeats: 2}\n"
+    out = fc.Study.from_file(written(tmp_path, text)).run(tmp_path / "out", debug=True)
+    found = pd.DataFrame(out.content["by_class"])
+    assert list(found["repeat"]) == [0, 0, 0, 1, 1, 1]
+    shown = means(Run(out.content, out.folder), "nearest", found["scenario"][0])
+    rows = {r["class"]: r for r in shown}
+    wanted = found.groupby("class")[["auc", "low", "high", "observed", "slope"]].mean()
+    for level, row in wanted.iterrows():
+        assert {k: rows[level][k] for k in row.index} == pytest.approx(row.to_dict())
+    page = (out.folder / "report.html").read_text()
+    assert "Each class against the rest, blind patients, mean of 2 repeats" in page
+    assert "blind patients of the first repeat by class and by likeliest class" in page
 
 
 def test_the_table_of_classes_has_no_small_count(done, blind):
@@ -163,9 +188,10 @@ def test_the_report_shows_each_class_and_the_card_lists_them(done):
         "One of 3 ordered classes (low, mid and high, the lowest first)",
         "A probability of each class for each patient",
         "Balanced accuracy",
+        "Net benefit by threshold of each class",
+        "Each class is taken alone",
     ):
         assert said in page, said
-    assert "Would treating by the model" not in page
     card = (done.folder / "models" / "nearest" / "card.md").read_text()
     assert "grade: 3 classes, in this order: low, mid, high" in card
     assert "## By class" in card

@@ -150,15 +150,15 @@ class Heard:
         return [settings["learning_rate" if by == "reconstruction" else "n_clusters"]]
 
 
-def arm_of(tmp_path, grid):
+def plan_of(tmp_path, tune):
     arms = "[{method: deep_clustering, architecture: [6, 3]}]"
-    return study(tmp_path, arms=arms, bounds="[]", tune=f"{{grid: {grid}}}").plan.arms[0]
+    return study(tmp_path, arms=arms, bounds="[]", tune=f"{{{tune}}}").plan
 
 
 def test_the_autoencoder_is_tuned_first_and_alone_then_the_clusters(tmp_path):
-    arm = arm_of(tmp_path, "{learning_rate: [0.1, 0.3, 0.2], n_clusters: [3, 5]}")
+    plan = plan_of(tmp_path, "grid: {learning_rate: [0.1, 0.3, 0.2], n_clusters: [3, 5]}")
     heard = Heard()
-    found = phase_search(heard, arm, "silhouette")
+    found = phase_search(heard, plan.arms[0], plan)
     first, second = heard.asked[:3], heard.asked[3:]
     assert {by for _, by in first} == {"reconstruction"}
     assert all(s["cluster_rounds"] == 0 for s, _ in first), "the first phase alone"
@@ -173,9 +173,63 @@ def test_the_autoencoder_is_tuned_first_and_alone_then_the_clusters(tmp_path):
     ["reconstruction"] * 2),
 ])  # fmt: skip
 def test_a_phase_without_a_choice_is_not_tried(tmp_path, grid, scores):
-    heard = Heard()
-    phase_search(heard, arm_of(tmp_path, grid), "silhouette")
+    heard, plan = Heard(), plan_of(tmp_path, f"grid: {grid}")
+    phase_search(heard, plan.arms[0], plan)
     assert [by for _, by in heard.asked] == scores
+
+
+def test_in_each_phase_as_many_settings_are_proposed_as_there_are_trials(tmp_path):
+    space = "{learning_rate: [0.01, 0.5, log], n_clusters: {choose: [2, 3, 5]}}"
+    plan = plan_of(tmp_path, f"trials: 4, space: {space}")
+    heard = Heard()
+    found = phase_search(heard, plan.arms[0], plan)
+    first, second = heard.asked[:4], heard.asked[4:]
+    assert [by for _, by in heard.asked] == ["reconstruction"] * 4 + ["silhouette"] * 4
+    assert all({*s} >= {"learning_rate", "cluster_rounds"} for s, _ in first)
+    assert {s["n_clusters"] for s, _ in first} == {2}, "one that the study names"
+    rates = [s["learning_rate"] for s, _ in first]
+    assert len({*rates}) == 4
+    assert all(0.01 <= rate <= 0.5 for rate in rates)
+    assert {s["learning_rate"] for s, _ in second} == {max(rates)}, "the best of the first phase"
+    assert {s["n_clusters"] for s, _ in second} <= {2, 3, 5}
+    assert found.chosen == {
+        "learning_rate": max(rates), "n_clusters": max(s["n_clusters"] for s, _ in second)
+    }  # fmt: skip
+    again = Heard()
+    phase_search(again, plan.arms[0], plan)
+    assert again.asked == heard.asked, "the same proposals for the same seed"
+
+
+@pytest.mark.parametrize("spec", ["[2, 4]", "{choose: [2, 4]}"])
+def test_proposed_numbers_of_clusters_are_scored_and_a_network_chooses_as_one_process(
+    tmp_path, spec
+):
+    tune = f"{{by: row-kfold, trials: 2, space: {{n_clusters: {spec}}}}}"
+    terms = study(tmp_path, arms=KMEANS, bounds="[]", tune=tune)
+    tables = tables_of(terms, frames_of("gbsg2"))
+    (tuned,) = run_local(terms, tables, tmp_path / "out")["tuning"]
+    assert tuned["status"] == "done"
+    assert len(tuned["tried"]) == 2
+    for row in tuned["tried"]:
+        assert row["score"] == pytest.approx(silhouette(terms, tables, row["settings"]), abs=1e-9)
+    train = {t.site: t.halves(0).train for t in tables}
+    problem = Problem(train, terms.dictionary, None, terms.plan.min_cell, task="clustering")
+    arm, seed = terms.plan.arms[0], seed_of(terms.plan, 0)
+    tuner = Tuner(problem, arm, seed, tmp_path, lambda done, of: None, natural=True)
+    assert search(tuner, arm, terms.plan).chosen == tuned["chosen"]
+
+
+def test_phases_over_a_network_may_be_proposed(tmp_path):
+    arms = (
+        "[{method: deep_clustering, architecture: [6, 3], rounds: 2, cluster_rounds: 1, "
+        "restarts: 1}]"
+    )
+    space = "{learning_rate: [0.001, 0.05, log], n_clusters: {choose: [2, 3]}}"
+    tune = f"{{by: row-kfold, trials: 2, space: {space}}}"
+    terms = study(tmp_path, arms=arms, bounds="[]", tune=tune)
+    found = run_local(terms, tables_of(terms, frames_of("gbsg2")), tmp_path / "out")
+    assert {a["status"] for a in found["arms"]} == {"done"}
+    assert len(found["tuning"][0]["tried"]) == 4, "two in each phase, and no site refuses one"
 
 
 def test_phases_of_a_network_are_tuned_in_order_by_the_rows_left_out(tmp_path):
@@ -244,14 +298,14 @@ def test_errors_are_means_by_row(by):
     left = frame[100:160].reset_index(drop=True)
     left.loc[::7, "v1_02"], left.loc[3::11, latent_studies.VIEWS["v2"]] = np.nan, np.nan
     rows = Rows(Halves(left, left), None, known, "multiview_ppca", 1)
-    found = sums_of(Coding(rows, run), np.arange(len(left)))
+    found = sums_of(Coding(rows, rows.halves.blind, run), np.arange(len(left)))
     want = -np.mean(by_row(run, run.design.matrix(left), by))
     assert score(by, found, 0.0) == pytest.approx(want, rel=1e-9)
 
 
 @pytest.mark.parametrize(("tune", "said"), [
     ("{score: auc, grid: {n_clusters: [2, 3]}}", "'auc' is not possible"),
-    ("{trials: 3, space: {n_clusters: [2, 3]}}", "is tuned over a grid"),
+    ("{trials: 3, space: {n_groups: [2, 3]}}", "n_groups"),
 ])  # fmt: skip
 def test_what_cannot_be_tuned_is_said_when_the_study_is_read(tmp_path, tune, said):
     with pytest.raises(StudyError, match=said):

@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from fedcohort.training.networks.schedule import Schedule, follow, next_rate
 
 
-def run(losses, held_out=None, **settings):
+def run(losses, held_out=None, counted=None, **settings):
     """Follow a training whose vector counts rounds and whose losses are given."""
     rates = []
 
@@ -18,7 +20,7 @@ def run(losses, held_out=None, **settings):
 
     schedule = Schedule(rounds=len(losses), learning_rate=0.1, **settings)
     score = {float(k + 1): v for k, v in enumerate(held_out or [])}
-    course = follow(schedule, np.zeros(1), advance, held_out=lambda t: score[t[0]])
+    course = follow(schedule, np.zeros(1), advance, held_out=lambda t: score[t[0]], counted=counted)
     return course, rates
 
 
@@ -103,3 +105,77 @@ def test_a_training_ends_before_a_round_that_is_not_needed_and_names_its_loss():
     )
     assert course.theta[0] == course.rounds == 3
     assert [row["divergence"] for row in told] == [2.0] * 3
+
+
+def plateau_of_torch(held_out, factor, patience):
+    """Return the rates of ReduceLROnPlateau, whose patience is one less than ours."""
+    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimiser, factor=factor, patience=patience - 1, threshold=0.0, eps=0.0
+    )
+    rates = []
+    for loss in held_out:
+        rates.append(optimiser.param_groups[0]["lr"])
+        optimiser.step()
+        theirs.step(loss)
+    return rates
+
+
+@given(
+    held_out=st.lists(st.integers(0, 12), min_size=1, max_size=30),
+    patience=st.integers(1, 4),
+    by=st.sampled_from(["loss", "count"]),
+)
+def test_a_plateaus_rates_are_those_of_torch_by_the_loss_and_by_the_count_of_one_site(
+    held_out, patience, by
+):
+    losses = [float(one) for one in held_out]
+    _, rates = run(
+        [1.0] * len(losses), losses, lr_rule="plateau", lr_factor=0.3, lr_patience=patience,
+        patience_by=by, counted=Sites([losses]) if by == "count" else None,
+    )  # fmt: skip
+    assert_allclose(rates, plateau_of_torch(losses, 0.3, patience), rtol=1e-12)
+
+
+class Sites:
+    """What sites with these losses (K, R) tell, by a plain loop over each one's history."""
+
+    def __init__(self, losses):
+        self.losses, self.asked = losses, []
+
+    def __call__(self, theta, since_cut):
+        done = int(theta[0])
+        idle = []
+        for own in self.losses:
+            so_far = own[:done]
+            idle.append(done - 1 - so_far.index(min(so_far)))
+        self.asked.append(since_cut)
+        return sum(idle) / len(idle), sum(min(b, since_cut) for b in idle) / len(idle)
+
+
+def test_counts_of_three_sites_cut_the_rate_and_end_the_training_as_by_hand():
+    """Site b improves to the end, a stops in round 1 and c in round 3."""
+    sites = Sites([
+        [5, 4, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6],
+        [9, 8, 7, 6, 5, 4, 3, 2, 1, 0.5, 0.4, 0.3],
+        [3, 2, 1, 0.5, 1, 1, 1, 1, 1, 1, 1, 1],
+    ])  # fmt: skip
+    course, rates = run(
+        [1.0] * 12, lr_rule="plateau", lr_patience=2, patience=4, patience_by="count",
+        counted=sites,
+    )  # fmt: skip
+    # rounds since the best of a, b, c after round i: (i-1, 0, i-3), mean (2i-4)/3 from round 3 on
+    # since_cut 5: min(4, 5) + 0 + min(2, 5) = 6, mean 2: cut after round 5, then counted from it:
+    # after round 8: (3 + 0 + 3)/3 = 2, cut again. The mean of all passes 4 in round 8: (7 + 5)/3.
+    assert_allclose(rates, [0.1] * 6 + [0.01] * 3)
+    assert sites.asked == [0, 1, 2, 3, 4, 5, 1, 2, 3]
+    assert course.rounds == 9
+    assert course.theta[0] == 5  # after round 8 - 4 = 4, which counts from 0
+
+
+def test_counts_of_one_site_end_where_its_loss_does_with_the_same_model():
+    held_out = [5, 4, 3, 6, 3.5, 7, 1, 1, 1]
+    by_loss, _ = run([1.0] * 9, held_out, patience=3)
+    counted, _ = run([1.0] * 9, patience=3, patience_by="count", counted=Sites([held_out]))
+    assert counted.theta[0] == by_loss.theta[0]
+    assert counted.rounds == by_loss.rounds

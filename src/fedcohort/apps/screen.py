@@ -19,7 +19,7 @@ from fedcohort.report.comparison import Comparison, text_table
 from fedcohort.report.same_files import said
 from fedcohort.study.run.runner import Event
 from fedcohort.study.run.warnings import FILLED_NAMED
-from fedcohort.study.sites.exclusion import SITES
+from fedcohort.study.sites.exclusion import COORDINATOR_DATA, SITES
 from fedcohort.study.study import Results
 
 
@@ -101,7 +101,7 @@ def _left_out(content: Mapping[str, Any]) -> str:
         stage["stage"].removeprefix("excluded: "): stage["rows"]
         for stage in flow
         if stage["site"] is None
-        and stage.get("note") != SITES
+        and stage.get("note") not in (SITES, COORDINATOR_DATA)
         and stage["stage"].startswith("excluded: ")
     }
     said = [

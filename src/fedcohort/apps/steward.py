@@ -349,6 +349,7 @@ def _facts(
         terms, lead.name, lead.organisation, kit.name, config.policy, data.name,
         Budget(state / "budget.sqlite", data.name, config.policy.budget).account(), entry,
         earlier(store, state, data.name, study, asked.columns, marks), table, fit, check, as_of,
+        store.ranking(study), store.answer_by(study),
     )  # fmt: skip
 
 

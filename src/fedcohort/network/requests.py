@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -65,6 +66,17 @@ def ask(kind: str, arrays: Mapping[str, Array] | None = None, **meta: Any) -> by
 def offer(signed: bytes) -> bytes:
     """Return the request that puts a study to a site."""
     return ask("offer", offer=signed.decode())
+
+
+def ranked(run: str, text: str, until: float | None) -> bytes:
+    """Return the request that tells a site its place in a ranking.
+
+    Parameters
+    ----------
+    until : Unix time by which the people there have to answer; None: no limit.
+    """
+    day = "" if until is None else time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(until))
+    return ask("ranked", run=run, text=text, until=day)
 
 
 def ended(run: str, state: str, reason: str, *, resumable: bool) -> bytes:

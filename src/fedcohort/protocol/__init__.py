@@ -24,6 +24,7 @@ from fedcohort.protocol.message import message
 from fedcohort.protocol.method import (
     Fitted,
     Method,
+    OwnRows,
     PrivateFits,
     Row,
     Task,
@@ -47,6 +48,7 @@ __all__ = [
     "NotConverged",
     "NotSupported",
     "NothingToLearn",
+    "OwnRows",
     "QuorumLost",
     "Private",
     "PrivateFits",

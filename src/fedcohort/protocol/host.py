@@ -222,16 +222,17 @@ class Host:
                 f"asks for no differential privacy. Set privacy.dp.",
             )
         out = self._run(step, call, arguments)
-        state = None
+        state = kept = None
         if isinstance(out, Keep):
-            state = packed(out.state, step.state or type(None), self.name, step.name)
+            kept = packed(out.state, step.state or type(None), self.name, step.name)
+            state = _joined(self.state or {}, kept, type(out.state))
             out = out.reply
         widen = step.verb == "sum"
         lent = lent and state is None
         reply = checked(out, step.reply, self.name, step.name, widen=widen, lent=lent)
         check_sense(self.name, call.number, step, reply, arguments)
-        if state is not None and self._kept is not None:
-            self._kept(call, arguments, state)
+        if kept is not None and self._kept is not None:
+            self._kept(call, arguments, kept)
         return Answer(Fit(reply), state)
 
     def _noisy(
@@ -289,9 +290,11 @@ class Host:
         with self._kept_back(step):
             state = None
             held, kind = self.state, step.state
-            # the state of a step of another kind is ignored
-            if kind is not None and held is not None and {f.name for f in fields(kind)} == {*held}:
-                state = kind(**{k: a.copy() for k, a in held.items()})
+            if kind is not None and held is not None:
+                found = _own(held, kind)
+                # the state of a step of another kind is ignored
+                if {f.name for f in fields(kind)} == {*found}:
+                    state = kind(**{k: a.copy() for k, a in found.items()})
             data = self._named(call.view)
             drawn = entropy(self.seed, self.name, call.number)
             if self._guard is not None:
@@ -315,6 +318,28 @@ class Host:
             ) from error
         finally:
             self.seconds += time.thread_time() - began
+
+
+def _place(kind: type[Any]) -> str:
+    """Return what the fields of a state's type begin with in a site's state."""
+    return f"{kind.__name__}." if getattr(kind, "beside", False) else ""
+
+
+def _own(held: Mapping[str, Array], kind: type[Any]) -> dict[str, Array]:
+    """Return the fields that a site holds of one type of state."""
+    place = _place(kind)
+    if not place:
+        return {k: a for k, a in held.items() if "." not in k}
+    return {k.removeprefix(place): a for k, a in held.items() if k.startswith(place)}
+
+
+def _joined(
+    held: Mapping[str, Array], kept: Mapping[str, Array], kind: type[Any]
+) -> dict[str, Array]:
+    """Return a site's state after a step left one of this type."""
+    place = _place(kind)
+    stays = {k: a for k, a in held.items() if ("." in k if not place else not k.startswith(place))}
+    return {**stays, **{place + k: a for k, a in kept.items()}}
 
 
 def _copied(value: Any) -> Any:

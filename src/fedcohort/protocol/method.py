@@ -34,6 +34,20 @@ NOISY = (
 )
 
 
+@dataclass(frozen=True)
+class OwnRows:
+    """Rows of the coordinator itself, as tables of the form that steps see.
+
+    Attributes
+    ----------
+    first : for a first model; None without.
+    validation : for a validation loss; None without.
+    """
+
+    first: Any = None
+    validation: Any = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """What a program needs to know besides its settings and its sites.
@@ -61,6 +75,7 @@ class Task:
         if only the sites' own rules apply.
     dp : request of a private fit; None for other fits.
     reach : for a private fit: lowest and highest usual outcome by the dictionary; None without.
+    own : rows of the coordinator itself; None without.
     """
 
     kind: str
@@ -79,6 +94,7 @@ class Task:
     views: tuple[str, ...] = ()
     pairs: tuple[tuple[float, float], ...] = ()
     levels: tuple[str, ...] = ()
+    own: OwnRows | None = None
 
     @property
     def rng(self) -> np.random.Generator:
@@ -173,6 +189,17 @@ class Fitted(ABC):
         """
         raise NotSupported("others")
 
+    def place_of(self, site: str) -> Row:
+        """Return what a hospital is told of its own place in a ranking of sites.
+
+        Keys are measure (meaning of value), least (whether less is better), rank (from 1) and
+        value, None for a site that is not ranked; of (number of ranked sites); loss_without and
+        loss_with (the user's loss without and with this site), None if unknown; chosen and
+        n_chosen; user (whether the model is for this site); reason (why it is not ranked). No
+        number is of a third site.
+        """
+        raise NotSupported("ranking of sites")
+
     def proportional_hazards(self) -> list[Row]:
         """Return one row per covariate, with the test of an effect that changes with time."""
         raise NotSupported("proportional_hazards")
@@ -260,10 +287,14 @@ class Method:
     private : its differentially private fits; None without.
     for_site : (settings, task, site, what its last step left at the site) → lines in plain words
         for that site alone; None if there are none.
-    own_model : (site, features, arguments of a step, what it left at the site) → the model of its
+    own_model : (site, design, arguments of a step, what it left at the site) → the model of its
         own that the site has finished and keeps, or None; None if no fit leaves one.
     package : package that every site of a fit needs besides the method's own, from the
         extra with the method's name; "" for none.
+    ranking : settings with which a fit ranks the sites and trains nothing together; its model has
+        `place_of`. None for a method without such a ranking.
+    own : settings → why a fit with them cannot use rows of the coordinator (`Task.own`), or "";
+        None if no fit can.
     """
 
     name: str
@@ -285,12 +316,13 @@ class Method:
     private: PrivateFits | None = None
     for_site: Callable[[Any, Task, str, Mapping[str, Array]], Sequence[str]] | None = None
     own_model: (
-        Callable[[str, tuple[str, ...], Mapping[str, Any], Mapping[str, Array]], Fitted | None]
-        | None
+        Callable[[str, Any, Mapping[str, Any], Mapping[str, Array]], Fitted | None] | None
     ) = None
     package: str = ""
+    ranking: Mapping[str, Any] | None = None
     unguarded: str = ""
     outcomes: tuple[str, ...] = ("survival", "binary", "continuous", "count")
+    own: Callable[[Any], str] | None = None
 
     #: Settings of every method, which the caller handles before the program runs.
     COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute", "winsorise", "pool_levels"})

@@ -113,6 +113,11 @@ class Settings:
         return ""
 
     @property
+    def validated(self) -> str:
+        """Name of the setting that needs validation rows of the coordinator; "" if none does."""
+        return ""
+
+    @property
     def ranks(self) -> bool:
         """Whether predictions can differ between patients."""
         return True

@@ -53,8 +53,8 @@ class Site(Generic[Data, State]):
     ----------
     name : the site's name.
     data : the site's own table, through the view of the call.
-    state : message that the last step with a `Keep` left here; None before the first, and if its
-        fields differ from this step's.
+    state : message that the last step with a `Keep` left here (see there); None before the first,
+        and if its fields differ from this step's.
     entropy : (study seed, site, call), from which all draws derive.
     among : sites of the sum that hides this one's part, with this site; () if none does.
     """
@@ -90,7 +90,11 @@ def mark_of(site: str) -> int:
 
 @dataclass(frozen=True)
 class Keep(Generic[R, Kept]):
-    """A reply, and the message that the site keeps for its next step."""
+    """A reply, and the message that the site keeps for its next step.
+
+    It takes the place of the last one. A type of message with ``beside = True`` has a place of its
+    own: it takes the place of the last one of this type alone, and lasts beside others.
+    """
 
     reply: R
     state: Kept

@@ -233,6 +233,7 @@ def phases(s: Sent) -> str:
         "feedback": "comparing the hospitals' tables",
         "shift": "comparing hospitals pair by pair",
         "preprocess": "preparing the data",
+        "rank": "ranking the hospitals",
         "fit": "training",
         "tune": "choosing settings",
         "evaluate": "testing",

@@ -30,6 +30,7 @@ class Arm:
     look : class of its colour: ``lower``, ``upper``, or ``c0`` … ``c7`` in declared order.
     steps : one line for each step of its program, if the run has them.
     paper : the source of its method.
+    every : whether it has a model for each hospital, which stays there.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Arm:
     look: str
     steps: Mapping[str, str]
     paper: str = ""
+    every: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ class Run:
                     looks.get(role, f"c{n % 8}"),
                     d.get("steps") or {},
                     str(d.get("paper") or ""),
+                    bool(d.get("every")),
                 )
             )
         return arms

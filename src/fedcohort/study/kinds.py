@@ -263,6 +263,9 @@ LATENT = Kind(
         "imputation_rmse": Needs(gives="impute"),
         "latent_accuracy": Needs((Binary, Category), exact=True),
         "latent_auc": Needs((Binary,), exact=True),
+        "reconstruction_accuracy": _ASKED,
+        "rounded_accuracy": _ASKED,
+        "g_ratio": Needs(exact=True, asked=True),
     },
     refused="latent variables are evaluated by classes, not by a number.",
     types=_CLASSES,
@@ -274,7 +277,10 @@ LATENT = Kind(
     over_network={"latent_accuracy": None, "latent_auc": None},
     none_left="reconstruction_mae",
     exactness={
-        "reconstruction_mae": "exact, of columns that enough blind patients have",
+        **dict.fromkeys(
+            ("reconstruction_mae", "reconstruction_accuracy", "rounded_accuracy", "g_ratio"),
+            "exact, of columns that enough blind patients have",
+        ),
         "imputation_mae": _FILLED,
         "imputation_rmse": _FILLED,
     },

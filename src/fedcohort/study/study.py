@@ -117,13 +117,17 @@ class Study:
         except InputError as error:
             raise doc.error(("data",), str(error)) from None
         repeats = checked.repeats if checked.local else 1
-        for i, scenario in enumerate(checked.scenarios):
+        names: dict[str, list[str]] = {}
+        firsts = [s for s in checked.scenarios if not s.after_ranking]
+        for i, scenario in enumerate(firsts):
             try:
                 for repeat in range(repeats):
-                    layout.lay_out(checked, table, scenario, repeat)
+                    laid = layout.lay_out(checked, table, scenario, repeat)
+                    names[scenario.name] = list(laid.problem.frames)
             except InputError as error:
                 where = ("scenarios", i) if "scenarios" in doc.content else ("data", "sites")
                 raise doc.error(where, str(error)) from None
+        layout.check_named(checked, names)
         return cls(checked, table)
 
     def run(

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -77,8 +77,14 @@ UserSite = Site[LabelledTable, None]
 
 @dataclass(frozen=True, kw_only=True)
 class CoalitionSettings(UserSettings):
-    """Settings of methods that fit these models."""
+    """Settings of methods that fit these models.
 
+    Attributes
+    ----------
+    by_class : whether there are coefficients for each class.
+    """
+
+    by_class: ClassVar[bool] = True
     model: str = setting(
         "auto",
         "Model of each site; auto: logistic for yes/no, multinomial for several classes, Poisson "

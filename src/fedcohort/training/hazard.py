@@ -122,7 +122,7 @@ def sum_risks(
 
 
 def risk_sets(
-    site: Site[SurvivalTable, None], times: Array, plan: Plan, held_out: bool, *, together: bool
+    site: Site[SurvivalTable, Any], times: Array, plan: Plan, held_out: bool, *, together: bool
 ) -> RiskSets:
     """Return the risk sets of the training rows, or of the held-out rows, on the grid."""
     key = ("risk", times.tobytes(), together, plan.validation_fraction, held_out, site.entropy[:2])

@@ -329,14 +329,14 @@ class Watch:
 
 
 def watching(fed: Federation, plan: Plan, watch: str, least: int) -> Watch | None:
-    """Return the watch that a training's settings ask for; None for "none"."""
-    return None if watch == "none" else Watch(fed, plan, watch, least=least)
+    """Return the watch that a training's settings ask for; None for other kinds."""
+    return Watch(fed, plan, watch, least=least) if watch in KINDS[1:] else None
 
 
 def bounds(watch: str, rounds: int) -> Mapping[str, Collection[Any]]:
     """Return the allowed arguments of `watch_here` over so many rounds (`Method.bounds`)."""
     laps = range(2 * rounds + 1)
-    watched = () if watch == "none" else (watch,)
+    watched = (watch,) if watch in KINDS[1:] else ()
     return {"watch": watched, "parts": PARTS, "lap": laps, "turn": range(max(PARTS))}
 
 
@@ -344,8 +344,8 @@ STEPS = (count_watched, watch_here)
 
 
 def asks(watch: str) -> tuple[Step[..., Any], ...]:
-    """Return the steps of the watch; () for "none"."""
-    return () if watch == "none" else STEPS
+    """Return the steps of the watch; () for other kinds."""
+    return STEPS if watch in KINDS[1:] else ()
 
 
 #: What leaves a site in these steps, in plain words.

@@ -12,6 +12,15 @@ from fedcohort.protocol import SettingError, Settings, setting
 ALL = "all"
 
 
+def kept_at_sites(method: str) -> str:
+    """Return the error's text for a prediction by a model that is each site's own."""
+    return (
+        f"each site keeps its own model of this fit of {method!r}. Take fit.of(site), or the "
+        f"folder models/ARM/sites/SITE of a simulation; over a network, 'fedcohort predict' at "
+        f"the node."
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class UserSettings(Settings):
     """Setting of the site that a model is for.

@@ -17,6 +17,10 @@ v_t ≥ (1−β₂) g_t², for either sign. So g_i² ≤ v_t β₂^(i−t)/(1−
 
 c_1 = 1 and c_5 = 2.24. Plain gradient descent, with or without momentum, has no such bound.
 
+An optimiser that goes on, from its own state or from a mean of the sites' (`networks.moments`), may
+be at any t. With C = c_∞, |m| ≤ C √v at every t, and √(1−β₂ᵗ)/(1−β₁ᵗ) ≤ 1 for t ≥ 1. So |m̂| ≤ C √v̂,
+and each of the S steps counts C in (2). C is 7.27 for Adam and 31.8 for Yogi.
+
 With a batch size S depends on the number of rows that the site states, which is not checked here.
 
 Sites with different numbers of rows take different numbers of steps S. The length of an honest
@@ -47,6 +51,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.training.networks.moments import parted
 from fedcohort.training.networks.optimisers import Adam, Momentum, Yogi
 from fedcohort.training.networks.plan import Plan
 
@@ -100,8 +105,9 @@ def leap(
     rows : number () of training rows that the site states.
     visits : number of fresh starts of the optimiser.
     """
-    theta: Array = asked["theta"]
-    most = visits * reach(Plan.of(asked["plan"]), asked["rate"], theta.size, float(rows))
+    plan = Plan.of(asked["plan"])
+    theta = parted(asked["theta"], plan)[0]
+    most = visits * reach(plan, asked["rate"], theta.size, float(rows))
     if math.isinf(most):
         return ""
     moved = length_of()
@@ -124,7 +130,8 @@ def pace(asked: Mapping[str, Any], rows: Array) -> float:
     steps = float(plan.epochs * plan.parts(float(rows)))
     if plan.optimiser == "momentum":
         keep = Momentum.decay
-        steps = (steps - keep * (1 - keep**steps) / (1 - keep)) / (1 - keep)
+        fresh = plan.optimiser_state == "fresh"
+        steps = (steps - fresh * keep * (1 - keep**steps) / (1 - keep)) / (1 - keep)
     return max(1.0, steps) ** BETWEEN
 
 
@@ -143,7 +150,16 @@ def reach(plan: Plan, rate: float, size: int, rows: float = 0.0) -> float:
     stride = _STRIDES.get(plan.optimiser)
     if stride is None:
         return math.inf
-    return rate * math.sqrt(size) * _strides(stride, plan.epochs * plan.parts(rows))
+    steps = plan.epochs * plan.parts(rows)
+    if plan.optimiser_state != "fresh":
+        return rate * math.sqrt(size) * steps * farthest(plan)
+    return rate * math.sqrt(size) * _strides(stride, steps)
+
+
+def farthest(plan: Plan) -> float:
+    """Return C, the bound of |m|/√v after any number of steps; infinite if there is none."""
+    stride = _STRIDES.get(plan.optimiser)
+    return math.inf if stride is None else float(stride(np.array([np.inf]))[0])
 
 
 @lru_cache(maxsize=64)

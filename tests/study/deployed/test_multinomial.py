@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 
 import numpy as np
@@ -14,12 +15,13 @@ from algorithms.multinomial_cases import with_mnlogit, with_ordered_model
 from deployed_cases import MaskedSites, results_of
 from fedcohort import report
 from fedcohort.data.tables import LabelledTable
-from fedcohort.protocol import Refused, registry
+from fedcohort.protocol import Refused, Task, registry
 from fedcohort.protocol.host import Arguments, Call
 from fedcohort.study.at_site.bounds import Bounds
 from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.run.runner import run_over
+from fedcohort.study.sites.sites import LocalSites
 
 STUDY = """\
 study: grades
@@ -32,19 +34,25 @@ final: true
 """
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """Return the terms, the whole table, the results and the folder of a masked run."""
-    folder = tmp_path_factory.mktemp("multinomial")
+def written(folder, study=STUDY, rows=180):
+    """Return the terms and the tables of a study, of which a site lacks a class."""
     (folder / "d.yaml").write_text(yaml.safe_dump({"variables": several.DICTIONARY}))
-    (folder / "s.yaml").write_text(STUDY)
+    (folder / "s.yaml").write_text(study)
     terms = Terms.of(folder / "s.yaml")
-    frame = several.patients(180)
+    frame = several.patients(rows)
     frame.loc[(frame.site == "east") & (frame.grade == "high"), "site"] = "south"  # lacks a class
     tables = [
         SiteTable.of(terms, str(s), rows.drop(columns="site").reset_index(drop=True))
         for s, rows in frame.groupby("site")
     ]
+    return terms, frame, tables
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Return the terms, the whole table, the results and the folder of a masked run."""
+    folder = tmp_path_factory.mktemp("multinomial")
+    terms, frame, tables = written(folder)
     run_over(terms, MaskedSites(terms, tables, folder), folder / "out", debug=True)
     return terms, frame, results_of(folder / "out"), folder / "out"
 
@@ -112,3 +120,43 @@ def test_a_site_refuses_another_number_of_classes_and_another_law(run, arm, name
         bounds.check(call, {"law": arm})
         with pytest.raises(Refused, match="law of slopes differs"):
             bounds.check(call, {"law": "another"})
+
+
+ONE_SITE = """\
+[{method: personal, user: south, rounds: 3}, {method: weight_erosion, user: south, rounds: 3},
+ {method: influence, user: south}, {method: ndoye, user: south, k: 1}]
+"""
+
+
+def test_models_of_several_classes_for_one_site_are_fitted_and_judged_over_a_network(tmp_path):
+    arms = STUDY[STUDY.index("arms") : STUDY.index("bounds")]
+    study = STUDY.replace(arms, f"arms: {ONE_SITE}").replace("final: true\n", "")
+    terms, _, tables = written(tmp_path, study, 360)
+    run_over(terms, LocalSites(terms, tables), tmp_path / "out", debug=True)
+    found = results_of(tmp_path / "out")
+    assert {a["status"] for a in found["arms"]} == {"done"}
+    for arm in ("personal", "weight_erosion", "influence", "ndoye"):
+        rows = [r for r in found["coefficients"] if r["arm"] == arm]
+        assert [(r["class"], r["covariate"]) for r in rows] == [
+            (level, name) for level in several.LEVELS[1:] for name in "ab"
+        ]
+        assert {r["reference"] for r in rows} == {"low"}
+
+
+@pytest.mark.parametrize("method", ["influence", "personal", "weight_erosion"])
+def test_a_site_refuses_a_number_of_classes_that_is_not_the_studys(tmp_path, method):
+    arms = STUDY[STUDY.index("arms") : STUDY.index("bounds")]
+    arm = f"arms: [{{method: {method}, user: south}}]\n"
+    terms, *_ = written(tmp_path, STUDY.replace(arms, arm))
+    held = Bounds(terms, "fit", terms.plan.arms[0], seed=7)
+    name = {"influence": "own_sums", "personal": "train_here"}.get(method, "tell_slope")
+    step = next(s for s in registry.find(method).steps if s.name == name)
+    call = Call(0, step, step.verb, None, Arguments({}, ()), among=("east", "south", "west"))
+    task = Task(kind="classification", features=(), outcome="ordinal", levels=several.LEVELS)
+    config = registry.find(method).configure(terms.plan.arms[0].configured())
+    bounds = registry.find(method).bounds(config, task)
+    known = {k: v[0] for k, v in bounds.items() if k in inspect.signature(step.run).parameters}
+    held.check(call, known)
+    wrong = {"classes": 4} if method == "influence" else {"plan": known["plan"].replace("3", "4")}
+    with pytest.raises(Refused, match="more than the approved study"):
+        held.check(call, {**known, **wrong})

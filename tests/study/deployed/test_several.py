@@ -91,6 +91,10 @@ def test_each_class_has_its_auc_its_calibration_and_its_roc_curve(run):
         total = sum(r["n"] * r["predicted"] for r in groups)
         assert total == pytest.approx(said[:, k].sum())
     assert {r["class"] for r in found["roc"]} == {*several.LEVELS}
+    assert {r["class"] for r in found["decision"]} == {*several.LEVELS}
+    for r in found["decision"]:
+        want = several.net_benefit(y, said, several.LEVELS.index(r["class"]), r["threshold"])
+        assert (r["net_benefit"], r["treat_all"]) == pytest.approx(want)
 
 
 def test_the_table_of_classes_is_that_of_the_pooled_rows_without_small_counts(run):

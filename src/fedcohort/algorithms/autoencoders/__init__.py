@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fedcohort.algorithms.autoencoders.model import LatentModel
-from fedcohort.algorithms.autoencoders.program import fit, views_of
+from fedcohort.algorithms.autoencoders.program import VISITS, fit, views_of
 from fedcohort.algorithms.autoencoders.settings import McvaeSettings, VaeSettings
 from fedcohort.algorithms.autoencoders.steps import (
     STEPS,
     count_entries,
     held_out_elbo,
-    learn,
     learn_seen,
 )
 from fedcohort.protocol import Method, Step, Task
 from fedcohort.training import heterogeneity, personal
-from fedcohort.training.networks.strategies import Visits
+from fedcohort.training.networks import compression, counts, fits
+from fedcohort.training.networks.strategies import train_kept
 
 #: Why no fit calls `data.exact`.
 _UNGUARDED = (
@@ -29,13 +30,16 @@ ONCE = "once, how many rows and entries of each column are known, as sums over s
 SUMS = "each round, the sum over sites of their models, weighted by rows"
 LONE = " (for a view at only one site, that site's own part)"
 SEEN = "each round, every site's own model, which the coordinator sees: no masked sum can hide it"
-HELD_OUT = "with a patience each round the ELBO of rows held out, as a sum over sites"
+HELD_OUT = (
+    "with a patience or lr_rule: plateau, each round the ELBO of rows held out, as a sum over sites"
+)
 
 
 def reveals_with(config: VaeSettings) -> str:
     """Return what leaves a site, in plain words."""
     parts = [ONCE, SUMS + LONE if config.centre.plain else SEEN]
-    if config.patience is not None:
+    parts[-1] += config.reveals_more
+    if config.looks and not config.counts:
         parts.append(HELD_OUT)
     if config.personal != "none":
         parts.append(config.reveals_own("the coordinator sees"))
@@ -47,11 +51,22 @@ def reveals_with(config: VaeSettings) -> str:
 
 def asks(config: VaeSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps of a fit."""
+    visits = VISITS.by(config.optimiser_state, config.compression)
+    sends = compression.asks(config.compression)
     if config.personal != "none":
-        return (count_entries, *config.asks_own(config.personal, Visits(learn, learn_seen)))
-    held_out = (held_out_elbo,) if config.patience is not None else ()
-    trains = learn if config.centre.plain else learn_seen
-    return (count_entries, trains, *held_out, *heterogeneity.asks(config.monitor))
+        own = config.asks_own(config.personal, visits)
+        return (count_entries, *own, *sends)
+    held_out = (held_out_elbo,) if config.looks else ()
+    if config.counts:
+        held_out = counts.STEPS
+    trains = visits.sum if config.centre.plain else learn_seen
+    return (
+        count_entries,
+        trains,
+        *sends,
+        *held_out,
+        *heterogeneity.asks(config.monitor),
+    )
 
 
 def bounds(config: VaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
@@ -59,7 +74,12 @@ def bounds(config: VaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
     views = views_of(task)
     plan = config.plan(views)
     ways = (config.personal_way(plan),) if views else ()
-    return {"plan": (plan.text,), **config.own_bounds(ways, config.rounds)}
+    return {
+        "plan": (plan.text, replace(plan, validation_fraction=0.0).text),
+        "since_cut": range(config.rounds),
+        **compression.BOUNDS,
+        **config.own_bounds(ways, config.rounds),
+    }
 
 
 def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
@@ -69,19 +89,28 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
         tasks=("latent",),
         paper=paper,
         reveals=(
-            f"{ONCE[0].upper()}{ONCE[1:]}; {SUMS}; {HELD_OUT}; an aggregation other than mean: "
-            f"{SEEN}; with personal, besides, the user's own model, which the coordinator sees; "
-            f"with monitor: {heterogeneity.REVEALS}."
+            f"{ONCE[0].upper()}{ONCE[1:]}; {SUMS}; {HELD_OUT}; "
+            f"{fits.MORE}; an "
+            f"aggregation other than mean: {SEEN}; with personal, besides, the user's own model, "
+            f"which the coordinator sees; with monitor: {heterogeneity.REVEALS}."
         ),
         reveals_with=reveals_with,
         unguarded=_UNGUARDED,
         settings=settings,
         fit=fit,
         model=LatentModel,
-        steps=(*STEPS, *personal.STEPS, *heterogeneity.STEPS),
+        steps=(
+            *STEPS,
+            train_kept,
+            *counts.STEPS,
+            *compression.STEPS,
+            *personal.STEPS,
+            *heterogeneity.STEPS,
+        ),
         asks=asks,
         bounds=bounds,
         preprocess={"impute": "none", "scale": "standard"},
+        own=lambda config: "",
     )
 
 

@@ -15,6 +15,8 @@ learns more slowly.
 With `personal` the model is one site's own, see `training.personal`; in fedper and fedrep the last
 layer of each decoder is each site's own.
 
+Rows of the coordinator give a first model and a validation loss (`training.networks.validated`).
+
 Revealed: see `steps`; with `personal` `training.personal`, and with a monitor
 `training.heterogeneity`.
 """
@@ -39,6 +41,10 @@ from fedcohort.training.heterogeneity import watching
 from fedcohort.training.networks.server import RULES
 from fedcohort.training.networks.strategies import Visits, averaging
 from fedcohort.training.networks.switching import personalise_as_set
+from fedcohort.training.networks.validated import CoordinatorRows
+
+#: Training steps; rows without a known entry do not count in them.
+VISITS = Visits(learn, learn_seen)
 
 
 def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
@@ -63,17 +69,22 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
         return float(sums.loss) / max(float(sums.rows), 1.0)
 
     start = initial(plan.network, task.seed)
-    visits, rule = Visits(learn, learn_seen), RULES[config.strategy]
+    own = CoordinatorRows.of(task, plan)
+    if own is not None:
+        plan = plan if config.counts else own.sites_plan(plan)
+        start = own.start(start, config.schedule)
+    rule = RULES[config.strategy]
     if config.personal != "none":
         own = personalise_as_set(
             fed, plan, config.schedule, rule, config.server, start, config.personal_way(plan),
-            config, min_cell=least, seed=task.seed, visits=visits,
+            config, min_cell=least, seed=task.seed, visits=VISITS,
         )  # fmt: skip
         theta, rounds = own.theta, own.rounds
     else:
         course = averaging(
-            fed, plan, config.schedule, rule, config.server(start), held_out, config.centre,
-            visits, watch=watching(fed, plan, config.monitor, least),
+            fed, plan, config.schedule, rule, config.server(start),
+            held_out if own is None or own.validation is None else own.loss, config.centre,
+            VISITS, watch=watching(fed, plan, config.monitor, least),
         )  # fmt: skip
         theta, rounds = course.theta, course.rounds
     return LatentModel(

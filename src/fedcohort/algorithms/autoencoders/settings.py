@@ -26,7 +26,7 @@ class VaeSettings(
     BatchSettings,
     MaybeOwnSettings,
     method="vae",
-    alone={"aggregation": "mean", "personal": "none", "monitor": "none"},
+    alone={"aggregation": "mean", "personal": "none", "monitor": "none", "compression": "none"},
 ):
     """Settings of one fit of `vae`."""
 
@@ -49,8 +49,10 @@ class VaeSettings(
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_personal(
-            strategy=self.strategy, aggregation=self.aggregation, patience=self.patience
-        )
+            strategy=self.strategy, aggregation=self.aggregation, patience=self.patience,
+            lr_rule=self.lr_rule, optimiser_state=self.optimiser_state,
+            compression=self.compression,
+        )  # fmt: skip
 
     def network(self, views: Sequence[str]) -> Vae | Mcvae:
         """Return the network of columns with these views (p,), joined to one view."""

@@ -1,7 +1,8 @@
 """Site steps of variational autoencoders.
 
 Revealed, only as sums over all sites: `Entries` once, `Update` every round, and `HeldOut` every
-round with a patience. With a robust aggregation, `Visit` of each site instead of `Update`.
+round with a patience or ``lr_rule: plateau`` (or `training.networks.counts`). With a robust
+aggregation, `Visit` of each site instead of `Update`.
 
 A row without a known entry does not count. A site with no other rows returns the model that it
 received, with weight 0.

@@ -20,8 +20,10 @@ from fedcohort.algorithms.deep_clustering.steps import (
     held_out_loss,
     look_at_columns,
     rebuild,
+    rebuild_kept,
     rebuild_seen,
     refine,
+    refine_kept,
     refine_seen,
     soft_frequencies,
 )
@@ -30,6 +32,7 @@ from fedcohort.protocol import Method, Step, Task
 from fedcohort.training import heterogeneity, personal
 from fedcohort.training.clusters import candidates, how_many, lloyd, points, seeding
 from fedcohort.training.clusters.points import Space
+from fedcohort.training.networks import compression, counts, fits
 from fedcohort.training.personal.steps import count_learners
 
 SUMS = (
@@ -57,6 +60,7 @@ LEFT_OUT = "the same sums without each site in turn, from which that site's own 
 def reveals_with(config: DeepClusteringSettings) -> str:
     """Return what leaves a site, in plain words."""
     parts = [SUMS if config.centre.plain else f"{SEEN}; the rest {SUMS}"]
+    parts[0] += config.reveals_more
     if config.personal != "none":
         parts.append(OF_USER + (PARTS if config.personal in personal.PARTED else ""))
     if config.monitor != "none":
@@ -74,17 +78,19 @@ def reveals_with(config: DeepClusteringSettings) -> str:
 
 def asks(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps of a fit."""
-    plain = config.centre.plain
+    plain, kept = config.centre.plain, _keeps(config)
+    rebuilds, refines = (rebuild_kept, refine_kept) if kept else (rebuild, refine)
     found: list[Step[..., Any]] = [look_at_columns, *points.STEPS, *lloyd.STEPS]
-    found += [rebuild if plain else rebuild_seen, *heterogeneity.asks(config.monitor)]
+    found += [rebuilds if plain else rebuild_seen, *heterogeneity.asks(config.monitor)]
     if config.personal == "none" or config.monitor != "none":
-        found += [soft_frequencies, refine if plain else refine_seen]
+        found += [soft_frequencies, refines if plain else refine_seen]
     if config.personal != "none":
         found += _asks_own(config)
-    if config.patience is not None:
-        found.append(held_out_loss)
+    if config.looks:
+        found += counts.STEPS if config.counts else (held_out_loss,)
     if config.pretrain == "layerwise":
-        found.append(layerwise.train_pair if plain else layerwise.visit_pair)
+        pair = layerwise.train_pair_kept if kept else layerwise.train_pair
+        found.append(pair if plain else layerwise.visit_pair)
     if config.centroids != "lloyd":
         found.append(seeding.own_centroids)
     auto = config.n_clusters == "auto"
@@ -94,13 +100,19 @@ def asks(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
         found += candidates.STEPS
     if auto and config.choose == "gap":
         found += how_many.STEPS
-    return tuple(found)
+    return (*found, *compression.asks(config.compression))
+
+
+def _keeps(config: DeepClusteringSettings) -> bool:
+    """Return whether a training step leaves a state at the site."""
+    return config.optimiser_state == "kept" or config.compression != "none"
 
 
 def _asks_own(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps of a personal phase 2."""
     alone = config.target == "site" or config.personal in personal.PARTED
-    trains = refine if config.personal in personal.AFTER else refine_with_own
+    refines = refine_kept if _keeps(config) else refine
+    trains = refines if config.personal in personal.AFTER else refine_with_own
     sums = () if alone else (sum_memberships,)
     return (*dict.fromkeys((*sums, trains, count_learners, tell_clusters)),)
 
@@ -129,6 +141,8 @@ def bounds(config: DeepClusteringSettings, task: Task) -> Mapping[str, Collectio
         "plan": tuple(one.text for one in plans),
         "below": tuple(lower(autoencoder, n).spec for n in range(1, len(autoencoder.widths))),
         "space": tuple(space.text for space in spaces),
+        "since_cut": range(config.rounds),
+        **compression.BOUNDS,
         "k": config.numbers,
         "restarts": (config.restarts,),
         "unscaled": (False, True),
@@ -145,9 +159,9 @@ METHOD = Method(
     ),
     reveals=(
         f"{SUMS[0].upper()}{SUMS[1:]}; centroids: lloyd: {LLOYD}; other centroids: {OWN}; an "
-        f"aggregation other than mean: {SEEN}; n_clusters: auto: {GAP}; choose: consensus: "
-        f"{LEFT_OUT}; with personal: {OF_USER}{PARTS} in fedper and fedrep; with monitor: "
-        f"{heterogeneity.REVEALS}."
+        f"aggregation other than mean: {SEEN}; {fits.MORE}; n_clusters: auto: {GAP}; choose: "
+        f"consensus: {LEFT_OUT}; with personal: {OF_USER}{PARTS} in fedper and fedrep; with "
+        f"monitor: {heterogeneity.REVEALS}."
     ),
     reveals_with=reveals_with,
     unguarded=(
@@ -159,6 +173,8 @@ METHOD = Method(
     model=DeepClusters,
     steps=(
         *STEPS,
+        *counts.STEPS,
+        *compression.STEPS,
         *own_steps.STEPS,
         count_learners,
         *heterogeneity.STEPS,

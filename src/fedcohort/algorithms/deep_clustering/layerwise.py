@@ -21,7 +21,8 @@ from fedcohort.models.latent import encoded
 from fedcohort.models.network import initial, network
 from fedcohort.models.objectives import Reconstruction, loss_of
 from fedcohort.models.stacking import lower, objectives, pairs, stack
-from fedcohort.protocol import Federation, Site, gathered, summed
+from fedcohort.protocol import Federation, Keep, Site, gathered, summed
+from fedcohort.training.networks.moments import Moments
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule
 from fedcohort.training.networks.server import Rule, Server
@@ -30,12 +31,12 @@ from fedcohort.training.robust import MEAN, Aggregation
 from fedcohort.training.rows import Rows, tensor
 
 
-def _rows(site: Site[Any, None], plan: Plan, below: str, weights: Array) -> Rows:
+def _rows(site: Site[Any, Any], plan: Plan, below: str, weights: Array) -> Rows:
     """Return the training rows of a pair."""
     return Rows(_seen(site, plan, below, weights), loss_of(plan.loss, site.data))
 
 
-def _seen(site: Site[Any, None], plan: Plan, below: str, weights: Array) -> torch.Tensor:
+def _seen(site: Site[Any, Any], plan: Plan, below: str, weights: Array) -> torch.Tensor:
     """Return the outputs of the layers below; only the latest are kept in memory."""
     latest: dict[bytes, torch.Tensor] = remembered(
         site.data, ("below", plan.dtype, plan.device), dict
@@ -61,6 +62,16 @@ def train_pair(
     """
     p = Plan.of(plan)
     return Update.trained(theta, _rows(site, p, below, weights), p, rate, site.entropy)
+
+
+@summed
+def train_pair_kept(
+    site: Site[Any, Moments | None], *, theta: Array, plan: str, rate: float, below: str,
+    weights: Array,
+) -> Keep[Update, Moments]:  # fmt: skip
+    """Train a pair of layers; keep the state of the optimiser at the site."""
+    p = Plan.of(plan)
+    return Update.kept(site, theta, _rows(site, p, below, weights), p, rate, below)
 
 
 @gathered
@@ -90,7 +101,7 @@ def pretrain(
     ----------
     objective : of the first pair; see `stacking.objectives` for the others.
     plan : its network and loss are not used.
-    schedule : of each pair; its patience and `keep` are not used.
+    schedule : of each pair; its patience, plateau and `keep` are not used.
     server : θ → the server's state before the first round of a pair.
     seed : seed of the pairs' first weights.
     visits : training steps of the first pair.
@@ -99,7 +110,8 @@ def pretrain(
     ------
     SettingError : there are fewer sites than `centre` needs.
     """
-    once = replace(schedule, patience=None, keep=())
+    rule_of = "constant" if schedule.lr_rule == "plateau" else schedule.lr_rule
+    once = replace(schedule, patience=None, lr_rule=rule_of, keep=())
     thetas: list[Array] = []
     goals = objectives(autoencoder, objective)
     for k, (pair, goal) in enumerate(zip(pairs(autoencoder), goals, strict=True)):
@@ -115,11 +127,11 @@ def _visits(autoencoder: Autoencoder, thetas: list[Array]) -> Visits:
     """Return the training steps of the next pair above the finished ones."""
     under = lower(autoencoder, len(thetas))
     more: Mapping[str, Any] = {"below": under.spec, "weights": stack(under, thetas)}
-    return Visits(train_pair, visit_pair, lambda theta: more)
+    return Visits(train_pair, visit_pair, lambda theta: more, train_pair_kept)
 
 
 def _never(theta: Array) -> float:
-    raise AssertionError("a schedule without patience asks for no held-out loss.")
+    raise AssertionError("a schedule without patience and plateau asks for no held-out loss.")
 
 
-STEPS = (train_pair, visit_pair)
+STEPS = (train_pair, train_pair_kept, visit_pair)

@@ -56,8 +56,10 @@ from fedcohort.algorithms.deep_clustering.steps import (
     held_out_loss,
     look_at_columns,
     rebuild,
+    rebuild_kept,
     rebuild_seen,
     refine,
+    refine_kept,
     refine_seen,
     soft_frequencies,
 )
@@ -193,7 +195,7 @@ def reconstruct(
     plan, schedule = config.plan(p), config.schedule
     flips = config.noise == "flip"
     given = {"frequencies": columns.totals / columns.rows if flips else np.zeros(0)}
-    visits = Visits(rebuild, rebuild_seen, lambda theta: given)
+    visits = Visits(rebuild, rebuild_seen, lambda theta: given, rebuild_kept)
 
     def held_out(theta: Array) -> float:
         sums = fed.sum(held_out_loss, theta=theta, plan=plan.text)
@@ -286,7 +288,7 @@ def sharpen(
 
     course = averaging(
         fed, plan, config.cluster_schedule, RULES[config.strategy], start, _never, config.centre,
-        Visits(refine, refine_seen, given), enough,
+        Visits(refine, refine_seen, given, refine_kept), enough,
     )  # fmt: skip
     return course.theta[: len(theta)], course.theta[len(theta) :].reshape(mu.shape), settled
 
@@ -312,8 +314,8 @@ def sharpen_own(
     found = personal.personalise(
         fed, plan, config.cluster_schedule, RULES[config.strategy],
         config.server(np.concatenate([theta, mu.ravel()])), way, min_cell=least_of(fed, task),
-        visits=Visits(refine, refine_seen, given),
-        own=OwnSteps(refine_with_own, tell_clusters, {"gamma": config.gamma}),
+        visits=Visits(refine, refine_seen, given, refine_kept),
+        own=OwnSteps(refine_with_own, tell_clusters, given={"gamma": config.gamma}),
     )  # fmt: skip
     return found.theta[: len(theta)], found.theta[len(theta) :].reshape(mu.shape), False
 

@@ -23,7 +23,7 @@ from fedcohort.training.networks.settings import (
     PredictorSettings,
     VisitSettings,
 )
-from fedcohort.training.personal import PARTED, Way, check_number
+from fedcohort.training.personal import AFTER, PARTED, Way, check_number
 from fedcohort.training.personal.settings import MaybeOwnSettings, WaySettings
 
 #: Ways for personal clusters; and why the others do not apply.
@@ -44,7 +44,13 @@ class DeepClusteringSettings(
     NumberSettings,
     WaySettings,
     method="deep_clustering",
-    alone={"aggregation": "mean", "choose": "gap", "personal": "none", "monitor": "none"},
+    alone={
+        "aggregation": "mean",
+        "choose": "gap",
+        "personal": "none",
+        "monitor": "none",
+        "compression": "none",
+    },
     later=(
         "n_clusters",
         "k_range",
@@ -140,7 +146,8 @@ class DeepClusteringSettings(
     lr_rule: str = changed(
         AveragingSettings,
         "lr_rule",
-        doc="Course of η over the rounds of phase 1. cosine: falls to 0, slowly first and last",
+        doc="Course of η over the rounds of phase 1. cosine: falls to 0, slowly first and last; "
+        "plateau: is cut by lr_factor after lr_patience rounds without a better held-out loss",
     )
     cluster_learning_rate: float = changed(
         AveragingSettings, "learning_rate", doc="η of the optimiser in phase 2"
@@ -224,6 +231,17 @@ class DeepClusteringSettings(
             raise SettingError(
                 f"setting 'personal' of method 'deep_clustering' is {self.personal!r}, which "
                 f"{MEANINGLESS[self.personal]}; give {', '.join(OWN_WAYS)}."
+            )
+        if self.optimiser_state != "fresh" and self.personal not in AFTER:
+            raise SettingError(
+                f"setting 'personal' of method 'deep_clustering' is {self.personal!r}, which does "
+                f"not go with optimiser_state {self.optimiser_state!r}, as the optimiser of a "
+                f"site's own part begins anew; give 'fresh'."
+            )
+        if self.compression != "none" and self.personal not in AFTER:
+            raise SettingError(
+                f"setting 'personal' of method 'deep_clustering' is {self.personal!r}, which does "
+                f"not go with compression {self.compression!r}; give 'none'."
             )
         if self.aggregation != "mean":
             raise SettingError(

@@ -1,8 +1,8 @@
 """Site steps of deep clustering.
 
 Revealed, only as sums over all sites: `Columns` once, `HeldOut` every round of phase 1 with a
-patience, `Soft` every round of phase 2, and `Update` every round of both. With a robust
-aggregation, `Visit` of each site instead of `Update`.
+patience or ``lr_rule: plateau`` (or `training.networks.counts`), `Soft` every round of phase 2, and
+`Update` every round of both. With a robust aggregation, `Visit` of each site instead of `Update`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fedcohort.protocol import Keep, Site, gathered, message, summed
 from fedcohort.protocol.updates import count_fault
 from fedcohort.training.clusters.points import Kept
 from fedcohort.training.networks.local import evaluate
+from fedcohort.training.networks.moments import Moments, parted
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.strategies import Update, Visit
 from fedcohort.training.rows import BLOCK, Rows, rows_of
@@ -120,6 +121,15 @@ def rebuild(
     return Update.trained(theta, _noisy(site, p, frequencies), p, rate, site.entropy)
 
 
+@summed
+def rebuild_kept(
+    site: Site[Any, Moments | None], *, theta: Array, plan: str, rate: float, frequencies: Array
+) -> Keep[Update, Moments]:
+    """Train the autoencoder from the common one; keep the state of the optimiser at the site."""
+    p = Plan.of(plan)
+    return Update.kept(site, theta, _noisy(site, p, frequencies), p, rate)
+
+
 @gathered
 def rebuild_seen(
     site: Site[Any, Any], *, theta: Array, plan: str, rate: float, frequencies: Array
@@ -203,8 +213,24 @@ def refine(
     frequencies : f (k,) of all sites' rows; (0,) uses the site's own.
     """
     p = Plan.of(plan)
-    rows = aimed(site, theta, p, frequencies, gamma)
+    rows = aimed(site, parted(theta, p)[0], p, frequencies, gamma)
     return Update.trained(theta, rows, p, rate, site.entropy)
+
+
+@summed
+def refine_kept(
+    site: Site[Any, Moments | None],
+    *,
+    theta: Array,
+    plan: str,
+    rate: float,
+    frequencies: Array,
+    gamma: float,
+) -> Keep[Update, Moments]:
+    """Train encoder and centroids; keep the state of the optimiser at the site."""
+    p = Plan.of(plan)
+    rows = aimed(site, parted(theta, p)[0], p, frequencies, gamma)
+    return Update.kept(site, theta, rows, p, rate)
 
 
 @gathered
@@ -224,5 +250,6 @@ def refine_seen(
 
 
 STEPS = (
-    look_at_columns, rebuild, rebuild_seen, held_out_loss, soft_frequencies, refine, refine_seen,
+    look_at_columns, rebuild, rebuild_kept, rebuild_seen, held_out_loss, soft_frequencies, refine,
+    refine_kept, refine_seen,
 )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedcohort.algorithms.deepcox import private
 from fedcohort.algorithms.deepcox.model import DeepCoxModel
-from fedcohort.algorithms.deepcox.program import STEPS, asks, fit
+from fedcohort.algorithms.deepcox.program import STEPS, asks, fit, own_model
 from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
 from fedcohort.protocol import Method, PrivateFits, Task
 from fedcohort.training import heterogeneity
@@ -24,7 +24,9 @@ def reveals_with(config: DeepCoxSettings) -> str:
     grid = "each site's own times of death" if exact_times else "histograms of the times of death"
     how = "which the coordinator sees" if exact_times else "as sums over sites"
     trained = fits.reveals(config, EXACT, "the coordinator and all sites see")
-    text = f"{trained}; {grid}, {how}; deaths and risk sets on them, as sums."
+    sums = "how many sites have a baseline hazard, which stays there"
+    sums = sums if config.every else "deaths and risk sets on them, as sums"
+    text = f"{trained}; {grid}, {how}; {sums}."
     return text[0].upper() + text[1:]
 
 
@@ -48,8 +50,8 @@ METHOD = Method(
     reveals=(
         "; ".join(f"{name}: {text}" for name, text in REVEALS.items())
         + f"; an aggregation other than mean: {fits.SEEN}; with monitor: {heterogeneity.REVEALS}; "
-        "with personal: also the user's own model, which the coordinator and all sites see; "
-        "always: the time grid, deaths and risk sets on it, as sums over sites."
+        f"{fits.MORE}; with personal: also the user's own model, which the coordinator and all "
+        "sites see; always: the time grid, deaths and risk sets on it, as sums over sites."
     ),
     reveals_with=reveals_with,
     unguarded=(
@@ -61,6 +63,7 @@ METHOD = Method(
     model=DeepCoxModel,
     steps=STEPS,
     asks=asks,
+    own_model=own_model,
     bounds=bounds,
     private=PrivateFits(
         releases=private.releases,
@@ -69,4 +72,5 @@ METHOD = Method(
         held=private.held,
     ),
     preprocess={"scale": "minmax", "impute": "median"},
+    own=fits.own,
 )

@@ -14,6 +14,7 @@ from fedcohort.models.network import network
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Fitted, NotSupported
 from fedcohort.training.networks.fits import kept_model
+from fedcohort.training.settings import kept_at_sites
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,11 @@ class DeepCoxModel(Fitted):
     weights : w (M,), with sum 1.
     centre : c, in log hazard.
     baseline : Breslow's, of all rows; None in some private fits.
-    rounds : number of rounds; smaller than the setting if training stopped early.
+    rounds : number of rounds; smaller than the setting if training stopped early; 0 in a model
+        that a site keeps.
     kept : the models after earlier rounds.
+    every : whether each site keeps a model of its own; this one has the common parameters, and
+        predicts nothing.
     """
 
     network: str
@@ -41,9 +45,17 @@ class DeepCoxModel(Fitted):
     baseline: Baseline | None
     rounds: int
     kept: Mapping[int, DeepCoxModel] = field(default_factory=dict[int, "DeepCoxModel"])
+    every: bool = False
 
     def predict(self, x: Array) -> Array:
-        """Return the log risk (n,) of each row of x (n, p), relative to the mean."""
+        """Return the log risk (n,) of each row of x (n, p), relative to the mean.
+
+        Raises
+        ------
+        NotSupported : each site keeps a model of its own.
+        """
+        if self.every:
+            raise NotSupported(kept_at_sites("deepcox"))
         net = network(self.network)
         held = torch.from_numpy(np.require(x, np.float64, ["C", "W"]))
         risk = np.full(len(held), -self.centre)
@@ -59,6 +71,13 @@ class DeepCoxModel(Fitted):
         ------
         NotSupported : a private fit without usual times has no baseline.
         """
+        if self.every:
+            raise NotSupported(kept_at_sites("deepcox"))
+        if self.baseline is None and not self.rounds:
+            raise NotSupported(
+                "this site's own model has no baseline hazard, for lack of deaths here, and "
+                "predicts only risks."
+            )
         if self.baseline is None:
             raise NotSupported(
                 "this private fit of 'deepcox' has no baseline hazard and predicts only risks; to "
@@ -94,7 +113,8 @@ class DeepCoxModel(Fitted):
 
     def meta(self) -> dict[str, Any]:
         """Return the other values to save."""
-        return {"network": self.network, "rounds": self.rounds, "kept": sorted(self.kept)}
+        found: dict[str, Any] = {"network": self.network, "rounds": self.rounds}
+        return found | {"kept": sorted(self.kept)} | ({"every": True} if self.every else {})
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
@@ -106,6 +126,9 @@ class DeepCoxModel(Fitted):
             if prefix + "times" in arrays:
                 baseline = Baseline(arrays[prefix + "times"], arrays[prefix + "cumulative"])
             centre = float(arrays[prefix + "centre"])
-            return cls(meta["network"], a["thetas"], a["weights"], centre, baseline, rounds, kept)
+            every = bool(meta.get("every"))
+            return cls(
+                meta["network"], a["thetas"], a["weights"], centre, baseline, rounds, kept, every
+            )
 
         return stage("", meta["rounds"], {r: stage(f"round{r}.", r, {}) for r in meta["kept"]})

@@ -24,8 +24,8 @@ does not detect a wrong direction of usual length, or more rows claimed in all r
 Revealed, besides the replies of `data.timegrid` and of the strategy
 (`training.networks.strategies`), only as sums over all sites: `Deaths`, at most once for each of
 training rows, held-out rows and all rows; `RiskSums` and `Pull` every round of "exact"; `RiskSums`
-of held-out rows every round with a patience; `RiskSums` once for the baseline hazard and once for
-each kept round.
+of held-out rows, or `Counts` (`training.networks.counts`), every round with a patience or
+``lr_rule: plateau``; `RiskSums` once for the baseline hazard and once for each kept round.
 """
 
 from __future__ import annotations
@@ -68,11 +68,14 @@ from fedcohort.training.hazard import (
     sum_risks,
 )
 from fedcohort.training.networks import fits, strategies
+from fedcohort.training.networks.counts import counting
 from fedcohort.training.networks.local import penalise
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan, holds_out
 from fedcohort.training.networks.pooled import gradient_fault, gradient_length
 from fedcohort.training.networks.schedule import Course, HeldOut, Schedule, follow
+from fedcohort.training.personal.own_baseline import STEPS as OWN_BASELINE
+from fedcohort.training.personal.own_baseline import baseline_kept, keep_baselines
 from fedcohort.training.rows import rows_of
 
 
@@ -142,13 +145,30 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
         return private.fit(fed, config, task, task.dp)
     plan, schedule = config.plan(len(task.features)), config.schedule
     grid = timegrid.intervals(fed, config.time_grid, config.least_cell(task.min_cell))
-    theta = initial(plan.network, task.seed)
+    own, plan, theta = fits.begun(task, config, plan, initial(plan.network, task.seed))
     held_out = pooled_held_out_loss(fed, plan, grid)
+    if own is not None and own.validation is not None:
+        held_out = own.loss
     found = fits.train_as_set(
-        fed, config, plan, theta, task, held_out=held_out,
+        fed, config, plan, theta, task, held_out=held_out, own=own,
         exact=lambda: exact(fed, plan, schedule, theta, grid, held_out),
     )  # fmt: skip
+    if config.every:
+        keep_baselines(fed, plan, grid, config.personal_way(plan), task.min_cell)
+        return DeepCoxModel(plan.network, found.thetas, ONE, 0.0, None, found.rounds, every=True)
     return _with_baseline(fed, plan, grid, task.min_cell, found)
+
+
+def own_model(
+    site: str, design: Any, asked: Mapping[str, Any], left: Mapping[str, Array]
+) -> DeepCoxModel | None:
+    """Return the model that a step has finished at a site (`Method.own_model`)."""
+    if not len(left.get("model", ())):
+        return None
+    own = personal.Own(**left)
+    centre = float(own.centre[0]) if len(own.centre) else 0.0
+    network = Plan.of(asked["plan"]).network
+    return DeepCoxModel(network, own.model[None], ONE, centre, baseline_kept(own), 0)
 
 
 def exact(
@@ -194,7 +214,10 @@ def exact(
         shift, step = shift + math.log(float(risk.s0[0] / events.rows)), step + 1
         return net.read(), loss
 
-    return follow(schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record)
+    return follow(
+        schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record,
+        counted=counting(fed, plan),
+    )  # fmt: skip
 
 
 def loss_of(events: Deaths, risk: RiskSums) -> float:
@@ -261,11 +284,13 @@ def _ratio(d: Array, s0: Array) -> Array:
 
 STEPS = (
     *hazard.STEPS, pull, *strategies.STEPS, *heterogeneity.STEPS, *personal.STEPS,
-    *timegrid.STEPS, *private.STEPS,
+    *OWN_BASELINE, *timegrid.STEPS, *private.STEPS,
 )  # fmt: skip
 
 
 def asks(config: DeepCoxSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
     trained = fits.asks(config, pull)
+    if config.every:
+        return (*trained, *OWN_BASELINE, *timegrid.asks(config.time_grid, known=True))
     return (count_deaths, sum_risks, *trained, *timegrid.asks(config.time_grid, known=True))

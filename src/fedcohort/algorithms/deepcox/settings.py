@@ -10,7 +10,8 @@ from fedcohort.protocol import changed, setting
 from fedcohort.training.networks.fit_settings import FitSettings
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.settings import AveragingSettings
-from fedcohort.training.settings import GridSettings
+from fedcohort.training.personal.settings import USER_IF_ANY
+from fedcohort.training.settings import GridSettings, UserSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +24,17 @@ class DeepCoxSettings(
         "time_grid": "exact",
         "aggregation": "mean",
         "monitor": "none",
+        "halt": False,
         "personal": "none",
+        "optimiser_state": "fresh",
+        "compression": "none",
     },
 ):
     """Settings of `deepcox`."""
 
+    for_all = True
+
+    user: str = changed(UserSettings, "user", doc=USER_IF_ANY)
     internal_batches: int = setting(
         1, "Batches in one epoch; 1: all rows at once", within="[1, inf)"
     )
@@ -36,8 +43,9 @@ class DeepCoxSettings(
         AveragingSettings,
         "lr_rule",
         default="d62",
-        doc="d62: max(η/√(i+1), 0.001) when the loss rises",
-        choices=("d62", "constant"),
+        doc="d62: max(η/√(i+1), 0.001) when the loss rises; plateau: η is cut by lr_factor after "
+        "lr_patience rounds without a better held-out loss",
+        choices=("d62", "constant", "plateau"),
     )
 
     @property
@@ -62,4 +70,4 @@ class DeepCoxSettings(
         Training rows and held-out rows are each expected to have `min_cell` of them.
         """
         f = self.validation_fraction
-        return min_cell if self.patience is None else math.ceil(min_cell / min(f, 1.0 - f))
+        return min_cell if not self.looks else math.ceil(min_cell / min(f, 1.0 - f))

@@ -61,6 +61,7 @@ METHOD = Method(
     asks=asks,
     bounds=bounds,
     preprocess={"scale": "standard", "impute": "median"},
+    ranking={"train": False},
 )
 
 __all__ = ["METHOD", "NdoyeModel", "NdoyeSettings", "fit"]

@@ -13,6 +13,11 @@ from fedcohort.protocol import Row
 from fedcohort.training.coalitions import UserModel
 
 
+def digits(value: float) -> float:
+    """Return three significant digits."""
+    return float(f"{value:.3g}") + 0.0
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NdoyeModel(UserModel):
     """Eq. (2) of `program`.
@@ -74,6 +79,28 @@ class NdoyeModel(UserModel):
             }
             for row in self.ranking
         ]  # fmt: skip
+
+    def place_of(self, site: str) -> Row:
+        """Return a site's rank, L̂ of eq. (1), and the user's loss without it and with its model.
+
+        Without it is the user's own cross-validated loss, with it L_{S_0}(f_i). A site knows f_i,
+        so a precise loss would tell of the user's rows: losses have three significant digits.
+        """
+        place: Row = {
+            "measure": "transfer loss", "least": True, "rank": None, "of": len(self.sites),
+            "value": None, "loss_without": None, "loss_with": None, "chosen": False,
+            "n_chosen": self.chosen, "user": site == self.user, "reason": "",
+        }  # fmt: skip
+        if place["user"]:
+            return place | {"loss_without": digits(self.user_loss), "chosen": True}
+        if site not in self.sites:
+            return place | {"reason": self.left_out.get(site, "it did not answer")}
+        i = self.sites.index(site)
+        losses = digits(self.user_loss), digits(float(self.transfer[i]))
+        return place | {
+            "rank": i + 1, "value": digits(float(self.factors[i])), "loss_without": losses[0],
+            "loss_with": losses[1], "chosen": i < self.chosen,
+        }  # fmt: skip
 
     def cautions(self) -> tuple[str, ...]:
         """Return the sites that were left out, and whether the model is the user's alone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fedcohort.algorithms.neural.model import NeuralModel
@@ -15,7 +16,10 @@ from fedcohort.training import heterogeneity, personal, private
 from fedcohort.training.networks import fits, pooled, private_fits, strategies
 
 EXACT = "each step, the sum over sites of the gradient of the loss"
-HELD_OUT = "with a patience each round the loss of the rows held out, as a sum over sites"
+HELD_OUT = (
+    "with a patience or lr_rule: plateau each round the loss of the rows held out, as a sum over "
+    "sites"
+)
 SIZES = "once, how many rows each class has, as a sum over sites"
 MOMENTS = "once, the outcome's mean and standard deviation, from sums over sites"
 
@@ -23,17 +27,21 @@ MOMENTS = "once, the outcome's mean and standard deviation, from sums over sites
 def asks(config: NeuralSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
     first = count_classes if config.by_class else sum_outcome
-    summed = config.patience is not None and config.strategy != "ensemble"
-    held_out = (pooled.sum_losses,) if summed else ()
+    held_out = (pooled.sum_losses,) if _pools_losses(config) else ()
     return (first, *fits.asks(config, pooled.pull_rows), *held_out)
 
 
 def reveals_with(config: NeuralSettings) -> str:
     """Describe what leaves a site with these settings."""
     first = SIZES if config.by_class else MOMENTS
-    held_out = "" if config.patience is None or config.strategy == "ensemble" else f"; {HELD_OUT}"
+    held_out = f"; {HELD_OUT}" if _pools_losses(config) else ""
     trained = fits.reveals(config, EXACT, "the coordinator sees")
     return f"{first[0].upper()}{first[1:]}; {trained}{held_out}."
+
+
+def _pools_losses(config: NeuralSettings) -> bool:
+    """Return whether the loss of held-out rows is asked for, as a sum over sites."""
+    return config.looks and not config.counts and config.strategy != "ensemble"
 
 
 def bounds(config: NeuralSettings, task: Task) -> Mapping[str, Collection[Any]]:
@@ -42,7 +50,10 @@ def bounds(config: NeuralSettings, task: Task) -> Mapping[str, Collection[Any]]:
     The mean and the standard deviation in a regressor's plan follow from the sites' sums.
     """
     plan = aim_of(task).plan(config, task)
-    plans = (plan.text,) if config.by_class else (plan.text, Rescaled(plan.text, plan.loss))
+    texts = dict.fromkeys((plan.text, replace(plan, validation_fraction=0.0).text))
+    plans: tuple[Any, ...] = tuple(texts)
+    if not config.by_class:
+        plans += tuple(Rescaled(text, plan.loss) for text in texts)
     return {
         "plan": plans,
         "classes": (len(classes_of(task)),),
@@ -81,8 +92,8 @@ def _method(
             f"{first[0].upper()}{first[1:]}; "
             + "; ".join(f"{name}: {text}" for name, text in by_strategy.items())
             + f"; {HELD_OUT}; an aggregation other than mean: {fits.SEEN}; with monitor: "
-            f"{heterogeneity.REVEALS}; with personal: also the user's own model, which the "
-            "coordinator sees."
+            f"{heterogeneity.REVEALS}; {fits.MORE}; with personal: also the user's own model, "
+            "which the coordinator sees."
         ),
         reveals_with=reveals_with,
         unguarded=(
@@ -109,6 +120,7 @@ def _method(
             held=held,
         ),
         preprocess={"scale": "standard", "impute": "median"},
+        own=fits.own,
     )
 
 

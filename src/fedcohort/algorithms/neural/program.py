@@ -159,9 +159,12 @@ def _fit(fed: Federation, config: NeuralSettings, task: Task, aim: Aim) -> Neura
     if task.dp is not None:
         found = private_fits.train(fed, config, plan, theta, task, task.dp)
     else:
+        own, plan, theta = fits.begun(task, config, plan, theta)
         held_out = pooled.held_out_loss(fed, plan)
+        if own is not None and own.validation is not None:
+            held_out = own.loss
         found = fits.train_as_set(
-            fed, config, plan, theta, task, held_out=held_out,
+            fed, config, plan, theta, task, held_out=held_out, own=own,
             exact=lambda: pooled.exact(fed, plan, config.schedule, theta, held_out),
         )  # fmt: skip
     model = NeuralModel(

@@ -19,7 +19,13 @@ class NeuralSettings(
     FitSettings,
     BatchSettings,
     method="classifier",
-    alone={"aggregation": "mean", "monitor": "none", "personal": "none"},
+    alone={
+        "aggregation": "mean",
+        "monitor": "none",
+        "halt": False,
+        "personal": "none",
+        "compression": "none",
+    },
 ):
     """Settings of a network of dense layers, or of an image."""
 

@@ -31,7 +31,21 @@ ALL = " For it all sites see the user's own model."
 GROUPS = (
     "In half of the rounds as finetune; then which model each site takes, to the coordinator, and "
     "the sums of the models and losses of those that do; once the sum of the losses of trial "
-    "models, and counts of the sites that take them. At the end which model the user takes."
+    "models, and counts of the sites that take them."
+)
+TAKEN = "At the end which model the user takes."
+
+EACH = (
+    "At the end the number of sites with rows to learn from, the losses of their models, and α of "
+    "apfl, as sums over sites. Each site's own model stays there."
+)
+EACH_ALONE = (
+    "The losses of each round, as sums over sites. Each site's own model stays there, and involves "
+    "no other site."
+)
+CURVE = (
+    " For the baseline hazard of a Cox model, histograms of the times of death, as sums over "
+    "sites, and how many sites have a hazard; it stays there."
 )
 
 WATCHED = f"With a monitor, {heterogeneity.REVEALS}."
@@ -41,15 +55,18 @@ UNTIL = "Before its alarm sites tell that and the sum of their models alone."
 def reveals_with(config: PersonalSettings) -> str:
     """Return what leaves a site, in plain words."""
     told_all = "" if config.way == "global" else ALL
-    hazard = f" {HAZARD}{told_all}" * (config.baseline and config.model in ("auto", "cox"))
+    own, alone, hazard = OWN, ALONE, f" {HAZARD}{told_all}"
+    if config.every:
+        own, alone, hazard = EACH, EACH_ALONE, CURVE
+    hazard *= config.baseline and config.model in ("auto", "cox")
     if config.way == "local":
-        return ALONE + hazard
+        return alone + hazard
     by_way = {
-        "global": MEANS.strip(),
-        "cluster": GROUPS,
-        **dict.fromkeys(personal.PARTED, PARTS + OWN),
+        "global": MEANS + EACH if config.every else MEANS.strip(),
+        "cluster": f"{GROUPS} {EACH}" if config.every else f"{GROUPS} {TAKEN}",
+        **dict.fromkeys(personal.PARTED, PARTS + own),
     }
-    text = COUNTS + by_way.get(config.way, MEANS + OWN) + hazard
+    text = COUNTS + by_way.get(config.way, MEANS + own) + hazard
     if config.monitor == "none":
         return text
     monitored = f" {WATCHED}" if config.way == "global" else f" {WATCHED} {UNTIL}"
@@ -84,7 +101,8 @@ METHOD = Method(
     reveals=(
         COUNTS + MEANS + "Of fedper and fedrep, of the common part alone. " + OWN + " Of cluster: "
         "counts of the sites that take each model, and sums over those that do. Of local: the "
-        f"user's model and losses alone. {HAZARD}{ALL} {WATCHED}"
+        f"user's model and losses alone. {HAZARD}{ALL} With user 'all' no model of a site: {EACH} "
+        f"{WATCHED}"
     ),
     reveals_with=reveals_with,
     settings=PersonalSettings,

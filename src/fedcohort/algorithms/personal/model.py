@@ -13,16 +13,7 @@ from fedcohort.arrays import Array
 from fedcohort.models.predictor import Predictor, baseline_arrays, baseline_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import NotSupported, Row
-from fedcohort.training.settings import ALL
-
-
-def kept_at_sites(method: str) -> str:
-    """Return the error's text for a prediction by a model that is each site's own."""
-    return (
-        f"each site keeps its own model of this fit of {method!r}. Take fit.of(site), or the "
-        f"folder models/ARM/sites/SITE of a simulation; over a network, 'fedcohort predict' at "
-        f"the node."
-    )
+from fedcohort.training.settings import ALL, kept_at_sites
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -34,7 +34,7 @@ from fedcohort.algorithms.personal.settings import PersonalSettings, server
 from fedcohort.arrays import Array
 from fedcohort.data import timegrid
 from fedcohort.data.exact import check_covariates, exact_sums, isolation
-from fedcohort.models.predictor import KINDS, LINKS, start_of
+from fedcohort.models.predictor import KINDS, LINKS, named, start_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Federation, SettingError, Step, Task
 from fedcohort.training import hazard, heterogeneity, personal
@@ -109,7 +109,7 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
 
 
 def own_model(
-    site: str, features: tuple[str, ...], asked: Mapping[str, Any], left: Mapping[str, Array]
+    site: str, design: Any, asked: Mapping[str, Any], left: Mapping[str, Array]
 ) -> PersonalModel | None:
     """Return the model that a step has finished at a site (`Method.own_model`)."""
     if not len(left.get("model", ())):
@@ -118,9 +118,11 @@ def own_model(
     curve = baseline_kept(own)
     if curve is not None:
         curve = replace(curve, cumulative=curve.cumulative * math.exp(-float(own.centre[0])))
+    model = named(plan.loss)
     return PersonalModel(
-        features=features,
-        model=plan.loss,
+        features=design.features,
+        model=model,
+        levels=design.classes if model == "softmax" else (),
         network=plan.network,
         theta=own.model,
         user=site,

@@ -8,6 +8,8 @@ entries over all sites,
     tails     Σ ((x − c)/s)³, Σ ((x − c)/s)⁴               to detect influence of few values   (2)
     errors    Σ |x − x̂| / s over rows and columns; for filled views also Σ (x − x̂)² / s²       (3)
     columns   both sums of each column                                                         (4)
+    agreed    the terms of `metrics.latent.agreement`, over rows and columns of two values     (5)
+    squares   Σ (x − x̂)² / s² over rows and columns, of blind or of training rows             (6)
 
 are sums of values: over few rows they reveal these rows. So the coordinator counts first (`known`,
 and `hidden` for rows that also have another view), and asks only for columns with many (`Counted`).
@@ -35,7 +37,7 @@ class Rebuilt(Protocol):
 
     ``x`` NaN if unknown; ``hidden``: the row has the column's view and another; ``said`` x̂ and
     ``filled`` x̂ of hidden entries; ``strange`` (p,) columns unknown to the model, reconstructed by
-    their mean.
+    their mean; ``agreed`` the terms of eq. (5) (n, p) each, NaN where there are none.
     """
 
     x: Array
@@ -43,6 +45,7 @@ class Rebuilt(Protocol):
     said: Array
     filled: Array
     strange: Array
+    agreed: tuple[Array, Array]
 
 
 # messages -----------------------------------------------------------------------------------
@@ -92,6 +95,24 @@ class ColumnErrors:
     squares: Array
     filled: Array
     filled_squares: Array
+
+
+@message
+class EntryAgreement:
+    """Eq. (5), all (): number of ``entries``, and the sums of both terms."""
+
+    entries: Array
+    expected: Array
+    rounded: Array
+
+
+@message
+class RebuildSquares:
+    """Eq. (6), all (), of the model's columns; ``lost`` entries have no finite x̂."""
+
+    entries: Array
+    squares: Array
+    lost: Array
 
 
 # steps ----------------------------------------------------------------------------------------
@@ -156,9 +177,38 @@ def sum_column_errors(
     return ColumnErrors(*(part.sum(axis=0) for part in sums))
 
 
+@summed
+def sum_entry_agreement(site: Site[Any, None], *, asked: Array, whole: Array) -> EntryAgreement:
+    """How often entries of blind rows with two values come back when rebuilt by the model."""
+    d: Rebuilt = site.data
+    counts = ~np.isnan(_counted(d, asked, whole))
+    expected, rounded = (np.where(counts, part, np.nan) for part in d.agreed)
+    entries = (~np.isnan(expected)).sum()
+    sums = (np.nansum(expected), np.nansum(rounded))
+    return EntryAgreement(np.array(int(entries)), *(np.array(float(s)) for s in sums))
+
+
+@summed
+def sum_rebuild_squares(
+    site: Site[Any, None], *, centre: Array, unit: Array, asked: Array, whole: Array
+) -> RebuildSquares:
+    """Sum the squared errors of all reconstructed entries of rows, over all columns."""
+    d: Rebuilt = site.data
+    x = np.where(d.strange, np.nan, _counted(d, asked, whole))
+    e, lost = _errors(d, d.said, centre, unit, x)
+    entries = int((~np.isnan(x)).sum())
+    return RebuildSquares(np.array(entries), np.array((e**2).sum()), np.array(lost))
+
+
 STEPS = (
     count_known_entries, sum_entries, sum_entry_tails, sum_rebuild_errors, sum_column_errors,
 )  # fmt: skip
+#: Steps of metrics that a study has only if it names them.
+NAMED = {
+    "reconstruction_accuracy": (sum_entry_agreement,),
+    "rounded_accuracy": (sum_entry_agreement,),
+    "g_ratio": (sum_rebuild_squares,),
+}
 
 
 def _counted(d: Rebuilt, asked: Array, whole: Array) -> Array:

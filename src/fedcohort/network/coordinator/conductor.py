@@ -15,7 +15,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -33,6 +33,7 @@ from fedcohort.study.file.terms import Terms
 from fedcohort.study.run import runner
 from fedcohort.study.run.folder import WORK
 from fedcohort.study.run.runner import Event
+from fedcohort.study.sites.sites import Unanswered
 
 #: Seconds between two rounds of asking sites that have not decided; of a study that has waited for
 #: a while, only every so many rounds.
@@ -78,6 +79,10 @@ class Under:
             return None
         pace = (time.monotonic() - self.first[0]) / made
         return max(0.0, pace * (self.total - self.first[1] - made))
+
+
+#: Folder of the coordinator's own rows, in its kit.
+OWN_ROWS = "data"
 
 
 class Conductor:
@@ -172,6 +177,9 @@ class Conductor:
             if run.state == "cancelled":
                 shutil.rmtree(run.out, ignore_errors=True)
                 run.started = None
+                run.ranking, run.again, run.withdrew = {}, {}, {}
+            if run.ranking and not run.withdrew:  # too few consented, or a later call failed
+                run.consents = None
             if run.started is None:  # no call was made: the sites are asked anew
                 run.sites = {name: requests.Standing() for name in run.sites}
                 run.absent = {}
@@ -209,7 +217,7 @@ class Conductor:
                 with self.guard:
                     untold, end = run.uninformed, (run.state, run.reason)
                     went_on = run.open or run.state == "done"
-                lacking = [n for n in untold if went_on and n in run.absent]
+                lacking = [n for n in untold if went_on and n in run.without]
                 for how, who in (((WITHOUT, ""), lacking), (end, {*untold} - {*lacking})):
                     if who and not self._halt.is_set():
                         self._tell_end(run, *how, who)
@@ -224,22 +232,26 @@ class Conductor:
 
     def _ask(self, run: Run) -> None:
         """Put one study to the sites that have not decided; note what they say."""
-        here = self._line.connected
-        who = [n for n, s in run.sites.items() if s.state not in runs.DECIDED and n in here]
-        self._clear(run, who)
-        blob = requests.offer(run.offer) if who else b""
-        for site, reply in self._line.exchange(dict.fromkeys(who, blob), LOOK) if who else ():
+        here, asked, again = self._line.connected, run.asked, run.asks_again
+        who = [n for n, s in asked.items() if s.state not in runs.DECIDED and n in here]
+        if again:
+            until = None if run.wait is None else run.ranked_at + run.wait
+            blobs = {n: requests.ranked(run.hash, run.ranking[n], until) for n in who}
+        else:
+            self._clear(run, who)
+            blobs = dict.fromkeys(who, requests.offer(run.offer) if who else b"")
+        for site, reply in self._line.exchange(blobs, LOOK) if who else ():
             told = requests.standing(reply)
-            if told is None or (told.state == run.sites[site].state and not told.reason):
+            if told is None or (told.state == asked[site].state and not told.reason):
                 continue
             with self.guard:
-                before, run.sites[site] = run.sites[site], told
+                before, asked[site] = asked[site], told
             if told != before:
                 self._say(f"{run.study} ({run.hash[:12]}): {runs.line_of(site, told)}")
         with self.guard:
             if run.state != "waiting":
                 return
-            run.decide(time.time())
+            (run.decide_again if again else run.decide)(time.time())
             if run.state == "waiting":
                 return
             if not run.open:  # the sites learn that it does not come about
@@ -327,6 +339,12 @@ class Conductor:
             if not under.cancelled:
                 return
             end = ("cancelled", f"by {run.lead}")
+        except Unanswered as asked:
+            with self.guard:
+                run.ask_again(asked.told)
+            self._kick.set()
+            self._say(f"{run.study} ({run.hash[:12]}): ranked; its sites are asked again")
+            return
         except FedcohortError as error:
             text = " ".join(str(error).split())  # a lead is told of no folder of this machine
             end = ("failed", text.replace(f"{run.folder}{os.sep}", "the coordinator's "))
@@ -344,6 +362,15 @@ class Conductor:
         took = f"{time.monotonic() - began:.1f} s, {under.traffic.calls} exchanges"
         tell(f"{text.rstrip('.')}; {took}")
 
+    def _went_on(self, run: Run, gone: Mapping[str, str]) -> None:
+        """Note the sites that withdrew after the ranking, so that they learn of it."""
+        with self.guard:
+            if run.withdrew != gone:
+                run.withdrew = dict(gone)
+                with contextlib.suppress(OSError):
+                    run.save()
+        self._kick.set()
+
     def _study(self, under: Under) -> None:
         run = under.run
 
@@ -353,7 +380,7 @@ class Conductor:
         line = Watched(self._line, run.parties, under.traffic, halted)
         sites = RemoteSites(
             line, run.hash, under.traffic, run.timeout, run.absent,
-            lambda: pinned(self._folder),
+            lambda: pinned(self._folder), run.consents, lambda gone: self._went_on(run, gone),
         )  # fmt: skip
         if (run.out / "results.json").is_file() and not (run.out / WORK).exists():
             return  # it was complete when an earlier process ended
@@ -367,4 +394,5 @@ class Conductor:
             resume=resume,
             tell=under.at,
             command=run.command,
+            data=self._folder / OWN_ROWS,
         )

@@ -262,15 +262,15 @@ class Coordinator:
                 r for r in self._studies.runs.values()
                 if r.state in ("queued", "running") and r.submitted < run.submitted
             ]  # fmt: skip
-            now = time.time()
+            now, waits = time.time(), run.state == "waiting"
             told: dict[str, Any] = {
                 "kind": "status", "run": run.hash, "study": run.study, "state": run.state,
-                "reason": run.reason, "final": run.final, "absent": run.absent,
+                "reason": run.reason, "final": run.final, "absent": run.without,
                 "ahead": len(ahead),
                 "seconds": round((run.ended or now) - (run.started or run.submitted), 1),
                 "sites": {
                     n: {"state": s.state, "reason": s.reason, "connected": n in here}
-                    for n, s in run.sites.items()
+                    for n, s in {**run.sites, **(run.again if waits else {})}.items()
                 },
             }  # fmt: skip
             if self._studies.under is not None and self._studies.under.run is run:

@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ from fedcohort.protocol.wire import encode
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.remote import remote
+from fedcohort.study.sites.sites import Unanswered
 
 #: Seconds between two looks at whether a run shall end.
 LOOK = 0.05
@@ -81,6 +83,10 @@ class Watched:
         self._names = tuple(sorted(names))
         self._traffic = traffic
         self._halted = halted
+
+    def among(self, names: Sequence[str]) -> Watched:
+        """Return the line to some of its sites."""
+        return Watched(self._line, names, self._traffic, self._halted)
 
     @property
     def sites(self) -> Sequence[str]:
@@ -154,6 +160,8 @@ class RemoteSites:
     timeout : seconds after which a silent site counts as missing.
     absent : by name, why a site of the network takes no part; part of the results.
     pinned : returns the public signing keys of the network's sites.
+    consents : why each site that withdrew after a ranking did so; None where they were not asked.
+    withdrew : hears which sites withdrew, once the study goes on without them.
     """
 
     noise = "system"
@@ -166,7 +174,10 @@ class RemoteSites:
         timeout: float,
         absent: Mapping[str, str] | None = None,
         pinned: Callable[[], Mapping[str, bytes]] = dict,
+        consents: Mapping[str, str] | None = None,
+        withdrew: Callable[[Mapping[str, str]], None] = lambda gone: None,
     ):
+        self._consents, self._withdrew = consents, withdrew
         self._line = line
         self._run = run
         self._traffic = traffic
@@ -220,3 +231,22 @@ class RemoteSites:
         here = [n for n in self._line.sites if n in self._line.connected]
         for _ in self._line.exchange(dict.fromkeys(here, blob), min(5.0, self._timeout)):
             pass
+
+    def consents(self, told: Mapping[str, str]) -> Mapping[str, str]:
+        """See `Sites`.
+
+        Raises
+        ------
+        Unanswered : the people at the sites have to be asked first.
+        """
+        if self._consents is None:
+            raise Unanswered(told)
+        return self._consents
+
+    def without(self, gone: Mapping[str, str]) -> RemoteSites:
+        """See `Sites`."""
+        self._withdrew(gone)
+        left = copy(self)
+        left._line = self._line.among([n for n in self.names if n not in gone])
+        left.absent = {**self.absent, **gone}
+        return left

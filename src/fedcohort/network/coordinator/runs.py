@@ -6,6 +6,9 @@ resumed when the coordinator starts.
 
     waiting → queued → running → done
          ↘ refused        ↘      ↘ failed, cancelled
+
+After a ranking a run of a study with `consent: after-ranking` waits once more, until each site has
+answered or `wait` is over.
 """
 
 from __future__ import annotations
@@ -47,6 +50,11 @@ class Run:
     command : the lead's command line, for the results.
     ticket : of the submission, to recognise a repeated one.
     told : sites that know how it ended, or that it goes on without them.
+    ranking : what each site is told of its rank, by site; empty before.
+    ranked_at : Unix time at which the ranking was there.
+    again : state of each site after it, by name.
+    consents : why each site that withdrew did so, by name; None until all is decided.
+    withdrew : the same, once the study goes on without them.
     """
 
     folder: Path
@@ -67,13 +75,33 @@ class Run:
     command: str = ""
     ticket: str = ""
     told: list[str] = field(default_factory=list[str])
+    ranking: dict[str, str] = field(default_factory=dict[str, str])
+    ranked_at: float = 0.0
+    again: dict[str, Standing] = field(default_factory=dict[str, Standing])
+    consents: dict[str, str] | None = None
+    withdrew: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def asks_again(self) -> bool:
+        """Whether it waits for the sites' second consent."""
+        return bool(self.ranking) and self.consents is None
+
+    @property
+    def asked(self) -> dict[str, Standing]:
+        """State of the sites that are asked now: to approve, or to consent again."""
+        return self.again if self.asks_again else self.sites
+
+    @property
+    def without(self) -> dict[str, str]:
+        """By name, why an invited site takes no part, or no further part."""
+        return {**self.absent, **self.withdrew}
 
     @property
     def uninformed(self) -> tuple[str, ...]:
         """The sites that do not know yet that it ended, or goes on without them."""
-        if self.state == "waiting":
+        if self.state == "waiting" and not self.ranking:
             return ()
-        return tuple(n for n in (self.absent if self.open else self.sites) if n not in self.told)
+        return tuple(n for n in (self.without if self.open else self.sites) if n not in self.told)
 
     @property
     def out(self) -> Path:
@@ -156,6 +184,27 @@ class Run:
         self.absent = {n: f"refused: {self.sites[n].reason}" for n in refused} | waited
         self.change("queued")
 
+    def ask_again(self, told: Mapping[str, str]) -> None:
+        """Wait for the sites' second consent; those that gave it are not asked anew."""
+        self.ranking, self.consents = dict(told), None
+        self.ranked_at, old = time.time(), self.again
+        self.again = {
+            n: old[n] if n in old and old[n].state == "approved" else Standing() for n in told
+        }
+        self.change("waiting")
+
+    def decide_again(self, now: float) -> None:
+        """Go on once every site has answered; after `wait` seconds without those that have not."""
+        late = self.wait is not None and now - self.ranked_at >= self.wait
+        if not late and any(s.state not in DECIDED for s in self.again.values()):
+            return
+        self.consents = {
+            n: (s.reason or "no reason was given") if s.state == "refused"
+            else "no answer by the deadline"
+            for n, s in sorted(self.again.items()) if s.state != "approved"
+        }  # fmt: skip
+        self.change("queued")
+
 
 def _refusal(site: str, reason: str) -> str:
     """Return one site's refusal; most reasons name the site already."""
@@ -176,7 +225,8 @@ def read(folder: Path) -> Run | None:
     try:
         text = (folder / "run.json").read_text(encoding="utf-8")
         told = cast("dict[str, Any]", json.loads(text))
-        told["sites"] = {name: Standing(**s) for name, s in told["sites"].items()}
+        for key in ("sites", "again"):
+            told[key] = {name: Standing(**s) for name, s in told.get(key, {}).items()}
         known = {f.name for f in fields(Run)}  # a later version's record may have more
         return Run(folder=folder, **{k: v for k, v in told.items() if k in known})
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):

@@ -5,6 +5,8 @@
     keys, shares, sign, unmask    the stages of a masked sum (`runtime.masked.calls`), as calls
     call    one step of an approved study: policy, decision and run are checked again, then
             `runtime.site.site_end` decodes, runs, stores and answers it
+    ranked  this site's place in a ranking: kept for the steward, who consents again or refuses;
+            before, no call is answered that trains, of a study with `consent: after-ranking`
     close   a session, or (without one) the whole run, is over: its calls are refused from now on;
             with the end of the run, for the steward
     end     how a run ended that can be resumed, as after a failure: shown, nothing is closed
@@ -28,7 +30,7 @@ from typing import Any
 from fedcohort.network.kits import Kit
 from fedcohort.network.node import log as node_log
 from fedcohort.network.node.studies import Studies, Study, by_steward, lapsed
-from fedcohort.network.requests import PASSING, is_hash
+from fedcohort.network.requests import PASSING, is_hash, printable
 from fedcohort.network.service import unwritable
 from fedcohort.network.state import decisions, findings, kept_models, signatures, study_store
 from fedcohort.network.state.budget import Budget, Spending
@@ -40,7 +42,7 @@ from fedcohort.network.state.rollback import Rollback
 from fedcohort.network.state.study_store import Noted, said_of, short
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol import Dp
-from fedcohort.protocol.errors import Refused
+from fedcohort.protocol.errors import Refused, VerbRefused
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.line import LARGEST
 from fedcohort.protocol.wire import Malformed, decode, encode, head
@@ -50,7 +52,9 @@ from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site import Left, Limits, SiteEnd, disk, error_location
 from fedcohort.secure import Identity
 from fedcohort.secure.trust import Peer, Trust
-from fedcohort.study.at_site.sessions import is_few, open_session, over_with
+from fedcohort.study.at_site import ranked
+from fedcohort.study.at_site.sessions import FIRST, Session, is_few, open_session, over_with
+from fedcohort.study.file.second_consent import ranks
 from fedcohort.study.results.own_models import OwnModels
 from fedcohort.version import VERSION
 
@@ -121,6 +125,7 @@ class Node:
         self._fresh: set[str] = set()
         self._begun: dict[str, tuple[int, str]] = {}
         self._ended: set[str] = set()
+        self._answered: dict[str, str] = {}
         self._lock, self._reading = threading.Lock(), threading.RLock()
         self._faults = itertools.count(1)
         self.last_refusal = ""
@@ -164,13 +169,15 @@ class Node:
                 return self._call(run, body)
             if kind == "offer":
                 return self._offered(*decode(body))
+            if kind == "ranked":
+                return self._ranked(run, meta)
             if kind == "close":
                 return self._close(run, meta)
             if kind == "end":
                 return self._end_of(run, meta)
             if kind == "ping":
                 return encode({}, {"kind": "pong", "version": VERSION})
-            raise Refused("kind", "a request is none of offer, call, close, end and ping.")
+            raise Refused("kind", "a request is none of offer, call, ranked, close, end and ping.")
         except Refused as error:
             return self._refuse(run, error)
         except Malformed:
@@ -302,6 +309,8 @@ class Node:
                 if not self.store.begin(run, made):
                     raise lapsed(run, self.store.lapse(run, made))
                 self._begun[run] = (made.number, noted.mark)
+        if study.terms.plan.again is not None:
+            self._check_again(run, study, noted, head(body).get("session"))
         if run in self._ended:  # it goes on
             self.store.reopen(run)
             self._ended.discard(run)
@@ -317,6 +326,66 @@ class Node:
                     session=session if isinstance(session, str) else "",
                 )  # fmt: skip
         return reply
+
+    # after a ranking ----------------------------------------------------------------------
+
+    def _ranked(self, run: str, meta: Mapping[str, Any]) -> bytes:
+        """Take this site's place in a ranking; say whether its people consent again."""
+        study = self._studies.approved(run)
+        self.config.policy.check(study.asked, study.lead.name)
+        noted, plan = self._run_of(run), study.terms.plan
+        if plan.again is None:
+            raise Refused("ranking", "the study asks for no second consent.")
+        if not noted.open:
+            raise Refused("closed", "the run of this study is over here; offer the study again.")
+        text = meta.get("text")
+        ranked.read(text, study.terms, self.kit.name)
+        for i, arm in enumerate(plan.arms):
+            session = Session("rank", 0, i).text
+            if ranks(arm) and not self._ledger.count(run, session):
+                raise Refused("ranking", f"this site was not asked for the ranking {session}.")
+        until = printable(meta.get("until"))[:40]
+        with self._reading:
+            second = self.store.put_ranking(run, str(text), until, noted.mark)
+            if self._run_of(second) != noted:
+                self._note_run(second, noted)
+            made, why = self._decision(second, study.lead.name, offered=True)
+        state = study_store.WAITING if made is None or why else made.decision
+        said = f"{WAITS}: it was told its rank" if state == study_store.WAITING else ""
+        if made is not None and state == study_store.REFUSED:
+            said = made.reason or "no reason was given"
+        if self._answered.get(second) != state:
+            self._answered[second] = state
+            self.log.info("ranking %s of %s is %s", short(second), short(run), state)
+            self._ledger.note(run, "consent", state, f"second consent, {short(second)}: {state}")
+        return _standing(state, said, "")
+
+    def _check_again(self, run: str, study: Study, noted: Noted, session: object) -> None:
+        """Check that the people here consented after this run's ranking, before it trains.
+
+        Raises
+        ------
+        Refused : "ranking": they were not told their rank, or did not consent.
+        """
+        with contextlib.suppress(VerbRefused):  # one that the study has not is refused later
+            if Session.parse(str(session), study.terms).kind in FIRST:
+                return
+        second, _ = self.store.again(run, noted.mark)
+        text = self.store.ranking(second) if second else ""
+        made = self.store.decision(second) if text else None
+        if text:
+            ranked.read(text, study.terms, self.kit.name)  # of this study and site
+        if made is None or made.decision != study_store.APPROVED or made.ended:
+            raise Refused(
+                "ranking",
+                "the study asks for a second consent after its ranking, and this site has not "
+                "given it; nothing is trained before.",
+            )
+        if self._begun.get(second) != (made.number, noted.mark):
+            with self._reading:
+                if not self.store.begin(second, made):
+                    raise lapsed(second, self.store.lapse(second, made))
+                self._begun[second] = (made.number, noted.mark)
 
     def _lead(self, run: str) -> str:
         """Return a study's lead, as far as this node holds it."""
@@ -460,6 +529,9 @@ class Node:
 
     def _note_end(self, run: str, how: object, reason: object) -> None:
         """Let the desk show how a study ended."""
+        second, _ = self.store.again(run)
+        if second and self.store.note_end(second, str(how), str(reason or "")):
+            self._note_run(second, Noted())
         if self.store.note_end(run, str(how), str(reason or "")):
             self._run_of(run)
             self._ended.add(run)

@@ -8,6 +8,7 @@ each:
     decisions.jsonl  one line per decision; the valid one with the highest number counts
     fit.json         columns and rules that the site's table does not meet
     run.json         whether its run is open, its mark, digest of the table at its start
+    again.json       the ranking that this run told the site: its hash, the run's mark
     end.json         how it ended, by the coordinator's word: shown; it decides nothing
 
 `decided.sqlite`, outside these folders, holds the highest number of each study's signed decisions
@@ -17,6 +18,11 @@ If the policy asks for a steward, a decision counts only with the signature of t
 over (network, site, study, number, decision, reason, time, last day, number of runs): write access
 to these files does not suffice to approve a study. A decision below the highest number seen does
 not count: deleting the last lines restores no old approval, unless `decided.sqlite` is changed too.
+
+A second consent, after a ranking, is a study of its own here, named by the hash of the ranking's
+text (`study.at_site.ranked`): the decisions on it are made, signed and kept alike. Its folder holds
+`ranking.json`, that text. No call is answered under its name.
+
 No file holds a table cell.
 """
 
@@ -37,6 +43,7 @@ from fedcohort.network.state import decisions
 from fedcohort.network.state.decisions import APPROVED, REFUSED, WAITING, Counted, Decision, now
 from fedcohort.network.state.durable import write
 from fedcohort.protocol.errors import InputError, Refused
+from fedcohort.study.at_site.ranked import mark_of
 
 __all__ = [
     "APPROVED",
@@ -423,6 +430,63 @@ class StudyStore:
         text = made.signed(self._network, self._site, study)
         certificate = made.certificate.encode()
         return bool(signature) and self._verify(text, signature, certificate, made.by)
+
+    # after a ranking ----------------------------------------------------------------------
+
+    def put_ranking(self, study: str, text: str, until: str, mark: str) -> str:
+        """Keep the ranking that a run told this site; return its hash.
+
+        Parameters
+        ----------
+        until : time by which the people here have to answer; "" without.
+        mark : of the run.
+
+        Raises
+        ------
+        Refused : this run told another ranking before, or too many studies wait.
+        """
+        second = mark_of(text)
+        known = _read(self._place(study) / "again.json")
+        if known.get("mark") == mark and known.get("hash") != second:
+            raise Refused("ranking", "this run has told another ranking before.")
+        if not self.ranking(second):
+            about = _read(self._place(study) / "study.json")
+            name = f"{about.get('study', '')}, after its ranking"
+            texts = (str(about.get(k, "")) for k in ("lead", "organisation"))
+            self.put(second, self.offer(study), name, *texts)
+            said = {"first": study, "text": text}
+            write(self._place(second) / "ranking.json", json.dumps(said).encode())
+        told = {"hash": second, "mark": mark, "until": until}
+        if known != told:
+            write(self._place(study) / "again.json", json.dumps(told).encode())
+            self.reopen(second)
+        return second
+
+    def ranking(self, second: str) -> str:
+        """Return the text of a ranking that lies here; "" if there is none of that hash."""
+        text = _read(self._place(second) / "ranking.json").get("text")
+        return text if isinstance(text, str) and mark_of(text) == second else ""
+
+    def first_of(self, second: str) -> str:
+        """Return the study of a ranking; "" if this is none."""
+        first = _read(self._place(second) / "ranking.json").get("first")
+        return str(first) if is_hash(first) and self.ranking(second) else ""
+
+    def answer_by(self, second: str) -> str:
+        """Return until when the people here have to answer after a ranking; "" without."""
+        first = self.first_of(second)
+        return self.again(first)[1] if first else ""
+
+    def again(self, study: str, mark: str | None = None) -> tuple[str, str]:
+        """Return the hash of the ranking that a study's run told, and until when to answer.
+
+        Both are "" if there is none; `mark` is of the run, None for the last.
+        """
+        known = _read(self._place(study) / "again.json")
+        second = known.get("hash")
+        if not is_hash(second) or mark not in (None, known.get("mark")):
+            return "", ""
+        return str(second), str(known.get("until", ""))
 
     # the node's notes ---------------------------------------------------------------------
 

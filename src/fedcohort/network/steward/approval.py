@@ -30,10 +30,11 @@ from fedcohort.privacy.disclosure.models import ROWS_EACH, most_parameters
 from fedcohort.protocol import registry
 from fedcohort.report import words
 from fedcohort.report.kinds import kind_of
-from fedcohort.study.at_site import asking, counting, judging
+from fedcohort.study.at_site import asking, counting, judging, ranked
 from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import Plan
+from fedcohort.study.file.second_consent import ranks
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.results.step_words import plain_words
 from fedcohort.study.run.extras import arm_of, asked_of
@@ -71,6 +72,8 @@ class Facts:
     fit : findings of that check; "" without one.
     checked : whether the steward has the table checked now.
     as_of : day on which the lead's certificate was valid, if it is no longer.
+    ranking : of a second consent, the text that the site was told; "" of a first one.
+    answer_by : time by which to answer it; "" without.
     """
 
     terms: Terms
@@ -86,12 +89,15 @@ class Facts:
     fit: str = ""
     checked: bool = False
     as_of: str = ""
+    ranking: str = ""
+    answer_by: str = ""
 
 
 def page(facts: Facts) -> list[Row]:
     """Return the page, from top to bottom."""
     plan = facts.terms.plan
     rows = [
+        *_ranked(facts),
         *_who(facts),
         *_what(facts),
         Row("Methods", tuple(_methods(plan))),
@@ -143,6 +149,27 @@ def _who(facts: Facts) -> Iterator[Row]:
     named = {**{k: v.lower() for k, v in words.GOVERNANCE.items()}, **ELSE}
     if gone := [said for key, said in named.items() if key not in plan.governance]:
         yield Row("Not stated", (f"{words.listed(gone)}: the study file says nothing of this.",))
+
+
+def _ranked(facts: Facts) -> Iterator[Row]:
+    """Yield the site's place in the ranking, where it is asked again."""
+    if not facts.ranking:
+        return
+    plan, lines = facts.terms.plan, list[str]()
+    arms = {arm.name: arm for arm in plan.arms}
+    for place in ranked.read(facts.ranking, facts.terms, facts.site):
+        arm = arms[place["arm"]]
+        lines += ranked.in_words(place, arm.title, str(arm.settings.get("user", "")))
+    yield Row("Your rank", tuple(lines))
+    by = f" by {facts.answer_by}" if facts.answer_by else ""
+    yield Row(
+        "Second consent",
+        (
+            "Your hospital took part until now. Nothing was trained together yet. Approve to go "
+            f"on, or refuse to withdraw; without an answer{by} your hospital has withdrawn. What "
+            "left until now stays with the coordinator.",
+        ),
+    )
 
 
 def _what(facts: Facts) -> Iterator[Row]:
@@ -230,6 +257,14 @@ def _leaves(facts: Facts) -> Iterator[str]:
     )
     for title, clause in _trained(plan):
         yield f"- To train {title}: {clause}"
+    if plan.again is not None:
+        users = sorted({str(a.settings.get("user", "")) for a in plan.arms if ranks(a)})
+        yield (
+            f"- Hospitals are ranked first. Each is told its own rank alone and, for the rows of "
+            f"{words.listed(users)}, two mean losses with three significant digits: of the model "
+            f"made there, and of its own one. Then you are asked again; nothing is trained "
+            f"together before you approve that."
+        )
 
 
 def _trained(plan: Plan) -> Iterator[tuple[str, str]]:

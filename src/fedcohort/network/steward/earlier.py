@@ -75,8 +75,8 @@ def earlier(
     found: list[Earlier] = []
     for entry in store.entries():
         sent, runs = left.get(entry.study, node_ledger.NOTHING), store.runs(entry.study)
-        if not sent.replies and not runs:
-            continue
+        if (not sent.replies and not runs) or store.first_of(entry.study):
+            continue  # nothing left, or a second consent
         asked, methods = _asked(store, entry.study)
         shared = tuple(c for c in columns if c in asked)
         size, same = rows.get(entry.study, (None, None))

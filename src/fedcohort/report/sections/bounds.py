@@ -36,6 +36,11 @@ def section(run: Run) -> Section | None:
             "a hospital alone finds tight groups of its own. Whether pooled data give the same "
             "groups stands under “Clusters”."
         )
+    if run.mapping("evaluate").get("at_home"):
+        intro += (
+            " An arm here has a model for each hospital. So ranks of every arm compare patients of "
+            "one hospital, and each hospital alone is judged on its own patients."
+        )
     if any(words.number(s.get("low")) == words.number(s.get("low")) for s in run.rows("summary")):
         intro += " Bars are 95 % intervals."
     body = [] if known.is_p else [_figure(run, c, domain) for c in run.scenarios]

@@ -250,56 +250,74 @@ def decision(run: Run) -> Section | None:
         "threshold of 20 % says that four patients may be treated in vain for one who needs it. "
         "Net benefit is the share of patients who are treated and have the event, less those "
         "treated in vain at that weight. A model is of use at thresholds where its line is above "
-        "those of treating everybody and of treating nobody. Choose the threshold before you look.",
+        "those of treating everybody and of treating nobody. Choose the threshold before you look."
+        + _EACH * bool(run.classes),
         h("div", first_setting(run, shown, lambda c: _decided(run, arms, c, found))),
     )  # fmt: skip
 
 
+#: What the event is where there are classes.
+_EACH = (
+    " Each class is taken alone: the event is that a patient is of the class, the risk its "
+    "predicted probability."
+)
+
+
 def _decided(run: Run, arms: Sequence[Arm], scenario: str, found: Sequence[Row]) -> Markup | None:
-    """Return one setting's curves; the leading arm's has its band."""
-    mine = {a.name: [r for r in found if (r["arm"], r["scenario"]) == (a.name, scenario)]
-            for a in arms}  # fmt: skip
-    mine = {name: rows for name, rows in mine.items() if len(rows) > 1}
+    """Return one setting's curves, a panel for each class; the leading arm's has its band."""
+    mine: dict[tuple[str, str], list[Row]] = {}
+    for level in run.classes or ("",):
+        for a in arms:
+            of = a.name, scenario, level
+            rows = [r for r in found if (r["arm"], r["scenario"], r.get("class") or "") == of]
+            if len(rows) > 1:
+                mine[a.name, level] = rows
     if not mine:
         return None
-    lead = leading(run)
-    banded = [a.name for a in arms if len(mine) <= 2 or (lead and a.name == lead.name)]
+    lead, there = leading(run), {name for name, _ in mine}
+    banded = [a.name for a in arms if len(there) <= 2 or (lead and a.name == lead.name)]
     values = [number(r["net_benefit"]) for rows in mine.values() for r in rows]
     top = max([*values, *(number(r["treat_all"]) for rows in mine.values() for r in rows)])
     domain = (-BELOW * top, 1.05 * top)
-    everybody = max(mine.values(), key=len)
-    series = [
-        charts.Series(
-            label=a.title,
-            look=a.look,
-            points=_above([_point(r, a.name in banded) for r in mine[a.name]], domain[0]),
+    series: list[Series] = []
+    for level in dict.fromkeys(level for _, level in mine):
+        series += [
+            Series(
+                label=a.title,
+                look=a.look,
+                points=_above([_point(r, a.name in banded) for r in rows], domain[0]),
+                panel=level,
+            )
+            for a in arms
+            if (rows := mine.get((a.name, level)))
+        ]
+        everybody = max((rows for of, rows in mine.items() if of[1] == level), key=len)
+        all_ = [(number(r["threshold"]), number(r["treat_all"])) for r in everybody]
+        points = _above(all_, domain[0])
+        series.append(
+            Series(label="everybody is treated", look="faint", points=points, panel=level)
         )
-        for a in arms
-        if a.name in mine
-    ]
-    all_ = [(number(r["threshold"]), number(r["treat_all"])) for r in everybody]
-    series.append(
-        charts.Series(label="everybody is treated", look="faint", points=_above(all_, domain[0]))
-    )
     last = max(number(r["threshold"]) for rows in mine.values() for r in rows)
     keys = ("threshold", "net_benefit", "low", "high", "treat_all")
     data = [
-        {"arm": name} | {k: r.get(k) for k in keys} for name, rows in mine.items() for r in rows
+        {"arm": name} | ({"class": level} if level else {}) | {k: r.get(k) for k in keys}
+        for (name, level), rows in mine.items()
+        for r in rows
     ]
-    of = [a.title for a in arms if a.name in mine and a.name in banded]
+    of = [a.title for a in arms if a.name in there and a.name in banded]
     band = f"; the band of “{of[0]}” is" if len(of) == 1 else "; bands are" if of else ""
     band += " the pointwise 95 % interval of patients drawn independently" * bool(of)
     setting = f", {run.scenarios[scenario]}" if len(run.scenarios) > 1 else ""
     return charts.figure(
         f"decision-{scenario}",
-        f"Net benefit by threshold{setting}",
+        f"Net benefit by threshold{' of each class' * bool(run.classes)}{setting}",
         f"Blind patients of the first repeat{band}; the dotted line at 0 is that nobody is treated",
         charts.lines_with_bands(
             series, "threshold of predicted risk", "net benefit",
             x_domain=(0.0, last), y_domain=domain, reference=0.0,
         ),
         data,
-        f"Net benefit of {words.of(len(mine), 'arm')} by threshold, beside treating everybody.",
+        f"Net benefit of {words.of(len(there), 'arm')} by threshold, beside treating everybody.",
     )  # fmt: skip
 
 

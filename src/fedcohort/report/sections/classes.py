@@ -1,7 +1,7 @@
 """Several classes: each against the rest, and the table of classes by likeliest class.
 
 Files: results.json, `by_class`, `confusion`. Hidden values are None there; nothing is derived from
-sums.
+sums. Numbers by class, and the ends of their intervals, are means over the repeats that show them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from typing import Any
 
 from fedcohort.report import charts, words
 from fedcohort.report.markup import Markup, h, p, table
-from fedcohort.report.run import Arm, Run
+from fedcohort.report.run import Arm, Run, mean
 from fedcohort.report.sections.base import Section, first_setting, key, leading_open, more
 from fedcohort.report.words import number
 
 Row = Mapping[str, Any]
 #: What a hidden count is replaced by.
 HIDDEN = "hidden"
+_NUMBERS = ("observed", "predicted", "auc", "low", "high", "slope")
 
 
 def section(run: Run) -> Section | None:
@@ -44,6 +45,31 @@ def _of(run: Run, which: str, arm: str, scenario: str) -> list[Row]:
     return [r for r in run.rows(which) if (r["arm"], r["scenario"]) == (arm, scenario)]
 
 
+def means(run: Run, arm: str, scenario: str) -> list[Row]:
+    """Return the row of each class, means over repeats; a number is NaN where all hide it.
+
+    ``n`` is None if a repeat hides it.
+    """
+    by_class: dict[str, list[Row]] = {level: [] for level in run.classes}
+    for r in _of(run, "by_class", arm, scenario):
+        by_class.setdefault(str(r["class"]), []).append(r)
+    out: list[Row] = []
+    for level, rows in by_class.items():
+        if not rows:
+            continue
+        counts = [r.get("n") for r in rows]
+        known = {k: [v for r in rows if (v := number(r.get(k))) == v] for k in _NUMBERS}
+        n = None if None in counts else round(mean([number(v) for v in counts]))
+        out.append({"class": level, "n": n, **{k: mean(v) for k, v in known.items()}})
+    return out
+
+
+def _repeats(run: Run) -> str:
+    """Return over which repeats numbers by class are."""
+    of = {int(r.get("repeat") or 0) for r in run.rows("by_class")}
+    return f"mean of {words.of(len(of), 'repeat')}" if len(of) > 1 else "one repeat"
+
+
 def _aucs(run: Run, scenario: str) -> Markup | None:
     """Return the AUC of each class, a line an arm under the name of the class."""
     rows: list[charts.Row] = []
@@ -51,7 +77,7 @@ def _aucs(run: Run, scenario: str) -> Markup | None:
     for level in run.classes:
         rows.append(charts.Row(name=level, kind="heading"))
         for a in run.arms:
-            for r in _of(run, "by_class", a.name, scenario):
+            for r in means(run, a.name, scenario):
                 if r["class"] != level:
                     continue
                 value, low, high = (number(r.get(k)) for k in ("auc", "low", "high"))
@@ -72,7 +98,7 @@ def _aucs(run: Run, scenario: str) -> Markup | None:
     brackets = "" if run.deployed else "; 95 % intervals over patients"
     return charts.figure(
         f"classes-{scenario}", f"AUC of each class against the rest{setting}",
-        f"blind patients of the first repeat{brackets}",
+        f"blind patients, {_repeats(run)}{brackets}",
         charts.interval_rows(
             rows, "AUC", reference=0.5, domain=domain, heads=("Class, arm", "AUC"),
         ),
@@ -122,11 +148,11 @@ def _numbers(run: Run) -> Markup:
         ]
         for c in run.scenarios
         for a in run.arms
-        for r in _of(run, "by_class", a.name, c)
+        for r in means(run, a.name, c)
     ]  # fmt: skip
     head = ["Arm", "Setting", "Class", "Patients", "Observed share", "Mean probability", "AUC",
             "Calibration slope"]  # fmt: skip
     return table(
         head, rows, numeric=range(3, len(head)),
-        caption="Each class against the rest, blind patients of the first repeat",
+        caption=f"Each class against the rest, blind patients, {_repeats(run)}",
     )  # fmt: skip

@@ -271,9 +271,17 @@ def _personal(run: Run) -> list[str]:
     """Return the users of personal models, which are judged on the others' patients as well."""
     users: dict[str, list[str]] = {}
     for arm in run.arms:
+        if arm.every:
+            continue
         if user := str(arm.settings.get("user") or ""):
             users.setdefault(user, []).append(f"“{arm.title}”")
-    return [
+    every = [f"“{arm.title}”" for arm in run.arms if arm.every]
+    said = (
+        f"{words.listed(every)} {'has' if len(every) == 1 else 'have'} a model for each hospital, "
+        f"judged on that hospital's patients: ranks compare patients of one hospital, for every "
+        f"arm. See “Own models”."
+    )
+    return ([said] if every else []) + [
         f"{words.listed(names)} {'is a model' if len(names) == 1 else 'are models'} for {user}, "
         f"judged here on the patients of all hospitals."
         for user, names in users.items()

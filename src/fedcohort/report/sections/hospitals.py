@@ -52,10 +52,11 @@ def sites(run: Run) -> Section | None:
         if own
         else "both on the same held-back patients of all hospitals"
     )
+    each = " or, of an arm with a model for each hospital, its own one" * any(a.every for a in arms)
     intro = (
         f"Each line is one hospital: {known.label} of the model that it trains alone, and of the "
-        f"shared model, {tested}; means over repeats. Hospitals that gain most come first; how "
-        "many patients train there stands in brackets."
+        f"shared model{each}, {tested}; means over repeats. Hospitals that gain most come first; "
+        "how many patients train there stands in brackets."
     )
     shown, *others = [_setting(run, arms, c, g, domain) for c, g in found.items()]
     rest = more(f"{words.of(len(others), 'further setting')}", *others) if others else None
@@ -204,11 +205,14 @@ def centres(run: Run) -> Section | None:
     ]
     if not drawn:
         return None
+    of_each = " (of an arm with a model for each hospital, that one)" * any(
+        a.every for a, _ in drawn
+    )
     return Section(
         "centres", "Centres", "Does it hold at every hospital?",
-        "The same model judged on each hospital’s own blind patients. The diamond is their "
-        "random-effects mean with its 95 % interval, the pale line behind it the range in which a "
-        "further hospital is expected. I² is the share of the spread that is not chance.",
+        f"The same model{of_each} judged on each hospital’s own blind patients. The diamond is "
+        "their random-effects mean with its 95 % interval, the pale line behind it the range in "
+        "which a further hospital is expected. I² is the share of the spread that is not chance.",
         h("div", leading_open(run, drawn)),
     )  # fmt: skip
 

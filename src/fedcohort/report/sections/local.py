@@ -70,7 +70,8 @@ def pair(run: Run, arm: Arm, scenario: str, metric: str) -> Pair:
     own = run.by_site(arm.name, scenario, f"{metric}_own")
     if not own and run.deployed and arm is run.lower:  # judged at each hospital only
         return Pair(mean([*run.values(arm.name, scenario, metric).values()]), _NAN)
-    common = [*run.values(arm.name, scenario, metric).values()]
+    whole = run.values(arm.name, scenario, f"{metric}_all")  # beside models of single hospitals
+    common = [*(whole or run.values(arm.name, scenario, metric)).values()]
     return Pair(
         mean([mean(values) for values in own.values()]),
         _NAN if run.deployed and arm is run.lower else mean(common),

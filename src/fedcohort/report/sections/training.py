@@ -33,7 +33,7 @@ Panel = tuple[Arm, str, dict[str, Curve]]
 _LOSSES = ("loss", "objective", "log_likelihood", "negative_elbo")
 
 #: What is recorded beside that, and is nothing that a training minimises.
-_BESIDE = {"learning_rate", "R", "R_alarm"}
+_BESIDE = {"learning_rate", "R", "R_alarm", "R_models", "R_models_level", "halted"}
 
 _MOST_POINTS = 120
 #: A log-likelihood that falls by more than this part of it is said to fall.

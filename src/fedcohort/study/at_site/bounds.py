@@ -37,7 +37,7 @@ from fedcohort.protocol.host import Call
 from fedcohort.protocol.step import Step
 from fedcohort.study.at_site.holding import WHOLE
 from fedcohort.study.file.arms import Arm
-from fedcohort.study.file.space import Choice, space_of
+from fedcohort.study.file.space import space_of
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.run.extras import KINDS
 from fedcohort.study.run.tune import ROW_FOLDS
@@ -168,13 +168,15 @@ class Bounds:
         return {} if self.arm is None else self.arm.grid
 
     def chosen(self, name: str) -> list[Any]:
-        """Return the possible values of an arm's setting; "" if it has no such setting."""
+        """Return the possible values of an arm's setting; of a range its ends.
+
+        "" if there is no such setting.
+        """
         if self.arm is None:
             return [""]
         space = self.terms.plan.space(self.arm)
         if name in space:
-            found = space_of(name, space[name])
-            return list(found.values) if isinstance(found, Choice) else [""]
+            return list(space_of(name, space[name]).values)
         if name in self.grid:
             return list(self.grid[name])
         config = registry.find(self.arm.method).configure(self.arm.configured())

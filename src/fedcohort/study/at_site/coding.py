@@ -25,9 +25,11 @@ from fedcohort.data.dictionary import Variable
 from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import columns_of
 from fedcohort.data.prepare import Design
+from fedcohort.metrics.latent import agreement
 from fedcohort.protocol.views import view
 from fedcohort.study.at_site.judging import Rows, Said
 from fedcohort.study.at_site.placing import judged
+from fedcohort.study.at_site.table import Halves
 from fedcohort.study.judge.pooled.latent import Feature, features_of, filled_in, hidden_from
 from fedcohort.study.run.engine import Run
 
@@ -60,15 +62,16 @@ def learnt_columns(data: Rows) -> list[Variable]:
 
 @dataclass
 class Coding:
-    """Blind rows in the form of `metrics.sums.latent.Rebuilt`, computed on demand."""
+    """Rows of one half in the form of `metrics.sums.latent.Rebuilt`, computed on demand.
+
+    Attributes
+    ----------
+    frame : those of the half.
+    """
 
     data: Rows
+    frame: pd.DataFrame
     run: Run
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """The blind rows."""
-        return self.data.halves.blind
 
     @cached_property
     def _strange(self) -> list[Feature]:
@@ -110,6 +113,14 @@ class Coding:
         return self._wide(self.run.model.reconstruct(self._given))
 
     @cached_property
+    def agreed(self) -> tuple[Array, Array]:
+        """The terms of `metrics.latent.agreement` (n, p) each; NaN for columns of other values."""
+        wide = np.full((len(self.views), 2), np.nan)
+        pairs = np.array(self.run.design.pairs).reshape(-1, 2)
+        wide[: len(pairs)] = pairs
+        return agreement(self.x, self.said, wide)
+
+    @cached_property
     def filled(self) -> Array:
         """The model's imputation of each view from the others (n, p); NaN for rows without these.
 
@@ -131,14 +142,16 @@ def _unfilled(run: Run, frame: pd.DataFrame) -> Array:
 @view("coded")
 @dataclass(frozen=True)
 class Coded:
-    """The blind rows and their latent variables.
+    """The rows of one half and their latent variables.
 
     Attributes
     ----------
     model : as in `Said`; "" for the site's own.
+    half : "blind" or "train".
     """
 
     model: str
+    half: str = "blind"
 
     @property
     def spec(self) -> str:
@@ -147,13 +160,22 @@ class Coded:
 
     @cached_property
     def _text(self) -> str:
-        return json.dumps({"model": self.model}, separators=(",", ":"))
+        half = {} if self.half == "blind" else {"half": self.half}
+        return json.dumps({"model": self.model, **half}, separators=(",", ":"))
 
     @classmethod
     def from_spec(cls, text: str) -> Self:
-        """Rebuild the view."""
+        """Rebuild the view.
+
+        Raises
+        ------
+        ValueError : there is no such half.
+        """
         parts: Mapping[str, Any] = json.loads(text)
-        return cls(str(parts["model"]))
+        made = cls(str(parts["model"]), str(parts.get("half", "blind")))
+        if made.half not in Halves._fields:
+            raise ValueError("half")
+        return made
 
     @cached_property
     def said(self) -> Said | None:
@@ -161,11 +183,11 @@ class Coded:
         return Said(self.model) if self.model else None
 
     def __call__(self, data: Rows, /) -> Coding | Rows:
-        """Return the model's values for the blind rows; the rows if the site has no model.
+        """Return the model's values for the half's rows; all rows if the site has no model.
 
         Raises
         ------
         DataError : the text holds no model, or one of another method than the session's.
         """
         run = judged(self.said, data)
-        return data if run is None else Coding(data, run)
+        return data if run is None else Coding(data, getattr(data.halves, self.half), run)

@@ -42,6 +42,7 @@ from fedcohort.data.prepare import (
     LevelColumn,
     NumberColumn,
     bounded_design,
+    classes_of,
     strata_levels,
 )
 from fedcohort.data.variable import Variable
@@ -49,6 +50,7 @@ from fedcohort.protocol import Refused, registry
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.once import InMemory, Once
+from fedcohort.study.at_site import latent_sites
 from fedcohort.study.at_site.bounds import OF_TABLES, Bounds, beyond
 from fedcohort.study.at_site.cluster_sites import OF_TRAINING
 from fedcohort.study.at_site.coding import Coded
@@ -56,6 +58,7 @@ from fedcohort.study.at_site.judging import Said, Seen
 from fedcohort.study.at_site.pins import Pins
 from fedcohort.study.at_site.placing import Clustered, clusters_of
 from fedcohort.study.file.arms import MOST_TRIALS, Arm
+from fedcohort.study.file.space import space_of
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.judge.evaluate import JUDGING
 from fedcohort.study.run.tune import ROW_FOLDS
@@ -107,9 +110,11 @@ class Consent:
         if call.view is not None and not any(call.view is seen for seen in self._seen):
             self._check_view(call.view)
             self._seen[:] = [call.view]
-        if isinstance(call.view, Clustered) and call.view.half != "blind":
-            fine = any(call.step.name == step.name for step in OF_TRAINING)
-            self._check(fine, "values of training rows by cluster")
+        if isinstance(call.view, (Clustered, Coded)) and call.view.half != "blind":
+            latent = isinstance(call.view, Coded)
+            known = latent_sites.OF_TRAINING if latent else OF_TRAINING
+            fine = any(call.step.name == step.name for step in known)
+            self._check(fine, "values of training rows" + " by cluster" * (not latent))
         if self.kind == "shift" and not self.once(call.step.name, _digest(call, arguments), 1):
             raise beyond(
                 f"{call.step.name} was asked before with other arguments. To compare again, submit "
@@ -174,7 +179,11 @@ class Consent:
         if view.said is not None:
             self._check_design(view.said.design)
             most = most_clusters(self._config)
-            tried = [n for n in self._tried.get("n_clusters", ()) if type(n) is int]
+            space = self.terms.plan.space(self.arm) if self.arm is not None else {}
+            tried: Any = self._tried.get("n_clusters", ())
+            if "n_clusters" in space:
+                tried = space_of("n_clusters", space["n_clusters"]).values
+            tried = [n for n in tried if type(n) is int]
             most = None if most is None else max(most, *tried, 0)
             fine = most is None or clusters_of(view.said.restored[1]) <= most
             self._check(fine, "the model has more clusters than its settings give")
@@ -280,6 +289,8 @@ class Consent:
             self._check(asked.spec == own.spec, "the preprocessing is not that of the method")
             return
         self._check(asked.outcome == terms.learnt, "the preprocessing has another outcome")
+        classes = classes_of(terms.seen, terms.learnt)
+        self._check(asked.classes == classes, "the preprocessing has other classes")
         for name in DEFAULTS:
             self._check(
                 getattr(asked, name) == self._option(name), f"the preprocessing's {name} differs"
@@ -302,6 +313,8 @@ def most_numbers(kind: str, arm: Arm, trials: object) -> int:
     candidates = math.prod(len(v) for v in arm.grid.values() if isinstance(v, (list, tuple)))
     if not arm.grid:
         candidates = trials if isinstance(trials, int) else MOST_TRIALS
+        phases = 1 + bool(registry.find(arm.method).settings.later)  # each with as many trials
+        candidates *= phases
     folds = ROW_FOLDS if arm.folds == "row-kfold" else MOST_SITES
     return candidates * (folds if kind == "tune" else 1)
 

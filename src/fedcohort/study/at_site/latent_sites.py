@@ -5,7 +5,7 @@ model and a common one compare, without another site's data. They are reported i
 have an entry and, for imputed views, a view and another one. A site without a model predicts the
 mean of each column.
 
-Revealed, of each site: these three numbers, for each model.
+Revealed, of each site: these five numbers, for each model.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from dataclasses import replace
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.metrics.sums import latent as sums_of_latent
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.privacy.disclosure.rounding import by_patients
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered
 from fedcohort.study.at_site.coding import Coding, learnt_columns, views_there
 from fedcohort.study.at_site.judging import Rows
-from fedcohort.study.judge.pooled.latent import OF_VIEWS, Latent
+from fedcohort.study.judge.pooled.latent import OF_PAIRS, OF_VIEWS, Latent
 from fedcohort.study.kinds import LATENT
 from fedcohort.study.run.engine import Problem
 
 #: Metrics of a site's own blind rows, in the order of `OwnErrors`.
-OWN = ("reconstruction_mae", *OF_VIEWS)
+OWN = ("reconstruction_mae", *OF_VIEWS, *OF_PAIRS)
 
 
 @message
@@ -50,6 +51,8 @@ def tell_own_errors(site: Site[Coding | Rows, None], *, min_cell: int) -> OwnErr
 
 
 STEPS = (tell_own_errors,)
+#: Steps on training rows: if the study names G, the error of all rows together.
+OF_TRAINING = (sums_of_latent.sum_rebuild_squares,)
 
 
 def _own(rows: Rows, coding: Coding | None, least: int) -> dict[str, float]:

@@ -4,6 +4,8 @@
     count               publishable rows and events of each site, once
     shift               how sites differ, over the rows of Table 1, if the study asks for it; once
     feedback            remarks on each site, which the site keeps; likewise
+    rank-r0000-a01      ranking of the sites by arm 1, over the training rows of the first repeat,
+                        if the study asks for consent after it; nothing is trained together
     fit-r0003-a01       arm 1 of repeat 3: its steps see the training rows
     final-r0000-a01     arm 1 over all rows of every site, if the study ends with such a fit
     judge-r0003-a01     its model on the blind rows; for censoring, the training rows' outcome,
@@ -43,6 +45,7 @@ from fedcohort.study.at_site.keeping import OwnRows, notes_of, place
 from fedcohort.study.at_site.table import Halves, SiteTable
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.privacy import FEWEST
+from fedcohort.study.file.second_consent import ranking_of, ranks
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.results.own_models import Keeper, OwnModels, keeper
 from fedcohort.study.run import private
@@ -53,9 +56,13 @@ from fedcohort.study.sites.layout import seed_of
 
 #: Kinds for tuning, on training rows only.
 TRIED = ("tune", "score")
+#: Kinds that come before the second consent, where a study asks for one.
+FIRST = ("describe", "count", *KINDS, "rank")
 #: Kinds that are asked once; of `KINDS` only those that the study asks for.
 ONCE = ("describe", "count", *KINDS)
-_TEXT = re.compile(r"(fit|final|judge|alone|tune|score)-r([0-9]{4})-a([0-9]{2})(?:-n([0-9]{5}))?")
+_TEXT = re.compile(
+    r"(rank|fit|final|judge|alone|tune|score)-r([0-9]{4})-a([0-9]{2})(?:-n([0-9]{5}))?"
+)
 
 
 @dataclass(frozen=True)
@@ -64,8 +71,8 @@ class Session:
 
     Attributes
     ----------
-    kind : "describe", "count", "shift", "feedback", "fit", "final", "judge", "alone", "tune" or
-        "score".
+    kind : "describe", "count", "shift", "feedback", "rank", "fit", "final", "judge", "alone",
+        "tune" or "score".
     repeat, arm : the split, and the index of the plan's arm.
     number : of a fit in tuning, or of a candidate; −1 otherwise.
     """
@@ -109,6 +116,8 @@ def _is_of(session: Session, terms: Terms) -> bool:
     arm = plan.arms[session.arm]
     if (session.kind in TRIED) != (session.number >= 0):
         return False
+    if session.kind == "rank":
+        return plan.again is not None and session.repeat == 0 and ranks(arm)
     if session.kind in TRIED:
         if not (plan.is_tuned(arm) and arm.scope == "sites"):
             return False
@@ -168,6 +177,9 @@ def open_session(
     final = asked.kind == "final"
     seed, arm = seed_of(plan, FINAL if final else asked.repeat), plan.arms[asked.arm]
     consent = Consent(terms, "fit" if final else asked.kind, arm, seed, known)
+    if asked.kind == "rank":
+        arm = ranking_of(arm)
+        consent = Consent(terms, "fit", arm, seed, known)
     if asked.kind == "alone":
         mine: judging.Rows
         if arm.every:
@@ -178,7 +190,7 @@ def open_session(
         return Host(table.site, mine, steps, seed, consent)
     halves = table.halves(asked.repeat)
     train = table.frame if final else halves.train
-    if asked.kind in ("fit", "final", "tune"):
+    if asked.kind in ("rank", "fit", "final", "tune"):
         if asked.kind == "tune" and arm.folds == "row-kfold":
             fold = folds_of(train, terms.dictionary, seed)
             train = train[fold != asked.number % ROW_FOLDS].reset_index(drop=True)

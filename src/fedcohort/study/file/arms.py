@@ -25,7 +25,6 @@ from fedcohort.study.file.reader import Reader
 from fedcohort.study.file.space import space_of
 from fedcohort.study.file.yamlfile import Document, Where, nearest
 from fedcohort.study.kinds import Kind
-from fedcohort.training.settings import ALL
 
 BOUNDS = ("isolated", "centralised")
 FOLDS = ("centre-kfold", "row-kfold")
@@ -132,14 +131,10 @@ def check_scores(reader: Reader, kind: Kind, tune: Mapping[str, Any]) -> None:
 
     Raises
     ------
-    StudyError : a score for a study with an outcome, an unknown one, or proposals without one.
+    StudyError : a score for a study with an outcome, or an unknown one.
     """
     if kind.scores:
         reader.choice(("tune", "score"), kind.scores, kind.scores[0])
-        if "space" in tune:
-            raise reader.doc.error(
-                ("tune", "space"), f"a study of {kind.name} is tuned over a grid; give 'grid'."
-            )
     elif "score" in tune:
         raise reader.doc.error(
             ("tune", "score"), f"the outcome scores settings of {kind.name}; leave 'score' out."
@@ -303,11 +298,11 @@ class _ArmReader:
         by = self._tune.get("by", FOLDS[0])
         folds = self._reader.choice((*own, "by"), FOLDS, by)
         user = settings.get("user") if "user" in method.settings.__dataclass_fields__ else ""
-        every = user == ALL and scope == "sites"
+        every = getattr(method.settings, "for_all", False) and user == "all" and scope == "sites"
         if every and has_own:
             raise doc.error(
                 own,
-                f"with user {ALL!r} each site keeps its model, and no folds compare them, so the "
+                f"with user {user!r} each site keeps its model, and no folds compare them, so the "
                 f"arm is not tuned. Set its values in the arm.",
             )
         if user and self._reader.get((*own, "by")) == FOLDS[0]:

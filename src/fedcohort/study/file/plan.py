@@ -18,7 +18,14 @@ from fedcohort.data.read.sources import OUTCOMES
 from fedcohort.data.read.sql import is_url, problem_of_query, problem_of_url
 from fedcohort.protocol import Dp, SettingError, registry
 from fedcohort.runtime.absences import WAIT, Availability
-from fedcohort.study.file import governance, horizon, privacy, umap
+from fedcohort.study.file import (
+    coordinator_data,
+    governance,
+    horizon,
+    privacy,
+    second_consent,
+    umap,
+)
 from fedcohort.study.file.arms import (
     PREPROCESS,
     Arm,
@@ -27,6 +34,7 @@ from fedcohort.study.file.arms import (
     preprocess_value,
     tuning,
 )
+from fedcohort.study.file.coordinator_data import CoordinatorData
 from fedcohort.study.file.horizon import Horizon
 from fedcohort.study.file.privacy import Privacy
 from fedcohort.study.file.reader import Reader
@@ -39,6 +47,7 @@ from fedcohort.study.file.scenarios import (
     options_of,
     scenarios_of,
 )
+from fedcohort.study.file.second_consent import SecondConsent
 from fedcohort.study.file.yamlfile import Document, Where
 from fedcohort.study.kinds import KINDS, Kind
 from fedcohort.study.run.carbon import COUNTRY
@@ -50,7 +59,7 @@ NETWORK = "network"
 TOP = (
     "study", "question", "task", "seed", "data", "preprocess", "scenarios", "arms", "bounds",
     "evaluate", "final", "tune", "privacy", "quorum", "availability", "feedback", "shift",
-    "carbon", "governance", "units", *CHANGES,
+    "carbon", "governance", "units", "consent", "coordinator_data", *CHANGES,
 )  # fmt: skip
 EVALUATE = ("test_fraction", "repeats", "draws", "metrics", "horizon", "umap", "local")
 DATA = ("source", "query", "dictionary", "outcome", "exclude", "sites")
@@ -99,6 +108,13 @@ class Plan:
     units: Accepted = NOTHING
     governance: Mapping[str, str] = field(default_factory=dict[str, str])
     local: bool = False
+    again: SecondConsent | None = None
+    coordinator_data: CoordinatorData | None = None
+
+    @property
+    def at_home(self) -> bool:
+        """Whether an arm has a model for each site: ranks of all arms are then within sites."""
+        return any(arm.every for arm in self.arms)
 
     @property
     def kind(self) -> Kind:
@@ -127,9 +143,13 @@ class Plan:
 
         With `local` the test rows lie over the sites by scenario, so each has its own.
         """
-        if self.scenarios[scenario].changed or self.local:
+
+        def other(s: Scenario) -> bool:
+            return s.changed or s.after_ranking
+
+        if other(self.scenarios[scenario]) or self.local:
             return scenario
-        return next(i for i, s in enumerate(self.scenarios) if not s.changed)
+        return next(i for i, s in enumerate(self.scenarios) if not other(s))
 
     def is_tuned(self, arm: Arm) -> bool:
         """Return whether an arm has settings to tune."""
@@ -180,6 +200,9 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
     arms = arms_of(reader, kind, learnt, preprocess, tune)
     if found.dp is not None:
         _check_private(reader, found.dp, arms, tune)
+    again = second_consent.read(reader, arms, network=network, private=found.dp is not None)
+    if again is not None and not network:
+        scenarios = second_consent.twice(reader, scenarios)
     metrics = _metrics(reader, kind, learnt, arms, private=found.dp is not None)
     if network and not kind.there(metrics):
         raise doc.error(
@@ -221,6 +244,10 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         final=_final(reader, kind, scenarios[0], private=found.dp is not None),
         units=_units(reader),
         local=reader.flag(("evaluate", "local")),
+        again=again,
+        coordinator_data=coordinator_data.read(
+            reader, arms, network=network, private=found.dp is not None
+        ),
     )
 
 

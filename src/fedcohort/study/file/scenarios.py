@@ -43,6 +43,7 @@ class Scenario:
     ----------
     degrade : what is done to the rows of some sites.
     swap_outcome : share of each site's rows whose outcomes are permuted.
+    after_ranking : whether only the sites that consent after a ranking are left.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Scenario:
     options: Mapping[str, Any]
     degrade: tuple[Degradation, ...] = ()
     swap_outcome: float = 0.0
+    after_ranking: bool = False
 
     @property
     def changed(self) -> bool:

@@ -193,8 +193,9 @@ def _coded(m: Model) -> Found:
     plan, named = m.terms.plan, names_of(m.run.design, m.terms.seen.features())
     method = registry.find(plan.arms[m.cell.arm].method)
     judge = latent.Judge.of(
-        m.fed, m.said.model, named, plan.min_cell, fills="impute" in method.gives
-    )
+        m.fed, m.said.model, named, plan.min_cell, fills="impute" in method.gives,
+        pairs=m.run.design.pairs,
+    )  # fmt: skip
     judged = judge.metrics(plan)
     if m.cell.repeat:
         return judged
@@ -249,5 +250,6 @@ JUDGING: Mapping[str, Judging] = {
         latent.judge_alone,
         {"judge": (Coded,), "alone": (Coded,), "score": (Coded,)},
         lambda run, judge, laid, plan, method, seed: latent_rows(method, run, judge),
+        named=sums_of_latent.NAMED,
     ),
 }

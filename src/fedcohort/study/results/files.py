@@ -13,7 +13,7 @@ import os
 import platform
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from fedcohort.protocol import Method, registry
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.judge.shown import classes, clusters, latent_rows
+from fedcohort.study.results.consent import consent_of, gone_of
 from fedcohort.study.results.model_card import card
 from fedcohort.study.results.outcomes import (
     Found,
@@ -45,7 +46,7 @@ from fedcohort.study.results.step_words import step_words
 from fedcohort.study.run import arithmetic, private
 from fedcohort.study.run.extras import ask_here, asked_of
 from fedcohort.study.run.local_fits import LocalFits
-from fedcohort.study.run.pieces import Shelf, cells_of, write_text
+from fedcohort.study.run.pieces import Shelf, cells_of, rankings_of, write_text
 from fedcohort.study.sites.cohort import cohort, described_rows
 from fedcohort.study.sites.counts import Counts, Shown, count
 from fedcohort.study.sites.layout import Table, test_rows
@@ -84,6 +85,7 @@ class About:
     more : further keys of results.json.
     intervals : "draws" of a bootstrap over patients, or "repeats".
     exactness : by metric, how it was computed, if not from pooled rows.
+    own : rows of the coordinator, by what they are for; empty without.
     drawn : repeat → count of each of its blind rows in each bootstrap draw, (B, n); None without
         draws.
     """
@@ -99,6 +101,7 @@ class About:
     more: Mapping[str, Any] = field(default_factory=dict[str, Any])
     intervals: str = "draws"
     exactness: Mapping[str, str] = field(default_factory=dict[str, str])
+    own: Mapping[str, Any] = field(default_factory=dict[str, Any])
     drawn: Callable[[int], Array] | None = None
 
 
@@ -120,6 +123,7 @@ def write(
     counts = count(plan, table)
     patients, left, agreed = cohort(plan, table, counts)
     more: dict[str, Any] = {"measured": dict(spent)} if spent else {}
+    more |= consent_of(fits)
     asked = asked_of(plan)
     seen = described_rows(plan, table) if asked else ({}, None)
     for kind in reversed(asked):
@@ -130,16 +134,19 @@ def write(
         outcome=outcome_row(table.outcome, table.dictionary),
         data=_data(plan, table, counts),
         scenarios=[
-            scenario_row(s, shown) | given_row(plan, table, s, shown)
-            for s, shown in zip(plan.scenarios, counts.settings, strict=True)
+            scenario_row(s, shown, gone_of(fits, i)) | given_row(plan, table, s, shown)
+            for i, (s, shown) in enumerate(zip(plan.scenarios, counts.settings, strict=True))
         ],
         cohort=patients,
         test_mark=_test_mark(plan, table, counts, patients),
         test=counts.test,
         first=left,
         more=more,
+        own={} if table.own is None else table.own.told(plan.coordinator_data),
         drawn=lambda repeat: fits.drawn[:, test_rows(plan, table, repeat)],
     )
+    if plan.at_home and (plan.local or any(s.rule == "natural" for s in plan.scenarios)):
+        about = replace(about, intervals="repeats")  # models that stay at sites have no draws
     return write_all(fits, about, out, seconds, command)
 
 
@@ -183,12 +190,14 @@ def write_all(fits: Shelf, about: About, out: Path, seconds: float, command: str
             "test_mark": about.test_mark,
             **({"umap": True} if plan.umap else {}),
             **({"local": True} if plan.local else {}),
+            **({"at_home": True} if plan.at_home else {}),
             **({"horizon": plan.horizon.text} if plan.horizon else {}),
             **({} if by_draws else {"intervals": about.intervals}),
             **({"exactness": dict(about.exactness)} if about.exactness else {}),
         },
         "preprocess": dict(plan.content.get("preprocess") or {}),
         **_available(fits),
+        **_own_rows(about, shown),
         "privacy": plan.privacy.content,
         **({"governance": dict(plan.governance)} if plan.governance else {}),
         "releases": _released(plan),
@@ -324,6 +333,7 @@ def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
         "method": arm.method,
         "paper": method.paper,
         "role": ROLE[arm.scope],
+        **({"every": True} if arm.every else {}),
         "settings": _settings(plan, arm, method),
         "reveals": {
             "sites": method.revealed(method.configure(arm.configured()), plan.privacy.dp),
@@ -366,10 +376,19 @@ def _available(fits: Shelf) -> dict[str, Any]:
     return {"availability": asked, "waited": list(_of_cells(fits, "waited"))}
 
 
+def _own_rows(about: About, shown: list[Found]) -> dict[str, Any]:
+    """Return the coordinator's rows, and metrics of a model of its first rows alone."""
+    if not about.own:
+        return {}
+    rows = [{k: v for k, v in r.items() if k not in ("arm", "scenario")}
+            for r in tagged(shown, "first_model")]  # fmt: skip
+    return {"coordinator_data": dict(about.own), **({"first_model": rows} if rows else {})}
+
+
 def _of_cells(fits: Shelf, key: str) -> Iterator[dict[str, Any]]:
     """Yield the notes of cells under a key, by arm, scenario and repeat."""
     plan = fits.plan
-    for cell in (c for cells in cells_of(plan) for c in cells):
+    for cell in (c for cells in (rankings_of(plan), *cells_of(plan)) for c in cells):
         names = {"arm": plan.arms[cell.arm].name, "scenario": plan.scenarios[cell.scenario].name}
         for row in (fits.result(cell) or {}).get(key, ()):
             yield {**names, "repeat": "final" if cell.kind == "final" else cell.repeat, **row}
@@ -418,7 +437,7 @@ def _ledger(path: Path, fits: Shelf, first: Iterable[str]) -> None:
     fresh = path.with_suffix(".jsonl.new")
     with fresh.open("wb") as file:
         file.writelines(line.encode() for line in first)
-        for cell in (c for cells in cells_of(fits.plan) for c in cells):
+        for cell in (c for cells in (rankings_of(fits.plan), *cells_of(fits.plan)) for c in cells):
             part = fits.ledger(cell)
             if part.exists():
                 file.write(part.read_bytes())

@@ -24,6 +24,7 @@ from fedcohort.protocol import DataError, SiteUnavailable, registry
 from fedcohort.study.at_site import asking, counting
 from fedcohort.study.at_site.sessions import Session
 from fedcohort.study.file.terms import Terms
+from fedcohort.study.results.consent import consent_of
 from fedcohort.study.results.files import About, mark_of, outcome_row, write_all
 from fedcohort.study.results.scenarios import scenario_row
 from fedcohort.study.results.step_words import step_words
@@ -179,7 +180,7 @@ def write(
     met.pop("agreed", None)
     train, test = (
         Shown(rows, events, frozenset(s for s, n in events.items() if n is None))
-        for rows, events in met.pop("halves")
+        for rows, events in (_of_sites(half, sites.names) for half in met.pop("halves"))
     )
     outcome = outcome_row(terms.outcome, terms.dictionary)
     rows = sum(n for half in (train, test) for n in half.rows.values() if n is not None)
@@ -195,6 +196,7 @@ def write(
         more[kind] = dict(fits.note(kind) or {})
         met["steps"] |= more[kind].pop("steps")
         first += fits.lines(kind).read_text(encoding="utf-8").splitlines(keepends=True)
+    placed = fits.places(0)
     about = About(
         outcome=outcome,
         data={
@@ -211,6 +213,7 @@ def write(
         test_mark=mark_of(plan, rows, events, outcome, met["variables"], shown=not train.closed),
         test=test,
         first=first,
+        own={} if fits.own is None else fits.own.told(plan.coordinator_data),
         declared=_declared(fits),
         more={
             "network": {
@@ -220,6 +223,7 @@ def write(
             },
             "left_out": left_out(terms),
             "noise": None if plan.privacy.dp is None else sites.noise,
+            **consent_of(fits, {s: why for s, why in sites.absent.items() if s in placed}),
             **more,
         },
         intervals="repeats",
@@ -231,6 +235,11 @@ def write(
     for name, text in (("study.yaml", content), ("dictionary.yaml", terms.dictionary_content)):
         write_text(out / name, yaml.safe_dump(dict(text), sort_keys=False, allow_unicode=True))
     return found
+
+
+def _of_sites(half: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the rows and events of the sites that are left after a second consent."""
+    return [{site: n for site, n in counts.items() if site in names} for counts in half]
 
 
 def _declared(fits: NetworkFits) -> dict[str, dict[str, Any]]:

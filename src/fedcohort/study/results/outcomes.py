@@ -17,7 +17,7 @@ from fedcohort.metrics import intervals
 from fedcohort.metrics.clusters import adjusted_rand, contingency
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import Plan
-from fedcohort.study.results.rows import ALL, AT_HOME, LABELS, NO_MODEL, UNDRAWN, mean_draws
+from fedcohort.study.results.rows import ALL, LABELS, NO_MODEL, UNDRAWN, mean_draws
 from fedcohort.study.run.pieces import Cell, Shelf, cells_of, row_of_final
 
 #: With fewer repeats, arms are compared by draws of patients: few repeats estimate their spread
@@ -80,8 +80,8 @@ def _values(
 ) -> dict[tuple[str, str], dict[int, float]]:
     """Return a metric's value over all sites by (scenario, arm) and repeat.
 
-    `key` is "within" for metrics of pairs within sites, which runs over a network have, and
-    `AT_HOME` for those of each site's own rows, by its own model.
+    `key` is "within" for metrics of pairs within sites, which runs over a network have, and those
+    with a model for each site.
     """
     out: dict[tuple[str, str], dict[int, float]] = {}
     for one in shown:
@@ -124,27 +124,22 @@ def summary_of(plan: Plan, shown: list[Found], by: str) -> list[dict[str, Any]]:
 def comparisons_of(plan: Plan, shown: list[Found]) -> list[dict[str, Any]]:
     """Return the difference of every pair of arms on their common repeats.
 
-    If one arm is evaluated within sites only, so is the other, if possible: of a model for each
-    site, on each site's own rows. With fewer than
+    If one arm is evaluated within sites only, so is the other, if possible. With fewer than
     `BY_REPEATS` repeats the draws of patients give the intervals, ``by`` "patients", if there are
     draws; an arm's row against the lower bound then has the interval of the share of the gap.
     """
     rows: list[dict[str, Any]] = []
     ratio = plan.test_fraction / (1 - plan.test_fraction)
     names = [arm.name for arm in plan.arms]
-    alone = {arm.name for arm in plan.arms if arm.scope == "isolated"}
-    every = {arm.name for arm in plan.arms if arm.every}
+    alone = {arm.name for arm in plan.arms if arm.apart}
     for metric in plan.metrics:
         pooled, within = _values(shown, metric), _values(shown, metric, "within")
-        at_home = _values(shown, metric, AT_HOME) or within
         draws = _draws(shown, metric)
         for scenario in plan.scenarios:
             for i, against in enumerate(names):
                 for arm in names[i + 1 :]:
                     apart = bool(alone & {arm, against}) and (scenario.name, arm) in within
-                    own = bool(every & {arm, against}) and (scenario.name, arm) in at_home
-                    values = at_home if own else within if apart else pooled
-                    apart = apart or own
+                    values = within if apart else pooled
                     a = values.get((scenario.name, arm), {})
                     b = values.get((scenario.name, against), {})
                     both = sorted(set(a) & set(b))

@@ -113,7 +113,7 @@ def keeper(
         design = call.view
         if not isinstance(design, Design):
             return
-        model = made(site, design.features, arguments, left)
+        model = made(site, design, arguments, left)
         if model is not None:
             keep(Saved.of(method.name, model, design, dictionary, notes))
 

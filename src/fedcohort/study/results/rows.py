@@ -19,8 +19,6 @@ from fedcohort.study.run.engine import Problem, Run
 UNDRAWN = ("d_calibration_p", "log_rank_p", "smallest_share")
 #: Key of the blind rows' clusters in a piece: by site, or of `ALL`.
 LABELS, ALL = "labels", "all"
-#: Key of metrics on each site's own rows, ranks within sites, beside an arm with `user: all`.
-AT_HOME = "at_home"
 #: Note on a hospital whose own rows give no model.
 NO_MODEL = "its own rows give no model"
 

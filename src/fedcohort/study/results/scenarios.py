@@ -6,11 +6,13 @@ states; of split `overlap`, which groups a site has, without counts.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from fedcohort.data.words import sorted_levels
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.file.scenarios import OVERLAP, Scenario
+from fedcohort.study.file.second_consent import CONSENTED
 from fedcohort.study.run.engine import absences_of
 from fedcohort.study.sites.counts import Shown, hidden_rows
 from fedcohort.study.sites.layout import Table, lay_out, seed_of
@@ -24,16 +26,18 @@ _COUNTS = (
 )  # fmt: skip
 
 
-def scenario_row(scenario: Scenario, counts: Shown) -> dict[str, Any]:
-    """Return the layout of the first repeat's training rows."""
+def scenario_row(scenario: Scenario, counts: Shown, gone: Collection[str] = ()) -> dict[str, Any]:
+    """Return the layout of the first repeat's training rows, without the sites that withdrew."""
     return {
         "scenario": scenario.name,
-        "title": scenario.name.replace("-", " "),
+        "title": scenario.name.removesuffix(CONSENTED).replace("-", " ")
+        + ", after the ranking" * scenario.after_ranking,
         "rule": scenario.rule,
         "options": dict(scenario.options),
         "sites": [
             {"site": s, "rows": n, "events": counts.events[s]}
             for s, n in sorted(counts.rows.items())
+            if s not in gone
         ],
     }
 

@@ -29,6 +29,7 @@ from fedcohort.protocol import (
     Method,
     NotConverged,
     NothingToLearn,
+    OwnRows,
     SettingError,
     SingularInformation,
     Task,
@@ -44,10 +45,12 @@ from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local, one_thread
 from fedcohort.runtime.reply_store import StateStore
 from fedcohort.secure import FEWEST, ThresholdRule
+from fedcohort.study.file import coordinator_data
 from fedcohort.study.file.privacy import check_visible, checked_secure
 from fedcohort.study.kinds import Kind
 from fedcohort.study.results.own_models import OwnModels, keeper
 from fedcohort.study.run import private
+from fedcohort.study.sites.own_rows import OwnFrames
 
 Frames = Mapping[str, pd.DataFrame]
 #: Result of a fit.
@@ -76,6 +79,7 @@ class Problem:
     workers : largest number of sites that compute at once, on threads.
     availability : law of the sites' absences from rounds; None: no absences.
     agreed : cells of Table 1 that sites hide beyond their own rules.
+    own : rows of the coordinator; None without.
     """
 
     frames: Frames
@@ -94,6 +98,7 @@ class Problem:
     workers: int = 1
     availability: Availability | None = None
     agreed: Agreed | None = None
+    own: OwnFrames | None = None
 
     @property
     def kind(self) -> str:
@@ -112,13 +117,16 @@ class Problem:
     def on(self, frames: Frames) -> Problem:
         """Return the same problem on other tables.
 
-        A pooled fit, or a site's own, is a bound: no required masks, no noise, no absences.
+        A pooled fit, or a site's own, is a bound: no required masks, no noise, no absences, and no
+        coordinator.
         """
         if not len(frames) == 1 < len(self.frames):
             law = self.availability and self.availability.among(frames)
             return dataclasses.replace(self, frames=frames, availability=law)
         secure = "auto" if self.secure == "true" else self.secure
-        return dataclasses.replace(self, frames=frames, secure=secure, dp=None, availability=None)
+        return dataclasses.replace(
+            self, frames=frames, secure=secure, dp=None, availability=None, own=None
+        )
 
     def of(self, kind: Kind) -> Problem:
         """Return the problem of a kind of task; without an outcome if it only evaluates."""
@@ -140,12 +148,30 @@ class Problem:
         frames = {s: f.drop(columns=list(taken), errors="ignore") for s, f in self.frames.items()}
         known = {k: v for k, v in self.dictionary.variables.items() if k not in taken}
         dictionary = dataclasses.replace(self.dictionary, variables=known)
-        return dataclasses.replace(self, frames=frames, dictionary=dictionary, aside=None)
+        own = self.own and self.own.without(taken)
+        return dataclasses.replace(self, frames=frames, dictionary=dictionary, aside=None, own=own)
+
+    @property
+    def coordinators(self) -> Problem | None:
+        """The problem of the coordinator's rows of a first model alone; None without any."""
+        if self.own is None or self.own.first is None:
+            return None
+        problem = self.on({"coordinator": self.own.first})
+        own = None if self.own.validation is None else OwnFrames(None, self.own.validation)
+        return dataclasses.replace(problem, own=own)
 
     def pooled(self) -> Problem:
-        """Return the problem of one table with all rows."""
+        """Return the problem of one table with all rows.
+
+        The coordinator's rows of a first model are among them, and the fit starts from that model,
+        as those over sites do; the validation rows stay apart.
+        """
         rows = [self.frames[name] for name in sorted(self.frames)]
-        return self.on({"pooled": pd.concat(rows, ignore_index=True)})
+        own = self.own
+        if own is not None and own.first is not None:
+            rows.append(own.first)
+        problem = self.on({"pooled": pd.concat(rows, ignore_index=True)})
+        return dataclasses.replace(problem, own=own)
 
 
 @dataclass(frozen=True)
@@ -237,6 +263,7 @@ def fit_once(
     checked_secure(problem.secure, len(problem.frames))
     check_visible(problem.secure, method, config)
     config.check_sites(len(problem.frames))
+    _check_own(problem, method, config)
     _check_outcome(problem, method)
     if problem.dp is not None:
         private.releases(method, config, problem.dp)
@@ -263,6 +290,7 @@ def fit_once(
     mark = repr((method.name, config, sorted(table.items()), seed, problem.quorum, problem.secure))
     mark += repr(problem.dp) if problem.dp else ""
     mark += repr(problem.availability) if problem.availability else ""
+    mark += str(problem.own.mark) if problem.own else ""
     book = Journal(journal, mark) if journal else None
     states = journal.with_suffix(".states") if journal else None
     try:
@@ -383,6 +411,7 @@ def fit_over(
     method.check_gaps(table)
     check_visible(problem.secure, method, config)
     config.check_sites(len(fed.sites))
+    _check_own(problem, method, config)
     _check_outcome(problem, method)
     trail = trail or Trail(fed.ledger)
     account = None
@@ -414,6 +443,7 @@ def fit_over(
         agreed=problem.agreed if method.raw else None,
         dp=None if problem.dp is None else problem.dp.clipped(method.clips),
         reach=None if problem.dp is None else private.reach_of(problem.dictionary, problem.outcome),
+        own=_own_rows(problem, design),
     )
     model = method.fit(fed if method.raw else fed.through(design), config, task)
     return Run(model, design, fed.history, trail.ledger, private.epsilon_of(account))
@@ -442,6 +472,24 @@ def noise_notes(
         return {}
     config = method.configure(settings)
     return {"privacy": private.noise_note(method, config, problem.dp, problem.noise)}
+
+
+def _check_own(problem: Problem, method: Method, config: Any) -> None:
+    """Check that the method can use the coordinator's rows, or needs none."""
+    own = problem.own
+    validates = own is not None and own.validation is not None
+    coordinator_data.check(method, config, there=own is not None, validates=validates)
+
+
+def _own_rows(problem: Problem, design: Design) -> OwnRows | None:
+    """Return the coordinator's rows in the form that steps see."""
+    if problem.own is None:
+        return None
+    first, validation = (
+        None if rows is None else design(rows)
+        for rows in (problem.own.first, problem.own.validation)
+    )
+    return OwnRows(first, validation)
 
 
 def _check_outcome(problem: Problem, method: Method) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.protocol import FedcohortError, Row, registry
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import Plan
+from fedcohort.study.file.second_consent import ranking_of
 from fedcohort.study.results import saved
 from fedcohort.study.results.kept import left_out_of, model_facts, notes_of
 from fedcohort.study.results.missing import stretches, waits
@@ -114,7 +115,9 @@ class Fits(Shelf, ABC):
         began = time.perf_counter()
         found: dict[str, Any]
         try:
-            work = {"tune": self._tune, "fit": self._fit, "final": self._final}[cell.kind]
+            work = {
+                "rank": self._rank, "tune": self._tune, "fit": self._fit, "final": self._final,
+            }[cell.kind]  # fmt: skip
             found = work(piece) | {"status": "done"}
         except (OSError, MemoryError):
             raise
@@ -159,7 +162,16 @@ class Fits(Shelf, ABC):
     def _rows_by_site(self, piece: Piece) -> list[int | None]:
         """Return the training rows of each site; None if hidden."""
 
+    @abstractmethod
+    def _names(self, piece: Piece) -> Sequence[str]:
+        """Return the names of the piece's sites."""
+
     # what is done ---------------------------------------------------------------------
+
+    def _rank(self, piece: Piece) -> dict[str, Any]:
+        """Rank the sites, and train nothing together."""
+        made = self._fit_all(piece, ranking_of(piece.arm).settings)
+        return {"ranking": {site: made.run.model.place_of(site) for site in self._names(piece)}}
 
     def _tune(self, piece: Piece) -> dict[str, Any]:
         best = self._searched(piece)
@@ -205,6 +217,9 @@ class Fits(Shelf, ABC):
 
     def _keep_trail(self, piece: Piece, trail: Trail, phases: Mapping[int, str], last: str) -> None:
         """Keep the ledger lines and the missing replies of a phase."""
+        if piece.cell.kind == "rank":  # nothing is fitted together
+            phases = {n: "rank" if phase == "fit" else phase for n, phase in phases.items()}
+            last = "rank"
         piece.lines.extend(self._tagged(piece, trail.ledger.lines, phases))
         piece.missing.extend(stretches(trail.missing, trail.rejected, last))
         piece.waited.extend(waits(trail.waited, last))

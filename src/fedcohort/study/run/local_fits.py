@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -32,13 +32,15 @@ from fedcohort.study.at_site import asking
 from fedcohort.study.at_site.keeping import OwnRows
 from fedcohort.study.at_site.table import Halves
 from fedcohort.study.file.plan import Plan
+from fedcohort.study.file.second_consent import check_left
 from fedcohort.study.judge import evaluate
 from fedcohort.study.judge.details import details, details_at_home
 from fedcohort.study.judge.pooled.clusters import Grouped
+from fedcohort.study.judge.shown.classes import EACH, class_rows
+from fedcohort.study.judge.summed.evaluation import Found
 from fedcohort.study.results.missing import drawn_away, waits
 from fedcohort.study.results.rows import (
     ALL,
-    AT_HOME,
     LABELS,
     mean_draws,
     mean_row,
@@ -95,15 +97,38 @@ class LocalFits(Fits):
     def _clear(self, piece: Piece) -> None:
         shutil.rmtree(self._scratch / piece.cell.name, ignore_errors=True)
 
+    def withdrawn(self, scenario: int) -> dict[str, str]:
+        """Return why each site of a scenario withdrew after its ranking.
+
+        Raises
+        ------
+        FedcohortError : the ranking failed, or the study cannot go on without them.
+        """
+        plan = self.plan
+        if plan.again is None or not plan.scenarios[scenario].after_ranking:
+            return {}
+        places = self.places(scenario - 1)  # the same scenario with all sites
+        gone = plan.again.withdrawn(places)
+        check_left(plan.arms, places, gone, plan.quorum, plan.privacy.secure)
+        return gone
+
     def _laid(self, cell: Cell) -> Laid:
         if self._last is None or self._last[0] != cell:
+            gone = self.withdrawn(cell.scenario)
             laid = lay_out(self.plan, self._table, self.plan.scenarios[cell.scenario], cell.repeat)
-            problem = replace(laid.problem, runtime=self.runtime, workers=self.workers)
+            problem = laid.problem
+            if gone:
+                left = {s: f for s, f in problem.frames.items() if s not in gone}
+                problem = problem.on(left)
+            problem = replace(problem, runtime=self.runtime, workers=self.workers)
             self._last = cell, replace(laid, problem=problem)
         return self._last[1]
 
     def _rows_by_site(self, piece: Piece) -> list[int | None]:
         return [len(frame) for frame in self._laid(piece.cell).problem.frames.values()]
+
+    def _names(self, piece: Piece) -> Sequence[str]:
+        return sorted(self._laid(piece.cell).problem.frames)
 
     # fitting --------------------------------------------------------------------------
 
@@ -176,15 +201,22 @@ class LocalFits(Fits):
         more: dict[str, Any] = {"draws": mean_draws([draws]), "calibration": judge.groups(run)}
         if isinstance(said, Grouped):
             more[LABELS] = {ALL: said.labels.tolist()}
+        more |= {key: rows for key, rows in class_rows(run, judge).items() if key in EACH}
         if piece.cell.repeat == 0:
             more["decision"] = judge.decision(run)
             more |= details(run, laid, self.plan, seed, self.horizon)
             method, shown = registry.find(piece.arm.method), evaluate.JUDGING[self.plan.task].shown
             more |= shown(run, judge, laid, self.plan, method, seed)
+        more |= self._first_model(piece, laid, judge)
         sites = [] if laid.own_site is None else list(map(str, np.unique(laid.own_site)))
         own = [{"site": s, "metrics": self._own(run, mine, laid, s)} | spent(run, s) for s in sites]
         row = {"metrics": mine.metrics(said, wanted)}
-        return Judged(row | self._at_home(piece, dict.fromkeys(sites, run)), own, more)
+        if self._at_home(laid):
+            there = [s for s in sites if s in laid.problem.frames]
+            found = self._found_there(piece, dict.fromkeys(there, run)).within
+            row["metrics"] = self._with_all(row["metrics"], row["metrics"] | found)
+            more["draws"] = {}
+        return Judged(row, own, more)
 
     def _judged_each(self, piece: Piece, run: Run, judge: evaluate.Judge) -> Judged:
         """Evaluate each site's own model: on its own rows; if rows have no site, on all."""
@@ -205,7 +237,7 @@ class LocalFits(Fits):
             return Judged(
                 {"metrics": mean_row(rows)["metrics"]}, rows, {"draws": mean_draws(draws)}
             )
-        found = self._at_home(piece, runs)
+        found = self._found_there(piece, runs)
         all_rows = {row["site"]: row["metrics"] for row in rows}
         own = [
             {"site": s, "metrics": all_rows.get(s, {}) | self._own(one, judge, laid, s)}
@@ -213,17 +245,20 @@ class LocalFits(Fits):
             for s, one in runs.items()
         ]
         more = details_at_home(runs, laid, self.plan) if piece.cell.repeat == 0 else {}
-        return Judged({"metrics": found[AT_HOME]} | found, own, more)
+        mean = mean_row(rows)["metrics"] if rows else {}
+        return Judged({"metrics": self._with_all(mean, found.metrics)}, own, more)
 
-    def _at_home(self, piece: Piece, runs: Mapping[str, Run | None]) -> dict[str, Any]:
-        """Return the metrics on each site's own blind rows, by a model for each.
+    def _at_home(self, laid: Laid) -> bool:
+        """Return whether all arms are compared on each site's own blind rows (`Plan.at_home`).
 
-        They are those that sites give over a network for models that stay there: ranks compare rows
-        of one site. Empty if no arm has a model for each site, or rows have no site.
+        Models of single sites are then evaluated there alone, as over a network; and ranks of all
+        arms are within sites.
         """
+        return laid.own_site is not None and self.plan.at_home
+
+    def _found_there(self, piece: Piece, runs: Mapping[str, Run | None]) -> Found:
+        """Evaluate a model for each site on its own blind rows, by the sums of a network."""
         laid, outcome = self._laid(piece.cell), self._laid(piece.cell).problem.outcome
-        if laid.own_site is None or not any(arm.every for arm in self.plan.arms):
-            return {}
         steps = asking.of_alone(outcome, self.plan.task, self.plan.metrics)
         hosts = [
             Host(
@@ -237,8 +272,28 @@ class LocalFits(Fits):
             )
             for site, run in runs.items()
         ]  # fmt: skip
-        found = evaluate.JUDGING[self.plan.task].alone(local(hosts), self.plan)
-        return {AT_HOME: {**found.metrics, **found.within}}
+        return evaluate.JUDGING[self.plan.task].alone(local(hosts), self.plan)
+
+    def _first_model(
+        self, piece: Piece, laid: Laid, judge: evaluate.Judge
+    ) -> dict[str, list[dict[str, Any]]]:
+        """Return metrics of a model of the coordinator's first rows alone, on all blind rows.
+
+        It is fitted once a repeat, with the settings of the first arm over sites.
+        """
+        first = next(i for i, arm in enumerate(self.plan.arms) if arm.scope == "sites")
+        problem = laid.problem.coordinators
+        if problem is None or (piece.cell.arm, piece.cell.scenario) != (first, 0):
+            return {}
+        method = registry.find(piece.arm.method)
+        given = {**piece.arm.configured(self.chosen(piece.cell)), **method.settings.alone}
+        seed = seed_of(self.plan, piece.cell.repeat)
+        run = fit_alone(problem, lambda p: fit_once(p, method, given, piece.arm.preprocess, seed))
+        if run is None:
+            return {"first_model": []}
+        mine = judge.taught(problem)
+        found = mine.metrics(mine.predicted(run, self.plan.metrics), self.plan.metrics)
+        return {"first_model": [{"metric": m, "value": v} for m, v in found.items()]}
 
     def _alone(self, piece: Piece) -> dict[str, Any]:
         """Fit each site's own rows, and evaluate its model on all blind rows."""
@@ -274,9 +329,32 @@ class LocalFits(Fits):
                 labels[site] = said.labels.tolist()
             rows.append(row_of(made.run, site, metrics, made.seconds, made.up, made.down))
             draws.append(mine.draws(said, weights, wanted))
-        rows.append(mean_row(rows) | self._at_home(piece, runs))
+        if self._at_home(laid):
+            return {"rows": self._lower(piece, rows, runs), "history": []}
+        rows.append(mean_row(rows))
         found = {"rows": rows, "history": [], "draws": mean_draws(draws)}
         return found | ({LABELS: labels} if labels else {})
+
+    def _lower(
+        self, piece: Piece, rows: list[dict[str, Any]], runs: Mapping[str, Run | None]
+    ) -> list[dict[str, Any]]:
+        """Return the rows of isolated models that are evaluated at their sites."""
+        found, mean = self._found_there(piece, runs), mean_row(rows)
+        for row in () if self.plan.local else rows:
+            row["metrics"] = {k: v for k, v in row["metrics"].items() if k.endswith("_own")}
+        return [*rows, mean | {"metrics": self._with_all(mean["metrics"], found.metrics)}]
+
+    def _with_all(
+        self, on_all: Mapping[str, float | None], found: Mapping[str, float | None]
+    ) -> dict[str, float | None]:
+        """Return metrics of sites' own rows, and with `evaluate.local` those of all rows.
+
+        Parameters
+        ----------
+        on_all : of a model, or the mean over sites of their own, on the rows of all sites.
+        """
+        named = {f"{m}_all": on_all.get(m) for m in self.plan.metrics if self.plan.local}
+        return {**found, **named}
 
     def _own(
         self, run: Run, judge: evaluate.Judge, laid: Laid, site: str

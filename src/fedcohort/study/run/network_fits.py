@@ -8,7 +8,7 @@ they end the run, and it resumes from its journals when they are back.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,6 +35,7 @@ from fedcohort.study.at_site.table import Unfit
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.judge.evaluate import JUDGING, Model
 from fedcohort.study.judge.leading import LEADING
+from fedcohort.study.judge.shown.classes import EACH
 from fedcohort.study.judge.summed.evaluation import Found
 from fedcohort.study.run import extras, tune
 from fedcohort.study.run.engine import Run, Trail, fit_over
@@ -43,6 +44,7 @@ from fedcohort.study.run.network_tune import NetworkTuner
 from fedcohort.study.run.pieces import Cell, write_text
 from fedcohort.study.sites.counts import Shown
 from fedcohort.study.sites.layout import seed_of
+from fedcohort.study.sites.own_rows import OwnFrames
 from fedcohort.study.sites.sites import Sites
 from fedcohort.version import VERSION
 
@@ -83,6 +85,7 @@ class NetworkFits(Fits):
         models: Path,
         on_call: OnCall,
         debug: bool = False,
+        own: OwnFrames | None = None,
     ):
         super().__init__(
             terms.plan, work, models, terms.seen, terms.horizon,
@@ -92,6 +95,7 @@ class NetworkFits(Fits):
         self._sites = sites
         self._journals = work / "journals"
         self._on_call = on_call
+        self.own = own
         self._opened: list[Session] = []
         self._judging = JUDGING[self.plan.task]
 
@@ -136,7 +140,7 @@ class NetworkFits(Fits):
         In later repeats a site's count may differ by one.
         """
         halves = (self.note(COHORT) or {}).get("halves")
-        if halves is None or session.kind not in ("fit", "final", "tune", "judge"):
+        if halves is None or session.kind not in ("rank", "fit", "final", "tune", "judge"):
             return Known()
         rows, events = halves[session.kind == "judge"]
         if session.kind == "final":  # over both
@@ -214,8 +218,15 @@ class NetworkFits(Fits):
             with self._during(piece, session, {0: "tune"}) as open_:
                 yield open_.fed
 
-        tuner = NetworkTuner(self.terms, self._sites.names, cell.arm, cell.repeat, opens)
+        tuner = NetworkTuner(self.terms, self._sites.names, cell.arm, cell.repeat, opens, self.own)
         return tune.search(tuner, piece.arm, self.plan)
+
+    def _names(self, piece: Piece) -> Sequence[str]:
+        return self._sites.names
+
+    def go_on_over(self, sites: Sites) -> None:
+        """Do the further pieces over these sites."""
+        self._sites = sites
 
     def _rows_by_site(self, piece: Piece) -> list[int | None]:
         """Return the first repeat's training rows of each site; None if they are hidden."""
@@ -229,7 +240,7 @@ class NetworkFits(Fits):
         with self._during(piece, Session(cell.kind, 0 if final else cell.repeat, cell.arm)) as o:
             run = fit_over(
                 o.fed,
-                self.terms.problem,
+                replace(self.terms.problem, own=self.own),
                 registry.find(arm.method),
                 arm.configured(chosen),
                 arm.preprocess,
@@ -256,10 +267,12 @@ class NetworkFits(Fits):
         """Return an evaluation in the form of results."""
         cell = piece.cell
         more: dict[str, Any] = {"calibration": found.groups}
+        more |= {key: rows for key, rows in found.more.items() if key in EACH}
         if cell.repeat == 0:
             more |= {"decision": found.decision, **self._centres(found), **found.more}
         own = [{"site": s, "metrics": m} for s, m in self._own_metrics(found).items()]
-        return Judged({"metrics": dict(found.metrics), "within": dict(found.within)}, own, more)
+        metrics = dict(found.metrics) | (dict(found.within) if self.plan.at_home else {})
+        return Judged({"metrics": metrics, "within": dict(found.within)}, own, more)
 
     def _earlier(self, cell: Cell, model: str) -> list[str]:
         """Keep a model in its sent form; return those of earlier arms of the repeat."""

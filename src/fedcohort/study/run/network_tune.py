@@ -44,6 +44,7 @@ from fedcohort.study.kinds import CLUSTERING
 from fedcohort.study.run.engine import Run, Trail, fit_over
 from fedcohort.study.run.tune import ROW_FOLDS, Settings, candidate, keeps_rounds, models_at
 from fedcohort.study.sites.layout import seed_of
+from fedcohort.study.sites.own_rows import OwnFrames
 
 #: Opens a session and keeps what left the sites in it.
 Opens = Callable[[Session], AbstractContextManager[Coordinator]]
@@ -52,8 +53,12 @@ Opens = Callable[[Session], AbstractContextManager[Coordinator]]
 class NetworkTuner:
     """Scores candidate settings of one arm, for the searches of `run.tune`."""
 
-    def __init__(self, terms: Terms, sites: tuple[str, ...], arm: int, repeat: int, opens: Opens):
+    def __init__(
+        self, terms: Terms, sites: tuple[str, ...], arm: int, repeat: int, opens: Opens,
+        own: OwnFrames | None = None,
+    ):  # fmt: skip
         self._terms = terms
+        self._own = own
         self._sites = sites
         self._place = Session("tune", repeat, arm)
         self._arm: Arm = terms.plan.arms[arm]
@@ -124,7 +129,7 @@ class NetworkTuner:
     def _fit(self, left: str | None, given: Settings) -> Run:
         """Fit the rows of all sites outside the fold."""
         terms, plan = self._terms, self._terms.plan
-        about = terms.problem
+        about = replace(terms.problem, own=self._own)
         session = replace(self._place, number=self._fits)
         self._fits += 1
         with self._opens(session) as fed:

@@ -22,6 +22,7 @@ from fedcohort import version
 from fedcohort.protocol import FedcohortError, registry
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import Plan
+from fedcohort.study.file.second_consent import ranks
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Cell:
 
     Attributes
     ----------
-    kind : "tune", "fit", or "final": a fit to all rows.
+    kind : "rank", "tune", "fit", or "final": a fit to all rows.
     scenario : index into the plan's scenarios; of the centralised bound the first with the same
         rows, `Plan.pooled_in`.
     repeat : number of the split into training and test rows; `FINAL` for a final fit.
@@ -65,6 +66,18 @@ def cells_of(plan: Plan) -> tuple[list[Cell], list[Cell], list[Cell]]:
     return tunings, fits, finals
 
 
+def rankings_of(plan: Plan) -> list[Cell]:
+    """Return the rankings of sites before a second consent, in the first repeat."""
+    if plan.again is None:
+        return []
+    return [
+        Cell("rank", s, 0, a)
+        for s, scenario in enumerate(plan.scenarios)
+        for a, arm in enumerate(plan.arms)
+        if ranks(arm) and not scenario.after_ranking
+    ]
+
+
 def tuning_of(plan: Plan, cell: Cell) -> Cell | None:
     """Return the tuning that chose a fit's settings; None if the arm is not tuned."""
     if not plan.is_tuned(plan.arms[cell.arm]):
@@ -91,6 +104,23 @@ class Shelf:
             return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
         except ValueError:  # damaged file: the piece is done again
             return None
+
+    def places(self, scenario: int) -> dict[str, list[dict[str, Any]]]:
+        """Return each site's place in the ranking of each arm, by site; the arm's name is in it.
+
+        Raises
+        ------
+        FedcohortError : a ranking failed.
+        """
+        found: dict[str, list[dict[str, Any]]] = {}
+        for cell in (c for c in rankings_of(self.plan) if c.scenario == scenario):
+            made, arm = self.result(cell) or {}, self.plan.arms[cell.arm].name
+            if "ranking" not in made:
+                why = made.get("status", "not run")
+                raise FedcohortError(f"the ranking of arm {arm!r} {why}")
+            for site, place in made["ranking"].items():
+                found.setdefault(site, []).append({"arm": arm, **place})
+        return found
 
     def ledger(self, cell: Cell) -> Path:
         """Return the file with a cell's ledger lines."""

@@ -58,6 +58,8 @@ def rehearsed(
     """
     end = time.monotonic() + in_all
     for i, scenario in enumerate(plan.scenarios):
+        if scenario.after_ranking:  # of the scenario before, without some sites
+            continue
         laid = lay_out(plan, table, scenario, 0)
         # masks do not change a sum
         problem = replace(laid.problem, secure="auto", availability=None)

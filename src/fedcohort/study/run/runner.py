@@ -22,11 +22,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedcohort.protocol import FedcohortError, NotSupported, registry
+from fedcohort.protocol import DataError, FedcohortError, NotSupported, registry
 from fedcohort.runtime import interrupts
 from fedcohort.runtime.coordinator import Progress
+from fedcohort.study.at_site import ranked
 from fedcohort.study.file.plan import NETWORK, Plan
 from fedcohort.study.file.privacy import checked_secure
+from fedcohort.study.file.second_consent import check_left
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.judge.shown import cluster_umap
 from fedcohort.study.results import files as results
@@ -35,9 +37,11 @@ from fedcohort.study.run import arithmetic, carbon, folder
 from fedcohort.study.run.extras import LABELS, asked_of
 from fedcohort.study.run.local_fits import LocalFits
 from fedcohort.study.run.network_fits import NetworkFits
-from fedcohort.study.run.pieces import Cell, cells_of
+from fedcohort.study.run.pieces import Cell, cells_of, rankings_of
+from fedcohort.study.sites import own_rows
 from fedcohort.study.sites.few_sites import check_sites
 from fedcohort.study.sites.layout import Table
+from fedcohort.study.sites.own_rows import OwnFrames
 from fedcohort.study.sites.sites import Sites
 
 
@@ -107,7 +111,7 @@ def run(
 
     def work(began: float) -> dict[str, Any]:
         fits = LocalFits(plan, table, out / folder.WORK, out / "models", debug, runtime)
-        stages = cells_of(plan)
+        stages = (rankings_of(plan), *cells_of(plan))
         total, done = sum(map(len, stages)), 0
         with carbon.measured(plan.carbon) as spent:
             for stage in stages:
@@ -135,11 +139,13 @@ def run_over(
     tell: OnEvent | None = None,
     command: str = "",
     debug: bool = False,
+    data: Path | None = None,
 ) -> dict[str, Any]:
     """Do all pieces of a study over a network; parameters and errors as in `run`.
 
     Parameters
     ----------
+    data : folder of the coordinator's own rows; None without.
     tell : called with every call and every piece that ends. An interrupt that it raises, such as
         `KeyboardInterrupt`, ends the run, which can be resumed.
 
@@ -155,12 +161,14 @@ def run_over(
     plan = terms.plan
     checked_secure(plan.privacy.secure, len(sites.names))
     check_sites(plan, len(sites.names))
+    own = _own_rows(terms, data)
     if plan.umap:
         cluster_umap.load()
     tunings, every, finals = cells_of(plan)
+    rankings = rankings_of(plan)
     cells = [c for c in tunings if plan.arms[c.arm].scope == "sites"] + every + finals
     asked = asked_of(plan)
-    total = 1 + len(asked) + len(cells)
+    total = 1 + len(asked) + len(rankings) + len(cells)
     now = ["cohort", 0]
 
     def told(event: Event) -> None:
@@ -172,23 +180,79 @@ def run_over(
         told(Event(int(now[1]), total, str(now[0]), rounds, session, progress))
 
     def work(began: float) -> dict[str, Any]:
-        fits = NetworkFits(terms, sites, out / folder.WORK, out / "models", on_call, debug)
+        fits = NetworkFits(terms, sites, out / folder.WORK, out / "models", on_call, debug, own)
         network.meet(fits, sites)
         told(Event(1, total, "cohort", None))
         pieces = [(LABELS[k], fits.note(k), partial(fits.ask, k))
                   for k in asked]  # fmt: skip
-        pieces += [(label(plan, c), fits.result(c), partial(fits.do, c)) for c in cells]
-        for done, (name, found, do) in enumerate(pieces, 1):
+        pieces += [(label(plan, c), fits.result(c), partial(fits.do, c)) for c in rankings]
+        _in_turn(pieces, 1)
+        left = second_consent(fits, sites)
+        rest = [(label(plan, c), fits.result(c), partial(fits.do, c)) for c in cells]
+        _in_turn(rest, 1 + len(pieces))
+        return network.write(fits, left, out, time.monotonic() - began, command)
+
+    def _in_turn(pieces: list[tuple[str, Any, Callable[[], None]]], first: int) -> None:
+        for done, (name, found, do) in enumerate(pieces, first):
             if found is None:
                 now[:] = [name, done]
                 do()
                 told(Event(done + 1, total, name, None))
-        return network.write(fits, sites, out, time.monotonic() - began, command)
 
-    facts = {"study": terms.hash, "sites": list(sites.names)}
+    facts: dict[str, Any] = {"study": terms.hash, "sites": list(sites.names)}
+    facts |= {} if own is None else {"own": own.mark}
     return folder.in_folder(
         out, resume, facts, "the study, its sites or the version", arithmetic.go_on, work
     )
+
+
+#: Name of the sites' answers after the ranking.
+CONSENTS = "consents"
+
+
+def second_consent(fits: NetworkFits, sites: Sites) -> Sites:
+    """Return the sites that consent after the ranking; all if the study asks once.
+
+    Their answers are kept, so that a resumed run asks nobody again.
+
+    Raises
+    ------
+    Unanswered : the sites' people have to be asked first.
+    FedcohortError : a ranking failed, or too few sites are left.
+    """
+    plan = fits.plan
+    if plan.again is None:
+        return sites
+    places = fits.places(0)
+    kept = fits.note(CONSENTS)
+    if kept is None:
+        told = {s: ranked.text_of(fits.terms.hash, s, places[s]) for s in sites.names}
+        gone = dict(sites.consents(told))
+        check_left(plan.arms, sites.names, gone, plan.quorum, plan.privacy.secure)
+        check_sites(plan, len(sites.names) - len(gone))
+        fits.keep(CONSENTS, {"withdrew": gone}, [])
+        kept = {"withdrew": gone}
+    left = sites.without(kept["withdrew"])
+    fits.go_on_over(left)
+    return left
+
+
+def _own_rows(terms: Terms, data: Path | None) -> OwnFrames | None:
+    """Return the coordinator's own rows of a study over a network; None if it asks for none.
+
+    Raises
+    ------
+    DataError : there is no such file.
+    """
+    asked = terms.plan.coordinator_data
+    if asked is None:
+        return None
+    if data is None:
+        raise DataError(
+            f"coordinator_data: the coordinator of this network has no rows of its own; the study "
+            f"asks for its file {asked.source!r}."
+        )
+    return own_rows.read(asked, data, terms.seen, terms.learnt, terms.plan.seed)
 
 
 def label(plan: Plan, cell: Cell) -> str:
@@ -196,7 +260,7 @@ def label(plan: Plan, cell: Cell) -> str:
     arm, scenario = plan.arms[cell.arm], plan.scenarios[cell.scenario]
     where = "pooled" if arm.scope == "centralised" else scenario.name
     where = "" if plan.source == NETWORK else f" · {where}"
-    kind = "tune " if cell.kind == "tune" else ""
+    kind = {"tune": "tune ", "rank": "rank "}.get(cell.kind, "")
     which = "all rows" if cell.kind == "final" else cell.repeat + 1
     return f"{kind}{arm.name}{where} · {which}"
 

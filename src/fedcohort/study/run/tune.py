@@ -21,6 +21,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -219,7 +220,7 @@ class Tuner:
             for site, frame in left.items():
                 rows = Rows(Halves(frame, frame), None, dictionary, self._method.name, 1)
                 clusters = problem.kind == CLUSTERING.name
-                d = Placed(rows, frame, run, before, ()) if clusters else Coding(rows, run)
+                d = Placed(rows, frame, run, before, ()) if clusters else Coding(rows, frame, run)
                 found = unlabelled.sums_of(d, np.arange(len(frame)))
                 parts[site] = parts.get(site, 0.0) + found
             before = run
@@ -323,39 +324,60 @@ class Scores(Protocol):
 def search(tuner: Scores, arm: Arm, plan: Plan) -> Tuned:
     """Try an arm's candidates: its grid, or Optuna's proposals."""
     if plan.kind.scores:
-        return phase_search(tuner, arm, plan.score)
+        return phase_search(tuner, arm, plan)
     if arm.grid:
         return grid_search(tuner, arm.grid)
     return optuna_search(tuner, plan.space(arm), plan.tune["trials"], plan.seed)
 
 
-def phase_search(tuner: Scores, arm: Arm, by: str) -> Tuned:
-    """Try the combinations of a grid by a score without an outcome, phase by phase."""
-    config = registry.find(arm.method).settings
+def phase_search(tuner: Scores, arm: Arm, plan: Plan) -> Tuned:
+    """Try an arm's candidates by a score without an outcome, phase by phase.
+
+    They are the combinations of its grid, or in each phase as many of Optuna's proposals as the
+    study has trials.
+    """
+    config, by, space = registry.find(arm.method).settings, plan.score, plan.space(arm)
     base = {name: values[0] for name, values in sorted(arm.grid.items())}
-    phases = [
-        ("reconstruction", config.first, [n for n in base if n not in config.later]),
-        (by, {}, [n for n in base if n in config.later]),
+    if not base:
+        base = {name: space_of(name, spec).values[0] for name, spec in sorted(space.items())}
+    open_ = {n: len(values) > 1 for n, values in arm.grid.items()} or dict.fromkeys(space, True)
+    phases: list[tuple[str, Mapping[str, Any], list[str]]] = [
+        ("reconstruction", config.first or {}, [n for n in sorted(open_) if n not in config.later]),
+        (by, {}, [n for n in sorted(open_) if n in config.later]),
     ]
     if not config.later:
-        phases = [(by, {}, [*base])]
-    elif all(len(arm.grid[n]) == 1 for n in phases[1][2]):
+        phases = [(by, {}, sorted(open_))]
+    elif not any(open_[n] for n in phases[1][2]):
         phases = phases[:1]
     tried: list[tuple[Settings, float | None]] = []
     found: Tuned | None = None
     for score, alone, names in phases:
-        if found is None and len(phases) > 1 and all(len(arm.grid[n]) == 1 for n in names):
+        if found is None and len(phases) > 1 and not any(open_[n] for n in names):
             continue
-        part: list[tuple[Settings, float | None]] = []
-        for values in itertools.product(*(arm.grid[n] for n in names)):
-            own = dict(zip(names, values, strict=True))
-            (value,) = tuner.scores({**base, **own, **alone}, (), score)
-            part.append((own, value))
+
+        given = partial(_scored, tuner, {**base}, alone, score)
+        if arm.grid:
+            part = [(own, given(own)) for own in _combined({n: arm.grid[n] for n in names})]
+        else:
+            part = _proposed(given, {n: space[n] for n in names}, plan.tune["trials"], plan.seed)
         tried += part
         found = _best(part, tuner.ledger)
         base |= found.chosen
     assert found is not None
     return Tuned(base, found.score, tried, tuner.ledger)
+
+
+def _scored(
+    tuner: Scores, base: Settings, alone: Mapping[str, Any], score: str, own: Settings
+) -> float | None:
+    """Return the score of one candidate of a phase."""
+    return tuner.scores({**base, **own, **alone}, (), score)[0]
+
+
+def _combined(grid: Mapping[str, list[Any]]) -> Iterator[Settings]:
+    """Yield every combination of a grid."""
+    for values in itertools.product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))
 
 
 def grid_search(tuner: Scores, grid: Mapping[str, list[Any]]) -> Tuned:
@@ -383,6 +405,14 @@ def optuna_search(tuner: Scores, space: Mapping[str, Any], trials: int, seed: in
     ------
     SettingError : a space of another shape, or Optuna is not installed.
     """
+    tried = _proposed(lambda settings: tuner.scores(settings, ())[0], space, trials, seed)
+    return _best(tried, tuner.ledger)
+
+
+def _proposed(
+    score_of: Callable[[Settings], float | None], space: Mapping[str, Any], trials: int, seed: int
+) -> list[tuple[Settings, float | None]]:
+    """Return Optuna's proposals with their scores; parameters and errors as `optuna_search`."""
     try:
         import optuna
     except ImportError:
@@ -392,13 +422,13 @@ def optuna_search(tuner: Scores, space: Mapping[str, Any], trials: int, seed: in
 
     def objective(trial: optuna.Trial) -> float:
         settings = {name: _draw(trial, name, spec) for name, spec in sorted(space.items())}
-        (score,) = tuner.scores(settings, ())
+        score = score_of(settings)
         tried.append((settings, score))
         return min([-1.0, *(s for _, s in tried if s is not None)]) if score is None else score
 
     sampler = optuna.samplers.TPESampler(seed=seed % 2**32)
     optuna.create_study(direction="maximize", sampler=sampler).optimize(objective, n_trials=trials)
-    return _best(tried, tuner.ledger)
+    return tried
 
 
 def _draw(trial: Any, name: str, spec: Any) -> Any:

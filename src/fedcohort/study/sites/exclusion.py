@@ -24,8 +24,10 @@ REASONS = ("missing outcome", "time not above 0")
 
 #: Stages of sites that do not take part.
 LEFT_OUT, SMALL = "sites left out", "small sites"
-#: Note of the flow on small sites.
-SITES = "data.sites"
+#: Stage of rows that are the coordinator's own.
+COORDINATOR = "coordinator's own"
+#: Notes of the flow on small sites, and on rows of the coordinator.
+SITES, COORDINATOR_DATA = "data.sites", "coordinator_data"
 
 #: A stage of the flow: its name, a site (None: all of them), number of rows, a note.
 Stage = tuple[str, str | None, int, str]
@@ -93,6 +95,19 @@ def exclude(
         return frame.reset_index(drop=True), site, tuple(flow)
     kept = frame[left].reset_index(drop=True)
     return kept, None if site is None else site[left], tuple(flow)
+
+
+def moved_out(flow: Sequence[Stage], rows: Array, site: Array | None) -> tuple[Stage, ...]:
+    """Return a flow in which `rows` (n,) of the analysed ones are the coordinator's."""
+    out = [*_counted(f"excluded: {COORDINATOR}", rows, site, COORDINATOR_DATA)]
+    fewer = {name: n for _, name, n, _ in out}
+    before = [f for f in flow if f[0] != "analysed"]
+    after = [
+        (stage, name, n - fewer.get(name, 0), note)
+        for stage, name, n, note in flow
+        if stage == "analysed"
+    ]
+    return (*before, *out, *after)
 
 
 def stays(frame: pd.DataFrame, outcome: Outcome | None, reasons: Sequence[str]) -> Array:

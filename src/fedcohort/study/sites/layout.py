@@ -7,7 +7,7 @@ models; simulated sites are drawn from one table.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from fedcohort.data.split import partition
 from fedcohort.data.variable import Variable, columns_by_view
 from fedcohort.metrics import resampled
 from fedcohort.privacy.disclosure.counts import fewest
-from fedcohort.protocol import DataError, InputError, SettingError, registry
+from fedcohort.protocol import DataError, InputError, SettingError, StudyError, registry
 from fedcohort.study.file import horizon
 from fedcohort.study.file.arms import check_learnt
 from fedcohort.study.file.plan import Plan, Scenario
@@ -35,9 +35,11 @@ from fedcohort.study.file.reader import LONGEST_NAME
 from fedcohort.study.run import private
 from fedcohort.study.run.engine import Problem
 from fedcohort.study.run.pieces import FINAL
-from fedcohort.study.sites.exclusion import Stage, exclude
+from fedcohort.study.sites import own_rows
+from fedcohort.study.sites.exclusion import Stage, exclude, moved_out
 from fedcohort.study.sites.few_sites import check_sites
 from fedcohort.study.sites.load import opened
+from fedcohort.study.sites.own_rows import OwnFrames
 from fedcohort.study.sites.site_rule import Fate
 from fedcohort.study.sites.splits import digest, own_blind, own_order, strata, stratified
 
@@ -57,6 +59,7 @@ class Table:
     units : notes on accepted differences of units.
     digests : of each natural site's rows, for the draw of its blind rows.
     lacks : columns missing in the table of a natural site.
+    own : rows of the coordinator, which are not among these; None without.
     """
 
     frame: pd.DataFrame
@@ -71,6 +74,7 @@ class Table:
     units: tuple[str, ...] = ()
     digests: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     lacks: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    own: OwnFrames | None = None
 
     def of_site(self, site: str) -> pd.DataFrame:
         """Return the rows of a natural site, with its own columns."""
@@ -82,7 +86,7 @@ class Table:
     def mark(self) -> int:
         """A checksum of all rows, to detect other data when a run is resumed."""
         hashed = pd.util.hash_pandas_object(self.frame, index=False).to_numpy()
-        mark = zlib.crc32(hashed.tobytes())
+        mark = zlib.crc32(hashed.tobytes(), 0 if self.own is None else self.own.mark)
         sites = "" if self.site is None else "\n".join(map(str, self.site))
         return zlib.crc32(sites.encode(), mark)
 
@@ -121,6 +125,7 @@ def load(plan: Plan, data: Any = None) -> Table:
         )
     check_learnt(plan.arms, plan.kind, outcome)
     _check_roles(plan, dictionary, outcome)
+    frame, site, flow, own = _own_rows(plan, frame, site, flow, dictionary, outcome)
     natural = _natural(plan, site)
     n_sites = plan.n_sites or natural
     _enough(plan, frame, None if aside else outcome, n_sites, dictionary)
@@ -130,9 +135,32 @@ def load(plan: Plan, data: Any = None) -> Table:
         horizon.check(asked, plan.horizon.text, times, plan.min_cell, plan.source)
     table = Table(
         frame, site, dictionary, outcome, n_sites, source.description, source.licence, flow,
-        found.fates, tuple(units),
+        found.fates, tuple(units), own=own,
     )  # fmt: skip
     return table if site is None else _by_site(plan, table, source, found.fates)
+
+
+def _own_rows(
+    plan: Plan,
+    frame: pd.DataFrame,
+    site: Array | None,
+    flow: tuple[Stage, ...],
+    dictionary: Dictionary,
+    outcome: Outcome | None,
+) -> tuple[pd.DataFrame, Array | None, tuple[Stage, ...], OwnFrames | None]:
+    """Return the sites' rows, and those of the coordinator, with the flow of rows."""
+    asked = plan.coordinator_data
+    if asked is None:
+        return frame, site, flow, None
+    learnt = None if plan.kind.aside else outcome
+    if asked.source:
+        return frame, site, flow, own_rows.read(asked, plan.base, dictionary, outcome, plan.seed)
+    mask = own_rows.taken(frame, site, learnt, asked.fraction, plan.seed)
+    own = own_rows.parted(frame[mask], asked, learnt, plan.seed)
+    flow = moved_out(flow, mask, site)
+    return (
+        frame[~mask].reset_index(drop=True), None if site is None else site[~mask], flow, own,
+    )  # fmt: skip
 
 
 def _by_site(plan: Plan, table: Table, source: sources.Source, fates: Mapping[str, Fate]) -> Table:
@@ -389,8 +417,7 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
                 )  # fmt: skip
             except InputError as error:
                 raise DataError(f"arm {arm.name!r}: {error}") from None
-    if plan.availability is not None:
-        plan.availability.of(list(frames), plan.quorum, plan.seed)
+    law = None if plan.availability is None else plan.availability.among(frames)
     problem = Problem(
         frames,
         table.dictionary,
@@ -401,7 +428,8 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
         dp=plan.privacy.dp,
         patients=patients,
         scenario=scenario.name,
-        availability=plan.availability,
+        availability=law,
+        own=table.own,
     )
     natural = scenario.rule == "natural" and table.site is not None
     test_site = table.site[mask] if natural and table.site is not None else None
@@ -441,6 +469,39 @@ def _without_blind(
             f"evaluate.test_fraction."
         )
     return kept, site[mask]
+
+
+def check_named(plan: Plan, names: Mapping[str, Collection[str]]) -> None:
+    """Check the sites that `availability` and `consent` name against those of each scenario.
+
+    A scenario may lack some of them, since scenarios deal other sites; not all.
+
+    Parameters
+    ----------
+    names : the sites of each scenario, by its name.
+
+    Raises
+    ------
+    StudyError : a named site is in no scenario, or a scenario has none of those that a key names.
+    """
+    law, again = plan.availability, plan.again
+    keys = {
+        "availability": () if law is None else (*law.always, *law.by_site),
+        "consent.withdraw": () if again is None else again.withdraw,
+    }
+    every = sorted({site for some in names.values() for site in some})
+    for key, named in keys.items():
+        if unknown := sorted({*named} - {*every}):
+            raise StudyError(
+                f"{key}: there is no site {unknown[0]!r}; there are {', '.join(every)}."
+            )
+        for scenario, some in names.items():
+            if named and not {*named} & {*some}:
+                raise StudyError(
+                    f"{key}: scenario {scenario!r} has none of the sites {', '.join(named)}; it "
+                    f"has {', '.join(sorted(some))}. Name one of these too, or take "
+                    f"the scenario into a study of its own."
+                )
 
 
 def _changeable(plan: Plan, table: Table) -> list[Variable]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +24,19 @@ from fedcohort.study.at_site.sessions import open_session, over_with
 from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.results.own_models import OwnModels
+
+
+class Unanswered(Exception):
+    """The people at the sites were not all asked yet whether they consent after the ranking.
+
+    Attributes
+    ----------
+    told : what each site is to be told, by site (`at_site.ranked`).
+    """
+
+    def __init__(self, told: Mapping[str, str]):
+        super().__init__("the sites have not answered yet")
+        self.told = dict(told)
 
 
 class Sites(Protocol):
@@ -62,6 +76,19 @@ class Sites(Protocol):
         """Let the sites delete their state of a finished federation."""
         ...
 
+    def consents(self, told: Mapping[str, str]) -> Mapping[str, str]:
+        """Return why each site that withdraws after the ranking does so, by site.
+
+        Raises
+        ------
+        Unanswered : the people there have to be asked first.
+        """
+        ...
+
+    def without(self, gone: Mapping[str, str]) -> Sites:
+        """Return the sites that are left after a withdrawal."""
+        ...
+
 
 class LocalSites:
     """Sites in this process.
@@ -73,6 +100,7 @@ class LocalSites:
     min_cell : the sites' own.
     absent : (session, call, site) → whether the site does not answer; for tests of dropouts.
     heard : (site, lines) → keeps a site's feedback there.
+    withdraw : by site, why it withdraws after a ranking.
     """
 
     noise = "seed"
@@ -86,7 +114,10 @@ class LocalSites:
         min_cell: int = 1,
         absent: Callable[[str, int, str], bool] | None = None,
         heard: Callable[[str, Sequence[str]], None] | None = None,
+        withdraw: Mapping[str, str] | None = None,
     ):
+        self._withdraw = dict(withdraw or {})
+        self._gone: dict[str, str] = {}
         self._terms = terms
         self._tables = {t.site: t for t in tables}
         self._states = states
@@ -110,7 +141,7 @@ class LocalSites:
     @property
     def absent(self) -> Mapping[str, str]:
         """See `Sites`."""
-        return {}
+        return self._gone
 
     def federation(
         self,
@@ -152,3 +183,14 @@ class LocalSites:
             over_with(self._terms, session, models)
         if self._states is not None:
             shutil.rmtree(self._states / session, ignore_errors=True)
+
+    def consents(self, told: Mapping[str, str]) -> Mapping[str, str]:
+        """See `Sites`."""
+        return {site: why for site, why in self._withdraw.items() if site in told}
+
+    def without(self, gone: Mapping[str, str]) -> LocalSites:
+        """See `Sites`."""
+        left = copy(self)
+        left._tables = {s: t for s, t in self._tables.items() if s not in gone}
+        left._gone = {**self._gone, **gone}
+        return left

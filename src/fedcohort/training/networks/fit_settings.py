@@ -5,24 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fedcohort.protocol import changed, setting
+from fedcohort.training.heterogeneity import KINDS
 from fedcohort.training.networks import settings as averages
 from fedcohort.training.networks.schedule import Schedule
 from fedcohort.training.networks.server import RULES
 from fedcohort.training.networks.settings import (
     AveragingSettings,
     PredictorSettings,
+    ValidatedSettings,
     VisitSettings,
     kept_rounds,
 )
+from fedcohort.training.networks.validated import VALIDATION
 from fedcohort.training.personal import PARTED
-from fedcohort.training.personal.settings import MaybeOwnSettings
+from fedcohort.training.personal.settings import MaybeOwnSettings, WaySettings
 
 #: Strategies that average models, and three that do not.
 STRATEGIES = (*averages.STRATEGIES, "sequential", "ensemble", "exact")
+#: `optimiser_state` by strategy that averages no models. The optimiser of exact is one, at the
+#: coordinator, and always goes on; a site alone can keep its own.
+CONTINUED = {"sequential": ("fresh",), "ensemble": ("fresh", "kept"), "exact": ("fresh",)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitSettings(AveragingSettings, MaybeOwnSettings):
+class FitSettings(ValidatedSettings, AveragingSettings, MaybeOwnSettings):
     """Settings of `networks.fits` and `networks.private_fits`."""
 
     strategy: str = changed(AveragingSettings, "strategy", choices=STRATEGIES)
@@ -43,6 +49,15 @@ class FitSettings(AveragingSettings, MaybeOwnSettings):
         0.0, "λ₁ on the first layer's weights, loss averaged over rows", within="[0, inf)"
     )
     l2: float = changed(PredictorSettings, "l2", default=0.0)
+    monitor: str = changed(
+        WaySettings,
+        "monitor",
+        doc="Record the heterogeneity statistic R in each round: from gradients of the common "
+        "model on parts of the sites' rows, from its loss there, or (validation) from the loss of "
+        "each site's model on the coordinator's own rows. none turns it off. A personal model then "
+        "begins once sites differ",
+        choices=(*KINDS, VALIDATION),
+    )
     keep_rounds: tuple[int, ...] = setting(
         (), "Keep the model after each of these rounds", "rounds", within="[1, inf)"
     )
@@ -74,10 +89,25 @@ class FitSettings(AveragingSettings, MaybeOwnSettings):
         self.check(
             ("monitor", self.monitor == "none" or self.averages, f"none, {one}"),
             ("aggregation", self.aggregation == "mean" or self.averages, f"mean, {one}"),
-        )
+            ("optimiser_state", self.averages or self.optimiser_state in CONTINUED[self.strategy],
+             f"{' or '.join(CONTINUED.get(self.strategy, ()))} with strategy {self.strategy!r}"),
+            ("compression", self.compression == "none" or self.averages, f"none, {one}"),
+            ("optimiser_state", self.optimiser_state == "fresh" or not self.validated,
+             f"fresh with {self.validated}"),
+            ("compression", self.compression == "none" or not self.validated,
+             f"none with {self.validated}"),
+        )  # fmt: skip
+        self.check_halt(monitor=self.monitor, personal=self.personal, patience=self.patience)
+        self.check(
+            ("keep_rounds", not (self.halt and self.keep_rounds), "none with halt"),
+            ("lr_rule", not self.halt or self.lr_rule != "plateau",
+             "another with halt: plateau looks at the common model"),
+        )  # fmt: skip
         self.check_personal(
-            strategy=self.strategy, aggregation=self.aggregation, patience=self.patience
-        )
+            strategy=self.strategy, aggregation=self.aggregation, patience=self.patience,
+            lr_rule=self.lr_rule, optimiser_state=self.optimiser_state,
+            compression=self.compression,
+        )  # fmt: skip
         deep = self.personal not in PARTED or self.layered
         self.check(("hidden", deep, f"one width or more: {self.personal} needs a layer to be own"))
 

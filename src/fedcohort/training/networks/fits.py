@@ -2,7 +2,8 @@
 
 The strategies are those of `networks.strategies`; "exact" is the method's own, one step along the
 gradient of the pooled loss in each round. With `personal` the model is one site's own
-(`training.personal`).
+(`training.personal`). Rows of the coordinator give a first model and a validation loss
+(`networks.validated`).
 
 Revealed: see the strategy, `training.personal`, and with a monitor `training.heterogeneity`.
 """
@@ -18,13 +19,15 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol import Federation, NotSupported, Step, Task
 from fedcohort.training import heterogeneity
+from fedcohort.training.networks import compression, counts, strategies
 from fedcohort.training.networks import settings as averages
-from fedcohort.training.networks import strategies
 from fedcohort.training.networks.fit_settings import FitSettings
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Course, HeldOut
 from fedcohort.training.networks.server import RULES
+from fedcohort.training.networks.settings import COMPRESSED, COUNTS, MOMENTS
 from fedcohort.training.networks.switching import personalise_as_set
+from fedcohort.training.networks.validated import CoordinatorRows, validating
 
 #: Weights of a single network.
 ONE = np.ones(1)
@@ -38,6 +41,12 @@ REVEALS: Mapping[str, str] = {
     "ensemble": "once, every site's own model, which the coordinator and all sites see",
 }
 
+#: What else leaves a site, by settings, in plain words.
+MORE = (
+    f"optimiser_state: averaged: {MOMENTS}; patience_by: count: {COUNTS}; compression: "
+    + "; ".join(f"{name}: {text}" for name, text in COMPRESSED.items())
+)
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -45,7 +54,8 @@ class Trained:
 
     Attributes
     ----------
-    thetas : (M, P), of M networks: of the sites for an ensemble, otherwise one.
+    thetas : (M, P), of M networks: of the sites for an ensemble, or if averaging was halted at the
+        end; otherwise one.
     weights : (M,), with sum 1.
     rounds : number of rounds.
     kept : number of rounds → thetas (M, P) if that round were the last.
@@ -63,6 +73,26 @@ class Trained:
         return cls(course.theta[None], ONE, course.rounds, kept)
 
 
+def begun(
+    task: Task, config: FitSettings, plan: Plan, theta: Array
+) -> tuple[CoordinatorRows | None, Plan, Array]:
+    """Return the coordinator's rows, the sites' plan, and the vector (P,) to start from.
+
+    With such rows it is the first model. With validation rows sites hold no rows out, unless they
+    count their rounds without a better loss.
+    """
+    own = CoordinatorRows.of(task, plan)
+    if own is None:
+        return None, plan, theta
+    sites = plan if config.counts else own.sites_plan(plan)
+    return own, sites, own.start(theta, config.schedule)
+
+
+def own(config: FitSettings) -> str:
+    """Return why a fit cannot use rows of the coordinator, or "" (`Method.own`)."""
+    return "strategy 'ensemble' has no common model" * (config.strategy == "ensemble")
+
+
 def train_as_set(
     fed: Federation,
     config: FitSettings,
@@ -72,6 +102,7 @@ def train_as_set(
     *,
     exact: Callable[[], Course],
     held_out: HeldOut,
+    own: CoordinatorRows | None = None,
 ) -> Trained:
     """Train from θ (P,) by the strategy of the settings.
 
@@ -79,6 +110,7 @@ def train_as_set(
     ----------
     exact : training of the strategy "exact".
     held_out : θ → its loss on the rows held out, over all sites.
+    own : rows of the coordinator, see `begun`; None without.
 
     Raises
     ------
@@ -91,22 +123,26 @@ def train_as_set(
         kept = dict(zip(schedule.keep, thetas[1:], strict=True))
         return Trained(thetas[0], weights, schedule.rounds, kept)
     if config.personal != "none":
-        own = personalise_as_set(
+        users = personalise_as_set(
             fed, plan, schedule, RULES[config.strategy], config.server, theta,
-            config.personal_way(plan), config, seed=task.seed,
+            config.personal_way(plan), config, seed=task.seed, own=own,
             min_cell=task.min_cell if len(fed.sites) > 1 else 1,
         )  # fmt: skip
-        return Trained.of(Course(own.theta, own.rounds, own.kept))
+        return Trained.of(Course(users.theta, users.rounds, users.kept))
     if config.strategy == "exact":
         return Trained.of(exact())
     if config.strategy == "sequential":
         course = strategies.sequential(fed, plan, schedule, theta, task.rng, held_out)
         return Trained.of(course)
-    seen = heterogeneity.watching(fed, plan, config.monitor, task.min_cell)
+    models = validating(own, config)
+    seen = models or heterogeneity.watching(fed, plan, config.monitor, task.min_cell)
     course = strategies.averaging(
         fed, plan, schedule, RULES[config.strategy], config.server(theta), held_out, config.centre,
         watch=seen,
     )  # fmt: skip
+    if models is not None and models.halted:
+        thetas, weights = models.apart
+        return Trained(thetas, weights, course.rounds, {})
     return Trained.of(course)
 
 
@@ -118,12 +154,21 @@ def asks(config: FitSettings, pull: Step[..., Any]) -> tuple[Step[..., Any], ...
     pull : training step of the strategy "exact".
     """
     if config.personal != "none":
-        return config.asks_own(config.personal)
+        visits = strategies.PLAIN.by(config.optimiser_state, config.compression)
+        return (*config.asks_own(config.personal, visits), *compression.asks(config.compression))
     trains: Mapping[str, Step[..., Any]] = {
         "exact": pull, "sequential": strategies.visit, "ensemble": strategies.train_alone,
     }  # fmt: skip
-    usual = strategies.train_here if config.centre.plain else strategies.visit
-    return (trains.get(config.strategy, usual), *heterogeneity.asks(config.monitor))
+    averaged = strategies.PLAIN.by(config.optimiser_state, config.compression).sum
+    usual = strategies.visit if _sees_models(config) else averaged
+    counted = counts.STEPS if config.counts and config.strategy != "ensemble" else ()
+    counted = (*counted, *compression.asks(config.compression))
+    return (trains.get(config.strategy, usual), *counted, *heterogeneity.asks(config.monitor))
+
+
+def _sees_models(config: FitSettings) -> bool:
+    """Return whether the coordinator sees each site's model in each round."""
+    return bool(config.validated) or not config.centre.plain
 
 
 def reveals(config: FitSettings, exact: str, seen_by: str) -> str:
@@ -134,10 +179,13 @@ def reveals(config: FitSettings, exact: str, seen_by: str) -> str:
     exact : what the strategy "exact" reveals.
     seen_by : who sees the user's own model.
     """
-    trained = {**REVEALS, "exact": exact}[config.strategy] if config.centre.plain else SEEN
+    trained = SEEN if _sees_models(config) else {**REVEALS, "exact": exact}[config.strategy]
     if config.personal != "none":
         trained = f"{trained}; {config.reveals_own(seen_by)}"
-    return trained + ("" if config.monitor == "none" else f"; {heterogeneity.REVEALS}")
+    if config.strategy != "ensemble":
+        trained += config.reveals_more
+    watched = config.monitor in heterogeneity.KINDS[1:]
+    return trained + f"; {heterogeneity.REVEALS}" * watched
 
 
 def bounds(config: FitSettings) -> Mapping[str, Any]:
@@ -147,6 +195,9 @@ def bounds(config: FitSettings) -> Mapping[str, Any]:
         "draw": range(-1, schedule.rounds),
         "rounds": (schedule.rounds,),
         "lr_rule": (schedule.lr_rule,),
+        "lr_patience": (schedule.lr_patience,),
+        "since_cut": range(schedule.rounds),
+        **compression.BOUNDS,
         "patience": (-1 if schedule.patience is None else schedule.patience,),
     }
 

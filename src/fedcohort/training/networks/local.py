@@ -1,12 +1,14 @@
 """A site's local training: a pure function of (parameter vector, rows, entropy).
 
-A visit keeps no state: the optimiser starts anew, and mini-batches, dropout and noise are drawn
-from the given entropy. So sites can be trained in any order, in any process, or stacked.
+Mini-batches, dropout and noise are drawn from the given entropy, and the optimiser starts anew, or
+where a `Memory` is given goes on from it. So sites can be trained in any order, in any process, or
+stacked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import repeat
 
 import numpy as np
@@ -14,9 +16,27 @@ import torch
 
 from fedcohort.arrays import Array
 from fedcohort.models.network import FlatNet, network
-from fedcohort.training.networks.optimisers import OPTIMISERS
+from fedcohort.training.networks.optimisers import OPTIMISERS, Optimiser
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.rows import Rows
+
+
+@dataclass(frozen=True)
+class Memory:
+    """An optimiser's state between two visits: moments (s, P), and its number of steps t."""
+
+    moments: Array
+    taken: float
+
+    @classmethod
+    def of(cls, optimiser: Optimiser) -> Memory:
+        """Return the state of an optimiser, in memory of its own."""
+        return cls(optimiser.moments.cpu().numpy().copy(), optimiser.taken)
+
+    @classmethod
+    def empty(cls, plan: Plan, size: int) -> Memory:
+        """Return the state before the first step, for `size` parameters."""
+        return cls(np.zeros((OPTIMISERS[plan.optimiser].order, size), plan.dtype), 0.0)
 
 
 def train(
@@ -40,8 +60,18 @@ def train(
     """
     if not rows.informative:
         return theta.astype(np.float64), 0.0
-    net, loss = _trained(theta, rows, plan, rate, entropy)
+    net, loss, _ = _trained(theta, rows, plan, rate, entropy)
     return net.read(), loss
+
+
+def train_on(
+    theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...], memory: Memory
+) -> tuple[Array, float, Memory]:
+    """Return the same with an optimiser that goes on from `memory`, and its new state."""
+    if not rows.informative:
+        return theta.astype(np.float64), 0.0, memory
+    net, loss, optimiser = _trained(theta, rows, plan, rate, entropy, memory)
+    return net.read(), loss, Memory.of(optimiser)
 
 
 def train_times_rows(
@@ -53,18 +83,22 @@ def train_times_rows(
     """
     if not rows.informative:
         return theta.astype(np.float64) * len(rows.x), 0.0
-    net, loss = _trained(theta, rows, plan, rate, entropy)
+    net, loss, _ = _trained(theta, rows, plan, rate, entropy)
     return net.times(len(rows.x)), loss
 
 
 def _trained(
-    theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...]
-) -> tuple[FlatNet, float]:
-    """Train on informative rows; return the trained network, and the loss."""
+    theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...],
+    memory: Memory | None = None,
+) -> tuple[FlatNet, float, Optimiser]:  # fmt: skip
+    """Train on informative rows; return the trained network, the loss, and the optimiser."""
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
     start = net.theta.clone() if plan.mu else None
     optimiser = OPTIMISERS[plan.optimiser](net.theta)
+    if memory is not None:
+        optimiser.moments.copy_(torch.from_numpy(memory.moments))
+        optimiser.taken = memory.taken
     parts = plan.parts(len(rows.x))
     running = parts > 1 and rows.additive
     loss = evaluate(theta, rows, plan) if parts > 1 and not running else None
@@ -77,7 +111,7 @@ def _trained(
             net.grad.add_(net.theta - start, alpha=plan.mu)
         optimiser.step(net.theta, net.grad, rate)
         loss = value if loss is None else loss
-    return net, sum(seen) if running else loss or 0.0
+    return net, sum(seen) if running else loss or 0.0, optimiser
 
 
 def evaluate(theta: Array, rows: Rows, plan: Plan) -> float:

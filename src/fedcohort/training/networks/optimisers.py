@@ -7,69 +7,87 @@ state. For a few hundred parameters, torch's own `Adam` step takes 2–3 times a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 
-class Optimiser(Protocol):
-    """One step downhill."""
+class Optimiser:
+    """One step downhill.
+
+    Attributes
+    ----------
+    order : s, number of moments.
+    moments : (s, P), 0 at first; may be changed in place between steps.
+    taken : t, number of steps; may be changed between steps.
+    """
+
+    order: ClassVar[int] = 0
+
+    def __init__(self, theta: Tensor):
+        self.moments = theta.new_zeros((self.order, len(theta)))
+        self.taken = 0.0
 
     def step(self, theta: Tensor, grad: Tensor, rate: float) -> None:
         """Change θ (P,) in place, given ∇ (P,) and the learning rate."""
-        ...
+        raise NotImplementedError
 
 
-class Sgd:
+class Sgd(Optimiser):
     """θ ← θ − η∇."""
-
-    def __init__(self, theta: Tensor):
-        pass
 
     def step(self, theta: Tensor, grad: Tensor, rate: float) -> None:
         """Change θ (P,) in place."""
         theta.sub_(grad, alpha=rate)
 
 
-class Adam:
+class Adam(Optimiser):
     """Kingma and Ba (2015), with β₁ = 0.9, β₂ = 0.999, ε = 1e-8.
 
     m ← β₁m + (1−β₁)∇,  v ← β₂v + (1−β₂)∇²,  θ ← θ − η (m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε)
+
+    `moments` are (m, v).
     """
 
+    order = 2
     beta1, beta2, epsilon = 0.9, 0.999, 1e-8
 
     def __init__(self, theta: Tensor):
-        self._m = torch.zeros_like(theta)
-        self._v = torch.zeros_like(theta)
-        self._t = 0
+        super().__init__(theta)
+        self._m, self._v = self.moments
 
     def step(self, theta: Tensor, grad: Tensor, rate: float) -> None:
         """Change θ (P,) in place."""
-        self._t += 1
+        self.taken += 1
         self._m.lerp_(grad, 1.0 - self.beta1)
-        self._v.mul_(self.beta2).addcmul_(grad, grad, value=1.0 - self.beta2)
-        root = self._v.sqrt().div_(math.sqrt(1.0 - self.beta2**self._t)).add_(self.epsilon)
-        theta.addcdiv_(self._m, root, value=-rate / (1.0 - self.beta1**self._t))
+        self._square(self._v, grad)
+        root = self._v.sqrt().div_(math.sqrt(1.0 - self.beta2**self.taken)).add_(self.epsilon)
+        theta.addcdiv_(self._m, root, value=-rate / (1.0 - self.beta1**self.taken))
+
+    def _square(self, v: Tensor, grad: Tensor) -> None:
+        """Change v (P,) in place."""
+        v.mul_(self.beta2).addcmul_(grad, grad, value=1.0 - self.beta2)
 
 
-class Momentum:
-    """θ ← θ − ηb,  b ← 0.9b + ∇, from b = 0, as `torch.optim.SGD(momentum=0.9)`."""
+class Momentum(Optimiser):
+    """θ ← θ − ηb,  b ← 0.9b + ∇, from b = 0, as `torch.optim.SGD(momentum=0.9)`.
 
+    `moments` are (b,).
+    """
+
+    order = 1
     decay = 0.9
 
-    def __init__(self, theta: Tensor):
-        self._b: Tensor | None = None
-
     def step(self, theta: Tensor, grad: Tensor, rate: float) -> None:
         """Change θ (P,) in place."""
-        self._b = grad.clone() if self._b is None else self._b.mul_(self.decay).add_(grad)
-        theta.sub_(self._b, alpha=rate)
+        self.taken += 1
+        b = self.moments[0].mul_(self.decay).add_(grad)
+        theta.sub_(b, alpha=rate)
 
 
-class Yogi:
+class Yogi(Adam):
     """Zaheer et al., "Adaptive methods for nonconvex optimization", NeurIPS 2018.
 
         m ← β₁m + (1−β₁)∇,  v ← v − (1−β₂) sign(v − ∇²) ∇²,
@@ -83,25 +101,13 @@ class Yogi:
     six rates).
     """
 
-    beta1, beta2, epsilon = 0.9, 0.999, 1e-8
-
-    def __init__(self, theta: Tensor):
-        self._m = torch.zeros_like(theta)
-        self._v = torch.zeros_like(theta)
-        self._t = 0
-
-    def step(self, theta: Tensor, grad: Tensor, rate: float) -> None:
-        """Change θ (P,) in place."""
-        self._t += 1
-        self._m.lerp_(grad, 1.0 - self.beta1)
+    def _square(self, v: Tensor, grad: Tensor) -> None:
         square = grad.square()
-        self._v.addcmul_(torch.sign(self._v - square), square, value=self.beta2 - 1.0)
-        root = self._v.sqrt().div_(math.sqrt(1.0 - self.beta2**self._t)).add_(self.epsilon)
-        theta.addcdiv_(self._m, root, value=-rate / (1.0 - self.beta1**self._t))
+        v.addcmul_(torch.sign(v - square), square, value=self.beta2 - 1.0)
 
 
 #: Optimisers by name in the settings.
-OPTIMISERS: Mapping[str, Callable[[Tensor], Optimiser]] = {
+OPTIMISERS: Mapping[str, type[Optimiser]] = {
     "adam": Adam,
     "sgd": Sgd,
     "momentum": Momentum,

@@ -27,7 +27,9 @@ class Plan:
     epochs : passes over the site's rows in one visit.
     batches : mini-batches in each pass; 1 trains on all rows at once.
     batch_size : most rows of a mini-batch; above 0 it replaces `batches`.
-    optimiser : name in `training.networks.optimisers.OPTIMISERS`; it starts anew in each visit.
+    optimiser : name in `training.networks.optimisers.OPTIMISERS`.
+    optimiser_state : see `training.networks.moments`.
+    compression, share : see `training.networks.compression`.
     l1, l2 : λ₁ ≥ 0 and λ₂ ≥ 0, added to the mean loss as λ₁‖W‖₁ + ½λ₂‖W‖² of the first layer's
         weights W.
     mu : μ ≥ 0 of FedProx: adds ½μ‖θ − θ₀‖², with θ₀ the vector at the start of the visit.
@@ -47,6 +49,9 @@ class Plan:
     dtype: str = "float64"
     device: str = "cpu"
     batch_size: int = 0
+    optimiser_state: str = "fresh"
+    compression: str = "none"
+    share: float = 1.0
 
     def parts(self, rows: float) -> int:
         """Return the number of mini-batches of so many rows, at least 1."""

@@ -28,6 +28,7 @@ from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.protocol import Federation, Site, message, summed
 from fedcohort.training.hazard import seed_of
+from fedcohort.training.networks.counts import counting
 from fedcohort.training.networks.local import penalise
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan, holds_out
@@ -152,7 +153,7 @@ def exact(
 
     return follow(
         schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record,
-        heard=lambda: there.answered,
+        heard=lambda: there.answered, counted=counting(fed, plan),
     )  # fmt: skip
 
 

@@ -90,6 +90,21 @@ def releases(config: FitSettings, dp: Dp, more: str = "") -> Sequence[Release]:
             f"setting 'patience' {named} needs the loss of held-out rows, which a "
             f"private fit does not return; leave it out."
         )
+    if config.lr_rule == "plateau":
+        raise SettingError(
+            f"setting 'lr_rule' {named} is 'plateau', which needs the loss of held-out rows; a "
+            f"private fit does not return it. Choose another."
+        )
+    if config.optimiser_state != "fresh":
+        raise SettingError(
+            f"setting 'optimiser_state' {named} is {config.optimiser_state!r}; a private fit has "
+            f"no optimiser that goes on at a site. Choose 'fresh'."
+        )
+    if config.compression != "none":
+        raise SettingError(
+            f"setting 'compression' {named} is {config.compression!r}; the updates of a private "
+            f"fit have noise in each coordinate and are not compressed. Choose 'none'."
+        )
     if config.monitor != "none":
         raise SettingError(
             f"setting 'monitor' {named} is {config.monitor!r}, which returns sums of "

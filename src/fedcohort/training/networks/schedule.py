@@ -12,6 +12,19 @@ because losses of other sites differ by their patients. Or half a cosine over R 
 losses are (Loshchilov and Hutter, "SGDR", ICLR 2017, eq. 5, without restarts):
 
     lr⁽ⁱ⁾ = lr⁽⁰⁾ (1 + cos(πi/R)) / 2                                                     (2)
+
+Or "plateau": after `lr_patience` rounds without a better held-out loss
+
+    lr⁽ⁱ⁺¹⁾ = `lr_factor` lr⁽ⁱ⁾                                                           (3)
+
+and the rounds are counted anew from the cut; `torch.optim.lr_scheduler.ReduceLROnPlateau` with
+`threshold` and `eps` 0, whose patience is one less. Nolte et al. 2023 cut to a tenth
+after 4 such rounds and stop after 8.
+
+Rounds without a better loss are counted in one of two ways. "loss": of the held-out rows of all
+sites, pooled. "count": each site counts those of its own, and b is their mean (`counts`). Then no
+pooled loss is known. The result is the model after round i − b, rounded: the mean of the rounds
+in which the sites' losses were least. For one site both ways are the same.
 """
 
 from __future__ import annotations
@@ -21,12 +34,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from fedcohort.arrays import Array
+from fedcohort.training.networks.counts import Counted
 
 #: θ (P,) and the learning rate → the next θ, and the averaged loss at the given one.
 Advance = Callable[[Array, float], tuple[Array, float]]
 
 #: θ (P,) → its loss on the rows held out.
 HeldOut = Callable[[Array], float]
+
+#: Rules of the learning rate; ways to count rounds without a better held-out loss.
+RULES, COUNTED_BY = ("constant", "cosine", "plateau"), ("loss", "count")
 
 #: θ (P,) → whether no further round is needed.
 Enough = Callable[[Array], bool]
@@ -42,8 +59,10 @@ class Schedule:
     ----------
     rounds : largest number of rounds.
     learning_rate : η > 0, of the first round.
-    lr_rule : "d62", eq. (1), "cosine", eq. (2), or "constant".
+    lr_rule : "d62", eq. (1), "cosine", eq. (2), "plateau", eq. (3), or "constant".
+    lr_factor, lr_patience : of "plateau".
     patience : stop after so many rounds without a better held-out loss; None never stops early.
+    patience_by : "loss" or "count", how these rounds are counted.
     keep : numbers of rounds after which the result so far is kept.
     named : name of the loss in the history.
     first : number of the first round in the history, if a training continues another.
@@ -52,10 +71,18 @@ class Schedule:
     rounds: int
     learning_rate: float
     lr_rule: str = "d62"
+    lr_factor: float = 0.1
+    lr_patience: int = 4
     patience: int | None = None
+    patience_by: str = "loss"
     keep: tuple[int, ...] = ()
     named: str = "loss"
     first: int = 0
+
+    @property
+    def looks(self) -> bool:
+        """Whether rows are held out, and looked at after each round."""
+        return self.patience is not None or self.lr_rule == "plateau"
 
 
 @dataclass(frozen=True)
@@ -64,7 +91,7 @@ class Course:
 
     Attributes
     ----------
-    theta : θ (P,): the last, or with a patience the one with the best held-out loss.
+    theta : θ (P,): the last, or with a patience the one of the best held-out loss.
     rounds : number of rounds.
     kept : number of rounds → `theta` if that round were the last.
     """
@@ -81,6 +108,45 @@ def next_rate(rate: float, i: int, before: float, after: float) -> float:
     return min(rate, max(rate / math.sqrt(i + 1), FLOOR))
 
 
+class _Idle:
+    """Rounds without a better held-out loss, and the best model so far; see the header."""
+
+    def __init__(self, schedule: Schedule, held_out: HeldOut, counted: Counted | None):
+        if schedule.patience_by == "count" and counted is None:
+            raise TypeError("a schedule that counts needs a function that asks the sites.")
+        self._schedule, self._held_out = schedule, held_out
+        self._counted = counted if schedule.patience_by == "count" else None
+        self._least, self._round, self._cut = math.inf, 0, 0
+        self._latest: dict[int, Array] = {}
+        self.best: Array | None = None
+        self.rounds = self.recent = 0.0
+
+    def look(self, theta: Array, i: int) -> dict[str, float]:
+        """Look at θ (P,) after round i; return what the history says of it."""
+        since = i - self._cut if self._schedule.lr_rule == "plateau" else 0
+        if self._counted is not None:
+            self.rounds, self.recent = self._counted(theta, since)
+            self._latest[i] = theta
+            wanted = max(min(self._latest), round(i - self.rounds))
+            self.best = self._latest[wanted]
+            most = 0 if self._schedule.patience is None else self._schedule.patience
+            self._latest = {r: t for r, t in self._latest.items() if r >= i - most}
+            return {"idle_rounds": self.rounds}
+        loss = self._held_out(theta)
+        if loss < self._least:
+            self.best, self._least, self._round = theta, loss, i
+        self.rounds = i - self._round
+        self.recent = min(self.rounds, since)
+        return {"held_out_loss": loss}
+
+    def cuts(self, i: int) -> bool:
+        """Return whether the rate is cut after round i, and count anew from it."""
+        if self.recent < self._schedule.lr_patience:
+            return False
+        self._cut = i
+        return True
+
+
 def follow(
     schedule: Schedule,
     theta: Array,
@@ -91,19 +157,21 @@ def follow(
     record: Callable[..., None] | None = None,
     enough: Enough | None = None,
     heard: Callable[[], Iterable[str]] = tuple,
+    counted: Counted | None = None,
 ) -> Course:
     """Advance θ (P,) round by round until the schedule ends.
 
     Parameters
     ----------
-    held_out : called only with a patience.
+    held_out : called only where rounds are counted by the pooled loss.
     rounds, record : those of the federation, if any.
     enough : called before each round; true ends the training.
     heard : returns the sites of the latest loss.
+    counted : called where each site counts its own rounds.
     """
     rate = schedule.learning_rate
     last: dict[frozenset[str], float] = {}
-    best, best_loss, best_round = theta, math.inf, 0
+    best, idle = theta, _Idle(schedule, held_out, counted)
     kept: dict[int, Array] = {}
     done = 0
     for i in rounds(schedule.rounds):
@@ -113,21 +181,23 @@ def follow(
         who = frozenset(heard())
         done = i + 1
         values = {schedule.named: loss, "learning_rate": rate}
+        if schedule.looks:
+            values |= idle.look(theta, i)
         if schedule.patience is None:
             best = theta
-        else:
-            values["held_out_loss"] = held_out(theta)
-            if values["held_out_loss"] < best_loss:
-                best, best_loss, best_round = theta, values["held_out_loss"], i
+        elif idle.best is not None:
+            best = idle.best
         if record is not None:
             record(**values)
         if done in schedule.keep:
             kept[done] = best
-        if schedule.patience is not None and i - best_round >= schedule.patience:
+        if schedule.patience is not None and idle.rounds >= schedule.patience:
             break
         if i and schedule.lr_rule == "d62":
             rate = next_rate(rate, i - 1, last.get(who, math.inf), loss)
         elif schedule.lr_rule == "cosine":
             rate = schedule.learning_rate * (1 + math.cos(math.pi * done / schedule.rounds)) / 2
+        elif schedule.lr_rule == "plateau" and idle.cuts(i):
+            rate *= schedule.lr_factor
         last[who] = loss
     return Course(best, done, kept)

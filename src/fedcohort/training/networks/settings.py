@@ -8,12 +8,28 @@ from typing import Any, ClassVar
 from fedcohort.arrays import Array
 from fedcohort.models.layers import ACTIVATIONS
 from fedcohort.models.predictor import MODELS, model_of, outputs_of, rate_of, spec_of
-from fedcohort.protocol import Settings, Task, setting
+from fedcohort.protocol import SettingError, Settings, Task, setting
+from fedcohort.training.networks.moments import STATES
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan
-from fedcohort.training.networks.schedule import Schedule
+from fedcohort.training.networks.schedule import COUNTED_BY, RULES, Schedule
 from fedcohort.training.networks.server import Server
+from fedcohort.training.networks.thinning import COMPRESSIONS
 from fedcohort.training.robust import AGGREGATIONS, Aggregation
+
+#: What leaves a site, in plain words, with averaged optimisers, and with counts of rounds.
+MOMENTS = "with each model the state of the site's optimiser, in the same sum"
+COUNTS = (
+    "each round the sum over sites of how many rounds their held-out rows are without a better "
+    "loss, and how many sites have such rows"
+)
+
+#: What leaves a site instead of its model, by compression, in plain words.
+COMPRESSED = {
+    "random_k": "instead of each model a share of its changes, at the same places at all sites",
+    "int8": "instead of each model its changes, rounded to 8 bits, and the largest of each block",
+    "top_k": "instead of each model every site's own largest changes, which the coordinator sees",
+}
 
 #: Strategies that average models.
 STRATEGIES = ("fedavg", "fedprox", "fedadagrad", "fedadam", "fedyogi")
@@ -89,8 +105,22 @@ class AveragingSettings(VisitSettings):
     )
     lr_rule: str = setting(
         "constant",
-        "Course of η over the rounds. cosine: falls to 0, slowly first and last",
-        choices=("constant", "cosine"),
+        "Course of η over the rounds. cosine: falls to 0, slowly first and last; plateau: is cut "
+        "by lr_factor after lr_patience rounds without a better held-out loss",
+        choices=RULES,
+    )
+    lr_factor: float = setting(0.1, "Factor of η at each cut of plateau", within="(0, 1)")
+    lr_patience: int = setting(
+        4,
+        "Rounds without a better held-out loss, since the last cut, after which plateau cuts η",
+        "rounds",
+        within="[1, inf)",
+    )
+    optimiser_state: str = setting(
+        "fresh",
+        "State of the sites' optimisers. fresh: each round begins anew; kept: it stays at its "
+        "site; averaged: its mean over sites travels with the model",
+        choices=STATES,
     )
     strategy: str = setting("fedavg", "Training strategy over sites", choices=STRATEGIES)
     mu: float = setting(
@@ -118,17 +148,61 @@ class AveragingSettings(VisitSettings):
         None, "M of norm_bound: longest update of a site; null: the median of each round's",
         within="(0, inf]",
     )  # fmt: skip
+    compression: str = setting(
+        "none",
+        "Updates in fewer bytes, with error feedback. random_k: a share of the coordinates, the "
+        "same at all sites; int8: all of them in 8 bits; top_k: each site's largest ones, which "
+        "the coordinator sees, so that it excludes masked sums",
+        choices=COMPRESSIONS,
+    )
+    compression_share: float = setting(
+        0.1, "Share of the coordinates that random_k and top_k send", within="(0, 1]"
+    )
     patience: int | None = setting(
         None,
         "Stop after this many rounds without a better held-out loss; null: never",
         "rounds",
         within="[1, inf)",
     )
+    patience_by: str = setting(
+        "loss",
+        "Rounds without a better loss, for patience and plateau. loss: of all held-out rows, "
+        "pooled; count: each site counts those of its own rows, and the counts are averaged",
+        choices=COUNTED_BY,
+    )
     validation_fraction: float = setting(
-        0.2, "Share of each site's rows held out where patience is set", within="(0, 1)"
+        0.2, "Share of each site's rows held out for patience and plateau", within="(0, 1)"
     )
     dtype: str = setting("float64", "Number type of the network", choices=("float64", "float32"))
     device: str = setting("cpu", "Device of the network", choices=("cpu", "cuda"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fresh, whole = self.optimiser_state == "fresh", self.compression == "none"
+        means = self.aggregation == "mean"
+        self.check(
+            ("optimiser_state", fresh or means, "fresh, or aggregation: mean"),
+            ("compression", whole or means, "none, or aggregation: mean"),
+            ("compression", whole or self.optimiser_state != "averaged",
+             "none: averaged states of optimisers are not compressed"),
+        )  # fmt: skip
+
+    @property
+    def looks(self) -> bool:
+        """Whether rows are held out, and looked at after each round."""
+        return self.schedule.looks
+
+    @property
+    def counts(self) -> bool:
+        """Whether each site counts its rounds without a better loss, and the sum is asked for."""
+        return self.looks and self.patience_by == "count"
+
+    @property
+    def reveals_more(self) -> str:
+        """What leaves a site beside the mean of models by these settings, in plain words; or ""."""
+        told = [MOMENTS] * (self.optimiser_state == "averaged") + [COUNTS] * self.counts
+        told += [COMPRESSED[self.compression]] if self.compression != "none" else []
+        return "".join(f"; {one}" for one in told)
 
     @property
     def centre(self) -> Aggregation:
@@ -142,8 +216,10 @@ class AveragingSettings(VisitSettings):
 
     @property
     def visible(self) -> str:
-        """Name of the setting with which the coordinator sees each site's model, or ""."""
-        return "" if self.centre.plain else f"aggregation: {self.aggregation}"
+        """Name of the setting with which the coordinator sees each site's own numbers, or ""."""
+        if not self.centre.plain:
+            return f"aggregation: {self.aggregation}"
+        return "compression: top_k" if self.compression == "top_k" else ""
 
     def check_sites(self, sites: int) -> None:
         """Refuse an aggregation that needs more sites."""
@@ -157,7 +233,10 @@ class AveragingSettings(VisitSettings):
             rounds=self.rounds,
             learning_rate=self.learning_rate,
             lr_rule=self.lr_rule,
+            lr_factor=self.lr_factor,
+            lr_patience=self.lr_patience,
             patience=self.patience,
+            patience_by=self.patience_by,
         )
 
     def server(self, theta: Array) -> Server:
@@ -178,11 +257,57 @@ class AveragingSettings(VisitSettings):
             epochs=self.internal_epochs,
             optimiser=self.optimiser,
             mu=self.mu if self.strategy == "fedprox" else 0.0,
-            validation_fraction=0.0 if self.patience is None else self.validation_fraction,
+            validation_fraction=self.validation_fraction if self.looks else 0.0,
+            optimiser_state=self.optimiser_state,
+            compression=self.compression,
+            share=self.compression_share if self.compression in ("random_k", "top_k") else 1.0,
             dtype=self.dtype,
             device=self.device,
         )
         return replace(plan, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidatedSettings(Settings):
+    """Settings of R of the sites' models on the coordinator's rows (`networks.validated`)."""
+
+    alarm: float = setting(
+        1.44,
+        "monitor: validation: R above which sites differ",
+        within="(1, inf)",
+    )
+    halt: bool = setting(
+        False,
+        "monitor: validation: halt aggregation while R is above the alarm, so that each site "
+        "trains its own model. A training that ends so has the vote of these models",
+    )
+
+    @property
+    def validated(self) -> str:
+        """Name of the setting that needs validation rows of the coordinator, or ""."""
+        monitor = str(getattr(self, "monitor", ""))
+        return f"monitor: {monitor}" if monitor == "validation" else super().validated
+
+    @property
+    def visible(self) -> str:
+        """Name of the setting with which the coordinator sees each site's model, or ""."""
+        return self.validated or super().visible
+
+    def check_halt(self, *, monitor: str, personal: str, patience: int | None) -> None:
+        """Refuse a halt with settings that need one common model.
+
+        Raises
+        ------
+        SettingError : names the first one.
+        """
+        why = (
+            (monitor != "validation", "needs monitor: validation"),
+            (personal != "none", "and personal are two answers to an alarm; leave one out"),
+            (patience is not None, "does not go with patience, which looks at the common model"),
+        )
+        for wrong, text in why:
+            if self.halt and wrong:
+                raise SettingError(f"setting 'halt' of method {self.method!r} {text}.")
 
 
 def kept_rounds(asked: tuple[int, ...], rounds: int) -> tuple[int, ...]:

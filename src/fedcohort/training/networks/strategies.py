@@ -1,5 +1,8 @@
 """Strategies that train any torch model over a federation.
 
+Optimisers of sites begin anew in each visit, or go on (`networks.moments`). The rate is cut and the
+training ends by `networks.schedule`, which may ask the sites for counts (`networks.counts`).
+
 * averaging: each site trains from the same θ; the coordinator applies a server rule to their mean
   with weights n_k/n (McMahan et al. 2017; FedProx, Li et al. 2020, by a proximal term in the plan;
   FedAdam and FedYogi, Reddi et al. 2021, by the rule). Revealed: `Update` every round, only as a
@@ -17,124 +20,27 @@ their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.protocol import Federation, Site, gathered, message, summed
+from fedcohort.protocol import Federation, Keep, Site, gathered, per_site, summed
 from fedcohort.protocol.step import Gathered, Summed
-from fedcohort.protocol.updates import count_fault
 from fedcohort.training.heterogeneity import Watch
-from fedcohort.training.networks.local import evaluate, train, train_times_rows
-from fedcohort.training.networks.plan import Plan, holds_out
+from fedcohort.training.networks import compression, moments
+from fedcohort.training.networks.compression import collected
+from fedcohort.training.networks.counts import count_idle, counting
+from fedcohort.training.networks.local import Memory, evaluate, train_on
+from fedcohort.training.networks.moments import Moments
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.replies import Member, Update, Visit
 from fedcohort.training.networks.schedule import Course, Enough, HeldOut, Schedule, follow
 from fedcohort.training.networks.server import Rule, Server
+from fedcohort.training.networks.validated import Validated
 from fedcohort.training.robust import MEAN, Aggregation
-from fedcohort.training.rows import Rows, rows_of
-from fedcohort.training.update_bounds import WEIGHTLESS, leap, length, misfit, paces
-
-
-@message(parameters=["theta"])
-class Update:
-    """A site's part in a mean of models: n_k θ_k (P,), n_k, n_k loss_k; see `local.train`."""
-
-    some_rows = staticmethod(holds_out)
-
-    theta: Array
-    rows: Array
-    loss: Array
-
-    @classmethod
-    def trained(
-        cls, theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...]
-    ) -> Update:
-        """Train from θ (P,); the result is in memory that the next visit overwrites."""
-        scaled, loss = train_times_rows(theta, rows, plan, rate, entropy)
-        n = len(rows.x)
-        return cls(scaled, np.array(float(n)), np.array(n * loss))
-
-    def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return the fault of one reply, or ""; see `protocol.updates`."""
-        if why := misfit(self.theta, asked["theta"], self.rows, self.loss):
-            return why
-        if not self.rows and (self.theta.any() or self.loss):
-            return WEIGHTLESS
-        return leap(lambda: self._length(asked), asked, self.rows)
-
-    def moved(self, asked: Mapping[str, Any]) -> tuple[float, ...]:
-        """Return ‖θ_k − θ‖, the same per `pace`, and n_k ‖θ_k − θ‖; see `update_bounds`."""
-        far = self._length(asked)
-        return (*paces(far, asked, self.rows), float(self.rows) * far)
-
-    def _length(self, asked: Mapping[str, Any]) -> float:
-        return length(self.theta / self.rows - asked["theta"]) if self.rows else 0.0
-
-
-@message
-class Visit:
-    """The model after a site: θ (P,), and n_k, n_k loss_k; see `local.train`."""
-
-    theta: Array
-    rows: Array
-    loss: Array
-
-    @classmethod
-    def trained(
-        cls, theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...]
-    ) -> Visit:
-        """Train from θ (P,)."""
-        theta, loss = train(theta, rows, plan, rate, entropy)
-        n = len(rows.x)
-        return cls(theta, np.array(float(n)), np.array(n * loss))
-
-    def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return the fault of one reply, or ""."""
-        if why := misfit(self.theta, asked["theta"], self.rows, self.loss):
-            return why
-        if not self.rows and ((self.theta != asked["theta"]).any() or self.loss):
-            return WEIGHTLESS
-        return leap(lambda: self._length(asked), asked, self.rows)
-
-    def moved(self, asked: Mapping[str, Any]) -> tuple[float, float]:
-        """Return ‖θ_k − θ‖, and the same per `pace`."""
-        return paces(self._length(asked), asked, self.rows)
-
-    def _length(self, asked: Mapping[str, Any]) -> float:
-        return length(self.theta - asked["theta"])
-
-
-@message
-class Member:
-    """A site's own models (1 + K, P): the last first, then those after K requested rounds.
-
-    The weight is n_k, or 0 if the rows carry no information.
-    """
-
-    thetas: Array
-    weight: Array
-    loss: Array
-
-    def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return the fault of one reply, or ""."""
-        wanted = np.broadcast_to(asked["theta"], (1 + len(asked["keep"]), len(asked["theta"])))
-        if why := misfit(self.thetas, wanted, self.weight, self.loss):
-            return why
-        if why := count_fault("weight", self.weight):
-            return why
-        if not self.weight and ((self.thetas != wanted).any() or self.loss):
-            return WEIGHTLESS
-
-        def far() -> float:
-            return max(map(length, self.thetas - wanted))
-
-        return leap(far, asked, self.weight, asked["rounds"])
-
-    def moved(self, asked: Mapping[str, Any]) -> tuple[float, float]:
-        """Return ‖θ_k − θ‖ of the last model, and the same per `pace` of one visit."""
-        return paces(length(self.thetas[0] - asked["theta"]), asked, self.weight)
-
+from fedcohort.training.rows import known_rows, rows_of
 
 # site ---------------------------------------------------------------------------------
 
@@ -144,6 +50,15 @@ def train_here(site: Site[Any, None], *, theta: Array, plan: str, rate: float) -
     """Train from the common model; return the site's part of the mean."""
     p = Plan.of(plan)
     return Update.trained(theta, rows_of(site.data, p, site.entropy), p, rate, site.entropy)
+
+
+@summed
+def train_kept(
+    site: Site[Any, Moments | None], *, theta: Array, plan: str, rate: float
+) -> Keep[Update, Moments]:
+    """Train from the common model; keep the state of the optimiser at the site."""
+    p = Plan.of(plan)
+    return Update.kept(site, theta, known_rows(site.data, p, site.entropy), p, rate)
 
 
 @gathered
@@ -162,12 +77,14 @@ def train_alone(
     rounds: int,
     rate: float,
     lr_rule: str,
+    lr_factor: float,
+    lr_patience: int,
     patience: int,
     keep: Array,
 ) -> Member:
     """Train a model of this site alone, and return it.
 
-    A negative patience never stops early.
+    A negative patience never stops early. Rounds are counted by this site's own held-out loss.
     """
     p = Plan.of(plan)
     rows = rows_of(site.data, p, site.entropy)
@@ -176,13 +93,19 @@ def train_alone(
         rounds=rounds,
         learning_rate=rate,
         lr_rule=lr_rule,
+        lr_factor=lr_factor,
+        lr_patience=lr_patience,
         patience=None if patience < 0 else patience,
         keep=tuple(keep.tolist()),
     )
     losses: list[float] = []
+    memory = Memory.empty(p, len(theta))
 
     def advance(theta: Array, rate: float) -> tuple[Array, float]:
-        theta, loss = train(theta, rows, p, rate, (*site.entropy, len(losses)))
+        nonlocal memory
+        draws = (*site.entropy, len(losses))
+        theta, loss, after = train_on(theta, rows, p, rate, draws, memory)
+        memory = after if p.optimiser_state == "kept" else memory
         losses.append(loss)
         return theta, loss
 
@@ -202,6 +125,7 @@ class Visits:
     Attributes
     ----------
     sum : returns an `Update`.
+    kept : the same training, with an optimiser whose state the site keeps.
     gather : the same training, but returns a `Visit`, for an aggregation that sees each site's
         model.
     given : θ (P,) → further arguments of both, computed in each round.
@@ -210,6 +134,12 @@ class Visits:
     sum: Summed[..., Update] = train_here
     gather: Gathered[..., Visit] = visit
     given: Callable[[Array], Mapping[str, Any]] = lambda theta: {}
+    kept: Summed[..., Update] = train_kept
+
+    def by(self, state: str, compression: str = "none") -> Visits:
+        """Return the steps whose `sum` keeps a state at the site, if one of these needs it."""
+        keeps = state == "kept" or compression != "none"
+        return replace(self, sum=self.kept) if keeps else self
 
 
 #: Training by the plan alone.
@@ -226,7 +156,7 @@ def averaging(
     centre: Aggregation = MEAN,
     visits: Visits = PLAIN,
     enough: Enough | None = None,
-    watch: Watch | None = None,
+    watch: Watch | Validated | None = None,
 ) -> Course:
     """Train by rounds of local training and a mean, from `server.x`.
 
@@ -235,14 +165,42 @@ def averaging(
     centre : aggregation; all but the plain mean see each site's model.
     visits : training steps of the sites.
     enough : called before each round, before `visits.given`; true ends the training.
-    watch : called after it, to record R in the history.
+    watch : called after it, to record R in the history. `Validated` sees each site's model, and
+        may halt the mean.
 
     Raises
     ------
     SettingError : there are fewer sites than `centre` needs.
     """
-    state = server
+    state, visits = server, visits.by(plan.optimiser_state, plan.compression)
+    rest, number = moments.begun(plan, server.x), 0
     centre.check(len(fed.sites))
+
+    validated = watch if isinstance(watch, Validated) else None
+
+    def seen(theta: Array, rate: float) -> tuple[Array, float]:
+        """Train with each site's model visible, from θ or, halted, from each site's own."""
+        nonlocal state
+        assert validated is not None
+        more, halted = visits.given(theta), validated.halted
+        if not halted:
+            validated.start_from(fed.sites, theta)
+        sent = {s: plan.sent(model) for s, model in validated.models.items()}
+        there = fed if halted else fed.awaiting(centre.fewest)
+        left = there.gather(
+            visits.gather, theta=per_site(sent) if halted else plan.sent(theta), plan=plan.text,
+            rate=rate, **more,
+        )  # fmt: skip
+        rows = {s: float(v.rows) for s, v in left.items()}
+        validated.hear(fed.sites, {s: v.theta for s, v in left.items()}, rows)
+        n = sum(rows.values())
+        if not halted and n:
+            thetas = np.stack([v.theta for v in left.values()])
+            counts = np.array([*rows.values()])
+            state = rule(state, centre(thetas, counts, theta, caught=len(fed.refused)))
+        elif halted and not validated.halted:
+            state = replace(state, x=validated.mean)
+        return state.x, sum(float(v.loss) for v in left.values()) / max(n, 1.0)
 
     def robustly(theta: Array, rate: float) -> tuple[Array, float]:
         nonlocal state
@@ -255,14 +213,23 @@ def averaging(
         return state.x, float(np.median([float(v.loss) / v.rows for v in left if v.rows]))
 
     def advance(theta: Array, rate: float) -> tuple[Array, float]:
-        nonlocal state
+        nonlocal state, rest, number
+        if validated is not None:
+            return seen(theta, rate)
         if not centre.plain:
             return robustly(theta, rate)
-        more, sent = visits.given(theta), plan.sent(theta)
+        if plan.compression != "none":
+            more = {"rate": rate, **visits.given(theta)}
+            number += 1
+            delta, n, loss = collected(fed, visits.sum, theta, plan, number, more)
+            state = rule(state, theta + delta) if n else state
+            return state.x, loss
+        more, sent = visits.given(theta), plan.sent(np.append(theta, rest) if len(rest) else theta)
         total = fed.sum(visits.sum, theta=sent, plan=plan.text, rate=rate, **more)
         n = max(float(total.rows), 1.0)
         if total.rows:
-            state = rule(state, total.theta / n)
+            mean, rest = moments.parted(total.theta / n, plan)
+            state = rule(state, mean)
         return state.x, float(total.loss) / n
 
     asked = [one for one in (enough, watch) if one is not None]
@@ -271,7 +238,7 @@ def averaging(
         rounds=lambda n: fed.rounds(n, first=schedule.first),
         record=fed.record if watch is None else watch.recording(fed.record),
         enough=(lambda theta: any(one(theta) for one in asked)) if asked else None,
-        heard=lambda: fed.answered,
+        heard=lambda: fed.answered, counted=counting(fed, plan),
     )  # fmt: skip
 
 
@@ -309,7 +276,7 @@ def sequential(
 
     return follow(
         schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record,
-        heard=lambda: came,
+        heard=lambda: came, counted=counting(fed, plan),
     )  # fmt: skip
 
 
@@ -328,6 +295,8 @@ def ensemble(fed: Federation, plan: Plan, schedule: Schedule, theta: Array) -> t
         rounds=schedule.rounds,
         rate=schedule.learning_rate,
         lr_rule=schedule.lr_rule,
+        lr_factor=schedule.lr_factor,
+        lr_patience=schedule.lr_patience,
         patience=-1 if schedule.patience is None else schedule.patience,
         keep=np.array(schedule.keep, int),
     )
@@ -338,4 +307,4 @@ def ensemble(fed: Federation, plan: Plan, schedule: Schedule, theta: Array) -> t
     return thetas, weights
 
 
-STEPS = (train_here, visit, train_alone)
+STEPS = (train_here, train_kept, visit, train_alone, count_idle, *compression.STEPS)

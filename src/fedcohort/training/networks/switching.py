@@ -25,6 +25,7 @@ from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule
 from fedcohort.training.networks.server import Rule, Server
 from fedcohort.training.networks.strategies import PLAIN, Visits, averaging
+from fedcohort.training.networks.validated import CoordinatorRows, Validated, validating
 from fedcohort.training.personal import Personal, Way, finish, owner, personalise
 from fedcohort.training.personal.settings import SWITCHED, OwnSettings
 
@@ -42,6 +43,7 @@ def personalise_as_set(
     min_cell: int,
     seed: int,
     visits: Visits = PLAIN,
+    own: CoordinatorRows | None = None,
 ) -> Personal:
     """Train a model for the user from θ (P,): from the start, or with a monitor from its alarm.
 
@@ -50,6 +52,7 @@ def personalise_as_set(
     server : θ → the server rule's state.
     config : settings of `way`.
     min_cell, seed, visits : as in `personalise`.
+    own : rows of the coordinator, for a monitor of the sites' models; None without.
 
     Raises
     ------
@@ -57,9 +60,11 @@ def personalise_as_set(
     """
     given: dict[str, Any] = {"min_cell": min_cell, "visits": visits}
     if config.monitor != "none":
+        seen = validating(own, config, ends=way.name in SWITCHED)
         return personalise_once_apart(
-            fed, plan, schedule, rule, server, theta, way, monitor=config.monitor, **given
-        )
+            fed, plan, schedule, rule, server, theta, way, monitor=config.monitor, seen=seen,
+            **given,
+        )  # fmt: skip
     return personalise(
         fed, plan, schedule, rule, server(theta), way, n_clusters=config.n_clusters,
         warm=config.warm_of(schedule.rounds), least=config.min_sites, seed=seed, **given,
@@ -78,6 +83,7 @@ def personalise_once_apart(
     monitor: str,
     min_cell: int,
     visits: Visits = PLAIN,
+    seen: Validated | None = None,
 ) -> Personal:
     """Train a common model from θ (P,), and the user's own after the first alarm.
 
@@ -86,18 +92,20 @@ def personalise_once_apart(
     Parameters
     ----------
     server : θ → the server rule's state.
-    monitor : "gradient" or "loss", see `training.heterogeneity`.
+    monitor : "gradient" or "loss", see `training.heterogeneity`; not used with `seen`.
     min_cell : fewest rows of the user, and of a monitored part.
     visits : training steps of ways without state at sites.
+    seen : the monitor of the sites' models, if it is that.
 
     Raises
     ------
     SettingError, NothingToLearn, NotConverged, SiteUnavailable : as `personalise`.
     """
     owner(fed, way)
-    seen = Watch(fed, plan, monitor, least=min_cell, ends=way.name in SWITCHED)
+    ends = way.name in SWITCHED
+    watch = seen or Watch(fed, plan, monitor, least=min_cell, ends=ends)
     course = averaging(
-        fed, plan, schedule, rule, server(theta), lambda _: 0.0, visits=visits, watch=seen
+        fed, plan, schedule, rule, server(theta), lambda _: 0.0, visits=visits, watch=watch
     )
     done = course.rounds
     if done == schedule.rounds and way.every:

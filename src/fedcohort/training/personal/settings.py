@@ -13,7 +13,7 @@ from fedcohort.training.networks.server import RULES
 from fedcohort.training.networks.strategies import PLAIN, Visits
 from fedcohort.training.personal import asks, check_number
 from fedcohort.training.personal.clusters import LEAST
-from fedcohort.training.personal.ways import PARTED, WAYS, Way, last_layer
+from fedcohort.training.personal.ways import AFTER, PARTED, WAYS, Way, last_layer
 from fedcohort.training.settings import UserSettings
 
 #: Ways that can start from a common model.
@@ -123,6 +123,8 @@ class OwnSettings(WaySettings):
         steps = asks(way, visits, every=self.every)
         if self.monitor == "none":
             return steps
+        if self.monitor not in heterogeneity.KINDS:  # it sees the models
+            return tuple(dict.fromkeys((visits.gather, *steps)))
         return tuple(dict.fromkeys((visits.sum, *heterogeneity.STEPS, *steps)))
 
     def own_bounds(self, ways: Iterable[Way], rounds: int) -> Mapping[str, Collection[Any]]:
@@ -141,7 +143,10 @@ class MaybeOwnSettings(OwnSettings):
         "none", "Way of personalisation; none: one model for all", choices=PERSONAL
     )
 
-    def check_personal(self, *, strategy: str, aggregation: str, patience: int | None) -> None:
+    def check_personal(
+        self, *, strategy: str, aggregation: str, patience: int | None, lr_rule: str = "constant",
+        optimiser_state: str = "fresh", compression: str = "none",
+    ) -> None:  # fmt: skip
         """Refuse settings that do not fit a personal model.
 
         Raises
@@ -151,11 +156,19 @@ class MaybeOwnSettings(OwnSettings):
         self.check_way(self.personal)
         if self.personal == "none":
             return
+        check_kept(self)
         misfits = (
             (strategy not in RULES, f"strategy {strategy!r}: it averages no models; give 'fedavg'"),
             (aggregation != "mean", f"aggregation {aggregation!r}, which sees models; give 'mean'"),
             (patience is not None, "a patience, which looks at the common model; leave it out"),
-        )
+            (lr_rule == "plateau",
+             "lr_rule 'plateau', which looks at the common model; choose another"),
+            (optimiser_state != "fresh" and self.personal not in AFTER,
+             f"optimiser_state {optimiser_state!r}, as the optimiser of a site's own part begins "
+             f"anew; give 'fresh'"),
+            (compression != "none" and self.personal not in AFTER,
+             f"compression {compression!r}, which averages the whole model; give 'none'"),
+        )  # fmt: skip
         for wrong, what in misfits:
             if wrong:
                 raise SettingError(
@@ -188,6 +201,8 @@ class MaybeOwnSettings(OwnSettings):
         ----------
         seen_by : who sees the user's model.
         """
+        if self.every:
+            return self._reveals_sums()
         if self.personal == "cluster":
             return (
                 "once the sum of the losses of trial models; each round, sums of the models of the "
@@ -199,9 +214,23 @@ class MaybeOwnSettings(OwnSettings):
             f"loss, which {seen_by}{part}"
         )
 
+    def _reveals_sums(self) -> str:
+        """Return the same of a model for each site."""
+        told = (
+            "at the end the number of sites with rows to learn from, and the losses of their "
+            "models, as sums over sites; each site's own model stays there"
+        )
+        if self.personal == "cluster":
+            return (
+                "once the sum of the losses of trial models; each round, sums of the models of the "
+                f"sites that take each, and how many these are; {told}"
+            )
+        return told + "; so does its last layer" * (self.personal in PARTED)
+
 
 #: What `user` of a method with a model for each site is.
 USER = "Site of the personal model; all: a model for every site, which stays there; required"
+USER_IF_ANY = "Site of the personal model, if there is one; all: one for every site, kept there"
 
 
 def check_kept(config: Any) -> None:
@@ -211,7 +240,7 @@ def check_kept(config: Any) -> None:
     ------
     SettingError : both are set.
     """
-    if config.every and config.keep_rounds:
+    if config.every and getattr(config, "keep_rounds", ()):
         raise SettingError(
             f"with user {config.user!r} of method {config.method!r} each site keeps its model "
             f"after the last round, and of no other; leave out keep_rounds."

@@ -205,7 +205,7 @@ def tell_alone(
 def keep_personal(
     site: Site[Any, Own | None], *, theta: Array, plan: str, rate: float, way: str
 ) -> Keep[Finished, Own]:
-    """Finish the site's own model beside the common θ (P,), and keep it at the site."""
+    """Finish the site's own model beside the common one, and keep it at the site."""
     p = Plan.of(plan)
     rows = known_rows(site.data, p, site.entropy)
     return kept_of_own(site, theta, lambda _: rows, p, Way.of(way), rate)

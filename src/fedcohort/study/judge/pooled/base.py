@@ -28,16 +28,18 @@ def observed(value: float, low: float, high: float) -> Row:
     return {k: float(v) if np.isfinite(v) else None for k, v in numbers.items()}
 
 
-def decision_rows(found: Decision, time: float | None) -> list[Row]:
+def decision_rows(found: Decision, time: float | None, level: str | None = None) -> list[Row]:
     """Return a decision curve as rows of results.json.
 
     Parameters
     ----------
     time : horizon of the risk; None for an outcome without time.
+    level : the class that is judged against the rest; None unless there are several.
     """
     keys = ("threshold", "net_benefit", "low", "high", "treat_all")
+    head: Row = {} if level is None else {"class": level}
     return [
-        {"time": time, **dict(zip(keys, map(float, row), strict=True))}
+        {**head, "time": time, **dict(zip(keys, map(float, row), strict=True))}
         for row in zip(*found, strict=True)
     ]
 

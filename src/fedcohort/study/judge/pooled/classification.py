@@ -126,8 +126,13 @@ class Classes(Labels):
         return found
 
     def decision(self, run: Run) -> list[Row]:
-        """Return no curve: which treatment each class would get is not known."""
-        return []
+        """Return the decision curve of each class against the rest."""
+        said = self.predicted(run, ())
+        found: list[Row] = []
+        for k, level in enumerate(self.levels):
+            one = decision.of_classes(self.y == k, said[:, k], self.min_cell)
+            found += decision_rows(one, None, level)
+        return found
 
 
 def group_rows(groups: classification.Groups, level: str | None = None) -> list[Row]:

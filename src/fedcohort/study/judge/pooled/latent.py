@@ -8,7 +8,12 @@ the standard deviation of the known x_ij among all blind rows,
                          that have it and another, x̂ being imputed from the other views
     imputation_rmse      root of the mean of its squares
 
-so linear scalings do not matter. A feature with one value among the blind rows is left out. For a
+    g_ratio              mean of (x_ij − x̂_ij)² / s_j² over the known entries of the training rows,
+                         over that of the blind rows                                           (3)
+
+so linear scalings do not matter. `reconstruction_accuracy` and `rounded_accuracy` are those of
+`metrics.latent.agreement`, of known entries with two values. They and (3) are of the columns that
+the model has. A feature with one value among the blind rows is left out. For a
 column that a model lacks, such as one of another hospital's view, x̂ is its mean among the blind
 rows: the best constant, which flatters such a model. Bootstrap draws use the same s_j.
 
@@ -26,14 +31,21 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 import pandas as pd
 
-from fedcohort.arrays import Array
+from fedcohort.arrays import Array, ratio
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Binary, Category, levels_of
 from fedcohort.data.prepare import NumberColumn
 from fedcohort.data.variable import Variable
 from fedcohort.metrics import classification
-from fedcohort.metrics.latent import commonest, discriminant, distance, over_entries, units
+from fedcohort.metrics.latent import (
+    agreement,
+    commonest,
+    discriminant,
+    distance,
+    over_entries,
+    units,
+)
 from fedcohort.privacy.disclosure.counts import fewest, hidden
 from fedcohort.protocol import NotSupported, Row
 from fedcohort.study.judge.pooled.base import Metrics, constant
@@ -41,6 +53,7 @@ from fedcohort.study.run.engine import Problem, Run
 
 OF_CLASSES = ("latent_accuracy", "latent_auc")
 OF_VIEWS = ("imputation_mae", "imputation_rmse")
+OF_PAIRS = ("reconstruction_accuracy", "rounded_accuracy")
 
 
 class Feature(NamedTuple):
@@ -75,6 +88,10 @@ class Said(NamedTuple):
         rows have another view.
     right : whether each row's class is predicted correctly (n,); None without classes.
     score : order of the rows by two classes (n,); None without.
+    agreed : of each row's entries with two values, their number, and the sums of both accuracies'
+        terms (3, n); None if not wanted.
+    squares : of each row's entries, their number, and the sum of eq. (3) (2, n).
+    trained : mean of eq. (3) of the training rows; NaN if not wanted.
     """
 
     features: tuple[str, ...]
@@ -83,6 +100,9 @@ class Said(NamedTuple):
     filled: Array | None
     right: Array | None
     score: Array | None
+    agreed: Array | None
+    squares: Array
+    trained: float
 
 
 @dataclass(frozen=True)
@@ -143,7 +163,18 @@ class Latent:
         design, known = run.design, replace(run.design, impute="none")
         x, true = design.matrix(self.test), known.matrix(self.test)
         unit, _ = units(known.matrix(self.among))
-        off = distance(true, run.model.reconstruct(x), unit)
+        back = run.model.reconstruct(x)
+        off = distance(true, back, unit)
+        squares = np.stack([(~np.isnan(off)).sum(axis=1), np.nansum(off**2, axis=1)])
+        agreed, trained = None, np.nan
+        if set(OF_PAIRS) & set(wanted):
+            terms = agreement(true, back, np.array(design.pairs).reshape(-1, 2))
+            counts = (~np.isnan(terms[0])).sum(axis=1)
+            agreed = np.stack([counts, *(np.nansum(t, axis=1) for t in terms)])
+        if "g_ratio" in wanted:
+            again = run.model.reconstruct(design.matrix(self.train))
+            missed = np.square(distance(known.matrix(self.train), again, unit))
+            trained = float(np.nanmean(missed)) if (~np.isnan(missed)).any() else np.nan
         unmodelled = self._unmodelled({c.name for c in design.columns})
         filled = None
         if set(OF_VIEWS) & set(wanted):
@@ -157,7 +188,7 @@ class Latent:
             (*design.features, *(f.name for f in unmodelled)),
             (*design.views, *(f.view for f in unmodelled)),
             np.column_stack([off, *(f.values for f in unmodelled)]),
-            filled, right, score,
+            filled, right, score, agreed, squares, trained,
         )  # fmt: skip
 
     def metrics(self, said: Said, wanted: tuple[str, ...]) -> Metrics:
@@ -168,6 +199,16 @@ class Latent:
     def draws(self, said: Said, weights: Array, wanted: tuple[str, ...]) -> dict[str, Array]:
         """See `Judge`."""
         found = {"reconstruction_mae": over_entries(said.off, weights)}
+        found["g_ratio"] = ratio(
+            np.full(len(weights), said.trained),
+            ratio(weights @ said.squares[1], weights @ said.squares[0]),
+        )
+        if said.agreed is not None:
+            entries = weights @ said.agreed[0]
+            found |= {
+                m: ratio(weights @ part, entries)
+                for m, part in zip(OF_PAIRS, said.agreed[1:], strict=True)
+            }
         if said.filled is not None:
             found["imputation_mae"] = over_entries(said.filled, weights)
             found["imputation_rmse"] = np.sqrt(over_entries(np.square(said.filled), weights))

@@ -1,7 +1,7 @@
 """Published rows of several classes, beyond their metrics.
 
 by_class   of each class against the rest: blind rows, their share, the mean predicted probability,
-           the AUC with its interval, and the calibration slope
+           the AUC with its interval, and the calibration slope; of every repeat
 confusion  blind rows by class and by likeliest class
 roc        the ROC curve of each class against the rest
 
@@ -32,6 +32,8 @@ from fedcohort.study.run.engine import Run
 
 #: Of these, a study with several classes has rows in results.json, and others have no such key.
 KEYS = ("by_class", "confusion")
+#: Of these, every repeat has rows; of the others, the first.
+EACH = ("by_class",)
 
 
 def class_rows(run: Run, judge: Judge) -> dict[str, list[Row]]:

@@ -192,6 +192,7 @@ def _several(
     aucs, inside = [], []
     ranks: list[Row] = []
     groups: list[Row] = []
+    decided: list[Row] = []
     roc: list[Row] = []
     for scored, level in zip(each, levels, strict=True):
         edges = federated.federated_risk_edges(scored, bins=bins)
@@ -199,8 +200,9 @@ def _several(
         slope = federated_values.federated_labels(scored)["calibration_slope"]
         counts = scored.sum(federated_values.count_labels, edges=decision.THRESHOLDS)
         told = federated_values.label_groups(counts, GROUPS, plan.min_cell)
-        cells = np.stack([counts.others, counts.ones], axis=1)
-        points = points_of(cells[::-1], plan.min_cell).tolist()
+        cells = np.stack([counts.ones, counts.others], axis=1)
+        decided += decision_rows(decision.of_counts(cells, plan.min_cell), None, level)
+        points = points_of(cells[::-1, ::-1], plan.min_cell).tolist()
         aucs.append(auc)
         inside.append(own)
         ranks.append({"auc": auc, "low": math.nan, "high": math.nan, "slope": slope})
@@ -208,7 +210,7 @@ def _several(
         roc += [{"class": level, "points": points}] if points else []
     more = shown_rows(sums.table, sums.predicted, ranks, levels, plan.min_cell)
     found["auc"] = float(np.mean(aucs))
-    return found, {"auc": float(np.mean(inside))}, groups, [], {**more, "roc": roc}
+    return found, {"auc": float(np.mean(inside))}, groups, decided, {**more, "roc": roc}
 
 
 # survival -----------------------------------------------------------------------------

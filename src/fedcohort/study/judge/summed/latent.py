@@ -1,6 +1,7 @@
 """Metrics of latent variables on the blind rows of all sites, from sums over sites.
 
-    exact       reconstruction_mae, imputation_mae, imputation_rmse: as `pooled.latent` on the
+    exact       reconstruction_mae, imputation_mae, imputation_rmse, and if named
+                reconstruction_accuracy, rounded_accuracy, g_ratio: as `pooled.latent` on the
                 pooled blind rows, with their s_j
     omitted     latent_accuracy, latent_auc: a discriminant needs training rows by class
 
@@ -13,6 +14,8 @@ bounds from fourth powers (`metrics.sums.power_sums`), and if the column has at 
 entries, for the a-th arm. So there are fewer sums about a column than values, for any number of
 arms (m ≥ 5).
 
+G needs one sum over training rows, of their errors (`Coded`); in a private study there is none.
+
 Every site also evaluates on its own blind rows (`latent_sites`); the mean over sites is reported.
 The lower bound has only these.
 
@@ -22,7 +25,7 @@ Revealed: what `metrics.sums.latent` and `latent_sites` list.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +40,7 @@ from fedcohort.study.at_site.coding import Coded
 from fedcohort.study.at_site.latent_sites import OWN, tell_own_errors
 from fedcohort.study.at_site.own_judging import all_there, alone, judged_alone
 from fedcohort.study.file.plan import Plan
+from fedcohort.study.judge.pooled.latent import OF_PAIRS
 from fedcohort.study.judge.shown.latent_rows import DECIMALS, of_model
 from fedcohort.study.judge.summed.evaluation import Found, shown
 from fedcohort.study.results.rows import plain
@@ -52,6 +56,7 @@ class Columns:
     names, views : of each.
     counted : columns that are summed, and their numbers of entries.
     centre, unit : mean and standard deviation; 0 and 1 for columns that are not summed.
+    two : whether the model knows the column's two values.
     """
 
     names: tuple[str, ...]
@@ -59,6 +64,7 @@ class Columns:
     counted: sums_of.Counted
     centre: Array
     unit: Array
+    two: Array
 
     @property
     def asked(self) -> dict[str, Array]:
@@ -87,7 +93,7 @@ class Judge:
     @classmethod
     def of(
         cls, fed: Coordinator, model: str, named: tuple[tuple[str, str], ...], least: int, *,
-        fills: bool,
+        fills: bool, pairs: Sequence[tuple[float, float]] = (),
     ) -> Judge:  # fmt: skip
         """Count known blind entries by column; sum mean and spread of columns with enough.
 
@@ -95,6 +101,7 @@ class Judge:
         ----------
         named : name and view of each column (p,).
         fills : whether the model imputes views.
+        pairs : values of the first of them, the model's, that have two; NaN for others.
         """
         asked = fed.through(Coded(model))
         counts = asked.sum(sums_of.count_known_entries)
@@ -115,7 +122,10 @@ class Judge:
         counted = counted.without(np.array(one, bool))
         unit = np.where(counted.asked, sd, 1.0)
         names, views = zip(*named, strict=True) if named else ((), ())
-        return cls(fed, model, Columns(names, views, counted, centre, unit), least)
+        own = np.arange(len(named)) < len(pairs)
+        two = own.copy()
+        two[own] = np.isfinite(np.array(pairs).reshape(-1, 2)).all(axis=1)
+        return cls(fed, model, Columns(names, views, counted, centre, unit, two), least)
 
     @property
     def asked(self) -> Coordinator:
@@ -141,11 +151,30 @@ class Judge:
             if (n := int(counted.filled_entries.sum())) and not int(e.filled_lost):
                 found["imputation_mae"] = float(e.filled) / n
                 found["imputation_rmse"] = math.sqrt(float(e.filled_squares) / n)
+            found |= self._named(set(plan.metrics))
         own_rows = self.fed.through(Coded(self.model))
         within, own = alone(own_rows, tell_own_errors, OWN, plan)
         all_there(self.fed)
         values = {m: found.get(m, math.nan) for m in plan.metrics}
         return Found(shown(values), shown(within), own, [])
+
+    def _named(self, wanted: set[str]) -> dict[str, float]:
+        """Return the metrics of reconstructed rows that a study names."""
+        found: dict[str, float] = {}
+        c = self.columns
+        two = c.counted.asked & c.two
+        if wanted & {*OF_PAIRS} and two.any():
+            a = self.asked.sum(sums_of.sum_entry_agreement, asked=two, whole=c.counted.whole)
+            sums = zip(OF_PAIRS, (a.expected, a.rounded), strict=True)
+            found |= {m: float(total) / int(a.entries) for m, total in sums}
+        if "g_ratio" in wanted:
+            views = (self.fed.through(Coded(self.model, half)) for half in ("train", "blind"))
+            trained, blind = (v.sum(sums_of.sum_rebuild_squares, **c.asked) for v in views)
+            known = min(int(trained.entries), int(blind.entries))
+            if known >= max(2 * self.min_cell, 1) and not int(trained.lost) + int(blind.lost):
+                trained, blind = (float(s.squares) / int(s.entries) for s in (trained, blind))
+                found["g_ratio"] = trained / blind if blind else math.nan
+        return found
 
     def shown(self, order: int) -> Array:
         """Return whether a column's error may be published: bool (p,).

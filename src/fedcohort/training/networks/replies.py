@@ -1,0 +1,161 @@
+"""Replies of a visit: a trained model with its rows and its loss, and the checks of one reply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.protocol import Keep, Site, message
+from fedcohort.protocol.updates import count_fault
+from fedcohort.training.networks import moments
+from fedcohort.training.networks.local import train, train_times_rows
+from fedcohort.training.networks.moments import Moments
+from fedcohort.training.networks.plan import Plan, holds_out
+from fedcohort.training.networks.thinning import first_size, shortened
+from fedcohort.training.rows import Rows
+from fedcohort.training.update_bounds import WEIGHTLESS, farthest, leap, length, misfit, paces
+
+
+@message(parameters=["theta"])
+class Update:
+    """A site's part in a mean of models: n_k θ_k (P,), n_k, n_k loss_k; see `local.train`.
+
+    With averaged moments `theta` holds them, too (`moments`).
+    """
+
+    some_rows = staticmethod(holds_out)
+
+    theta: Array
+    rows: Array
+    loss: Array
+
+    @classmethod
+    def trained(
+        cls, theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...]
+    ) -> Update:
+        """Train from θ (P,); the result is in memory that the next visit overwrites."""
+        n = len(rows.x)
+        if moments.order_of(plan):
+            left, loss = moments.train_averaged(theta, rows, plan, rate, entropy)
+            scaled = n * left
+        else:
+            scaled, loss = train_times_rows(theta, rows, plan, rate, entropy)
+        return cls(scaled, np.array(float(n)), np.array(n * loss))
+
+    @classmethod
+    def kept(
+        cls, site: Site[Any, Moments | None], theta: Array, rows: Rows, plan: Plan, rate: float,
+        under: str = "",
+    ) -> Keep[Update, Moments]:  # fmt: skip
+        """Train from θ (P,) with a state that stays at the site.
+
+        It is that of its optimiser, or the residual of compressed updates, or both.
+
+        under : layers below the plan's (`moments.go_on`).
+        """
+        start, rest = moments.parted(theta, plan)
+        left, loss, state = moments.go_on(site.state, start, rows, plan, rate, site.entropy, under)
+        n = len(rows.x)
+        if plan.compression != "none":
+            v = left - start + state.residual
+            left, residual, due = shortened(v, plan, int(rest[0]) if len(rest) else 0)
+            state = replace(state, residual=residual, ready=np.array(float(n * due)))
+        return Keep(cls(n * left, np.array(float(n)), np.array(n * loss)), state)
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return the fault of one reply, or ""; see `protocol.updates`."""
+        plan, wanted = Plan.of(asked["plan"]), asked["theta"]
+        if plan.compression != "none":
+            wanted = np.zeros(first_size(plan, len(moments.parted(wanted, plan)[0])))
+        if why := misfit(self.theta, wanted, self.rows, self.loss):
+            return why
+        if not self.rows and (self.theta.any() or self.loss):
+            return WEIGHTLESS
+        if plan.compression != "none":
+            return ""
+        if moments.order_of(plan) and self.rows:
+            rest = moments.parted(self.theta / self.rows, plan)[1]
+            if why := moments.fault(rest, plan, farthest(plan)):
+                return why
+        return leap(lambda: self._length(asked), asked, self.rows)
+
+    def moved(self, asked: Mapping[str, Any]) -> tuple[float, ...]:
+        """Return ‖θ_k − θ‖, the same per `pace`, and n_k ‖θ_k − θ‖; see `update_bounds`."""
+        far = self._length(asked)
+        return (*paces(far, asked, self.rows), float(self.rows) * far)
+
+    def _length(self, asked: Mapping[str, Any]) -> float:
+        if not self.rows:
+            return 0.0
+        if Plan.of(asked["plan"]).compression != "none":
+            return length(self.theta / self.rows)
+        moved = self.theta / self.rows - asked["theta"]
+        return length(moments.parted(moved, Plan.of(asked["plan"]))[0])
+
+
+@message
+class Visit:
+    """The model after a site: θ (P,), and n_k, n_k loss_k; see `local.train`."""
+
+    theta: Array
+    rows: Array
+    loss: Array
+
+    @classmethod
+    def trained(
+        cls, theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...]
+    ) -> Visit:
+        """Train from θ (P,)."""
+        theta, loss = train(theta, rows, plan, rate, entropy)
+        n = len(rows.x)
+        return cls(theta, np.array(float(n)), np.array(n * loss))
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return the fault of one reply, or ""."""
+        if why := misfit(self.theta, asked["theta"], self.rows, self.loss):
+            return why
+        if not self.rows and ((self.theta != asked["theta"]).any() or self.loss):
+            return WEIGHTLESS
+        return leap(lambda: self._length(asked), asked, self.rows)
+
+    def moved(self, asked: Mapping[str, Any]) -> tuple[float, float]:
+        """Return ‖θ_k − θ‖, and the same per `pace`."""
+        return paces(self._length(asked), asked, self.rows)
+
+    def _length(self, asked: Mapping[str, Any]) -> float:
+        return length(self.theta - asked["theta"])
+
+
+@message
+class Member:
+    """A site's own models (1 + K, P): the last first, then those after K requested rounds.
+
+    The weight is n_k, or 0 if the rows carry no information.
+    """
+
+    thetas: Array
+    weight: Array
+    loss: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return the fault of one reply, or ""."""
+        wanted = np.broadcast_to(asked["theta"], (1 + len(asked["keep"]), len(asked["theta"])))
+        if why := misfit(self.thetas, wanted, self.weight, self.loss):
+            return why
+        if why := count_fault("weight", self.weight):
+            return why
+        if not self.weight and ((self.thetas != wanted).any() or self.loss):
+            return WEIGHTLESS
+
+        def far() -> float:
+            return max(map(length, self.thetas - wanted))
+
+        return leap(far, asked, self.weight, asked["rounds"])
+
+    def moved(self, asked: Mapping[str, Any]) -> tuple[float, float]:
+        """Return ‖θ_k − θ‖ of the last model, and the same per `pace` of one visit."""
+        return paces(length(self.thetas[0] - asked["theta"]), asked, self.weight)
