@@ -94,7 +94,7 @@ def test_every_strategy_learns_and_predicts(strategy):
     p = model.predict(new.x)
     assert p.shape == (200, 3)
     assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
-    # a third by chance; over eight seeds 0.59 to 0.77, 3.0 (fedyogi) to 23 standard deviations above
+    # over eight seeds means are 0.59 to 0.77, 3.0 (fedyogi) to 23 standard deviations above the bar
     assert (p.argmax(axis=1) == new.y).mean() > 0.5
 
 
