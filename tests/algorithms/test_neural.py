@@ -85,15 +85,16 @@ def test_a_round_of_fedavg_is_the_mean_of_what_torch_trains_at_each_site_weighte
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_learns_and_predicts(strategy):
-    whole, new = table(n=240), table(n=200, seed=5)
-    steps = {"rounds": 150} if strategy == "exact" else {"rounds": 12, "internal_epochs": 4}
-    if strategy == "fedadagrad":  # its steps fall as one over the root of the round
-        steps["server_learning_rate"] = 0.1
-    model = fit(scattered(whole, 3), strategy=strategy, hidden=(12,), learning_rate=0.02, **steps)
+    whole, new = table(n=600), table(n=200, seed=5)
+    server = {"server_learning_rate": 0.3 if strategy == "fedadagrad" else 0.1}
+    steps = {"rounds": 150} if strategy == "exact" else {"rounds": 15, "internal_epochs": 4}
+    model = fit(
+        scattered(whole, 3), strategy=strategy, hidden=(12,), learning_rate=0.02, **server, **steps
+    )
     p = model.predict(new.x)
     assert p.shape == (200, 3)
     assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
-    # a third by chance, with a standard deviation of 0.033
+    # over eight seeds means are 0.59 to 0.77, 3.0 (fedyogi) to 23 standard deviations above the bar
     assert (p.argmax(axis=1) == new.y).mean() > 0.5
 
 
