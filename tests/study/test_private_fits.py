@@ -174,7 +174,12 @@ def test_any_record_removed_changes_hazards_by_their_sensitivity_at_most(
 @pytest.mark.parametrize(
     ("method", "given", "dp", "text"),
     [
-        ("cox", {}, {}, "'cox' has no differentially private fit; 'deepcox', .*'glm', .* have"),
+        (
+            "cox",
+            {},
+            {},
+            "'cox' has no differentially private fit; 'classifier', 'deepcox', .*'glm', .* have",
+        ),
         ("deepcox", {"strategy": "exact"}, {"unit": "site"}, "choose 'fedavg', 'fedprox'"),
         ("deepcox", EXACT | {"patience": 3}, {}, "'patience' .* leave it out"),
         ("deepcox", EXACT | {"lr_rule": "plateau"}, {}, "'lr_rule' .* Choose another"),

@@ -9,7 +9,7 @@ from typing import Any
 from fedcohort.algorithms.neural.model import NeuralModel
 from fedcohort.algorithms.neural.program import aim_of, classes_of, fit_classifier, fit_regressor
 from fedcohort.algorithms.neural.settings import NeuralSettings, RegressorSettings
-from fedcohort.algorithms.neural.steps import STEPS, count_classes, sum_outcome
+from fedcohort.algorithms.neural.steps import STEPS, count_each_class, sum_outcome
 from fedcohort.models.losses import Rescaled
 from fedcohort.protocol import Dp, Fitted, Method, PrivateFits, Release, Step, Task
 from fedcohort.training import heterogeneity, personal, private
@@ -26,7 +26,7 @@ MOMENTS = "once, the outcome's mean and standard deviation, from sums over sites
 
 def asks(config: NeuralSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
-    first = count_classes if config.by_class else sum_outcome
+    first = count_each_class if config.by_class else sum_outcome
     held_out = (pooled.sum_losses,) if _pools_losses(config) else ()
     return (first, *fits.asks(config, pooled.pull_rows), *held_out)
 

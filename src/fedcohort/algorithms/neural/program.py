@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 from fedcohort.algorithms.neural.model import NeuralModel
 from fedcohort.algorithms.neural.settings import NeuralSettings
-from fedcohort.algorithms.neural.steps import count_classes, sum_outcome
+from fedcohort.algorithms.neural.steps import count_each_class, sum_outcome
 from fedcohort.data.classes import check_each_class
 from fedcohort.data.exact import check_covariates
 from fedcohort.models.losses import scaled, several
@@ -118,7 +118,7 @@ def fit_classifier(fed: Federation, config: NeuralSettings, task: Task) -> Neura
     if task.dp is None:
         levels = classes_of(task)
         aim.plan(config, task)  # refuse before any question
-        sizes = fed.awaiting().sum(count_classes, classes=len(levels)).sizes.tolist()
+        sizes = fed.awaiting().sum(count_each_class, classes=len(levels)).sizes.tolist()
         check_each_class(sizes, levels, task.min_cell if len(fed.sites) > 1 else 1)
         aim = replace(aim, absent=tuple(c for c, n in zip(levels, sizes, strict=True) if not n))
     return _fit(fed, config, task, aim)

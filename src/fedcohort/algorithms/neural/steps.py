@@ -39,7 +39,7 @@ class Moments:
 
 
 @summed
-def count_classes(site: Site[LabelledTable, None], *, classes: int) -> Sizes:
+def count_each_class(site: Site[LabelledTable, None], *, classes: int) -> Sizes:
     """Count the rows of each class."""
     return Sizes(np.bincount(np.asarray(site.data.y, np.int64), minlength=classes))
 
@@ -51,4 +51,4 @@ def sum_outcome(site: Site[LabelledTable, None]) -> Moments:
     return Moments(np.array(len(y)), np.array(y.sum()), np.array(y @ y))
 
 
-STEPS = (count_classes, sum_outcome)
+STEPS = (count_each_class, sum_outcome)
