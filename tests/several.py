@@ -32,6 +32,17 @@ from fedcohort.protocol.settings import Settings
 LEVELS = ("low", "mid", "high")
 
 
+def graded():
+    """Return sites of three classes, of which c has its effects the other way round."""
+    made = {}
+    for name, rows, size in (("a", 40, 1.0), ("b", 70, 1.0), ("c", 23, -1.0), ("d", 55, 0.6)):
+        rng = np.random.default_rng(ord(name))
+        x = rng.normal(size=(rows, 3))
+        f = size * x @ [[1.5, 0.0, -1.5], [-1.0, 0.5, 1.0], [0.0, 0.8, 0.0]]
+        made[name] = LabelledTable(x, (f + rng.gumbel(size=f.shape)).argmax(axis=1).astype(float))
+    return made
+
+
 @message
 class Sums:
     """Rows of each class (K,), their sums (K, p), and all sums of squares (p,)."""

@@ -80,11 +80,21 @@ class Deep:
         losses = [row["loss"] for row in fed.history if "loss" in row]
         return course.theta, losses, time.process_time() - start
 
-    def second(self, theta: Array) -> tuple[Any, list[float], float]:
-        """Return the model that phase 2 makes of θ, labels changed in each round, CPU seconds."""
+    def between(self, theta: Array) -> Any:
+        """Return the centroids of θ for `second`; they do not depend on its other settings."""
+        fed, task = federation(self.x, self.parts, self.seed), task_of(self.x, self.seed)
+        return program.centroids(fed, DEEP.configure(self.settings), task, theta)
+
+    def second(self, theta: Array, begun: Any = None) -> tuple[Any, list[float], float]:
+        """Return the model that phase 2 makes of θ, labels changed in each round, CPU seconds.
+
+        `begun` is what `between` returned.
+        """
         start = time.process_time()
         fed, task = federation(self.x, self.parts, self.seed), task_of(self.x, self.seed)
         binary = bool(np.isin(self.x, (0, 1)).all())
-        model = program.cluster(fed, DEEP.configure(self.settings), task, theta, binary)
+        model = program.cluster(
+            fed, DEEP.configure(self.settings), task, theta, binary, begun=begun
+        )
         changed = [row["changed"] for row in fed.history if "changed" in row]
         return model, changed, time.process_time() - start

@@ -1,7 +1,8 @@
 """Deep embedded clustering of MNIST's digits, at one place and over ten sites.
 
     python benchmarks/dec_mnist/run.py --data FILE --out DIR [--configs NAME …] [--seeds 3]
-                                       [--binary] [--sites 1 10] [--fast]
+                                       [--binary] [--sites 1 10] [--fast] [--first]
+                                       [--with '{"rounds": 6}'] [--rows 6000]
 
 `FILE` is an .npz with x_train and y_train. All 60,000 training images are clustered into ten;
 labels only judge. The method is `deep_clustering`, p-500-500-2000-10; "at one place" is a
@@ -12,6 +13,15 @@ in phase 2 alone shares it.
 
 --binary rounds pixels at 0.5 (BMNIST). --fast lets torch multiply float32 matrices in bfloat16
 where the processor can, sums in float32: twice as fast on one with AMX; a line says which.
+
+`--first` stops after phase 1 and prints its losses; `--with` replaces settings of phase 1.
+
+`dec` and `idec` follow Xie et al. (2016) and Guo et al. (2017): untied, pairs of layers first, with
+a fifth of the inputs set to 0, then all layers; SGD with momentum 0.9; then momentum 0.01 or,
+with γ 10 (theirs weighs KL by 0.1), Adam 0.001. Differences: the published 213 epochs a pair and
+427 of all layers are `rounds` (7) each; the rate is 1 (39, which is their 0.1 for a mean instead
+of half a sum over 784 columns, diverged); it falls as a cosine, not in steps; noise stays on when
+all layers are trained; P is renewed each epoch, not each 140 or 160 steps.
 
 Which configuration counts is chosen without labels: `show.py`.
 """
@@ -44,6 +54,10 @@ COMMON: dict[str, Any] = {
 }  # fmt: skip
 DICE = {"output": "sigmoid", "beta": 0.5}
 SLOW = {"cluster_optimiser": "momentum", "cluster_learning_rate": 0.03}
+PAIRS = {
+    "tied": False, "pretrain": "layerwise", "noise": "corruption", "noise_rate": 0.2, "rounds": 7,
+    "optimiser": "momentum", "learning_rate": 1.0, "latent_scale": "none",
+}  # fmt: skip
 #: What was tried, by name: settings of both phases beside `COMMON`, and of phase 2 alone.
 CONFIGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plain": ({}, SLOW),
@@ -57,6 +71,10 @@ CONFIGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "layerwise": (
         {"tied": False, "pretrain": "layerwise", "noise": "corruption", "rounds": 7}, SLOW,
     ),
+    "dec": (PAIRS, {"cluster_optimiser": "momentum", "cluster_learning_rate": 0.01}),
+    "idec": (PAIRS, {"cluster_optimiser": "adam", "cluster_learning_rate": 1e-3, "gamma": 10.0}),
+    "dice-kept": (DICE | {"optimiser_state": "kept"}, SLOW),
+    "dice-averaged": (DICE | {"optimiser_state": "averaged"}, SLOW),
 }  # fmt: skip
 #: Rows of the silhouette, which compares all pairs.
 SEEN = 3000
@@ -76,7 +94,9 @@ def dealt(n: int, sites: int, seed: int) -> list[Array]:
 
 def first(deep: Deep, folder: Path, fast: bool, binary: bool) -> tuple[Array, list[float], float]:
     """Return what `Deep.first` does, or did before."""
-    of = json.dumps([deep.settings, len(deep.parts), deep.seed, fast, binary], sort_keys=True)
+    held = [len(deep.x)] if len(deep.x) != 60_000 else []
+    of = [deep.settings, len(deep.parts), deep.seed, fast, binary, *held]
+    of = json.dumps(of, sort_keys=True)
     kept = folder / f"phase1-{hashlib.sha256(of.encode()).hexdigest()[:12]}.npz"
     if not kept.exists():
         theta, losses, cpu = deep.first()
@@ -97,14 +117,18 @@ def judged(x: Array, labels: Array, z: Array, y: Array) -> dict[str, float]:
     }
 
 
-def run(
-    x: Array, y: Array, name: str, sites: int, seed: int, folder: Path, fast: bool, binary: bool
-) -> tuple[dict[str, Any], Array]:
-    """Return what one configuration came to, and its labels."""
-    both, later = CONFIGS[name]
+def begun(x: Array, name: str, sites: int, seed: int, more: dict[str, Any]) -> Deep:
+    """Return a configuration over so many sites, with more settings, before phase 1."""
     batches = dict.fromkeys(("batch_size", "cluster_batch_size"), 256 // sites)
-    settings = COMMON | batches | both
-    deep = Deep(x, dealt(len(x), sites, seed), seed, settings)
+    settings = COMMON | batches | CONFIGS[name][0] | more
+    return Deep(x, dealt(len(x), sites, seed), seed, settings)
+
+
+def run(
+    deep: Deep, y: Array, later: dict[str, Any], folder: Path, fast: bool, binary: bool
+) -> tuple[dict[str, Any], Array]:
+    """Return what one configuration came to with settings of phase 2, and its labels."""
+    x, seed, settings = deep.x, deep.seed, deep.settings
     theta, losses, cpu_1 = first(deep, folder, fast, binary)
     net = network(DEEP.configure(settings).plan(x.shape[1]).network, "float32")
     net.load(theta)
@@ -132,23 +156,36 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sites", type=int, nargs="+", default=[1])
     parser.add_argument("--binary", action="store_true", help="round pixels at 0.5")
+    parser.add_argument("--rows", type=int, help="of the first so many images")
+    parser.add_argument("--with", dest="more", type=json.loads, default={},
+                        help="settings of phase 1, as JSON")  # fmt: skip
+    parser.add_argument("--first", action="store_true", help="stop after phase 1")
     parser.add_argument("--fast", action="store_true", help="products in bfloat16")
     given = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("medium" if given.fast else "highest")
     given.out.mkdir(parents=True, exist_ok=True)
-    x, y = digits(given.data, given.binary)
+    x, y = (part[: given.rows] for part in digits(given.data, given.binary))
+    changed = "".join(
+        f"-{k}-{v}" for k, v in sorted({**given.more, "rows": given.rows}.items()) if v
+    )
     book = given.out / "runs.jsonl"
     for seed in range(given.seeds):
         for name in given.configs:
             for sites in given.sites:
                 data = "bmnist" if given.binary else "mnist"
                 of = f"{data}-{name}-{sites}-{seed}" + ("-fast" if given.fast else "")
+                of += changed
                 kept = given.out / f"{of}.npy"
                 if kept.exists():
                     continue
+                deep = begun(x, name, sites, seed, given.more)
+                if given.first:
+                    _, losses, cpu = first(deep, given.out, given.fast, given.binary)
+                    print(f"{of}: losses {[round(v, 4) for v in losses]}, {cpu:.0f} s", flush=True)
+                    continue
                 found, labels = run(
-                    x, y, name, sites, seed, given.out, given.fast, given.binary
+                    deep, y, CONFIGS[name][1], given.out, given.fast, given.binary
                 )  # fmt: skip
                 row = {"data": data, "config": name, "sites": sites, "seed": seed, "labels": of}
                 with book.open("a") as file:

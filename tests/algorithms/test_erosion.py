@@ -12,6 +12,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 
+import several
 from fedcohort.algorithms.weight_erosion import erosion, gradient
 from fedcohort.algorithms.weight_erosion.erosion import (
     Distance,
@@ -23,7 +24,7 @@ from fedcohort.algorithms.weight_erosion.erosion import (
     train_eroding,
 )
 from fedcohort.data.tables import LabelledTable, SurvivalTable
-from fedcohort.models.losses import several
+from fedcohort.models import losses
 from fedcohort.models.network import Mlp, initial
 from fedcohort.protocol import Refused, ReplyRejected, SettingError, VerbRefused
 from fedcohort.protocol.host import Host
@@ -125,25 +126,14 @@ def class_gradient(theta, table, rows):
     return np.r_[(over.T @ x / len(x) + L2 * w).ravel(), over.mean(axis=0)]
 
 
-def graded(names="abcd"):
-    """Return sites of three classes, of which c has its effects the other way round."""
-    made = {}
-    for name in names:
-        rng = np.random.default_rng(ord(name))
-        x = rng.normal(size=(ROWS[name], 3))
-        f = EFFECTS[name] * x @ [[1.5, 0.0, -1.5], [-1.0, 0.5, 1.0], [0.0, 0.8, 0.0]]
-        made[name] = LabelledTable(x, (f + rng.gumbel(size=f.shape)).argmax(axis=1).astype(float))
-    return made
-
-
 def plan_of(classes, **more):
     net = Mlp(inputs=3, hidden=(), outputs=classes).spec
-    return replace(PLAN, network=net, loss=several(classes), **more)
+    return replace(PLAN, network=net, loss=losses.several(classes), **more)
 
 
 @pytest.mark.parametrize("visit", ["batch", "full"])
 def test_of_three_classes_it_is_algorithm_1_with_coefficients_for_each(visit):
-    data = graded()
+    data = several.graded()
     batch = BATCH if visit == "batch" else 0
     found, fed = trained(data, plan_of(3, batch_size=batch), visit)
     theta, alpha, told = by_numpy(data, batch=batch, size=12, slope=class_gradient)
@@ -182,7 +172,7 @@ def test_two_outputs_are_the_papers_layer_with_log_softmax_by_torch():
 
 
 def test_a_user_with_few_rows_of_a_class_tells_no_gradient():
-    data = graded()
+    data = several.graded()
     few = np.flatnonzero(data["a"].y == 2)[3:]
     kept = np.setdiff1d(np.arange(len(data["a"].y)), few)
     data["a"] = LabelledTable(data["a"].x[kept], data["a"].y[kept])

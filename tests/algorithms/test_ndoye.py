@@ -106,6 +106,19 @@ def test_flipped_labels_are_last_and_the_users_population_is_first(seed):
     assert fit("ndoye", tables).sites == ("alike", "other", "flipped")
 
 
+def test_labels_that_are_wrong_at_random_are_not_found_as_the_page_says():
+    found = []
+    for seed in range(20):
+        rows, rng = classes(200, seed=seed), np.random.default_rng(seed)
+        wrong = np.where(rng.random(200) < 0.4, 1 - rows.y, rows.y)
+        tables = {
+            "user": classes(150, seed=100 + seed), "wrong": LabelledTable(rows.x, wrong),
+        }  # fmt: skip
+        ranking = fit("ndoye", tables, train=False).ranking
+        found += [r["transfer_loss"] for r in ranking if r["site"] == "wrong"]
+    assert np.mean(found) < -0.01
+
+
 def test_a_site_of_few_rows_is_not_ranked_last_for_being_small():
     """The paper's reason for L̂: f_i of a small site is worse everywhere, also at home."""
     found = [

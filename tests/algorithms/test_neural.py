@@ -61,6 +61,14 @@ def test_exact_steps_of_images_are_those_of_torch_on_the_pooled_table():
     assert_allclose(model.thetas[0], expected, rtol=1e-8, atol=1e-10)
 
 
+def test_an_image_without_filters_has_the_dense_network_of_its_pixels():
+    parts = scattered(table(p=16), 3)
+    asked = {"hidden": (5,), "rounds": 3, "internal_epochs": 1}
+    dense_fit = fit(parts, strategy="fedavg", **asked)
+    image = fit(parts, strategy="fedavg", image=(4, 4), filters=(), **asked)
+    assert_allclose(image.thetas[0], dense_fit.thetas[0], rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("outcome", ["category", "continuous"])
 def test_at_one_site_fedavg_is_local_training_whose_optimiser_starts_anew_each_round(outcome):
     whole = table(outcome)

@@ -193,6 +193,72 @@ def test_of_several_classes_each_site_has_its_own_probabilities():
     assert fit.of("east").model.levels == one.model.levels
 
 
+NEURAL = {"logistic": "classifier", "softmax": "classifier", "linear": "regressor",
+          "poisson": "regressor"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "way"),
+    [("softmax", "fedper"), ("logistic", "ditto"), ("linear", "fedrep"), ("poisson", "cluster"),
+     ("linear", "apfl"), ("softmax", "finetune")],
+)  # fmt: skip
+def test_a_classifier_and_a_regressor_leave_each_site_the_model_of_a_fit_for_it(
+    model, way, tmp_path
+):
+    given = {"personal": way, "rounds": 2, "hidden": (3,), "internal_epochs": 2, "own_epochs": 2}
+    cohort, method = turned.cohort(model, FRAMES), NEURAL[model]
+    with warnings.catch_warnings(action="ignore"):
+        fit, one = (fc.fit(method, cohort, user=user, **given) for user in ("all", "west"))
+    own, blind = fit.of("west"), drawn(9, 30)
+    assert_array_equal(own.model.thetas, one.model.thetas)
+    assert_array_equal(own.predict(blind), one.predict(blind))
+    for name in ("model", "levels", "network", "features", "centre", "scale"):
+        assert getattr(own.model, name) == getattr(one.model, name)
+    assert told(fit) == ({"tell_takes"} if way == "cluster" else set())
+    models = np.stack([fit.of(s).model.thetas[0] for s in SIZES])
+    last = 4 * (3 if model == "softmax" else 1)
+    if way in ("fedper", "fedrep"):
+        assert (np.ptp(models, axis=0) > 0).tolist() == [False] * 9 + [True] * last
+    own.save(tmp_path / "west")
+    fit.save(tmp_path / "common")
+    assert_array_equal(fc.load(tmp_path / "west").predict(blind), own.predict(blind))
+    for common in (fit, fc.load(tmp_path / "common")):
+        with pytest.raises(NotSupported, match=f"its own model of this fit of '{method}'"):
+            common.predict(blind)
+
+
+@pytest.mark.parametrize("method", ["classifier", "deepcox"])
+def test_sites_that_count_by_their_own_last_layers_end_with_the_models_of_a_fit_for_each(method):
+    given = {
+        "personal": "fedrep", "rounds": 30, "hidden": (3,), "learning_rate": 0.05, "patience": 2,
+        "lr_rule": "plateau", "lr_patience": 1, "patience_by": "count", "internal_epochs": 2,
+    }  # fmt: skip
+    cohort = turned.cohort("cox" if method == "deepcox" else "logistic", FRAMES)
+    with warnings.catch_warnings(action="ignore"):
+        fit, one = (fc.fit(method, cohort, user=user, **given) for user in ("all", "down"))
+    assert_array_equal(fit.of("down").model.thetas, one.model.thetas)
+    assert 2 < len(fit.history) < 30
+    assert {"count_idle_own", "turn_back"} <= set(fit.ledger["step"])
+    assert told(fit) == set()
+
+
+def test_of_images_each_site_has_a_convolutional_network_of_its_own():
+    rng = np.random.default_rng(0)
+    names = [f"p{j}" for j in range(16)]
+
+    def pictures(n, bright):
+        made = pd.DataFrame(rng.normal(size=(n, 16)), columns=names)
+        return made.assign(yes=(made[names[bright]] + rng.normal(size=n) > 0).astype(int))
+
+    three = {s: pictures(60, k) for k, s in enumerate("abc")}
+    fed = fc.simulate(three, outcome=fc.Binary("yes"), seed=0)
+    given = {"image": (4, 4), "filters": (2,), "hidden": (3,), "rounds": 2, "personal": "fedper"}
+    fit, one = (fc.fit("classifier", fed, user=user, **given) for user in ("all", "b"))
+    assert_array_equal(fit.of("b").predict(three["b"]), one.predict(three["b"]))
+    models = np.stack([fit.of(s).model.thetas[0] for s in three])
+    assert (np.ptp(models, axis=0) > 0).sum() == 4  # the last layer: 3 weights and a bias
+
+
 # limits ---------------------------------------------------------------------------------
 
 
@@ -210,9 +276,32 @@ def test_a_site_named_all_kept_rounds_and_methods_for_one_site_are_refused():
         fitted(tables=named)
     with pytest.raises(SettingError, match="leave out keep_rounds"):
         fitted(keep_rounds=(1,))
-    for method in ("weight_erosion", "influence", "ndoye"):
-        with pytest.raises(SettingError, match="this method fits a model for one site"):
-            fc.fit(method, turned.cohort("logistic", FRAMES), user="all")
+
+
+def test_every_method_with_a_user_fits_a_model_for_each_site_or_says_which_methods_do():
+    able = {"personal", "deepcox", "classifier", "regressor"}
+    found = {m: registry.find(m) for m in registry.names()}
+    users = {m for m, method in found.items() if "user" in method.settings.__dataclass_fields__}
+    assert users == able | {
+        "weight_erosion", "influence", "ndoye", "vae", "mcvae", "deep_clustering",
+    }  # fmt: skip
+    for name in users:
+        ways = {"personal": "finetune"} if name not in ("personal", "weight_erosion") else {}
+        ways = {k: v for k, v in ways.items() if k in found[name].settings.__dataclass_fields__}
+        if name in able:
+            assert found[name].own_model is not None
+            assert found[name].configure({"user": "all", **ways}).every
+            continue
+        with pytest.raises(SettingError) as refused:
+            found[name].configure({"user": "all", **ways})
+        assert f"setting 'user' of method {name!r} is 'all', and this method" in str(refused.value)
+        assert all(f"'{one}'" in str(refused.value) for one in able)
+
+
+@pytest.mark.parametrize("method", ["deepcox", "classifier", "regressor"])
+def test_a_user_for_all_without_a_way_is_refused_as_no_site_would_have_an_own_model(method):
+    with pytest.raises(SettingError, match="is 'all'; give a way in 'personal' too"):
+        registry.find(method).configure({"user": "all"})
 
 
 def test_sites_that_are_not_found_to_differ_keep_the_common_model():

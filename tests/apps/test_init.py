@@ -391,7 +391,33 @@ def test_three_classes_are_drafted_with_a_regression_of_several(here):
     ]
     text = study.read_text("utf-8")
     assert "type: ordinal, and method: ordinal, if the classes have an order" in text
+    frame["digit"] = np.arange(240) % 10
+    frame.drop(columns=["os_days", "os_event", "y", "stage"]).to_csv("ten.csv", index=False)
+    study, _ = init.write("classification", "ten.csv", here / "ten", outcome="digit")
+    assert loaded(study)[1].outcome == Category("digit")  # whole numbers, and named as classes
     frame["stage"] = np.where(frame.sex == "f", "I", frame.stage)  # no woman of another class
     frame.drop(columns=["os_days", "os_event", "y"]).to_csv("three.csv", index=False)
     study, _ = init.write("classification", "three.csv", here / "other", outcome="stage")
     assert "ridge: a level of 'sex' has no events, or nothing else" in study.read_text("utf-8")
+
+
+def test_columns_of_pixels_are_drafted_as_an_image_that_loads(here):
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (120, 64)) * rng.integers(0, 2, (120, 64))
+    x[:, 0], x[:, 2] = 0, x[:, 1]  # one that never changes, and a copy
+    frame = pd.DataFrame(x, columns=[f"p{i}_{j}" for i in range(8) for j in range(8)])
+    frame.insert(0, "digit", np.arange(120) % 10)
+    frame.to_csv("images.csv", index=False)
+    study, dictionary = init.write("classification", "images.csv", here / "im", outcome="digit")
+    checked, found = loaded(study)
+    assert checked.arms[1].configured()["image"] == [8, 8]
+    drafted = read_dictionary(dictionary)
+    assert {drafted[n].type for n in frame.columns[1:]} == {"integer"}
+    assert {drafted[n].range for n in frame.columns[1:]} == {(0.0, 255.0)}
+    assert len(found.dictionary.features(found.outcome)) == 64
+    aged = frame.assign(age=rng.integers(20, 90, 120))  # no pixel
+    broken = frame.assign(p0_1=rng.normal(size=120))  # no whole numbers
+    for k, other in enumerate((aged, broken)):
+        other.to_csv("other.csv", index=False)
+        study, _ = init.write("classification", "other.csv", here / f"no{k}", outcome="digit")
+        assert "image" not in study.read_text("utf-8")

@@ -7,6 +7,8 @@ import json
 import subprocess
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import in_process
@@ -87,7 +89,10 @@ def test_epsilon_of_a_run_without_a_claim_is_refused(folder):
             ("membership", "run", "--arm", "forest"),
             "no arm called 'forest'; there are: fedavg, cox",
         ),
-        (("inversion", "run", "--arm", "cox"), "no arm of deepcox called 'cox'"),
+        (
+            ("inversion", "run", "--arm", "cox"),
+            "no arm of deepcox or classifier or regressor called 'cox'",
+        ),
         (("inversion", "run", "--site", "nowhere"), "no site 'nowhere'; there are"),
         (("inversion", "run", "--hidden", "wide"), "--hidden is 'wide'"),
         (("epsilon", "run", "--guesses", "3"), "--guesses is 3"),
@@ -158,3 +163,42 @@ def test_masked_sum_of_the_defaults_gives_no_record_away(folder):
     assert own["protection"] == "masked sum"
     assert own["recovered"] == 0
     assert not found.alarm
+
+
+CLASSES = "{method: classifier, hidden: [4], rounds: 1, internal_epochs: 1}"
+IMAGES = "{method: classifier, name: images, image: [2, 2], pool: 1, filters: [2], rounds: 1}"
+VALUES = "{method: regressor, hidden: [4], rounds: 1, internal_epochs: 1}"
+
+
+@pytest.mark.parametrize(
+    ("task", "outcome", "arms"),
+    [
+        ("classification", "{y: stage, type: category}", f"[{CLASSES}, {IMAGES}]"),
+        ("regression", "{y: e}", f"[{VALUES}]"),
+    ],
+)
+def test_a_network_of_classes_or_values_is_attacked_as_it_sent_its_first_message(
+    tmp_path, task, outcome, arms
+):
+    """A wide rectified layer gives records away in one site's gradient, and noise hides them."""
+    rng = np.random.default_rng(0)
+    stage = rng.integers(0, 3, 300)
+    table = pd.DataFrame(rng.normal(size=(300, 5)) + stage[:, None], columns=[*"abcde"])
+    table = table.drop(columns="e") if task == "classification" else table
+    table.assign(stage=np.array([*"xyz"])[stage]).to_csv(tmp_path / "t.csv", index=False)
+    text = STUDY.replace("sample:gbsg2", "t.csv").replace(", metrics: [c_index]", "")
+    text = text.replace("{time: time, event: cens}", outcome).replace("survival", task)
+    before, _, after = text.partition("arms:\n")
+    (tmp_path / "s.yaml").write_text(f"{before}arms: {arms}\n{after[after.index('evaluate:') :]}")
+    Study.from_file(tmp_path / "s.yaml").run(tmp_path / "run")
+    run = rebuild(tmp_path / "run", tmp_path)
+    found = invert(run, records=3, attempts=1, hidden=(128,), activation="relu")
+    by = {(x["protection"], x["message"]): x for x in found.lines}
+    assert by["none", "gradient"]["by algebra"] >= 1
+    assert by["differential privacy", "gradient"]["recovered"] == 0
+    (own,) = [x for x in found.lines if x["study had"]]
+    assert (own["protection"], own["message"]) == ("masked sum", "update")
+    assert all(0 <= x["auc"] <= 1 for x in infer(run, shadows=0).lines)
+    if "images" in arms:
+        told = cli("inversion", "run", "--arm", "images", "--data-dir", ".", cwd=tmp_path)
+        assert "learns images by convolutions" in refused(told)

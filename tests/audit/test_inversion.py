@@ -16,9 +16,11 @@ from fedcohort.models.network import Mlp, initial, network
 P = 6
 
 
-def attacked(hidden: tuple[int, ...], activation: str, seed: int = 0) -> Attacked:
-    spec = Mlp(inputs=P, hidden=hidden, activation=activation, intercept=False).spec
-    return Attacked(network(spec), initial(spec, seed), np.zeros(P), np.ones(P))
+def attacked(hidden: tuple[int, ...], activation: str, seed: int = 0, outputs: int = 1) -> Attacked:
+    spec = Mlp(
+        inputs=P, hidden=hidden, activation=activation, intercept=outputs > 1, outputs=outputs
+    ).spec
+    return Attacked(network(spec), initial(spec, seed), np.zeros(P), np.ones(P), outputs)
 
 
 def test_gradient_of_a_record_is_the_networks_own():
@@ -29,6 +31,25 @@ def test_gradient_of_a_record_is_the_networks_own():
     a.net.load(a.theta)
     a.net.pull(torch.from_numpy(x), lambda f: (0.0, s))
     assert_allclose(s @ per_record(a, x), a.net.gradient(), rtol=1e-10)
+
+
+def test_gradient_of_several_outputs_is_the_networks_own():
+    a = attacked((5,), "tanh", outputs=3)
+    rng = np.random.default_rng(0)
+    x, s = rng.random((4, P)), rng.normal(size=(4, 3))
+    a.net.load(a.theta)
+    a.net.pull(torch.from_numpy(x), lambda f: (0.0, s))
+    assert_allclose(s.ravel() @ per_record(a, x), a.net.gradient(), rtol=1e-10)
+
+
+def test_fit_finds_every_record_behind_several_outputs():
+    a = attacked((8,), "tanh", 3, outputs=3)
+    rng = np.random.default_rng(5)
+    x = rng.random((2, P))
+    gradient = rng.normal(size=6) @ per_record(a, x)
+    found = fitted(gradient, a, 2, np.zeros((0, P)), rng, 40)
+    assert found.misfit < 1e-8
+    assert match(found.x, x).count == 2
 
 
 @given(seed=st.integers(0, 2**16))

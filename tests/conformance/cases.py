@@ -164,7 +164,16 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("strategy", "exact"), ("patience", 2), ("dropout", 0.1)),
         (("strategy", "ensemble"), ("image", (1, 3)), ("pool", 1), ("filters", (2,))),
     ],
-    "regressor": [(("strategy", "fedadam"), ("hidden", (3,)))],
+    "regressor": [
+        (("strategy", "fedadam"), ("hidden", (3,))),
+        (
+            ("personal", "fedrep"),
+            ("user", "all"),
+            ("patience", 1),
+            ("patience_by", "count"),
+            ("keep_rounds", ()),
+        ),
+    ],
     "weight_erosion": [
         (("visit", "local"), ("hidden", (3,)), ("batch_size", 20)),
         (("visit", "full"), ("against", "noise")),

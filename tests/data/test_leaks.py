@@ -133,6 +133,18 @@ def test_auc_and_c_are_those_of_the_libraries(seed):
     assert leaks._concordance(x, time, event) == pytest.approx(max(c, 1 - c), abs=1e-12)
 
 
+def test_the_auc_of_each_pair_of_classes_is_that_of_their_rows():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 4, 300).astype(float)
+    y[y == 3] = np.where(np.arange(np.sum(y == 3)) < 8, 3, 2)  # too few rows of one class
+    x = np.round(rng.normal(size=300) + y / 2, 1)
+    x[::9] = np.nan
+    pairs = [(y == i) | (y == j) for i in range(4) for j in range(i + 1, 4)]
+    expected = [leaks._auc(x[two], y[two] == y[two].min()) for two in pairs]
+    assert leaks._areas(x, y) == pytest.approx(expected, abs=1e-12)
+    assert 0.0 in expected
+
+
 def test_the_day_of_what_happens_later_is_told_by_its_name():
     frame = table().assign(hsct_day=np.where(np.arange(N) % 3 == 0, 30.0, 60.0), hsct=1.0)
     said = found(frame, hsct_day="number", hsct="binary")

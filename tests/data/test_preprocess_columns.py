@@ -240,3 +240,72 @@ def test_impossible_numbers_are_refused(options, message):
     with pytest.raises(SettingError) as error:
         designed(mixed(20, 0), **options)
     assert message in str(error.value)
+
+
+def images(n=400, side=3):
+    """Return images of 3 × 3 pixels: the first never changes, the second has a missing value."""
+    rng = np.random.default_rng(5)
+    x = rng.integers(0, 256, (n, side**2)) * rng.integers(0, 2, (n, side**2))
+    frame = pd.DataFrame(x.astype(float), columns=[f"p{j}" for j in range(side**2)])
+    frame["p0"] = 0.0
+    frame.loc[7, "p1"] = np.nan
+    return frame
+
+
+PIXELS = Dictionary.from_dict({f"p{j}": {"type": "integer"} for j in range(9)})
+
+
+def test_pixels_have_the_mean_and_deviation_of_all_pixels_of_all_rows():
+    frame = images()
+    design = designed(frame, dictionary=PIXELS, pixels=True)
+    values = frame.to_numpy().ravel()
+    values = values[~np.isnan(values)]
+    shifts, scales = ({getattr(c, k) for c in design.columns} for k in ("shift", "scale"))
+    assert len(shifts) == len(scales) == 1
+    # rounded to a quarter of a standard error of 400 rows and up to 2.5 times that
+    error = values.std() / (3 * np.sqrt(len(frame)))
+    assert_allclose([*shifts, *scales], [values.mean(), values.std()], atol=error)
+    x = design.matrix(frame)
+    assert_allclose(x[7, 1], 0, atol=1e-12)  # a missing pixel has the mean
+    expected = (frame.to_numpy() - [*shifts]) / [*scales]
+    assert_allclose(x[np.arange(len(x)) != 7], expected[np.arange(len(x)) != 7])
+
+
+def test_all_pixels_stay_in_their_order_also_one_that_never_changes():
+    frame = images()
+    design = designed(frame, dictionary=PIXELS, pixels=True)
+    assert design.features == tuple(frame.columns)
+    assert design.dropped == {}
+    assert "p0" in designed(frame, dictionary=PIXELS).dropped
+
+
+def test_pixels_without_a_scale_are_those_of_the_table():
+    frame = images()
+    design = designed(frame, dictionary=PIXELS, pixels=True, scale="none")
+    filled = frame.fillna(design.columns[1].fill)
+    assert_array_equal(design.matrix(frame), filled)
+
+
+@pytest.mark.parametrize("n_sites", [1, 2, 5])
+def test_the_scale_of_pixels_is_the_same_however_rows_are_divided(n_sites):
+    frame = images()
+    one = designed(frame, 3, dictionary=PIXELS, pixels=True)
+    other = designed(frame, n_sites, dictionary=PIXELS, pixels=True)
+    assert other.spec == one.spec
+
+
+def test_binary_pixels_stay_zero_and_one():
+    frame = (images() > 0).astype(float)
+    dictionary = Dictionary.from_dict({name: {"type": "binary"} for name in frame})
+    design = designed(frame, dictionary=dictionary, pixels=True)
+    assert_array_equal(design.matrix(frame), frame)
+
+
+@pytest.mark.parametrize(
+    "option", [{"scale": "minmax"}, {"scale": "quantile"}, {"winsorise": 0.1},
+               {"impute": "indicator"}, {"impute": "iterative"}],
+)  # fmt: skip
+def test_options_that_treat_pixels_one_by_one_are_refused_in_one_line(option):
+    ((key, value),) = option.items()
+    with pytest.raises(SettingError, match=f"{key} is {value!r}, but the columns are the pixels"):
+        designed(images(), dictionary=PIXELS, pixels=True, **option)

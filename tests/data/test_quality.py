@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcohort.data.check import ERROR, WARNING, Sheet, errors, examine, with_outcome
+from fedcohort.data.check.cells import number_remedies
 from fedcohort.data.check.patients import equal_rows
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import Encoding
@@ -151,6 +152,16 @@ def test_the_remedy_fits_the_form_of_the_cell_which_is_not_repeated(cell, remedy
     (finding,) = found(changed(hb={3: cell}))
     assert finding.remedy.startswith(remedy)
     assert cell not in finding.line
+
+
+def test_of_a_column_of_decimal_commas_the_rows_with_a_point_are_named():
+    """110 rows were called no numbers, and the one with a point, the fault, was not."""
+    cells = pd.Series([f"{i},5" for i in range(9)] + ["61.5", "sixty", "7,25", "62.5"])
+    broken = ~np.isin(np.arange(13), [9, 12])
+    told = number_remedies(cells, broken, "Correct or empty them.")
+    assert [np.flatnonzero(rows).tolist() for rows in told.values()] == [[*range(9), 11], [10]]
+    said = "These have decimal commas, and rows 10, 13 a decimal point: write all cells of a"
+    assert next(iter(told)).startswith(said)
 
 
 @pytest.mark.parametrize("cell", ["ii", "I I", "\u00a0iii", "Ⅲ"])

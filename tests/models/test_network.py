@@ -9,7 +9,8 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 
-from fedcohort.models.network import ACTIVATIONS, Mlp, initial, network
+from fedcohort.models.layers import ACTIVATIONS
+from fedcohort.models.network import Mlp, initial, network
 
 
 def plain(spec, theta):

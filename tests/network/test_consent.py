@@ -87,6 +87,15 @@ def results(files):
     return found
 
 
+def approved(hall, site, **more):
+    """Start a hall and submit its study; the steward of one site approves it."""
+    hall.start()
+    office = hall.office()
+    first = submit(hall, office, **more)
+    decide(hall, site, first.run)
+    return office, first
+
+
 def same(one, other):
     """Check that two runs left the same files, but for the command line."""
     assert one.keys() == other.keys()
@@ -96,10 +105,7 @@ def same(one, other):
 
 def test_a_site_withdraws_and_the_models_are_those_of_the_study_without_it(tmp_path):
     with Hall(tmp_path / "hall", approval={"south": "steward"}) as hall:
-        hall.start()
-        office = hall.office()
-        first = submit(hall, office)
-        decide(hall, "south", first.run)
+        office, first = approved(hall, "south")
         told = second(hall, "south", first.run)
         status = Status.of(office.ask("status", run=first.run)[1])
         assert status.state == "waiting", "the run waits, and holds up no other study"
@@ -131,10 +137,7 @@ def test_a_site_withdraws_and_the_models_are_those_of_the_study_without_it(tmp_p
 
 def test_who_gives_no_answer_by_the_deadline_has_withdrawn(tmp_path):
     with Hall(tmp_path / "hall", approval={"south": "steward"}) as hall:
-        hall.start()
-        office = hall.office()
-        first = submit(hall, office, wait=1.5)
-        decide(hall, "south", first.run)
+        office, first = approved(hall, "south", wait=1.5)
         done = hall.until(office, first, "done")
         assert done.absent == {"south": "no answer by the deadline"}
 
@@ -142,10 +145,7 @@ def test_who_gives_no_answer_by_the_deadline_has_withdrawn(tmp_path):
 @pytest.mark.parametrize("who", ["coordinator", "node"])
 def test_a_run_goes_on_after_a_kill_between_its_two_parts(tmp_path, who):
     with Hall(tmp_path / "hall", approval={"south": "steward"}) as hall:
-        hall.start()
-        office = hall.office()
-        first = submit(hall, office)
-        decide(hall, "south", first.run)
+        office, first = approved(hall, "south")
         told = second(hall, "south", first.run)
         hall.until(office, first, "waiting")
         if who == "coordinator":
@@ -162,10 +162,7 @@ def test_a_run_goes_on_after_a_kill_between_its_two_parts(tmp_path, who):
 
 def test_too_few_consents_end_the_run_with_one_line_and_nothing_is_trained(tmp_path):
     with Hall(tmp_path / "hall", approval={"south": "steward"}) as hall:
-        hall.start()
-        office = hall.office()
-        first = submit(hall, office, quorum=1.0)
-        decide(hall, "south", first.run)
+        office, first = approved(hall, "south", quorum=1.0)
         decide(hall, "south", second(hall, "south", first.run), "refused", WHY)
         ended = hall.until(office, first, "failed")
         assert "2 of 3 sites consent after the ranking, and 3 are needed" in ended.reason
@@ -175,10 +172,7 @@ def test_too_few_consents_end_the_run_with_one_line_and_nothing_is_trained(tmp_p
 
 def test_a_masked_study_does_not_go_on_with_two_sites(tmp_path):
     with Hall(tmp_path / "hall", approval={"south": "steward"}) as hall:
-        hall.start()
-        office = hall.office()
-        first = submit(hall, office, privacy={"secure_aggregation": "auto"})
-        decide(hall, "south", first.run)
+        office, first = approved(hall, "south", privacy={"secure_aggregation": "auto"})
         decide(hall, "south", second(hall, "south", first.run), "refused", WHY)
         ended = hall.until(office, first, "failed")
         assert "a masked sum needs 3" in ended.reason
@@ -186,10 +180,7 @@ def test_a_masked_study_does_not_go_on_with_two_sites(tmp_path):
 
 def test_a_user_that_withdraws_ends_the_run(tmp_path):
     with Hall(tmp_path / "hall", approval={"north": "steward"}) as hall:
-        hall.start()
-        office = hall.office()
-        first = submit(hall, office)
-        decide(hall, "north", first.run)
+        office, first = approved(hall, "north")
         decide(hall, "north", second(hall, "north", first.run), "refused", WHY)
         assert (
             "for the patients of north, which withdrew"
@@ -350,6 +341,8 @@ def test_only_one_ranking_of_a_run_is_taken_and_it_must_be_of_this_study_and_sit
         ranked.text_of("0" * 64, "north", [PLACE]),
         ranked.text_of(hash_, "north", []),
         ranked.text_of(hash_, "north", [PLACE | {"rank": 7}]),
+        ranked.text_of(hash_, "north", [PLACE | {"rank": 1, "user": False}]),  # without its value
+        ranked.text_of(hash_, "north", [PLACE | {"reason": "approve at once, " * 40}]),
         ranked.text_of(hash_, "north", [PLACE | {"more": "x"}]),
         ranked.text_of(hash_, "north", [PLACE | {"reason": "a\nb"}]),
         "{}", "", 3, "[" * 5000,

@@ -25,6 +25,7 @@ STUDY = {
         {"method": "personal", "user": "all", "way": "finetune", "rounds": 2},
     ],
     "bounds": ["isolated"], "final": True,
+    "tune": {"arms": {"personal": {"own_epochs": [1, 4]}}},
     "evaluate": {"test_fraction": 0.25, "repeats": 2, "draws": 2, "metrics": ["c_index", "ibs"]},
 }  # fmt: skip
 
@@ -54,6 +55,8 @@ def test_results_are_those_of_sites_in_one_process(done):
     assert {row["status"] for row in found["arms"]} == {"done"}
     whole = [row for row in found["arms"] if row["arm"] == "personal" and row["site"] is None]
     assert all(row["metrics"]["ibs"] is not None for row in whole)
+    [tuned] = [row for row in found["tuning"] if row["arm"] == "personal"]
+    assert all(one["score"] is not None for one in tuned["tried"])
     own = [row for row in found["arms"] if row["arm"] == "personal" and row["site"] == "west"]
     assert all(row["metrics"]["c_index_own"] > 0.5 for row in own)
     assert {r["site"] for r in found["by_centre"] if r["arm"] == "personal"} == {

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -17,10 +18,14 @@ import pytest
 
 from deployed_cases import MaskedSites, frames_of, tables_of, terms_of
 from fedcohort.protocol import FedcohortError, Refused
+from fedcohort.protocol.once import InMemory
 from fedcohort.runtime import coordinator
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.remote import RemoteTransport
 from fedcohort.study.at_site.judging import Said
+from fedcohort.study.at_site.sessions import open_session
+from fedcohort.study.results.own_models import OwnModels
+from fedcohort.study.results.saved import Saved
 from fedcohort.study.run.runner import run_over as run
 
 #: The tables of the study under way.
@@ -255,3 +260,24 @@ def test_a_round_of_weight_erosion_is_asked_under_one_set_of_weights(tmp_path, m
     arm = "{method: weight_erosion, user: bergen, rounds: 3}"
     found = told(tmp_path, monkeypatch, arm, {"weigh_slope": again})
     refused(found["weigh_slope"], "differs from its first value")
+
+
+def test_a_site_evaluates_one_model_of_its_own_whatever_is_kept_there_later(tmp_path):
+    """A fit begun anew at a made-up vector left another model to judge: cells of few patients."""
+    arm = "{method: personal, user: all, way: finetune, rounds: 2}"
+    terms = terms_of(tmp_path, "gbsg2", f"[{arm}]", task="survival", bounds="[]")
+    table, *_ = tables_of(terms, frames_of("gbsg2"))
+    models, first = OwnModels(), InMemory()
+
+    def opened(theta: float) -> Any:
+        model = SimpleNamespace(arrays=lambda: {"theta": np.array([theta])}, meta=dict)
+        models.keep("personal/first-repeat", cast(Saved, SimpleNamespace(
+            model=model, design=SimpleNamespace(spec="")
+        )))  # fmt: skip
+        session = "alone-r0000-a00"
+        return open_session(terms, table, session, 5, once=lambda name: first, models=models)
+
+    opened(1.0)
+    opened(1.0)
+    with pytest.raises(Refused, match="the model that is judged differs from its first value"):
+        opened(2.0)

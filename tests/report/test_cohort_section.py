@@ -106,6 +106,29 @@ def test_two_hundred_variables_open_on_a_click_after_the_first():
     assert sum(len(list(t.iter("b"))) for t in root.iter("table")) == 200
 
 
+def test_columns_beyond_those_of_a_page_are_counted_with_where_they_are():
+    many = [(f"gene_{i}", "number", "", ()) for i in range(cohort.MOST + 30)]
+    made = cohort.section(run_with(depth.cohort(["a"], many)))
+    root = ET.fromstring(made.body)
+    assert sum(len(list(t.iter("b"))) for t in root.iter("table")) == cohort.MOST
+    assert "30 more columns of Table 1 are not on this page. They are in results.json" in made.body
+
+
+def test_of_many_columns_those_without_any_statistic_are_named_below_the_table():
+    shown = {"mean": 3.0, "sd": 1.0, "missing": 0, "n": 90}
+    empty = {"mean": None, "sd": None, "quartiles": None, "missing": 0, "n": 90}
+    few = [variable(name="seen", **shown), variable(name="p_0", **empty)]
+    assert "p 0" in str(tables(cohort.section(run_with({"variables": few}))))
+    more = [variable(name=f"p_{j}", **empty) for j in range(cohort.SHOWN)]
+    missing = variable(name="holes", **empty | {"missing": 7})
+    made = cohort.section(run_with({"variables": [*more, missing, few[0]]}))
+    root = ET.fromstring(made.body)
+    (title,) = root.findall("details/summary")
+    assert title.text == f"{cohort.SHOWN} columns without a line: all statistics are hidden"
+    assert [b.text for t in root.iter("table") for b in t.iter("b")] == ["holes", "seen"]
+    assert "p 0, p 1, p 2" in made.body
+
+
 def test_without_a_cohort_there_is_no_section():
     assert cohort.section(run_with({})) is None
     assert cohort.section(run_with({"flow": [], "variables": [], "note": "nothing"})) is None
@@ -151,6 +174,23 @@ def test_centres_and_their_files_leave_hidden_events_out():
     assert texts.count("31 patients, 9 events") == 1
     assert texts.count("31 patients") == 2
     assert texts.count("too few patients") == 1
+
+
+def test_hospitals_of_which_none_can_be_judged_are_said_in_a_sentence_and_not_drawn():
+    few = {
+        "value": None,
+        "low": None,
+        "high": None,
+        "n": 31,
+        "note": "fewer than 5 rows of a class",
+    }
+    found = [{**HEAD, **few, "metric": "auc", "site": s} for s in "abc"]
+    declared = [{"arm": "cox", "title": "Cox", "role": "arm", "every": True}]
+    run = run_with({}, by_centre=found, declared=declared, scenarios=NATURAL)
+    made = hospitals.centres(run)
+    assert "None of 3 hospitals has enough blind patients for its own AUC" in made.intro
+    assert "fewer than 5 rows of a class" in made.intro
+    assert "svg" not in made.body
 
 
 def test_numbers_at_risk_that_are_hidden_are_a_dash_and_in_no_file():

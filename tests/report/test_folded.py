@@ -48,6 +48,16 @@ def test_the_leading_arm_stands_open_and_the_others_are_folded(run, part):
     assert len(every_figure(made)) > len(shown)
 
 
+def test_columns_that_are_shuffled_together_are_said_to_be(run):
+    alone = model.importance(run)
+    assert "neighbours" not in alone.intro
+    assert "without each column" in str(alone.body)
+    rows = [{**r, "feature": "p1 to p6", "columns": 6} for r in run.rows("importance")]
+    made = model.importance(Run({**run.results, "importance": rows}, run.folder))
+    assert "up to 6 neighbours" in made.intro
+    assert "without each group of columns" in str(made.body)
+
+
 JUDGED = (
     calibration.calibration, discrimination.discrimination, calibration.decision, hospitals.sites,
 )  # fmt: skip

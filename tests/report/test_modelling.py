@@ -92,6 +92,10 @@ def test_settings_name_the_columns_that_no_model_used(run):
     expected = "Columns left out of the models: flat (constant)."
     assert expected in settings.settings(changed(run, dropped=dropped)).body
     assert "left out of the models" not in settings.settings(run).body
+    many = [{**dropped[0], "column": f"p{j}", "reason": "no values"} for j in range(40)]
+    body = settings.settings(changed(run, dropped=dropped + many)).body
+    assert "Columns left out of the models: 40 (no values), 1 (constant)</summary>" in body
+    assert "flat (constant), p0 (no values), p1 (no values)" in body
 
 
 def test_a_study_without_events_says_nothing_of_them(run):

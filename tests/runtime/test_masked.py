@@ -416,6 +416,22 @@ def test_a_site_is_not_asked_with_an_older_state_than_before(tmp_path):
         fed.sum(walk, by=1.0)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_no_site_goes_on_alone_while_the_others_go_back_to_an_earlier_state(tmp_path, restarted):
+    """A network trained with a kept optimiser: the two sums differed by one hospital's update."""
+    ward = Ward(tmp_path, steps=(walk,))
+    fed = ward.federation()
+    for _ in range(2):
+        fed.sum(walk, by=1.0)
+    fed._run.transport._kept = {**dict.fromkeys(NAMES, 0), "a": 1}
+    for name in NAMES if restarted else ():
+        ward.start(name)
+    with pytest.raises(Refused, match="from before call 1, whose sum it signed") as error:
+        fed.sum(walk, by=1.0)
+    assert error.value.code == "secure"
+    assert "\n" not in str(error.value)
+
+
 def test_a_coordinator_says_at_once_what_a_step_cannot_be_asked_apart(tmp_path):
     ward = Ward(tmp_path)
     plain = local(toys.hosts({n: TABLES[n] for n in "ab"}, toys.NUMBERS))

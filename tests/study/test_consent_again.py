@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from safetensors.numpy import load_file
+from sklearn.metrics import r2_score
 
 import fedcohort as fc
 from fedcohort.protocol import FedcohortError, StudyError
@@ -155,6 +156,11 @@ def test_by_the_rule_the_site_with_turned_signs_withdraws(tmp_path):
         ("consent: {withdraw: many}\n", NDOYE, "expected a list of sites, or no-gain"),
         ("consent: {withdrew: [h3]}\n", NDOYE, "withdraw"),
         ("consent: {withdraw: [h3, h9]}\n", NDOYE, "consent.withdraw: there is no site 'h9'"),
+        (
+            "",
+            "ndoye, user: h9",
+            "setting 'user' of arm 'ndoye': there is no site 'h9'",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path, more, method, said):
@@ -212,6 +218,69 @@ def test_over_sites_the_second_part_has_the_arrays_of_a_study_without_the_withdr
     assert len(found["consent"]["scenarios"][0]["places"]) == 5
     body = str(section.section(read(tmp_path / "again" / "out")).body)
     assert "What the withdrawal cost" not in body
+
+
+#: Beside the ranking a model for every site.
+EVERY = f"{NDOYE}}}\n- {{method: personal, name: own, user: all, way: finetune, rounds: 2"
+
+
+def test_of_models_for_all_sites_only_those_who_consent_have_one(tmp_path):
+    from fedcohort.study.sites.layout import lay_out, load, seed_of
+
+    more = "consent: {ask: after-ranking, withdraw: [h3, h4]}\n"
+    path, _ = made(tmp_path, more, EVERY)
+    fc.Study.from_file(path).run(out=tmp_path / "out")
+    plan = fc.Study.from_file(path).plan
+    laid = lay_out(plan, load(plan), plan.scenarios[0], 0)
+    for names, scenario in ((NAMES, "natural"), (NAMES[:3], "natural-consented")):
+        rows = {s: laid.problem.frames[s] for s in names}
+        fed = fc.simulate(rows, outcome=fc.Continuous("y"), seed=seed_of(plan, 0))
+        fit = fc.fit("personal", fed, user="all", way="finetune", rounds=2)
+        test = {s: laid.test[laid.test_site == s] for s in names}
+        missed = {s: fit.of(s).predict(t) - t["y"] for s, t in test.items()}
+        wanted = {s: r2_score(t["y"], fit.of(s).predict(t)) for s, t in test.items()}
+        found = {
+            r["site"]: r["metrics"] for r in results(tmp_path / "out")["arms"]
+            if (r["arm"], r["scenario"]) == ("own", scenario)
+        }  # fmt: skip
+        assert {s for s, m in found.items() if s and m["r2_own"] is not None} == set(names)
+        for site in names:
+            assert found[site]["r2_own"] == pytest.approx(wanted[site], rel=1e-9)
+        whole = np.sqrt(np.mean(np.concatenate([*missed.values()]) ** 2))
+        assert found[None]["rmse"] == pytest.approx(whole, rel=1e-9)
+
+
+def test_over_sites_who_withdraws_keeps_no_model_and_the_others_those_of_a_study_without_it(
+    tmp_path,
+):
+    kept = {}
+    for name, more in (("again", "consent: after-ranking\n"), ("once", "")):
+        path, table = made(tmp_path / name, more, EVERY)
+        terms, left = Terms.of(path), NAMES if more else NAMES[:4]
+        tables = [
+            SiteTable.of(terms, s, table[table.hospital == s].drop(columns="hospital"))
+            for s in left
+        ]
+        gone = {"h4": "it would not say"} if more else None
+        sites = LocalSites(terms, tables, withdraw=gone)
+        run_over(terms, sites, tmp_path / name / "out")
+        kept[name] = {s: sites.models(s).find("own") for s in left}
+    assert kept["again"].pop("h4") is None
+    for site, parts in kept["once"].items():
+        again = kept["again"][site].model
+        np.testing.assert_array_equal(again.theta, parts.model.theta)
+        assert again.user == site
+
+
+def test_an_arm_for_a_site_that_withdrew_ends_the_run_and_one_for_all_sites_does_not(tmp_path):
+    arm = EVERY.replace("user: all", "user: h3")
+    for method, ends in ((EVERY, False), (arm, True)):
+        plan = fc.Study.from_file(made(tmp_path, "", method)[0]).plan
+        if not ends:
+            check_left(plan.arms, NAMES, {"h3": "why."}, 0.4, "auto")
+            continue
+        with pytest.raises(FedcohortError, match="'own' is for the patients of h3, which withdrew"):
+            check_left(plan.arms, NAMES, {"h3": "why."}, 0.4, "auto")
 
 
 SCENARIOS = "scenarios: [natural, {name: dealt, split: iid}]\n"

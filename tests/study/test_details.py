@@ -21,7 +21,7 @@ from fedcohort.metrics.survival import over_time
 from fedcohort.metrics.survival.concordance import harrell
 from fedcohort.privacy.disclosure.counts import FEWEST_EVENTS
 from fedcohort.protocol import NotSupported, registry
-from fedcohort.study.judge.details import KEYS, PREDICTIONS, details
+from fedcohort.study.judge.details import ALONE, KEYS, PREDICTIONS, details
 from fedcohort.study.run import engine
 from fedcohort.study.sites import layout
 
@@ -78,6 +78,7 @@ class OfThree(Model):
 def a_run(model=None, columns=("a", "b")):
     design = SimpleNamespace(
         columns=[SimpleNamespace(name=c) for c in columns],
+        places=None,
         classes=("no", "yes"),
         matrix=lambda frame: frame[list(columns)].to_numpy(float),
     )
@@ -266,10 +267,21 @@ def test_of_many_columns_and_rows_importance_asks_for_a_bounded_number_of_predic
         model = Model()
         run = a_run(model, ("a", *map(str, range(p - 1))))
         details(run, laid_out(frame, BINARY), PLAN, 3)
-        assert model.asked - n <= max(PREDICTIONS, 3 * 500 * p)
+        assert model.asked - n <= PREDICTIONS
 
 
-def test_a_category_counts_as_one_column_of_a_fitted_model():
+def test_of_many_columns_neighbours_are_permuted_together_and_every_column_counts():
+    frame = pd.concat([table(300, 0), pd.DataFrame(np.zeros((300, 2 * ALONE)))], axis=1)
+    frame.columns = [str(c) for c in frame.columns]
+    names = ("a", *map(str, range(2 * ALONE)))
+    found = details(a_run(columns=names), laid_out(frame, BINARY), PLAN, 3)["importance"]
+    assert found[0]["feature"] == "a to 1"
+    assert found[0]["drop"] > 0.1 > found[1]["drop"]
+    assert sum(row["columns"] for row in found) == len(names)
+    assert len(found) <= ALONE
+
+
+def test_a_category_counts_as_one_column_of_a_fitted_model(monkeypatch):
     frame = table(240, 4)
     site = np.repeat(["n", "s"], 120)
     frames = {s: frame[site == s].drop(columns="ill").reset_index(drop=True) for s in ("n", "s")}
@@ -283,3 +295,6 @@ def test_a_category_counts_as_one_column_of_a_fitted_model():
     assert max(drops, key=drops.__getitem__) == "a"
     assert {row["metric"] for row in found["over_time"]} == {"auc", "brier"}
     assert len(found["by_centre"]) == 2
+    assert run.design.places == {"a": [0], "b": [1], "grade": [2, 3]}
+    monkeypatch.setattr(type(run.design), "places", None)  # then columns of the table are permuted
+    assert details(run, layout.Laid(problem, frame, np.arange(240), site), PLAN, 3) == found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -14,14 +15,19 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 import fedcohort as fc
 from deployed_cases import results_of, run_local
 from fedcohort.data.read import sources
-from fedcohort.protocol import StudyError, VerbRefused
-from fedcohort.report.run import read
+from fedcohort.protocol import StudyError, VerbRefused, registry
+from fedcohort.report.run import Run, read
 from fedcohort.report.sections import bounds, headline, own_models
+from fedcohort.study.at_site.judging import Own
+from fedcohort.study.at_site.keeping import TriedRows
 from fedcohort.study.at_site.sessions import open_session
 from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.results.own_models import OwnModels
-from fedcohort.study.sites.layout import lay_out
+from fedcohort.study.run.engine import fit_once
+from fedcohort.study.run.tune import Tuner, folds_of
+from fedcohort.study.sites.few_sites import check_named
+from fedcohort.study.sites.layout import lay_out, seed_of
 from turned import frames
 
 SIZES = {"oslo": 120, "bergen": 140, "bodø": 130, "moss": 150}
@@ -139,10 +145,11 @@ def test_the_report_has_each_hospital_by_arm_and_says_how_ranks_are_compared(out
 def test_sites_of_a_split_are_judged_on_all_rows_or_with_local_tests_on_their_own(folder):
     for local in (False, True):
         whole = pd.concat([pd.read_csv(folder / f"{s}.csv") for s in SIZES])
-        whole.to_csv(folder / "all.csv", index=False)
+        (folder / "one").mkdir(exist_ok=True)
+        whole.to_csv(folder / "one" / "rows.csv", index=False)
         split = {
             **STUDY,
-            "data": {**STUDY["data"], "source": "all.csv", "sites": {"split": "iid", "n": 3}},
+            "data": {**STUDY["data"], "source": "one/rows.csv", "sites": {"split": "iid", "n": 3}},
             "arms": [OWN], "bounds": ["isolated"],
             "evaluate": {**STUDY["evaluate"], "local": local},
         }  # fmt: skip
@@ -165,15 +172,104 @@ def test_sites_of_a_split_are_judged_on_all_rows_or_with_local_tests_on_their_ow
         assert ("own test patients" in " ".join(text)) == local
 
 
-def test_such_an_arm_is_not_tuned(folder):
-    tuned = {**STUDY, "tune": {"grid": {"l2": [0.001, 0.1]}}}
-    (folder / "tuned.yaml").write_text(yaml.safe_dump(tuned))
-    arms = {a.name: a for a in fc.Study.from_file(folder / "tuned.yaml").plan.arms}
-    assert arms["common"].grid and not arms["own"].grid
-    tuned["tune"] = {"arms": {"own": {"l2": [0.001, 0.1]}}}
-    (folder / "tuned.yaml").write_text(yaml.safe_dump(tuned))
-    with pytest.raises(StudyError, match="each site keeps its model, and no folds compare them"):
+def test_where_no_site_can_be_judged_by_itself_the_report_says_so_and_of_whom_patients_are(
+    out, tmp_path
+):
+    """Led by a metric that sites do not publish, it said that patients belonged to no hospital."""
+    run = read(out)
+    arms = [{**a, "metrics": {**a["metrics"], "auc_own": None}} for a in run.rows("arms")]
+    hidden = Run({**run.results, "arms": arms}, out)
+    text = " ".join(ET.fromstring(own_models.section(hidden).body).itertext())
+    assert "shaded band" in bounds.section(run).intro
+    rows = {k: [a for a in run.rows(k) if a["arm"] != "centralised"] for k in ("declared", "arms")}
+    assert "shaded band" not in bounds.section(Run({**run.results, **rows}, out)).intro
+    assert "the hospital's own test patients" in own_models.section(hidden).intro
+    assert "No hospital has enough test patients to be judged by itself." in text
+
+
+def test_a_site_named_all_is_refused_before_anything_is_written(study):
+    check_named(study.plan, {"natural": ["oslo", "moss"]})
+    with pytest.raises(StudyError, match=r"of arm 'own' is 'all', .* Rename the site"):
+        check_named(study.plan, {"natural": ["oslo", "all"]})
+
+
+TUNED = {
+    **STUDY, "arms": [{**OWN, "rounds": 2}], "bounds": [],
+    "tune": {"grid": {"pull": [0.01, 1.0], "rounds": [1, 2]}},
+}  # fmt: skip
+
+
+def auc_pairs(y, risk):
+    """Return concordant pairs and all pairs of a yes and a no."""
+    apart = risk[y == 1][:, None] - risk[y == 0][None]
+    return np.sum(apart > 0) + np.sum(apart == 0) / 2, apart.size
+
+
+def test_such_an_arm_is_tuned_by_left_out_rows_that_each_sites_own_model_predicts(folder, tmp_path):
+    arm = {**OWN, "rounds": 1}
+    (folder / "tuned.yaml").write_text(yaml.safe_dump({**TUNED, "arms": [arm]}))
+    study = fc.Study.from_file(folder / "tuned.yaml")
+    [arm] = study.plan.arms
+    assert arm.folds == "row-kfold" and arm.grid
+    problem = lay_out(study.plan, study.table, study.plan.scenarios[0], 0).problem
+    method, seed, right, pairs = registry.find("personal"), seed_of(study.plan, 0), 0.0, 0
+    fold = {s: folds_of(f, problem.dictionary, seed) for s, f in problem.frames.items()}
+    for k in range(5):
+        kept = {
+            s: f[fold[s] != k].reset_index(drop=True) for s, f in sorted(problem.frames.items())
+        }
+        for site, frame in problem.frames.items():
+            given = {"user": site, "way": "ditto", "rounds": 1, "pull": 1.0}
+            run = fit_once(problem.on(kept), method, given, dict(method.preprocess), seed)
+            rows = frame[fold[site] == k]
+            one = auc_pairs(
+                rows["yes"].astype(int).to_numpy(), run.model.predict(run.design.matrix(rows))
+            )
+            right, pairs = right + one[0], pairs + one[1]
+    tuner = Tuner(problem, arm, seed, tmp_path, lambda done, of: None)
+    assert not tuner.keeps_rounds
+    assert tuner.scores({"pull": 1.0}, ()) == pytest.approx([right / pairs], rel=1e-12)
+
+
+def test_over_a_network_it_is_tuned_by_the_same_scores_and_no_tried_model_stays(folder, tmp_path):
+    (folder / "tuned.yaml").write_text(yaml.safe_dump(TUNED))
+    fc.Study.from_file(folder / "tuned.yaml").run(tmp_path / "simulated")
+    terms = Terms.of(folder / "tuned.yaml")
+    read = {s: sources.load(f"{s}.csv", folder, dictionary=terms.dictionary) for s in SIZES}
+    tables = [SiteTable.of(terms, s, found.frames) for s, found in read.items()]
+    run_local(terms, tables, tmp_path / "out")
+    both = [results_of(tmp_path / name)["tuning"][0] for name in ("out", "simulated")]
+    assert both[0]["chosen"] == both[1]["chosen"]
+    for one, other in zip(both[0]["tried"], both[1]["tried"], strict=True):
+        assert one["settings"] == other["settings"]
+        assert one["score"] == pytest.approx(other["score"], rel=1e-12)
+    left = {p.parent.name for p in (tmp_path / "out-states" / "models").rglob("model.json")}
+    assert left == {"own", "first-repeat"}
+    lines = [json.loads(x) for x in (tmp_path / "out" / "ledger.jsonl").read_text().splitlines()]
+    tried = [x for x in lines if x["phase"] == "tune"]
+    assert {x["step"] for x in tried} >= {"keep_personal", "hold", "tell_held"}
+    assert {x["verb"] for x in tried} == {"sum"}
+
+
+def test_leaving_a_site_out_of_such_an_arms_folds_is_refused_and_a_fit_that_was_not_kept(folder):
+    text = {**TUNED, "tune": {"arms": {"own": {"by": "centre-kfold", "pull": [0.01, 1.0]}}}}
+    (folder / "tuned.yaml").write_text(yaml.safe_dump(text))
+    with pytest.raises(StudyError, match="a model for each site, and centre-kfold leaves that"):
         fc.Study.from_file(folder / "tuned.yaml")
+    (folder / "tuned.yaml").write_text(yaml.safe_dump(TUNED))
+    terms = Terms.of(folder / "tuned.yaml")
+    found = sources.load("oslo.csv", folder, dictionary=terms.dictionary)
+    halves = SiteTable.of(terms, "oslo", found.frames).halves(0)
+    rows = TriedRows(
+        halves, terms.outcome, terms.dictionary, "personal", 5, arm="own", models=OwnModels()
+    )
+    with pytest.raises(fc.DataError, match="this site keeps no model of fit 3 in tuning"):
+        Own(fit=3)(rows)
+    assert Own.from_spec(Own(fit=3).spec) == Own(fit=3)
+    assert "fit" not in Own().spec
+    for fit in ("-2", "true", '"a"'):
+        with pytest.raises(fc.DataError, match="no such number of a fit"):
+            Own.from_spec(Own(fit=3).spec.replace("3", fit))
 
 
 def test_a_deployed_study_that_is_killed_in_its_fit_or_its_evaluation_has_the_same_models(

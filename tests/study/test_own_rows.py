@@ -23,6 +23,7 @@ from fedcohort.report import history
 from fedcohort.report.run import read
 from fedcohort.report.sections import validation
 from fedcohort.study.file.terms import Terms
+from fedcohort.study.judge.evaluate import judge_of
 from fedcohort.study.run.engine import fit_once
 from fedcohort.study.run.runner import run_over
 from fedcohort.study.sites.layout import lay_out, seed_of
@@ -199,6 +200,76 @@ def test_an_autoencoder_stops_by_the_coordinators_rows_and_asks_sites_for_none_h
     assert value == pytest.approx(min(held), rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    "task", ["task: clustering", "task: latent\npreprocess: {impute: none}"], ids=["dec", "vae"]
+)
+def test_groups_and_latent_points_of_training_rows_are_those_of_the_sites_alone(tmp_path, task):
+    arm = "vae, q: 1" if "latent" in task else "deep_clustering"
+    (tmp_path / "s.yaml").write_text(
+        f"study: v\n{task}\ndata: {{source: 'sample:multiview', outcome: {{y: group}}, sites: "
+        f"{{split: iid, n: 3}}}}\ncoordinator_data: {{fraction: 0.2}}\n"
+        f"arms: [{{method: {arm}}}]\nbounds: []\n"
+    )
+    study = fc.Study.from_file(tmp_path / "s.yaml")
+    laid = lay_out(study.plan, study.table, study.plan.scenarios[0], 0)
+    there = every([laid.problem.frames[s] for s in sorted(laid.problem.frames)])
+    pd.testing.assert_frame_equal(judge_of(laid.problem, laid.test, 0, None).train, there)
+
+
+def clusters_of(n, seed):
+    rng = np.random.default_rng(seed)
+    middle = rng.integers(0, 2, n)[:, None] * 2.0
+    return pd.DataFrame(middle + rng.normal(size=(n, 4)), columns=list("abcd"))
+
+
+def test_deep_clustering_starts_from_and_stops_by_the_coordinators_rows():
+    fed = fc.simulate({s: clusters_of(60, i) for i, s in enumerate("xyz")})
+    own = (clusters_of(40, 8), clusters_of(50, 9))
+    given = {"n_clusters": 2, "architecture": (4, 2), "rounds": 30, "patience": 3,
+             "learning_rate": 0.01, "cluster_rounds": 0, "dtype": "float64"}  # fmt: skip
+    fit, without = (
+        fc.fit("deep_clustering", fed, coordinator_data=o, **given) for o in (own, None)
+    )
+    assert "held_out_loss" in set(without.ledger["step"]) - set(fit.ledger["step"])
+    assert fit.history["loss"].iloc[0] < 0.7 * without.history["loss"].iloc[0]
+    held = fit.history["held_out_loss"].dropna()
+    method = registry.find("deep_clustering")
+    plan = method.configure(given).plan(4)
+    net = network(plan.network, plan.dtype, plan.device)
+    net.load(fit.model.theta[: net.theta.numel()])
+    rows = fit.parts.design(own[1])
+    value = Rows(tensor(rows.x, plan), loss_of(plan.loss, rows)).value(net)
+    assert value == pytest.approx(held.min(), rel=1e-9)
+
+
+def test_fit_takes_the_coordinators_rows_as_a_pair_of_tables(study):
+    laid = lay_out(study.plan, study.table, study.plan.scenarios[0], 0)
+    own, method = laid.problem.own, registry.find("deepcox")
+    settings = {"rounds": 4, "hidden": (3,), "patience": 2}
+    run = fit_once(laid.problem, method, settings, dict(method.preprocess), 5)
+    fed = fc.simulate(
+        laid.problem.frames, outcome=fc.Survival("time", "cens"),
+        dictionary=laid.problem.dictionary,
+    )  # fmt: skip
+    pair = (own.first, own.validation)
+    fit = fc.fit("deepcox", fed, seed=5, coordinator_data=pair, **settings)
+    assert fit.model.thetas.tobytes() == run.model.thetas.tobytes()
+    refused = [
+        ({"coordinator_data": own.first}, "is no pair of tables"),
+        ({"coordinator_data": (None, None)}, "is no pair of tables"),
+        ({"coordinator_data": (own.first[["age"]], None)}, "coordinator_data, first model: there"),
+        ({"coordinator_data": (own.first.assign(cens=0), None)}, "no event in column .cens. among"),
+        ({"coordinator_data": pair, "dp": {"epsilon": 3, "delta": 1e-5}}, "this fit is private"),
+    ]
+    for given, said in refused:
+        with pytest.raises(fc.FedcohortError, match=said):
+            fc.fit("deepcox", fed, **given)
+    with pytest.raises(fc.SettingError, match="'cox' cannot use rows of the coordinator"):
+        fc.fit("cox", fed, coordinator_data=pair)
+    with pytest.raises(fc.SettingError, match="'layerwise' begins with single layers"):
+        fc.fit("deep_clustering", fed, coordinator_data=pair, pretrain="layerwise")
+
+
 def test_a_model_of_the_coordinators_first_rows_alone_is_judged_on_the_same_test_rows(study, out):
     laid = lay_out(study.plan, study.table, study.plan.scenarios[0], 0)
     first = study.table.own.first
@@ -226,7 +297,8 @@ REFUSED = [
     ("fraction: 0.1,", "fraction: 0.1, source: a.csv,", "", "", "either 'fraction', or 'source'"),
     ("fraction: 0.1,", "", "", "", "either 'fraction', or 'source'"),
     ("fraction: 0.1,", "fracton: 0.1,", "", "", "'fraction'"),
-    ("fraction: 0.1", "fraction: 0.003", "", "", "too few events"),
+    (OWN, OWN.replace("0.1", "0.003") + "privacy: {min_cell: 1}\n", "", "", "too few events"),
+    ("fraction: 0.1", "fraction: 0.003", "", "", r"no fewer than 5 patients \(privacy.min_cell"),
     ("arms:", "privacy: {secure_aggregation: true}\narms:", "", "", "monitor: validation"),
     ("monitor: validation, ", "", "", "", "needs monitor: validation"),
 ]

@@ -10,6 +10,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import fedcohort as fc
 from examples import examples
 from fedcohort.protocol import StudyError
 from fedcohort.study.file import plan, yamlfile
@@ -165,6 +166,15 @@ def test_bounds_inherit_the_first_arm_and_stand_around_the_arms():
     assert [dict(a.settings)["l2"] for a in p.arms] == [1, 0.5, 0.5]
 
 
+def test_a_bound_of_another_method_takes_over_only_what_that_method_has():
+    """`hidden` of the first arm was refused in a bound that never had it."""
+    arms = "{method: deepcox, l2: 0.5, hidden: [4], scale: minmax}"
+    p = check(GOOD.replace("{method: cox}", arms) + "bounds: {isolated: {method: cox}}\n")
+    (alone,) = (a for a in p.arms if a.scope == "isolated")
+    assert (alone.method, dict(alone.settings)) == ("cox", {"l2": 0.5})
+    assert alone.preprocess["scale"] == "minmax"
+
+
 def test_overrides_reach_lists_and_new_keys():
     doc = yamlfile.parse(GOOD, "s.yaml")
     for assignment in ("arms.0.l2=0.25", "evaluate.repeats=3", "data.sites.n=6"):
@@ -297,3 +307,18 @@ def test_what_a_data_protection_officer_asks_is_read_as_lines_of_text():
     assert "'legal_basis'" in problem(GOVERNED.replace("purpose", "legal_basi"))
     for bad in ('"\\e[2J"', "[]", "{a: 1}", "true", f"'{'x' * 401}'", "''"):
         assert "governance.purpose" in problem(GOVERNED.replace("a score", bad))
+
+
+def test_an_image_whose_pixels_are_not_the_columns_is_refused_before_anything_is_written(tmp_path):
+    """The study wrote a folder with a failed arm."""
+    text = """\
+study: digits
+task: classification
+data: {source: "sample:digits", outcome: {y: target, type: category}, sites: {split: iid, n: 3}}
+arms: [{method: classifier, image: [8, 9]}]
+"""
+    (tmp_path / "s.yaml").write_text(text)
+    with pytest.raises(StudyError, match="8 × 9, which is 72 pixels, but the fit has 64 columns"):
+        fc.Study.from_file(tmp_path / "s.yaml")
+    (tmp_path / "s.yaml").write_text(text.replace("[8, 9]", "[8, 8]"))
+    assert fc.Study.from_file(tmp_path / "s.yaml").plan.arms[0].name == "classifier"

@@ -108,6 +108,28 @@ def test_two_simulations_give_the_same_arrays(given: dict[str, Any]):
     assert not np.array_equal(a["thetas"], other["thetas"])
 
 
+@pytest.mark.parametrize(
+    ("method", "outcome", "spec", "outputs"),
+    [
+        ("classifier", fc.Category("y"), {"type": "category", "levels": ["a", "b", "c"]}, 3),
+        ("classifier", fc.Ordered("y"), {"type": "category", "levels": ["a", "b", "c"]}, 3),
+        ("regressor", fc.Count("y"), {"type": "number", "range": [0, 9], "usual": [0, 6]}, 1),
+    ],
+)
+def test_a_private_network_of_every_type_of_outcome_is_fitted(method, outcome, spec, outputs):
+    """Sites held another plan than the study's: that of two classes, or of a value."""
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"x": rng.uniform(-1, 1, 90), "y": rng.integers(0, 3, 90)})
+    if outputs > 1:
+        frame["y"] = np.array(["a", "b", "c"])[frame.y]
+    spec = {"variables": {"x": {"type": "number", "usual": [-1, 1]}, "y": spec}}
+    frames = {f"s{i}": frame.iloc[i::3].reset_index(drop=True) for i in range(3)}
+    fed = fc.simulate(frames, outcome=outcome, dictionary=Dictionary.from_dict(spec))
+    fit = fc.fit(method, fed, dp={"epsilon": 2}, rounds=2, hidden=(2,), seed=0)
+    assert fit.model.meta()["model"] == ("softmax" if outputs > 1 else "poisson")
+    assert fit.model.arrays()["thetas"].shape == (1, 4 + 3 * outputs)
+
+
 def test_a_sum_that_hides_its_parts_needs_less_noise_of_each_site(monkeypatch: pytest.MonkeyPatch):
     """The noise of three sites in one sum is what two thirds of them would draw whole."""
     assert [threshold(n) for n in (3, 4, 10)] == [2, 3, 7]

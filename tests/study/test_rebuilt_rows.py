@@ -52,6 +52,13 @@ def with_gaps():
     return frames
 
 
+def pooled(tables):
+    """Return the training rows and the blind rows of all sites."""
+    halves = [t.halves(0) for t in tables]
+    return (pd.concat([getattr(h, half) for h in halves], ignore_index=True)
+            for half in ("train", "blind"))  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     """A run over a network, its model, and the pooled rows."""
@@ -59,11 +66,7 @@ def done(tmp_path_factory):
     terms = study(folder, arms=DEEP, evaluate=ASKED)
     tables = tables_of(terms, with_gaps())
     run_local(terms, tables, folder / "out")
-    halves = [t.halves(0) for t in tables]
-    train, blind = (
-        pd.concat([getattr(h, half) for h in halves], ignore_index=True)
-        for half in ("train", "blind")
-    )
+    train, blind = pooled(tables)
     return (
         results_of(folder / "out"),
         saved.read(folder / "out" / "models" / "deep_clustering"),
@@ -181,11 +184,7 @@ def coded(tmp_path_factory):
     terms = Terms.of(folder / "s.yaml")
     tables = tables_of(terms, with_gaps())
     run_local(terms, tables, folder / "out")
-    halves = [t.halves(0) for t in tables]
-    train, blind = (
-        pd.concat([getattr(h, half) for h in halves], ignore_index=True)
-        for half in ("train", "blind")
-    )
+    train, blind = pooled(tables)
     kept = saved.read(folder / "out" / "models" / "vae")
     return results_of(folder / "out"), kept, train, blind, terms, tables
 

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcohort.data.tables import LabelledTable
 from fedcohort.models.network import Mlp
+from fedcohort.protocol.errors import SiteUnavailable
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
 from fedcohort.training.networks import compression
@@ -164,6 +165,20 @@ def test_a_site_that_was_away_between_the_two_calls_of_a_round_sends_it_later():
     assert_allclose(hosts[2].state["Moments.residual"], change["c"], atol=1e-7)
     mean = (40 * change["a"] + 70 * change["b"]) / 110
     assert_allclose(once, mean, atol=2 * np.abs(mean).max() / 127)
+
+
+def test_a_site_that_missed_the_training_joins_no_sum_of_rounded_updates():
+    """Its zeros left the sum to fewer other sites: to one, if the coordinator chose them so."""
+    hosts = [Host(n, t, STEPS, 5) for n, t in tables().items()]
+    fed = local(hosts, quorum=0.3)
+    plan = replace(PLAN, compression="int8")
+    schedule = Schedule(rounds=1, learning_rate=RATE, lr_rule="constant")
+    server = Server.at(np.zeros(P), rate=1, beta1=0, beta2=0, tau=1)
+    averaging(fed, plan, schedule, fedavg, server, lambda theta: 0.0)
+    again = {"plan": plan.text, "scales": np.ones(1), "total": 133.0, "bits": 10}
+    step = next(s for s in compression.STEPS if s.name == "send_rounded")
+    with pytest.raises(SiteUnavailable, match="missed the training of this round"):
+        fed.sum(step, **again)
 
 
 @given(sites=st.integers(1, 300), seed=st.integers(0, 999), size=st.integers(1, 40))

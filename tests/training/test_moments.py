@@ -198,7 +198,7 @@ def test_a_training_by_another_plan_begins_anew():
 
 @given(
     seed=st.integers(0, 10_000),
-    name=st.sampled_from(["adam", "yogi"]),
+    name=st.sampled_from(["adam", "yogi", "yogi_started"]),
     scale=st.floats(1e-6, 1e6),
 )
 def test_no_gradients_and_no_mean_of_moments_move_further_than_the_bound(seed, name, scale):

@@ -38,9 +38,9 @@ def test_adam_does_not_move_where_the_gradient_is_0():
     assert torch.equal(theta, torch.ones(3))
 
 
-def yogi(grads, rates):
+def yogi(grads, rates, start):
     """Zaheer et al. (2018), Algorithm 2, entry by entry, with the thesis's division by 1 − βᵗ."""
-    theta, m, v = (np.zeros(grads.shape[1]) for _ in range(3))
+    theta, m, v = (np.full(grads.shape[1], at) for at in (0.0, start, start))
     for t, (grad, rate) in enumerate(zip(grads, rates, strict=True), 1):
         for i, g in enumerate(grad):
             m[i] = 0.9 * m[i] + 0.1 * g
@@ -50,16 +50,17 @@ def yogi(grads, rates):
     return theta
 
 
-def test_yogi_is_the_papers_loop():
+@pytest.mark.parametrize(("name", "start"), [("yogi", 0.0), ("yogi_started", 1e-6)])
+def test_yogi_is_the_papers_loop(name, start):
     """Slopes shrink by a thousand on the way, so that v falls as well as rises."""
     rng = np.random.default_rng(0)
     grads = rng.normal(size=(60, 30)) * np.r_[np.ones(30), np.full(30, 1e-3)][:, None]
     rates = 0.03 / np.arange(1, 61)
     theta = torch.zeros(30).double()
-    optimiser = OPTIMISERS["yogi"](theta)
+    optimiser = OPTIMISERS[name](theta)
     for grad, rate in zip(grads, rates, strict=True):
         optimiser.step(theta, torch.from_numpy(grad), rate)
-    assert_allclose(theta.numpy(), yogi(grads, rates), rtol=1e-12, atol=1e-15)
+    assert_allclose(theta.numpy(), yogi(grads, rates, start), rtol=1e-12, atol=1e-15)
 
 
 def test_yogis_second_moment_falls_slower_than_adams_after_a_large_slope():
@@ -73,3 +74,14 @@ def test_yogis_second_moment_falls_slower_than_adams_after_a_large_slope():
         left[name] = float(optimiser.moments[1])
     assert left["yogi"] == pytest.approx(0.001 * (100 - 500 * 1e-4), rel=1e-9)
     assert left["adam"] < 0.62 * left["yogi"]
+
+
+def test_a_started_yogis_first_step_is_small_and_yogis_is_not():
+    """Zaheer et al.'s rule moves each entry by η at first, however small its slope is."""
+    moved = {}
+    for name in ("yogi", "yogi_started"):
+        theta = torch.zeros(1).double()
+        OPTIMISERS[name](theta).step(theta, torch.tensor([1e-4]).double(), 0.037)
+        moved[name] = -float(theta)
+    assert moved["yogi"] == pytest.approx(0.037, rel=0.01)
+    assert moved["yogi_started"] < 0.01 * moved["yogi"]

@@ -11,8 +11,9 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 
+import several
 from fedcohort.data.tables import LabelledTable, SurvivalTable
-from fedcohort.models.losses import several
+from fedcohort.models import losses
 from fedcohort.models.mcvae import Mcvae
 from fedcohort.models.network import Mlp, initial
 from fedcohort.models.vae import Vae
@@ -189,25 +190,14 @@ def test_it_is_the_papers_loop_in_plain_numpy(way):
         assert_allclose(found.common, common(data)[-1], rtol=1e-10)
 
 
-SEVERAL = replace(PLAN, network=Mlp(inputs=3, hidden=(), outputs=3).spec, loss=several(3))
+SEVERAL = replace(PLAN, network=Mlp(inputs=3, hidden=(), outputs=3).spec, loss=losses.several(3))
 #: Of three classes, the first column's coefficients and the intercepts.
 OWN_OF_EACH = np.r_[np.tile([True, False, False], 3), np.ones(3, bool)]
 
 
-def graded(names="abcd"):
-    """Return sites of three classes, of which c has its effects the other way round."""
-    made = {}
-    for name in names:
-        rng = np.random.default_rng(ord(name))
-        x = rng.normal(size=(ROWS[name], 3))
-        f = EFFECTS[name] * x @ [[1.5, 0.0, -1.5], [-1.0, 0.5, 1.0], [0.0, 0.8, 0.0]]
-        made[name] = LabelledTable(x, (f + rng.gumbel(size=f.shape)).argmax(axis=1).astype(float))
-    return made
-
-
 @pytest.mark.parametrize("way", EXPECTED)
 def test_of_three_classes_it_is_the_same_loop_with_coefficients_for_each(way):
-    data, given = graded(), {}
+    data, given = several.graded(), {}
     more = (12, class_gradient)
     if way in personal.PARTED:
         given, more = {"own": of_columns(SEVERAL.network, [0])}, (*more, OWN_OF_EACH)
@@ -226,7 +216,7 @@ def test_the_own_part_of_three_classes_is_a_columns_coefficients_or_the_last_lay
 
 @pytest.mark.parametrize("way", ["local", "finetune"])
 def test_a_user_with_few_rows_of_a_class_tells_no_model(way):
-    data = graded()
+    data = several.graded()
     few = np.flatnonzero(data["a"].y == 2)[3:]
     kept = np.setdiff1d(np.arange(len(data["a"].y)), few)
     data["a"] = LabelledTable(data["a"].x[kept], data["a"].y[kept])

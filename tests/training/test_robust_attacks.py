@@ -144,7 +144,7 @@ def test_a_strategy_without_a_mean_of_models_takes_no_aggregation(strategy):
 # reach -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["adam", "yogi"])
+@pytest.mark.parametrize("name", ["adam", "yogi", "yogi_started"])
 @given(st.integers(0, 2**16), st.integers(1, 12), st.sampled_from([1e-6, 1.0, 1e6]))
 def test_no_slopes_whatever_move_an_adaptive_step_beyond_its_reach(name, seed, steps, scale):
     rng = np.random.default_rng(seed)

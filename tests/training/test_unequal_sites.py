@@ -26,7 +26,7 @@ from fedcohort.training.update_bounds import pace
 #: Rows by site: as 2,766 patients of ten hospitals fall by a skewed Gaussian.
 SIZES = (57, 517, 786, 673, 374, 207, 101, 36, 12, 3)
 NET = Autoencoder(inputs=20, widths=(30, 4), output="sigmoid")
-RATES = {"sgd": 0.05, "momentum": 0.05, "adam": 0.001, "yogi": 0.001}
+RATES = {"sgd": 0.05, "momentum": 0.05, "adam": 0.001, "yogi": 0.001, "yogi_started": 0.001}
 
 
 class Forging(LocalTransport):

@@ -109,7 +109,7 @@ def test_losses_r_and_halts_are_those_of_a_training_by_hand(case):
     assert seen.halted == halted == (case == "lasts")
     assert any(was for *_, was in rounds) == (case != "none")
     assert_allclose(course.theta, theta, rtol=1e-9)
-    thetas, share = seen.apart
+    thetas, share = seen.latest
     if halted:
         assert_allclose(thetas, [*models.values()], rtol=1e-9)
         assert_allclose(share, np.array([*ROWS.values()]) / sum(ROWS.values()))
@@ -197,3 +197,66 @@ def test_the_first_model_is_trained_by_plateau_with_validation_rows_and_at_one_r
     for validation in (None, rows):
         theta = CoordinatorRows(plan, 0, rows, validation).start(np.zeros(3), schedule)
         assert abs(theta[:2] - [1.0, -1.0]).max() < abs(np.array([1.0, -1.0])).max()
+
+
+# personal models -------------------------------------------------------------------------
+
+LINEAR = {
+    "model": "logistic", "learning_rate": RATE, "internal_epochs": 3, "l2": 0.0, "batch_size": 0,
+}  # fmt: skip
+
+
+def own_fit(data, own, **settings):
+    method = registry.find("personal")
+    fed = local([Host(n, t, method.steps, 4) for n, t in data.items()])
+    return method.fit(fed, method.configure({**LINEAR, **settings}), own), fed
+
+
+def first_model():
+    """Return the first model by hand: that of the best validation loss."""
+    theta, tried = np.zeros(3), []
+    for _ in range(ROUNDS):
+        theta = visited(theta, table(8, 60))
+        tried.append((loss(theta, table(9, 50)), theta))
+    return min(tried, key=lambda one: one[0])[1]
+
+
+@pytest.mark.parametrize("way", ["local", "global", "fedper"])
+def test_a_personal_model_starts_from_the_coordinators_first_model(way):
+    data, theta = sites(-1.0), first_model()
+    n = np.array([*ROWS.values()], float)
+    wanted, own = theta, dict.fromkeys(data, theta[2])
+    for _ in range(ROUNDS):
+        if way == "local":
+            wanted = visited(wanted, data["c"])
+            continue
+        start = {s: np.r_[wanted[:2], own[s]] if way == "fedper" else wanted for s in data}
+        left = {s: visited(start[s], t) for s, t in data.items()}
+        own = {s: v[2] for s, v in left.items()}
+        wanted = n / n.sum() @ np.array([*left.values()])
+    if way == "fedper":
+        wanted = np.r_[wanted[:2], own["c"]]
+    model, _ = own_fit(data, task(), way=way, user="c", rounds=ROUNDS)
+    assert_allclose(model.theta, wanted, rtol=1e-9)
+    without, _ = own_fit(data, replace(task(), own=None), way=way, user="c", rounds=ROUNDS)
+    assert abs(without.theta - wanted).max() > 1e-6
+
+
+def test_a_personal_part_begins_at_the_alarm_of_the_sites_models():
+    data, level = sites(-1.0), 1.3
+    theta, n, losses = first_model(), np.array([*ROWS.values()], float), []
+    for done in range(1, ROUNDS + 1):
+        models = {s: visited(theta, t) for s, t in data.items()}
+        losses.append([loss(m, table(9, 50)) for m in models.values()])
+        theta = n / n.sum() @ np.array([*models.values()])
+        if done >= 3 and r_of(losses) > level:
+            break
+    assert 3 <= done < ROUNDS
+    model, fed = own_fit(
+        data, task(), way="fedper", user="all", rounds=ROUNDS, monitor="validation", alarm=level
+    )
+    assert model.common_rounds == done
+    told = [[r[f"validation_loss {s}"] for s in ROWS] for r in fed.history[:done]]
+    assert_allclose(told, losses, rtol=1e-9)
+    with pytest.raises(SettingError, match="the coordinator has no validation rows"):
+        own_fit(data, task(validation=0), way="fedper", user="all", monitor="validation")

@@ -93,7 +93,7 @@ def _settings(method: Method) -> list[str]:
         (
             "privacy.dp.clip",
             _shown(clip),
-            f"of a study that protects each {unit}: what its part is cut to.",
+            f"of a study that protects each {unit}: the largest norm of its part.",
         )
         for unit, clip in (method.clips.items() if method.private else ())
     ]

@@ -7,6 +7,7 @@ levels of columns, and no other value of the table.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Surviv
 from fedcohort.data.read import dictionaries, drafting, sources
 from fedcohort.data.read.canonical import canonical
 from fedcohort.data.read.dictionaries import flow
+from fedcohort.data.read.pixels import VALUES, pixels_of
 from fedcohort.data.read.sql import database_file, is_url
 from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import DataError, StudyError
@@ -66,6 +68,7 @@ class _TaskDraft:
     ridge : the setting of the penalty. few : what is few where a site needs one.
     levels : the arms where all features are levels, if these are others.
     several : the arms of an outcome of more than two classes.
+    network : the method that learns images; "" without.
     horizon : the comment behind `evaluate`.
     """
 
@@ -80,6 +83,7 @@ class _TaskDraft:
     few: str = "events"
     levels: tuple[str, ...] = ()
     several: tuple[str, ...] = ()
+    network: str = ""
     horizon: str = ""
 
 
@@ -110,6 +114,7 @@ DRAFTS: Mapping[str, _TaskDraft] = {
         "Who has the disease, by what is known at admission?",
         ("{method: logistic{own}}{why}",),
         several=("{method: multinomial{own}}{why}",),
+        network="classifier",
         look=_class,
         lacking="no column looks like a class to predict. Name it by --outcome Y.",
         outcome=Binary,
@@ -125,6 +130,7 @@ DRAFTS: Mapping[str, _TaskDraft] = {
         lacking="no column looks like a value to predict. Name it by --outcome Y.",
         outcome=Continuous,
         ends=(Variable("days", "number", unit="days"),),
+        network="regressor",
         plain=(", penalty: 0", "  # least squares"),
         ridge="penalty",
         few="rows",
@@ -167,6 +173,7 @@ class Draft:
     dictionary, notes : the variables, and the comments behind them.
     penalised : why the first model has a penalty; "" where it has none.
     alone : whether some site by itself has few events for the number of coefficients.
+    side : of the square image whose pixels the features are; 0 if they are none.
     """
 
     study: str
@@ -179,6 +186,7 @@ class Draft:
     notes: Mapping[str, str]
     penalised: str = ""
     alone: bool = False
+    side: int = 0
 
 
 def write(
@@ -295,8 +303,18 @@ def _draft(
             variables = {column: place, **variables}
         dictionary = Dictionary(variables)
         notes = {g.variable.name: g.comment for g in guesses}
+    pixels = pixels_of(tables, _taken(found, column)) if DRAFTS[task].network else ()
+    images = {n: Variable(n, "integer", range=VALUES) for n in pixels}
+    if source.dictionary is not None:
+        images = {}
+    drafted = Dictionary({**dictionary.variables, **images})
+    if pixels and {v.name for v in drafted.features(found)} == {*pixels}:
+        dictionary = drafted
+        notes |= dict.fromkeys(images, "")
+    else:
+        pixels = ()
     formed = [canonical(t, dictionary) for t in tables]
-    if source.dictionary is None and predicted:
+    if source.dictionary is None and predicted and not pixels:
         variables = dict(dictionary.variables)
         for name, other in copies(formed, dictionary, found).items():
             variables[name] = replace(variables[name], feature=False)
@@ -317,9 +335,15 @@ def _draft(
         _exclude(formed, found),
         dictionary,
         notes,
-        why_penalised(formed, dictionary, found) if found and predicted else "",
-        bool(found) and few_alone(formed, column, dictionary, found, N_SITES),
+        why_penalised(formed, dictionary, found) if found and predicted and not pixels else "",
+        bool(found) and not pixels and few_alone(formed, column, dictionary, found, N_SITES),
+        math.isqrt(len(pixels)),
     )
+
+
+def _taken(outcome: Outcome | None, site: str | None) -> set[str]:
+    """Return the columns that are the outcome, or name the site."""
+    return {*(() if outcome is None else outcome.columns), *([site] if site else [])}
 
 
 def _away(frames: drafting.Tables, outcome: Outcome | None) -> list[str]:
@@ -376,12 +400,12 @@ def _named(task: str, outcome: str | None, tables: list[pd.DataFrame], data: str
                 f"predict is a number."
             )
         return Continuous(names[0])
-    if n > 2 and (DRAFTS[task].outcome is None or n <= drafting.MOST_CODES):
+    if n > 2 and (DRAFTS[task].outcome is None or n <= drafting.MOST_LEVELS):
         return Category(names[0])
     if n != 2:
         raise DataError(
             f"{data}: column {names[0]!r} has {n} values; a class to predict has 2 to "
-            f"{drafting.MOST_CODES}."
+            f"{drafting.MOST_LEVELS}."
         )
     return Binary(names[0])
 
@@ -480,6 +504,11 @@ def _study(task: str, draft: Draft) -> str:
         arm.replace("{own}", own).replace("{why}", why)
         for arm in (coded and kind.levels) or (several and kind.several) or kind.arms
     ]
+    if draft.side:
+        arms = [
+            f"{{method: {kind.network}, image: [{draft.side}, {draft.side}], hidden: [32], "
+            f"rounds: 20}}  # check: {draft.side**2} columns taken as pixels, row by row"
+        ]
     remote = draft.source == NETWORK
     bounds = "[isolated, centralised]  # each site alone, and all rows in one table"
     bounds = "[isolated]  # each site alone" if remote else bounds

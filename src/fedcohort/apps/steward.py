@@ -15,14 +15,7 @@ from fedcohort.data import describe, prepare
 from fedcohort.network.kits import Kit
 from fedcohort.network.node.table import open_table
 from fedcohort.network.requests import FAILED, is_hash
-from fedcohort.network.state import (
-    cohorts,
-    decisions,
-    findings,
-    kept_models,
-    signatures,
-    study_store,
-)
+from fedcohort.network.state import cohorts, decisions, findings, signatures, study_store
 from fedcohort.network.state import ledger as node_ledger
 from fedcohort.network.state.budget import Account, Amount, Budget
 from fedcohort.network.state.policy import Asked, Config
@@ -75,7 +68,7 @@ def studies(
     at = _at(node, config)
     if (found_here := findings.path_of(kit.folder / "state", study)).is_file():
         yield f"Feedback on your table: {found_here}"
-    for model in kept_models.kept(kit.folder / "state", study):
+    for model in findings.kept_models(kit.folder / "state", study):
         yield f"Your site's own model, by {model.name}: fedcohort predict {model} TABLE"
     if facts.entry.waits:
         signed = " --kit STEWARD_KIT" * (found.policy.approval == "steward")

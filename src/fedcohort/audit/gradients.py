@@ -1,9 +1,9 @@
 """Records from a sum of gradients: by the first layer's algebra, and by fitting dummy records.
 
-For n records x_j, a sum of a perceptron's gradients has unknown weights s_j, the slopes of any
-loss, so labels need not be known:
+For n records x_j, a sum of a perceptron's gradients has unknown weights s_jk, the slopes of any
+loss at the K outputs f_k, so labels need not be known:
 
-    G = Σ_j s_j ∇_θ f(x_j)                                                                 (1)
+    G = Σ_j Σ_k s_jk ∇_θ f_k(x_j)                                                          (1)
 
 Algebra (Phong et al., IEEE TIFS 13(5), 2018; Boenisch et al., EuroS&P 2023). Unit i of the first
 layer has ∂/∂W_i = Σ_j a_ij x_j and ∂/∂b_i = Σ_j a_ij. If only one record moves the unit, as behind
@@ -14,8 +14,8 @@ a rectifier,
 exactly; if several do, it is their weighted mean. Each unit's quotient is a guess.
 
 Fit (Zhu, Liu and Han, NeurIPS 2019, with second-order steps and free slopes). Find x (n, p) and
-s (n,) that minimise ‖Σ_j s_j ∇f(x_j) − G‖², by trust-region steps with the exact Jacobian, inside
-the public range of the features, repeatedly from the best so far.
+s (n, K) that minimise ‖Σ_jk s_jk ∇f_k(x_j) − G‖², by trust-region steps with the exact Jacobian,
+inside the public range of the features, repeatedly from the best so far.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Attacked:
 
     Attributes
     ----------
+    outputs : K, of the network.
     low, high : (p,), public range of each feature; ±inf where there is none.
     """
 
@@ -49,6 +50,7 @@ class Attacked:
     theta: Array
     low: Array
     high: Array
+    outputs: int = 1
 
     @property
     def inputs(self) -> int:
@@ -75,13 +77,18 @@ def quotients(gradient: Array, attacked: Attacked) -> Array:
 
 
 def per_record(attacked: Attacked, x: Array) -> Array:
-    """Return ∇_θ f(x_j) of each row of x (n, p): (n, P)."""
-    return _flat(vmap(grad(_output(attacked)), (None, 0))(_parameters(attacked), _held(x))).numpy()
+    """Return ∇_θ f_k(x_j) of each row of x (n, p) and output: (n K, P), the outputs of a row
+    together.
+    """
+    rows = _held(x).repeat_interleave(attacked.outputs, dim=0)
+    units = torch.eye(attacked.outputs, dtype=torch.float64).repeat(len(x), 1)
+    slopes = vmap(grad(_output(attacked)), (None, 0, 0))(_parameters(attacked), rows, units)
+    return _flat(slopes).numpy()
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Dummy records x (n, p) with their slopes s (n,), and ‖residual‖/‖G‖."""
+    """Dummy records x (n, p) with their slopes s (n K,), and ‖residual‖/‖G‖."""
 
     x: Array
     slopes: Array
@@ -160,7 +167,7 @@ def _descend(gradient: Array, attacked: Attacked, start: Array) -> Fit:
 
     def slope(flat: Array) -> Array:
         slopes, basis, _ = at(flat)
-        bends = _bends(attacked, flat.reshape(n, p)) * slopes[:, None, None]
+        bends = _bends(attacked, flat.reshape(n, p), slopes.reshape(n, -1))
         jacobian = bends.transpose(1, 0, 2).reshape(-1, n * p)
         return (basis @ (basis.T @ jacobian) - jacobian) / size
 
@@ -173,26 +180,27 @@ def _descend(gradient: Array, attacked: Attacked, start: Array) -> Fit:
     return Fit(found.x.reshape(n, p), slopes, float(np.linalg.norm(residual)))
 
 
-def _bends(attacked: Attacked, x: Array) -> Array:
-    """Return the derivative of ∇_θ f(x_j) in x_j: (n, P, p)."""
+def _bends(attacked: Attacked, x: Array, slopes: Array) -> Array:
+    """Return the derivative of Σ_k s_jk ∇_θ f_k(x_j) in x_j, with slopes s (n, K): (n, P, p)."""
     names = _parameters(attacked)
     slope = grad(_output(attacked), argnums=1)
 
-    def bend(one: Tensor) -> Tensor:
+    def bend(one: Tensor, weights: Tensor) -> Tensor:
         def at(theta: dict[str, Tensor]) -> Tensor:
-            return slope(theta, one)
+            return slope(theta, one, weights)
 
         back = jacrev(at)(names)
         return torch.cat([back[k].reshape(len(one), -1) for k in names], dim=1).T
 
-    return vmap(bend)(_held(x)).detach().numpy()
+    return vmap(bend)(_held(x), _held(slopes)).detach().numpy()
 
 
-def _output(attacked: Attacked) -> Callable[[dict[str, Tensor], Tensor], Tensor]:
+def _output(attacked: Attacked) -> Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]:
+    """Return the function Σ_k w_k f_k of parameters, a row (p,) and weights w (K,)."""
     module: nn.Module = attacked.net.module
 
-    def f(theta: dict[str, Tensor], one: Tensor) -> Tensor:
-        return functional_call(module, theta, (one[None],))[0, 0]
+    def f(theta: dict[str, Tensor], one: Tensor, weights: Tensor) -> Tensor:
+        return functional_call(module, theta, (one[None],))[0] @ weights
 
     return f
 

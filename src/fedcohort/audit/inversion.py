@@ -26,21 +26,23 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
 from fedcohort.arrays import Array
 from fedcohort.audit.findings import Findings
 from fedcohort.audit.gradients import Attacked, fitted, quotients
-from fedcohort.audit.messages import OPEN, Sender
+from fedcohort.audit.messages import OPEN, Sender, Settings, Table
 from fedcohort.audit.rebuilt import Rebuilt
-from fedcohort.data.tables import SurvivalTable
-from fedcohort.models.losses import LOSSES
+from fedcohort.data.tables import LabelledTable, SurvivalTable
 from fedcohort.privacy.noise import Source
-from fedcohort.protocol import DataError
+from fedcohort.protocol import DataError, Fitted
 from fedcohort.protocol.private import Dp
 from fedcohort.training.private import move_privately, pull_privately
 
 #: Largest ‖x̂ − x‖/‖x‖ of a recovered record.
 CLOSE = 0.05
+#: Methods with a message that the attack reads.
+METHODS = ("deepcox", "classifier", "regressor")
+#: Most entries of the fit's Jacobian: 400 MB. A larger fit is not tried.
+MOST = 50_000_000
 
 
 @dataclass(frozen=True)
@@ -108,18 +110,24 @@ def attack(
     Parameters
     ----------
     elsewhere : (B, p), records that are not.
-    attempts : descents of the fit, which is tried where n (p + 1) ≤ P.
+    attempts : descents of the fit, which is tried where n (p + K) ≤ P, and n p P ≤ `MOST`.
     """
     guesses = quotients(gradient, attacked)
     by_algebra = match(guesses, records)
     chance = match(guesses, elsewhere).recovered
     by_fit, misfit = np.zeros(len(records), bool), None
-    if n * (attacked.inputs + 1) <= len(gradient):
+    size = len(gradient)
+    if unknowns(attacked, n) <= size and n * attacked.inputs * size <= MOST:
         found = fitted(gradient, attacked, n, guesses, rng, attempts)
         by_fit, misfit = match(found.x, records).recovered, found.misfit
         chance = chance | match(found.x, elsewhere).recovered
     either = by_algebra.recovered | by_fit
     return Stolen(by_algebra.count, int(by_fit.sum()), int(either.sum()), int(chance.sum()), misfit)
+
+
+def unknowns(attacked: Attacked, n: int) -> int:
+    """Return how many numbers the attacker does not know of n records: x (n, p) and s (n, K)."""
+    return n * (attacked.inputs + attacked.outputs)
 
 
 def invert(
@@ -143,14 +151,19 @@ def invert(
 
     Raises
     ------
-    DataError : no such site, an arm of another method, or fewer rows than records.
+    DataError : no such site, an arm of another method or of images, or fewer rows than records.
     """
-    chosen = run.arm(arm, methods=("deepcox",))
+    chosen = run.arm(arm, methods=METHODS)
     base = run.method(chosen).configure(
         run.settings(chosen)
         | ({} if hidden is None else {"hidden": hidden})
         | ({} if activation is None else {"activation": activation})
     )
+    if getattr(base, "image", ()):
+        raise DataError(
+            f"{run.folder}: arm {chosen.name!r} learns images by convolutions; the attack reads "
+            f"the gradient of a dense first layer. Audit an arm without image, or by membership."
+        )
     tables, held_out = tables_of(run, chosen.name)
     name = site or min(tables)
     if name not in tables:
@@ -161,28 +174,29 @@ def invert(
             f"--records or fewer."
         )
     rng = np.random.default_rng((seed, 0x696E76))
-    parts = {k: _batch(t, records, rng) for k, t in sorted(tables.items()) if len(t.x)}
     every = np.concatenate([t.x for t in tables.values()])
-    sender = Sender.of(base, every.shape[1], run.seed)
+    model = run.saved(chosen).model
+    sender = Sender.of(base, model, every.shape[1], run.seed)
+    parts = {k: _batch(sender, t, records, rng) for k, t in sorted(tables.items()) if len(t.x)}
     attacked = sender.attacked(every.min(0), every.max(0))
     away = held_out[rng.permutation(len(held_out))[:records]]
     lines = [
         _line(protection, kind, message, n, attacked, parts[name].x, away, attempts, seed)
         for protection, kind, message, n in _messages(
-            run, base, sender, attacked, parts, name, seed
+            run, chosen.name, model, base, sender, attacked, parts, name, seed
         )
     ]
     return _judged(run, chosen.name, base, name, lines, records, attempts, len(parts))
 
 
-def tables_of(run: Rebuilt, arm: str) -> tuple[dict[str, SurvivalTable], Array]:
+def tables_of(run: Rebuilt, arm: str) -> tuple[dict[str, Table], Array]:
     """Return each site's training rows as an arm's network saw them, and held-out rows (m, p)."""
     design = run.saved(run.arm(arm)).design
     tables: dict[str, Any] = {k: design(f) for k, f in run.laid.problem.frames.items()}
     return tables, np.asarray(design(run.laid.test).x)
 
 
-def protection_of(run: Rebuilt, config: DeepCoxSettings, sites: int) -> str:
+def protection_of(run: Rebuilt, config: Settings, sites: int) -> str:
     """Return which protection the arm had."""
     if run.plan.privacy.dp is not None:
         return DP
@@ -192,10 +206,12 @@ def protection_of(run: Rebuilt, config: DeepCoxSettings, sites: int) -> str:
 
 def _messages(
     run: Rebuilt,
-    config: DeepCoxSettings,
+    arm: str,
+    model: Fitted,
+    config: Settings,
     sender: Sender,
     attacked: Attacked,
-    parts: dict[str, SurvivalTable],
+    parts: dict[str, Table],
     name: str,
     seed: int,
 ) -> list[tuple[str, str, Array, int]]:
@@ -212,32 +228,40 @@ def _messages(
         if len(parts) >= 3:
             found.append((MASKED, kind, np.sum(list(sent.values()), axis=0), total))
     dp = run.plan.privacy.dp or SUPPOSED
-    method = run.method(run.arm(None, methods=("deepcox",)))
+    method = run.method(run.arm(arm))
     private, dp = method.private, dp.clipped(method.clips)
     if private is not None:
         settings = config if dp.unit == "site" else _exact(config)
         trains = (pull_privately.name, move_privately.name)
         release = next(r for r in private.releases(settings, dp) if r.step in trains)
         source = Source.seeded(seed, "audit inversion")
-        noisy = Sender.of(settings, attacked.inputs, run.seed)
+        noisy = Sender.of(settings, model, attacked.inputs, run.seed)
         sent_noisy = noisy.noisy(own, release, dp.norm, dp.unit, source)
         kind = "gradient" if dp.unit == "record" else "update"
         found.append((DP, kind, sent_noisy, len(own.x)))
     return found
 
 
-def _exact(config: DeepCoxSettings) -> DeepCoxSettings:
+def _exact(config: Settings) -> Settings:
     """Return the settings of a private fit of the same network."""
-    return replace(config, strategy="exact", dropout=0.0, patience=None)
+    return replace(
+        config, strategy="exact", dropout=0.0, patience=None, aggregation="mean", personal="none",
+        lr_rule="constant", optimiser_state="fresh", compression="none", monitor="none", halt=False,
+    )  # fmt: skip
 
 
-def _batch(table: SurvivalTable, records: int, rng: np.random.Generator) -> SurvivalTable:
+def _batch(sender: Sender, table: Table, records: int, rng: np.random.Generator) -> Table:
     """Return some rows of a site, drawn again until most of them enter the gradient."""
     best, most = table, -1
     for _ in range(30):
         rows = rng.permutation(len(table.x))[:records]
-        part = SurvivalTable(table.x[rows], table.time[rows], table.event[rows])
-        entering = int((np.abs(LOSSES["cox"](part)(np.zeros(len(rows)))[1]) > 1e-12).sum())
+        part: Table = (
+            SurvivalTable(table.x[rows], table.time[rows], table.event[rows])
+            if isinstance(table, SurvivalTable)
+            else LabelledTable(table.x[rows], table.y[rows])
+        )
+        slopes = sender.slopes(part).reshape(len(rows), -1)
+        entering = int((np.abs(slopes) > 1e-12).any(axis=1).sum())
         if entering > most:
             best, most = part, entering
     return best
@@ -261,7 +285,7 @@ def _line(
         "message": kind,
         "records in it": n,
         "numbers": len(message),
-        "unknowns": n * (attacked.inputs + 1),
+        "unknowns": unknowns(attacked, n),
         "by algebra": found.algebra,
         "by fit": found.fit,
         "recovered": found.either,
@@ -274,7 +298,7 @@ def _line(
 def _judged(
     run: Rebuilt,
     arm: str,
-    config: DeepCoxSettings,
+    config: Settings,
     site: str,
     lines: list[dict[str, Any]],
     records: int,

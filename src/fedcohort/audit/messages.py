@@ -1,10 +1,11 @@
-"""Content of one site's first message of a DeepCox fit, as an attacker reads it.
+"""Content of one site's first message of a fit of a network, as an attacker reads it.
 
 The attacker is the coordinator. It knows the study (θ₀, network, optimiser, learning rate η), a
 site's number of training records, and each feature's range. It converts the message to a sum of
 gradients, eq. (1) of `gradients`:
 
-    gradient   what "exact" sends, and the most that a round of training can reveal: Σ_j s_j ∇f(x_j)
+    gradient   what "exact" sends, and the most that a round of training can reveal:
+               Σ_jk s_jk ∇f_k(x_j)
     update     what the averaging strategies, "sequential" and "ensemble" send: n θ_k after E local
                epochs; the attacker takes n (θ₀ − θ_k)/η for the gradient, which is exact after one
                step of plain descent, and distorted after E steps of Adam
@@ -15,19 +16,22 @@ In a masked sum it sees the total over sites; with differential privacy, the out
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
+from fedcohort.algorithms.neural import NeuralModel
+from fedcohort.algorithms.neural.settings import NeuralSettings
 from fedcohort.arrays import Array
 from fedcohort.audit.gradients import Attacked, per_record
-from fedcohort.data.tables import SurvivalTable
-from fedcohort.models.losses import LOSSES
+from fedcohort.data.tables import LabelledTable, SurvivalTable
+from fedcohort.models.losses import built, scaled, several
 from fedcohort.models.network import initial, network
 from fedcohort.privacy.mechanisms import perturb
 from fedcohort.privacy.noise import Source
+from fedcohort.protocol import Fitted
 from fedcohort.protocol.private import Release
 from fedcohort.protocol.step import Site
 from fedcohort.training.networks.local import train
@@ -38,6 +42,19 @@ from fedcohort.training.rows import rows_of
 #: Strategies that show the coordinator every site's own model.
 OPEN = ("sequential", "ensemble")
 
+Settings = DeepCoxSettings | NeuralSettings
+Table = SurvivalTable | LabelledTable
+
+
+def plan_of(config: Settings, model: Fitted, n_features: int) -> tuple[Plan, int]:
+    """Return the plan of each site, and the network's number of outputs K."""
+    if isinstance(config, DeepCoxSettings):
+        return config.plan(n_features), 1
+    assert isinstance(model, NeuralModel)
+    outputs = len(model.levels) or 1
+    loss = several(outputs) if model.levels else scaled(model.model, model.centre, model.scale)
+    return config.plan(n_features, loss, outputs), outputs
+
 
 @dataclass(frozen=True)
 class Sender:
@@ -45,36 +62,44 @@ class Sender:
 
     Attributes
     ----------
-    config : the arm's settings. plan : what is asked of a site. theta : θ₀ (P,).
+    config : the arm's settings. plan : what is asked of a site. theta : θ₀ (P,). outputs : K.
     """
 
-    config: DeepCoxSettings
+    config: Settings
     plan: Plan
     theta: Array
+    outputs: int
 
     @classmethod
-    def of(cls, config: DeepCoxSettings, n_features: int, seed: int) -> Sender:
-        """Return the sender of a fit's first round."""
-        plan = config.plan(n_features)
-        return cls(config, plan, initial(plan.network, seed))
+    def of(cls, config: Settings, model: Fitted, n_features: int, seed: int) -> Sender:
+        """Return the sender of a fit's first round.
+
+        model : the fitted one, for what the fit asked about the outcome before it.
+        """
+        plan, outputs = plan_of(config, model, n_features)
+        return cls(config, plan, initial(plan.network, seed), outputs)
 
     def attacked(self, low: Array, high: Array) -> Attacked:
         """Return the network as the attacker knows it, with the features' ranges (p,)."""
-        return Attacked(network(self.plan.network), self.theta, low, high)
+        return Attacked(network(self.plan.network), self.theta, low, high, self.outputs)
 
-    def gradient(self, table: SurvivalTable, attacked: Attacked) -> Array:
-        """Return Σ_j s_j ∇f(x_j) (P,) of the loss summed over a site's rows."""
-        _, slopes = LOSSES[self.plan.loss](table)(self._outputs(table.x))
-        return len(table.x) * (slopes @ per_record(attacked, table.x))
+    def gradient(self, table: Table, attacked: Attacked) -> Array:
+        """Return Σ_jk s_jk ∇f_k(x_j) (P,) of the loss summed over a site's rows."""
+        slopes = self.slopes(table)
+        return len(table.x) * (slopes.ravel() @ per_record(attacked, table.x))
 
-    def update(self, table: SurvivalTable) -> Array:
+    def slopes(self, table: Table) -> Array:
+        """Return the mean loss's slopes s (n,) or (n, K) at the first outputs of a site's rows."""
+        return built(self.plan.loss, table)(self._outputs(table.x))[1]
+
+    def update(self, table: Table) -> Array:
         """Return n (θ₀ − θ_k)/η (P,), after local training as the arm does it."""
         rows = rows_of(table, self.plan, (0, 0))
         moved, _ = train(self.theta, rows, self.plan, self.config.learning_rate, (0, 0, 0))
         return len(table.x) * (self.theta - moved) / self.config.learning_rate
 
     def noisy(
-        self, table: SurvivalTable, release: Release, clip: float, unit: str, source: Source
+        self, table: Table, release: Release, clip: float, unit: str, source: Source
     ) -> Array:
         """Return what a private round reveals of a site, as a gradient (P,).
 
@@ -85,8 +110,9 @@ class Sender:
         """
         site = Site("audited", table, None, (0, 0, 0))
         if unit == "record":
+            plan = replace(self.plan, batch_size=0, batches=self.config.private_batches)
             out = pull_privately.run(
-                site, theta=self.theta, plan=self.plan.text, groups=self.config.dp_groups,
+                site, theta=self.theta, plan=plan.text, groups=self.config.dp_groups,
                 clip=clip, sampling=release.sampling,
             )  # fmt: skip
             return _with_noise(out.reply.gradient, out.sensitivity["gradient"], release, source)

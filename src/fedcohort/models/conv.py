@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 from torch import Tensor, nn
 
-from fedcohort.models.layers import ACTIVATIONS, SeededDropout
+from fedcohort.models.layers import ACTIVATIONS, dense
 
 #: Numbers in the largest layer's output that are computed at once, without gradient.
 AT_ONCE = 2**22
@@ -64,26 +66,20 @@ class Conv:
     def build(self) -> nn.Module:
         """Return the module with uninitialised parameters."""
         height, width, channels = (*self.image, 1)[:3]
-        make, blocks = ACTIVATIONS[self.activation], list[nn.Module]()
-        for found in self.filters:
+        blocks: list[nn.Module] = []
+        maps = (channels, *self.filters)
+        for seen, found in pairwise(maps):
             blocks += [
-                nn.utils.skip_init(
-                    nn.Conv2d, channels, found, self.kernel, padding=self.kernel // 2
-                ),
-                make(),
+                nn.utils.skip_init(nn.Conv2d, seen, found, self.kernel, padding=self.kernel // 2),
+                ACTIVATIONS[self.activation](),
                 nn.MaxPool2d(self.pool),
             ]
-            channels = found
-        size = channels * self.remaining[0] * self.remaining[1]
-        head: list[nn.Module] = []
-        for units in self.hidden:
-            head += [nn.utils.skip_init(nn.Linear, size, units), make()]
-            if self.dropout:
-                head.append(SeededDropout(self.dropout))
-            size = units
-        head.append(nn.utils.skip_init(nn.Linear, size, self.outputs, bias=self.intercept))
+        head = dense(
+            maps[-1] * math.prod(self.remaining), self.hidden, self.activation, self.dropout,
+            self.outputs, self.intercept,
+        )  # fmt: skip
         block = max(1, AT_ONCE // (height * width * max(self.filters, default=1)))
-        return ConvNet((height, width, (*self.image, 1)[2]), blocks, head, block)
+        return ConvNet((height, width, channels), blocks, head, block)
 
 
 class ConvNet(nn.Module):

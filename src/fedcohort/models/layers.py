@@ -1,8 +1,9 @@
-"""Layers of networks: activations, and dropout with its own random generator."""
+"""Layers of networks: activations, dense layers, and dropout with its own random generator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,21 @@ CURVES: Mapping[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "linear": lambda x: x,
 }
+
+
+def dense(
+    inputs: int, hidden: Sequence[int], activation: str, dropout: float, outputs: int, bias: bool
+) -> list[nn.Module]:
+    """Return hidden layers of these widths, each with activation and dropout, and a linear output.
+
+    Their parameters are uninitialised; `bias` is of the output.
+    """
+    layers: list[nn.Module] = []
+    for width, units in pairwise((inputs, *hidden)):
+        layers += [nn.utils.skip_init(nn.Linear, width, units), ACTIVATIONS[activation]()]
+        layers += [SeededDropout(dropout)] if dropout else []
+    last = nn.utils.skip_init(nn.Linear, (inputs, *hidden)[-1], outputs, bias=bias)
+    return [*layers, last]
 
 
 class SeededDropout(nn.Module):

@@ -259,6 +259,13 @@ def scaled(model: str, centre: float, scale: float) -> str:
     return model if (centre, scale) == (0.0, 1.0) else f"{model} {centre!r} {scale!r}"
 
 
+def units_of(name: str) -> tuple[str, float, float]:
+    """Return the model, the centre and the scale of a loss's name (`scaled`, `several`)."""
+    model, *numbers = name.split(" ")
+    centre, scale = map(float, numbers) if len(numbers) == 2 else (0.0, 1.0)
+    return model, centre, scale
+
+
 def built(name: str, table: Any) -> Loss:
     """Return the loss of a table.
 

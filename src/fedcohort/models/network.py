@@ -26,7 +26,7 @@ from fedcohort.arrays import Array
 from fedcohort.models.autoencoder import Autoencoder
 from fedcohort.models.conv import Conv, ConvNet
 from fedcohort.models.dec import Dec
-from fedcohort.models.layers import ACTIVATIONS, SeededDropout
+from fedcohort.models.layers import SeededDropout, dense
 from fedcohort.models.mcvae import Mcvae
 from fedcohort.models.vae import Vae
 
@@ -69,15 +69,12 @@ class Mlp:
 
     def build(self) -> nn.Module:
         """Return the module with uninitialised parameters."""
-        layers: list[nn.Module] = []
-        width = self.inputs
-        for units in self.hidden:
-            layers += [nn.utils.skip_init(nn.Linear, width, units), ACTIVATIONS[self.activation]()]
-            if self.dropout:
-                layers.append(SeededDropout(self.dropout))
-            width = units
-        last = nn.utils.skip_init(nn.Linear, width, self.outputs, bias=self.intercept)
-        return nn.Sequential(*layers, last)
+        return nn.Sequential(
+            *dense(
+                self.inputs, self.hidden, self.activation, self.dropout, self.outputs,
+                self.intercept,
+            )
+        )  # fmt: skip
 
 
 #: Kinds of network by the name in their spec: functions of the spec's other entries.

@@ -46,7 +46,7 @@ NOTHING = 1e-10
 
 
 class Terms(NamedTuple):
-    """Sums over records at a point.
+    """Log-likelihood of all records at one γ, and its derivatives.
 
     Attributes
     ----------

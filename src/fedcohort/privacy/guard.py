@@ -185,7 +185,7 @@ class SiteGuard:
         if self.rows < LEAST_ROWS:
             raise self.refused(
                 f"it has fewer than {LEAST_ROWS} rows, too few for a private fit. Leave the site "
-                f"out."
+                f"out, or join it with another (data.sites: min_rows and small)."
             )
         if self.dp.delta * max(self.rows, self.patients) > 1.0:
             raise self.refused(

@@ -21,7 +21,7 @@ Without masks the bits are the same: `add` the vectors, and `decode`.
 from fedcohort.secure.arithmetic import ring
 from fedcohort.secure.arithmetic.layout import Layout
 from fedcohort.secure.arithmetic.ring import add, decode, encode, error, zeros
-from fedcohort.secure.context import Context, Identity, digest, verify
+from fedcohort.secure.context import Context, Identity, digest, settled_as, verify
 from fedcohort.secure.exchange.gathering import Gathering
 from fedcohort.secure.exchange.member import Member
 from fedcohort.secure.exchange.messages import (
@@ -73,6 +73,7 @@ __all__ = [
     "masked_sum",
     "prepare",
     "ring",
+    "settled_as",
     "verify",
     "zeros",
 ]

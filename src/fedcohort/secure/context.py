@@ -32,6 +32,11 @@ def digest(*parts: Any) -> str:
     return hashlib.sha256(canonical(parts)).hexdigest()
 
 
+def settled_as(run: str, session: str, question: str) -> str:
+    """Return the key under which a site notes that it signed the sum of a question."""
+    return digest("question", run, session, question)
+
+
 def canonical(value: Any) -> bytes:
     """Return the one text of a JSON-able value."""
     return _CANONICAL(value).encode()

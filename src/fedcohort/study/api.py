@@ -13,7 +13,7 @@ import json
 import operator
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -46,6 +46,8 @@ from fedcohort.study.results import effects, fit_lines, saved
 from fedcohort.study.results.filled import completed, intervals
 from fedcohort.study.run.engine import Problem, Run, fit_once, noise_notes
 from fedcohort.study.run.warnings import crowded, drowned, filled_note, free_parameters
+from fedcohort.study.sites import own_rows
+from fedcohort.study.sites.own_rows import OwnFrames
 from fedcohort.study.sites.site_rule import Fate, fates_text
 
 if TYPE_CHECKING:
@@ -427,6 +429,7 @@ def fit(
     secure_aggregation: str | bool = "auto",
     dp: Mapping[str, Any] | Literal[False] | None = None,
     workers: int = 1,
+    coordinator_data: Sequence[Any] | None = None,
     **settings: Any,
 ) -> Fit:
     """Fit a registered method over the sites.
@@ -445,6 +448,8 @@ def fit(
         private. The fit states which of the two holds.
     workers : largest number of sites that compute at once, on threads of this process. The fit is
         the same, to the last bit, as with one thread.
+    coordinator_data : rows of the coordinator itself, which no site has, for methods that train a
+        network: (table of the first model, table of the validation loss), of which one may be None.
     settings : the method's, plus ``scale``, ``impute``, ``winsorise`` and ``pool_levels`` for the
         preprocessing.
         ``strategy="isolated"`` fits each site alone, ``"centralised"`` all rows as one table; both
@@ -492,6 +497,7 @@ def fit(
         problem = next((problem.aside_of(t) for t in ASIDE if t in entry.tasks), problem)
     if problem.kind not in entry.tasks:
         raise SettingError(fit_lines.serves(entry, fed.outcome))
+    problem = replace(problem, own=_coordinators(coordinator_data, fed, asked))
 
     known = problem.dictionary
 
@@ -526,6 +532,31 @@ def fit(
         raise SiteUnavailable("there are no sites to fit alone.")
     fits = Fit(method, dict(given), next(iter(own.values())).parts, None, own)
     return _warned(fits, fed)
+
+
+def _coordinators(given: Any, fed: Cohort, dp: Dp | None) -> OwnFrames | None:
+    """Return the coordinator's rows; None without any.
+
+    Raises
+    ------
+    SettingError : no pair of tables, or a private fit.
+    DataError : rows that do not fit the sites' dictionary, or teach nothing.
+    """
+    if given is None:
+        return None
+    pair = list(given) if isinstance(given, (tuple, list)) else []
+    if len(pair) != 2 or all(one is None for one in pair):
+        raise SettingError(
+            "coordinator_data is no pair of tables. Give (rows of the first model, rows of the "
+            "validation loss), one of them None if there are none."
+        )
+    if dp is not None:
+        raise SettingError(
+            "coordinator_data gives a first model and a stop of rows without noise, and this fit "
+            "is private. Leave one of them out."
+        )
+    first, validation = (None if one is None else as_pandas(one) for one in pair)
+    return own_rows.given(first, validation, fed.dictionary, fed.outcome)
 
 
 def _private(dp: Mapping[str, Any] | Literal[False] | None, fed: Cohort, bound: str) -> Dp | None:

@@ -21,7 +21,7 @@ from fedcohort.protocol import InputError
 from fedcohort.study.file import plan, yamlfile
 from fedcohort.study.run import runner
 from fedcohort.study.run.folder import default_folder
-from fedcohort.study.sites import layout
+from fedcohort.study.sites import few_sites, layout
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Study:
             except InputError as error:
                 where = ("scenarios", i) if "scenarios" in doc.content else ("data", "sites")
                 raise doc.error(where, str(error)) from None
-        layout.check_named(checked, names)
+        few_sites.check_named(checked, names)
         return cls(checked, table)
 
     def run(

@@ -4,8 +4,8 @@ A site that shows its own coefficients, or the sums behind them, is not protecte
 rows. With m = `min_cell`, it tells only the reason if
 
     few         there are fewer than m rows more than coefficients
-    kinds       the outcome has kinds, and fewer than m rows are of one kind; where a result needs
-                no row of some kinds, 1 to m − 1
+    kinds       the outcome has kinds, and fewer than m rows are of one kind; if the result does not
+                need rows of each kind, 1 to m − 1 rows are
     rare        1 to m − 1 rows do not have the most common value of a covariate or the outcome
     cells       1 to m − 1 rows of one kind have one value of a covariate of two values. For k
                 coefficients only if all covariates have two values, and at most k (k + 3)/2

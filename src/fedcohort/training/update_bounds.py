@@ -15,7 +15,9 @@ v_t ≥ (1−β₂) g_t², for either sign. So g_i² ≤ v_t β₂^(i−t)/(1−
 
     |m̂| ≤ (1−β₁)/(1−β₁ᵗ) · (1−rᵗ)/(1−r) · √((1−β₂ᵗ)/(1−β₂)) √v̂ = c_t √v̂                   (3)
 
-c_1 = 1 and c_5 = 2.24. Plain gradient descent, with or without momentum, has no such bound.
+c_1 = 1 and c_5 = 2.24. Where Yogi starts from m = v = s > 0, m has sβ₁ᵗ more, and v_t ≥ sβ₂ᵗ. So
+c_t has √s rᵗ √(1−β₂ᵗ)/(1−β₁ᵗ) more, and c_∞ is the same. Plain gradient descent, with or without
+momentum, has no such bound.
 
 An optimiser that goes on, from its own state or from a mean of the sites' (`networks.moments`), may
 be at any t. With C = c_∞, |m| ≤ C √v at every t, and √(1−β₂ᵗ)/(1−β₁ᵗ) ≤ 1 for t ≥ 1. So |m̂| ≤ C √v̂,
@@ -52,7 +54,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.training.networks.moments import parted
-from fedcohort.training.networks.optimisers import Adam, Momentum, Yogi
+from fedcohort.training.networks.optimisers import Adam, Momentum, Yogi, YogiStarted
 from fedcohort.training.networks.plan import Plan
 
 #: Fault of a trained model without rows.
@@ -186,4 +188,13 @@ def _yogi(t: Array) -> Array:
     return means * np.sqrt((1 - b2**t) / (1 - b2))
 
 
-_STRIDES: Mapping[str, Callable[[Array], Array]] = {"adam": _adam, "yogi": _yogi}
+def _yogi_started(t: Array) -> Array:
+    """Return c_t of Yogi from m = v = s."""
+    b1, b2 = Yogi.beta1, Yogi.beta2
+    more = (b1 / math.sqrt(b2)) ** t * np.sqrt(1 - b2**t) / (1 - b1**t)
+    return _yogi(t) + math.sqrt(YogiStarted.start) * more
+
+
+_STRIDES: Mapping[str, Callable[[Array], Array]] = {
+    "adam": _adam, "yogi": _yogi, "yogi_started": _yogi_started,
+}  # fmt: skip

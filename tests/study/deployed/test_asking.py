@@ -56,9 +56,20 @@ CASES = [
     ("deepcox", {"strategy": "ensemble", "rounds": 2}, set()),
     ("deepcox", {"strategy": "exact", "rounds": 2, "patience": 1, "time_grid": "exact"}, set()),
     ("deepcox", {"rounds": 2, "patience": 1, "patience_by": "count"}, set()),
+    (
+        "deepcox",
+        {"rounds": 3, "patience": 1, "patience_by": "count", "personal": "fedper", "user": "all"},
+        {"turn_back"},
+    ),
     ("deepcox", {"rounds": 2, "lr_rule": "plateau", "optimiser_state": "kept"}, set()),
     ("deepcox", {"rounds": 2, "compression": "int8"}, set()),
     ("deepcox", {"rounds": 2, "compression": "top_k"}, set()),
+    ("classifier", {"strategy": "fedavg", "rounds": 2}, set()),
+    ("classifier", {"strategy": "sequential", "rounds": 2}, set()),
+    ("classifier", {"strategy": "exact", "rounds": 2, "patience": 1}, set()),
+    ("classifier", {"rounds": 2, "compression": "top_k", "optimiser_state": "kept"}, set()),
+    ("regressor", {"strategy": "fedadam", "rounds": 2}, set()),
+    ("regressor", {"strategy": "ensemble", "rounds": 2}, set()),
     ("logistic", {}, set()),
     ("logistic", {"solver": "admm", "l2": 0.1}, set()),
     ("glm", {"family": "gamma"}, set()),
@@ -74,7 +85,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "given", "idle"), CASES)
+@pytest.mark.parametrize(
+    ("name", "given", "idle"),
+    CASES,
+    ids=[" ".join([name, *(f"{k}={v}" for k, v in given.items())]) for name, given, _ in CASES],
+)
 def test_a_fit_asks_for_the_steps_that_its_settings_declare_and_for_no_others(
     sites, name, given, idle
 ):

@@ -55,6 +55,12 @@ OTHERS = [
     ("diabetes", "{method: mixed, scale: standard, site_effects: true}"),
     ("diabetes", "{method: mixed, scale: standard}"),
     ("diabetes", "{method: glm, scale: standard, weights: age}"),
+    ("breast_cancer", "{method: classifier, rounds: 2, hidden: [3], patience: 1}"),
+    ("breast_cancer", "{method: classifier, strategy: exact, rounds: 2, dropout: 0.1}"),
+    ("breast_cancer", "{method: classifier, strategy: sequential, rounds: 2, hidden: [3]}"),
+    ("diabetes", "{method: regressor, scale: standard, rounds: 2, hidden: [3]}"),
+    ("diabetes", "{method: regressor, strategy: exact, scale: standard, rounds: 2}"),
+    ("diabetes", "{method: regressor, rounds: 2, hidden: [3], aggregation: median}"),
 ]
 
 

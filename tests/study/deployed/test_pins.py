@@ -17,6 +17,8 @@ from fedcohort.protocol.step import Site
 from fedcohort.study.at_site.bounds import Bounds
 from fedcohort.study.at_site.judging import Judged, tell_own
 from fedcohort.study.at_site.pins import ATTEMPTS, InMemory, Pins
+from fedcohort.training.networks.strategies import train_alone
+from fedcohort.training.personal.steps import tell_alone
 
 
 def call(history: str = "", company: int = 0) -> Call:
@@ -57,6 +59,27 @@ def test_a_grid_is_as_long_as_the_sites_of_the_sum_have_rows_for(bounds):
     Pins(bounds, InMemory()).check(call(), asked(0.0, 513))
     with pytest.raises(Refused, match="514 times in a grid; its settings give at most 513"):
         Pins(bounds, InMemory()).check(call(), asked(0.0, 514))
+
+
+@pytest.mark.parametrize(
+    ("arm", "tune", "kept"),
+    [
+        ("{method: personal, user: oslo, way: local, rounds: 9}", "", ()),
+        ("{method: personal, user: oslo, way: local, rounds: 9, keep_rounds: [3, 5]}", "", (3, 5)),
+        ("{method: deepcox, strategy: ensemble}", "{by: row-kfold, grid: {rounds: [2, 7]}}", (2,)),
+    ],
+)
+def test_a_site_alone_tells_its_models_after_the_studys_rounds_and_after_no_others(
+    tmp_path, arm, tune, kept
+):
+    """Models after each round of one site's own training differ by its gradients."""
+    terms = terms_of(tmp_path, "gbsg2", f"[{arm}]", bounds="[]", **({"tune": tune} if tune else {}))
+    pins = Pins(Bounds(terms, "tune" if tune else "fit", terms.plan.arms[0]), InMemory())
+    one = Call(0, train_alone if tune else tell_alone, "gather", None, Arguments({}, ()))
+    pins.check(one, {"keep": np.array(kept, int)})
+    for more in ((1,), range(1, 9), (*kept, 4), (-1,)):
+        with pytest.raises(Refused, match="models after other rounds"):
+            pins.check(one, {"keep": np.array([*more], int)})
 
 
 def test_an_own_result_by_a_model_of_yes_and_no_does_not_tell_how_many_are_in_a_cell():

@@ -43,9 +43,14 @@ CASES: dict[str, tuple[str, str, str, dict[str, float]]] = {
          "calibration_slope": 0.18},
     ),
     "classification": (
-        "breast_cancer", "{y: target}", "[{method: logistic, l2: 0.1}]", {"auc": 0.001},
+        "breast_cancer", "{y: target}",
+        "[{method: logistic, l2: 0.1}, {method: classifier, rounds: 2, hidden: [4]}]",
+        {"auc": 0.001},
     ),
-    "regression": ("diabetes", "{y: target}", "[{method: ridge, penalty: 0.1}]", {}),
+    "regression": (
+        "diabetes", "{y: target}",
+        "[{method: ridge, penalty: 0.1}, {method: regressor, rounds: 2, hidden: [4]}]", {},
+    ),
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from fedcohort.protocol import Method, Step, Task
 from fedcohort.training import heterogeneity, personal
 from fedcohort.training.networks import compression, counts, fits
 from fedcohort.training.networks.strategies import train_kept
+from fedcohort.training.personal import own_counts
 
 #: Why no fit calls `data.exact`.
 _UNGUARDED = (
@@ -51,7 +52,7 @@ def reveals_with(config: VaeSettings) -> str:
 
 def asks(config: VaeSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps of a fit."""
-    visits = VISITS.by(config.optimiser_state, config.compression)
+    visits = VISITS.by(config)
     sends = compression.asks(config.compression)
     if config.personal != "none":
         own = config.asks_own(config.personal, visits)
@@ -77,6 +78,8 @@ def bounds(config: VaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
     return {
         "plan": (plan.text, replace(plan, validation_fraction=0.0).text),
         "since_cut": range(config.rounds),
+        "at": range(config.rounds),
+        "patience": (-1 if config.patience is None else config.patience,),
         **compression.BOUNDS,
         **config.own_bounds(ways, config.rounds),
     }
@@ -105,6 +108,7 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
             *counts.STEPS,
             *compression.STEPS,
             *personal.STEPS,
+            *own_counts.STEPS,
             *heterogeneity.STEPS,
         ),
         asks=asks,

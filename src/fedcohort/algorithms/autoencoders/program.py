@@ -41,7 +41,7 @@ from fedcohort.training.heterogeneity import watching
 from fedcohort.training.networks.server import RULES
 from fedcohort.training.networks.strategies import Visits, averaging
 from fedcohort.training.networks.switching import personalise_as_set
-from fedcohort.training.networks.validated import CoordinatorRows
+from fedcohort.training.networks.validated import begun
 
 #: Training steps; rows without a known entry do not count in them.
 VISITS = Visits(learn, learn_seen)
@@ -69,10 +69,7 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
         return float(sums.loss) / max(float(sums.rows), 1.0)
 
     start = initial(plan.network, task.seed)
-    own = CoordinatorRows.of(task, plan)
-    if own is not None:
-        plan = plan if config.counts else own.sites_plan(plan)
-        start = own.start(start, config.schedule)
+    own, plan, start = begun(task, plan, start, config.schedule, counts=config.counts)
     rule = RULES[config.strategy]
     if config.personal != "none":
         own = personalise_as_set(

@@ -48,11 +48,7 @@ class VaeSettings(
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_personal(
-            strategy=self.strategy, aggregation=self.aggregation, patience=self.patience,
-            lr_rule=self.lr_rule, optimiser_state=self.optimiser_state,
-            compression=self.compression,
-        )  # fmt: skip
+        self.check_personal()
 
     def network(self, views: Sequence[str]) -> Vae | Mcvae:
         """Return the network of columns with these views (p,), joined to one view."""

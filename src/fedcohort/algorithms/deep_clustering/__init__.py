@@ -33,6 +33,7 @@ from fedcohort.training import heterogeneity, personal
 from fedcohort.training.clusters import candidates, how_many, lloyd, points, seeding
 from fedcohort.training.clusters.points import Space
 from fedcohort.training.networks import compression, counts, fits
+from fedcohort.training.networks.strategies import keeps
 from fedcohort.training.personal.steps import count_learners
 
 SUMS = (
@@ -78,7 +79,7 @@ def reveals_with(config: DeepClusteringSettings) -> str:
 
 def asks(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps of a fit."""
-    plain, kept = config.centre.plain, _keeps(config)
+    plain, kept = config.centre.plain, keeps(config)
     rebuilds, refines = (rebuild_kept, refine_kept) if kept else (rebuild, refine)
     found: list[Step[..., Any]] = [look_at_columns, *points.STEPS, *lloyd.STEPS]
     found += [rebuilds if plain else rebuild_seen, *heterogeneity.asks(config.monitor)]
@@ -103,15 +104,10 @@ def asks(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
     return (*found, *compression.asks(config.compression))
 
 
-def _keeps(config: DeepClusteringSettings) -> bool:
-    """Return whether a training step leaves a state at the site."""
-    return config.optimiser_state == "kept" or config.compression != "none"
-
-
 def _asks_own(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps of a personal phase 2."""
     alone = config.target == "site" or config.personal in personal.PARTED
-    refines = refine_kept if _keeps(config) else refine
+    refines = refine_kept if keeps(config) else refine
     trains = refines if config.personal in personal.AFTER else refine_with_own
     sums = () if alone else (sum_memberships,)
     return (*dict.fromkeys((*sums, trains, count_learners, tell_clusters)),)
@@ -123,9 +119,11 @@ def bounds(config: DeepClusteringSettings, task: Task) -> Mapping[str, Collectio
     plan, autoencoder = config.plan(p), config.autoencoder(p)
     made = zip(pairs(autoencoder), objectives(autoencoder, config.reconstruction), strict=True)
     small = (replace(plan, network=pair.spec, loss=goal.spec) for pair, goal in made)
+    whole = [replace(one, validation_fraction=0.0) for one in (plan, config.watched_plan(p))]
     plans = [
         plan,
         config.watched_plan(p),
+        *whole,
         *small,
         *(config.cluster_plan(p, k) for k in range(1, most + 1)),
     ]
@@ -147,6 +145,12 @@ def bounds(config: DeepClusteringSettings, task: Task) -> Mapping[str, Collectio
         "restarts": (config.restarts,),
         "unscaled": (False, True),
     }
+
+
+def own(config: DeepClusteringSettings) -> str:
+    """Return why a fit cannot use rows of the coordinator, or "" (`Method.own`)."""
+    layers = config.pretrain == "layerwise"
+    return "pretrain 'layerwise' begins with single layers, not with a first model" * layers
 
 
 METHOD = Method(
@@ -188,6 +192,7 @@ METHOD = Method(
     asks=asks,
     bounds=bounds,
     preprocess={"scale": "minmax", "impute": "mean"},
+    own=own,
 )
 
 __all__ = ["METHOD", "DeepClusteringSettings", "DeepClusters"]

@@ -69,7 +69,7 @@ def train_pair_kept(
     site: Site[Any, Moments | None], *, theta: Array, plan: str, rate: float, below: str,
     weights: Array,
 ) -> Keep[Update, Moments]:  # fmt: skip
-    """Train a pair of layers; keep the state of the optimiser at the site."""
+    """Train a pair of layers; keep a state for the next visit at the site."""
     p = Plan.of(plan)
     return Update.kept(site, theta, _rows(site, p, below, weights), p, rate, below)
 

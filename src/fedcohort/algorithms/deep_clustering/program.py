@@ -18,6 +18,9 @@ Clusters with fewer than `min_cell` rows are dropped, the smallest first, and th
 with the nearest of the others. Means and variances within the remaining clusters make synthetic
 rows. Before k-means, and at the end, sites receive θ once and keep their latent points.
 
+Rows of the coordinator give phase 1 a first model and a validation loss
+(`training.networks.validated`). The scales, and the frequencies of flips, are those of the sites.
+
 With `personal`, phase 2 makes encoder and centroids one site's own, by `training.personal`: in
 finetune by passes over the user's rows at its end, in ditto beside each round. In fedper and fedrep
 the encoder's last layer, μ and f are each site's own, because clusters of different sites may
@@ -39,6 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,6 +66,7 @@ from fedcohort.algorithms.deep_clustering.steps import (
     refine_kept,
     refine_seen,
     soft_frequencies,
+    with_frequencies,
 )
 from fedcohort.arrays import Array
 from fedcohort.models.network import initial
@@ -76,7 +81,9 @@ from fedcohort.training.clusters.seeding import Cloud, cloud, from_sites, standa
 from fedcohort.training.heterogeneity import watching
 from fedcohort.training.networks.server import RULES
 from fedcohort.training.networks.strategies import Visits, averaging
+from fedcohort.training.networks.validated import begun
 from fedcohort.training.personal import OwnSteps, Way
+from fedcohort.training.rows import Rows
 
 
 def fit(fed: Federation, config: DeepClusteringSettings, task: Task) -> DeepClusters:
@@ -100,7 +107,7 @@ def fit(fed: Federation, config: DeepClusteringSettings, task: Task) -> DeepClus
 
 def cluster(
     fed: Federation, config: DeepClusteringSettings, task: Task, theta: Array, binary: bool,
-    *, apart: bool = True,
+    *, apart: bool = True, begun: tuple[Array, int, tuple[Row, ...]] | None = None,
 ) -> DeepClusters:  # fmt: skip
     """Return the clusters after phase 1: centroids, phase 2, eq. (3), and summaries.
 
@@ -109,13 +116,14 @@ def cluster(
     theta : θ (P,) of the autoencoder.
     binary : whether samples are 0 or 1.
     apart : whether clusters may be personal, if the settings ask for it.
+    begun : what `centroids` returned, where it is known.
 
     Raises
     ------
     SettingError : the sites' own centroids are fewer than k.
     SiteUnavailable : as in `fit`.
     """
-    mu, k, numbers = centroids(fed, config, task, theta)
+    mu, k, numbers = begun or centroids(fed, config, task, theta)
     own = config.personal != "none" and apart
     sharper = sharpen_own if own else sharpen
     theta, mu, settled = sharper(fed, config, task, theta, mu)
@@ -202,15 +210,28 @@ def reconstruct(
         return float(sums.loss) / max(float(sums.rows), 1.0)
 
     theta = initial(plan.network, task.seed)
+    own, plan, theta = begun(
+        task, plan, theta, schedule, counts=config.counts,
+        made=partial(_as_sites, config=config, frequencies=given["frequencies"]),
+    )  # fmt: skip
     if config.pretrain == "layerwise":
         theta = layerwise.pretrain(
             fed, config.autoencoder(p), config.reconstruction, plan, schedule, rule, config.server,
             task.seed, centre, visits,
         )  # fmt: skip
     start = config.server(theta)
-    seen = watching(fed, config.watched_plan(p), config.monitor, least_of(fed, task))
+    watched = replace(config.watched_plan(p), validation_fraction=plan.validation_fraction)
+    seen = watching(fed, watched, config.monitor, least_of(fed, task))
+    if own is not None and own.validation is not None:
+        held_out = own.loss
     course = averaging(fed, plan, schedule, rule, start, held_out, centre, visits, watch=seen)
     return course.theta, seen is None or seen.fired is not None
+
+
+def _as_sites(rows: Rows, *, config: DeepClusteringSettings, frequencies: Array) -> Rows:
+    """Return the coordinator's rows as sites have theirs: probabilities, with their flips."""
+    x = rows.x.clamp(0.0, 1.0) if config.beta else rows.x
+    return with_frequencies(Rows(x, rows.loss), frequencies)
 
 
 def centroids(

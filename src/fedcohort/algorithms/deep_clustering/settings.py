@@ -18,6 +18,7 @@ from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule
 from fedcohort.training.networks.settings import (
+    PLATEAU,
     AveragingSettings,
     BatchSettings,
     PredictorSettings,
@@ -45,32 +46,16 @@ class DeepClusteringSettings(
     WaySettings,
     method="deep_clustering",
     alone={
-        "aggregation": "mean",
-        "choose": "gap",
-        "personal": "none",
-        "monitor": "none",
+        "aggregation": "mean", "choose": "gap", "personal": "none", "monitor": "none",
         "compression": "none",
     },
     later=(
-        "n_clusters",
-        "k_range",
-        "choose",
-        "cluster_rounds",
-        "cluster_batch_size",
-        "cluster_optimiser",
-        "cluster_learning_rate",
-        "centroids",
-        "latent_scale",
-        "restarts",
-        "swaps",
-        "alpha",
-        "target",
-        "gamma",
-        "tol",
-        "personal",
+        "n_clusters", "k_range", "choose", "cluster_rounds", "cluster_batch_size",
+        "cluster_optimiser", "cluster_learning_rate", "centroids", "latent_scale", "restarts",
+        "swaps", "alpha", "target", "gamma", "tol", "personal",
     ),
     first={"cluster_rounds": 0, "personal": "none"},
-):
+):  # fmt: skip
     """Settings of one fit."""
 
     user: str = changed(MaybeOwnSettings, "user", doc="Site of its own clusters, if there are any")
@@ -147,7 +132,7 @@ class DeepClusteringSettings(
         AveragingSettings,
         "lr_rule",
         doc="Course of η over the rounds of phase 1. cosine: falls to 0, slowly first and last; "
-        "plateau: is cut by lr_factor after lr_patience rounds without a better held-out loss",
+        f"{PLATEAU}",
     )
     cluster_learning_rate: float = changed(
         AveragingSettings, "learning_rate", doc="η of the optimiser in phase 2"
@@ -227,27 +212,22 @@ class DeepClusteringSettings(
         """Refuse ways without meaning for clusters, and settings that do not fit a way."""
         if self.personal == "none":
             return
-        if self.personal in MEANINGLESS:
-            raise SettingError(
-                f"setting 'personal' of method 'deep_clustering' is {self.personal!r}, which "
-                f"{MEANINGLESS[self.personal]}; give {', '.join(OWN_WAYS)}."
-            )
-        if self.optimiser_state != "fresh" and self.personal not in AFTER:
-            raise SettingError(
-                f"setting 'personal' of method 'deep_clustering' is {self.personal!r}, which does "
-                f"not go with optimiser_state {self.optimiser_state!r}, as the optimiser of a "
-                f"site's own part begins anew; give 'fresh'."
-            )
-        if self.compression != "none" and self.personal not in AFTER:
-            raise SettingError(
-                f"setting 'personal' of method 'deep_clustering' is {self.personal!r}, which does "
-                f"not go with compression {self.compression!r}; give 'none'."
-            )
-        if self.aggregation != "mean":
-            raise SettingError(
-                f"setting 'personal' of method 'deep_clustering' is {self.personal!r}, which does "
-                f"not go with aggregation {self.aggregation!r}, which sees models; give 'mean'."
-            )
+        after, other = self.personal in AFTER, "which does not go with"
+        for wrong, why in (
+            (self.personal in MEANINGLESS,
+             f"which {MEANINGLESS.get(self.personal)}; give {', '.join(OWN_WAYS)}"),
+            (self.optimiser_state != "fresh" and not after,
+             f"{other} optimiser_state {self.optimiser_state!r}, as the optimiser of a site's own "
+             "part begins anew; give 'fresh'"),
+            (self.compression != "none" and not after,
+             f"{other} compression {self.compression!r}; give 'none'"),
+            (self.aggregation != "mean",
+             f"{other} aggregation {self.aggregation!r}, which sees models; give 'mean'"),
+        ):  # fmt: skip
+            if wrong:
+                raise SettingError(
+                    f"setting 'personal' of method {self.method!r} is {self.personal!r}, {why}."
+                )
         one = not isinstance(self.architecture, str) and len(self.architecture) < 2
         if self.personal in PARTED and one:
             raise SettingError(

@@ -99,7 +99,11 @@ def look_at_columns(site: Site[Any, Any]) -> Columns:
 
 def _noisy(site: Site[Any, Any], plan: Plan, frequencies: Array) -> Rows:
     """Return the rows of phase 1, with the frequencies of flips."""
-    rows = rows_of(site.data, plan, site.entropy)
+    return with_frequencies(rows_of(site.data, plan, site.entropy), frequencies)
+
+
+def with_frequencies(rows: Rows, frequencies: Array) -> Rows:
+    """Return rows of phase 1 whose flips are drawn with these frequencies (p,), or (0,)."""
     if not len(frequencies):
         return rows
     objective = cast("Reconstruction", rows.loss)
@@ -125,7 +129,7 @@ def rebuild(
 def rebuild_kept(
     site: Site[Any, Moments | None], *, theta: Array, plan: str, rate: float, frequencies: Array
 ) -> Keep[Update, Moments]:
-    """Train the autoencoder from the common one; keep the state of the optimiser at the site."""
+    """Train the autoencoder from the common one; keep a state for the next visit at the site."""
     p = Plan.of(plan)
     return Update.kept(site, theta, _noisy(site, p, frequencies), p, rate)
 
@@ -227,7 +231,7 @@ def refine_kept(
     frequencies: Array,
     gamma: float,
 ) -> Keep[Update, Moments]:
-    """Train encoder and centroids; keep the state of the optimiser at the site."""
+    """Train encoder and centroids; keep a state for the next visit at the site."""
     p = Plan.of(plan)
     rows = aimed(site, parted(theta, p)[0], p, frequencies, gamma)
     return Update.kept(site, theta, rows, p, rate)

@@ -12,13 +12,13 @@ import torch
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.numerics.survival import Baseline
-from fedcohort.protocol import Fitted, NotSupported
-from fedcohort.training.networks.fits import kept_model
+from fedcohort.protocol import NotSupported
+from fedcohort.training.networks.fits import StagedModel
 from fedcohort.training.settings import kept_at_sites
 
 
 @dataclass(frozen=True)
-class DeepCoxModel(Fitted):
+class DeepCoxModel(StagedModel):
     """log h(t | x) = log h₀(t) + Σ_m w_m f_m(x) − c.
 
     The likelihood does not determine a constant. c is the mean of Σ_m w_m f_m over all rows of the
@@ -88,15 +88,6 @@ class DeepCoxModel(Fitted):
     def known_until(self, x: Array) -> Array:
         """Return the last time (n,) at which the survival of each row of x (n, p) is known."""
         return np.full(len(x), np.inf if self.baseline is None else self.baseline.end)
-
-    def at_round(self, rounds: int) -> DeepCoxModel:
-        """Return the model after this number of rounds.
-
-        Raises
-        ------
-        NotSupported : the fit did not keep that round; those kept are named.
-        """
-        return kept_model(self, self.rounds, self.kept, rounds)
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays to save."""

@@ -23,7 +23,7 @@ does not detect a wrong direction of usual length, or more rows claimed in all r
 
 Revealed, besides the replies of `data.timegrid` and of the strategy
 (`training.networks.strategies`), only as sums over all sites: `Deaths`, at most once for each of
-training rows, held-out rows and all rows; `RiskSums` and `Pull` every round of "exact"; `RiskSums`
+training rows, held-out rows and all rows; `RiskSums` and `Slope` every round of "exact"; `RiskSums`
 of held-out rows, or `Counts` (`training.networks.counts`), every round with a patience or
 ``lr_rule: plateau``; `RiskSums` once for the baseline hazard and once for each kept round.
 """
@@ -36,7 +36,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedcohort.algorithms.deepcox import private
 from fedcohort.algorithms.deepcox.model import DeepCoxModel
@@ -52,7 +51,6 @@ from fedcohort.protocol import (
     Site,
     Step,
     Task,
-    message,
     summed,
 )
 from fedcohort.training import hazard, heterogeneity, personal
@@ -69,33 +67,13 @@ from fedcohort.training.hazard import (
 )
 from fedcohort.training.networks import fits, strategies
 from fedcohort.training.networks.counts import counting
-from fedcohort.training.networks.local import penalise
-from fedcohort.training.networks.optimisers import OPTIMISERS
-from fedcohort.training.networks.plan import Plan, holds_out
-from fedcohort.training.networks.pooled import gradient_fault, gradient_length
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.pooled import Descent, Slope
 from fedcohort.training.networks.schedule import Course, HeldOut, Schedule, follow
+from fedcohort.training.personal import own_counts
 from fedcohort.training.personal.own_baseline import STEPS as OWN_BASELINE
 from fedcohort.training.personal.own_baseline import baseline_kept, keep_baselines
 from fedcohort.training.rows import rows_of
-
-
-@message(parameters=["gradient"])
-class Pull:
-    """∇(−ℓ) (P,), eq. (3), and n_k, its number of rows."""
-
-    some_rows = staticmethod(holds_out)
-
-    gradient: Array
-    rows: Array
-
-    def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return the fault of one site's reply; see `protocol.updates`."""
-        return gradient_fault(self.gradient, self.rows, asked)
-
-    def moved(self, asked: Mapping[str, Any]) -> float:
-        """Return `gradient_length`."""
-        return gradient_length(self.gradient, self.rows)
-
 
 # site ---------------------------------------------------------------------------------
 
@@ -111,7 +89,7 @@ def pull(
     together: bool,
     plan: str,
     draw: int,
-) -> Pull:
+) -> Slope:
     """Sum the gradient of the pooled likelihood over the rows, eq. (3).
 
     `increments` are d/S_0 (T,) of all sites.
@@ -126,7 +104,7 @@ def pull(
         return 0.0, risk.hazard(increments) * risk.weights(f, shift) - risk.dies
 
     net.pull(rows_of(site.data, p, site.entropy).x, slope, seed_of(site, draw) if draw >= 0 else 0)
-    return Pull(net.gradient(), np.array(float(len(risk.dies))))
+    return Slope(net.gradient(), np.array(float(len(risk.dies))))
 
 
 # coordinator --------------------------------------------------------------------------
@@ -154,7 +132,8 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
         exact=lambda: exact(fed, plan, schedule, theta, grid, held_out),
     )  # fmt: skip
     if config.every:
-        keep_baselines(fed, plan, grid, config.personal_way(plan), task.min_cell)
+        every = replace(plan, validation_fraction=0.0)
+        keep_baselines(fed, every, grid, config.personal_way(plan), task.min_cell)
         return DeepCoxModel(plan.network, found.thetas, ONE, 0.0, None, found.rounds, every=True)
     return _with_baseline(fed, plan, grid, task.min_cell, found)
 
@@ -180,15 +159,13 @@ def exact(
     held_out: HeldOut,
 ) -> Course:
     """Minimise the pooled loss, eq. (1), by its exact gradient, from θ (P,); one step per round."""
-    net = network(plan.network, plan.dtype, plan.device)
-    net.load(theta)
-    optimiser = OPTIMISERS[plan.optimiser](net.theta)
+    descent = Descent(plan, theta)
     pool = Pool(fed, grid, plan.text, held_out=False)
     asked = {k: v for k, v in pool.asked.items() if k != "held_out"}
     shift, step = 0.0, 0
 
-    def sums(theta: Array) -> tuple[RiskSums, Pull]:
-        draw = step if net.draws else -1
+    def sums(theta: Array) -> tuple[RiskSums, Slope]:
+        draw = step if descent.net.draws else -1
         while True:
             risk = pool.fed.sum(
                 sum_risks, thetas=theta[None], weights=ONE, shift=shift, draw=draw, **pool.asked
@@ -207,12 +184,8 @@ def exact(
         nonlocal shift, step
         risk, slope = sums(theta)
         events = pool.events
-        net.load(theta)
-        net.grad.copy_(torch.from_numpy(slope.gradient / events.rows))
-        loss = loss_of(events, risk) + penalise(net, plan)
-        optimiser.step(net.theta, net.grad, rate)
         shift, step = shift + math.log(float(risk.s0[0] / events.rows)), step + 1
-        return net.read(), loss
+        return descent.step(theta, slope.gradient / events.rows, loss_of(events, risk), rate)
 
     return follow(
         schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record,
@@ -266,7 +239,7 @@ def _with_baseline(
     return model(found.thetas, found.rounds, kept)
 
 
-def _check_same_rows(events: Deaths, slope: Pull) -> None:
+def _check_same_rows(events: Deaths, slope: Slope) -> None:
     """Refuse a gradient over other rows than those with counted deaths."""
     if slope.rows != events.rows:
         raise ReplyRejected(
@@ -284,6 +257,7 @@ def _ratio(d: Array, s0: Array) -> Array:
 
 STEPS = (
     *hazard.STEPS, pull, *strategies.STEPS, *heterogeneity.STEPS, *personal.STEPS,
+    *own_counts.STEPS,
     *OWN_BASELINE, *timegrid.STEPS, *private.STEPS,
 )  # fmt: skip
 

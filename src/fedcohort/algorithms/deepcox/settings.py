@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from fedcohort.models.network import Mlp
 from fedcohort.protocol import changed, setting
-from fedcohort.training.networks.fit_settings import FitSettings
+from fedcohort.training.networks.fit_settings import ALONE, FitSettings
 from fedcohort.training.networks.plan import Plan
-from fedcohort.training.networks.settings import AveragingSettings
+from fedcohort.training.networks.settings import PLATEAU, AveragingSettings
 from fedcohort.training.personal.settings import USER_IF_ANY
 from fedcohort.training.settings import GridSettings, UserSettings
 
@@ -19,16 +19,7 @@ class DeepCoxSettings(
     GridSettings,
     FitSettings,
     method="deepcox",
-    alone={
-        "strategy": "exact",
-        "time_grid": "exact",
-        "aggregation": "mean",
-        "monitor": "none",
-        "halt": False,
-        "personal": "none",
-        "optimiser_state": "fresh",
-        "compression": "none",
-    },
+    alone={**ALONE, "strategy": "exact", "time_grid": "exact", "optimiser_state": "fresh"},
 ):
     """Settings of `deepcox`."""
 
@@ -43,8 +34,7 @@ class DeepCoxSettings(
         AveragingSettings,
         "lr_rule",
         default="d62",
-        doc="d62: max(η/√(i+1), 0.001) when the loss rises; plateau: η is cut by lr_factor after "
-        "lr_patience rounds without a better held-out loss",
+        doc=f"d62: max(η/√(i+1), 0.001) when the loss rises; {PLATEAU}",
         choices=("d62", "constant", "plateau"),
     )
 

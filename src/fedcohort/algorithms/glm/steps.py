@@ -126,7 +126,7 @@ def curvature(
     gamma: Array,
     null: Array,
 ) -> Curvature:
-    """Sum the deviance, its gradient and its curvature over all records.
+    """Sum the deviance, the score and the information over all records.
 
     At γ (p + 1,), with `centre` and `scale` (p,), and at `null`, the intercept (1,) of a model
     without covariates, or (0,).

@@ -38,7 +38,7 @@ def own_sums(
     points: Array,
     least: int,
 ) -> OwnSums:
-    """Sum the deviance, its gradient and its curvature over the site's rows, at several points.
+    """Sum the deviance, the score and the information over the site's rows, at several points.
 
     The points are `points` (C, k), for covariates centred at `origin` (p,). The user's site leaves
     out its private rows, `held` percent, and needs rows of every class. A site whose sums would

@@ -65,7 +65,7 @@ def own_model(
 
 @summed
 def pooled_here(site: UserSite, *, law: str, classes: int, origin: Array, point: Array) -> Pooled:
-    """Sum the deviance, its gradient and its curvature over all rows at one point.
+    """Sum the deviance, the score and the information over all rows at one point.
 
     The point is `point` (k,). Covariates are centred at `origin` (p,).
     """

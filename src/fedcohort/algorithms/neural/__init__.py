@@ -7,13 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 from fedcohort.algorithms.neural.model import NeuralModel
-from fedcohort.algorithms.neural.program import aim_of, classes_of, fit_classifier, fit_regressor
+from fedcohort.algorithms.neural.program import (
+    aim_of,
+    classes_of,
+    fit_classifier,
+    fit_regressor,
+    own_model,
+)
 from fedcohort.algorithms.neural.settings import NeuralSettings, RegressorSettings
 from fedcohort.algorithms.neural.steps import STEPS, count_each_class, sum_outcome
 from fedcohort.models.losses import Rescaled
 from fedcohort.protocol import Dp, Fitted, Method, PrivateFits, Release, Step, Task
 from fedcohort.training import heterogeneity, personal, private
 from fedcohort.training.networks import fits, pooled, private_fits, strategies
+from fedcohort.training.personal import own_counts
 
 EXACT = "each step, the sum over sites of the gradient of the loss"
 HELD_OUT = (
@@ -109,9 +116,11 @@ def _method(
             *strategies.STEPS,
             *heterogeneity.STEPS,
             *personal.STEPS,
+            *own_counts.STEPS,
             *private.STEPS,
         ),
         asks=asks,
+        own_model=own_model,
         bounds=bounds,
         private=PrivateFits(
             releases=releases,

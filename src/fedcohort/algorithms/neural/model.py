@@ -12,12 +12,13 @@ import torch
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.models.predictor import predicted
-from fedcohort.protocol import Fitted
-from fedcohort.training.networks.fits import kept_model
+from fedcohort.protocol import NotSupported
+from fedcohort.training.networks.fits import StagedModel
+from fedcohort.training.settings import kept_at_sites
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NeuralModel(Fitted):
+class NeuralModel(StagedModel):
     """Σ_m w_m g(f_m(x)), with the networks' outputs f_m.
 
         logistic   g(f) = 1/(1 + e^−f), the probability of class 1
@@ -34,9 +35,12 @@ class NeuralModel(Fitted):
     thetas : (M, P) their parameters; M is the number of sites for an ensemble, otherwise 1.
     weights : w (M,), with sum 1.
     centre, scale : in the outcome's unit.
-    rounds : number of rounds; smaller than the setting if training stopped early.
+    rounds : number of rounds; smaller than the setting if training stopped early; 0 in a model
+        that a site keeps.
     absent : classes without a record.
     kept : the models after earlier rounds.
+    every : name of the method if each site keeps a model of its own; this one then has the common
+        parameters, and predicts nothing. Otherwise "".
     """
 
     features: tuple[str, ...]
@@ -50,13 +54,20 @@ class NeuralModel(Fitted):
     rounds: int
     absent: tuple[str, ...] = ()
     kept: Mapping[int, NeuralModel] = field(default_factory=dict[int, "NeuralModel"])
+    every: str = ""
 
     def predict(self, x: Array) -> Array:
         """Return the prediction for each row of x (n, p).
 
         The probability of class 1 (n,), of each of K > 2 classes (n, K), the value or the count
         (n,).
+
+        Raises
+        ------
+        NotSupported : each site keeps a model of its own.
         """
+        if self.every:
+            raise NotSupported(kept_at_sites(self.every))
         net = network(self.network)
         held = torch.from_numpy(np.require(x, np.float64, ["C", "W"]))
         total = 0.0
@@ -69,15 +80,6 @@ class NeuralModel(Fitted):
         """Return the classes without a record."""
         named = ", ".join(map(repr, self.absent))
         return (f"no record is of class {named}: its probability is a guess",) * bool(named)
-
-    def at_round(self, rounds: int) -> NeuralModel:
-        """Return the model after this number of rounds.
-
-        Raises
-        ------
-        NotSupported : the fit did not keep that round; those kept are named.
-        """
-        return kept_model(self, self.rounds, self.kept, rounds)
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays to save."""
@@ -96,6 +98,7 @@ class NeuralModel(Fitted):
             "rounds": self.rounds,
             "absent": list(self.absent),
             "kept": sorted(self.kept),
+            **({"every": self.every} if self.every else {}),
         }
 
     @classmethod

@@ -23,23 +23,27 @@ Revealed: `Sizes` or `Moments` once (`steps`), and what `training.networks.fits`
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fedcohort.algorithms.neural.model import NeuralModel
 from fedcohort.algorithms.neural.settings import NeuralSettings
 from fedcohort.algorithms.neural.steps import count_each_class, sum_outcome
+from fedcohort.arrays import Array
 from fedcohort.data.classes import check_each_class
 from fedcohort.data.exact import check_covariates
-from fedcohort.models.losses import scaled, several
+from fedcohort.models.losses import scaled, several, units_of
 from fedcohort.models.network import initial
 from fedcohort.protocol import DataError, Federation, NothingToLearn, Task
+from fedcohort.training import personal
 from fedcohort.training.networks import fits, pooled, private_fits
 from fedcohort.training.networks.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
 class Aim:
-    """What the network learns.
+    """Model of the outcome, and the scale on which it is learnt.
 
     Attributes
     ----------
@@ -178,6 +182,28 @@ def _fit(fed: Federation, config: NeuralSettings, task: Task, aim: Aim) -> Neura
         scale=aim.scale,
         rounds=found.rounds,
         absent=aim.absent,
+        every=config.method if config.every else "",
     )
     kept = {r: replace(model, thetas=thetas, rounds=r) for r, thetas in found.kept.items()}
     return replace(model, kept=kept)
+
+
+def own_model(
+    site: str, design: Any, asked: Mapping[str, Any], left: Mapping[str, Array]
+) -> NeuralModel | None:
+    """Return the model that a step has finished at a site (`Method.own_model`)."""
+    if not len(left.get("model", ())):
+        return None
+    own, plan = personal.Own(**left), Plan.of(asked["plan"])
+    model, centre, scale = units_of(plan.loss)
+    return NeuralModel(
+        features=design.features,
+        levels=design.classes if model == "softmax" else (),
+        model=model,
+        network=plan.network,
+        thetas=own.model[None],
+        weights=fits.ONE,
+        centre=centre,
+        scale=scale,
+        rounds=0,
+    )

@@ -9,9 +9,11 @@ from itertools import pairwise
 from fedcohort.models.conv import Conv
 from fedcohort.models.network import Mlp
 from fedcohort.protocol import SettingError, changed, setting
-from fedcohort.training.networks.fit_settings import FitSettings
+from fedcohort.training.networks.fit_settings import ALONE, FitSettings
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.settings import AveragingSettings, BatchSettings
+from fedcohort.training.personal.settings import USER_IF_ANY
+from fedcohort.training.settings import UserSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,16 +21,13 @@ class NeuralSettings(
     FitSettings,
     BatchSettings,
     method="classifier",
-    alone={
-        "aggregation": "mean",
-        "monitor": "none",
-        "halt": False,
-        "personal": "none",
-        "compression": "none",
-    },
+    alone=ALONE,
 ):
     """Settings of a network of dense layers, or of an image."""
 
+    for_all = True
+
+    user: str = changed(UserSettings, "user", doc=USER_IF_ANY)
     rounds: int = changed(FitSettings, "rounds", default=50)
     hidden: tuple[int, ...] = changed(
         FitSettings, "hidden", default=(16,), doc="Widths of the dense hidden layers"
@@ -89,18 +88,23 @@ class NeuralSettings(
     def _size(self) -> str:
         return " × ".join(map(str, self.image))
 
-    def check_columns(self, features: int) -> None:
+    def check_columns(self, features: int, most: int | None = None) -> None:
         """Refuse columns that are not the image's pixels.
+
+        Parameters
+        ----------
+        features, most : fewest and most columns; without `most` the number of columns.
 
         Raises
         ------
         SettingError : the message has both numbers.
         """
         pixels = math.prod(self.image)
-        if self.image and features != pixels:
+        found = str(features) if most in (None, features) else f"{features} to {most}"
+        if self.image and not features <= pixels <= (features if most is None else most):
             raise SettingError(
                 f"setting 'image' of method {self.method!r} is {self._size}, which is {pixels} "
-                f"pixels, but the fit has {features} columns. Name the pixels alone as features, "
+                f"pixels, but the fit has {found} columns. Name the pixels alone as features, "
                 f"one column each, row by row."
             )
 

@@ -1,4 +1,4 @@
-"""What a fit asks once of the outcome.
+"""Counts and moments of the outcome, asked once.
 
 Revealed, as a sum over all sites: `Sizes` for `classifier`, `Moments` for `regressor`.
 """

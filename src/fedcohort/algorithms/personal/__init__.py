@@ -49,6 +49,10 @@ CURVE = (
 )
 
 WATCHED = f"With a monitor, {heterogeneity.REVEALS}."
+SEEN = (
+    "With monitor: validation, each round every site's own model, which the coordinator sees: no "
+    "masked sum can hide it."
+)
 UNTIL = "Before its alarm sites tell that and the sum of their models alone."
 
 
@@ -69,6 +73,8 @@ def reveals_with(config: PersonalSettings) -> str:
     text = COUNTS + by_way.get(config.way, MEANS + own) + hazard
     if config.monitor == "none":
         return text
+    if config.validated:
+        return f"{text} {SEEN}"
     monitored = f" {WATCHED}" if config.way == "global" else f" {WATCHED} {UNTIL}"
     return text + monitored
 
@@ -102,7 +108,7 @@ METHOD = Method(
         COUNTS + MEANS + "Of fedper and fedrep, of the common part alone. " + OWN + " Of cluster: "
         "counts of the sites that take each model, and sums over those that do. Of local: the "
         f"user's model and losses alone. {HAZARD}{ALL} With user 'all' no model of a site: {EACH} "
-        f"{WATCHED}"
+        f"{WATCHED} {SEEN}"
     ),
     reveals_with=reveals_with,
     settings=PersonalSettings,
@@ -113,6 +119,7 @@ METHOD = Method(
     own_model=own_model,
     bounds=bounds,
     preprocess={"scale": "standard", "impute": "median"},
+    own=lambda config: "",
 )
 
 __all__ = ["METHOD", "PersonalModel", "PersonalSettings", "fit"]

@@ -13,11 +13,12 @@ from fedcohort.arrays import Array
 from fedcohort.models.predictor import Predictor, baseline_arrays, baseline_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import NotSupported, Row
+from fedcohort.training.networks.fits import StagedModel
 from fedcohort.training.settings import ALL, kept_at_sites
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PersonalModel(Predictor):
+class PersonalModel(StagedModel, Predictor):
     """A model for one site.
 
     Attributes
@@ -69,20 +70,7 @@ class PersonalModel(Predictor):
         """
         return [] if self.every else super().summary()
 
-    def at_round(self, rounds: int) -> PersonalModel:
-        """Return the fit after so many rounds.
-
-        Raises
-        ------
-        NotSupported : the fit did not keep that round; the error lists the kept ones.
-        """
-        if rounds >= self.rounds:
-            return self
-        if rounds not in self.kept:
-            raise NotSupported(
-                f"this fit kept the models after rounds {sorted(self.kept)} and {self.rounds}, not "
-                f"after {rounds}. Name the rounds you want in the setting 'keep_rounds'."
-            )
+    def _stage(self, rounds: int) -> Self:
         return replace(
             self, theta=self.kept[rounds], common=np.zeros(0), rounds=rounds, loss=math.nan,
             alpha=math.nan, counts=np.zeros(0, np.int64), kept={},

@@ -10,6 +10,9 @@ In fedper and fedrep a network's last layer is each site's own. A linear predict
 layer; there the intercept is each site's own, with the coefficients of `own_features`; with all of
 them it is `local`.
 
+With rows of the coordinator all ways start from a first model (`training.networks.validated`), and
+``monitor: validation`` takes R of the sites' models on its validation rows.
+
 With a monitor (`training.heterogeneity`) sites share one model until its alarm; the remaining
 rounds make the user's own.
 
@@ -40,8 +43,9 @@ from fedcohort.protocol import Federation, SettingError, Step, Task
 from fedcohort.training import hazard, heterogeneity, personal
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.server import fedavg
-from fedcohort.training.networks.strategies import train_here
+from fedcohort.training.networks.strategies import train_here, visit
 from fedcohort.training.networks.switching import personalise_as_set
+from fedcohort.training.networks.validated import begun
 from fedcohort.training.personal import Way
 from fedcohort.training.personal.own_baseline import STEPS as OWN_BASELINE
 from fedcohort.training.personal.own_baseline import baseline_kept, keep_baselines
@@ -73,10 +77,11 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
     check_covariates(task)
     if config.way != "local":
         exact_sums(fed, task, KINDS.get(model, "number"), LINKS[model], levels)
-    start = start_of(plan.network, task.seed)
+    own, plan, start = begun(task, plan, start_of(plan.network, task.seed), schedule)
     found = personalise_as_set(
-        fed, plan, schedule, fedavg, server, start, way, config, min_cell=least, seed=task.seed
-    )
+        fed, plan, schedule, fedavg, server, start, way, config, min_cell=least, seed=task.seed,
+        own=own,
+    )  # fmt: skip
     switched = found.common_rounds < found.rounds
     parted = config.way in personal.PARTED and switched
     baselines: dict[int, Baseline] = {}
@@ -140,7 +145,7 @@ def own_model(
 GRID = "protected"
 
 STEPS: tuple[Step[..., Any], ...] = (
-    isolation, train_here, personal.tell_alone, personal.keep_alone, *personal.STEPS,
+    isolation, train_here, visit, personal.tell_alone, personal.keep_alone, *personal.STEPS,
     *heterogeneity.STEPS, *timegrid.STEPS[:-1], *hazard.STEPS, *OWN_BASELINE,
 )  # fmt: skip
 

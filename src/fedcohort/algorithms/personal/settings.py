@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from fedcohort.arrays import Array
 from fedcohort.models.predictor import loss_name, outputs_of
 from fedcohort.protocol import SettingError, Task, changed, setting
+from fedcohort.training.heterogeneity import KINDS
+from fedcohort.training.networks.fit_settings import MONITORS
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule
 from fedcohort.training.networks.server import Server
 from fedcohort.training.networks.settings import (
+    AlarmSettings,
     BatchSettings,
     PredictorSettings,
     VisitSettings,
     kept_rounds,
 )
+from fedcohort.training.networks.validated import VALIDATION
 from fedcohort.training.personal import (
     PARTED,
     WAYS,
@@ -24,12 +28,13 @@ from fedcohort.training.personal import (
     last_layer,
     of_columns,
 )
-from fedcohort.training.personal.settings import USER, OwnSettings, check_kept
+from fedcohort.training.personal.settings import USER, OwnSettings, WaySettings, check_kept
 from fedcohort.training.settings import UserSettings
 
 
 @dataclass(frozen=True, kw_only=True)
 class PersonalSettings(
+    AlarmSettings,
     PredictorSettings,
     BatchSettings,
     OwnSettings,
@@ -44,6 +49,7 @@ class PersonalSettings(
     way: str = setting("finetune", "Way of personalisation", choices=WAYS)
     rounds: int = changed(VisitSettings, "rounds", default=50)
     optimiser: str = changed(VisitSettings, "optimiser", default="sgd")
+    monitor: str = changed(WaySettings, "monitor", doc=MONITORS, choices=(*KINDS, VALIDATION))
     baseline: bool = setting(
         True,
         "Of cox: fit a baseline hazard, for survival curves; all sites then see the user's model",
@@ -51,7 +57,7 @@ class PersonalSettings(
     own_features: tuple[str, ...] = setting(
         (),
         "fedper and fedrep of a linear predictor: covariates whose coefficients are each site's "
-        "own, beside the intercept; of a network the last layer is",
+        "own, beside the intercept. Of a network the last layer is each site's own",
         "columns",
     )
     keep_rounds: tuple[int, ...] = setting(

@@ -17,10 +17,11 @@ from fedcohort.arrays import Array
 from fedcohort.data.read.csvcells import DOUBTFUL, LIMITED, UNGROUPED
 from fedcohort.data.variable import Variable
 
+_DECIMALS = "Write decimals with a point, and thousands without a mark."
 _FORMS: Mapping[str, re.Pattern[str]] = {
     "A comma may mark decimals or thousands: write decimals with a point, and thousands without a "
     "mark.": DOUBTFUL,
-    "Write decimals with a point, and thousands without a mark.": re.compile(
+    _DECIMALS: re.compile(
         r"[+-]?\d{1,3}(([ .'’]\d{3})+|\d*),\d+|[+-]?\d{1,3}(([,'’]\d{3})+|( \d{3})+)(\.\d+)?"
     ),
     "Take the sign of a detection limit out of the cell; empty it, or give the limit.": LIMITED,
@@ -28,6 +29,9 @@ _FORMS: Mapping[str, re.Pattern[str]] = {
         rf"{UNGROUPED}\s*[a-zA-Zµμ%°][\w\s/%°µμ.*^²³-]*"
     ),
 }  # fmt: skip
+_POINT = re.compile(r"[+-]?\d+\.\d+")
+#: Most rows with a decimal point that a remedy names.
+NAMED = 5
 _DATES = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}.*|\d{8}")
 
 OTHER_LEVEL = "Correct them, or add the level to the dictionary."
@@ -44,7 +48,26 @@ def number_remedies(column: pd.Series, broken: Array, otherwise: str) -> dict[st
         text = str(cell).strip() if isinstance(cell, str) else ""
         return next((say for say, form in _FORMS.items() if form.fullmatch(text)), otherwise)
 
-    return _by_remedy(column, broken, remedy)
+    found = _by_remedy(column, broken, remedy)
+    if _DECIMALS in found and (points := _with_points(column, broken, found[_DECIMALS])):
+        found = {points if say == _DECIMALS else say: rows for say, rows in found.items()}
+    return found
+
+
+def _with_points(column: pd.Series, broken: Array, commas: Array) -> str:
+    """Return the remedy if most cells have a decimal comma and a few a point, or "".
+
+    Decimal commas of a column are read if no cell has a point (`read.csvcells`).
+    """
+    cells = column.to_numpy(object)
+    at = [i for i in np.flatnonzero(~np.asarray(broken)) if _POINT.fullmatch(str(cells[i]).strip())]
+    if not 0 < len(at) < int(commas.sum()):
+        return ""
+    named = ", ".join(str(i + 1) for i in at[:NAMED]) + ", …" * (len(at) > NAMED)
+    return (
+        f"These have decimal commas, and row{'s' * (len(at) > 1)} {named} a decimal point: write "
+        f"all cells of a column alike."
+    )
 
 
 def date_remedies(column: pd.Series, broken: Array) -> dict[str, Array]:

@@ -18,6 +18,7 @@ digits, of at least `FEWEST` rows, `EACH` of them with the outcome and without; 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -144,13 +145,42 @@ def _of_several(
             yield f"is empty for one class of the outcome, or for all others: AUC {area:.2f} {over}"
     if x is None and not v.coded:
         return
-    areas: list[float] = []
-    for k, other in itertools.combinations(classes, 2):
-        pair = (y == k) | (y == other)
-        event = y[pair] == k
-        areas.append(_auc(_shares(cells[pair], event) if x is None else x[pair], event))
+    areas = _areas(x, y) if x is not None else _areas_of_levels(cells, y)
     if (area := float(np.mean(areas))) >= AUC:
         yield f"alone predicts the outcome: AUC {area:.2f} of two classes on average, {over}"
+
+
+def _areas(x: Array, y: Array) -> list[float]:
+    """Return `_auc` of a number x (n,) for each pair of classes y (n,), from one table of counts.
+
+    With n_ku rows of class k at the u-th smallest value, the concordant pairs of classes k and l
+    are Σ_u n_ku (Σ_{v<u} n_lv + n_lu / 2).
+    """
+    classes, at = np.unique(y, return_inverse=True)
+    kept = ~np.isnan(x)
+    values, place = np.unique(x[kept], return_inverse=True)
+    shape = len(classes), len(values)
+    counts = np.bincount(at[kept] * shape[1] + place, minlength=math.prod(shape)).reshape(shape)
+    right = counts @ (np.cumsum(counts, axis=1) - counts / 2).T
+    n = counts.sum(axis=1)
+    found: list[float] = []
+    for k, other in itertools.combinations(range(len(classes)), 2):
+        if n[k] + n[other] < FEWEST or min(n[k], n[other]) < EACH:
+            found.append(0.0)
+            continue
+        area = float(right[k, other] / (n[k] * n[other]))
+        found.append(max(area, 1 - area))
+    return found
+
+
+def _areas_of_levels(cells: pd.Series, y: Array) -> list[float]:
+    """Return `_auc` of a column of levels for each pair of classes y (n,), by shares in it."""
+    found: list[float] = []
+    for k, other in itertools.combinations(np.unique(y), 2):
+        pair = (y == k) | (y == other)
+        event = y[pair] == k
+        found.append(_auc(_shares(cells[pair], event), event))
+    return found
 
 
 def _auc(x: Array, event: Array) -> float:

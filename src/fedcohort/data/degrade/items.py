@@ -19,7 +19,7 @@ _TAG = 0x64656772
 
 @dataclass(frozen=True, kw_only=True)
 class Degradation:
-    """What is done to the rows of some sites; see the header.
+    """What is done to the rows of some sites; see `data.degrade`.
 
     Attributes
     ----------
@@ -86,5 +86,5 @@ def generator(seed: int, kind: str, site: str) -> np.random.Generator:
 
 
 def part(share: float, n: int) -> int:
-    """Return r(share·n) of the header; 1e-9 makes up for a share's rounding."""
+    """Return r(share·n) of `data.degrade`; 1e-9 makes up for a share's rounding."""
     return math.floor(share * n + 0.5 + 1e-9)

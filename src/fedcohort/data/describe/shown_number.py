@@ -96,7 +96,7 @@ class ShownNumber:
         quartiles = more = None
         if sure >= 4 * m:
             quartiles = tuple(rounded(near(cut, q, m), s) for q in QUARTILES)
-            ranks, means = _blocks(cut, m)
+            ranks, means = _blocks(cut, m) if len(shares) else (QUARTILES, QUARTILES)
             at = np.interp(np.multiply(shares, len(cut) - 1), ranks, means).tolist()
             outside = [sure * min(q, 1 - q) < m for q in shares]
             more = tuple(None if out else rounded(x, s) for out, x in zip(outside, at, strict=True))

@@ -330,7 +330,9 @@ def _scales(
     """Return centre and spread (c,) of numbers, from the sites that show both; spread 0 if none."""
     found: list[tuple[float, float]] = []
     for v in reading.view.numeric:
-        seen = [replace(s, quantiles=()) for s in every[v.name] if s.mean is not None]
+        seen = [
+            replace(s, quartiles=None, quantiles=()) for s in every[v.name] if s.mean is not None
+        ]
         whole = over_all(seen, min_cell) if seen else None
         found.append((0.0, 0.0) if whole is None else (whole.mean or 0.0, whole.sd or 0.0))
     both = np.array(found, float).reshape(-1, 2)

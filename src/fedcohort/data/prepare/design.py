@@ -105,6 +105,22 @@ class Design:
         return (*(c.view for c in self.columns for _ in c.features), *offset)
 
     @cached_property
+    def places(self) -> dict[str, list[int]] | None:
+        """Places in x of the features of each column of the table.
+
+        None if a feature depends on several columns: with iterative imputation, and for a time
+        `since` the date in another column.
+        """
+        if self.joint is not None or any(c.variable.since for c in self.columns):
+            return None
+        found: dict[str, list[int]] = {}
+        at = 0
+        for c in self.columns:
+            found.setdefault(c.name, []).extend(range(at, at + len(c.features)))
+            at += len(c.features)
+        return found
+
+    @cached_property
     def origin(self) -> Array:
         """A public point (p,) near the middle of each feature: its fill, in the feature's units.
 

@@ -174,8 +174,9 @@ def _later(name: str, names: Collection[str]) -> str:
     if _event_of(name):
         return "is it the time of something later"
     parts = words(name)
-    when = (other for other in names if _event_of(other) == parts and _is_later(parts))
-    if other := next(when, ""):
+    if not _is_later(parts):
+        return ""
+    if other := next((other for other in names if _event_of(other) == parts), ""):
         return f"is it known only later, as {other!r} is"
     return ""
 

@@ -32,7 +32,7 @@ from fedcohort.network.node import log as node_log
 from fedcohort.network.node.studies import Studies, Study, by_steward, lapsed
 from fedcohort.network.requests import PASSING, is_hash, printable
 from fedcohort.network.service import unwritable
-from fedcohort.network.state import decisions, findings, kept_models, signatures, study_store
+from fedcohort.network.state import decisions, findings, signatures, study_store
 from fedcohort.network.state.budget import Budget, Spending
 from fedcohort.network.state.cohorts import Cohorts
 from fedcohort.network.state.ledger import NodeLedger
@@ -445,7 +445,7 @@ class Node:
         def noted(name: str) -> None:
             self.log.info("model %s %s is in %s", short(run), name, folder.relative_to(self.state))
 
-        folder = kept_models.folder_of(self.state, run)
+        folder = findings.models_of(self.state, run)
         return OwnModels(folder, disk, noted)
 
     def _spending(self, run: str, session: str, dp: Dp) -> Spending:

@@ -1,7 +1,8 @@
-"""Feedback's findings about a site's own table, for the people at that site.
+"""What a study leaves at a site for the people there: feedback's findings, and the site's models.
 
-One text per study, `state/feedback` of the node, named by the study's hash. It is written before
-the node's reply leaves; the reply holds none of it. It stays after the run.
+In the node's `state`, by the study's hash: a text in `feedback`, and in `models` a folder for each
+arm with `user: all`. They are written before the node's reply leaves, which holds none of them, and
+stay after the run.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from pathlib import Path
 from fedcohort.network.state import durable
 from fedcohort.network.state.study_store import short
 
-#: Folder in the node's state; width of a text.
-FOLDER, WIDTH = "feedback", 96
+#: Folders in the node's state; width of a text.
+FOLDER, MODELS, WIDTH = "feedback", "models", 96
 HEAD = (
     "Differences between this site's table and the other sites' tables in this study. Each line is "
     "a question to those who know the data, not a verdict. Nobody outside this site has this text."
@@ -24,6 +25,16 @@ HEAD = (
 def path_of(state: Path, run: str) -> Path:
     """Return the path of a study's text."""
     return state / FOLDER / f"{short(run)}.txt"
+
+
+def models_of(state: Path, run: str) -> Path:
+    """Return the folder of a study's models."""
+    return state / MODELS / short(run)
+
+
+def kept_models(state: Path, run: str) -> list[Path]:
+    """Return the folders of the models that a study left, one an arm."""
+    return sorted(path.parent for path in models_of(state, run).glob("*/model.json"))
 
 
 def write(state: Path, run: str, study: str, lines: Sequence[str]) -> Path:

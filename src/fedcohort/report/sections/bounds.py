@@ -21,21 +21,19 @@ def section(run: Run) -> Section | None:
     intro = (
         f"{known.axis}, further {'right' if known.sign >= 0 else 'left'} is better. {known.plain} "
     )
-    intro += (
-        _without_upper(run)
-        if run.deployed and run.upper is None
-        else (
-            "The shaded band runs from one hospital alone to all data in one place: the further "
-            "through it an arm lies, the more of the gap it closes."
-        )
-    )
+    band = "The shaded band runs from one hospital alone to all data in one place"
+    band *= run.lower is not None and run.upper is not None
+    if run.deployed and run.upper is None:
+        intro += _without_upper(run)
+    elif band:
+        intro += f"{band}: the further through it an arm lies, the more of the gap it closes."
     if not run.kind.closes:
         intro = (
-            f"{known.axis}{_better(known.sign)}. {known.plain} The shaded band runs from one "
-            "hospital alone to all data in one place. Groups may be tight without being the same: "
-            "a hospital alone finds tight groups of its own. Whether pooled data give the same "
-            "groups stands under “Clusters”."
+            f"{known.axis}{_better(known.sign)}. {known.plain} {band}{'. ' * bool(band)}Groups may "
+            "be tight without being the same: a hospital alone finds tight groups of its own. "
+            "Whether pooled data give the same groups stands under “Clusters”."
         )
+    intro = intro.rstrip()
     if run.mapping("evaluate").get("at_home"):
         intro += (
             " An arm here has a model for each hospital. So ranks of every arm compare patients of "

@@ -19,6 +19,8 @@ from fedcohort.report.table_one import decimals
 HIDDEN = "hidden"
 #: Open columns of the data on a page; others are folded.
 SHOWN = 25
+#: Columns of the data on a page, open and folded; results.json has the others.
+MOST = 200
 #: More sites than this do not fit beside each other.
 MOST_SITES = 12
 
@@ -102,14 +104,15 @@ def _table_one(variables: Sequence[Mapping[str, Any]]) -> Markup | None:
         known.setdefault(str(v["name"]), {})[v.get("site")] = v
     columns = _columns(variables)
     head = ["", "All hospitals", *(str(c) for c in columns[1:])]
-    names = list(known)
+    bare = [n for n in known if len(known) > SHOWN and _all_hidden(known[n].values())]
+    names = [n for n in known if n not in bare]
 
     def block(part: Iterable[str], caption: str) -> Markup:
         rows = [line for name in part for line in _lines(name, known[name], columns)]
         return table(head, rows, numeric=range(1, len(head)), caption=caption, class_="table-one")
 
     first = block(names[:SHOWN], "Table 1. Patients by hospital")
-    rest = names[SHOWN:]
+    rest, away = names[SHOWN:MOST], names[MOST:]
     said = p(
         "Numbers: mean (SD), and median [quartiles] where there are enough patients, each "
         "quartile averaged over several patients. Levels: patients (share of those known).",
@@ -120,8 +123,42 @@ def _table_one(variables: Sequence[Mapping[str, Any]]) -> Markup | None:
         more(f"{words.of(len(rest), 'further column')}", block(rest, "Table 1, continued"))
         if rest
         else None,
+        _bare(bare),
+        p(
+            f"{words.of(len(away), 'more column')} of Table 1 are not on this page. They are in "
+            f"results.json, and fedcohort data describe prints them.",
+            class_="quiet",
+        )
+        if away
+        else None,
         said,
     )
+
+
+def _all_hidden(sites: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether a number has no statistic and no missing value, wherever rows are shown."""
+    return all(
+        not v.get("levels")
+        and v.get("missing") == 0
+        and v.get("mean") is None
+        and v.get("quartiles") is None
+        for v in sites
+        if v.get("n") is not None
+    )
+
+
+def _bare(names: Sequence[str]) -> Markup | None:
+    """Return the columns that have no line because all statistics are hidden."""
+    if not names:
+        return None
+    listed = ", ".join(words.spaced(n) for n in names[:MOST])
+    left = f" and {words.count(len(names) - MOST)} more" if len(names) > MOST else ""
+    said = (
+        f"At every hospital nearly all values of these columns are the same, or a few patients "
+        f"dominate their mean, so that no statistic is shown. No value is missing: {listed}{left}."
+    )
+    title = f"{words.of(len(names), 'column')} without a line: all statistics are hidden"
+    return more(title, p(said))
 
 
 def _lines(

@@ -262,7 +262,8 @@ MOST = 12
 MEANS = {
     "transfer loss": (
         "Transfer loss: what a hospital’s own model loses on the user’s patients beside its own; "
-        "near 0 where both are of one population, and less is better."
+        "near 0 where both are of one population, and less is better. Far below 0 its model "
+        "predicts its own patients badly, as wrong labels at random make it: it need not help."
     ),
     "Shapley value": (
         "Shapley value: by how much the user’s own loss falls for a hospital’s being there, "

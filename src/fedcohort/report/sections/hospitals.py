@@ -144,7 +144,7 @@ def _figure(
         f"sites-{scenario}{part}",
         run.scenarios[scenario] + named,
         f"{better} of {words.of(len(found), 'hospital')} better with {first.title}"
-        + (f"; the other {others} have too few patients to judge" if others > 0 else ""),
+        + (f"; {words.of(others, 'other')} with too few patients to judge" if others > 0 else ""),
         interval_rows(
             [_sites_row(run, arms, scenario, g) for g in page],
             known.axis,
@@ -204,7 +204,7 @@ def centres(run: Run) -> Section | None:
         (a, f) for a in run.arms for c in run.scenarios if (f := _forest(run, a, c)) is not None
     ]
     if not drawn:
-        return None
+        return _none_judged(run)
     of_each = " (of an arm with a model for each hospital, that one)" * any(
         a.every for a, _ in drawn
     )
@@ -218,9 +218,9 @@ def centres(run: Run) -> Section | None:
 
 
 def _forest(run: Run, arm: Arm, scenario: str) -> Markup | None:
-    """Return one arm's forest plot."""
+    """Return one arm's forest plot; None if no hospital has enough patients to judge."""
     mine = _of(run.rows("by_centre"), arm, scenario)
-    if not mine:
+    if not any(_is_judged(r) for r in mine):
         return None
     metric = words.metric(str(mine[0]["metric"]))
     pooled = next(iter(_of(run.rows("heterogeneity"), arm, scenario)), None)
@@ -257,14 +257,35 @@ def _forest(run: Run, arm: Arm, scenario: str) -> Markup | None:
     every = (
         figure(page, f"-{i + 1}", f", part {i + 1} of {len(pages)}") for i, page in enumerate(pages)
     )
-    judged = sum(number(r.get("value")) == number(r.get("value")) for r in mine)
+    judged = sum(map(_is_judged, mine))
     few = f" with enough patients to judge, of {len(mine)} in all" if judged < len(mine) else ""
     chosen = f"the {WORST} worst of " if judged > WORST else ""
     least = f": {chosen}{words.of(judged, 'hospital')}{few}"
     return join(
-        figure(ordered[: min(WORST, judged) or WORST], "", least if judged else ""),
+        figure(ordered[: min(WORST, judged)], "", least),
         more(f"All {words.of(len(mine), 'hospital')}", *every),
     )
+
+
+def _none_judged(run: Run) -> Section | None:
+    """Return why no hospital has a value; None if hospitals were not judged one by one."""
+    rows = run.rows("by_centre")
+    if not rows:
+        return None
+    hospitals = {str(r["site"]) for r in rows}
+    label = words.metric(str(rows[0]["metric"])).label
+    few = next((str(r["note"]) for r in rows if r.get("note")), "too few patients")
+    return Section(
+        "centres", "Centres", "Does it hold at every hospital?",
+        f"This cannot be said. None of {words.of(len(hospitals), 'hospital')} has enough blind "
+        f"patients for its own {label}: {few}. Raise test_fraction, or join small hospitals "
+        "(data.sites: small: join).",
+        h("div"),
+    )  # fmt: skip
+
+
+def _is_judged(row: Mapping[str, Any]) -> bool:
+    return number(row.get("value")) == number(row.get("value"))
 
 
 def _or_last(value: float) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fedcohort.report import words
 from fedcohort.report.charts import Row, figure, interval_rows
 from fedcohort.report.disclosure import natural
 from fedcohort.report.markup import Markup, h, table
@@ -85,7 +84,7 @@ def _any(run: Run, metric: str) -> bool:
 
 
 def _figure(run: Run, scenario: str) -> Markup | None:
-    """Return one setting: a mark for own patients, a pale one for all."""
+    """Return one setting: a mark for own patients, a grey one for all."""
     found = {a.name: pair(run, a, scenario, run.metric) for a in run.arms}
     shown = [a for a in run.arms if found[a.name].own == found[a.name].own]
     if not shown:
@@ -96,8 +95,8 @@ def _figure(run: Run, scenario: str) -> Markup | None:
             name=a.title,
             value=found[a.name].own,
             look=a.look,
-            text=f"{_said(found[a.name].own, known.digits)} · "
-            f"{_said(found[a.name].common, known.digits)}",
+            text=f"{fixed(found[a.name].own, known.digits)} · "
+            f"{fixed(found[a.name].common, known.digits)}",
             others=(("faint", found[a.name].common),)
             if found[a.name].common == found[a.name].common
             else (),
@@ -109,7 +108,7 @@ def _figure(run: Run, scenario: str) -> Markup | None:
     return figure(
         f"local-{scenario}",
         run.scenarios[scenario],
-        "Coloured: own test patients, mean over hospitals. Pale: all test patients",
+        "Coloured: own test patients, mean over hospitals. Grey: all test patients",
         interval_rows(
             rows, known.axis, reference=known.chance, heads=("Model", "own · all"),
         ),
@@ -122,10 +121,6 @@ def _figure(run: Run, scenario: str) -> Markup | None:
     )  # fmt: skip
 
 
-def _said(value: float, digits: int) -> str:
-    return fixed(value, digits) if value == value else words.MISSING
-
-
 def _table(run: Run, metric: str) -> Markup:
     """Return a row for each setting and model."""
     known = run.known(metric)
@@ -135,7 +130,7 @@ def _table(run: Run, metric: str) -> Markup:
         for arm in run.arms:
             own, common = pair(run, arm, scenario, metric)
             if own == own or common == common:
-                cells = [_said(own, known.digits), _said(common, known.digits)]
+                cells = [fixed(own, known.digits), fixed(common, known.digits)]
                 body.append([*[title] * several, arm.title, *cells])
     head = [*["Setting"] * several, "Model", "Own test patients", "All test patients"]
     at = len(head)
@@ -154,8 +149,8 @@ def _sites(run: Run, scenario: str, metric: str) -> Markup:
     body = [
         [
             site,
-            *(_said(mean(own[a.name].get(site, [])), known.digits) for a in run.arms),
-            *(_said(mean(all_[a.name].get(site, [])), known.digits) for a in each),
+            *(fixed(mean(own[a.name].get(site, [])), known.digits) for a in run.arms),
+            *(fixed(mean(all_[a.name].get(site, [])), known.digits) for a in each),
         ]
         for site in names
     ]

@@ -213,7 +213,7 @@ def importance(run: Run) -> Section | None:
         "Permutation importance: one column of the blind patients is shuffled, and the model "
         f"loses as much {_label(run)} as it owes to that column. Columns that "
         "tell the same share it, so that each may look dispensable. It says what the model uses, "
-        "not what causes the outcome.",
+        f"not what causes the outcome.{_together(run)}",
         h("div", leading_open(run, drawn)),
     )  # fmt: skip
 
@@ -221,6 +221,23 @@ def importance(run: Run) -> Section | None:
 def _label(run: Run) -> str:
     """Return the lost metric; of older runs, which do not name it, the page's leading one."""
     return next((run.known(r.get("metric")).label for r in run.rows("importance")), "")
+
+
+def _size(rows: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many columns are shuffled together, at most."""
+    return max((int(r.get("columns") or 1) for r in rows), default=1)
+
+
+def _together(run: Run) -> str:
+    """Return what to know where several columns are shuffled together."""
+    n = _size(run.rows("importance"))
+    if n < 2:
+        return ""
+    return (
+        f" There are many columns, so up to {n} neighbours in the dictionary's order are shuffled "
+        f"together; a line is what the model owes to all of them. For one column at a time, run "
+        f"the study again with fewer: give the others feature: false in the dictionary."
+    )
 
 
 def _importance_figure(run: Run, arm: Arm) -> Markup | None:
@@ -242,12 +259,15 @@ def _importance_figure(run: Run, arm: Arm) -> Markup | None:
     ]  # fmt: skip
     some = f"; the first {SHOWN} of {len(mine)}" if len(mine) > SHOWN else ""
     label = _label(run)
-    top = mine[0]
+    top, each = mine[0], "group of columns" if _size(mine) > 1 else "column"
     return charts.figure(
         f"importance-{arm.name}",
-        f"{arm.title}: loss of {label} without each column",
+        f"{arm.title}: loss of {label} without each {each}",
         f"first repeat, {run.scenarios.get(scenario, scenario)}{some}",
         charts.bars(rows, f"loss of {label}"),
-        [{k: r.get(k) for k in ("feature", "drop", "low", "high")} for r in mine],
+        [
+            {k: r.get(k) for k in ("feature", "columns", "drop", "low", "high") if k in r}
+            for r in mine
+        ],
         f"{arm.title} relies most on {words.spaced(str(top['feature']))}: {fixed(top['drop'])}.",
     )

@@ -10,10 +10,15 @@ from collections.abc import Sequence
 
 from fedcohort.report import words
 from fedcohort.report.disclosure import natural
-from fedcohort.report.markup import Markup, h, table
+from fedcohort.report.markup import Markup, h, join, table
 from fedcohort.report.run import Arm, Run, mean
 from fedcohort.report.sections.base import Section, first_setting, more
 from fedcohort.report.words import estimate, fixed
+
+#: Metrics of a hospital's own test patients, by kind of task.
+OWN = ("c_index", "auc", "r2")
+#: Open hospitals of more than twice as many: those that gain least.
+LEAST = 15
 
 
 def section(run: Run) -> Section | None:
@@ -24,7 +29,7 @@ def section(run: Run) -> Section | None:
     names = words.listed([f"“{a.title}”" for a in every])
     judged = (
         "Every column is judged on the same rows: the hospital's own test patients"
-        if any(_own(run, c) for c in run.scenarios)
+        if any(_at_home(run, c) for c in run.scenarios)
         else "Test patients belong to no hospital here, so every model is judged on all of them"
     )
     intro = (
@@ -40,46 +45,76 @@ def section(run: Run) -> Section | None:
     )  # fmt: skip
 
 
-def _own(run: Run, scenario: str) -> bool:
+def _at_home(run: Run, scenario: str) -> bool:
     """Return whether models are judged on hospitals' own test patients."""
-    return any(run.by_site(a.name, scenario, f"{run.metric}_own") for a in run.arms)
+    rules = (s.get("rule") for s in run.rows("scenarios") if s["scenario"] == scenario)
+    local = bool(run.mapping("evaluate").get("local"))
+    return local or "natural" in rules or _own(run, scenario) is not None
+
+
+def _own(run: Run, scenario: str) -> str | None:
+    """Return the metric of hospitals' own test patients: the report's first one, or another."""
+    for metric in (run.metric, *run.metrics, *OWN):
+        if any(run.by_site(a.name, scenario, f"{metric}_own") for a in run.arms):
+            return metric
+    return None
 
 
 def _hospitals(run: Run, every: Sequence[Arm], scenario: str) -> Markup | None:
     """Return a row for each hospital and one of all, with a column for each arm."""
-    known = run.known()
-    metric = f"{run.metric}_own" if _own(run, scenario) else run.metric
+    own = _own(run, scenario)
+    if own is None and _at_home(run, scenario):
+        return h("p", "No hospital has enough test patients to be judged by itself.")
+    known = run.known(own or run.metric)
+    metric = f"{own}_own" if own else run.metric
     found = {a.name: run.by_site(a.name, scenario, metric) for a in run.arms}
     shown = [a for a in run.arms if found[a.name]]
     sites = sorted({s for a in shown for s in found[a.name]}, key=natural)
     if not sites:
         return None
     against = [a for a in shown if not a.every]
-    body = [
-        [
+    by_site = {
+        site: [
             site + _patients(run, scenario, site),
-            *(_said(_mean(found, a, site), known.digits) for a in shown),
+            *(fixed(_mean(found, a, site), known.digits) for a in shown),
             *(_gain(found, every[0], a, site, known.digits) for a in against),
         ]
         for site in sites
+    }
+    whole = {
+        a.name: mean([*run.values(a.name, scenario, own or run.metric).values()]) for a in run.arms
+    }
+    last = [
+        "All hospitals",
+        *(fixed(whole[a.name], known.digits) for a in shown),
+        *(_change(whole[every[0].name] - whole[a.name], known.digits) for a in against),
     ]
-    whole = {a.name: mean([*run.values(a.name, scenario).values()]) for a in run.arms}
-    body.append(
-        [
-            "All hospitals",
-            *(_said(whole[a.name], known.digits) for a in shown),
-            *(_change(whole[every[0].name] - whole[a.name], known.digits) for a in against),
-        ]
-    )
     title = every[0].title
     head = ["Hospital (patients)", *(a.title for a in shown),
             *(f"{title} less {a.title}" for a in against)]  # fmt: skip
-    where = "the hospital's own test patients" if metric != run.metric else "all test patients"
+    where = "the hospital's own test patients" if own else "all test patients"
+    better = {1: " Differences above 0 are gains.", -1: " Differences below 0 are gains."}
     caption = (
-        f"{known.axis} on {where}, {run.scenarios[scenario]}. {words.MISSING}: too few patients to "
-        f"judge. All hospitals: ranks compare patients of one hospital."
+        f"{known.axis} on {where}, {run.scenarios[scenario]}.{better.get(known.sign, '')} "
+        f"{words.MISSING}: too few patients to judge. All hospitals: ranks compare patients of "
+        f"one hospital."
     )
-    return table(head, body, numeric=range(1, len(head)), caption=caption)
+
+    def drawn(some: Sequence[str]) -> Markup:
+        rows = [*(by_site[site] for site in some), last]
+        return table(head, rows, numeric=range(1, len(head)), caption=caption)
+
+    if len(sites) <= 2 * LEAST or not against:
+        return drawn(sites)
+    sign, other = known.sign or 1, against[0]
+    gain = {s: sign * (_mean(found, every[0], s) - _mean(found, other, s)) for s in sites}
+    least = sorted((s for s in sites if gain[s] == gain[s]), key=lambda s: gain[s])[:LEAST]
+    many = words.of(len(sites), "hospital")
+    return join(
+        h("p", f"The {len(least)} of {many} that gain least over {other.title}:"),
+        drawn(sorted(least, key=natural)),
+        more(f"All {many}", drawn(sites)),
+    )
 
 
 def _patients(run: Run, scenario: str, site: str) -> str:
@@ -91,10 +126,6 @@ def _mean(found: dict[str, dict[str, list[float]]], arm: Arm, site: str) -> floa
     return mean(found[arm.name].get(site, []))
 
 
-def _said(value: float, digits: int) -> str:
-    return fixed(value, digits) if value == value else words.MISSING
-
-
 def _gain(
     found: dict[str, dict[str, list[float]]], arm: Arm, other: Arm, site: str, digits: int
 ) -> str:
@@ -102,9 +133,7 @@ def _gain(
 
 
 def _change(value: float, digits: int) -> str:
-    if value != value:
-        return words.MISSING
-    return ("+" if round(value, digits) > 0 else "") + fixed(value, digits)
+    return "+" * (round(value, digits) > 0) + fixed(value, digits)
 
 
 def _gains(run: Run, every: Sequence[Arm]) -> Markup | None:

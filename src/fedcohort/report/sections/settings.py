@@ -5,6 +5,7 @@ Files: results.json, `left_out`, `tuning`, `versions`; model cards of the run.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -64,6 +65,8 @@ def _row(line: Line) -> list[str | Markup]:
 
 
 _MOST_TRIED = 40
+#: More columns that are left out are counted by reason, and named in a fold.
+_MOST_DROPPED = 25
 
 
 def settings(run: Run) -> Section | None:
@@ -139,7 +142,11 @@ def _dropped(run: Run) -> Markup | None:
     if not why:
         return None
     named = [f"{words.spaced(column)} ({reason})" for column, reason in why.items()]
-    return p(f"Columns left out of the models: {', '.join(named)}.")
+    if len(why) <= _MOST_DROPPED:
+        return p(f"Columns left out of the models: {', '.join(named)}.")
+    counted = Counter(why.values())
+    said = ", ".join(f"{words.count(n)} ({reason})" for reason, n in counted.most_common())
+    return more(f"Columns left out of the models: {said}", p(", ".join(named)))
 
 
 def _told(run: Run) -> Mapping[str, Any]:

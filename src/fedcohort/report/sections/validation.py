@@ -153,9 +153,7 @@ def _first_model(run: Run) -> Markup | None:
         known = run.known(metric)
         if values:
             arms = (run.summary(a.name, scenario, metric) for a in run.arms)
-            means = [
-                words.MISSING if s is None else words.fixed(s.mean, known.digits) for s in arms
-            ]
+            means = [words.fixed(None if s is None else s.mean, known.digits) for s in arms]
             body.append([known.axis, words.fixed(mean(values), known.digits), *means])
     head = ["Metric", "Coordinator's rows alone", *(a.title for a in run.arms)]
     caption = f"A model of the coordinator's first rows alone, {run.scenarios[scenario]}"

@@ -48,6 +48,7 @@ from fedcohort.secure import (
     ThresholdRule,
     digest,
     ring,
+    settled_as,
 )
 
 #: Whether a site answers a sum that is not masked: always; where it knows that fewer than three
@@ -257,6 +258,31 @@ class MaskedEnd:
                 f"and would be alone in the sum. Between sites only what the step names as apart "
                 f"may differ.",
             )
+
+    def check_latest(self, request: Request, kept: Collection[int]) -> None:
+        """Refuse a state from before a sum that this site signed: a state goes on with each sum.
+
+        Otherwise the sites' parts of that sum could be had again beside a later state of one site,
+        and the difference of both sums is that site's own.
+
+        Parameters
+        ----------
+        kept : numbers of the stored calls that left a state.
+
+        Raises
+        ------
+        Refused : "secure".
+        """
+        base = -1 if request.base is None else request.base
+        for call in sorted(c for c in kept if base < c < request.call):
+            question = question_of(request.history, call)
+            if self._answers.revealed(*self.key[:2], settled_as(*self.key[:2], question)):
+                raise Refused(
+                    "secure",
+                    f"site {self._site!r} is asked {request.step:.62} with a state from before "
+                    f"call {call}, whose sum it signed: two sums of one question under two states "
+                    f"would tell a site's own part. Start again without --resume.",
+                )
 
     def _check_held(self, request: Request, part: Part) -> None:
         """Check the members that have a state against this site's own request, and `FEWEST`."""

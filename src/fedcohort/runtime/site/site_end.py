@@ -224,7 +224,7 @@ class SiteEnd:
             masks.check_alike(request, part, step.apart, reads=step.state is not None)
         among = () if part is None else part.asked.members
         company = 0 if part is None or masks is None else masks.company(part)
-        reply = self._reply(session, request, share, among, company)
+        reply = self._reply(session, request, share, among, company, masks)
         if part is None or masks is None:
             return reply
         with disk():
@@ -248,7 +248,7 @@ class SiteEnd:
 
     def _reply(
         self, session: _Session, request: Request, share: int, among: tuple[str, ...],
-        company: int = 0,
+        company: int = 0, masks: MaskedEnd | None = None,
     ) -> bytes:  # fmt: skip
         """Return a call's reply as it is, from the store or made now."""
         if session.host is None:
@@ -274,6 +274,9 @@ class SiteEnd:
                 f"two states would tell its part. Start again without --resume.",
             )
         step = host.step(request.step)
+        if masks is not None and step.state is not None:
+            with disk():
+                masks.check_latest(request, session.kept)
         call = Call(
             request.call, step, request.verb, self._view(request.view), _NOTHING, request.round,
             share=share, history=request.history, among=among, company=company,

@@ -35,7 +35,7 @@ from fedcohort.secure.arithmetic import keystream, masks
 from fedcohort.secure.arithmetic.keystream import SEED
 from fedcohort.secure.arithmetic.layout import Layout
 from fedcohort.secure.arithmetic.ring import add
-from fedcohort.secure.context import Context, Identity, digest, refused, verify
+from fedcohort.secure.context import Context, Identity, refused, settled_as, verify
 from fedcohort.secure.exchange.checks import check_roll, check_survivors, check_weights
 from fedcohort.secure.exchange.epoch import Epoch, Slot
 from fedcohort.secure.exchange.messages import (
@@ -322,7 +322,7 @@ class Member:
         return self.threshold if at.roll is None else at.roll.threshold
 
     def _question(self, asked: Asked) -> str:
-        return digest("question", self._context.run, self._context.session, asked.digest)
+        return settled_as(self._context.run, self._context.session, asked.digest)
 
     def _other_terms(self) -> Refused:
         return refused(

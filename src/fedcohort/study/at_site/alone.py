@@ -50,7 +50,7 @@ class Alone(Rows):
             site=table.site, arm=arm, seed=seed_of(terms.plan, repeat), plan=terms.plan,
         )  # fmt: skip
 
-    def own(self) -> tuple[Fitted, Design] | None:
+    def own(self, fit: int = -1) -> tuple[Fitted, Design] | None:
         """Return the site's own model; None if its rows give none."""
         if not self._found:
             self._found.append(self._fitted())

@@ -9,6 +9,7 @@ Revealed: `Held`, once a candidate, only as a sum over sites; before that, that 
 from __future__ import annotations
 
 import math
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from fedcohort.protocol.step import Keep, Site, summed
 from fedcohort.study.at_site.judging import Judged, Rows
 from fedcohort.study.judge.leading import LEADING
 
+H = TypeVar("H")
 #: Fold number of all rows, if a whole site is left out.
 WHOLE = -1
 
@@ -68,7 +70,7 @@ def hold(
     first = float(model == 0)
     y = d.y[mine]
     lost = float(d.lost > 0)
-    kept = Held(
+    after = Held(
         held.right + np.outer(at, right).ravel(),
         held.pairs + np.outer(at, pairs).ravel(),
         held.squares + at * sums[-1],
@@ -77,19 +79,24 @@ def hold(
         held.y + first * y.sum(),
         held.yy + first * float(y @ y),
     )
-    return Keep(Noted(np.array(1)), kept)
+    return Keep(Noted(np.array(1)), after)
 
 
 @summed
 def tell_held(site: Site[Rows, Held | None], *, models: int) -> Held:
-    """The sums that the site has kept over all its folds.
+    """Tell the sums that the site has kept over all its folds.
 
     Raises
     ------
     ReplyRejected : it has kept none, or of too few rows. Zeros would leave the sum to fewer other
         sites, or to one.
     """
-    held = site.state
+    return kept(site, models)
+
+
+def kept(site: Site[Any, H | None], models: int) -> H:
+    """Return what a site has kept over all folds; raises as `tell_held`."""
+    held: Any = site.state
     if held is None or held.rows < site.data.least or len(held.lost) != models:
         raise ReplyRejected(
             f"site {site.name!r} has not kept folds of {site.data.least} rows or more for "

@@ -119,8 +119,8 @@ class Rows:
     least: int
     fold: Array | None = None
 
-    def own(self) -> tuple[Fitted, Design] | None:
-        """Return the site's own model; None if its rows give none."""
+    def own(self, fit: int = -1) -> tuple[Fitted, Design] | None:
+        """Return the site's own model, in tuning of this fit; None if its rows give none."""
         raise DataError("this session has no model of a single site.")
 
     def judged(self, rows: pd.DataFrame, said: Array, surv: Array) -> Judged:
@@ -178,7 +178,7 @@ class Seen:
 @view("said")
 @dataclass(frozen=True)
 class Said:
-    """A model's predictions of the blind rows.
+    """View of a site's rows: the predictions of a model for the blind ones.
 
     Attributes
     ----------
@@ -280,21 +280,32 @@ class Own:
     ----------
     times : times of predicted survival; empty for none.
     one : as of `Said`.
+    fit : in tuning, the number of the fit whose model it is; −1 otherwise.
     """
 
     times: tuple[float, ...] = ()
     one: int = EVERY
+    fit: int = -1
 
     @property
     def spec(self) -> str:
         """JSON text that determines the view."""
-        return json.dumps({"times": self.times} | _asked(self.one), separators=(",", ":"))
+        tried = {"fit": self.fit} if self.fit >= 0 else {}
+        return json.dumps({"times": self.times} | _asked(self.one) | tried, separators=(",", ":"))
 
     @classmethod
     def from_spec(cls, text: str) -> Self:
-        """Rebuild the view."""
+        """Rebuild the view.
+
+        Raises
+        ------
+        DataError : the number of the fit is none.
+        """
         parts = json.loads(text)
-        return cls(_times(parts["times"]), _one(parts))
+        fit = parts.get("fit", -1)
+        if type(fit) is not int or fit < -1:
+            raise DataError("the view of a site's own model has no such number of a fit.")
+        return cls(_times(parts["times"]), _one(parts), fit)
 
     def __call__(self, data: Rows, /) -> Judged:
         """Return the own model's predictions; without a model, the same for all patients."""
@@ -302,7 +313,7 @@ class Own:
         return judged if self.one == EVERY else judged.of_class(self.one)
 
     def _judged(self, data: Rows) -> Judged:
-        found = data.own()
+        found = data.own(self.fit)
         if found is not None and not (self.times and _has_no_curve(found[0])):
             return said_of(data, *found, self.times, OF[0])
         blind = data.halves.blind

@@ -9,6 +9,7 @@ settings limit their number:
     a preprocessing, an evaluated model                       one a session
     all other arguments at one model, where sums under        the same in all attempts
         other weights would separate sites (`AT_ONE`)
+    rounds     whose models one site tells (``keep``): those of the settings
     lengths    intervals of time, clusters, centroids, bins    at most those that the settings give;
         under masks, intervals also need `min_cell` records each, by the numbers of records that
         all sites of the sum signed (`Call.company`)
@@ -49,6 +50,8 @@ from fedcohort.training.clusters.candidates import CANDIDATES, DRAWS, FEWEST, TR
 
 #: Largest number of attempts with different values, as a session may begin anew over other sites.
 ATTEMPTS = 3
+#: Name of what a session evaluates, of which there is one.
+JUDGED_MODEL = "the model that is judged"
 #: Rounds of clustering, unless the settings give more.
 ROUNDS = 300
 #: Largest number of refinements of a histogram for quantiles.
@@ -123,7 +126,7 @@ class Pins:
         if call.step.private or self.bounds.kind == "shift":
             return  # checked by the guard of a private fit; by `Consent` in a comparison
         if call.view is not None and (said := _model_of(call.view)) and self.bounds.kind == "judge":
-            self._one(call, "the model that is judged", said.encode(), 1, attempts=1)
+            self._one(call, JUDGED_MODEL, said.encode(), 1, attempts=1)
         if isinstance(call.view, Design) and self.bounds.kind in ("fit", "tune"):
             self._one(call, "the preprocessing", call.view.spec.encode(), 1)
         if isinstance(call.view, Said):
@@ -174,12 +177,7 @@ class Pins:
         held = self._held.setdefault(call.history, InMemory())
         if held(name, digest, most) and self.once(name, digest, most * attempts):
             return
-        raise Refused(
-            "beyond",
-            f"the coordinator asks for more than the approved study: {name} differs from its first "
-            f"value in this session. An honest run does not change it. If sites left and the run "
-            f"begins anew, submit the study under another name.",
-        )
+        raise differs(name)
 
     def _size(self, name: str, n: int, most: int) -> None:
         if n > most:
@@ -197,6 +195,8 @@ class Pins:
                         f"{n} times in a grid; the sites of the sum have rows for {most} "
                         f"intervals of {cell}"
                     )
+        elif name == "keep" and not self._kept_rounds >= {*value.ravel().tolist()}:
+            raise beyond("models after other rounds than those of its settings")
         elif name == "grid":
             self._size("times in a grid", n, CELLS + timegrid.MOST)
         elif name == "risk_edges" and step in FINEST:
@@ -230,6 +230,15 @@ class Pins:
         found += 1  # and one after the last time with known survival
         return found * max(1, *self.bounds.strata)
 
+    @cached_property
+    def _kept_rounds(self) -> set[int]:
+        """Rounds after which a site may tell a model of its own, besides the last one.
+
+        In tuning these are the tried numbers of rounds.
+        """
+        named = [rounds for found in self.bounds.chosen("keep_rounds") for rounds in found or ()]
+        return {*named, *self.bounds.grid.get("rounds", ())}
+
     @property
     def _auto(self) -> bool:
         return "auto" in self.bounds.chosen("n_clusters")
@@ -243,6 +252,16 @@ class Pins:
         if self._auto:
             found += [max(span) for span in self.bounds.chosen("k_range") if span]
         return max(found, default=None)
+
+
+def differs(name: str) -> Refused:
+    """Return the refusal of a second value of what has one in a session."""
+    return Refused(
+        "beyond",
+        f"the coordinator asks for more than the approved study: {name} differs from its first "
+        f"value in this session. An honest run does not change it. If sites left and the run "
+        f"begins anew, submit the study under another name.",
+    )
 
 
 def _class_of(view: View | None) -> int:

@@ -20,8 +20,8 @@ from fedcohort.protocol import Refused
 from fedcohort.study.file.second_consent import ranks
 from fedcohort.study.file.terms import Terms
 
-#: Largest length of the text, in characters.
-LONGEST = 20_000
+#: Largest length of the text, and of one of its words or sentences, in characters.
+LONGEST, SENTENCE = 20_000, 400
 _PURPOSE = b"fedcohort ranking 1\0"
 _NUMBERS = ("value", "loss_without", "loss_with")
 _COUNTS = ("of", "n_chosen")
@@ -75,10 +75,12 @@ def _is_place(place: Mapping[str, Any]) -> bool:
     return (
         set(place) == _KEYS
         and all(isinstance(place[k], str) and place[k].isprintable() for k in _TEXTS)
+        and all(len(place[k]) <= SENTENCE for k in _TEXTS)
         and all(type(place[k]) is bool for k in _FLAGS)
         and all(count(place[k]) for k in _COUNTS)
         and all(number(place[k]) for k in _NUMBERS)
         and (place["rank"] is None or (count(place["rank"]) and place["rank"] <= place["of"]))
+        and (place["rank"] is None or place["value"] is not None)
     )
 
 

@@ -41,7 +41,7 @@ from fedcohort.protocol.once import InMemory, Once
 from fedcohort.study.at_site import asking, counting, judging
 from fedcohort.study.at_site.alone import Alone
 from fedcohort.study.at_site.consent import Consent, most_numbers
-from fedcohort.study.at_site.keeping import OwnRows, notes_of, place
+from fedcohort.study.at_site.keeping import KeptRows, TriedRows, notes_of, place, place_tried
 from fedcohort.study.at_site.table import Halves, SiteTable
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.privacy import FEWEST
@@ -183,7 +183,7 @@ def open_session(
     if asked.kind == "alone":
         mine: judging.Rows
         if arm.every:
-            mine = OwnRows.of(table, asked.repeat, arm, least, models)
+            mine = KeptRows.of(table, asked.repeat, arm, least, models, known)
         else:
             mine = Alone.of(table, asked.repeat, arm, least)
         steps = asking.of_alone(terms.outcome, plan.task, plan.metrics)
@@ -201,6 +201,8 @@ def open_session(
         if arm.every and models is not None:
             notes = notes_of(plan, arm, table.site, final=final)
             name = place(plan, arm, asked.repeat, final=final)
+            if asked.kind == "tune":
+                name = place_tried(arm.name, asked.number)
             keeps = keeper(
                 registry.find(arm.method), table.site, terms.seen, notes, partial(models.keep, name)
             )
@@ -211,6 +213,8 @@ def open_session(
     if asked.kind == "score":
         fold = folds_of(train, terms.dictionary, seed)
         rows = judging.Rows(Halves(train, train), *known, fold)
+        if arm.every:
+            rows = TriedRows(Halves(train, train), *known, fold, arm.name, models)
         return Host(table.site, rows, asking.of_score(plan), seed, consent)
     rows = judging.Rows(halves, *known)
     steps = asking.of_judge(terms.outcome, plan.task, plan.metrics)
@@ -218,11 +222,17 @@ def open_session(
 
 
 def over_with(terms: Terms, session: str, models: OwnModels) -> None:
-    """Remove the model that a site kept for the evaluation of a later repeat: it is over."""
+    """Remove the models that a site kept for an evaluation that is over.
+
+    They are those of a later repeat, and of a candidate's fits in tuning.
+    """
     with contextlib.suppress(VerbRefused):
         asked = Session.parse(session, terms)
-        if asked.kind == "alone" and asked.repeat and terms.plan.arms[asked.arm].every:
-            models.drop(place(terms.plan, terms.plan.arms[asked.arm], asked.repeat))
+        arm = terms.plan.arms[asked.arm]
+        if asked.kind == "alone" and asked.repeat and arm.every:
+            models.drop(place(terms.plan, arm, asked.repeat))
+        if asked.kind == "score" and arm.every:
+            models.drop(place_tried(arm.name))
 
 
 def _size(terms: Terms, train: pd.DataFrame) -> int:

@@ -28,11 +28,10 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.metrics import clusters
 from fedcohort.protocol import NotSupported
-from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Keep, Site, summed
 from fedcohort.study.at_site.coding import Coding
-from fedcohort.study.at_site.holding import WHOLE, Noted
+from fedcohort.study.at_site.holding import WHOLE, Noted, kept
 from fedcohort.study.at_site.placing import Placed
 
 #: Largest number of rows of a silhouette, which compares all pairs.
@@ -63,29 +62,23 @@ def hold_unlabelled(
     found = sums_of(d, np.flatnonzero(mine))
     at = np.arange(models) == model
     sound = np.where(np.isfinite(found), found, 0.0)
-    kept = Unlabelled(
+    after = Unlabelled(
         held.sums + np.outer(at, sound),
         held.lost + at * float(not np.isfinite(found).all()),
         held.rows + float(model == 0) * mine.sum(),
     )
-    return Keep(Noted(np.array(1)), kept)
+    return Keep(Noted(np.array(1)), after)
 
 
 @summed
 def tell_unlabelled(site: Site[Any, Unlabelled | None], *, models: int) -> Unlabelled:
-    """The sums that the site has kept over all its folds.
+    """Tell the sums that the site has kept over all its folds.
 
     Raises
     ------
-    ReplyRejected : it has kept none, or of too few rows: see `holding.tell_held`.
+    ReplyRejected : as `holding.tell_held`.
     """
-    held = site.state
-    if held is None or held.rows < site.data.least or len(held.lost) != models:
-        raise ReplyRejected(
-            f"site {site.name!r} has not kept folds of {site.data.least} rows or more for "
-            f"{models} models, so it cannot join the sum over sites."
-        )
-    return held
+    return kept(site, models)
 
 
 STEPS = (hold_unlabelled, tell_unlabelled)

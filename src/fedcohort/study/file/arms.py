@@ -7,7 +7,7 @@ computed.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -64,6 +64,11 @@ class Arm:
         method = registry.find(self.method)
         alone = method.settings.alone if self.scope != "sites" else {}
         return {**self.settings, **(chosen or {}), **alone}
+
+    @property
+    def fields(self) -> Collection[str]:
+        """Names of the method's settings."""
+        return registry.find(self.method).settings.__dataclass_fields__.keys()
 
     @property
     def every(self) -> bool:
@@ -176,7 +181,7 @@ def arms_of(
     everything = (*lower, *arms, *upper)
     own = cast("dict[str, Any]", tune.get("arms", {}))
     reader.doc.known_only(("tune", "arms"), own, [a.name for a in everything])
-    known = {s for a in everything for s in registry.find(a.method).settings.__dataclass_fields__}
+    known = {s for a in everything for s in a.fields}
     for table in ("grid", "space"):
         for key in tune.get(table, {}):
             if key not in known:
@@ -232,7 +237,10 @@ class _ArmReader:
         return self._arm(where, given, name, title)
 
     def bounds(self, taken: set[str], like: int) -> Iterator[Arm]:
-        """Yield the bounds: the settings of arm number `like`, replaced by their own."""
+        """Yield the bounds: the settings of arm number `like`, replaced by their own.
+
+        With another method, only those settings that it has, too.
+        """
         where: Where = ("bounds",)
         doc = self._reader.doc
         listed = self._reader.get(where)
@@ -255,7 +263,17 @@ class _ArmReader:
             if name in taken:
                 raise doc.error(here, f"an arm is called {name!r} as well; give it another 'name'.")
             title = self._reader.text((*here, "title"), name) if given else name
-            yield self._arm(here, {**inherited, **given, "strategy": name}, name, title)
+            taken_over = self._of_method(inherited, given)
+            yield self._arm(here, {**taken_over, **given, "strategy": name}, name, title)
+
+    @staticmethod
+    def _of_method(inherited: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the inherited settings that a bound's own method has, if it names another one."""
+        name = str(given.get("method", inherited.get("method")))
+        if name == inherited.get("method") or name not in registry.names():
+            return inherited
+        known = {*registry.find(name).settings.__dataclass_fields__, *PREPROCESS, "method"}
+        return {k: v for k, v in inherited.items() if k in known}
 
     def _arm(self, where: Where, item: Mapping[str, Any], name: str, title: str) -> Arm:
         """Return one arm, its settings checked against the method's."""
@@ -298,17 +316,11 @@ class _ArmReader:
         by = self._tune.get("by", FOLDS[0])
         folds = self._reader.choice((*own, "by"), FOLDS, by)
         user = settings.get("user") if "user" in method.settings.__dataclass_fields__ else ""
-        every = getattr(method.settings, "for_all", False) and user == "all" and scope == "sites"
-        if every and has_own:
-            raise doc.error(
-                own,
-                f"with user {user!r} each site keeps its model, and no folds compare them, so the "
-                f"arm is not tuned. Set its values in the arm.",
-            )
         if user and self._reader.get((*own, "by")) == FOLDS[0]:
+            whose = "each site, and" if user == "all" else f"{user!r}, and"
             raise doc.error(
                 (*own, "by"),
-                f"the arm is a model for {user!r}, and {FOLDS[0]} leaves that site out of one "
+                f"the arm is a model for {whose} {FOLDS[0]} leaves that site out of one "
                 f"fold. Give {FOLDS[1]}.",
             )
         arm = Arm(
@@ -318,9 +330,7 @@ class _ArmReader:
             settings=settings,
             preprocess=table,
             scope=cast(str, scope),
-            grid={}
-            if every
-            else self._grid(own if has_own else ("tune", "grid"), method, strict=has_own),
+            grid=self._grid(own if has_own else ("tune", "grid"), method, strict=has_own),
             folds=folds if scope == "sites" and not user else FOLDS[1],
         )
         self._configure(where, method, arm.configured())

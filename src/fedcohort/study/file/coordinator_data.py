@@ -110,9 +110,9 @@ def check(method: Method, config: object, *, there: bool, validates: bool = True
     if not there:
         return
     able = [m for m in registry.names() if registry.find(m).own is not None]
-    why = "has no use for them" if method.own is None else method.own(config)
+    why = "its fit begins at no model" if method.own is None else method.own(config)
     if why:
         raise SettingError(
             f"method {method.name!r} cannot use rows of the coordinator: {why}. Leave "
-            f"coordinator_data out, or use only arms of {' or '.join(able)} that can."
+            f"coordinator_data out, or take an arm of {', '.join(able[:-1])} or {able[-1]}."
         )

@@ -113,21 +113,16 @@ def read(
     return SecondConsent(no_gain=True)
 
 
-def _ranking(method: str) -> Mapping[str, Any] | None:
-    try:
-        return registry.find(method).ranking
-    except FedcohortError:
-        return None
-
-
 def ranks(arm: Arm) -> bool:
     """Return whether an arm's fit over all sites can rank them first."""
-    return arm.scope == "sites" and _ranking(arm.method) is not None
+    return arm.scope == "sites" and registry.find(arm.method).ranking is not None
 
 
 def ranking_of(arm: Arm) -> Arm:
     """Return the arm that ranks the sites as `arm` does, and trains nothing."""
-    return replace(arm, settings={**arm.settings, **(_ranking(arm.method) or {})}, grid={})
+    return replace(
+        arm, settings={**arm.settings, **(registry.find(arm.method).ranking or {})}, grid={}
+    )
 
 
 def twice(reader: Reader, scenarios: Sequence[Scenario]) -> tuple[Scenario, ...]:
@@ -149,6 +144,15 @@ def twice(reader: Reader, scenarios: Sequence[Scenario]) -> tuple[Scenario, ...]
     return tuple(found)
 
 
+def _user_of(arm: Arm) -> str:
+    """Return the site that an arm's model is for, or ""."""
+    if arm.scope != "sites" or arm.settings.get("personal") == "none":
+        return ""
+    known = registry.find(arm.method).settings.__dataclass_fields__
+    one = "personal" not in known or "personal" in arm.settings
+    return str(arm.settings.get("user", "")) * one
+
+
 def check_left(
     arms: Sequence[Arm], names: Collection[str], gone: Mapping[str, str], quorum: float,
     secure: str,
@@ -167,7 +171,7 @@ def check_left(
     left, n = len(names) - len(gone), len(names)
     who = ", ".join(f"{site} ({why.rstrip('.')})" for site, why in gone.items())
     for arm in arms:
-        if ranks(arm) and (user := str(arm.settings.get("user", ""))) in gone:
+        if (user := _user_of(arm)) in gone:
             raise FedcohortError(
                 f"arm {arm.name!r} is for the patients of {user}, which withdrew after the "
                 f"ranking ({gone[user].rstrip('.')}). Nothing was trained."

@@ -2,11 +2,12 @@
 
 over_time      cumulative/dynamic AUC and Brier score at seven to fourteen round times; at least
                `min_cell` patients died before the first, and are at risk after the last
-risk_groups    Kaplan–Meier of thirds by predicted risk, numbers at risk, log-rank test by_centre
-C-index, AUC or R² of each natural site's own rows; heterogeneity pools them importance     loss of
-the C-index, AUC or R² when a column of the table is permuted roc            ROC curve of a binary
-outcome residuals      observed minus predicted, of a value or a count: mean, sd and quartiles, by
-the
+risk_groups    Kaplan–Meier of thirds by predicted risk, numbers at risk, log-rank test
+by_centre      C-index, AUC or R² of each natural site's own rows; heterogeneity pools them
+importance     loss of the C-index, AUC or R² when a column of the table is permuted; of more than
+               `ALONE` columns, when groups of neighbouring columns are permuted together
+roc            ROC curve of a binary outcome
+residuals      observed minus predicted, of a value or a count: mean, sd and quartiles, by the
                rules of Table 1
 
 A report leaves the coordinator: these rows hold no counts below `min_cell` and no curves that
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,6 +55,8 @@ TIMES, AT_RISK, DRAWS = 14, 6, 200
 #: Importance: rough number of predictions in all, hence 10 to 3 permutations of each column;
 #: if that is too much, it uses a sample of the blind rows: smallest and largest size.
 PREDICTIONS, ROWS = 200_000, (500, 2_000)
+#: Most columns that are permuted one by one; with more, `PREDICTIONS` would not do.
+ALONE = PREDICTIONS // (permutation.FEWEST * ROWS[0])
 #: By number of groups.
 LABELS = {3: ("low risk", "middle risk", "high risk"), 2: ("low risk", "high risk")}
 
@@ -185,7 +188,7 @@ def _over_time(
     """Yield AUC and Brier score at common times; all arms of a repeat share times and draws."""
     train = (blind.time, blind.event)
     if laid.problem.dp is None:
-        train = outcome.arrays(laid.problem.pooled().frames["pooled"])
+        train = outcome.arrays(laid.problem.rows)
     span = evaluation_times(*train, blind.time, blind.event)
     low, high = over_time.published_span(blind.time, blind.event, plan.min_cell)
     if not len(span) or math.isnan(low):
@@ -299,22 +302,47 @@ def _by_centre(blind: Blind, site: Array | None, min_cell: int) -> list[Row]:
 
 
 def _importance(run: Run, blind: Blind, seed: int) -> Iterator[Row]:
-    """Yield the loss of the leading metric for each column of the table that the model uses."""
+    """Yield the loss of the leading metric for each column, or group, that the model uses."""
     rng = np.random.default_rng((seed, 0x7065726D))
-    columns = list(dict.fromkeys(c.name for c in run.design.columns))
-    allowed = PREDICTIONS // (permutation.FEWEST * max(1, len(columns)))
+    groups = _together(list(dict.fromkeys(c.name for c in run.design.columns)))
+    allowed = PREDICTIONS // (permutation.FEWEST * max(1, len(groups)))
     rows = np.arange(len(blind.said))
     if len(rows) > (most := min(max(allowed, ROWS[0]), ROWS[1])):
         rows = np.sort(rng.choice(rows, most, replace=False))
     some = blind.some(rows)
-    swaps = permutation.permutations(len(rows), len(columns), PREDICTIONS, rng)
-    copies = some.test.iloc[np.tile(np.arange(len(rows)), len(swaps))].reset_index(drop=True)
+    swaps = permutation.permutations(len(rows), len(groups), PREDICTIONS, rng)
     whole = some.influence(some.said)
-    for name in columns:
-        table = copies.copy(deep=False)
-        table[name] = some.test[name].iloc[swaps.ravel()].reset_index(drop=True)
-        each = run.model.predict(run.design.matrix(table))
-        each = each.reshape(*swaps.shape, *some.said.shape[1:])
+    for group, x in zip(groups, _permuted(run, some.test, swaps, groups), strict=True):
+        each = run.model.predict(x).reshape(*swaps.shape, *some.said.shape[1:])
         lost = permutation.drop(whole, [some.influence(said) for said in each])
+        name = group[0] if len(group) == 1 else f"{group[0]} to {group[-1]}"
         head = {"metric": some.leading.metric, "feature": name}
-        yield plain({**head, "drop": lost.value, "low": lost.low, "high": lost.high})
+        size = {"columns": len(group)} if len(groups[0]) > 1 else {}
+        yield plain({**head, "drop": lost.value, "low": lost.low, "high": lost.high, **size})
+
+
+def _together(columns: Sequence[str]) -> list[Sequence[str]]:
+    """Return the columns one by one; more than `ALONE` in groups of neighbours, equally many."""
+    size = max(1, -(-len(columns) // ALONE))
+    return [columns[i : i + size] for i in range(0, len(columns), size)]
+
+
+def _permuted(
+    run: Run, test: pd.DataFrame, swaps: Array, groups: Sequence[Sequence[str]]
+) -> Iterator[Array]:
+    """Yield the model's input (R · n, p) for each group: its columns permuted by swaps (R, n)."""
+    design, drawn = run.design, swaps.ravel()
+    whole = np.tile(np.arange(len(test)), len(swaps))
+    if (places := design.places) is not None:
+        x = design.matrix(test)
+        for group in groups:
+            given, at = x[whole], np.array([j for name in group for j in places[name]])
+            given[:, at] = x[drawn[:, None], at]
+            yield given
+        return
+    copies = test.iloc[whole].reset_index(drop=True)
+    for group in groups:
+        table = copies.copy(deep=False)
+        for name in group:
+            table[name] = test[name].iloc[drawn].reset_index(drop=True)
+        yield design.matrix(table)

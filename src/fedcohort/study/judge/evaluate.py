@@ -100,7 +100,7 @@ class Judging:
         fed, plan, Own()
     )
     views: Views = field(
-        default_factory=lambda: {"judge": (Seen, Said), "alone": (Seen, Own), "score": (Said,)}
+        default_factory=lambda: {"judge": (Seen, Said), "alone": (Seen, Own), "score": (Said, Own)}
     )
     shown: Callable[[Run, Any, Laid, Plan, Method, int], dict[str, list[Row]]] = (
         lambda run, judge, laid, plan, method, seed: {}

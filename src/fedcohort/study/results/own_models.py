@@ -85,8 +85,9 @@ class OwnModels:
         return saved.read(place) if (place / "model.json").is_file() else None
 
     def drop(self, name: str) -> None:
-        """Remove the model of a name."""
-        self._held.pop(name, None)
+        """Remove the model of a name, and those below it."""
+        for held in [n for n in self._held if n == name or n.startswith(f"{name}/")]:
+            del self._held[held]
         if self._folder is not None:
             shutil.rmtree(self._folder / name, ignore_errors=True)
 

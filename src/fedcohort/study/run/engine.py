@@ -148,7 +148,11 @@ class Problem:
         frames = {s: f.drop(columns=list(taken), errors="ignore") for s, f in self.frames.items()}
         known = {k: v for k, v in self.dictionary.variables.items() if k not in taken}
         dictionary = dataclasses.replace(self.dictionary, variables=known)
-        own = self.own and self.own.without(taken)
+        own = None
+        if self.own is not None:
+            own = OwnFrames(
+                *self.own.each(lambda rows: rows.drop(columns=[*taken], errors="ignore"))
+            )
         return dataclasses.replace(self, frames=frames, dictionary=dictionary, aside=None, own=own)
 
     @property
@@ -160,14 +164,18 @@ class Problem:
         own = None if self.own.validation is None else OwnFrames(None, self.own.validation)
         return dataclasses.replace(problem, own=own)
 
+    @property
+    def rows(self) -> pd.DataFrame:
+        """All rows of the sites, in the order of their names, without those of the coordinator."""
+        return pd.concat([self.frames[name] for name in sorted(self.frames)], ignore_index=True)
+
     def pooled(self) -> Problem:
         """Return the problem of one table with all rows.
 
         The coordinator's rows of a first model are among them, and the fit starts from that model,
         as those over sites do; the validation rows stay apart.
         """
-        rows = [self.frames[name] for name in sorted(self.frames)]
-        own = self.own
+        rows, own = [self.rows], self.own
         if own is not None and own.first is not None:
             rows.append(own.first)
         problem = self.on({"pooled": pd.concat(rows, ignore_index=True)})
@@ -443,7 +451,7 @@ def fit_over(
         agreed=problem.agreed if method.raw else None,
         dp=None if problem.dp is None else problem.dp.clipped(method.clips),
         reach=None if problem.dp is None else private.reach_of(problem.dictionary, problem.outcome),
-        own=_own_rows(problem, design),
+        own=problem.own and OwnRows(*problem.own.each(design)),
     )
     model = method.fit(fed if method.raw else fed.through(design), config, task)
     return Run(model, design, fed.history, trail.ledger, private.epsilon_of(account))
@@ -479,17 +487,6 @@ def _check_own(problem: Problem, method: Method, config: Any) -> None:
     own = problem.own
     validates = own is not None and own.validation is not None
     coordinator_data.check(method, config, there=own is not None, validates=validates)
-
-
-def _own_rows(problem: Problem, design: Design) -> OwnRows | None:
-    """Return the coordinator's rows in the form that steps see."""
-    if problem.own is None:
-        return None
-    first, validation = (
-        None if rows is None else design(rows)
-        for rows in (problem.own.first, problem.own.validation)
-    )
-    return OwnRows(first, validation)
 
 
 def _check_outcome(problem: Problem, method: Method) -> None:

@@ -29,7 +29,7 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.runtime.local import local
 from fedcohort.study.at_site import asking
-from fedcohort.study.at_site.keeping import OwnRows
+from fedcohort.study.at_site.keeping import KeptRows
 from fedcohort.study.at_site.table import Halves
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.file.second_consent import check_left
@@ -212,9 +212,9 @@ class LocalFits(Fits):
         own = [{"site": s, "metrics": self._own(run, mine, laid, s)} | spent(run, s) for s in sites]
         row = {"metrics": mine.metrics(said, wanted)}
         if self._at_home(laid):
-            there = [s for s in sites if s in laid.problem.frames]
-            found = self._found_there(piece, dict.fromkeys(there, run)).within
-            row["metrics"] = self._with_all(row["metrics"], row["metrics"] | found)
+            row["metrics"] = self._with_all(
+                row["metrics"], {**row["metrics"], **self._within(piece, laid, run)}
+            )
             more["draws"] = {}
         return Judged(row, own, more)
 
@@ -229,13 +229,14 @@ class LocalFits(Fits):
                 | {"rounds": run.rounds, "bytes_down": 0} | spent(run, s)
                 for s, one in runs.items()
             ]  # fmt: skip
+        first = self._first_model(piece, laid, judge)
         if laid.own_site is None:
             weights = self.drawn[:, laid.test_rows]
             draws = [
                 judge.draws(judge.predicted(one, wanted), weights, wanted) for one in runs.values()
             ]
             return Judged(
-                {"metrics": mean_row(rows)["metrics"]}, rows, {"draws": mean_draws(draws)}
+                {"metrics": mean_row(rows)["metrics"]}, rows, {"draws": mean_draws(draws)} | first
             )
         found = self._found_there(piece, runs)
         all_rows = {row["site"]: row["metrics"] for row in rows}
@@ -245,6 +246,7 @@ class LocalFits(Fits):
             for s, one in runs.items()
         ]
         more = details_at_home(runs, laid, self.plan) if piece.cell.repeat == 0 else {}
+        more |= first
         mean = mean_row(rows)["metrics"] if rows else {}
         return Judged({"metrics": self._with_all(mean, found.metrics)}, own, more)
 
@@ -256,6 +258,12 @@ class LocalFits(Fits):
         """
         return laid.own_site is not None and self.plan.at_home
 
+    def _within(self, piece: Piece, laid: Laid, run: Run) -> Mapping[str, float | None]:
+        """Return a common model's metrics of ranks within each site's own blind rows."""
+        sites = [*map(str, np.unique(np.asarray(laid.own_site)))]
+        sites = [s for s in sites if s in laid.problem.frames]
+        return self._found_there(piece, dict.fromkeys(sites, run)).within
+
     def _found_there(self, piece: Piece, runs: Mapping[str, Run | None]) -> Found:
         """Evaluate a model for each site on its own blind rows, by the sums of a network."""
         laid, outcome = self._laid(piece.cell), self._laid(piece.cell).problem.outcome
@@ -263,7 +271,7 @@ class LocalFits(Fits):
         hosts = [
             Host(
                 site,
-                OwnRows(
+                KeptRows(
                     Halves(laid.problem.frames[site], _of(laid, site)),
                     outcome, laid.problem.dictionary, piece.arm.method, self.plan.min_cell,
                     kept=None if run is None else (run.model, run.design),
@@ -293,6 +301,8 @@ class LocalFits(Fits):
             return {"first_model": []}
         mine = judge.taught(problem)
         found = mine.metrics(mine.predicted(run, self.plan.metrics), self.plan.metrics)
+        if self._at_home(laid):
+            found = {**found, **self._within(piece, laid, run)}
         return {"first_model": [{"metric": m, "value": v} for m, v in found.items()]}
 
     def _alone(self, piece: Piece) -> dict[str, Any]:

@@ -5,7 +5,9 @@ there by a hash of their values (row-kfold). The arm is fitted on the rest and e
 left-out rows. For C-index and AUC, the pairs of rows within a site and fold are summed exactly, so
 that no pair crosses models or hospitals; R² is that of all predictions (`holding`).
 
-Each site chooses the lower bound's settings alone (`alone`).
+With a model for each site (`user: all`) every site keeps its model of a fit until the candidate is
+scored, and predicts its own left-out rows by it. Each site chooses the lower bound's settings alone
+(`alone`).
 
 Clusters and latent variables are scored without an outcome (`unlabelled`).
 
@@ -34,7 +36,7 @@ from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.study.at_site import unlabelled
 from fedcohort.study.at_site.coding import Coded
 from fedcohort.study.at_site.holding import WHOLE, hold, scores, tell_held
-from fedcohort.study.at_site.judging import Said
+from fedcohort.study.at_site.judging import Own, Said
 from fedcohort.study.at_site.placing import Clustered
 from fedcohort.study.at_site.sessions import Session
 from fedcohort.study.file.arms import Arm
@@ -72,7 +74,7 @@ class NetworkTuner:
     @property
     def keeps_rounds(self) -> bool:
         """See `tune.Scores`."""
-        return keeps_rounds(self._method)
+        return keeps_rounds(self._arm)
 
     def scores(
         self, settings: Settings, rounds: tuple[int, ...], by: str = ""
@@ -100,6 +102,11 @@ class NetworkTuner:
                 except FedcohortError:
                     return [None] * models
                 asked = judge if left is None else judge.only([left])
+                if self._arm.every:
+                    mine = asked.through(Own(fit=self._fits - 1))
+                    mine.sum(hold, fold=fold, model=0, models=1)
+                    done |= dict.fromkeys(asked.sites)
+                    continue
                 for i, model in enumerate(models_at(run.model, rounds)):
                     said = Said.by(replace(run, model=model), self._arm.method)
                     number = WHOLE if centres else fold

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Outcome
+from fedcohort.data.outcome import Outcome, levels_of
 from fedcohort.data.prepare import Design
 from fedcohort.privacy.guard import SiteGuard, cumulative
 from fedcohort.protocol import (
@@ -83,6 +83,8 @@ def held(
         views=views,
         dictionary=dictionary if method.raw else None,
         outcome_of=outcome if method.raw else None,
+        outcome="" if outcome is None else outcome.type,
+        levels=levels_of(outcome, dictionary),
         dp=dp.clipped(method.clips),
         reach=reach_of(dictionary, outcome),
     )

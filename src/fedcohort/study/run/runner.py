@@ -252,7 +252,8 @@ def _own_rows(terms: Terms, data: Path | None) -> OwnFrames | None:
             f"coordinator_data: the coordinator of this network has no rows of its own; the study "
             f"asks for its file {asked.source!r}."
         )
-    return own_rows.read(asked, data, terms.seen, terms.learnt, terms.plan.seed)
+    plan = terms.plan
+    return own_rows.read(asked, data, terms.seen, terms.learnt, plan.seed, plan.min_cell)
 
 
 def label(plan: Plan, cell: Cell) -> str:

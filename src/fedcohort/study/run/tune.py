@@ -4,7 +4,8 @@ D6.2, section 8.2.5: centre-based K-fold. Each fold leaves one site out, the arm
 others, and the left-out rows are predicted. The C-index (classification: AUC; regression: R²) is
 computed once over the predictions of all folds. If sites differ in their outcome, the choice can be
 poor; row-based K-fold leaves out some rows of every site instead. At natural sites only pairs of
-rows of one site and fold count, as over a network (`leading`). The bounds use row folds: pooled
+rows of one site and fold count, as over a network (`leading`); likewise of models for each site
+(`user: all`), each of which predicts its own site's left-out rows. The bounds use row folds: pooled
 data as one table, an isolated site alone, averaged over sites.
 
 `rounds` costs nothing: one fit with the largest number keeps the model at each smaller one.
@@ -83,10 +84,13 @@ class Tuned:
     ledger: list[str]
 
 
-def keeps_rounds(method: Method) -> bool:
-    """Return whether one fit of a method gives every smaller number of rounds."""
-    known = method.settings.__dataclass_fields__
-    return "keep_rounds" in known and "rounds" in known
+def keeps_rounds(arm: Arm) -> bool:
+    """Return whether one fit of an arm gives every smaller number of rounds.
+
+    Sites that keep a model of their own keep the last one alone.
+    """
+    known = registry.find(arm.method).settings.__dataclass_fields__
+    return "keep_rounds" in known and "rounds" in known and not arm.every
 
 
 def candidate(arm: Arm, settings: Settings, rounds: tuple[int, ...]) -> Settings:
@@ -125,7 +129,8 @@ class Tuner:
         self._work = work
         self._tell = tell
         self._fits = 0
-        self._natural = natural and arm.scope == "sites"
+        self._every = arm.every
+        self._natural = (natural or self._every) and arm.scope == "sites"
         self._groups = list(_groups(problem, arm, seed))
         self.ledger: list[str] = []
         self.missing: list[dict[str, Any]] = []
@@ -136,7 +141,7 @@ class Tuner:
     @property
     def keeps_rounds(self) -> bool:
         """See `Scores`."""
-        return keeps_rounds(self._method)
+        return keeps_rounds(self._arm)
 
     def scores(
         self, settings: Settings, rounds: tuple[int, ...], by: str = ""
@@ -191,8 +196,12 @@ class Tuner:
             for site, rows in left.items():
                 seen = Outcomes.of(rows, problem.outcome, problem.dictionary)
                 y = np.asarray(seen.y, float)
-                x = run.design.matrix(rows)
-                said = [np.asarray(m.predict(x), float) for m in models_at(run.model, rounds)]
+                x, model = run.design.matrix(rows), run.model
+                if self._every:
+                    if site not in run.own:  # all its rows are of this fold
+                        continue
+                    model = run.own[site]
+                said = [np.asarray(m.predict(x), float) for m in models_at(model, rounds)]
                 lost |= [not np.isfinite(risk).all() for risk in said]
                 found = np.array([leading.sums(np.nan_to_num(risk), seen) for risk in said])
                 parts[site] = parts.get(site, 0.0) + found
@@ -347,14 +356,10 @@ def phase_search(tuner: Scores, arm: Arm, plan: Plan) -> Tuned:
     ]
     if not config.later:
         phases = [(by, {}, sorted(open_))]
-    elif not any(open_[n] for n in phases[1][2]):
-        phases = phases[:1]
+    phases = [p for p in phases if any(open_[n] for n in p[2])] or phases[:1]
     tried: list[tuple[Settings, float | None]] = []
     found: Tuned | None = None
     for score, alone, names in phases:
-        if found is None and len(phases) > 1 and not any(open_[n] for n in names):
-            continue
-
         given = partial(_scored, tuner, {**base}, alone, score)
         if arm.grid:
             part = [(own, given(own)) for own in _combined({n: arm.grid[n] for n in names})]

@@ -7,7 +7,7 @@ models; simulated sites are drawn from one table.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from fedcohort.data.split import partition
 from fedcohort.data.variable import Variable, columns_by_view
 from fedcohort.metrics import resampled
 from fedcohort.privacy.disclosure.counts import fewest
-from fedcohort.protocol import DataError, InputError, SettingError, StudyError, registry
+from fedcohort.protocol import DataError, InputError, SettingError, registry
 from fedcohort.study.file import horizon
 from fedcohort.study.file.arms import check_learnt
 from fedcohort.study.file.plan import Plan, Scenario
@@ -154,9 +154,10 @@ def _own_rows(
         return frame, site, flow, None
     learnt = None if plan.kind.aside else outcome
     if asked.source:
-        return frame, site, flow, own_rows.read(asked, plan.base, dictionary, outcome, plan.seed)
+        own = own_rows.read(asked, plan.base, dictionary, outcome, plan.seed, plan.min_cell)
+        return frame, site, flow, own
     mask = own_rows.taken(frame, site, learnt, asked.fraction, plan.seed)
-    own = own_rows.parted(frame[mask], asked, learnt, plan.seed)
+    own = own_rows.parted(frame[mask], asked, learnt, plan.seed, plan.min_cell)
     flow = moved_out(flow, mask, site)
     return (
         frame[~mask].reset_index(drop=True), None if site is None else site[~mask], flow, own,
@@ -407,7 +408,10 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
     check_sites(plan, len(frames))
     for arm in (arm for arm in plan.arms if arm.scope == "sites"):
         method = registry.find(arm.method)
-        check_visible(plan.privacy.secure, method, method.configure(arm.configured()))
+        config = method.configure(arm.configured())
+        check_visible(plan.privacy.secure, method, config)
+        if hasattr(config, "check_columns"):
+            config.check_columns(*_columns(plan, table, arm.preprocess["impute"] == "indicator"))
         if plan.privacy.dp is not None:
             rows = {name: len(frame) for name, frame in frames.items()}
             try:
@@ -471,37 +475,13 @@ def _without_blind(
     return kept, site[mask]
 
 
-def check_named(plan: Plan, names: Mapping[str, Collection[str]]) -> None:
-    """Check the sites that `availability` and `consent` name against those of each scenario.
+def _columns(plan: Plan, table: Table, indicators: bool) -> tuple[int, int]:
+    """Return the fewest and most columns of a model's x, by the dictionary.
 
-    A scenario may lack some of them, since scenarios deal other sites; not all.
-
-    Parameters
-    ----------
-    names : the sites of each scenario, by its name.
-
-    Raises
-    ------
-    StudyError : a named site is in no scenario, or a scenario has none of those that a key names.
+    indicators : whether a column for missing values may stand beside each.
     """
-    law, again = plan.availability, plan.again
-    keys = {
-        "availability": () if law is None else (*law.always, *law.by_site),
-        "consent.withdraw": () if again is None else again.withdraw,
-    }
-    every = sorted({site for some in names.values() for site in some})
-    for key, named in keys.items():
-        if unknown := sorted({*named} - {*every}):
-            raise StudyError(
-                f"{key}: there is no site {unknown[0]!r}; there are {', '.join(every)}."
-            )
-        for scenario, some in names.items():
-            if named and not {*named} & {*some}:
-                raise StudyError(
-                    f"{key}: scenario {scenario!r} has none of the sites {', '.join(named)}; it "
-                    f"has {', '.join(sorted(some))}. Name one of these too, or take "
-                    f"the scenario into a study of its own."
-                )
+    columns = [max(1, len(v.levels) - 1) for v in _changeable(plan, table)]
+    return len(columns), sum(columns) + len(columns) * indicators
 
 
 def _changeable(plan: Plan, table: Table) -> list[Variable]:

@@ -8,10 +8,10 @@ repeat, and no site has them.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,7 @@ from fedcohort.protocol import DataError
 from fedcohort.study.file.coordinator_data import CoordinatorData
 from fedcohort.study.sites.splits import strata, stratified
 
+T = TypeVar("T")
 _TAKEN, _PARTED = 0x6F776E, 0x76616C
 
 
@@ -57,14 +58,12 @@ class OwnFrames:
                 (("first", self.first), ("validation", self.validation))}  # fmt: skip
         return rows if asked is None or not asked.fraction else {"fraction": asked.fraction, **rows}
 
-    def without(self, columns: Iterable[str]) -> OwnFrames:
-        """Return the rows without some columns."""
-        gone = list(columns)
+    def each(self, change: Callable[[pd.DataFrame], T]) -> tuple[T | None, T | None]:
+        """Return what `change` makes of the first model's rows, and of those for validation."""
         first, validation = (
-            None if rows is None else rows.drop(columns=gone, errors="ignore")
-            for rows in (self.first, self.validation)
+            None if rows is None else change(rows) for rows in (self.first, self.validation)
         )
-        return OwnFrames(first, validation)
+        return first, validation
 
 
 def taken(
@@ -81,13 +80,17 @@ def taken(
 
 
 def parted(
-    rows: pd.DataFrame, asked: CoordinatorData, outcome: Outcome | None, seed: int
+    rows: pd.DataFrame, asked: CoordinatorData, outcome: Outcome | None, seed: int, least: int
 ) -> OwnFrames:
     """Divide the coordinator's rows.
 
+    Parameters
+    ----------
+    least : fewest rows of a part: all sites receive a model of the first ones, without noise.
+
     Raises
     ------
-    DataError : a part has no rows, or nothing to learn from.
+    DataError : a part has too few rows, or nothing to learn from.
     """
     rows = rows.reset_index(drop=True)
     rng = np.random.default_rng((seed, _PARTED))
@@ -96,11 +99,23 @@ def parted(
     validation = None if not asked.validation else rows[judges].reset_index(drop=True)
     found = OwnFrames(first, validation)
     for name, part in found.parts:
+        if len(part) < least:
+            raise DataError(
+                f"coordinator_data: there are {len(part)} rows for {name}, and all sites are told "
+                f"of no fewer than {least} patients (privacy.min_cell). Give the coordinator more "
+                f"rows, or divide them otherwise (validation)."
+            )
+    return _that_teach(found, outcome)
+
+
+def _that_teach(found: OwnFrames, outcome: Outcome | None) -> OwnFrames:
+    """Return the same rows; raise DataError for a part with nothing to learn from."""
+    for name, part in found.parts:
         if not len(part) or (outcome is not None and not outcome.can_teach([part])):
             raise DataError(
                 f"coordinator_data: the {len(part)} rows for {name} have too few events, or values "
-                f"of the outcome, to learn from. Give the coordinator more rows, or another share "
-                f"'validation'."
+                f"of the outcome, to learn from. Give the coordinator more rows, or divide them "
+                f"otherwise (in a study file by the share 'validation')."
             )
     return found
 
@@ -111,12 +126,14 @@ def read(
     dictionary: Dictionary,
     outcome: Outcome | None,
     seed: int,
+    least: int,
 ) -> OwnFrames:
     """Return the coordinator's rows of a file.
 
     Parameters
     ----------
     base : folder of the file.
+    least : as of `parted`.
 
     Raises
     ------
@@ -126,7 +143,34 @@ def read(
     frames = sources.load(asked.source, base, dictionary=known).frames
     if not isinstance(frames, pd.DataFrame):
         raise DataError(f"coordinator_data: {asked.source} is not one table.")
-    frame = canonical(frames, known)
-    check_sheets([Sheet(frame, asked.source)], outcome, known, natural=False, eventless=True)
+    return parted(_checked(frames, asked.source, known, outcome), asked, outcome, seed, least)
+
+
+def given(
+    first: pd.DataFrame | None,
+    validation: pd.DataFrame | None,
+    dictionary: Dictionary,
+    outcome: Outcome | None,
+) -> OwnFrames:
+    """Return the coordinator's rows from tables in memory.
+
+    Raises
+    ------
+    DataError : rows do not fit the dictionary, or a part has nothing to learn from.
+    """
+    known = with_outcome(dictionary, outcome)
+    found = [
+        None if rows is None else _checked(rows, f"coordinator_data, {name}", known, outcome)
+        for name, rows in (("first model", first), ("validation", validation))
+    ]
+    return _that_teach(OwnFrames(*found), outcome)
+
+
+def _checked(
+    rows: pd.DataFrame, name: str, known: Dictionary, outcome: Outcome | None
+) -> pd.DataFrame:
+    """Return rows in the dictionary's form and columns; raise DataError if they do not fit it."""
+    frame = canonical(rows, known)
+    check_sheets([Sheet(frame, name)], outcome, known, natural=False, eventless=True)
     columns = [c for c in frame.columns if c in known.variables or c in columns_of(outcome)]
-    return parted(frame[columns], asked, outcome, seed)
+    return frame[columns]

@@ -28,7 +28,10 @@ sends its residual later. Residuals stay at the site, in `moments.Moments`.
 
 Revealed: with random_k k coordinates of the weighted sum of v_k, each round; with int8 the sum of
 the largest |v_k| by block, and then the sum of q_k, which is v_k rounded; with top_k each site's k
-largest coordinates. Never more than without compression, but for top_k.
+largest coordinates. Never more than without compression, but for top_k. A coordinator that sends
+smaller scales than s_b gets at the limit the sum of the signs of v_k: a site cannot refuse them
+without telling its own largest number. A site answers the second call of a round once, and only
+after the first one.
 """
 
 from __future__ import annotations
@@ -40,9 +43,10 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.protocol import Federation, Keep, Site, Step, gathered, message, summed
+from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.protocol.step import Summed
 from fedcohort.protocol.updates import count_fault
-from fedcohort.training.networks.moments import Moments
+from fedcohort.training.networks.moments import NOTHING, Moments
 from fedcohort.training.networks.plan import Plan, holds_out
 from fedcohort.training.networks.replies import Update
 from fedcohort.training.networks.thinning import BLOCK, coordinates, places_of
@@ -102,16 +106,27 @@ def send_rounded(
     Parameters
     ----------
     scales : s_b of each block. total : n. bits : of a number in a word.
+
+    Raises
+    ------
+    ReplyRejected : the site missed the first call of this round. Zeros would leave the sum to fewer
+        other sites, or to one.
     """
     held = _held(site)
     v, n = held.residual, float(held.ready)
-    if not n:  # the site missed the first call of this round
-        return Keep(Rounded(pack(np.zeros(0), len(v), bits), *_counts(0.0, 0)), held)
+    if n == NOTHING:
+        raise ReplyRejected(
+            f"site {site.name!r} missed the training of this round, so it has no update to send "
+            f"and cannot join the sum over sites."
+        )
+    if not n:  # no rows to learn from
+        due = Moments(held.moments, held.taken, v, np.array(NOTHING), held.mark)
+        return Keep(Rounded(pack(np.zeros(0), len(v), bits), *_counts(0.0, 0)), due)
     scale = np.repeat(scales, BLOCK)[: len(v)] * total / (MOST * n)
     steps = np.divide(v, scale, out=np.zeros(len(v)), where=scale > 0)
     low = np.floor(steps)
     q = np.clip(low + (site.rng.random(len(v)) < steps - low), -MOST, MOST)
-    rest = Moments(held.moments, held.taken, v - q * scale, np.array(0.0), held.mark)
+    rest = Moments(held.moments, held.taken, v - q * scale, np.array(NOTHING), held.mark)
     return Keep(Rounded(pack(q + MOST, len(v), bits), *_counts(n, 1)), rest)
 
 
@@ -121,19 +136,19 @@ def send_largest(
 ) -> Keep[Largest, Moments]:
     """Return the largest changes by training, with their places; keep the rest."""
     held = _held(site)
-    v, n = held.residual, float(held.ready)
+    v, n = held.residual, max(float(held.ready), 0.0)
     k = places_of(Plan.of(plan), len(v)) if n else 0
     at = np.sort(np.argsort(-np.abs(v), kind="stable")[:k])
     left = v.copy()
     left[at] = 0.0
-    rest = Moments(held.moments, held.taken, left, np.array(0.0), held.mark)
+    rest = Moments(held.moments, held.taken, left, np.array(NOTHING), held.mark)
     return Keep(Largest(v[at], at.astype(np.int64), np.array(n)), rest)
 
 
 def _held(site: Site[Any, Moments | None]) -> Moments:
     """Return the state of the site's last visit; without one nothing is due."""
-    nought = np.array(0.0)
-    return site.state or Moments(np.zeros((0, 0)), nought, np.zeros(0), nought, np.array(0))
+    none = np.zeros((0, 0)), np.array(0.0), np.zeros(0), np.array(NOTHING), np.array(0)
+    return site.state or Moments(*none)
 
 
 def _counts(rows: float, sites: int) -> tuple[Array, Array]:

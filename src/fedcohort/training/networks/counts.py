@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.models.network import network
 from fedcohort.protocol import Federation, Keep, Site, message, summed
 from fedcohort.protocol.updates import count_fault
+from fedcohort.training.networks.local import loss_at
 from fedcohort.training.networks.plan import Plan
-from fedcohort.training.rows import known_rows
+from fedcohort.training.rows import Rows, known_rows
 
 #: θ (P,) and the rounds since the rate was cut → b and b', eq. (1).
 Counted = Callable[[Array, int], tuple[float, float]]
@@ -73,15 +73,20 @@ def count_idle(
     p = Plan.of(plan)
     rows = known_rows(site.data, p, site.entropy, held_out=True)
     held = site.state or Streak(np.array(math.inf), np.array(0))
+    return Keep(*counted_on(rows, theta, p, held, since_cut))
+
+
+def counted_on(
+    rows: Rows, theta: Array, plan: Plan, held: Streak, since_cut: int
+) -> tuple[Counts, Streak]:
+    """Return a site's counts after the loss of θ (P,) on its held-out rows, and the next streak."""
     if not rows.informative:
-        return Keep(Counts(*(np.array(0) for _ in range(3))), held)
-    net = network(p.network, p.dtype, p.device)
-    net.load(theta)
-    loss = rows.value(net)
+        return Counts(*(np.array(0) for _ in range(3))), held
+    loss = loss_at(theta, rows, plan)
     idle = 0 if loss < held.least or math.isinf(held.least) else int(held.since) + 1
     least = min(loss, float(held.least)) if math.isfinite(loss) else float(held.least)
     counts = Counts(np.array(1), np.array(idle), np.array(min(idle, since_cut)))
-    return Keep(counts, Streak(np.array(least), np.array(idle)))
+    return counts, Streak(np.array(least), np.array(idle))
 
 
 def counting(fed: Federation, plan: Plan) -> Counted:
@@ -89,10 +94,15 @@ def counting(fed: Federation, plan: Plan) -> Counted:
 
     def counted(theta: Array, since_cut: int) -> tuple[float, float]:
         total = fed.sum(count_idle, theta=plan.sent(theta), plan=plan.text, since_cut=since_cut)
-        sites = max(int(total.sites), 1)
-        return float(total.idle) / sites, float(total.recent) / sites
+        return means(total)
 
     return counted
+
+
+def means(total: Counts) -> tuple[float, float]:
+    """Return b and b', eq. (1), of the sums over sites."""
+    sites = max(int(total.sites), 1)
+    return float(total.idle) / sites, float(total.recent) / sites
 
 
 STEPS = (count_idle,)

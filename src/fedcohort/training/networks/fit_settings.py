@@ -25,6 +25,18 @@ STRATEGIES = (*averages.STRATEGIES, "sequential", "ensemble", "exact")
 #: `optimiser_state` by strategy that averages no models. The optimiser of exact is one, at the
 #: coordinator, and always goes on; a site alone can keep its own.
 CONTINUED = {"sequential": ("fresh",), "ensemble": ("fresh", "kept"), "exact": ("fresh",)}
+#: What `monitor` is where the coordinator may also look at the sites' models.
+MONITORS = (
+    "Record the heterogeneity statistic R in each round: from gradients of the common model on "
+    "parts of the sites' rows, from its loss there, or (validation) from the loss of each site's "
+    "model on the coordinator's own rows. none turns it off. A personal model then begins once "
+    "sites differ"
+)
+#: `Settings.alone` of these settings.
+ALONE = {
+    "aggregation": "mean", "monitor": "none", "halt": False, "personal": "none", "user": "",
+    "compression": "none",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,15 +61,7 @@ class FitSettings(ValidatedSettings, AveragingSettings, MaybeOwnSettings):
         0.0, "λ₁ on the first layer's weights, loss averaged over rows", within="[0, inf)"
     )
     l2: float = changed(PredictorSettings, "l2", default=0.0)
-    monitor: str = changed(
-        WaySettings,
-        "monitor",
-        doc="Record the heterogeneity statistic R in each round: from gradients of the common "
-        "model on parts of the sites' rows, from its loss there, or (validation) from the loss of "
-        "each site's model on the coordinator's own rows. none turns it off. A personal model then "
-        "begins once sites differ",
-        choices=(*KINDS, VALIDATION),
-    )
+    monitor: str = changed(WaySettings, "monitor", doc=MONITORS, choices=(*KINDS, VALIDATION))
     keep_rounds: tuple[int, ...] = setting(
         (), "Keep the model after each of these rounds", "rounds", within="[1, inf)"
     )
@@ -103,11 +107,7 @@ class FitSettings(ValidatedSettings, AveragingSettings, MaybeOwnSettings):
             ("lr_rule", not self.halt or self.lr_rule != "plateau",
              "another with halt: plateau looks at the common model"),
         )  # fmt: skip
-        self.check_personal(
-            strategy=self.strategy, aggregation=self.aggregation, patience=self.patience,
-            lr_rule=self.lr_rule, optimiser_state=self.optimiser_state,
-            compression=self.compression,
-        )  # fmt: skip
+        self.check_personal()
         deep = self.personal not in PARTED or self.layered
         self.check(("hidden", deep, f"one width or more: {self.personal} needs a layer to be own"))
 

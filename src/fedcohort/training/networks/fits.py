@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.protocol import Federation, NotSupported, Step, Task
+from fedcohort.protocol import Federation, Fitted, NotSupported, Step, Task
 from fedcohort.training import heterogeneity
-from fedcohort.training.networks import compression, counts, strategies
+from fedcohort.training.networks import compression, counts, strategies, validated
 from fedcohort.training.networks import settings as averages
 from fedcohort.training.networks.fit_settings import FitSettings
 from fedcohort.training.networks.plan import Plan
@@ -76,16 +76,8 @@ class Trained:
 def begun(
     task: Task, config: FitSettings, plan: Plan, theta: Array
 ) -> tuple[CoordinatorRows | None, Plan, Array]:
-    """Return the coordinator's rows, the sites' plan, and the vector (P,) to start from.
-
-    With such rows it is the first model. With validation rows sites hold no rows out, unless they
-    count their rounds without a better loss.
-    """
-    own = CoordinatorRows.of(task, plan)
-    if own is None:
-        return None, plan, theta
-    sites = plan if config.counts else own.sites_plan(plan)
-    return own, sites, own.start(theta, config.schedule)
+    """Return what `validated.begun` does, by the settings."""
+    return validated.begun(task, plan, theta, config.schedule, counts=config.counts)
 
 
 def own(config: FitSettings) -> str:
@@ -141,7 +133,7 @@ def train_as_set(
         watch=seen,
     )  # fmt: skip
     if models is not None and models.halted:
-        thetas, weights = models.apart
+        thetas, weights = models.latest
         return Trained(thetas, weights, course.rounds, {})
     return Trained.of(course)
 
@@ -154,12 +146,12 @@ def asks(config: FitSettings, pull: Step[..., Any]) -> tuple[Step[..., Any], ...
     pull : training step of the strategy "exact".
     """
     if config.personal != "none":
-        visits = strategies.PLAIN.by(config.optimiser_state, config.compression)
+        visits = strategies.PLAIN.by(config)
         return (*config.asks_own(config.personal, visits), *compression.asks(config.compression))
     trains: Mapping[str, Step[..., Any]] = {
         "exact": pull, "sequential": strategies.visit, "ensemble": strategies.train_alone,
     }  # fmt: skip
-    averaged = strategies.PLAIN.by(config.optimiser_state, config.compression).sum
+    averaged = strategies.PLAIN.by(config).sum
     usual = strategies.visit if _sees_models(config) else averaged
     counted = counts.STEPS if config.counts and config.strategy != "ensemble" else ()
     counted = (*counted, *compression.asks(config.compression))
@@ -189,7 +181,7 @@ def reveals(config: FitSettings, exact: str, seen_by: str) -> str:
 
 
 def bounds(config: FitSettings) -> Mapping[str, Any]:
-    """Return the values of the training steps' arguments besides the plan and the way."""
+    """Return the allowed arguments of the training steps, without plan and way."""
     schedule = config.schedule
     return {
         "draw": range(-1, schedule.rounds),
@@ -197,30 +189,39 @@ def bounds(config: FitSettings) -> Mapping[str, Any]:
         "lr_rule": (schedule.lr_rule,),
         "lr_patience": (schedule.lr_patience,),
         "since_cut": range(schedule.rounds),
+        "at": range(schedule.rounds),
         **compression.BOUNDS,
         "patience": (-1 if schedule.patience is None else schedule.patience,),
     }
 
 
-M = TypeVar("M")
+class StagedModel(Fitted):
+    """A model of a fit that also keeps those after earlier rounds (`keep_rounds`).
 
-
-def kept_model(last: M, rounds: int, kept: Mapping[int, M], wanted: int) -> M:
-    """Return the model after the `wanted` number of rounds.
-
-    Parameters
+    Attributes
     ----------
-    last, rounds : the final model, and its number of rounds.
-
-    Raises
-    ------
-    NotSupported : the fit did not keep that round; those kept are named.
+    rounds : of this model.
+    kept : number of rounds → the model, or what `_stage` makes one of.
     """
-    if wanted >= rounds:
-        return last
-    if wanted not in kept:
-        raise NotSupported(
-            f"this fit kept the models after rounds {sorted(kept)} and {rounds}, not "
-            f"after {wanted}. Name the rounds you want in the setting 'keep_rounds'."
-        )
-    return kept[wanted]
+
+    rounds: int
+    kept: Mapping[int, Any]
+
+    def at_round(self, rounds: int) -> Self:
+        """Return the model after this number of rounds.
+
+        Raises
+        ------
+        NotSupported : the fit did not keep that round; those kept are named.
+        """
+        if rounds >= self.rounds:
+            return self
+        if rounds not in self.kept:
+            raise NotSupported(
+                f"this fit kept the models after rounds {sorted(self.kept)} and {self.rounds}, not "
+                f"after {rounds}. Name the rounds you want in the setting 'keep_rounds'."
+            )
+        return self._stage(rounds)
+
+    def _stage(self, rounds: int) -> Self:
+        return self.kept[rounds]

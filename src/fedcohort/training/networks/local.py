@@ -121,6 +121,13 @@ def evaluate(theta: Array, rows: Rows, plan: Plan) -> float:
     return rows.value(net) + penalise(net, plan)
 
 
+def loss_at(theta: Array, rows: Rows, plan: Plan) -> float:
+    """Return the same without the penalty."""
+    net = network(plan.network, plan.dtype, plan.device)
+    net.load(theta)
+    return rows.value(net)
+
+
 def penalise(net: FlatNet, plan: Plan) -> float:
     """Return λ₁‖W‖₁ + ½λ₂‖W‖² of the first layer's weights W; add its gradient to `net.grad`.
 

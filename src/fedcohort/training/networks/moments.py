@@ -46,6 +46,8 @@ STATES = ("fresh", "kept", "averaged")
 
 #: Tolerance of |m| ≤ C √v and √v ≥ 0, for sums in multiples of 2⁻²⁸ and for float32.
 ROOM, ROUNDING = 1e-3, 1e-6
+#: `Moments.ready` of a site that has nothing to send.
+NOTHING = -1.0
 
 
 @message
@@ -53,8 +55,8 @@ class Moments:
     """State that a site keeps between visits of a training.
 
     moments (s, P) and number of steps (); with compressed updates the residual (P,), and the
-    number of training rows whose update is still to be sent (), else (0,) and 0; a mark of the
-    training ().
+    number of training rows whose update is still to be sent () or `NOTHING`, else (0,) and
+    `NOTHING`; a mark of the training ().
     """
 
     beside = True
@@ -87,7 +89,9 @@ def go_on(
     left, loss, after = train_on(theta, rows, plan, rate, entropy, memory)
     if plan.optimiser_state == "fresh":
         after = fresh
-    state = Moments(after.moments, np.array(after.taken), residual, np.array(0.0), np.array(mark))
+    state = Moments(
+        after.moments, np.array(after.taken), residual, np.array(NOTHING), np.array(mark)
+    )
     return left, loss, state
 
 

@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import torch
 
 from fedcohort.arrays import Array
-from fedcohort.models.network import network
 from fedcohort.protocol import Federation
-from fedcohort.training.networks.local import penalise
-from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.pooled import Descent
 from fedcohort.training.networks.schedule import Course, Schedule
 from fedcohort.training.networks.server import Rule, Server
 from fedcohort.training.private import (
@@ -35,18 +32,12 @@ def noisy_descent(
     fed: Federation, plan: Plan, schedule: Schedule, theta: Array, draws: Draws
 ) -> Course:
     """Train from θ (P,) by one step per round along the noisy gradient of all sites."""
-    net = network(plan.network, plan.dtype, plan.device)
-    net.load(theta)
-    optimiser = OPTIMISERS[plan.optimiser](net.theta)
+    descent = Descent(plan, theta)
 
     def advance(theta: Array) -> Array:
         pulled = fed.sum(pull_privately, theta=theta, plan=plan.text, **draws.asked)
-        net.load(theta)
         expected = max(1, draws.groups * len(fed.answered))
-        net.grad.copy_(torch.from_numpy(pulled.gradient / expected))
-        penalise(net, plan)
-        optimiser.step(net.theta, net.grad, schedule.learning_rate)
-        return net.read()
+        return descent.step(theta, pulled.gradient / expected, 0.0, schedule.learning_rate)[0]
 
     return _follow(fed, schedule, theta, advance)
 

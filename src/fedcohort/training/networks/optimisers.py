@@ -7,6 +7,7 @@ state. For a few hundred parameters, torch's own `Adam` step takes 2–3 times a
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 
-class Optimiser:
+class Optimiser(ABC):
     """One step downhill.
 
     Attributes
@@ -30,9 +31,9 @@ class Optimiser:
         self.moments = theta.new_zeros((self.order, len(theta)))
         self.taken = 0.0
 
+    @abstractmethod
     def step(self, theta: Tensor, grad: Tensor, rate: float) -> None:
         """Change θ (P,) in place, given ∇ (P,) and the learning rate."""
-        raise NotImplementedError
 
 
 class Sgd(Optimiser):
@@ -106,10 +107,28 @@ class Yogi(Adam):
         v.addcmul_(torch.sign(v - square), square, value=self.beta2 - 1.0)
 
 
+class YogiStarted(Yogi):
+    """Yogi with m and v from 1e-6, as `torch_optimizer.Yogi` starts by default.
+
+    v starts above the squares of small gradients, so the first steps are small: with v from 0 they
+    have the size η. Rates that were chosen with this start, as those of thesis 003, are too large
+    without it.
+    """
+
+    start = 1e-6
+
+    def step(self, theta: Tensor, grad: Tensor, rate: float) -> None:
+        """Change θ (P,) in place."""
+        if not self.taken:
+            self.moments.fill_(self.start)
+        super().step(theta, grad, rate)
+
+
 #: Optimisers by name in the settings.
 OPTIMISERS: Mapping[str, type[Optimiser]] = {
     "adam": Adam,
     "sgd": Sgd,
     "momentum": Momentum,
     "yogi": Yogi,
+    "yogi_started": YogiStarted,
 }

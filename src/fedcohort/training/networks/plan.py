@@ -58,9 +58,7 @@ class Plan:
         return max(1, math.ceil(rows / self.batch_size)) if self.batch_size else self.batches
 
     def sent(self, theta: Array) -> Array:
-        """Return θ (P,) in torch's type, to which sites would round it; this saves bytes and loses
-        no bit.
-        """
+        """Return θ (P,) in the network's number type, to which sites would round it anyway."""
         with np.errstate(over="ignore"):
             return theta.astype(self.dtype, copy=False)
 

@@ -29,7 +29,7 @@ from fedcohort.models.network import network
 from fedcohort.protocol import Federation, Site, message, summed
 from fedcohort.training.hazard import seed_of
 from fedcohort.training.networks.counts import counting
-from fedcohort.training.networks.local import penalise
+from fedcohort.training.networks.local import loss_at, penalise
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan, holds_out
 from fedcohort.training.networks.schedule import Course, HeldOut, Schedule, follow
@@ -40,40 +40,40 @@ from fedcohort.training.update_bounds import length
 FEW = 10.0
 
 
-def gradient_fault(gradient: Array, rows: Array, asked: Mapping[str, Any]) -> str:
-    """Return the fault of one site's gradient (P,) over so many rows (), or ""."""
-    theta: Array = asked["theta"]
-    if gradient.shape != theta.shape or gradient.dtype != np.float64:
-        return "a gradient of another shape or type than the model that it was sent."
-    if rows.shape or rows.dtype != np.float64:
-        return "rows that are not one real number."
-    return "a gradient over no rows." * bool(not rows and gradient.any())
-
-
-def gradient_length(gradient: Array, rows: Array) -> float:
-    """Return ‖∇‖/√(n_k + `FEW`), comparable between sites of any size."""
-    return length(gradient) / math.sqrt(float(rows) + FEW)
-
-
 @message(parameters=["gradient"])
-class Slopes:
-    """Σ_j ∇l_j (P,), the number of rows, and Σ_j l_j."""
+class Slope:
+    """A site's part in a gradient (P,), and n_k, its number of rows ()."""
 
     some_rows = staticmethod(holds_out)
 
     gradient: Array
     rows: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return the fault of one site's reply; see `protocol.updates`."""
+        theta: Array = asked["theta"]
+        if self.gradient.shape != theta.shape or self.gradient.dtype != np.float64:
+            return "a gradient of another shape or type than the model that it was sent."
+        if self.rows.shape or self.rows.dtype != np.float64:
+            return "rows that are not one real number."
+        return "a gradient over no rows." * bool(not self.rows and self.gradient.any())
+
+    def moved(self, asked: Mapping[str, Any]) -> float:
+        """Return ‖∇‖/√(n_k + `FEW`), comparable between sites of any size."""
+        return length(self.gradient) / math.sqrt(float(self.rows) + FEW)
+
+
+@message(parameters=["gradient"])
+class Slopes(Slope):
+    """Σ_j ∇l_j (P,), the number of rows, and Σ_j l_j."""
+
     loss: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
         """Return the fault of one site's reply; see `protocol.updates`."""
         if self.loss.shape or self.loss.dtype != np.float64:
             return "a loss that is not one real number."
-        return gradient_fault(self.gradient, self.rows, asked)
-
-    def moved(self, asked: Mapping[str, Any]) -> float:
-        """Return `gradient_length`."""
-        return gradient_length(self.gradient, self.rows)
+        return super().fault(asked)
 
 
 @message
@@ -112,10 +112,28 @@ def sum_losses(site: Site[Any, None], *, theta: Array, plan: str) -> Losses:
     """Sum the loss of the rows held out."""
     p = Plan.of(plan)
     rows = rows_of(site.data, p, site.entropy, held_out=True)
-    net = network(p.network, p.dtype, p.device)
-    net.load(theta)
     n = len(rows.x)
-    return Losses(np.array(float(n)), np.array(n * rows.value(net)))
+    return Losses(np.array(float(n)), np.array(n * loss_at(theta, rows, p)))
+
+
+class Descent:
+    """The coordinator's optimiser of a pooled loss, from θ (P,)."""
+
+    def __init__(self, plan: Plan, theta: Array):
+        self.net, self._plan = network(plan.network, plan.dtype, plan.device), plan
+        self.net.load(theta)
+        self._optimiser = OPTIMISERS[plan.optimiser](self.net.theta)
+
+    def step(self, theta: Array, gradient: Array, loss: float, rate: float) -> tuple[Array, float]:
+        """Return θ after a step from θ (P,) along a gradient (P,), and the loss with penalties.
+
+        gradient, loss : means over rows, without penalties.
+        """
+        self.net.load(theta)
+        self.net.grad.copy_(torch.from_numpy(gradient))
+        loss += penalise(self.net, self._plan)
+        self._optimiser.step(self.net.theta, self.net.grad, rate)
+        return self.net.read(), loss
 
 
 def exact(
@@ -130,26 +148,18 @@ def exact(
     SiteUnavailable : too few sites are left whose replies were not refused.
     """
     there = fed.awaiting(len(fed.sites))
-    net = network(plan.network, plan.dtype, plan.device)
-    net.load(theta)
-    optimiser = OPTIMISERS[plan.optimiser](net.theta)
-    step = 0
+    descent, step = Descent(plan, theta), 0
 
     def advance(theta: Array, rate: float) -> tuple[Array, float]:
         nonlocal step, there
-        total = there.sum(
-            pull_rows, theta=plan.sent(theta), plan=plan.text, draw=step if net.draws else -1
-        )
+        draw = step if descent.net.draws else -1
+        total = there.sum(pull_rows, theta=plan.sent(theta), plan=plan.text, draw=draw)
         step += 1
         if there.refused:
             fed.enough(there.answered)
             there = fed.only(there.answered).awaiting()
         n = max(float(total.rows), 1.0)
-        net.load(theta)
-        net.grad.copy_(torch.from_numpy(total.gradient / n))
-        loss = float(total.loss) / n + penalise(net, plan)
-        optimiser.step(net.theta, net.grad, rate)
-        return net.read(), loss
+        return descent.step(theta, total.gradient / n, float(total.loss) / n, rate)
 
     return follow(
         schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record,

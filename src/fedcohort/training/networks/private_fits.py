@@ -2,11 +2,11 @@
 
     unit "record"   strategy "exact": every round, one noisy sum of the clipped gradients of random
                     groups of records.
-                    those that average, sequential, ensemble: the same noisy
-                    gradients in each site's training, so that each site's model is private. Each
-                    site adds all of the noise, so the fit is noisier than "exact" at the same ε.
-    unit "site"     strategies that average: every round, the noisy mean of the sites'
-                    clipped changes of the model.
+                    The other strategies: the same noisy gradients in each site's training, so that
+                    each site's model is private. Each site adds all of the noise, so the fit is
+                    noisier than "exact" at the same ε.
+    unit "site"     strategies that average: every round, the noisy mean of the sites' clipped
+                    changes of the model.
 
 `training.private` proves the sensitivities.
 
@@ -68,53 +68,48 @@ def releases(config: FitSettings, dp: Dp, more: str = "") -> Sequence[Release]:
     ------
     SettingError : these settings have no private fit; or (ε, δ) cannot be met.
     """
-    named = f"of method {config.method!r}"
-    if config.strategy not in PRIVATE[dp.unit]:
-        able = ", ".join(map(repr, PRIVATE[dp.unit]))
-        raise SettingError(
-            f"setting 'strategy' {named} is {config.strategy!r}, which has no private "
-            f"fit that protects a {dp.unit}; choose {able}."
-        )
-    if config.aggregation != "mean":
-        raise SettingError(
-            f"setting 'aggregation' {named} is {config.aggregation!r}, which needs "
-            f"each site's own model; a private fit returns only sums with noise. Choose 'mean'."
-        )
-    if config.personal != "none":
-        raise SettingError(
-            f"setting 'personal' {named} is {config.personal!r}, which returns the "
-            f"user's own model without noise; choose 'none' for a private fit."
-        )
-    if config.patience is not None:
-        raise SettingError(
-            f"setting 'patience' {named} needs the loss of held-out rows, which a "
-            f"private fit does not return; leave it out."
-        )
-    if config.lr_rule == "plateau":
-        raise SettingError(
-            f"setting 'lr_rule' {named} is 'plateau', which needs the loss of held-out rows; a "
-            f"private fit does not return it. Choose another."
-        )
-    if config.optimiser_state != "fresh":
-        raise SettingError(
-            f"setting 'optimiser_state' {named} is {config.optimiser_state!r}; a private fit has "
-            f"no optimiser that goes on at a site. Choose 'fresh'."
-        )
-    if config.compression != "none":
-        raise SettingError(
-            f"setting 'compression' {named} is {config.compression!r}; the updates of a private "
-            f"fit have noise in each coordinate and are not compressed. Choose 'none'."
-        )
-    if config.monitor != "none":
-        raise SettingError(
-            f"setting 'monitor' {named} is {config.monitor!r}, which returns sums of "
-            f"gradients without noise; choose 'none' for a private fit."
-        )
-    if config.dropout and dp.unit == "record":
-        raise SettingError(
-            f"setting 'dropout' {named} draws hidden units for each gradient; a private "
-            f"fit computes one gradient for each group of records. Set it to 0."
-        )
+    able = ", ".join(map(repr, PRIVATE[dp.unit]))
+    told = "which needs the loss of held-out rows, and a private fit does not return it"
+    refused = {
+        "strategy": (
+            config.strategy not in PRIVATE[dp.unit],
+            f"which has no private fit that protects a {dp.unit}; choose {able}",
+        ),
+        "aggregation": (
+            config.aggregation != "mean",
+            "which needs each site's own model; a private fit returns only sums with noise. "
+            "Choose 'mean'",
+        ),
+        "personal": (
+            config.personal != "none",
+            "which returns the user's own model without noise; choose 'none' for a private fit",
+        ),
+        "patience": (config.patience is not None, f"{told}; leave it out"),
+        "lr_rule": (config.lr_rule == "plateau", f"{told}. Choose another"),
+        "optimiser_state": (
+            config.optimiser_state != "fresh",
+            "and a private fit has no optimiser that goes on at a site. Choose 'fresh'",
+        ),
+        "compression": (
+            config.compression != "none",
+            "and the updates of a private fit have noise in each coordinate and are not "
+            "compressed. Choose 'none'",
+        ),
+        "monitor": (
+            config.monitor != "none",
+            "which needs replies without noise; choose 'none' for a private fit",
+        ),
+        "dropout": (
+            config.dropout > 0 and dp.unit == "record",
+            "which draws hidden units for each gradient; a private fit computes one gradient for "
+            "each group of records. Set it to 0",
+        ),
+    }
+    for name, (wrong, why) in refused.items():
+        if wrong:
+            raise SettingError(
+                f"setting {name!r} of method {config.method!r} is {getattr(config, name)!r}, {why}."
+            )
     rounds = rounds_of(config, dp)
     if dp.unit == "site":
         return _releases(private.move_privately.name, rounds, 1, 1.0, dp, more)

@@ -63,7 +63,9 @@ class Update:
         if plan.compression != "none":
             v = left - start + state.residual
             left, residual, due = shortened(v, plan, int(rest[0]) if len(rest) else 0)
-            state = replace(state, residual=residual, ready=np.array(float(n * due)))
+            state = replace(
+                state, residual=residual, ready=np.array(float(n) if due else moments.NOTHING)
+            )
         return Keep(cls(n * left, np.array(float(n)), np.array(n * loss)), state)
 
     def fault(self, asked: Mapping[str, Any]) -> str:

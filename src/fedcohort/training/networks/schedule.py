@@ -91,14 +91,18 @@ class Course:
 
     Attributes
     ----------
-    theta : θ (P,): the last, or with a patience the one of the best held-out loss.
+    theta : θ (P,): the last, or with a patience that of the best round; see the header.
     rounds : number of rounds.
     kept : number of rounds → `theta` if that round were the last.
+    chosen : number of rounds after which `theta` was the model.
+    rate : learning rate of the last round.
     """
 
     theta: Array
     rounds: int
     kept: dict[int, Array] = field(default_factory=dict[int, Array])
+    chosen: int = 0
+    rate: float = 0.0
 
 
 def next_rate(rate: float, i: int, before: float, after: float) -> float:
@@ -119,6 +123,7 @@ class _Idle:
         self._least, self._round, self._cut = math.inf, 0, 0
         self._latest: dict[int, Array] = {}
         self.best: Array | None = None
+        self.chosen = 0
         self.rounds = self.recent = 0.0
 
     def look(self, theta: Array, i: int) -> dict[str, float]:
@@ -128,13 +133,14 @@ class _Idle:
             self.rounds, self.recent = self._counted(theta, since)
             self._latest[i] = theta
             wanted = max(min(self._latest), round(i - self.rounds))
-            self.best = self._latest[wanted]
+            self.best, self.chosen = self._latest[wanted], wanted + 1
             most = 0 if self._schedule.patience is None else self._schedule.patience
             self._latest = {r: t for r, t in self._latest.items() if r >= i - most}
             return {"idle_rounds": self.rounds}
         loss = self._held_out(theta)
         if loss < self._least:
             self.best, self._least, self._round = theta, loss, i
+            self.chosen = i + 1
         self.rounds = i - self._round
         self.recent = min(self.rounds, since)
         return {"held_out_loss": loss}
@@ -173,10 +179,11 @@ def follow(
     last: dict[frozenset[str], float] = {}
     best, idle = theta, _Idle(schedule, held_out, counted)
     kept: dict[int, Array] = {}
-    done = 0
+    done, now = 0, rate
     for i in rounds(schedule.rounds):
         if enough is not None and enough(theta):
             break
+        now = rate
         theta, loss = advance(theta, rate)
         who = frozenset(heard())
         done = i + 1
@@ -200,4 +207,5 @@ def follow(
         elif schedule.lr_rule == "plateau" and idle.cuts(i):
             rate *= schedule.lr_factor
         last[who] = loss
-    return Course(best, done, kept)
+    chosen = done if schedule.patience is None or idle.best is None else idle.chosen
+    return Course(best, done, kept, chosen, now)

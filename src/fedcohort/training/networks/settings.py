@@ -31,6 +31,9 @@ COMPRESSED = {
     "top_k": "instead of each model every site's own largest changes, which the coordinator sees",
 }
 
+#: Help of the rule `plateau`, in every setting `lr_rule`.
+PLATEAU = "plateau: η is cut by lr_factor after lr_patience rounds without a better held-out loss"
+
 #: Strategies that average models.
 STRATEGIES = ("fedavg", "fedprox", "fedadagrad", "fedadam", "fedyogi")
 
@@ -105,8 +108,7 @@ class AveragingSettings(VisitSettings):
     )
     lr_rule: str = setting(
         "constant",
-        "Course of η over the rounds. cosine: falls to 0, slowly first and last; plateau: is cut "
-        "by lr_factor after lr_patience rounds without a better held-out loss",
+        f"Course of η over the rounds. cosine: falls to 0, slowly first and last; {PLATEAU}",
         choices=RULES,
     )
     lr_factor: float = setting(0.1, "Factor of η at each cut of plateau", within="(0, 1)")
@@ -118,7 +120,7 @@ class AveragingSettings(VisitSettings):
     )
     optimiser_state: str = setting(
         "fresh",
-        "State of the sites' optimisers. fresh: each round begins anew; kept: it stays at its "
+        "State of the sites' optimisers. fresh: a new one in each round; kept: it stays at its "
         "site; averaged: its mean over sites travels with the model",
         choices=STATES,
     )
@@ -131,7 +133,9 @@ class AveragingSettings(VisitSettings):
     )
     beta1: float = setting(0.9, "β₁ of fedadagrad, fedadam, fedyogi", within="[0, 1)")
     beta2: float = setting(0.99, "β₂ of fedadam and fedyogi", within="[0, 1)")
-    tau: float = setting(0.001, "τ of those, least size of a parameter's change", within="(0, inf)")
+    tau: float = setting(
+        0.001, "τ of fedadagrad, fedadam, fedyogi, in their step m/(√v + τ)", within="(0, inf)"
+    )
     aggregation: str = setting(
         "mean",
         "Aggregation of the sites' models. All but mean withstand sites that lie; they need each "
@@ -268,18 +272,13 @@ class AveragingSettings(VisitSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValidatedSettings(Settings):
-    """Settings of R of the sites' models on the coordinator's rows (`networks.validated`)."""
+class AlarmSettings(Settings):
+    """Setting of R of the sites' models on the coordinator's rows (`networks.validated`)."""
 
     alarm: float = setting(
         1.44,
         "monitor: validation: R above which sites differ",
         within="(1, inf)",
-    )
-    halt: bool = setting(
-        False,
-        "monitor: validation: halt aggregation while R is above the alarm, so that each site "
-        "trains its own model. A training that ends so has the vote of these models",
     )
 
     @property
@@ -292,6 +291,18 @@ class ValidatedSettings(Settings):
     def visible(self) -> str:
         """Name of the setting with which the coordinator sees each site's model, or ""."""
         return self.validated or super().visible
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidatedSettings(AlarmSettings):
+    """The same, with the halt of aggregation."""
+
+    halt: bool = setting(
+        False,
+        "monitor: validation: halt aggregation while R is above the alarm, so that each site "
+        "trains its own model. A training that ends halted has all of them, and predicts their "
+        "mean, weighted by rows",
+    )
 
     def check_halt(self, *, monitor: str, personal: str, patience: int | None) -> None:
         """Refuse a halt with settings that need one common model.

@@ -31,13 +31,14 @@ from fedcohort.protocol.step import Gathered, Summed
 from fedcohort.training.heterogeneity import Watch
 from fedcohort.training.networks import compression, moments
 from fedcohort.training.networks.compression import collected
-from fedcohort.training.networks.counts import count_idle, counting
+from fedcohort.training.networks.counts import Counted, count_idle, counting
 from fedcohort.training.networks.local import Memory, evaluate, train_on
 from fedcohort.training.networks.moments import Moments
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.replies import Member, Update, Visit
 from fedcohort.training.networks.schedule import Course, Enough, HeldOut, Schedule, follow
 from fedcohort.training.networks.server import Rule, Server
+from fedcohort.training.networks.settings import AveragingSettings
 from fedcohort.training.networks.validated import Validated
 from fedcohort.training.robust import MEAN, Aggregation
 from fedcohort.training.rows import known_rows, rows_of
@@ -56,7 +57,7 @@ def train_here(site: Site[Any, None], *, theta: Array, plan: str, rate: float) -
 def train_kept(
     site: Site[Any, Moments | None], *, theta: Array, plan: str, rate: float
 ) -> Keep[Update, Moments]:
-    """Train from the common model; keep the state of the optimiser at the site."""
+    """Train from the common model; keep a state for the next visit at the site."""
     p = Plan.of(plan)
     return Update.kept(site, theta, known_rows(site.data, p, site.entropy), p, rate)
 
@@ -125,7 +126,7 @@ class Visits:
     Attributes
     ----------
     sum : returns an `Update`.
-    kept : the same training, with an optimiser whose state the site keeps.
+    kept : the same training, with a state that stays at the site (`Update.kept`).
     gather : the same training, but returns a `Visit`, for an aggregation that sees each site's
         model.
     given : θ (P,) → further arguments of both, computed in each round.
@@ -136,10 +137,14 @@ class Visits:
     given: Callable[[Array], Mapping[str, Any]] = lambda theta: {}
     kept: Summed[..., Update] = train_kept
 
-    def by(self, state: str, compression: str = "none") -> Visits:
-        """Return the steps whose `sum` keeps a state at the site, if one of these needs it."""
-        keeps = state == "kept" or compression != "none"
-        return replace(self, sum=self.kept) if keeps else self
+    def by(self, asked: Plan | AveragingSettings) -> Visits:
+        """Return the steps of a plan or of settings: `sum` is `kept` if they need it."""
+        return replace(self, sum=self.kept) if keeps(asked) else self
+
+
+def keeps(asked: Plan | AveragingSettings) -> bool:
+    """Return whether a visit leaves a state at its site."""
+    return asked.optimiser_state == "kept" or asked.compression != "none"
 
 
 #: Training by the plan alone.
@@ -157,6 +162,7 @@ def averaging(
     visits: Visits = PLAIN,
     enough: Enough | None = None,
     watch: Watch | Validated | None = None,
+    counted: Counted | None = None,
 ) -> Course:
     """Train by rounds of local training and a mean, from `server.x`.
 
@@ -167,12 +173,13 @@ def averaging(
     enough : called before each round, before `visits.given`; true ends the training.
     watch : called after it, to record R in the history. `Validated` sees each site's model, and
         may halt the mean.
+    counted : asks the sites for their counts of rounds; None: of the common model.
 
     Raises
     ------
     SettingError : there are fewer sites than `centre` needs.
     """
-    state, visits = server, visits.by(plan.optimiser_state, plan.compression)
+    state, visits = server, visits.by(plan)
     rest, number = moments.begun(plan, server.x), 0
     centre.check(len(fed.sites))
 
@@ -238,7 +245,7 @@ def averaging(
         rounds=lambda n: fed.rounds(n, first=schedule.first),
         record=fed.record if watch is None else watch.recording(fed.record),
         enough=(lambda theta: any(one(theta) for one in asked)) if asked else None,
-        heard=lambda: fed.answered, counted=counting(fed, plan),
+        heard=lambda: fed.answered, counted=counted or counting(fed, plan),
     )  # fmt: skip
 
 

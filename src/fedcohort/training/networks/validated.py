@@ -1,7 +1,7 @@
 """The coordinator's own rows in a training: a first model, the validation loss, and R of models.
 
 Nolte et al., Bioinformatics Advances 3(1), 2023. In section 3 the server has an initial training
-set and a validation set D_V; no other rows are outside the sites. Here they are `OwnRows`.
+set and a validation set D_V; no other rows are outside the sites. Here they are `protocol.OwnRows`.
 
 First model (section 2.1). Before round 1 the coordinator trains the start vector on its first rows,
 by visits as a site makes them, until `WAITS` visits (or the patience) bring no better loss on D_V,
@@ -28,7 +28,7 @@ coordinator tracks their validation losses. When R falls to the level, training 
 mean of these models. A training that ends while it is halted has a model of each site.
 
 Revealed: in R and in a halt, each site's own model in each round, to the coordinator, which is why
-no masked sum can hide them (`strategies.Visit`). The coordinator's rows go nowhere, but all sites
+no masked sum can hide them (`replies.Visit`). The coordinator's rows go nowhere, but all sites
 receive the first model, which was made of them without noise.
 """
 
@@ -41,9 +41,8 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.models.network import network
 from fedcohort.protocol import SettingError, Task
-from fedcohort.training.networks.local import train
+from fedcohort.training.networks.local import loss_at, train
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule, follow
 from fedcohort.training.rows import Rows, known_rows
@@ -75,13 +74,18 @@ class CoordinatorRows:
     validation: Rows | None
 
     @classmethod
-    def of(cls, task: Task, plan: Plan) -> CoordinatorRows | None:
-        """Return the coordinator's rows for a training by `plan`; None without any."""
+    def of(
+        cls, task: Task, plan: Plan, made: Callable[[Rows], Rows] = lambda rows: rows
+    ) -> CoordinatorRows | None:
+        """Return the coordinator's rows for a training by `plan`; None without any.
+
+        made : what the method's training makes of rows.
+        """
         if task.own is None:
             return None
         plan = replace(plan, validation_fraction=0.0)
         first, validation = (
-            None if table is None else known_rows(table, plan, (task.seed, _TAG))
+            None if table is None else made(known_rows(table, plan, (task.seed, _TAG)))
             for table in (task.own.first, task.own.validation)
         )
         return cls(plan, task.seed, first, validation)
@@ -112,9 +116,7 @@ class CoordinatorRows:
     def loss(self, theta: Array) -> float:
         """Return L_V(θ) of θ (P,)."""
         assert self.validation is not None
-        net = network(self.plan.network, self.plan.dtype, self.plan.device)
-        net.load(theta)
-        return self.validation.value(net)
+        return loss_at(theta, self.validation, self.plan)
 
 
 def mixing(losses: Array) -> float:
@@ -189,7 +191,7 @@ class Validated:
         self.models = dict.fromkeys(sites, theta)
 
     @property
-    def apart(self) -> tuple[Array, Array]:
+    def latest(self) -> tuple[Array, Array]:
         """Each site's latest model (n, P), and its share of the rows (n,)."""
         n = np.array([self.weights.get(s, 0.0) for s in self.models])
         share = n / n.sum() if n.any() else np.full(len(n), 1 / len(n))
@@ -198,7 +200,7 @@ class Validated:
     @property
     def mean(self) -> Array:
         """The mean (P,) of the sites' latest models, by rows."""
-        thetas, share = self.apart
+        thetas, share = self.latest
         return share @ thetas
 
     def recording(self, record: Callable[..., None]) -> Callable[..., None]:
@@ -224,4 +226,20 @@ def validating(own: CoordinatorRows | None, config: Any, *, ends: bool = False) 
             f"setting 'monitor' of method {config.method!r} is 'validation', and the coordinator "
             f"has no validation rows. Give it some (coordinator_data), or another monitor."
         )
-    return Validated(own, config.alarm, config.halt, ends)
+    return Validated(own, config.alarm, getattr(config, "halt", False), ends)
+
+
+def begun(
+    task: Task, plan: Plan, theta: Array, schedule: Schedule, *, counts: bool = False,
+    made: Callable[[Rows], Rows] = lambda rows: rows,
+) -> tuple[CoordinatorRows | None, Plan, Array]:  # fmt: skip
+    """Return the coordinator's rows, the sites' plan, and the vector (P,) to start from.
+
+    With such rows it is the first model. With validation rows sites hold no rows out, unless they
+    count their rounds without a better loss (`counts`). `made` is as in `CoordinatorRows.of`.
+    """
+    own = CoordinatorRows.of(task, plan, made)
+    if own is None:
+        return None, plan, theta
+    sites = plan if counts else own.sites_plan(plan)
+    return own, sites, own.start(theta, schedule)

@@ -73,6 +73,7 @@ from fedcohort.training.networks.strategies import PLAIN, Update, Visits, averag
 from fedcohort.training.personal import clusters
 from fedcohort.training.personal import steps as own_steps
 from fedcohort.training.personal.clusters import LEAST, Clustered, train_clusters
+from fedcohort.training.personal.own_counts import own_counting, turned_back
 from fedcohort.training.personal.steps import (
     Alone,
     Finished,
@@ -174,7 +175,8 @@ def personalise(
 
     Parameters
     ----------
-    schedule : of the common model, without a patience; with `ways.ALL` without `keep`. After each
+    schedule : of the common model; a patience or plateau only in fedper and fedrep, by the sites'
+        own counts (`own_counts`), and without `keep`. With `ways.ALL` without `keep`. After each
         round in `keep` one further call asks for the user's model; later calls then draw other
         batches.
     rule, server : how the coordinator updates the model from the mean.
@@ -249,13 +251,20 @@ def personalise(
         done += 1
         return enough is not None and enough(theta)
 
+    counted = None
+    if schedule.looks:
+        counted = own_counting(fed, plan, schedule, way, hidden)
     if way.name in (*PARTED, *BESIDE):
         more = visits.given
         visits = Visits(sum=steps.train, given=lambda theta: {"way": way.text, **more(theta)})
     course = averaging(
-        fed, plan, schedule, rule, server, lambda _: 0.0, visits=visits, enough=between
+        fed, plan, schedule, rule, server, lambda _: 0.0, visits=visits, enough=between,
+        counted=counted,
     )  # fmt: skip
     hidden()
+    turned_back(fed, plan, schedule, way, course)
+    if schedule.lr_rule == "plateau":
+        schedule = replace(schedule, learning_rate=course.rate)
     if way.every:
         _check_finite(course.theta, schedule)
         return finish(fed, plan, schedule, way, course.theta, course.rounds, steps)

@@ -11,10 +11,10 @@ from fedcohort.training import heterogeneity
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.server import RULES
 from fedcohort.training.networks.strategies import PLAIN, Visits
-from fedcohort.training.personal import asks, check_number
+from fedcohort.training.personal import asks, check_number, own_counts
 from fedcohort.training.personal.clusters import LEAST
 from fedcohort.training.personal.ways import AFTER, PARTED, WAYS, Way, last_layer
-from fedcohort.training.settings import UserSettings
+from fedcohort.training.settings import ALL, UserSettings
 
 #: Ways that can start from a common model.
 SWITCHED = ("finetune", "fedper", "fedrep", "ditto", "apfl")
@@ -119,8 +119,10 @@ class OwnSettings(WaySettings):
         return max(1, rounds // 2) if self.warm_rounds is None else self.warm_rounds
 
     def asks_own(self, way: str, visits: Visits = PLAIN) -> tuple[Step[..., Any], ...]:
-        """Return the steps of a training by a way, with those of its monitor."""
-        steps = asks(way, visits, every=self.every)
+        """Return the steps of a training by a way, with those of its monitor and its counts."""
+        ends = getattr(self, "patience", None) is not None
+        counts = own_counts.asks(looks=getattr(self, "looks", False), ends=ends)
+        steps = (*asks(way, visits, every=self.every), *counts)
         if self.monitor == "none":
             return steps
         if self.monitor not in heterogeneity.KINDS:  # it sees the models
@@ -143,31 +145,41 @@ class MaybeOwnSettings(OwnSettings):
         "none", "Way of personalisation; none: one model for all", choices=PERSONAL
     )
 
-    def check_personal(
-        self, *, strategy: str, aggregation: str, patience: int | None, lr_rule: str = "constant",
-        optimiser_state: str = "fresh", compression: str = "none",
-    ) -> None:  # fmt: skip
-        """Refuse settings that do not fit a personal model.
+    def check_personal(self) -> None:
+        """Refuse settings of averaging that do not fit a personal model.
 
         Raises
         ------
         SettingError : names the first one.
         """
+        c: Any = self
         self.check_way(self.personal)
         if self.personal == "none":
+            self.check(("user", self.user != ALL, "a way in 'personal' too, or no user"))
             return
         check_kept(self)
+        counted = c.patience_by == "count" and self.personal in PARTED
+        after = self.personal in AFTER
+        common = (
+            "which looks at the common model; leave it out, or give patience_by 'count' with "
+            "personal 'fedper' or 'fedrep'"
+        )
         misfits = (
-            (strategy not in RULES, f"strategy {strategy!r}: it averages no models; give 'fedavg'"),
-            (aggregation != "mean", f"aggregation {aggregation!r}, which sees models; give 'mean'"),
-            (patience is not None, "a patience, which looks at the common model; leave it out"),
-            (lr_rule == "plateau",
-             "lr_rule 'plateau', which looks at the common model; choose another"),
-            (optimiser_state != "fresh" and self.personal not in AFTER,
-             f"optimiser_state {optimiser_state!r}, as the optimiser of a site's own part begins "
+            (c.strategy not in RULES,
+             f"strategy {c.strategy!r}: it averages no models; give 'fedavg'"),
+            (c.aggregation != "mean",
+             f"aggregation {c.aggregation!r}, which sees models; give 'mean'"),
+            (c.patience is not None and not counted, f"a patience, {common}"),
+            (c.lr_rule == "plateau" and not counted, f"lr_rule 'plateau', {common}"),
+            (c.looks and self.monitor != "none",
+             "a patience or plateau beside a monitor; leave one of them out"),
+            (c.looks and bool(getattr(self, "keep_rounds", ())),
+             "keep_rounds beside a patience or plateau; leave one of them out"),
+            (c.optimiser_state != "fresh" and not after,
+             f"optimiser_state {c.optimiser_state!r}, as the optimiser of a site's own part begins "
              f"anew; give 'fresh'"),
-            (compression != "none" and self.personal not in AFTER,
-             f"compression {compression!r}, which averages the whole model; give 'none'"),
+            (c.compression != "none" and not after,
+             f"compression {c.compression!r}, which averages the whole model; give 'none'"),
         )  # fmt: skip
         for wrong, what in misfits:
             if wrong:

@@ -249,7 +249,7 @@ def keep_alone(
     """Train on the site's rows alone from θ (P,), and keep that model at the site."""
     p, w = replace(Plan.of(plan), mu=0.0), Way.of(way)
     _check_every(site, w)
-    rows, losses, v = known_rows(site.data, p, site.entropy), np.zeros(rounds), theta
+    rows, losses = known_rows(site.data, p, site.entropy), np.zeros(rounds)
     v = theta.astype(np.float64)
     for k in range(rounds * rows.informative):
         v, losses[k] = train(v, rows, p, rate, draws(site, k))

@@ -32,7 +32,7 @@ def _empty() -> Array:
     return np.zeros(0)
 
 
-@message(parameters=["theta", "model"])
+@message(parameters=["theta", "model", "parts"])
 class Own:
     """State that a site keeps: its own model or part (m,), α (), and the number of visits k ().
 
@@ -41,6 +41,8 @@ class Own:
     model : the finished model (P,), of a fit for every site; empty before.
     loss : its loss on the site's rows (1,), or empty.
     curve : of cox, times and baseline H₀ (2, T), at f − `centre` (1,); or empty.
+    streak : least loss on rows held out, and rounds since (2,); or empty (`own_counts`).
+    parts_at, parts : numbers (R,) of the last rounds, and the own part after each (R, m).
     """
 
     theta: Array
@@ -50,6 +52,9 @@ class Own:
     loss: Array = field(default_factory=_empty)
     curve: Array = field(default_factory=_empty)
     centre: Array = field(default_factory=_empty)
+    streak: Array = field(default_factory=_empty)
+    parts_at: Array = field(default_factory=_empty)
+    parts: Array = field(default_factory=_empty)
 
 
 def draws(site: Site[Any, Any], k: int) -> tuple[int, ...]:
@@ -193,7 +198,7 @@ def with_own_part(
         left, loss = masked(start, rows, replace(alone, epochs=way.epochs), ~held, rate,
                             (*draws(site, k), 0))  # fmt: skip
         left, _ = masked(left, rows, alone, held, rate, (*draws(site, k), 1))
-    return np.where(held, sent, left), Own(left[held], own.alpha, np.array(k + 1)), loss
+    return np.where(held, sent, left), replace(own, theta=left[held], visits=np.array(k + 1)), loss
 
 
 def told(

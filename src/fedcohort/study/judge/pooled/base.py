@@ -46,7 +46,7 @@ def decision_rows(found: Decision, time: float | None, level: str | None = None)
 
 def usual_rows(problem: Problem, test: pd.DataFrame) -> pd.DataFrame:
     """Return the rows for typical values: training rows, or test rows in a private study."""
-    return problem.pooled().frames["pooled"] if problem.dp is None else test
+    return problem.rows if problem.dp is None else test
 
 
 class Untaught:

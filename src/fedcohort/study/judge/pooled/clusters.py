@@ -127,12 +127,12 @@ class Clusters:
         cls, problem: Problem, test: pd.DataFrame, seed: int = 0, horizon: float | None = None
     ) -> Self:
         """See `Judge`."""
-        train = problem.pooled().frames["pooled"]
+        train = problem.rows
         return cls(train, test, problem.aside, problem.dictionary, problem.min_cell, seed)
 
     def taught(self, problem: Problem) -> Clusters:
         """See `Judge`."""
-        return replace(self, train=problem.pooled().frames["pooled"])
+        return replace(self, train=problem.rows)
 
     @property
     def can_rank(self) -> bool:

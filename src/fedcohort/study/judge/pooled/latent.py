@@ -138,7 +138,7 @@ class Latent:
         In a private study it has neither classes nor sites, and so publishes nothing of training
         rows.
         """
-        train, site = problem.pooled().frames["pooled"], _sites(problem)
+        train, site = problem.rows, _sites(problem)
         known = problem.learnt().dictionary
         outcome = problem.aside if problem.dp is None else None
         levels = levels_of(outcome, problem.dictionary)
@@ -147,7 +147,7 @@ class Latent:
 
     def taught(self, problem: Problem) -> Latent:
         """See `Judge`."""
-        return replace(self, train=problem.pooled().frames["pooled"], site=_sites(problem))
+        return replace(self, train=problem.rows, site=_sites(problem))
 
     @property
     def can_rank(self) -> bool:
