@@ -37,7 +37,8 @@ from fedcohort.algorithms.personal.settings import PersonalSettings, server
 from fedcohort.arrays import Array
 from fedcohort.data import timegrid
 from fedcohort.data.exact import check_covariates, exact_sums, isolation
-from fedcohort.models.predictor import KINDS, LINKS, named, start_of
+from fedcohort.models.losses import units_of
+from fedcohort.models.predictor import KINDS, LINKS, start_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Federation, SettingError, Step, Task
 from fedcohort.training import hazard, heterogeneity, personal
@@ -123,7 +124,7 @@ def own_model(
     curve = baseline_kept(own)
     if curve is not None:
         curve = replace(curve, cumulative=curve.cumulative * math.exp(-float(own.centre[0])))
-    model = named(plan.loss)
+    model, *_ = units_of(plan.loss)
     return PersonalModel(
         features=design.features,
         model=model,
