@@ -142,9 +142,9 @@ def own_model(
     site: str, design: Any, asked: Mapping[str, Any], left: Mapping[str, Array]
 ) -> DeepCoxModel | None:
     """Return the model that a step has finished at a site (`Method.own_model`)."""
-    if not len(left.get("model", ())):
+    own = personal.Own.finished(left)
+    if own is None:
         return None
-    own = personal.Own(**left)
     centre = float(own.centre[0]) if len(own.centre) else 0.0
     network = Plan.of(asked["plan"]).network
     return DeepCoxModel(network, own.model[None], ONE, centre, baseline_kept(own), 0)

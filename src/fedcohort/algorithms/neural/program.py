@@ -192,9 +192,10 @@ def own_model(
     site: str, design: Any, asked: Mapping[str, Any], left: Mapping[str, Array]
 ) -> NeuralModel | None:
     """Return the model that a step has finished at a site (`Method.own_model`)."""
-    if not len(left.get("model", ())):
+    own = personal.Own.finished(left)
+    if own is None:
         return None
-    own, plan = personal.Own(**left), Plan.of(asked["plan"])
+    plan = Plan.of(asked["plan"])
     model, centre, scale = units_of(plan.loss)
     return NeuralModel(
         features=design.features,

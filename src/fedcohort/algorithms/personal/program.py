@@ -118,9 +118,10 @@ def own_model(
     site: str, design: Any, asked: Mapping[str, Any], left: Mapping[str, Array]
 ) -> PersonalModel | None:
     """Return the model that a step has finished at a site (`Method.own_model`)."""
-    if not len(left.get("model", ())):
+    own = personal.Own.finished(left)
+    if own is None:
         return None
-    own, plan, way = personal.Own(**left), Plan.of(asked["plan"]), Way.of(asked["way"])
+    plan, way = Plan.of(asked["plan"]), Way.of(asked["way"])
     curve = baseline_kept(own)
     if curve is not None:
         curve = replace(curve, cumulative=curve.cumulative * math.exp(-float(own.centre[0])))
