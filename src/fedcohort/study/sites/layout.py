@@ -410,8 +410,8 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
         method = registry.find(arm.method)
         config = method.configure(arm.configured())
         check_visible(plan.privacy.secure, method, config)
-        if hasattr(config, "check_columns"):
-            config.check_columns(*_columns(plan, table, arm.preprocess["impute"] == "indicator"))
+        indicators = arm.preprocess.get("impute") == "indicator"
+        config.check_columns(*_columns(plan, table, indicators))
         if plan.privacy.dp is not None:
             rows = {name: len(frame) for name, frame in frames.items()}
             try:
