@@ -70,6 +70,7 @@ from fedcohort.training.networks.counts import counting
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.pooled import Descent, Slope
 from fedcohort.training.networks.schedule import Course, HeldOut, Schedule, follow
+from fedcohort.training.networks.validated import begun
 from fedcohort.training.personal import own_counts
 from fedcohort.training.personal.own_baseline import STEPS as OWN_BASELINE
 from fedcohort.training.personal.own_baseline import baseline_kept, keep_baselines
@@ -123,7 +124,8 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
         return private.fit(fed, config, task, task.dp)
     plan, schedule = config.plan(len(task.features)), config.schedule
     grid = timegrid.intervals(fed, config.time_grid, config.least_cell(task.min_cell))
-    own, plan, theta = fits.begun(task, config, plan, initial(plan.network, task.seed))
+    start = initial(plan.network, task.seed)
+    own, plan, theta = begun(task, plan, start, schedule, counts=config.counts)
     held_out = pooled_held_out_loss(fed, plan, grid)
     if own is not None and own.validation is not None:
         held_out = own.loss
