@@ -89,16 +89,7 @@ class NeuralSettings(
         return " × ".join(map(str, self.image))
 
     def check_columns(self, features: int, most: int | None = None) -> None:
-        """Refuse columns that are not the image's pixels.
-
-        Parameters
-        ----------
-        features, most : fewest and most columns; without `most` the number of columns.
-
-        Raises
-        ------
-        SettingError : the message has both numbers.
-        """
+        """Refuse columns that are not the image's pixels."""
         pixels = math.prod(self.image)
         found = str(features) if most in (None, features) else f"{features} to {most}"
         if self.image and not features <= pixels <= (features if most is None else most):
