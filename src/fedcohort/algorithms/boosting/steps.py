@@ -11,6 +11,7 @@ Revealed: see `program`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -204,11 +205,10 @@ def count_cells(
     asked : (A, 2) tree and node. ends : (A, p, B), the last bin of each group.
     """
     state = _moved(site, moves)
-    bins, size = _bins(site, state), ends.shape[2]
-    found = np.zeros(ends.shape, np.int64)
-    for k, which, rows, node in _rows(state, asked):
-        found[which] = histogram.counted(bins, rows, node, int(which.sum()), size)
-    return Keep(Numbers(_grouped(found[..., None], ends)[:, 0]), state)
+    bins, found = _bins(site, state), list[Array]()
+    for _, which, rows, node in _rows(state, asked):
+        found.append(histogram.counted(bins, rows, node, ends[which]))
+    return Keep(Numbers(np.concatenate(found)), state)
 
 
 @summed
@@ -301,36 +301,24 @@ def _moved(site: BoostingSite, moves: Array) -> Growing:
     )
 
 
-def _rows(state: Growing, asked: Array) -> list[tuple[int, Array, Array, Array]]:
-    """Return for each tree k: its asked nodes (A,), the rows in them, and the node of each."""
-    found: list[tuple[int, Array, Array, Array]] = []
+def _rows(state: Growing, asked: Array) -> Iterator[tuple[int, slice, Array, Array]]:
+    """Yield for each tree k: its asked nodes, the rows in them, and the node of each from 0.
+
+    The asked nodes (A, 2) are in the order of the trees.
+    """
     for k in np.unique(asked[:, 0]).tolist():
-        which = asked[:, 0] == k
+        which = slice(*np.searchsorted(asked[:, 0], [k, k + 1]).tolist())
         own, node = asked[which, 1], state.node[:, k]
         at = np.full(int(max(node.max(initial=0), own.max())) + 1, -1)
         at[own] = np.arange(len(own))
         rows = np.flatnonzero(state.used & (at[node] >= 0))
-        found.append((k, which, rows, at[node[rows]]))
-    return found
+        yield k, which, rows, at[node[rows]]
 
 
 def _sums(site: Site[Table, Any], state: Growing, asked: Array, ends: Array) -> Array:
     """Return Σg, Σh and rows of each group (G, 3)."""
-    found = np.zeros((*ends.shape, 3), np.int64)
-    if not ends.size:
-        return found.reshape(0, 3)
-    bins = _bins(site, state)
+    bins, found = _bins(site, state), [np.zeros((0, 3), np.int64)]
     for k, which, rows, node in _rows(state, asked):
-        g, h = state.gradient[:, k], state.hessian[:, k]
-        values = np.column_stack([g, h, np.ones_like(g)])
-        found[which] = histogram.summed(bins, rows, node, values, int(which.sum()), ends.shape[2])
-    return _grouped(found, ends)
-
-
-def _grouped(found: Array, ends: Array) -> Array:
-    """Return the sums of each group of bins (G, v), of all bins (A, p, B, v)."""
-    closed = np.flatnonzero(ends.ravel())
-    if not len(closed):
-        return np.zeros((0, found.shape[-1]), np.int64)
-    starts = np.r_[0, closed[:-1] + 1]
-    return np.add.reduceat(found.reshape(-1, found.shape[-1]), starts, axis=0)
+        g, h = (np.ascontiguousarray(a[:, k]) for a in (state.gradient, state.hessian))
+        found.append(histogram.summed(bins, rows, node, g, h, ends[which]))
+    return np.concatenate(found)

@@ -1,4 +1,4 @@
-"""The histogram's loop over rows, compiled by numba; `histogram` has the same sums by NumPy."""
+"""The loops of `histogram` over rows, compiled by numba; NumPy gives the same sums there."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from fedcohort.arrays import Array
 
 
 @numba.njit(cache=True, nogil=True)
-def add_rows(bins: Array, rows: Array, node: Array, values: Array, out: Array) -> None:
-    """Add values (n, v) of some rows to `out` (nodes, p, size, v), by node, covariate and bin."""
-    p, v = bins.shape[1], values.shape[1]
+def add_rows(
+    bins: Array, rows: Array, node: Array, first: Array, second: Array, group: Array, out: Array
+) -> None:
+    """Add two numbers of some rows, and 1, to `out` (G, 3), by the group of their bins."""
     for i in range(len(rows)):
         row, at = rows[i], node[i]
-        if v == 3:
-            first, second, third = values[row, 0], values[row, 1], values[row, 2]
-            for j in range(p):
-                b = bins[row, j]
-                out[at, j, b, 0] += first
-                out[at, j, b, 1] += second
-                out[at, j, b, 2] += third
-        else:
-            for j in range(p):
-                for k in range(v):
-                    out[at, j, bins[row, j], k] += values[row, k]
+        one, two = first[row], second[row]
+        for j in range(bins.shape[1]):
+            g = group[at, j, bins[row, j]]
+            out[g, 0] += one
+            out[g, 1] += two
+            out[g, 2] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def count_rows(bins: Array, rows: Array, node: Array, group: Array, out: Array) -> None:
+    """Add 1 for some rows to `out` (G,), by the group of their bins."""
+    for i in range(len(rows)):
+        row, at = rows[i], node[i]
+        for j in range(bins.shape[1]):
+            out[group[at, j, bins[row, j]]] += 1

@@ -15,7 +15,7 @@ to a few bits to save work. Here b is about 35, and rounding is below that of XG
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 
@@ -27,8 +27,8 @@ from fedcohort.arrays import Array
 ROOM = 52
 #: The most bits after the point.
 FINEST = 40
-#: Additions above which numba is started.
-WORTH = 2_000_000
+#: Additions of a process after which numba is started, which takes about a second.
+WORTH = 50_000_000
 
 
 def bits_for(total: float) -> int:
@@ -60,48 +60,79 @@ def numbered(x: Array, edges: Array) -> Array:
     return found
 
 
-def summed(bins: Array, rows: Array, node: Array, values: Array, n_nodes: int, size: int) -> Array:
-    """Return Σ of whole numbers by node, covariate and bin: int64 (n_nodes, p, size, v).
+def numbers_of(ends: Array) -> tuple[Array, int]:
+    """Return the group of each bin, int32 (A, p, size), and the number of groups.
+
+    Parameters
+    ----------
+    ends : (A, p, size) bool, the last bin of each group; the last bin of a covariate is one.
+    """
+    closed = ends.ravel()
+    before = np.cumsum(closed, dtype=np.int32) - closed
+    return before.reshape(ends.shape), int(np.count_nonzero(closed))
+
+
+def summed(
+    bins: Array, rows: Array, node: Array, first: Array, second: Array, ends: Array
+) -> Array:
+    """Return two sums and the number of rows of each group of bins of each node, (G, 3).
 
     Parameters
     ----------
     bins : (n, p), each below `size`.
     rows : (m,) the rows to add.
-    node : (m,) node of each, from 0.
-    values : (n, v) int64, whose sums are below 2^`ROOM`.
+    node : (m,) node of each, from 0 to A − 1.
+    first, second : (n,) int64, whose sums are below 2^`ROOM`.
+    ends : (A, p, size), as in `numbers_of`.
     """
-    p, v = bins.shape[1], values.shape[1]
-    if len(rows) * p >= WORTH and _compiled() is not None:
-        out = np.zeros((n_nodes, p, size, v), np.int64)
-        _compiled()(bins, rows, node, values, out)
+    group, size = numbers_of(ends)
+    out = np.zeros((size, 3), np.int64)
+    if fast := _compiled(3 * len(rows) * bins.shape[1]):
+        fast[0](bins, rows, node, first, second, group, out)
         return out
-    out = np.empty((n_nodes, p, size, v), np.int64)
-    base, cells = np.asarray(node, np.int64) * size, n_nodes * size
-    own = [values[rows, k].astype(float) for k in range(v)]
-    for j in range(p):
-        at = base + bins[rows, j]
-        for k in range(v):
-            found = np.bincount(at, own[k], cells)
-            out[:, j, :, k] = found.reshape(n_nodes, size)
+    one, two = first[rows].astype(float), second[rows].astype(float)
+    for at in _places(bins, rows, node, group):
+        for k, values in enumerate((one, two, None)):
+            out[:, k] += np.bincount(at, values, size).astype(np.int64)
     return out
 
 
-def counted(bins: Array, rows: Array, node: Array, n_nodes: int, size: int) -> Array:
-    """Return the number of rows by node, covariate and bin, (n_nodes, p, size)."""
-    p = bins.shape[1]
-    if len(rows) * p >= WORTH and _compiled() is not None:
-        ones = np.ones((len(bins), 1), np.int64)
-        return summed(bins, rows, node, ones, n_nodes, size)[..., 0]
-    base, cells = np.asarray(node, np.int64) * size, n_nodes * size
-    found = [np.bincount(base + bins[rows, j], minlength=cells) for j in range(p)]
-    return np.stack([f.reshape(n_nodes, size) for f in found], axis=1)
+def counted(bins: Array, rows: Array, node: Array, ends: Array) -> Array:
+    """Return the number of rows of each group of bins of each node, (G,)."""
+    group, size = numbers_of(ends)
+    out = np.zeros(size, np.int64)
+    if fast := _compiled(len(rows) * bins.shape[1]):
+        fast[1](bins, rows, node, group, out)
+        return out
+    for at in _places(bins, rows, node, group):
+        out += np.bincount(at, minlength=size)
+    return out
+
+
+def _places(bins: Array, rows: Array, node: Array, group: Array) -> Iterator[Array]:
+    """Yield the group of each row, covariate by covariate."""
+    for j in range(bins.shape[1]):
+        yield group[node, j, bins[rows, j]]
+
+
+class _Work:
+    """Additions of this process so far."""
+
+    done = 0
+
+
+def _compiled(additions: int) -> tuple[Callable[..., None], ...] | None:
+    """Return numba's kernels; None before they are worth their start, and without numba."""
+    if _Work.done < WORTH:
+        _Work.done += additions
+        return None
+    return _kernels()
 
 
 @cache
-def _compiled() -> Callable[..., None] | None:
-    """Return the kernel of numba; None without numba."""
+def _kernels() -> tuple[Callable[..., None], ...] | None:
     if find_spec("numba") is None:
         return None
-    from fedcohort.numerics.trees.compiled import add_rows
+    from fedcohort.numerics.trees.compiled import add_rows, count_rows
 
-    return add_rows
+    return add_rows, count_rows
