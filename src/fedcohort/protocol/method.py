@@ -121,6 +121,13 @@ class Fitted(ABC):
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
         """Rebuild the model from the results of `arrays` and `meta`."""
 
+    def files(self) -> Mapping[str, bytes]:
+        """Return files in formats of other programs, by name, to write beside the saved model.
+
+        They repeat the model, and are not read back; most often none.
+        """
+        return {}
+
     def predict(self, x: Array) -> Array:
         """Return the risk score, probability, value or label of each row of x (n, p): (n,).
 
