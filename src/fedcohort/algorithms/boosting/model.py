@@ -47,6 +47,10 @@ class BoostedModel(Fitted):
     ensemble : the trees and the base margins b (K,).
     rounds : number of rounds of the fit.
     baseline : Breslow's hazard at F = 0, of survival:cox; None without.
+
+    Raises
+    ------
+    ValueError : multi:softprob with one output, or another objective with several.
     """
 
     features: tuple[str, ...]
@@ -55,6 +59,11 @@ class BoostedModel(Fitted):
     rounds: int
     levels: tuple[str, ...] = ()
     baseline: Baseline | None = None
+
+    def __post_init__(self):
+        outputs = len(self.ensemble.base)
+        if (outputs > 1) != self.objective.several:
+            raise ValueError(f"objective {self.objective.name} with {outputs} outputs")
 
     @property
     def classes_(self) -> Array:

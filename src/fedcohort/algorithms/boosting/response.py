@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import expit, ndtr, softmax
 
 from fedcohort.arrays import Array
+from fedcohort.numerics.survival import LARGEST
 
 #: XGBoost's objective for each loss of `objectives`.
 OBJECTIVES: Mapping[str, str] = {
@@ -31,11 +32,26 @@ class Objective:
     name : a value of `OBJECTIVES`.
     distribution : of ε in log T = F + σ ε (survival:aft), of `DISTRIBUTIONS`.
     sigma : σ > 0 of survival:aft.
+
+    Raises
+    ------
+    ValueError : an unknown name or distribution, or a σ that is not above 0.
     """
 
     name: str
     distribution: str = "extreme"
     sigma: float = 1.0
+
+    def __post_init__(self):
+        if self.name not in OBJECTIVES.values() or self.distribution not in DISTRIBUTIONS:
+            raise ValueError(f"unknown objective {self.name!r:.40}, {self.distribution!r:.40}")
+        if not 0 < self.sigma < math.inf:
+            raise ValueError(f"sigma is {self.sigma:g}, not above 0")
+
+    @property
+    def several(self) -> bool:
+        """Whether a booster has a margin for each class."""
+        return self.name == "multi:softprob"
 
     @classmethod
     def of_loss(cls, loss: str, sigma: float = 1.0) -> Self:
@@ -48,11 +64,13 @@ class Objective:
         A probability, a value, a mean count, a hazard ratio (survival:cox) or a time
         (survival:aft).
         """
-        if self.name == "multi:softprob":
+        if self.several:
             return softmax(margin, axis=1)
         if self.name == "binary:logistic":
             return expit(margin[:, 0])
-        return np.exp(margin[:, 0]) if self.name in _EXPONENTIAL else margin[:, 0]
+        if self.name in _EXPONENTIAL:
+            return np.exp(np.minimum(margin[:, 0], LARGEST))
+        return margin[:, 0]
 
     def survival(self, margin: Array, times: Array) -> Array:
         """Return P(T > t) of survival:aft for margins (n, 1) and times (m,): (n, m)."""
@@ -62,14 +80,13 @@ class Objective:
             return ndtr(-z)
         if self.distribution == "logistic":
             return expit(-z)
-        return np.exp(-np.exp(np.minimum(z, 700.0)))
+        return np.exp(-np.exp(np.minimum(z, LARGEST)))
 
     def score(self, margin: float) -> float:
-        """Return XGBoost's base score of a margin, in units of the prediction; inf at overflow."""
-        if self.name == "multi:softprob":
+        """Return XGBoost's base score of a margin, in units of the prediction."""
+        if self.several:
             return margin
-        with np.errstate(over="ignore"):
-            return float(self.predicted(np.array([[margin]]))[0])
+        return float(self.predicted(np.array([[margin]]))[0])
 
     def margin(self, score: float) -> float:
         """Return the margin of a base score, rounded as XGBoost does; inf out of range."""

@@ -66,7 +66,7 @@ def written(model: XGBoostModel) -> bytes:
     parts = ensemble.trees.parts()
     trees = [_tree(ensemble, parts[t], p, i) for i, t in enumerate(order.tolist())]
     names = [name.translate(_REFUSED) for name in model.features]
-    classes = outputs if model.objective.name == "multi:softprob" else 0
+    classes = outputs if model.objective.several else 0
     learner = {
         "attributes": {},
         "feature_names": names if len({*names}) == p else [],
@@ -95,7 +95,7 @@ def written(model: XGBoostModel) -> bytes:
 
 def _objective(objective: Objective, outputs: int) -> dict[str, Any]:
     own = dict(_PARAMETERS.get(objective.name, {}))
-    if objective.name == "multi:softprob":
+    if objective.several:
         own["softmax_multiclass_param"] = {"num_class": f"{outputs}"}
     if objective.name == "survival:aft":
         own["aft_loss_param"] = {
@@ -134,28 +134,27 @@ def _based(objective: Objective, ensemble: Ensemble) -> tuple[str, Ensemble]:
 
 def _tree(ensemble: Ensemble, part: slice, p: int, number: int) -> dict[str, Any]:
     """Return a tree's nodes in the format."""
-    trees, first = ensemble.trees, part.start
-    leaf = trees.leaf[part]
-    left, right = (np.where(leaf, -1, a[part] - first) for a in (trees.left, trees.right))
-    parents = np.full(len(leaf), NO_PARENT)
+    trees = ensemble.trees
+    nodes = part.start + _by_level(*(a[part] - part.start for a in (trees.left, trees.right)))
+    leaf, value = trees.leaf[nodes], trees.value[nodes, 0]
     inner = np.flatnonzero(~leaf)
-    parents[left[inner]] = inner
-    parents[right[inner]] = inner
-    value = trees.value[part, 0]
+    left = np.full(len(nodes), -1)
+    left[inner] = 1 + 2 * np.arange(len(inner))
+    parents = np.append(NO_PARENT, np.repeat(inner, 2))
     categories = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
     return {
         "base_weights": _floats(value),
         **{name: [] for name in categories},
-        "default_left": trees.missing_left[part].astype(int).tolist(),
+        "default_left": trees.missing_left[nodes].astype(int).tolist(),
         "id": number,
         "left_children": left.tolist(),
-        "loss_changes": _floats(ensemble.gain[part]),
+        "loss_changes": _floats(ensemble.gain[nodes]),
         "parents": parents.tolist(),
-        "right_children": right.tolist(),
-        "split_conditions": _floats(np.where(leaf, value, trees.threshold[part])),
-        "split_indices": np.where(leaf, 0, trees.feature[part]).tolist(),
+        "right_children": np.where(leaf, -1, left + 1).tolist(),
+        "split_conditions": _floats(np.where(leaf, value, trees.threshold[nodes])),
+        "split_indices": np.where(leaf, 0, trees.feature[nodes]).tolist(),
         "split_type": [0] * len(leaf),
-        "sum_hessian": _floats(ensemble.cover[part]),
+        "sum_hessian": _floats(ensemble.cover[nodes]),
         "tree_param": {
             "num_deleted": "0",
             "num_feature": f"{p}",
@@ -163,6 +162,18 @@ def _tree(ensemble: Ensemble, part: slice, p: int, number: int) -> dict[str, Any
             "size_leaf_vector": "1",
         },
     }
+
+
+def _by_level(left: Array, right: Array) -> Array:
+    """Return a tree's nodes level by level: XGBoost 2 takes the node after a left child as the
+    right one.
+    """
+    at = np.zeros(1, int)
+    levels = [at]
+    while len(at := at[left[at] >= 0]):
+        at = np.stack([left[at], right[at]], axis=1).ravel()
+        levels.append(at)
+    return np.concatenate(levels)
 
 
 def _floats(values: Array) -> list[float]:

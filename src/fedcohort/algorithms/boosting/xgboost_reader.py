@@ -78,7 +78,7 @@ def _model(whole: Any, source: str) -> XGBoostModel:
         raise _unsupported(
             source, f"{max(p, classes):,} covariates or classes", f"up to {WIDEST:,}"
         )
-    if (classes > 1) != (objective.name == "multi:softprob"):
+    if (classes > 1) != objective.several:
         raise ValueError(f"objective {objective.name} has num_class {classes}")
     outputs = max(1, classes)
     model = _dict(booster, "model")
@@ -102,10 +102,8 @@ def _read_objective(found: Mapping[str, Any], source: str) -> Objective:
         raise _unsupported(
             source, f"the distribution {distribution!r:.40}", ", ".join(DISTRIBUTIONS)
         )
-    scale = _real(_text(param, "aft_loss_distribution_scale"), "aft_loss_distribution_scale")
-    if scale <= 0:
-        raise ValueError("aft_loss_distribution_scale is not above 0")
-    return Objective(name=name, distribution=distribution, sigma=scale)
+    sigma = _real(_text(param, "aft_loss_distribution_scale"), "aft_loss_distribution_scale")
+    return Objective(name=name, distribution=distribution, sigma=sigma)
 
 
 def _base(text: str, objective: Objective, outputs: int) -> Array:

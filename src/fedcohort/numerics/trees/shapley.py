@@ -29,7 +29,7 @@ from fedcohort.numerics.trees.ensemble import Ensemble
 from fedcohort.numerics.trees.nodes import Trees
 
 #: Leaves × covariates × rows that are computed at a time.
-CHUNK = 2**18
+CHUNK = 2**16
 #: Stands for a share of 0, so that a product can be divided by it.
 TINY = 1e-150
 
@@ -93,13 +93,16 @@ def _add(out: Array, x: Array, paths: _Paths, value: Array, group: Array) -> Non
         low, high, missing = (a[part][:, :, None] for a in (paths.low, paths.high, paths.missing))
         for start in range(0, n, rows):
             own = x[start : start + rows].T[at]
-            met = ((own >= low) & (own < high)) | (missing & np.isnan(own))
-            total = np.zeros(met.shape)
+            met = (((own >= low) & (own < high)) | (missing & np.isnan(own))).astype(float)
+            total, factor = np.zeros(met.shape), np.empty(met.shape)
             for t, w in zip(points.tolist(), weights.tolist(), strict=True):
-                apart = (1 - t) * z
-                factor = np.where(met, t + apart, apart)
-                total += (w * factor.prod(axis=1))[:, None, :] / factor
-            total *= met - z
+                np.multiply(met, t, out=factor)
+                factor += (1 - t) * z
+                product = w * factor.prod(axis=1)
+                np.divide(product[:, None, :], factor, out=factor)
+                total += factor
+            met -= z
+            total *= met
             out[:, start : start + rows] += adds @ total.reshape(at.size, -1)
 
 
