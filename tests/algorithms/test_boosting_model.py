@@ -78,7 +78,7 @@ def test_survival_of_a_cox_booster_is_that_of_its_baseline_and_is_saved():
     assert_array_equal(model.known_until(X), np.full(30, 2.0))
     with pytest.raises(NotSupported, match="no baseline hazard"):
         fitted("cox").predict_survival(X, np.ones(1))
-    with pytest.raises(NotSupported):
+    with pytest.raises(NotSupported, match=r"^predict_survival$"):
         fitted("logistic").predict_survival(X, np.ones(1))
 
 
@@ -89,36 +89,30 @@ def test_shapley_values_add_to_the_margin():
     assert_allclose(phi.sum(axis=2) + expected, model.margins(X), rtol=1e-10, atol=1e-12)
 
 
-def test_importance_lists_every_covariate_by_its_gain():
+def test_splits_are_listed_by_their_gain_and_those_of_xgboost():
     model = dataclasses.replace(fitted("squared"), features=(*FEATURES, "unused"))
-    found = model.importance()
+    found = model.splits()
     assert sum(row["share"] for row in found) == pytest.approx(1)
     assert [row["share"] for row in found] == sorted((r["share"] for r in found), reverse=True)
-    *_, last = found
-    assert (last["covariate"], last["weight"], last["gain"], last["share"]) == (
-        "unused",
-        0,
-        None,
-        0,
-    )
     booster = xgb.Booster()
     booster.load_model(bytearray(model.files()["xgboost.json"]))
-    theirs = booster.get_score(importance_type="total_gain")
-    assert {r["covariate"]: r["total_gain"] for r in found[:-1]} == pytest.approx(theirs, rel=1e-5)
+    for kind in ("weight", "gain", "cover", "total_gain", "total_cover"):
+        theirs = booster.get_score(importance_type=kind)
+        assert {r["covariate"]: r[kind] for r in found} == pytest.approx(theirs, rel=1e-5)
     json.dumps(found, allow_nan=False)
+    no_tree_splits = grown(0, 4, depth=0)
+    assert dataclasses.replace(fitted("squared"), ensemble=no_tree_splits).splits() == []
 
 
 @pytest.mark.parametrize("loss", OBJECTIVES)
-def test_the_rest_of_the_model_is_its_base_margins_and_shares_of_gain(loss):
+def test_the_rest_of_the_model_is_its_base_margins_and_how_a_prediction_is_made(loss):
     model = fitted(loss)
     found = model.parameters(np.zeros(0))
-    bases = [row["value"] for row in found if row["name"].startswith("margin without trees")]
-    assert bases == model.ensemble.base.tolist()
-    assert sum(r["value"] for r in found if r["name"].startswith("share of gain, ")) == (
-        pytest.approx(1)
+    assert [row["value"] for row in found] == model.ensemble.base.tolist()
+    assert [row["name"].partition(", ")[2] for row in found] == (
+        ["a", "b", "c"] if loss == "softmax" else [""]
     )
-    notes = [row["note"] for row in found if "note" in row]
-    assert len(notes) == 2 and not any(note.endswith(".") for note in notes)
+    assert "note" in found[0] and not found[0]["note"].endswith(".")
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,6 @@ from fedcohort.protocol import Fitted, NotSupported, Row
 
 #: Name of the XGBoost model file beside a saved model.
 FILE = "xgboost.json"
-#: Most covariates whose importance `parameters` lists.
-LISTED = 30
 _PREDICTED = {
     "binary:logistic": "the probability is 1/(1 + exp(−F))",
     "multi:softprob": "the probability of a class is exp(F) divided by the sum of exp(F) over all",
@@ -50,7 +48,7 @@ class BoostedModel(Fitted):
 
     Raises
     ------
-    ValueError : multi:softprob with one output, or another objective with several.
+    ValueError : multi:softprob without an output for each class, or another objective with several.
     """
 
     features: tuple[str, ...]
@@ -61,8 +59,8 @@ class BoostedModel(Fitted):
     baseline: Baseline | None = None
 
     def __post_init__(self):
-        outputs = len(self.ensemble.base)
-        if (outputs > 1) != self.objective.several:
+        outputs, several = len(self.ensemble.base), self.objective.several
+        if (outputs > 1) != several or (several and len(self.levels) != outputs):
             raise ValueError(f"objective {self.objective.name} with {outputs} outputs")
 
     @property
@@ -94,6 +92,8 @@ class BoostedModel(Fitted):
         """
         if self.objective.name == "survival:aft":
             return self.objective.survival(self.margins(x), times)
+        if self.objective.name != "survival:cox":
+            raise NotSupported("predict_survival")
         if self.baseline is None:
             raise NotSupported("this booster has no baseline hazard and predicts only risks.")
         return self.baseline.survival(self.predict(x), np.asarray(times, float))
@@ -109,48 +109,34 @@ class BoostedModel(Fitted):
         """
         return shapley(self.ensemble, x)
 
-    def importance(self) -> list[Row]:
-        """Return one row per covariate, that of the largest total gain first.
-
-        Keys: covariate; weight (number of its splits), gain and cover (means over its splits, None
-        without), total_gain and total_cover; share (of the total gain of all covariates).
-        """
+    def splits(self) -> list[Row]:
+        """Return one row per covariate with a split, see `Fitted.splits`."""
         found = self.ensemble.importance(len(self.features))
         whole = float(found["total_gain"].sum()) or 1.0
         order = np.argsort(-found["total_gain"], kind="stable").tolist()
         return [
             {
                 "covariate": self.features[j],
-                **{name: _plain(values[j]) for name, values in found.items()},
                 "share": float(found["total_gain"][j]) / whole,
+                **{name: values[j].item() for name, values in found.items()},
             }
             for j in order
+            if found["weight"][j]
         ]
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the base margins, and each covariate's share of the total gain.
-
-        The `LISTED` covariates of the largest gain are named, those without a split are not.
-        """
+        """Return the base margins, with a note on how a prediction is made."""
         names = [f"margin without trees, {name}" for name in self.levels]
-        names = names if len(names) == len(self.ensemble.base) else ["margin without trees"]
-        how = "F is the margin without trees plus the values of the leaves that a row reaches; "
+        names = names if self.objective.several else ["margin without trees"]
         rows: list[Row] = [
             {"name": name, "value": float(b)}
             for name, b in zip(names, self.ensemble.base, strict=True)
         ]
-        rows[0]["note"] = how + _PREDICTED[self.objective.name]
-        split = [row for row in self.importance() if row["weight"]]
-        shares: list[Row] = [
-            {"name": f"share of gain, {row['covariate']}", "value": row["share"]}
-            for row in split[:LISTED]
-        ]
-        if shares:
-            shares[0]["note"] = (
-                f"of the reduction of the loss by all splits, the share of splits by the "
-                f"covariate; {len(split)} of {len(self.features)} covariates are split"
-            )
-        return [*rows, *shares]
+        rows[0]["note"] = (
+            f"F is the margin without trees plus the values of the leaves that a row reaches; "
+            f"{_PREDICTED[self.objective.name]}"
+        )
+        return rows
 
     def files(self) -> dict[str, bytes]:
         """Return the XGBoost model file, whose covariates are x of `predict`."""
@@ -195,9 +181,3 @@ class BoostedModel(Fitted):
             rounds=meta["rounds"],
             baseline=baseline,
         )
-
-
-def _plain(value: Any) -> float | int | None:
-    """Return a number as Python's own; None for NaN."""
-    found = value.item()
-    return None if found != found else found
