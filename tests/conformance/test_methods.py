@@ -427,6 +427,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "impute": (X,),
     "summary": (),
     "parameters": (np.linspace(0, 2, 3),),
+    "splits": (),
     "others": (),
     "proportional_hazards": (),
     "proportional_odds": (),

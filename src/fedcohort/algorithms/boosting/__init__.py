@@ -1,0 +1,1 @@
+"""Federated gradient boosting of trees."""
