@@ -1,9 +1,9 @@
 """A common grid of bins for the covariates of trees, from sums alone.
 
 Each covariate's edges are quantiles of the values over all sites, by the histograms of
-`data.prepare.sketch`: cells are split until none holds more than a bin's share of the rows, or until
-they are too narrow, or hold fewer than 2 `min_cell` rows. Then cells are joined from the lowest on
-until a bin has its share, and at least `min_cell` rows; so no two edges single out fewer rows. A
+`data.prepare.sketch`: cells are split until none holds more than a bin's share of the rows, or they
+are too narrow, or hold fewer than 2 `min_cell` rows. Then cells are joined from the lowest on until
+a bin has its share, and at least `min_cell` rows; so no two edges single out fewer rows. A
 covariate with at most as many values as bins, each in enough rows, has one bin for each value.
 
 Values are rounded to float32, as trees compare them: x ≤ b exactly if x is below the next float32

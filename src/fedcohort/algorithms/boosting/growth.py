@@ -122,14 +122,10 @@ def first_level(cells: Cells) -> Level:
     """Return the roots of K trees."""
     k, p = cells.ends.shape[:2]
     bound = np.full(k, np.inf)
-    return Level(
-        np.arange(k), np.zeros(k, np.int64), cells, -bound, bound, np.zeros((k, p), bool)
-    )
+    return Level(np.arange(k), np.zeros(k, np.int64), cells, -bound, bound, np.zeros((k, p), bool))
 
 
-def grow(
-    sites: Exact, shape: Shape, level: Level, bits: int
-) -> tuple[list[Tree], Array]:
+def grow(sites: Exact, shape: Shape, level: Level, bits: int) -> tuple[list[Tree], Array]:
     """Grow a tree from each root; return the trees, and the moves that sites have yet to make.
 
     Parameters
@@ -139,7 +135,7 @@ def grow(
     """
     trees = [Tree() for _ in level.tree]
     unit = 2.0**-bits
-    weights = shape.rule.weight(*(level.cells.total * unit).T, level.low, level.high)
+    weights = shape.rule.weight(*_columns(level.cells.total * unit), level.low, level.high)
     for tree, weight, cover in zip(trees, weights, level.cells.total[:, 1] * unit, strict=True):
         tree.add(shape.rate * weight, cover)
     moves = NO_MOVES
@@ -166,7 +162,7 @@ def _split(
     """Split nodes; return the moves (m, 6), and the bounds (m, 4) of the children's weights."""
     rule = shape.rule
     sums = [found.left * unit, found.right * unit]
-    w = np.column_stack([rule.weight(*s.T, level.low, level.high) for s in sums])
+    w = np.column_stack([rule.weight(*_columns(s), level.low, level.high) for s in sums])
     moves = np.column_stack(
         [level.tree, level.node, found.feature, found.bin, found.missing_left, level.node]
     ).astype(np.int64)
@@ -209,7 +205,9 @@ def _children(
     path[np.arange(len(at)), found.feature[at]] = True
     number = np.r_[asked[:, 1], own[:, 5] + 1 - other]
     side = np.r_[other, 1 - other]
-    limits = np.tile(bounds[at], (2, 1))[np.arange(2 * len(at))[:, None], 2 * side[:, None] + [0, 1]]
+    limits = np.tile(bounds[at], (2, 1))[
+        np.arange(2 * len(at))[:, None], 2 * side[:, None] + [0, 1]
+    ]
     made = Level(np.tile(own[:, 0], 2), number, every, *limits.T, np.tile(path, (2, 1)))
     large = np.flatnonzero(every.size >= 2 * rule.min_rows)
     return made[large[np.lexsort((number[large], made.tree[large]))]], NO_MOVES
@@ -219,5 +217,9 @@ def _allowed(path: Array, groups: Array) -> Array:
     """Return the covariates (A, p) that may follow on paths (A, p): of a group with all of it."""
     if not len(groups):
         return np.ones(path.shape, bool)
-    fits = ~(path[:, None] & ~groups).any(axis=2)
-    return (fits[..., None] & groups).any(axis=1) | path
+    fits = ~np.any(path[:, None] & ~groups, axis=2)
+    return np.any(fits[..., None] & groups, axis=1) | path
+
+
+def _columns(pairs: Array) -> tuple[Array, Array]:
+    return pairs[:, 0], pairs[:, 1]

@@ -142,4 +142,3 @@ def targets(objective: str, of: Outcome) -> Array:
     if objective == "weibull":
         return np.log(of.y)[:, None]
     return np.asarray(of.y, float)[:, None] * (objective != "cox")
-

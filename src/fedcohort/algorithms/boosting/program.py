@@ -23,14 +23,14 @@ that class of all of them. Sites learn all splits, and the leaves' values.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fedcohort.algorithms.boosting.growth import NO_MOVES, Shape, Tree, first_level, grow
+from fedcohort.algorithms.boosting.model import BoostedModel
 from fedcohort.algorithms.boosting.objectives import STEP, start
+from fedcohort.algorithms.boosting.response import Objective
 from fedcohort.algorithms.boosting.settings import BoostingSettings
 from fedcohort.algorithms.boosting.steps import (
     Begun,
@@ -48,6 +48,7 @@ from fedcohort.data.classes import check_classes, check_each_class, check_kinds
 from fedcohort.data.exact import Exact, check_covariates
 from fedcohort.numerics.survival import Baseline
 from fedcohort.numerics.trees import histogram, splits
+from fedcohort.numerics.trees.ensemble import Ensemble
 from fedcohort.numerics.trees.nodes import Trees
 from fedcohort.numerics.trees.splits import Cells, Rule
 from fedcohort.protocol import Federation, NothingToLearn, Task
@@ -55,27 +56,8 @@ from fedcohort.protocol import Federation, NothingToLearn, Task
 #: How much Σ|g| + Σh may grow in a round; more is an error at the site.
 GROWTH = 16.0
 NONE = np.zeros(0)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Ensemble:
-    """The trees of a fit.
-
-    Attributes
-    ----------
-    base : (K,) margins before the first tree, float32.
-    trees : T trees; with `gain` and `cover` (N,) of each node, and the class `group` (T,) of each.
-    rounds : number of rounds, after which the held-out loss was least if there is one.
-    baselines : of cox, after each number of rounds from 0; () otherwise.
-    """
-
-    base: Array
-    trees: Trees
-    gain: Array
-    cover: Array
-    group: Array
-    rounds: int
-    baselines: tuple[Baseline, ...] = ()
+#: Number of kinds of outcome by objective; of softmax, the number of classes.
+KINDS = {"logistic": 2, "squared": 0, "poisson": 2, "cox": 2, "weibull": 2}
 
 
 class Booster:
@@ -193,8 +175,8 @@ class Booster:
         return self._used
 
 
-def boost(fed: Federation, config: BoostingSettings, task: Task) -> tuple[Ensemble, str]:
-    """Grow the trees of all rounds; return them, and the objective.
+def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
+    """Grow the trees of all rounds.
 
     Raises
     ------
@@ -207,25 +189,23 @@ def boost(fed: Federation, config: BoostingSettings, task: Task) -> tuple[Ensemb
     objective = config.objective_of(task)
     first = fed.sum(count_values)
     sites = Exact.of(fed, task, None)
-    least = sites.least
     if not first.rows:
         raise NothingToLearn("no site holds any record; check their selection.")
     edges = bin_edges(sites, first, config.max_bins)
-    kinds = {"squared": 0, "softmax": len(task.levels)}.get(objective, 2)
+    levels = task.levels if objective == "softmax" else ()
     begun = sites.sum(
-        begin, edges=edges, objective=objective,
-        classes=len(task.levels) if objective == "softmax" else 1, kinds=kinds,
-        held_out=config.held_out,
+        begin, edges=edges, objective=objective, classes=max(len(levels), 1),
+        kinds=KINDS.get(objective, len(levels)), held_out=config.held_out,
     )  # fmt: skip
-    _check(objective, begun, task, least, np.isfinite(edges).any())
+    _check(objective, begun, task, sites.least, bool(np.isfinite(edges).any()))
     booster = Booster(sites, config, task, edges, begun, objective)
     grown: list[list[Tree]] = []
     told, roots = booster.sums(more=True)
     held, best = float(begun.held_out), (math.inf, 0)
-    if held:
-        best = float(told.held_out_loss) / held, 0
     for number in fed.rounds(config.rounds):
         assert roots is not None
+        if held and not number:
+            best = float(told.held_out_loss) / held, 0
         grown.append(booster.add(roots))
         told, roots = booster.sums(more=number + 1 < config.rounds)
         report = {"loss": float(told.loss) / float(begun.training)}
@@ -235,8 +215,14 @@ def boost(fed: Federation, config: BoostingSettings, task: Task) -> tuple[Ensemb
         fed.record(**report)
         if held and number + 1 - best[1] >= config.patience:
             break
-    rounds = best[1] if held else len(grown)
-    return _ensemble(booster, grown[: max(rounds, 1)]), objective
+    kept = grown[: max(best[1], 1)] if held else grown
+    return BoostedModel(
+        features=task.features,
+        objective=Objective.of_loss(objective, config.sigma),
+        ensemble=_ensemble(booster, kept),
+        levels=task.levels if objective in ("logistic", "softmax") else (),
+        baselines=tuple(booster.baselines[: len(kept) + 1]),
+    )
 
 
 def _ensemble(booster: Booster, grown: list[list[Tree]]) -> Ensemble:
@@ -247,14 +233,10 @@ def _ensemble(booster: Booster, grown: list[list[Tree]]) -> Ensemble:
         gain=np.concatenate([gain for _, gain, _ in made]),
         cover=np.concatenate([cover for _, _, cover in made]),
         group=np.tile(np.arange(booster.classes, dtype=np.int32), len(grown)),
-        rounds=len(grown),
-        baselines=tuple(booster.baselines[: len(grown) + 1]),
     )
 
 
-def _shape(
-    config: BoostingSettings, task: Task, edges: Array, objective: str, least: int
-) -> Shape:
+def _shape(config: BoostingSettings, task: Task, edges: Array, objective: str, least: int) -> Shape:
     """Return what the trees may be."""
     p = len(edges)
     monotone = np.zeros(p, np.int64)
@@ -278,9 +260,7 @@ def _class_weight(config: BoostingSettings, objective: str, begun: Begun) -> Arr
         return NONE
     sizes = begun.kinds.astype(float)
     there = sizes > 0
-    return np.divide(
-        sizes.sum(), there.sum() * sizes, out=np.zeros(len(sizes)), where=there
-    )
+    return np.divide(sizes.sum(), there.sum() * sizes, out=np.zeros(len(sizes)), where=there)
 
 
 def _check(objective: str, begun: Begun, task: Task, least: int, split: bool) -> None:

@@ -49,9 +49,7 @@ class BoostingSettings(GridSettings, RowWeightSettings, method="boosting"):
     class_weight: str = setting(
         "none", "Weights of classes. balanced: n/(K n_k)", choices=CLASS_WEIGHTS
     )
-    sigma: float = setting(
-        1.0, "σ of weibull, the scale of log time; tune it", within="(0, inf)"
-    )
+    sigma: float = setting(1.0, "σ of weibull, the scale of log time; tune it", within="(0, inf)")
     patience: int = setting(
         0, "Rounds without a better held-out loss after which training stops; 0: never", "rounds",
         within="[0, inf)",

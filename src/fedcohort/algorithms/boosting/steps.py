@@ -100,7 +100,8 @@ BoostingSite = Site[Table, Growing | None]
 
 @summed(once=("edges",))
 def begin(
-    site: Site[Table, None], *, edges: Array, objective: str, classes: int, kinds: int, held_out: float,
+    site: Site[Table, None], *, edges: Array, objective: str, classes: int, kinds: int,
+    held_out: float,
 ) -> Keep[Begun, Growing]:  # fmt: skip
     """Number each value by its bin, draw the rows to hold out, and sum the outcome of the others.
 
@@ -249,14 +250,14 @@ def _of(
     """Return the outcome of the rows, with Λ(t) and Σ d/S₀² at their times."""
     if isinstance(table, LabelledTable):
         return Outcome(np.asarray(table.y, float), classes=classes)
-    event = np.asarray(table.event, bool)
+    time, event = np.asarray(table.time, float), np.asarray(table.event, bool)
     if times is None or hazard is None or squares is None or not len(times):
-        return Outcome(np.asarray(table.time, float), event, sigma=sigma)
-    at = slots(table.time, table.event, times, together=together)
-    up_to = [np.append(0.0, np.cumsum(a))[at + 1] for a in (hazard, squares)]
+        return Outcome(time, event, sigma=sigma)
+    at = slots(time, event, times, together=together) + 1
     return Outcome(
-        np.asarray(table.time, float), dies_on_grid(table.time, event, times), *up_to, sigma=sigma
-    )
+        time, dies_on_grid(time, event, times), hazard=np.append(0.0, np.cumsum(hazard))[at],
+        squares=np.append(0.0, np.cumsum(squares))[at],
+    )  # fmt: skip
 
 
 def _bins(site: Site[Table, Any], state: Growing) -> Array:

@@ -155,9 +155,7 @@ class Splits:
     left_rows: Array
 
 
-def best(
-    cells: Cells, bits: int, rule: Rule, allowed: Array, low: Array, high: Array
-) -> Splits:
+def best(cells: Cells, bits: int, rule: Rule, allowed: Array, low: Array, high: Array) -> Splits:
     """Return the best split of each node.
 
     Parameters
