@@ -29,7 +29,6 @@ def fitted(loss, **more):
         levels=levels,
         objective=Objective.of_loss(loss, sigma=0.8),
         ensemble=grown(2, 4, trees=9, depth=4, outputs=3 if loss == "softmax" else 1),
-        rounds=3 if loss == "softmax" else 9,
         **more,
     )
 
@@ -69,17 +68,49 @@ def test_survival_of_a_time_model_is_that_of_its_error(distribution, error):
     assert (np.diff(found[order, 2]) <= 0).all()
 
 
-def test_survival_of_a_cox_booster_is_that_of_its_baseline_and_is_saved():
-    baseline = Baseline(np.array([1.0, 2.0]), np.array([0.1, 0.4]))
-    model = fitted("cox", baseline=baseline)
+def with_baselines():
+    cumulative = np.linspace(1, 2, 10)[:, None] * [0.1, 0.4]
+    return fitted("cox", baselines=tuple(Baseline(np.array([1.0, 2.0]), row) for row in cumulative))
+
+
+def test_survival_of_a_cox_booster_is_that_of_its_last_baseline_and_is_saved():
+    model = with_baselines()
     model = BoostedModel.restore(model.arrays(), model.meta())
     found = model.predict_survival(X, np.array([0.5, 1.0, 9.0]))
-    assert_allclose(found, np.exp(-np.outer(np.exp(model.predict(X)), [0.0, 0.1, 0.4])))
+    assert_allclose(found, np.exp(-np.outer(np.exp(model.predict(X)), [0.0, 0.2, 0.8])))
     assert_array_equal(model.known_until(X), np.full(30, 2.0))
     with pytest.raises(NotSupported, match="no baseline hazard"):
         fitted("cox").predict_survival(X, np.ones(1))
     with pytest.raises(NotSupported, match=r"^predict_survival$"):
         fitted("logistic").predict_survival(X, np.ones(1))
+
+
+def test_the_model_after_fewer_rounds_has_their_trees_and_baseline():
+    model = with_baselines()
+    assert model.at_round(9) is model and model.at_round(100) is model
+    assert_array_equal(model.at_round(0).predict(X), np.full(30, model.ensemble.base[0]))
+    early = BoostedModel.restore(model.arrays(), model.meta()).at_round(3)
+    early.ensemble.check(4)
+    assert early.rounds == 3
+    assert early.baselines[-1].cumulative.tolist() == model.baselines[3].cumulative.tolist()
+    booster = xgb.Booster()
+    booster.load_model(bytearray(model.files()["xgboost.json"]))
+    own = int(booster.num_boosted_rounds() > 9)  # a round of the base margin
+    d = xgb.DMatrix(X, feature_names=list(FEATURES))
+    theirs = booster.predict(d, output_margin=True, iteration_range=(0, 3 + own))
+    assert_allclose(early.predict(X), theirs, rtol=1e-6, atol=1e-6)
+
+
+def test_rounds_of_several_outputs_have_a_tree_of_each():
+    model = fitted("softmax")
+    assert (model.rounds, len(model.ensemble.trees)) == (3, 9)
+    early = model.at_round(2)
+    assert (early.rounds, early.ensemble.group.tolist()) == (2, [0, 1, 2, 0, 1, 2])
+    mixed = dataclasses.replace(model.ensemble, group=np.repeat([0, 1, 2], 3).astype(np.int32))
+    cut = mixed.first(1)
+    cut.check(4)
+    sizes = np.array([p.stop - p.start for p in mixed.trees.parts()])
+    assert np.diff([*cut.trees.roots, len(cut.gain)]).tolist() == sizes[[0, 3, 6]].tolist()
 
 
 def test_shapley_values_add_to_the_margin():
@@ -141,3 +172,13 @@ def test_a_saved_objective_that_is_none_is_refused(change):
     meta["objective"] = meta["objective"] | change
     with pytest.raises((ValueError, TypeError)):
         BoostedModel.restore(model.arrays(), meta)
+
+
+def test_baselines_that_are_not_those_of_all_rounds_are_refused():
+    model = with_baselines()
+    arrays = model.arrays()
+    with pytest.raises(ValueError, match="4 baselines of 9 rounds"):
+        BoostedModel.restore(arrays | {"cumulative": arrays["cumulative"][:4]}, model.meta())
+    for wrong in (arrays["cumulative"][:, :1], arrays["cumulative"][0]):
+        with pytest.raises(ValueError, match="differ in length"):
+            BoostedModel.restore(arrays | {"cumulative": wrong}, model.meta())

@@ -8,7 +8,7 @@ It predicts without XGBoost. `files` writes it for XGBoost.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -43,25 +43,34 @@ class BoostedModel(Fitted):
     levels : classes of the outcome, (K,) of multi:softprob, 2 of a binary outcome; () without.
     objective : the loss.
     ensemble : the trees and the base margins b (K,).
-    rounds : number of rounds of the fit.
-    baseline : Breslow's hazard at F = 0, of survival:cox; None without.
+    baselines : of survival:cox Breslow's hazard at F = 0 after each number of rounds, from 0 to
+        that of the model; all at the same times. () without.
+    caution : a warning if sums of the fit tell of few records; "" in a model read from a file.
 
     Raises
     ------
-    ValueError : multi:softprob without an output for each class, or another objective with several.
+    ValueError : multi:softprob without an output for each class, or another objective with several;
+        or baselines are not those of all rounds.
     """
 
     features: tuple[str, ...]
     objective: Objective
     ensemble: Ensemble
-    rounds: int
     levels: tuple[str, ...] = ()
-    baseline: Baseline | None = None
+    baselines: tuple[Baseline, ...] = ()
+    caution: str = ""
 
     def __post_init__(self):
         outputs, several = len(self.ensemble.base), self.objective.several
         if (outputs > 1) != several or (several and len(self.levels) != outputs):
             raise ValueError(f"objective {self.objective.name} with {outputs} outputs")
+        if len(self.baselines) not in (0, self.rounds + 1):
+            raise ValueError(f"{len(self.baselines)} baselines of {self.rounds} rounds")
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds, each with one tree of each output."""
+        return int(self.ensemble.round_of.max(initial=-1)) + 1
 
     @property
     def classes_(self) -> Array:
@@ -94,13 +103,13 @@ class BoostedModel(Fitted):
             return self.objective.survival(self.margins(x), times)
         if self.objective.name != "survival:cox":
             raise NotSupported("predict_survival")
-        if self.baseline is None:
+        if not self.baselines:
             raise NotSupported("this booster has no baseline hazard and predicts only risks.")
-        return self.baseline.survival(self.predict(x), np.asarray(times, float))
+        return self.baselines[-1].survival(self.predict(x), np.asarray(times, float))
 
     def known_until(self, x: Array) -> Array:
         """Return the last time (n,) at which the survival of each row of x (n, p) is known."""
-        return np.full(len(x), np.inf if self.baseline is None else self.baseline.end)
+        return np.full(len(x), self.baselines[-1].end if self.baselines else np.inf)
 
     def shapley(self, x: Array) -> tuple[Array, Array]:
         """Return the Shapley values (n, K, p) of rows x (n, p), and the mean margin (K,).
@@ -138,6 +147,18 @@ class BoostedModel(Fitted):
         )
         return rows
 
+    def cautions(self) -> tuple[str, ...]:
+        """Return what sums tell of few records."""
+        return (self.caution,) if self.caution else ()
+
+    def at_round(self, rounds: int) -> Self:
+        """Return the model after a number of rounds; itself if it has no more."""
+        if rounds >= self.rounds:
+            return self
+        return replace(
+            self, ensemble=self.ensemble.first(rounds), baselines=self.baselines[: rounds + 1]
+        )
+
     def files(self) -> dict[str, bytes]:
         """Return the XGBoost model file, whose covariates are x of `predict`."""
         held = XGBoostModel(
@@ -146,19 +167,19 @@ class BoostedModel(Fitted):
         return {FILE: written(held)}
 
     def arrays(self) -> dict[str, Array]:
-        """Return nodes, gains, covers, base margins and the baseline hazard."""
+        """Return nodes, gains, covers, base margins, and the baseline hazards (R + 1, T)."""
         own = self.ensemble.arrays()
-        if self.baseline is not None:
-            own |= {"times": self.baseline.times, "cumulative": self.baseline.cumulative}
+        if self.baselines:
+            own["times"] = self.baselines[-1].times
+            own["cumulative"] = np.array([b.cumulative for b in self.baselines])
         return own
 
     def meta(self) -> dict[str, Any]:
-        """Return names, classes, the objective and the number of rounds."""
+        """Return names, classes and the objective."""
         return {
             "features": list(self.features),
             "levels": list(self.levels),
             "objective": asdict(self.objective),
-            "rounds": self.rounds,
         }
 
     @classmethod
@@ -170,14 +191,16 @@ class BoostedModel(Fitted):
         LookupError, TypeError, ValueError : they are not of such a model.
         """
         features = tuple(meta["features"])
-        baseline = None
+        baselines: tuple[Baseline, ...] = ()
         if "times" in arrays:
-            baseline = Baseline(arrays["times"], arrays["cumulative"])
+            times, cumulative = arrays["times"], arrays["cumulative"]
+            if times.ndim != 1 or cumulative.ndim != 2 or cumulative.shape[1] != len(times):
+                raise ValueError("baselines differ in length from their times")
+            baselines = tuple(Baseline(times, row) for row in cumulative)
         return cls(
             features=features,
             levels=tuple(meta["levels"]),
             objective=Objective(**meta["objective"]),
             ensemble=Ensemble.from_arrays(arrays, len(features)),
-            rounds=meta["rounds"],
-            baseline=baseline,
+            baselines=baselines,
         )

@@ -23,7 +23,7 @@ DISTRIBUTIONS = ("normal", "logistic", "extreme")
 _EXPONENTIAL = ("count:poisson", "survival:cox", "survival:aft")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Objective:
     """An objective of XGBoost.
 

@@ -53,6 +53,24 @@ class Ensemble:
         out[order] = np.arange(len(order)) - np.searchsorted(group, group)
         return out
 
+    def first(self, rounds: int) -> Self:
+        """Return the trees of the first rounds, one of each output in a round."""
+        kept = self.round_of < rounds
+        sizes = [part.stop - part.start for part in self.trees.parts()]
+        nodes = np.repeat(kept, sizes)
+        place = np.cumsum(nodes) - 1
+
+        def cut(a: Array) -> Array:
+            return np.where(a < 0, -1, place[a]).astype(np.int32)
+
+        arrays = {name: a[nodes] for name, a in self.trees.arrays().items() if name != "roots"}
+        arrays["roots"] = cut(self.trees.roots[kept])
+        arrays |= {name: cut(arrays[name]) for name in ("left", "right")}
+        return type(self)(
+            trees=Trees.from_arrays(arrays), gain=self.gain[nodes], cover=self.cover[nodes],
+            group=self.group[kept], base=self.base,
+        )  # fmt: skip
+
     def margins(self, x: Array) -> Array:
         """Return F (n, K) of each row of x (n, p)."""
         out = np.tile(np.asarray(self.base, float), (len(x), 1))
