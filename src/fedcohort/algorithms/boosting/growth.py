@@ -205,10 +205,9 @@ def _children(
     path[np.arange(len(at)), found.feature[at]] = True
     number = np.r_[asked[:, 1], own[:, 5] + 1 - other]
     side = np.r_[other, 1 - other]
-    limits = np.tile(bounds[at], (2, 1))[
-        np.arange(2 * len(at))[:, None], 2 * side[:, None] + [0, 1]
-    ]
-    made = Level(np.tile(own[:, 0], 2), number, every, *limits.T, np.tile(path, (2, 1)))
+    both = np.tile(bounds[at].reshape(-1, 2, 2), (2, 1, 1))
+    low, high = _columns(both[np.arange(len(side)), side])
+    made = Level(np.tile(own[:, 0], 2), number, every, low, high, np.tile(path, (2, 1)))
     large = np.flatnonzero(every.size >= 2 * rule.min_rows)
     return made[large[np.lexsort((number[large], made.tree[large]))]], NO_MOVES
 
