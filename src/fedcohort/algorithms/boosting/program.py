@@ -34,6 +34,7 @@ from fedcohort.algorithms.boosting.response import Objective
 from fedcohort.algorithms.boosting.settings import BoostingSettings
 from fedcohort.algorithms.boosting.steps import (
     Begun,
+    Risks,
     Root,
     begin,
     count_cells,
@@ -51,10 +52,13 @@ from fedcohort.numerics.trees import histogram, splits
 from fedcohort.numerics.trees.ensemble import Ensemble
 from fedcohort.numerics.trees.nodes import Trees
 from fedcohort.numerics.trees.splits import Cells, Rule
+from fedcohort.privacy.disclosure.steps import interval_ends
 from fedcohort.protocol import Federation, NothingToLearn, Task
 
 #: How much Σ|g| + Σh may grow in a round; more is an error at the site.
 GROWTH = 16.0
+#: Bits before Σ|g| + Σh is known.
+COARSEST = -1100
 NONE = np.zeros(0)
 #: Number of kinds of outcome by objective; of softmax, the number of classes.
 KINDS = {"logistic": 2, "squared": 0, "poisson": 2, "cox": 2, "weibull": 2}
@@ -86,7 +90,7 @@ class Booster:
             weight, target = by_class.sum(), by_class[-self.classes :]
         self.base = start(objective, weight, target)
         self.moves, self.values = NO_MOVES, self.base[:, None].astype(float)
-        self.bits, self.size = 0, math.inf
+        self.bits, self.size = COARSEST, math.inf
         self.grid: timegrid.Intervals | None = None
         self.hazard = self.squares = NONE
         self.baselines: list[Baseline] = []
@@ -112,6 +116,7 @@ class Booster:
             roots = np.column_stack([np.arange(self.classes), np.zeros(self.classes, np.int64)])
             asked: dict[str, Any] = {"moves": NO_MOVES, "asked": roots}
             rows = self.sites.sum(count_cells, ends=self._each, **asked).cells
+            _check_drawn(rows, self._each, self.sites.least)
             self.ends = splits.joined(rows, splits.alone(rows, self._each), self.sites.least)
             groups = self.sites.sum(sum_cells, ends=self._drawn(), **asked).cells
         found = Cells.of(groups, self._used)
@@ -146,6 +151,9 @@ class Booster:
             together=grid.together,
         )  # fmt: skip
         self.moves, self.values = NO_MOVES, np.zeros((0, 0))
+        if grid.together and not self.baselines:
+            grid, told = _without_held_out(grid, told, self.sites.least)
+            self.grid = grid
         s0 = np.cumsum(told.leaving[::-1])[::-1]
         self.hazard = grid.hazard(told.deaths, told.left, s0)
         self.squares = np.divide(
@@ -223,6 +231,43 @@ def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
         levels=task.levels if objective in ("logistic", "softmax") else (),
         baselines=tuple(booster.baselines[: len(kept) + 1]),
     )
+
+
+def _without_held_out(
+    grid: timegrid.Intervals, told: Risks, least: int
+) -> tuple[timegrid.Intervals, Risks]:
+    """Join intervals until `least` rows leave in each, as fewer may once some are held out.
+
+    Parameters
+    ----------
+    told : at the first margin, the same for all rows, so that it tells no more than numbers of
+        rows, and their weights.
+    """
+    ends = interval_ends(told.left, least)
+    if len(ends) == len(grid.times):
+        return grid, told
+    assert grid.single is not None
+    ends[-1] = len(grid.times) - 1
+    begins = np.r_[0, ends[:-1] + 1]
+    alone = np.diff(ends, prepend=-1) == 1
+    joined = timegrid.Intervals(grid.times[ends], grid.single[ends] & alone, grid.known)
+    parts = (np.add.reduceat(getattr(told, f), begins) for f in ("leaving", "deaths", "left"))
+    return joined, Risks(*parts)
+
+
+def _check_drawn(rows: Array, ends: Array, least: int) -> None:
+    """Refuse roots of few rows; rows (G,) by the root's groups of bins.
+
+    Raises
+    ------
+    NothingToLearn : fewer rows than `least` were drawn.
+    """
+    drawn = int(splits.alone(rows, ends).size[0])
+    if 0 < drawn < least:
+        raise NothingToLearn(
+            f"fewer than {least} records (min_cell) were drawn at all sites together for a round's "
+            f"trees. Raise 'subsample', or add sites or records."
+        )
 
 
 def _ensemble(booster: Booster, grown: list[list[Tree]]) -> Ensemble:
