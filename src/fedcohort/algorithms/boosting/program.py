@@ -45,7 +45,7 @@ from fedcohort.arrays import Array
 from fedcohort.data import timegrid
 from fedcohort.data.binning import bin_edges, count_values
 from fedcohort.data.classes import check_classes, check_each_class, check_kinds
-from fedcohort.data.exact import Exact, check_covariates
+from fedcohort.data.exact import check_covariates
 from fedcohort.numerics.survival import Baseline
 from fedcohort.numerics.trees import histogram, splits
 from fedcohort.numerics.trees.ensemble import Ensemble
@@ -65,17 +65,17 @@ class Booster:
 
     Parameters
     ----------
-    sites : that answered first.
+    fed : the sites that answered first.
     edges : (p, E) of the bins.
     begun : sums over training rows.
     """
 
     def __init__(
-        self, sites: Exact, config: BoostingSettings, task: Task, edges: Array, begun: Begun,
+        self, fed: Federation, config: BoostingSettings, task: Task, edges: Array, begun: Begun,
         objective: str,
     ):  # fmt: skip
-        self.sites, self.config, self.task, self.objective = sites, config, task, objective
-        self.shape = _shape(config, task, edges, objective, max(sites.least, 1))
+        self.fed, self.config, self.task, self.objective = fed, config, task, objective
+        self.shape = _shape(config, task, edges, objective, least_of(fed, task))
         self.classes = len(begun.target)
         self.rng = task.rng
         self.class_weight = _class_weight(config, objective, begun)
@@ -90,10 +90,10 @@ class Booster:
         self.grid: timegrid.Intervals | None = None
         self.hazard = self.squares = NONE
         self.baselines: list[Baseline] = []
-        self.ends: Array | None = self._each if sites.least < 2 else None
+        self.ends: Array | None = self._each if self.shape.rule.min_rows < 2 else None
         self._used = self._nothing
         if objective == "cox":
-            self.grid = timegrid.intervals(sites.fed, config.time_grid, task.min_cell)
+            self.grid = timegrid.intervals(fed, config.time_grid, task.min_cell)
 
     def sums(self, *, more: bool) -> tuple[Root, Cells | None]:
         """Add the last trees' values; return losses there, and if `more` the next roots' sums."""
@@ -111,17 +111,19 @@ class Booster:
         if not known:
             roots = np.column_stack([np.arange(self.classes), np.zeros(self.classes, np.int64)])
             asked: dict[str, Any] = {"moves": NO_MOVES, "asked": roots}
-            rows = self.sites.sum(count_cells, ends=self._each, **asked).cells
-            self.ends = splits.joined(rows, splits.alone(rows, self._each), self.sites.least)
-            groups = self.sites.sum(sum_cells, ends=self._drawn(), **asked).cells
+            rows = self.fed.sum(count_cells, ends=self._each, **asked).cells
+            self.ends = splits.joined(
+                rows, splits.alone(rows, self._each), self.shape.rule.min_rows
+            )
+            groups = self.fed.sum(sum_cells, ends=self._drawn(), **asked).cells
         found = Cells.of(groups, self._used)
-        if self.config.subsample < 1 and self.sites.least > 1:
+        if self.config.subsample < 1 and self.shape.rule.min_rows > 1:
             self.ends = None
         return told, found
 
     def add(self, roots: Cells) -> list[Tree]:
         """Grow a round's trees from the sums of their roots."""
-        trees, self.moves = grow(self.sites, self.shape, first_level(roots), self.bits)
+        trees, self.moves = grow(self.fed, self.shape, first_level(roots), self.bits)
         self.values = np.zeros((len(trees), max(len(t.weight) for t in trees)))
         for row, tree in zip(self.values, trees, strict=True):
             row[: len(tree.weight)] = np.array(tree.weight, np.float32)
@@ -129,7 +131,7 @@ class Booster:
 
     def _pull(self, ends: Array) -> Root:
         config, grid = self.config, self.grid
-        told = self.sites.sum(
+        told = self.fed.sum(
             pull_rows, moves=self.moves, values=self.values, objective=self.objective,
             sigma=config.sigma, class_weight=self.class_weight,
             times=NONE if grid is None else grid.times,
@@ -141,17 +143,16 @@ class Booster:
 
     def _risks(self, grid: timegrid.Intervals) -> None:
         """Take d/S₀ at the margins after the last trees, and the baseline hazard there."""
-        told = self.sites.sum(
+        told = self.fed.sum(
             sum_risks, moves=self.moves, values=self.values, times=grid.times,
             together=grid.together,
         )  # fmt: skip
         self.moves, self.values = NO_MOVES, np.zeros((0, 0))
-        s0 = np.cumsum(told.leaving[::-1])[::-1]
-        self.hazard = grid.hazard(told.deaths, told.left, s0)
+        self.hazard = grid.hazard(told.d, told.leaving, told.s0)
         self.squares = np.divide(
-            self.hazard**2, told.deaths, out=np.zeros(len(s0)), where=told.deaths > 0
+            self.hazard**2, told.d, out=np.zeros(len(told.s0)), where=told.d > 0
         )
-        self.baselines.append(grid.baseline(self.hazard, told.deaths, self.task.min_cell))
+        self.baselines.append(grid.baseline(self.hazard, told.d, self.task.min_cell))
 
     @property
     def _each(self) -> Array:
@@ -188,17 +189,17 @@ def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
     check_covariates(task)
     objective = config.objective_of(task)
     first = fed.sum(count_values)
-    sites = Exact.of(fed, task, None)
+    fed = fed.only(fed.answered).awaiting()
     if not first.rows:
         raise NothingToLearn("no site holds any record; check their selection.")
-    edges = bin_edges(sites, first, config.max_bins)
+    edges = bin_edges(fed, first, config.max_bins, least_of(fed, task))
     levels = task.levels if objective == "softmax" else ()
-    begun = sites.sum(
+    begun = fed.sum(
         begin, edges=edges, objective=objective, classes=max(len(levels), 1),
         kinds=KINDS.get(objective, len(levels)), held_out=config.held_out,
     )  # fmt: skip
-    _check(objective, begun, task, sites.least, bool(np.isfinite(edges).any()))
-    booster = Booster(sites, config, task, edges, begun, objective)
+    _check(objective, begun, task, least_of(fed, task), bool(np.isfinite(edges).any()))
+    booster = Booster(fed, config, task, edges, begun, objective)
     grown: list[list[Tree]] = []
     told, roots = booster.sums(more=True)
     held, best = float(begun.held_out), (math.inf, 0)
@@ -223,6 +224,11 @@ def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
         levels=task.levels if objective in ("logistic", "softmax") else (),
         baselines=tuple(booster.baselines[: len(kept) + 1]),
     )
+
+
+def least_of(fed: Federation, task: Task) -> int:
+    """Return the smallest number of rows of a sum; 1 at a single site."""
+    return max(task.min_cell, 1) if len(fed.sites) > 1 else 1
 
 
 def _ensemble(booster: Booster, grown: list[list[Tree]]) -> Ensemble:
