@@ -55,9 +55,8 @@ METHOD = Method(
         "round the risk and the deaths by time."
     ),
     unguarded=(
-        "Groups of values are joined until each node and its sibling have none or `min_cell` rows "
-        "in each (`numerics.trees.splits`); numbers of rows may be smaller. Covariates are binned "
-        "by quantiles (`data.binning`)."
+        "Values of a covariate are joined until each node and its sibling have none or min_cell "
+        "rows of each group (`numerics.trees.splits`); numbers of rows may be smaller."
     ),
     settings=BoostingSettings,
     fit=fit,

@@ -16,10 +16,10 @@ import numpy as np
 
 from fedcohort.algorithms.boosting.steps import count_cells, sum_cells
 from fedcohort.arrays import Array
-from fedcohort.data.exact import Exact
 from fedcohort.numerics.trees import splits
 from fedcohort.numerics.trees.nodes import LEAF, Trees
 from fedcohort.numerics.trees.splits import Cells, Rule
+from fedcohort.protocol import Federation
 
 #: Thresholds that no value, and that every value, is below.
 LOWEST, HIGHEST = np.finfo(np.float32).min, np.finfo(np.float32).max
@@ -125,7 +125,7 @@ def first_level(cells: Cells) -> Level:
     return Level(np.arange(k), np.zeros(k, np.int64), cells, -bound, bound, np.zeros((k, p), bool))
 
 
-def grow(sites: Exact, shape: Shape, level: Level, bits: int) -> tuple[list[Tree], Array]:
+def grow(fed: Federation, shape: Shape, level: Level, bits: int) -> tuple[list[Tree], Array]:
     """Grow a tree from each root; return the trees, and the moves that sites have yet to make.
 
     Parameters
@@ -150,7 +150,7 @@ def grow(sites: Exact, shape: Shape, level: Level, bits: int) -> tuple[list[Tree
         moves, bounds = _split(trees, level, found, shape, unit)
         if depth + 1 == shape.depth:
             break
-        level, moves = _children(sites, level, found, moves, bounds, shape.rule)
+        level, moves = _children(fed, level, found, moves, bounds, shape.rule)
         if not len(level.tree):
             break
     return trees, moves
@@ -184,7 +184,7 @@ def _split(
 
 
 def _children(
-    sites: Exact, level: Level, found: splits.Splits, moves: Array, bounds: Array, rule: Rule
+    fed: Federation, level: Level, found: splits.Splits, moves: Array, bounds: Array, rule: Rule
 ) -> tuple[Level, Array]:
     """Return the children that may be split, and the moves that sites have yet to make."""
     left, right = found.left_rows, level.cells.size - found.left_rows
@@ -195,10 +195,10 @@ def _children(
     other = (right[at] < left[at]).astype(np.int64)
     asked = np.column_stack([own[:, 0], own[:, 5] + other])
     ends = parent.ends
-    if sites.least > 1:
-        told = sites.sum(count_cells, moves=moves, asked=asked, ends=ends)
-        ends, moves = splits.joined(told.cells, parent, sites.least), NO_MOVES
-    told = sites.sum(sum_cells, moves=moves, asked=asked, ends=ends)
+    if rule.min_rows > 1:
+        told = fed.sum(count_cells, moves=moves, asked=asked, ends=ends)
+        ends, moves = splits.joined(told.cells, parent, rule.min_rows), NO_MOVES
+    told = fed.sum(sum_cells, moves=moves, asked=asked, ends=ends)
     small = Cells.of(told.cells, ends)
     every = Cells.joined([small, parent.less(small)])
     path = level.path[at]

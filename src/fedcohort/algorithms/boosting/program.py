@@ -46,7 +46,7 @@ from fedcohort.arrays import Array
 from fedcohort.data import timegrid
 from fedcohort.data.binning import bin_edges, count_values
 from fedcohort.data.classes import check_classes, check_each_class, check_kinds
-from fedcohort.data.exact import Exact, check_covariates
+from fedcohort.data.exact import check_covariates
 from fedcohort.numerics.survival import Baseline
 from fedcohort.numerics.trees import histogram, splits
 from fedcohort.numerics.trees.ensemble import Ensemble
@@ -69,17 +69,17 @@ class Booster:
 
     Parameters
     ----------
-    sites : that answered first.
+    fed : the sites that answered first.
     edges : (p, E) of the bins.
     begun : sums over training rows.
     """
 
     def __init__(
-        self, sites: Exact, config: BoostingSettings, task: Task, edges: Array, begun: Begun,
+        self, fed: Federation, config: BoostingSettings, task: Task, edges: Array, begun: Begun,
         objective: str,
     ):  # fmt: skip
-        self.sites, self.config, self.task, self.objective = sites, config, task, objective
-        self.shape = _shape(config, task, edges, objective, max(sites.least, 1))
+        self.fed, self.config, self.task, self.objective = fed, config, task, objective
+        self.shape = _shape(config, task, edges, objective, least_of(fed, task))
         self.classes = len(begun.target)
         self.rng = task.rng
         self.class_weight = _class_weight(config, objective, begun)
@@ -94,10 +94,10 @@ class Booster:
         self.grid: timegrid.Intervals | None = None
         self.hazard = self.squares = NONE
         self.baselines: list[Baseline] = []
-        self.ends: Array | None = self._each if sites.least < 2 else None
+        self.ends: Array | None = self._each if self.shape.rule.min_rows < 2 else None
         self._used = self._nothing
         if objective == "cox":
-            self.grid = timegrid.intervals(sites.fed, config.time_grid, task.min_cell)
+            self.grid = timegrid.intervals(fed, config.time_grid, task.min_cell)
 
     def sums(self, *, more: bool) -> tuple[Root, Cells | None]:
         """Add the last trees' values; return losses there, and if `more` the next roots' sums."""
@@ -115,18 +115,19 @@ class Booster:
         if not known:
             roots = np.column_stack([np.arange(self.classes), np.zeros(self.classes, np.int64)])
             asked: dict[str, Any] = {"moves": NO_MOVES, "asked": roots}
-            rows = self.sites.sum(count_cells, ends=self._each, **asked).cells
-            _check_drawn(rows, self._each, self.sites.least)
-            self.ends = splits.joined(rows, splits.alone(rows, self._each), self.sites.least)
-            groups = self.sites.sum(sum_cells, ends=self._drawn(), **asked).cells
+            rows = self.fed.sum(count_cells, ends=self._each, **asked).cells
+            drawn = splits.alone(rows, self._each)
+            _check_drawn(int(drawn.size[0]), self.shape.rule.min_rows)
+            self.ends = splits.joined(rows, drawn, self.shape.rule.min_rows)
+            groups = self.fed.sum(sum_cells, ends=self._drawn(), **asked).cells
         found = Cells.of(groups, self._used)
-        if self.config.subsample < 1 and self.sites.least > 1:
+        if self.config.subsample < 1 and self.shape.rule.min_rows > 1:
             self.ends = None
         return told, found
 
     def add(self, roots: Cells) -> list[Tree]:
         """Grow a round's trees from the sums of their roots."""
-        trees, self.moves = grow(self.sites, self.shape, first_level(roots), self.bits)
+        trees, self.moves = grow(self.fed, self.shape, first_level(roots), self.bits)
         self.values = np.zeros((len(trees), max(len(t.weight) for t in trees)))
         for row, tree in zip(self.values, trees, strict=True):
             row[: len(tree.weight)] = np.array(tree.weight, np.float32)
@@ -134,7 +135,7 @@ class Booster:
 
     def _pull(self, ends: Array) -> Root:
         config, grid = self.config, self.grid
-        told = self.sites.sum(
+        told = self.fed.sum(
             pull_rows, moves=self.moves, values=self.values, objective=self.objective,
             sigma=config.sigma, class_weight=self.class_weight,
             times=NONE if grid is None else grid.times,
@@ -146,20 +147,19 @@ class Booster:
 
     def _risks(self, grid: timegrid.Intervals) -> None:
         """Take d/S₀ at the margins after the last trees, and the baseline hazard there."""
-        told = self.sites.sum(
+        told = self.fed.sum(
             sum_risks, moves=self.moves, values=self.values, times=grid.times,
             together=grid.together,
         )  # fmt: skip
         self.moves, self.values = NO_MOVES, np.zeros((0, 0))
         if grid.together and not self.baselines:
-            grid, told = _without_held_out(grid, told, self.sites.least)
+            grid, told = _without_held_out(grid, told, self.shape.rule.min_rows)
             self.grid = grid
-        s0 = np.cumsum(told.leaving[::-1])[::-1]
-        self.hazard = grid.hazard(told.deaths, told.left, s0)
+        self.hazard = grid.hazard(told.d, told.leaving, told.s0)
         self.squares = np.divide(
-            self.hazard**2, told.deaths, out=np.zeros(len(s0)), where=told.deaths > 0
+            self.hazard**2, told.d, out=np.zeros(len(told.s0)), where=told.d > 0
         )
-        self.baselines.append(grid.baseline(self.hazard, told.deaths, self.task.min_cell))
+        self.baselines.append(grid.baseline(self.hazard, told.d, self.task.min_cell))
 
     @property
     def _each(self) -> Array:
@@ -196,17 +196,17 @@ def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
     check_covariates(task)
     objective = config.objective_of(task)
     first = fed.sum(count_values)
-    sites = Exact.of(fed, task, None)
+    fed = fed.only(fed.answered).awaiting()
     if not first.rows:
         raise NothingToLearn("no site holds any record; check their selection.")
-    edges = bin_edges(sites, first, config.max_bins)
+    edges = bin_edges(fed, first, config.max_bins, least_of(fed, task))
     levels = task.levels if objective == "softmax" else ()
-    begun = sites.sum(
+    begun = fed.sum(
         begin, edges=edges, objective=objective, classes=max(len(levels), 1),
         kinds=KINDS.get(objective, len(levels)), held_out=config.held_out,
     )  # fmt: skip
-    _check(objective, begun, task, sites.least, bool(np.isfinite(edges).any()))
-    booster = Booster(sites, config, task, edges, begun, objective)
+    _check(objective, begun, task, least_of(fed, task), bool(np.isfinite(edges).any()))
+    booster = Booster(fed, config, task, edges, begun, objective)
     grown: list[list[Tree]] = []
     told, roots = booster.sums(more=True)
     held, best = float(begun.held_out), (math.inf, 0)
@@ -233,6 +233,11 @@ def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
     )
 
 
+def least_of(fed: Federation, task: Task) -> int:
+    """Return the smallest number of rows of a sum; 1 at a single site."""
+    return max(task.min_cell, 1) if len(fed.sites) > 1 else 1
+
+
 def _without_held_out(
     grid: timegrid.Intervals, told: Risks, least: int
 ) -> tuple[timegrid.Intervals, Risks]:
@@ -243,27 +248,26 @@ def _without_held_out(
     told : at the first margin, the same for all rows, so that it tells no more than numbers of
         rows, and their weights.
     """
-    ends = interval_ends(told.left, least)
+    ends = interval_ends(told.leaving, least)
     if len(ends) == len(grid.times):
         return grid, told
     assert grid.single is not None
     ends[-1] = len(grid.times) - 1
     begins = np.r_[0, ends[:-1] + 1]
-    alone = np.diff(ends, prepend=-1) == 1
-    joined = timegrid.Intervals(grid.times[ends], grid.single[ends] & alone, grid.known)
-    parts = (np.add.reduceat(getattr(told, f), begins) for f in ("leaving", "deaths", "left"))
-    return joined, Risks(*parts)
+    alone = grid.single[ends] & (begins == ends)
+    d, leaving = (np.add.reduceat(a, begins) for a in (told.d, told.leaving))
+    joined = timegrid.Intervals(grid.times[ends], alone, grid.known)
+    return joined, Risks(told.s0[begins], d, leaving)
 
 
-def _check_drawn(rows: Array, ends: Array, least: int) -> None:
-    """Refuse roots of few rows; rows (G,) by the root's groups of bins.
+def _check_drawn(rows: int, least: int) -> None:
+    """Refuse roots of few rows.
 
     Raises
     ------
     NothingToLearn : fewer rows than `least` were drawn.
     """
-    drawn = int(splits.alone(rows, ends).size[0])
-    if 0 < drawn < least:
+    if 0 < rows < least:
         raise NothingToLearn(
             f"fewer than {least} records (min_cell) were drawn at all sites together for a round's "
             f"trees. Raise 'subsample', or add sites or records."

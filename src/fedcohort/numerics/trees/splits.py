@@ -167,47 +167,57 @@ def best(cells: Cells, bits: int, rule: Rule, allowed: Array, low: Array, high: 
     total, size = cells.total, cells.size
     n, p, width = cells.ends.shape
     unit = 2.0**-bits
-    bounds = low[:, None, None], high[:, None, None]
     at_node = rule.score(total[:, 0] * unit, total[:, 1] * unit, low, high)
     known = cells.ends.copy()
     known[..., -1] = False
     known &= allowed[..., None]
-    gaps = cells.ends[..., 0] & (cells.rows[..., 0] > 0)
-    ways = [(True, known, cells.rows, cells.sums)]
-    if gaps.any():
-        right = known & gaps[..., None]
-        right[..., 0] = False
-        ways.append(
-            (False, right, cells.rows - cells.rows[..., :1], cells.sums - cells.sums[..., :1, :])
+    # missing values right, then left with bins from the highest on: XGBoost's order
+    gaps = cells.ends[..., :1] & (cells.rows[..., :1] > 0)
+    missing = gaps * cells.rows[..., :1], gaps[..., None] * cells.sums[..., :1, :]
+    right = known.copy()
+    right[..., 0] &= ~gaps[..., 0]
+    gains = np.full((n, p, 2, width), -np.inf)
+    for k, (where, rows, sums) in enumerate(
+        (
+            (right, cells.rows - missing[0], cells.sums - missing[1]),
+            (known & gaps, cells.rows, cells.sums),
         )
-    gains = np.full((n, p, len(ways), width), -np.inf)
-    for k, (_, where, rows, sums) in enumerate(ways):
+    ):
         a, j, b = np.nonzero(
             where & (rows >= rule.min_rows) & (size[:, None, None] - rows >= rule.min_rows)
         )
-        inner, other = sums[a, j, b], total[a] - sums[a, j, b]
-        lowest, highest = bounds[0][a, 0, 0], bounds[1][a, 0, 0]
-        g, h = inner[:, 0] * unit, inner[:, 1] * unit
-        g2, h2 = other[:, 0] * unit, other[:, 1] * unit
-        gain = rule.score(g, h, lowest, highest) + rule.score(g2, h2, lowest, highest) - at_node[a]
-        fine = (h >= rule.min_hessian) & (h2 >= rule.min_hessian) & (h > 0) & (h2 > 0)
-        if rule.monotone.any():
-            way = rule.monotone[j]
-            rise = rule.weight(g2, h2, lowest, highest) - rule.weight(g, h, lowest, highest)
-            fine &= way * rise >= 0
-        fine &= (gain > LEAST_GAIN) & (gain >= rule.gamma)
-        gains[a[fine], j[fine], k, b[fine]] = gain[fine]
+        gain = _gains(sums[a, j, b] * unit, total[a] * unit, rule, low[a], high[a], j) - at_node[a]
+        fine = (gain > LEAST_GAIN) & (gain >= rule.gamma)
+        gains[a[fine], j[fine], k, width - 1 - b[fine] if k else b[fine]] = gain[fine]
     flat = gains.reshape(n, -1)
     chosen = flat.argmax(axis=1)
     every = np.arange(n)
-    j, k, b = np.unravel_index(chosen, (p, len(ways), width))
-    goes = np.array([w[0] for w in ways])[k]
-    left = cells.sums[every, j, b] - np.where(goes, 0, 1)[:, None] * cells.sums[every, j, 0]
-    rows = cells.rows[every, j, b] - np.where(goes, 0, 1) * cells.rows[every, j, 0]
-    none = ~(gaps[every, j] | ~cells.ends[every, j, 0])
+    j, k, b = np.unravel_index(chosen, (p, 2, width))
+    b = np.where(k, width - 1 - b, b)
+    apart = gaps[every, j, 0] & (k == 0)
+    left = cells.sums[every, j, b] - apart[:, None] * cells.sums[every, j, 0]
+    rows = cells.rows[every, j, b] - apart * cells.rows[every, j, 0]
     # a node without missing values sends later ones with the larger child
-    goes = np.where(none & (b > 0), rows >= size - rows, goes)
+    none = cells.ends[every, j, 0] & ~gaps[every, j, 0]
+    goes = np.where(none & (b > 0), rows >= size - rows, ~apart)
     return Splits(flat[every, chosen], j, b, goes, left, total - left, rows)
+
+
+def _gains(left: Array, total: Array, rule: Rule, low: Array, high: Array, j: Array) -> Array:
+    """Return the scores of two children (m,), −inf where the rule forbids them.
+
+    Parameters
+    ----------
+    left, total : (m, 2) Σg and Σh of the left child, and of the node.
+    j : (m,) covariates.
+    """
+    (g, h), (g2, h2) = left.T, (total - left).T
+    found = rule.score(g, h, low, high) + rule.score(g2, h2, low, high)
+    fine = (h >= rule.min_hessian) & (h2 >= rule.min_hessian) & (h > 0) & (h2 > 0)
+    if rule.monotone.any():
+        rise = rule.weight(g2, h2, low, high) - rule.weight(g, h, low, high)
+        fine &= rule.monotone[j] * rise >= 0
+    return np.where(fine, found, -np.inf)
 
 
 def joined(groups: Array, parent: Cells, least: int) -> Array:
