@@ -53,12 +53,13 @@ def check_moves(site: str, moves: Array, trees: int, p: int, bins: int) -> None:
 
 
 def check_values(site: str, values: Array, node: Array) -> None:
-    """Refuse values of leaves that are not (K, N) finite numbers, one for each node (n, K)."""
+    """Refuse values of leaves that are no float32 (K, N), one for each node of each tree (n, K)."""
     if not values.size:
         return
     fine = values.ndim == 2 and values.dtype.kind == "f" and len(values) == node.shape[1]
-    fine = fine and values.shape[1] > node.max(initial=0) and bool(np.isfinite(values).all())
-    _need(site, "values", fine, "a finite number for each node of each tree")
+    fine = fine and values.shape[1] > node.max(initial=0)
+    fine = fine and bool((np.abs(values) <= np.finfo(np.float32).max).all())
+    _need(site, "values", fine, "a finite float32 for each node of each tree")
 
 
 def check_asked(site: str, asked: Array, ends: Array, trees: int, p: int, bins: int) -> None:

@@ -180,8 +180,7 @@ def pull_rows(
     arguments.check_asked(site.name, roots, ends, *_extent(state))
     weight = _weights(table, class_weight)
     of = _of(table, k, sigma, times, hazard, squares, together=together)
-    with np.errstate(over="ignore", invalid="ignore"):
-        g, h, loss = pulls(objective, state.margin, of, weight)
+    g, h, loss = pulls(objective, state.margin, of, weight)
     own = ~state.held
     used = own
     if share < 1:
