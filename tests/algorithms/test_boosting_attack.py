@@ -23,6 +23,7 @@ from examples import examples
 from fedcohort.algorithms import boosting
 from fedcohort.algorithms.boosting import steps
 from fedcohort.algorithms.boosting.objectives import Outcome, pulls
+from fedcohort.algorithms.boosting.settings import OBJECTIVES
 from fedcohort.numerics.trees import histogram
 from fedcohort.protocol import DataError, NothingToLearn, Site, Task
 from fedcohort.protocol.host import Host
@@ -235,7 +236,7 @@ def certain(a: np.ndarray, b: np.ndarray, cell: int, classes: int = 2) -> np.nda
         cost[k] = 1.0
         both = [
             milp(
-                sign * cost, constraints=LinearConstraint(a, b - 1e-5, b + 1e-5),
+                sign * cost, constraints=LinearConstraint(a, b - 1e-4, b + 1e-4),
                 integrality=np.ones(len(cost)), bounds=Bounds(0, 200), options={"time_limit": 5},
             )
             for sign in (1, -1)
@@ -247,14 +248,14 @@ def certain(a: np.ndarray, b: np.ndarray, cell: int, classes: int = 2) -> np.nda
 
 
 def named(x, y, calls, classes: int = 2) -> tuple[int, int]:
-    """Return how many of some cells of 1 to 4 rows are known for certain, and how many these are.
+    """Return how many cells of 1 to 4 rows are known for certain, and how many there are.
 
     The truth must solve the equations, and every claim must be true.
     """
     cells, a, b = equations(calls, classes)
     true = small(x, y, calls, cells, classes)
     np.testing.assert_allclose(a @ true.ravel(), b, atol=1e-6)
-    few = np.flatnonzero((true.sum(axis=1) > 0) & (true.sum(axis=1) < 5))[:10]
+    few = np.flatnonzero((true.sum(axis=1) > 0) & (true.sum(axis=1) < 5))
     hits = 0
     for cell in few:
         found = certain(a, b, int(cell), classes)
@@ -272,21 +273,21 @@ def pairs(seed: int, n: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     return x, {"binary": (risk > 0).astype(float), "category": np.clip(risk // 1 + 1, 0, 2)}
 
 
-@pytest.mark.parametrize(("outcome", "classes"), [("binary", 2), ("category", 3)])
-def test_sums_of_one_tree_and_of_several_name_cells_of_few_rows_though_each_sum_is_of_enough(
-    outcome, classes
+@pytest.mark.parametrize(("outcome", "classes", "rounds"), [("binary", 2, 8), ("category", 3, 4)])
+def test_exact_sums_of_several_trees_name_cells_of_few_rows_though_each_sum_is_of_enough(
+    outcome, classes, rounds
 ):
-    # what remains, and why a fit that must hide each record needs noise: all sums are exact, each
-    # weighs its rows anew, and so together they have one solution
+    # What remains: a limit that docs/disclosure.md states. Each round weighs the rows anew, so the
+    # sums together have one solution in more and more cells. Only noise would stop this.
     x, outcomes = pairs(0, 60)
     y = outcomes[outcome]
     hits = {}
-    for least, rounds in ((1, 1), (5, 1), (5, 8)):
-        calls = overhear(x, y, outcome, min_cell=least, rounds=rounds, max_bins=5, max_depth=3)
-        hits[least, rounds], few = named(x, y, calls, classes)
-    assert few > 5
-    assert hits[1, 1] > hits[5, 1]
-    assert hits[5, 8] > hits[5, 1]
+    for least, n in ((1, 1), (5, 1), (5, rounds)):
+        calls = overhear(x, y, outcome, min_cell=least, rounds=n, max_bins=5, max_depth=3)
+        hits[least, n], few = named(x, y, calls, classes)
+    assert few > 20
+    assert hits[1, 1] > 2 * hits[5, 1]
+    assert hits[5, rounds] > hits[5, 1] > 0
 
 
 # rows drawn at the sites ------------------------------------------------------------------
@@ -439,7 +440,7 @@ def test_a_site_refuses_impossible_splits_sums_and_values(step, name, value):
 @pytest.mark.parametrize("value", [3e38, -3e38])
 @pytest.mark.parametrize("outcome", ["binary", "continuous", "count", "category"])
 def test_huge_values_of_leaves_give_finite_sums_or_a_refusal(outcome, value):
-    objective = boosting.settings.OBJECTIVES[outcome][0]
+    objective = OBJECTIVES[outcome][0]
     k = 3 if outcome == "category" else 1
     data = table(X, OUTCOMES[outcome], slice(None))
     first = BEGIN | {"objective": objective, "classes": k, "kinds": 0}
