@@ -101,6 +101,26 @@ def check_bits(site: str, bits: int, largest: float) -> None:
     _need(site, "bits", bool(fine), "so few that sums of gradients stay exact")
 
 
+def check_private(
+    site: str, objective: str, classes: int, feature: Array, threshold: Array, missing_left: Array,
+    values: Array, p: int,
+) -> None:  # fmt: skip
+    """Refuse complete trees (T, N) over other covariates, or values not (T − 1, N + 1, K)."""
+    _need(site, "objective", objective in PULLS, f"one of {', '.join(PULLS)}")
+    _need(site, "classes", 1 <= classes < 2**15, "a number of classes")
+    fine = feature.ndim == 2 and len(feature) > 0 and feature.dtype.kind == "i"
+    size = feature.shape[1] + 1 if fine else 0
+    fine = fine and 2 <= size <= NODES and not size & (size - 1)
+    fine = fine and bool(((feature >= 0) & (feature < p)).all())
+    _need(site, "feature", fine, "covariates of the nodes of complete trees")
+    fine = threshold.shape == missing_left.shape == feature.shape and missing_left.dtype == bool
+    fine = fine and threshold.dtype.kind == "f" and bool(np.isfinite(threshold).all())
+    _need(site, "threshold", fine, "a number for each node, and the way of missing values")
+    fine = values.shape == (len(feature) - 1, size, classes) and values.dtype.kind == "f"
+    fine = fine and bool((np.abs(values) <= np.finfo(np.float32).max).all())
+    _need(site, "values", fine, "a finite float32 for each leaf of each tree but the last")
+
+
 def _need(site: str, name: str, fine: bool, what: str) -> None:
     if not fine:
         raise DataError(

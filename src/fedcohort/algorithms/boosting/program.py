@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcohort.algorithms.boosting import private
 from fedcohort.algorithms.boosting.growth import NO_MOVES, Shape, Tree, first_level, grow
 from fedcohort.algorithms.boosting.model import BoostedModel
 from fedcohort.algorithms.boosting.objectives import STEP, start
@@ -193,6 +194,8 @@ def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
     SiteUnavailable : a site left during the fit.
     SettingError : a setting names no column, or does not suit the outcome.
     """
+    if task.dp is not None:
+        return private.fit(fed, config, task, task.dp)
     check_covariates(task)
     objective = config.objective_of(task)
     first = fed.sum(count_values)
