@@ -236,7 +236,7 @@ def test_what_trees_cannot_learn_from_is_one_line():
         fit(x, np.ones(len(x)), "binary", parts)
     with pytest.raises(NothingToLearn, match="fewer than 5 records"):
         fit(x, (np.arange(len(x)) < 3) * 1.0, "binary", parts, min_cell=5)
-    with pytest.raises(NothingToLearn, match="no event|has the event"):
+    with pytest.raises(NothingToLearn, match="has the event"):
         fit(x, (outcomes["survival"][0], np.zeros(len(x), bool)), "survival", parts)
     with pytest.raises(SettingError, match="no column 'height'"):
         fit(x, outcomes["binary"], "binary", parts, increasing=("height",))
