@@ -164,14 +164,16 @@ def _grow(
         if not len(growing.open):
             fed.record(leaves=0.0, gain=0.0)
             return
-        asked: dict[str, Any] = {**growing.arrays(), "drawn_parts": config.parts}
-        counts = fed.sum(count_sides, **asked, **tried.arrays()).counts
+        trees = {**growing.arrays(), "drawn_parts": config.parts}
+        asked: dict[str, Any] = {**trees, **tried.arrays()}
+        counts = fed.sum(count_sides, **asked).counts
         may = tried.asked & (counts >= leaf).all(axis=-1)
         tried = replace(tried, asked=may)
         if not may.any():
             fed.record(leaves=float(len(growing.open)), gain=0.0)
             return
-        sums = fed.sum(sum_sides, **asked, **tried.arrays(), **target.asked).sums
+        asked = {**trees, **tried.arrays(), **target.asked}
+        sums = fed.sum(sum_sides, **asked).sums
         leaves = len(growing.open)
         gain = growing.split(tried, counts, sums, values(target, counts, sums))
         fed.record(leaves=float(leaves), gain=gain)
