@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -19,12 +20,13 @@ from sksurv.util import Surv
 
 from algorithms.cox_cases import public
 from algorithms.forest_cases import ALL_ROWS, KINDS, fit, simulated, split, take
+from fedcohort.algorithms.forest import union
 from fedcohort.algorithms.forest.grid import STEPS as GRID
 from fedcohort.algorithms.forest.grid import thresholds
 from fedcohort.algorithms.forest.outcome import hazards
 from fedcohort.data.tables import LabelledTable
 from fedcohort.data.timegrid import Intervals
-from fedcohort.protocol import DataError, NothingToLearn, SettingError
+from fedcohort.protocol import DataError, NothingToLearn, SettingError, SiteFailed
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
 
@@ -99,6 +101,19 @@ def test_hazards_of_several_groups_are_those_of_the_time_grid_for_each(seed, sin
     for k in range(3):
         s = np.cumsum(leaving[k][::-1])[::-1].astype(float)
         assert_allclose(found[k], grid.hazard(deaths[k].astype(float), leaving[k], s), atol=1e-12)
+
+
+def test_no_split_repeats_one_above_it_and_all_lie_between_those():
+    table = simulated("classification", 400, 4, 0)
+    trees = fit([table], "classification", **ALL_ROWS, leaf=2, trees=4, bins=8).trees
+    limits = {int(root): np.array([[-np.inf, np.inf]] * 4) for root in trees.roots}
+    for node in np.flatnonzero(~trees.leaf).tolist():  # parents are before their children
+        own, j, t = limits[node], trees.feature[node], trees.threshold[node]
+        assert own[j, 0] < t < own[j, 1]
+        for child, end in ((trees.left[node], 1), (trees.right[node], 0)):
+            limits[int(child)] = own.copy()
+            limits[int(child)][j, end] = t
+    assert len(limits) > 50
 
 
 # splits of the rows -------------------------------------------------------------------
@@ -214,6 +229,34 @@ def test_a_union_has_each_sites_trees_with_thresholds_of_the_grid_and_leaves_of_
     assert min(np.bincount(column)[np.unique(column)].min() for column in leaves.T) >= 10
 
 
+def test_a_union_learns_that_a_value_is_missing():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(300, 2)), (rng.random(300) < 0.5).astype(float)
+    x[(y == 1) & (rng.random(300) < 0.9), 1] = np.nan
+    parts = split(LabelledTable(x, y), np.arange(300) % 2)
+    model = fit(parts, "classification", strategy="union", trees=10)
+    assert roc_auc_score(y, model.predict(x)) > 0.9
+    assert np.isfinite(model.trees.threshold).all()
+
+
+@pytest.mark.parametrize("name", ["left", "feature", "roots", "value", "threshold"])
+def test_trees_of_a_site_that_do_not_fit_together_are_refused_and_the_site_is_named(
+    name, monkeypatch
+):
+    parts = split(simulated("classification", 120, 4, 0), np.arange(120) % 2)
+    honest = union._message
+
+    def forged(grown, rows):
+        told = honest(grown, rows)
+        own = np.array(getattr(told, name))
+        wrong = np.zeros_like(own) - 7 if name in ("left", "feature", "roots") else own[1:]
+        return replace(told, **{name: wrong})
+
+    monkeypatch.setattr(union, "_message", forged)
+    with pytest.raises(SiteFailed, match=r"site 'site-0'[^\n]*do not fit together"):
+        fit(parts, "classification", strategy="union", trees=2)
+
+
 def test_a_union_without_a_site_of_enough_rows_says_so():
     parts = split(simulated("classification", 50, 4, 0), np.arange(50) % 3)
     with pytest.raises(DataError, match=r"no site has 20 rows.*strategy: sums"):
@@ -245,3 +288,15 @@ def test_without_rows_enough_for_a_split_all_rows_have_one_prediction_and_a_warn
     model = fit(split(table, np.arange(60) % 3), "classification")
     assert_allclose(model.predict(table.x), table.y.mean())
     assert "no split has enough rows" in model.cautions()[0]
+
+
+def test_without_a_split_the_survival_is_that_of_all_rows_whatever_the_share():
+    table, times = simulated("survival", 60, 4, 0), np.linspace(0, 2, 9)
+    parts = split(table, np.arange(60) % 3)
+    few, half = (
+        fit(parts, "survival", time_grid=4, share=share).predict_survival(table.x, times)
+        for share in (0.2, 0.34)
+    )
+    assert_array_equal(few, half)
+    assert (few[:1] == few).all()
+    assert few[0, -1] < few[0, 0]

@@ -7,15 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from scipy.sparse import csr_matrix
-from scipy.sparse.linalg import lsqr
 
+from algorithms.forest_attack import asked_sums, solved
 from algorithms.forest_cases import KINDS, fit, simulated, split
 from fedcohort.algorithms.forest import METHOD, draws
 from fedcohort.algorithms.forest.growth import Growing
 from fedcohort.algorithms.forest.steps import count_sides, sum_sides
 from fedcohort.data.tables import LabelledTable
-from fedcohort.numerics.trees.nodes import Trees
 from fedcohort.protocol import Refused, Site
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import entropy
@@ -42,6 +40,14 @@ def test_a_region_has_its_own_share_of_rows_and_the_same_one_each_time():
     assert_array_equal(took[:3], again)
 
 
+def test_the_two_sides_of_a_split_and_other_splits_have_other_keys():
+    keys = draws.of_children(
+        np.full(6, 7, np.uint64), np.array([0, 0, 0, 1, 2, 3]), np.array([1, 2, 1, 1, 1, 1.5]),
+        np.array([0, 0, 1, 0, 0, 0], bool),
+    )  # fmt: skip
+    assert len(np.unique(keys)) == 12
+
+
 def test_the_draw_follows_from_the_whole_table_and_not_from_the_call():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(50, 2)), (rng.random(50) < 0.5).astype(float)
@@ -53,49 +59,6 @@ def test_the_draw_follows_from_the_whole_table_and_not_from_the_call():
 
 
 # attacks ------------------------------------------------------------------------------
-
-
-def asked_sums(monkeypatch, table, **options):
-    """Fit three sites; return the splits that sums were told of: rows left and right, and both."""
-    with monkeypatch.context() as patch:
-        heard = listen(patch)
-        model = fit(split(table, np.arange(len(table.x)) % 3), "classification", **options)
-    counts, found = np.zeros(0), []
-    x = table.x.astype(np.float32)
-    for told in heard:
-        if told.step == "count_sides":
-            counts = told.reply["counts"]
-        if told.step != "sum_sides":
-            continue
-        q = told.question
-        trees = Trees(
-            roots=q["roots"], feature=q["feature"], threshold=q["threshold"], left=q["left"],
-            right=q["right"], missing_left=q["goes_left"], value=np.zeros((len(q["feature"]), 0)),
-        )  # fmt: skip
-        leaves = trees.leaves(x)
-        tree_of = np.empty(len(q["feature"]), int)
-        for t, column in enumerate(leaves.T):
-            tree_of[column] = t
-        for f, node in enumerate(q["nodes"]):
-            inside = leaves[:, tree_of[node]] == node
-            for k in np.flatnonzero(q["asked"][f]):
-                left = x[:, q["covariate"][f, k]] < q["cut"][f, k]
-                for side, rows in enumerate((inside & left, inside & ~left)):
-                    n, s = counts[f, k, side], told.reply["sums"][f, k, side, 1]
-                    found.append((rows, int(n), int(s)))
-    return found, model
-
-
-def solved(found, n, share):
-    """Return the outcomes (n,) that fit the sums best, by who knows all covariates."""
-    once = list({(rows.tobytes(), n_, s): (rows, n_, s) for rows, n_, s in found}.values())
-    size = np.array([rows.sum() for rows, _, _ in once], float)
-    drawn, total = (np.array([one[k] for one in once], float) for k in (1, 2))
-    error = np.sqrt(size**2 / drawn * 0.25 * max(1 - share, 1e-9)) + 1e-3
-    row, column = np.nonzero(np.array([rows for rows, _, _ in once]))
-    a = csr_matrix((1 / error[row], (row, column)), shape=(len(once), n))
-    b = (total / drawn - 0.5) * size / error
-    return lsqr(a, b, damp=2.0 if share < 1 else 1e-6, iter_lim=300)[0] > 0
 
 
 def test_who_knows_all_covariates_solves_for_the_outcomes_if_all_rows_are_in_the_sums(monkeypatch):

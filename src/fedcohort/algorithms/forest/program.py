@@ -127,7 +127,7 @@ def _root(
         died = int(sums[0, :t].sum())
         check_kinds(rows, died, "event", least)
         hazard = hazards(sums[:, :t], sums[:, t:], grid.single)
-        return replace(target, hazard=np.cumsum(hazard[0])), np.zeros(t)
+        return replace(target, hazard=np.cumsum(hazard[0])), np.zeros(0)
     if target.kind == "class":
         sizes = sums[0].tolist()
         if len(sizes) == 2:
@@ -140,7 +140,7 @@ def _root(
 def values(target: Target, counts: Array, sums: Array) -> Array:
     """Return the values (…, v) of regions: shares of classes (of two, of the second), or means.
 
-    Of survival they are 0 until the trees are grown.
+    Of survival there are none until the trees are grown: (…, 0).
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def values(target: Target, counts: Array, sums: Array) -> Array:
     """
     n = np.maximum(counts, 1)[..., None]
     if target.kind == "event":
-        return np.zeros((*np.shape(counts), len(target.times)))
+        return np.zeros((*np.shape(counts), 0))
     if target.kind == "number":
         return target.centre + target.unit * sums / n
     shares = sums / n

@@ -59,6 +59,10 @@ class ForestSettings(GridSettings, method="forest", alone={"share": 1.0}):
         """Name of the setting with which the coordinator sees each site's trees, or ""."""
         return "strategy: union" if self.strategy == "union" else ""
 
+    def free_parameters(self, features: int) -> int:
+        """Return 0: a leaf has rows enough by a rule of its own (`privacy.disclosure.models`)."""
+        return 0
+
     @property
     def parts(self) -> int:
         """The share of rows in a sum, in thousandths."""

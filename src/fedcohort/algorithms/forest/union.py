@@ -31,6 +31,9 @@ from fedcohort.protocol import (
     message,
 )
 
+#: Threshold above all values.
+LARGEST = np.finfo(np.float32).max
+
 
 @message
 class OwnForest:
@@ -50,9 +53,13 @@ class OwnForest:
         n, p = len(self.feature), len(asked["cuts"])
         inner = self.feature != LEAF
         below, nodes = np.array([self.left, self.right]), np.arange(n)
-        parts = (self.threshold, self.left, self.right, self.goes_left, self.value)
+        parts = (self.threshold, self.left, self.right, self.goes_left)
+        several = asked["classes"] if asked["classes"] > 2 else 1
+        width = len(asked["times"]) if asked["kind"] == "event" else several
         fine = (
-            all(len(a) == n for a in parts)
+            all(a.shape == (n,) for a in parts)
+            and self.value.shape == (n, width if n else 0)
+            and len(self.roots) == (asked["trees"] if n else 0)
             and ((self.feature >= LEAF) & (self.feature < p)).all()
             and ((below > nodes) & (below < n))[:, inner].all()
             and ((self.roots >= 0) & (self.roots < n)).all()
@@ -115,7 +122,10 @@ def _tree(tree: Any, cuts: Array, forest: Any, target: Target) -> Trees:
     inner = tree.children_left >= 0
     feature = np.where(inner, tree.feature, LEAF).astype(np.int32)
     threshold = np.zeros(len(feature), np.float32)
-    threshold[inner] = cuts[feature[inner], np.floor(tree.threshold[inner]).astype(int)]
+    whole = np.isfinite(tree.threshold)  # an infinite one divides known from missing values
+    threshold[inner] = LARGEST
+    own = inner & whole
+    threshold[own] = cuts[feature[own], np.floor(tree.threshold[own]).astype(int)]
     if target.kind == "class":
         value = np.zeros((len(feature), target.classes))
         value[:, forest.classes_] = tree.value[:, 0, :]
