@@ -294,8 +294,8 @@ def test_without_a_split_the_survival_is_that_of_all_rows_whatever_the_share():
     table, times = simulated("survival", 60, 4, 0), np.linspace(0, 2, 9)
     parts = split(table, np.arange(60) % 3)
     few, half = (
-        fit(parts, "survival", time_grid=4, share=share).predict_survival(table.x, times)
-        for share in (0.2, 0.34)
+        fit(parts, "survival", time_grid=4, leaf=60, share=share).predict_survival(table.x, times)
+        for share in (0.2, 0.5)
     )
     assert_array_equal(few, half)
     assert (few[:1] == few).all()
