@@ -161,7 +161,7 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("name", FORGED)
+@pytest.mark.parametrize("name", [*FORGED, "parents"])
 def test_a_question_whose_arrays_do_not_fit_is_refused_in_one_line(name):
     table = simulated("classification", 60, 4, 0)
     fed = local([Host(f"{k}", table, METHOD.steps) for k in range(3)])
@@ -174,6 +174,13 @@ def test_a_question_whose_arrays_do_not_fit_is_refused_in_one_line(name):
         "asked": np.ones((1, 1), bool), "drawn_parts": 500,
     }  # fmt: skip
     fed.sum(count_sides, **asked)
+    both = {"feature": [0, -1], "left": [1, -1], "right": [1, -1], "threshold": [0.0, 0.0]}
+    if name == "parents":  # one node is both children
+        forged_trees = {k: np.array(v, asked[k].dtype) for k, v in both.items()}
+        forged_trees |= {"goes_left": np.zeros(2, bool), "nodes": np.array([1])}
+        with pytest.raises(Refused, match="do not fit together"):
+            fed.sum(count_sides, **{**asked, **forged_trees})
+        return
     forged = {**asked, name: FORGED[name]}
     if name in ("left", "right"):
         forged["feature"] = np.array([0], np.int32)

@@ -60,7 +60,7 @@ def checked(site: Site[Any, Any], trees: Trees) -> Trees:
     Raises
     ------
     Refused : "trees": arrays of different lengths, covariates that there are not, or nodes that are
-        their own ancestors.
+        their own ancestors or have two parents.
     """
     n, p = len(trees.feature), np.shape(site.data.x)[1]
     nodes = np.arange(n)
@@ -72,6 +72,7 @@ def checked(site: Site[Any, Any], trees: Trees) -> Trees:
         and _within(trees.feature[inner], p)
         and bool((trees.left[inner] > nodes[inner]).all())
         and bool((trees.right[inner] > nodes[inner]).all())
+        and _once(np.concatenate([trees.roots, trees.left[inner], trees.right[inner]]))
     )
     if not fine:
         raise Refused("trees", _told(site, "trees whose nodes do not fit together"))
@@ -92,7 +93,7 @@ def checked_tried(site: Site[Any, Any], tried: Tried, trees: Trees) -> Tried:
         and np.shape(tried.nodes) == shape[:1]
         and all(np.shape(a) == shape for a in parts)
         and _within(tried.nodes, len(trees.feature))
-        and len(np.unique(tried.nodes)) == len(tried.nodes)
+        and _once(tried.nodes)
         and bool(trees.leaf[tried.nodes].all())
         and _within(tried.covariate, p)
     )
@@ -105,6 +106,11 @@ def _within(a: Array, n: int) -> bool:
     """Return whether these are whole numbers from 0 to n − 1."""
     a = np.asarray(a)
     return a.dtype.kind in "iu" and bool(((a >= 0) & (a < n)).all())
+
+
+def _once(a: Array) -> bool:
+    """Return whether no number is there twice."""
+    return len(np.unique(a)) == len(a)
 
 
 def _told(site: Site[Any, Any], what: str) -> str:

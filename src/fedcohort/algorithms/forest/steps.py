@@ -175,13 +175,16 @@ def _trees(
     roots: Array, feature: Array, threshold: Array, left: Array, right: Array, goes_left: Array
 ) -> Trees:
     return Trees(
-        roots=roots, feature=feature, threshold=threshold, left=left, right=right,
-        missing_left=goes_left, value=np.zeros((len(feature), 0)),
+        roots=roots, feature=feature, threshold=np.asarray(threshold, np.float32), left=left,
+        right=right, missing_left=np.asarray(goes_left, bool), value=np.zeros((len(feature), 0)),
     )  # fmt: skip
 
 
 def _tried(nodes: Array, covariate: Array, cut: Array, missing_left: Array, asked: Array) -> Tried:
-    return Tried(nodes=nodes, covariate=covariate, cut=cut, missing_left=missing_left, asked=asked)
+    return Tried(
+        nodes=nodes, covariate=covariate, cut=np.asarray(cut, np.float32),
+        missing_left=np.asarray(missing_left, bool), asked=np.asarray(asked, bool),
+    )  # fmt: skip
 
 
 STEPS = (sum_outcome, count_sides, sum_sides, sum_leaves)
