@@ -56,3 +56,21 @@ def solved(found, n, share):
     a = csr_matrix((1 / error[row], (row, column)), shape=(len(once), n))
     b = (total / drawn - 0.5) * size / error
     return lsqr(a, b, damp=2.0 if share < 1 else 1e-6, iter_lim=300)[0] > 0
+
+
+def told_by_model(model, x, share, sites=None):
+    """Return the same of a saved model: rows of each leaf, and sums made of its value.
+
+    sites : (n,) site of each row, whose trees follow each other, for a union; else None.
+    """
+    leaves = model.trees.leaves(x)
+    found = []
+    for t, column in enumerate(leaves.T):
+        own = np.ones(len(x), bool)
+        if sites is not None:
+            own = sites == t * (sites.max() + 1) // leaves.shape[1]
+        for leaf in np.unique(column[own]):
+            rows = own & (column == leaf)
+            drawn = max(10.0, share * rows.sum())
+            found.append((rows, drawn, drawn * model.trees.value[leaf, 0]))
+    return found
