@@ -10,14 +10,17 @@ from numpy.testing import assert_array_equal
 
 from algorithms.forest_attack import asked_sums, solved
 from algorithms.forest_cases import KINDS, fit, simulated, split
+from deployed_cases import terms_of
 from fedcohort.algorithms.forest import METHOD, draws
 from fedcohort.algorithms.forest.growth import Growing
 from fedcohort.algorithms.forest.steps import count_sides, sum_sides
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import Refused, Site
-from fedcohort.protocol.host import Host
+from fedcohort.protocol.arguments import Arguments
+from fedcohort.protocol.host import Call, Host
 from fedcohort.protocol.step import entropy
 from fedcohort.runtime.local import local
+from fedcohort.study.at_site.bounds import Bounds
 from overheard import listen
 
 # the draw -----------------------------------------------------------------------------
@@ -186,3 +189,13 @@ def test_a_question_whose_arrays_do_not_fit_is_refused_in_one_line(name):
         forged["feature"] = np.array([0], np.int32)
     with pytest.raises(Refused, match=r"^site '0' is asked for sums over [^\n]* same version\.$"):
         fed.sum(count_sides, **forged)
+
+
+def test_a_site_of_an_approved_study_draws_the_studys_share_of_rows_alone(tmp_path):
+    terms = terms_of(tmp_path, "gbsg2", "[{method: forest}]", task="survival", bounds="[]")
+    held = Bounds(terms, "fit", terms.plan.arms[0], seed=7)
+    call = Call(0, count_sides, "sum", None, Arguments({}, ()), among=("north", "south", "west"))
+    held.check(call, {"drawn_parts": 200})
+    for parts in (201, 1000):
+        with pytest.raises(Refused, match="more than the approved study"):
+            held.check(call, {"drawn_parts": parts})
