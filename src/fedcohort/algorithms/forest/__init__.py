@@ -18,11 +18,12 @@ TIMES = "for survival histograms of times, and deaths and leavers by interval, a
 SUMS = (
     "at each level of the trees counts of rows on both sides of splits, and sums of the outcome of "
     "sides with 10 rows or more, over a share of the rows that each site draws in secret, as sums "
-    "over sites"
+    "over sites, from which whoever knows the covariates of all rows can guess many outcomes"
 )
 UNION = (
     "of each site, once, its own trees with the values of their leaves, none of fewer than 10 "
-    "rows, which the coordinator sees"
+    "rows, which the coordinator sees, and from which whoever knows the covariates of all rows can "
+    "guess most outcomes"
 )
 ONCE = "once, how many rows each class has, or the outcome's mean and spread, as sums over sites"
 
