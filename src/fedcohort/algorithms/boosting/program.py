@@ -291,13 +291,13 @@ def _check(objective: str, begun: Begun, task: Task, least: int, split: bool) ->
             "no covariate has two values in enough records, so no tree has a split. "
             "Add covariates, sites or records."
         )
-    kinds = begun.kinds.tolist()
+    kinds, cell = begun.kinds.tolist(), task.min_cell if least > 1 else 1
     if objective == "softmax":
-        check_each_class(kinds, task.levels, least)
+        check_each_class(kinds, task.levels, cell)
     elif objective == "logistic":
-        check_classes(sum(kinds), kinds[1], least)
+        check_classes(sum(kinds), kinds[1], cell)
     elif kinds:
-        check_kinds(sum(kinds), kinds[1], "count" if objective == "poisson" else "event", least)
+        check_kinds(sum(kinds), kinds[1], "count" if objective == "poisson" else "event", cell)
         if not kinds[1]:
             what = "count is above 0" if objective == "poisson" else "record has the event"
             raise NothingToLearn(f"no {what}; a fit needs some. Check how the outcome is coded.")
