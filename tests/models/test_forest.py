@@ -61,9 +61,7 @@ def descend(outputs, nodes, depth, node=0, level=0):
     if level == depth:
         return [1.0]
     left = 1.0 / (1.0 + math.exp(-outputs[nodes[node]]))
-    below = [
-        descend(outputs, nodes, depth, 2 * node + side, level + 1) for side in (1, 2)
-    ]
+    below = [descend(outputs, nodes, depth, 2 * node + side, level + 1) for side in (1, 2)]
     return [left * q for q in below[0]] + [(1.0 - left) * q for q in below[1]]
 
 
@@ -213,9 +211,7 @@ def test_one_survival_leaf_is_the_kaplan_meier_curve_of_lifelines(times):
     else:  # as the grid sees the records: all leave at the ends of intervals
         shown = times[np.searchsorted(times, data.time)]
     _, net, _ = made(6, intervals=len(times), trees=2, depth=0, iterations=1)
-    loss_of(lifetimes(times, together=together), data).settle(
-        net.module, torch.from_numpy(data.x)
-    )
+    loss_of(lifetimes(times, together=together), data).settle(net.module, torch.from_numpy(data.x))
     wanted = KaplanMeierFitter().fit(shown, data.event).predict(times).to_numpy()
     found = net.outputs(torch.from_numpy(data.x[:1]))[0]
     assert_allclose(found, wanted, atol=2 * SMALLEST)

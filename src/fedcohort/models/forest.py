@@ -356,4 +356,3 @@ def from_curve(spec: str, theta: Array, hazard: Array) -> Array:
 def _scores(leaves: int) -> Array:
     """Return the standard normal's quantiles at the middles of L equal shares (L,)."""
     return np.asarray(norm.ppf((np.arange(leaves) + 0.5) / leaves), float)
-

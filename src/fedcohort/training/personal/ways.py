@@ -97,9 +97,7 @@ def last_layer(spec: str) -> tuple[tuple[int, int], ...]:
     if len(linear) == 1 and not any(isinstance(m, nn.Conv2d) for m in module.modules()):
         wanted = {f"{last[0]}.bias"}
     leaves = isinstance(module, ForestNet)
-    return _ranges(
-        spec, lambda name: name in wanted or (leaves and name.startswith("leaves."))
-    )
+    return _ranges(spec, lambda name: name in wanted or (leaves and name.startswith("leaves.")))
 
 
 def of_columns(spec: str, columns: Sequence[int]) -> tuple[tuple[int, int], ...]:
