@@ -124,7 +124,7 @@ def test_the_loss_is_that_of_mixtures_of_scipy_normals():
 def test_the_gradient_of_the_network_is_that_of_finite_differences(seed, intervals):
     forest, net, theta = made(seed, intervals)
     data = table(20, seed=seed, survival=bool(intervals))
-    name = lifetimes(np.array([2.0, 5.0, 9.0, 99.0]), together=True) if intervals else "leaves"
+    name = lifetimes(np.array([2.0, 5.0, 9.0, 99.0])) if intervals else "leaves"
     x, loss = torch.from_numpy(data.x), loss_of(name, data)
     net.descend(lambda module: loss(module, x))
     gradient = net.gradient()
@@ -144,7 +144,7 @@ def test_the_gradient_of_the_network_is_that_of_finite_differences(seed, interva
 def test_no_step_of_the_leaves_raises_the_loss_of_their_rows(seed, intervals, least):
     _, net, _ = made(seed, intervals, iterations=1, least=least)
     data = table(25, seed=seed, survival=bool(intervals))
-    name = lifetimes(np.array([2.0, 5.0, 9.0, 99.0]), together=True) if intervals else "leaves"
+    name = lifetimes(np.array([2.0, 5.0, 9.0, 99.0])) if intervals else "leaves"
     x, loss = torch.from_numpy(data.x), loss_of(name, data)
     values = [float(net.compute(lambda module: loss(module, x)))]
     for _ in range(6):
@@ -211,7 +211,8 @@ def test_one_survival_leaf_is_the_kaplan_meier_curve_of_lifelines(times):
     else:  # as the grid sees the records: all leave at the ends of intervals
         shown = times[np.searchsorted(times, data.time)]
     _, net, _ = made(6, intervals=len(times), trees=2, depth=0, iterations=1)
-    loss_of(lifetimes(times, together=together), data).settle(net.module, torch.from_numpy(data.x))
+    codes = codes_of(data.time, data.event, times, together=together)
+    ForestLikelihood(torch.from_numpy(codes)).settle(net.module, torch.from_numpy(data.x))
     wanted = KaplanMeierFitter().fit(shown, data.event).predict(times).to_numpy()
     found = net.outputs(torch.from_numpy(data.x[:1]))[0]
     assert_allclose(found, wanted, atol=2 * SMALLEST)
@@ -230,7 +231,7 @@ def test_the_loss_of_survival_leaves_is_the_mixture_of_their_curves(seed):
     alive = np.take_along_axis(mixed, slot[:, None, None] + 1, axis=2)[..., 0]
     before = np.take_along_axis(mixed, slot[:, None, None], axis=2)[..., 0]
     wanted = -np.log(np.where(data.event[:, None], before - alive, alive)).mean()
-    loss = loss_of(lifetimes(times, together=True), data)
+    loss = loss_of(lifetimes(times), data)
     found = float(net.compute(lambda module: loss(module, torch.from_numpy(data.x))))
     assert found == pytest.approx(wanted, rel=1e-9)
 
@@ -238,13 +239,12 @@ def test_the_loss_of_survival_leaves_is_the_mixture_of_their_curves(seed):
 def test_records_as_numbers_tell_their_intervals_and_who_died():
     time, event = np.array([1.0, 2.0, 2.0, 7.0, 5.0]), np.array([0, 1, 0, 1, 1], bool)
     times = np.array([2.0, 5.0])
-    assert codes_of(time, event, times, together=False).tolist() == [0, 3, 1, 2, 4]
-    assert codes_of(time, event, times, together=True).tolist() == [1, 3, 1, 2, 4]
+    assert codes_of(time, event, times, together=False).tolist() == [0, 1, 2, 4, 3]
+    assert codes_of(time, event, times, together=True).tolist() == [2, 1, 2, 4, 3]
 
 
 def test_at_the_start_a_forest_has_the_outcomes_mean_and_variance_or_is_normal():
     x = torch.randn(5, 3, generator=torch.manual_seed(0)).double()
-    forest, net, theta = made(7)
     for start, mean, second in (("moments", 0.0, 1.0), ("normal", 1.0, 2.0)):
         spec = Forest(trees=3, depth=3, start=start).spec(
             Mlp(inputs=3, hidden=(4,), outputs=OUTPUTS).spec
@@ -278,7 +278,7 @@ def test_an_outcome_in_another_unit_is_the_same_after_standardising():
 
 
 def test_a_visit_moves_the_network_by_its_optimiser_and_then_the_leaves():
-    forest, net, theta = made(10)
+    forest, _, theta = made(10)
     spec, data = _spec(forest), table(40, seed=10)
     plan = Plan(network=spec, loss="leaves", epochs=3, optimiser="sgd")
     rows = rows_of(data, plan, (0, 0, 0))

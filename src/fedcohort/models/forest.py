@@ -71,7 +71,7 @@ class Forest:
     Attributes
     ----------
     trees, depth : T ≥ 1 and D ≥ 0.
-    intervals : K of survival leaves; 0 for Gaussian leaves.
+    intervals : K of survival leaves, the most that a grid has; 0 for Gaussian leaves.
     start : "moments": means at quantiles of a normal whose mean and variance are those of the
         outcome; "normal": Normal(1, 1), as Nolte et al. 2023. Survival leaves: see `from_curve`.
     iterations : steps (4) to (6) after each visit.
@@ -136,14 +136,14 @@ def split_nodes(trees: int, nodes: int, outputs: int) -> Array:
 def codes_of(time: Array, event: Array, times: Array, *, together: bool) -> Array:
     """Return right-censored records (n,) as whole numbers from 0 to 2K, on a grid of K times.
 
-    k is at risk in the first k intervals and alive after them; K + k dies in the k-th.
+    2k is at risk in the first k intervals and alive after them; 2k − 1 dies in the k-th.
 
     Parameters
     ----------
     time, event : (n,). times, together : see `numerics.survival.slots`.
     """
     slot = slots(time, event, times, together=together)
-    return slot + 1 + len(times) * dies_on_grid(time, event, times)
+    return 2 * (slot + 1) - dies_on_grid(time, event, times)
 
 
 class Leaves(nn.Module):
@@ -236,17 +236,18 @@ class SurvivalLeaves(Leaves):
     def log_density(self, targets: Tensor) -> Tensor:
         """Return log S_lk of who is alive after k intervals, and log S_l,k−1 h_lk of deaths."""
         h = self._kept()
-        alive = torch.log1p(-h).cumsum(2)
-        alive = torch.cat([torch.zeros_like(alive[..., :1]), alive], 2)
-        each = torch.cat([alive, alive[..., :-1] + h.log()], 2)
+        stays = torch.log1p(-h)
+        alive = stays.cumsum(2)
+        both = torch.stack([alive - stays + h.log(), alive], 3).flatten(2)
+        each = torch.cat([torch.zeros_like(both[..., :1]), both], 2)
         return each.index_select(2, targets.to(h.device)).permute(2, 0, 1)
 
     def sums(self, zeta: Tensor, targets: Tensor) -> Tensor:
         """Return Σ ζ at risk in each interval, and that of the deaths (2, T, L, K)."""
         k = self.hazard.shape[2]
         at = zeta.new_zeros(2 * k + 1, *zeta.shape[1:]).index_add(0, targets.to(zeta.device), zeta)
-        deaths = at[k + 1 :]
-        leaving = at[1 : k + 1] + deaths
+        deaths = at[1::2]
+        leaving = deaths + at[2::2]
         risk = leaving.flip(0).cumsum(0).flip(0)
         return torch.stack([risk, deaths]).permute(0, 2, 3, 1)
 
@@ -336,20 +337,19 @@ class ForestNet(nn.Module):
 
 
 def from_curve(spec: str, theta: Array, hazard: Array) -> Array:
-    """Return θ (P,) whose survival leaves have the hazards (K,) of all rows, in order of risk.
+    """Return θ (P,) whose survival leaves have hazards around those (k,) of all rows, k ≤ K.
 
     Leaf l has 1 − (1 − h)^r_l, where log r_l is `SPREAD` times a quantile of a normal: the leaves
     of a tree differ as patients may, and all of its leaves hold as many rows.
     """
     forest = forest_of(spec)
-    assert forest is not None and forest.intervals == len(hazard)
+    assert forest is not None and len(hazard) <= forest.intervals
     ratio = np.exp(SPREAD * _scores(forest.leaves))
     kept = np.clip(hazard, SMALLEST, 1 - SMALLEST)
     leaves = -np.expm1(ratio[:, None] * np.log1p(-kept))
     found = theta.copy()
-    found[len(theta) - forest.size :] = np.broadcast_to(
-        leaves, (forest.trees, *leaves.shape)
-    ).ravel()
+    shape = forest.trees, forest.leaves, forest.intervals
+    found[len(theta) - forest.size :].reshape(shape)[..., : len(hazard)] = leaves
     return found
 
 

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Self, cast
 
 import numpy as np
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from fedcohort.arrays import Array
 from fedcohort.models.dec import DecNet
 from fedcohort.models.forest import ForestNet, codes_of
-from fedcohort.models.losses import Loss, built
+from fedcohort.models.losses import Loss, Worded, built
 from fedcohort.models.reconstruction import Noise, mixed
 from fedcohort.models.vae import LatentNet
 
@@ -177,14 +178,26 @@ class ForestLikelihood(Objective):
         cast("ForestNet", module).settle(x, self.targets)
 
 
-def lifetimes(times: Array, *, together: bool) -> str:
+def lifetimes(times: Array) -> str:
     """Return the name of a forest's loss of survival, on a grid of times (K,).
 
-    Parameters
-    ----------
-    together : see `numerics.survival.slots`.
+    All who leave in an interval are at risk until its end (`numerics.survival.slots`).
     """
-    return " ".join(["lifetimes", str(int(together)), *map(repr, times.tolist())])
+    return " ".join(["lifetimes", *map(repr, times.tolist())])
+
+
+def times_of(loss: str) -> Array:
+    """Return the times (K,) of a loss's name; (0,) of other losses."""
+    model, *numbers = loss.split(" ")
+    return np.array(numbers if model == "lifetimes" else (), float)
+
+
+class Regridded(Worded):
+    """Of any grid of times above 0 (`lifetimes`)."""
+
+    def allows(self, numbers: Sequence[float]) -> bool:
+        """Return whether these are times, strictly increasing."""
+        return all(a < b for a, b in pairwise((0.0, *numbers)))
 
 
 def _values(numbers: Sequence[str], table: Any) -> ForestLikelihood:
@@ -193,8 +206,7 @@ def _values(numbers: Sequence[str], table: Any) -> ForestLikelihood:
 
 
 def _lifetimes(numbers: Sequence[str], table: Any) -> ForestLikelihood:
-    times, together = np.array(numbers[1:], float), numbers[0] == "1"
-    codes = codes_of(table.time, table.event, times, together=together)
+    codes = codes_of(table.time, table.event, np.array(numbers, float), together=True)
     return ForestLikelihood(torch.from_numpy(codes))
 
 

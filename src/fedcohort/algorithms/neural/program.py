@@ -16,8 +16,9 @@ The loss of each row does not depend on the others, so the sum of the sites' gra
 the pooled table, for any split: with the strategy "exact" a fit takes the steps of pooled training.
 The other strategies train at the sites (`training.networks.strategies`).
 
-Revealed: once `Sizes` (`steps`) or `Moments` (`training.outcome_moments`), and what `training.networks.fits` names; with
-"exact" or a patience `training.networks.pooled`; a private fit only `training.private`.
+Revealed: once `Sizes` (`steps`) or `Moments` (`training.outcome_moments`), and what
+`training.networks.fits` names; with "exact" or a patience `training.networks.pooled`; a private fit
+only `training.private`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of a dense network or of one for images, by any strategy, and the plan made from them."""
+"""Settings of a dense network, or of one for images, by any strategy; and the plan from them."""
 
 from __future__ import annotations
 
@@ -107,14 +107,17 @@ class NetSettings(FitSettings, BatchSettings, alone=ALONE):
         ----------
         classes : of the outcome; with more than two, the last layer has a unit for each.
         """
+        return self.sized(features, classes if classes > 2 else 1)
+
+    def sized(self, features: int, outputs: int) -> int:
+        """Return the number of parameters of a network of so many columns and outputs."""
         size, filters = features, 0
         if self.image:
             conv = self._conv(1)
             shape = ((*self.image, 1)[2], *self.filters)
             filters = sum((a * self.kernel**2 + 1) * b for a, b in pairwise(shape))
             size = shape[-1] * math.prod(conv.remaining)
-        last = classes if classes > 2 else 1
-        return filters + sum((a + 1) * b for a, b in pairwise((size, *self.hidden, last)))
+        return filters + sum((a + 1) * b for a, b in pairwise((size, *self.hidden, outputs)))
 
     def _conv(self, outputs: int) -> Conv:
         return Conv(

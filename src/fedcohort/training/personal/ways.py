@@ -88,7 +88,8 @@ class Way:
 def last_layer(spec: str) -> tuple[tuple[int, int], ...]:
     """Return the ranges of the last layer in θ; with several decoders, of each last layer.
 
-    A forest's leaves, which stand on the last layer, are with it. If the network is one linear layer, only its bias: otherwise it would be all of θ.
+    A forest's leaves, which stand on the last layer, are with it. If the network is one linear
+    layer, only its bias: otherwise it would be all of θ.
     """
     module = network(spec).module
     linear = [(name, m) for name, m in module.named_modules() if isinstance(m, nn.Linear)]
