@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,7 +26,13 @@ from fedcohort.models.forest import (
 )
 from fedcohort.models.losses import scaled
 from fedcohort.models.network import Mlp, initial, network
-from fedcohort.models.objectives import ForestLikelihood, lifetimes, loss_of
+from fedcohort.models.objectives import (
+    ForestLikelihood,
+    Regridded,
+    lifetimes,
+    loss_of,
+    times_of,
+)
 from fedcohort.training.networks.local import train
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.personal.ways import last_layer
@@ -265,6 +272,20 @@ def test_survival_leaves_start_around_the_curve_of_all_rows():
     assert (np.diff(found[0, :, 0]) > 0).all()
     assert found[0, 3, 0] < 0.1 < found[0, 4, 0]
     assert_allclose(net.read()[: -forest.size], theta[: -forest.size])
+
+
+def test_a_site_takes_a_plan_on_any_grid_of_times_and_no_other_plan():
+    plan = Plan(network="{}", loss="lifetimes", epochs=3)
+    rule = Regridded(plan.text, "lifetimes", 3)
+    times = np.array([0.1, 1 / 3, 1e5])
+    asked = replace(plan, loss=lifetimes(times))
+    assert rule(asked.text)
+    assert_array_equal(times_of(asked.loss), times)
+    for grid in ([1.0, 1.0], [2.0, 1.0], [0.0, 1.0], [1.0, np.inf], [np.nan], [1.0, 2.0, 3.0, 4.0]):
+        assert not rule(replace(plan, loss=lifetimes(np.array(grid))).text)
+    for other in (replace(asked, epochs=9), replace(asked, loss="leaves 1.0"), plan):
+        assert not rule(other.text)
+    assert not rule(3)
 
 
 def test_an_outcome_in_another_unit_is_the_same_after_standardising():

@@ -192,12 +192,20 @@ def times_of(loss: str) -> Array:
     return np.array(numbers if model == "lifetimes" else (), float)
 
 
+@dataclass(frozen=True)
 class Regridded(Worded):
-    """Of any grid of times above 0 (`lifetimes`)."""
+    """Of any grid of times above 0 (`lifetimes`).
+
+    Attributes
+    ----------
+    most : largest number of times.
+    """
+
+    most: int
 
     def allows(self, numbers: Sequence[float]) -> bool:
         """Return whether these are times, strictly increasing."""
-        return all(a < b for a, b in pairwise((0.0, *numbers)))
+        return len(numbers) <= self.most and all(a < b for a, b in pairwise((0.0, *numbers)))
 
 
 def _values(numbers: Sequence[str], table: Any) -> ForestLikelihood:

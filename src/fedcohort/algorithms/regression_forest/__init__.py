@@ -37,7 +37,8 @@ def asks(config: ForestSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
     held_out = (pooled.sum_losses,) if _pools_losses(config) else ()
     leaves = STEPS if config.strategy == "exact" else ()
-    grid = (*timegrid.asks(config.time_grid, known=True), count_deaths)
+    grid = timegrid.asks(config.time_grid, known=True)
+    grid = (*grid, count_deaths) if config.leaf_start == "moments" else grid
     return (
         outcome_moments.sum_outcome, *grid, *fits.asks(config, pooled.pull_rows), *leaves, *held_out
     )  # fmt: skip
@@ -65,10 +66,14 @@ def bounds(config: ForestSettings, task: Task) -> Mapping[str, Collection[Any]]:
     plans = [replace(aim, least=least).plan(config, task) for least in (aim.least, 0.0)]
     plans += [replace(plan, validation_fraction=0.0) for plan in plans]
     loss = "leaves" if aim.times is None else "lifetimes"
-    worded = Rescaled if aim.times is None else Regridded
     texts = [replace(plan, loss=loss).text for plan in plans]
+    found = (
+        [Rescaled(text, loss) for text in texts]
+        if aim.times is None
+        else [Regridded(text, loss, config.intervals) for text in texts]
+    )
     return {
-        "plan": (*(plan.text for plan in plans), *(worded(text, loss) for text in texts)),
+        "plan": (*(plan.text for plan in plans), *found),
         "held_out": (False,),
         "together": (True,),
         **fits.bounds(config),
