@@ -18,6 +18,7 @@ import argparse
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -62,7 +63,9 @@ def table(seed: int, *, survival: bool) -> pd.DataFrame:
     return frame.assign(time=np.minimum(time, censored), event=(time <= censored).astype(int))
 
 
-def fitted(frame: pd.DataFrame, arm: dict, seed: int, *, survival: bool, pooled: bool = False):
+def fitted(
+    frame: pd.DataFrame, arm: dict[str, Any], seed: int, *, survival: bool, pooled: bool = False
+) -> fc.Fit:
     outcome = fc.Survival("time", "event") if survival else fc.Continuous("y")
     settings = {k: v for k, v in arm.items() if k != "method"}
     train = frame[:ROWS].assign(site="all") if pooled else frame[:ROWS]
@@ -70,7 +73,7 @@ def fitted(frame: pd.DataFrame, arm: dict, seed: int, *, survival: bool, pooled:
     return fc.fit(arm["method"], fed, **settings)
 
 
-def score(found, new: pd.DataFrame, *, survival: bool) -> float:
+def score(found: fc.Fit, new: pd.DataFrame, *, survival: bool) -> float:
     if survival:
         event, time = new["event"].to_numpy(bool), new["time"].to_numpy()
         return float(concordance_index_censored(event, time, found.predict(new))[0])
