@@ -7,9 +7,10 @@ rows at five hospitals of unequal size and 1,000 new ones; NRMSE, the root mean 
 by that of the mean. The noise alone has 0.2. Survival: exponential times whose log hazard is the
 same function, standardised and doubled, a third censored; Harrell's C of new patients.
 
-Claims: the forest is better than the linear model by three standard deviations over repeats, and
-`exact` with the leaves of pooled sums is what one site with all rows has (1e-6). Leaves with 1 if
-one does not hold.
+Claims: the forest is better than the linear model by three standard deviations over repeats, by
+averaging and by `exact`; and `exact` over five hospitals is what one with all rows has (1e-6).
+Leaves with 1 if one does not hold. How a network without trees and a forest that stops early compare
+is measured alone.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ TIMES = {
     "forest": FOREST,
     "stopped": STOPPED,
 }
+
+#: Arms that must be better than the linear model.
+CLAIMED = ("forest", "normal", "exact")
 
 
 def table(seed: int, *, survival: bool) -> pd.DataFrame:
@@ -103,7 +107,7 @@ def main() -> int:
             mean, sd = float(np.mean(scores)), float(np.std(scores, ddof=1))
             kind = "survival" if survival else "value"
             figures[f"{kind}_{name}"] = {"mean": round(mean, 4), "sd": round(sd, 4)}
-            fine = name in (linear, "deepcox") or float(gains.mean()) > 3 * spread
+            fine = name not in CLAIMED or float(gains.mean()) > 3 * spread
             wrong += not fine
             print(f"{kind:9} {name:15} {mean:.3f} ± {sd:.3f}{'' if fine else '  not by 3 sd'}")
     frame = table(0, survival=False)
