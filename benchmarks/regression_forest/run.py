@@ -9,8 +9,8 @@ same function, standardised and doubled, a third censored; Harrell's C of new pa
 
 Claims: the forest is better than the linear model by three standard deviations over repeats, by
 averaging and by `exact`; and `exact` over five hospitals is what one with all rows has (1e-6).
-Leaves with 1 if one does not hold. How a network without trees and a forest that stops early compare
-is measured alone.
+Leaves with 1 if one does not hold. A network without trees, and a forest that stops early, are
+measured without a claim.
 """
 
 from __future__ import annotations
