@@ -222,8 +222,6 @@ def test_a_strategy_without_an_optimiser_at_a_site_that_could_go_on_refuses_it()
     with pytest.raises(SettingError, match=r"'personal'.*compression 'int8'"):
         METHOD.configure({"personal": "ditto", "compression": "int8"})
     assert METHOD.configure({"compression": "top_k"}).visible == "compression: top_k"
-    with pytest.raises(SettingError, match=r"'personal'.*lr_rule 'plateau'"):
-        METHOD.configure({"personal": "fedper", "lr_rule": "plateau"})
 
 
 def test_one_round_of_fedavg_is_the_mean_weighted_by_rows():

@@ -11,7 +11,7 @@ from lifelines import KaplanMeierFitter
 from numpy.testing import assert_allclose, assert_array_equal
 from sksurv.metrics import concordance_index_censored
 
-from algorithms import forest_cases as cases
+from algorithms import regression_forest_cases as cases
 from fedcohort.algorithms.cox import METHOD as COX
 from fedcohort.algorithms.regression_forest import METHOD
 from fedcohort.algorithms.regression_forest.program import Aim
@@ -158,8 +158,8 @@ def test_of_one_leaf_the_survival_is_the_kaplan_meier_curve_of_all_sites():
         cases.scattered(whole, 3), strategy="exact", rounds=1, depth=0, outputs=1, leaf_rows=0,
         time_grid=6,
     )  # fmt: skip
-    shown = model.times[np.searchsorted(model.times, whole.time)]
-    times = model.times[model.times <= model.known]
+    times = model.times
+    shown = np.r_[times, whole.time.max()][np.searchsorted(times, whole.time)]
     curve = KaplanMeierFitter().fit(shown, whole.event)
     wanted = curve.predict(times).to_numpy()
     assert len(times) > 3
@@ -173,19 +173,22 @@ def test_before_the_first_step_the_survival_is_near_the_curve_of_all_sites():
         cases.scattered(whole, 3), strategy="exact", rounds=1, depth=4, outputs=16,
         learning_rate=1e-9, leaf_rows=1e9, time_grid=6,
     )  # fmt: skip
-    shown = model.times[np.searchsorted(model.times, whole.time)]
-    wanted = KaplanMeierFitter().fit(shown, whole.event).predict(model.times[:-1]).to_numpy()
-    mean = model.predict_survival(whole.x, model.times[:-1]).mean(axis=0)
+    times = model.times
+    shown = np.r_[times, whole.time.max()][np.searchsorted(times, whole.time)]
+    wanted = KaplanMeierFitter().fit(shown, whole.event).predict(times).to_numpy()
+    mean = model.predict_survival(whole.x, times).mean(axis=0)
     assert_allclose(mean, wanted, atol=0.1)
 
 
-def test_a_risk_is_minus_the_mean_survival_time_on_the_grid():
+def test_a_risk_is_the_sum_of_the_cumulative_hazard_up_to_where_survival_is_known():
     whole = cases.table(150, survival=True)
     model, _ = cases.fitted(cases.scattered(whole, 2), rounds=2, time_grid=6)
-    model = replace(model, known=float(model.times[-1]))
-    fine = np.linspace(0, model.times[-1], 20_001)[:-1]
-    area = model.predict_survival(whole.x[:9], fine).mean(axis=1) * model.times[-1]
-    assert_allclose(model.predict(whole.x[:9]), -area, rtol=1e-3)
+    assert 2 < len(model.times) <= 6
+    assert model.times[-1] < whole.time.max()
+    alive = model.predict_survival(whole.x[:9], model.times)
+    assert_allclose(model.predict(whole.x[:9]), -np.log(alive).sum(axis=1), rtol=1e-12)
+    assert_array_equal(model.predict_survival(whole.x[:9], [1e6])[:, 0], alive[:, -1])
+    assert_array_equal(model.known_until(whole.x[:2]), model.times[-1])
 
 
 def test_sites_that_count_their_own_rounds_cut_the_rate_and_stop():

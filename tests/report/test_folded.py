@@ -58,6 +58,22 @@ def test_columns_that_are_shuffled_together_are_said_to_be(run):
     assert "without each group of columns" in str(made.body)
 
 
+def test_splits_of_trees_are_of_the_final_fit_and_name_the_first(run):
+    arm = run.arms[0]
+    rows = [
+        {"arm": arm.name, "scenario": next(iter(run.scenarios)), "repeat": 0, "covariate": f"x{i}",
+         "share": s, "weight": 2, "gain": 1.0, "cover": 9.0, "total_gain": 2.0, "total_cover": 18.0}
+        for i, s in enumerate([0.5, 0.3, *[0.2 / 18] * 18])
+    ]  # fmt: skip
+    assert model.splits(run) is None
+    made = str(model.splits(Run({**run.results, "splits": rows}, run.folder)).body)
+    assert "gains most by x0: 0.500" in made
+    assert "first repeat" in made and "the first 15 of 20" in made
+    final = [{"arm": arm.name, "status": "done", "splits": rows[1:2]}]
+    made = str(model.splits(Run({**run.results, "splits": rows, "final": final}, run.folder)).body)
+    assert "gains most by x1" in made and "final fit, all rows" in made
+
+
 JUDGED = (
     calibration.calibration, discrimination.discrimination, calibration.decision, hospitals.sites,
 )  # fmt: skip

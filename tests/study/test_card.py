@@ -136,3 +136,11 @@ def test_an_effect_per_large_unit_is_not_rounded_to_nothing(study, results):
     first.update(coefficient=-2.1e-6, low=-2.9e-6, high=-1.3e-6, hazard_ratio=math.exp(-2.1e-6))
     line = rows(written(study, results), "Effects")[0]
     assert line[1:] == ["−2.10e−06", "0.9999979", "0.9999971 to 0.9999987"]
+
+
+def test_splits_of_trees_are_those_of_the_saved_model(study, results):
+    assert "Splits of trees" not in written(study, results)
+    row = {"arm": "cox", "scenario": "iid", "repeat": 0, "covariate": EVIL, "weight": 7}
+    results["splits"] = [row | {"share": 0.75}, row | {"share": 0.25, "repeat": 1}]
+    text = written(study, results)
+    assert rows(text, "Splits of trees") == [[r"&lt;script&gt;\| \| x", "0.750", "7"]]

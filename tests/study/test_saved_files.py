@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 import fedcohort as fc
 import in_process
 from fedcohort.study.results import saved
+from fedcohort.study.results.own_models import OwnModels
 
 
 @pytest.fixture(scope="module")
@@ -133,3 +135,47 @@ def test_deep_nesting_inside_a_model_is_one_line(kept, model):
     deep = '"dropped": ' + '{"a":' * 990 + "1" + "}" * 990
     (model / "model.json").write_text(text.replace('"dropped": {}', deep))
     refused(kept, model)
+
+
+class Extra:
+    """A model with files of other programs; the rest is another model's."""
+
+    def __init__(self, model, names):
+        self.model, self.names = model, names
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+    def files(self):
+        return {name: name.encode() for name in self.names}
+
+
+def with_files(kept, *names):
+    parts = saved.read(kept / "model")
+    return replace(parts, model=Extra(parts.model, names))
+
+
+def test_files_of_other_programs_are_beside_the_model_and_need_not_be_there_to_read_it(
+    kept, tmp_path
+):
+    found = saved.write(tmp_path / "m", with_files(kept, "xgboost.json"))
+    assert sorted(found) == sorted(p.name for p in (tmp_path / "m").iterdir())
+    assert found[-1] == "model.json"  # a folder with it is whole
+    assert (tmp_path / "m" / "xgboost.json").read_bytes() == b"xgboost.json"
+    (tmp_path / "m" / "xgboost.json").unlink()
+    assert saved.read(tmp_path / "m").method == "cox"
+
+
+def test_a_site_keeps_them_with_its_own_model(kept, tmp_path):
+    models = OwnModels(tmp_path)
+    models.keep("a/b", with_files(kept, "xgboost.json"))
+    place = tmp_path / "a" / "b"
+    assert {p.name for p in place.iterdir()} == {"model.json", "model.safetensors", "xgboost.json"}
+    assert all(p.stat().st_mode & 0o777 == 0o600 for p in place.iterdir())
+
+
+@pytest.mark.parametrize("name", ["model.json", "card.md", "../up", "a/b", ".hidden", "", "ü"])
+def test_such_a_file_has_a_plain_name_of_its_own(kept, tmp_path, name):
+    with pytest.raises(ValueError, match="another name"):
+        saved.write(tmp_path / "m", with_files(kept, name))
+    assert not (tmp_path / "m").exists()

@@ -35,6 +35,7 @@ from fedcohort.data.tables import LabelledTable, SurvivalTable
 from fedcohort.privacy.noise import Source
 from fedcohort.protocol import DataError, Fitted
 from fedcohort.protocol.private import Dp
+from fedcohort.training.networks.private_fits import ABLE
 from fedcohort.training.private import move_privately, pull_privately
 
 #: Largest ‖x̂ − x‖/‖x‖ of a recovered record.
@@ -231,7 +232,8 @@ def _messages(
     method = run.method(run.arm(arm))
     private, dp = method.private, dp.clipped(method.clips)
     if private is not None:
-        settings = config if dp.unit == "site" else _exact(config)
+        # of records, the private fit of the same network
+        settings = config if dp.unit == "site" else replace(config, **ABLE)
         trains = (pull_privately.name, move_privately.name)
         release = next(r for r in private.releases(settings, dp) if r.step in trains)
         source = Source.seeded(seed, "audit inversion")
@@ -240,14 +242,6 @@ def _messages(
         kind = "gradient" if dp.unit == "record" else "update"
         found.append((DP, kind, sent_noisy, len(own.x)))
     return found
-
-
-def _exact(config: Settings) -> Settings:
-    """Return the settings of a private fit of the same network."""
-    return replace(
-        config, strategy="exact", dropout=0.0, patience=None, aggregation="mean", personal="none",
-        lr_rule="constant", optimiser_state="fresh", compression="none", monitor="none", halt=False,
-    )  # fmt: skip
 
 
 def _batch(sender: Sender, table: Table, records: int, rng: np.random.Generator) -> Table:

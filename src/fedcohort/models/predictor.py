@@ -93,11 +93,6 @@ def loss_name(model: str, outputs: int = 1) -> str:
     return several(outputs) if model == "softmax" else model
 
 
-def named(loss: str) -> str:
-    """Return the model of a loss (`loss_name`)."""
-    return loss.partition(" ")[0]
-
-
 def spec_of(
     model: str, inputs: int, hidden: tuple[int, ...], activation: str, outputs: int = 1
 ) -> str:

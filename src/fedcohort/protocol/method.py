@@ -121,6 +121,13 @@ class Fitted(ABC):
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
         """Rebuild the model from the results of `arrays` and `meta`."""
 
+    def files(self) -> Mapping[str, bytes]:
+        """Return files in formats of other programs, by name, to write beside the saved model.
+
+        They repeat the model, and are not read back; most often none.
+        """
+        return {}
+
     def predict(self, x: Array) -> Array:
         """Return the risk score, probability, value or label of each row of x (n, p): (n,).
 
@@ -181,6 +188,14 @@ class Fitted(ABC):
         """
         raise NotSupported("parameters")
 
+    def splits(self) -> list[Row]:
+        """Return one row per covariate that trees split, that of the largest share first.
+
+        Keys are covariate; share (of the reduction of the loss by all splits); weight (number of
+        splits), gain and cover (means over them), total_gain and total_cover.
+        """
+        raise NotSupported("splits")
+
     def others(self) -> list[Row]:
         """Return the value of each other site for the user of a personal model, the best first.
 
@@ -227,8 +242,8 @@ class Fitted(ABC):
 #: Methods of `Fitted` that a model supports if its class overrides them.
 GIVEN = (
     "predict", "predict_survival", "transform", "memberships", "reconstruct", "sample", "impute",
-    "summary", "parameters", "others", "proportional_hazards", "proportional_odds", "curves",
-    "at_round",
+    "summary", "parameters", "splits", "others", "proportional_hazards", "proportional_odds",
+    "curves", "at_round",
 )  # fmt: skip
 
 

@@ -107,6 +107,18 @@ class Settings:
         SettingError : the message has the setting, the number of sites and the number needed.
         """
 
+    def check_columns(self, features: int, most: int | None = None) -> None:
+        """Refuse settings that do not fit the number of columns.
+
+        Parameters
+        ----------
+        features, most : fewest and most columns; without `most` the number of columns.
+
+        Raises
+        ------
+        SettingError : the message has both numbers.
+        """
+
     @property
     def visible(self) -> str:
         """Name of the setting that makes masked sums impossible; "" if none does."""

@@ -83,6 +83,7 @@ SECTIONS: Sequence[Callable[[Run], Section | None]] = (
     coefficients.section,
     model.hazards,
     model.odds,
+    model.splits,
     model.importance,
     training.curves,
     training.mixing,

@@ -1,4 +1,4 @@
-"""A run's folder for the page: `results.json` behind methods with plain answers."""
+"""The results of a run, read from `results.json` for the report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOWER, UPPER = "lower bound", "upper bound"
 
 @dataclass(frozen=True)
 class Arm:
-    """One row of every picture.
+    """An arm of the study, as the report shows it.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Summary:
 
 
 class Run:
-    """Results of one run.
+    """The results of a run: arms, scenarios, metrics and their values.
 
     Parameters
     ----------
@@ -111,17 +111,17 @@ class Run:
 
     @cached_property
     def lower(self) -> Arm | None:
-        """The arm in which every hospital stays alone."""
+        """The bound of hospitals that train alone; None without."""
         return next((a for a in self.arms if a.role == LOWER), None)
 
     @cached_property
     def upper(self) -> Arm | None:
-        """The arm that has all data in one place."""
+        """The bound of one fit to all rows; None without."""
         return next((a for a in self.arms if a.role == UPPER), None)
 
     @cached_property
     def together(self) -> list[Arm]:
-        """The arms that train together without moving data."""
+        """The arms over sites, without the bounds."""
         return [a for a in self.arms if a.role not in (LOWER, UPPER)]
 
     @cached_property
@@ -136,13 +136,13 @@ class Run:
 
     @cached_property
     def natural(self) -> frozenset[str]:
-        """Scenarios whose hospitals are those of the data, not made by dividing one table."""
+        """Scenarios with the hospitals of the data, not with parts of one table."""
         named = {str(s["scenario"]) for s in self.rows("scenarios") if s.get("rule") == "natural"}
         return frozenset({"natural", *named})
 
     @property
     def deployed(self) -> bool:
-        """Whether every hospital held its own rows, and no simulation is reported here."""
+        """Whether the run was over a network, and no simulation."""
         return bool(self.mapping("network"))
 
     def sites(self, scenario: str) -> dict[str, Mapping[str, Any]]:
@@ -154,7 +154,7 @@ class Run:
 
     @cached_property
     def metrics(self) -> list[str]:
-        """Names of the metrics, the one that the page leads with first."""
+        """Names of the metrics, the leading one first."""
         asked = [str(m) for m in self.mapping("evaluate").get("metrics") or ()]
         found = [m for s in self.rows("summary") if not (m := str(s["metric"])).endswith("_own")]
         names = list(dict.fromkeys((*asked, *found)))
@@ -213,12 +213,12 @@ class Run:
 
     @property
     def metric(self) -> str:
-        """The metric that the page leads with."""
+        """The leading metric."""
         return self.metrics[0] if self.metrics else "c_index"
 
     @cached_property
     def repeats(self) -> int:
-        """How many times the study was repeated, each with another test set."""
+        """Number of repeats, each with its own test rows."""
         return len({row.get("repeat") for row in self.rows("arms")})
 
     @cached_property
@@ -249,7 +249,7 @@ class Run:
         return out
 
     def values(self, arm: str, scenario: str, metric: str | None = None) -> dict[int, float]:
-        """Return a metric by repeat; for an arm that has a model a site, the mean over sites."""
+        """Return a metric by repeat; for an arm with a model of each site, the mean over sites."""
         by_repeat = self._values.get((arm, scenario, metric or self.metric), {})
         return {
             r: sites[None] if None in sites else math.fsum(sites.values()) / len(sites)
@@ -257,7 +257,7 @@ class Run:
         }
 
     def by_site(self, arm: str, scenario: str, metric: str) -> dict[str, list[float]]:
-        """Return a metric at each site, one value a repeat."""
+        """Return a metric by site, with one value for each repeat."""
         out: dict[str, list[float]] = defaultdict(list)
         for sites in self._values.get((arm, scenario, metric), {}).values():
             for site, value in sites.items():

@@ -385,7 +385,7 @@ class Fit:
         return plotting.picture((self, *others), names, covariate)
 
     def save(self, folder: str | Path) -> None:
-        """Write the model as safetensors and JSON; see `load`."""
+        """Write the model as safetensors and JSON, with its `Fitted.files`; see `load`."""
         self._own("save")
         saved.write(Path(folder), self.parts)
 

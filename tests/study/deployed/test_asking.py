@@ -74,6 +74,8 @@ CASES = [
     ("regressor", {"strategy": "ensemble", "rounds": 2}, set()),
     ("regression_forest", {"rounds": 2, "leaf_start": "normal"}, LIFETIMES),
     ("regression_forest", {"strategy": "exact", "rounds": 1}, LIFETIMES | {"count_deaths"}),
+    ("forest", {"trees": 2}, {"sum_outcome"}),  # it is for values, asked here of survival
+    ("forest", {"trees": 2, "strategy": "union", "time_grid": "exact"}, {"sum_outcome"}),
     ("logistic", {}, set()),
     ("logistic", {"solver": "admm", "l2": 0.1}, set()),
     ("glm", {"family": "gamma"}, set()),

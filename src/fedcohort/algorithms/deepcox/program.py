@@ -70,6 +70,7 @@ from fedcohort.training.networks.counts import counting
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.pooled import Descent, Slope
 from fedcohort.training.networks.schedule import Course, HeldOut, Schedule, follow
+from fedcohort.training.networks.validated import begun
 from fedcohort.training.personal import own_counts
 from fedcohort.training.personal.own_baseline import STEPS as OWN_BASELINE
 from fedcohort.training.personal.own_baseline import baseline_kept, keep_baselines
@@ -123,7 +124,8 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
         return private.fit(fed, config, task, task.dp)
     plan, schedule = config.plan(len(task.features)), config.schedule
     grid = timegrid.intervals(fed, config.time_grid, config.least_cell(task.min_cell))
-    own, plan, theta = fits.begun(task, config, plan, initial(plan.network, task.seed))
+    start = initial(plan.network, task.seed)
+    own, plan, theta = begun(task, plan, start, schedule, counts=config.counts)
     held_out = pooled_held_out_loss(fed, plan, grid)
     if own is not None and own.validation is not None:
         held_out = own.loss
@@ -142,9 +144,9 @@ def own_model(
     site: str, design: Any, asked: Mapping[str, Any], left: Mapping[str, Array]
 ) -> DeepCoxModel | None:
     """Return the model that a step has finished at a site (`Method.own_model`)."""
-    if not len(left.get("model", ())):
+    own = personal.Own.finished(left)
+    if own is None:
         return None
-    own = personal.Own(**left)
     centre = float(own.centre[0]) if len(own.centre) else 0.0
     network = Plan.of(asked["plan"]).network
     return DeepCoxModel(network, own.model[None], ONE, centre, baseline_kept(own), 0)

@@ -39,6 +39,7 @@ from fedcohort.protocol import DataError, Federation, Task
 from fedcohort.training import personal
 from fedcohort.training.networks import fits, pooled, private_fits
 from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.validated import begun
 from fedcohort.training.outcome_moments import mean_and_spread
 
 
@@ -155,7 +156,7 @@ def _fit(fed: Federation, config: NeuralSettings, task: Task, aim: Aim) -> Neura
     if task.dp is not None:
         found = private_fits.train(fed, config, plan, theta, task, task.dp)
     else:
-        own, plan, theta = fits.begun(task, config, plan, theta)
+        own, plan, theta = begun(task, plan, theta, config.schedule, counts=config.counts)
         held_out = pooled.held_out_loss(fed, plan)
         if own is not None and own.validation is not None:
             held_out = own.loss
@@ -184,9 +185,10 @@ def own_model(
     site: str, design: Any, asked: Mapping[str, Any], left: Mapping[str, Array]
 ) -> NeuralModel | None:
     """Return the model that a step has finished at a site (`Method.own_model`)."""
-    if not len(left.get("model", ())):
+    own = personal.Own.finished(left)
+    if own is None:
         return None
-    own, plan = personal.Own(**left), Plan.of(asked["plan"])
+    plan = Plan.of(asked["plan"])
     model, centre, scale = units_of(plan.loss)
     return NeuralModel(
         features=design.features,

@@ -37,7 +37,8 @@ from fedcohort.algorithms.personal.settings import PersonalSettings, server
 from fedcohort.arrays import Array
 from fedcohort.data import timegrid
 from fedcohort.data.exact import check_covariates, exact_sums, isolation
-from fedcohort.models.predictor import KINDS, LINKS, named, start_of
+from fedcohort.models.losses import units_of
+from fedcohort.models.predictor import KINDS, LINKS, start_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Federation, SettingError, Step, Task
 from fedcohort.training import hazard, heterogeneity, personal
@@ -117,13 +118,14 @@ def own_model(
     site: str, design: Any, asked: Mapping[str, Any], left: Mapping[str, Array]
 ) -> PersonalModel | None:
     """Return the model that a step has finished at a site (`Method.own_model`)."""
-    if not len(left.get("model", ())):
+    own = personal.Own.finished(left)
+    if own is None:
         return None
-    own, plan, way = personal.Own(**left), Plan.of(asked["plan"]), Way.of(asked["way"])
+    plan, way = Plan.of(asked["plan"]), Way.of(asked["way"])
     curve = baseline_kept(own)
     if curve is not None:
         curve = replace(curve, cumulative=curve.cumulative * math.exp(-float(own.centre[0])))
-    model = named(plan.loss)
+    model, *_ = units_of(plan.loss)
     return PersonalModel(
         features=design.features,
         model=model,

@@ -9,7 +9,7 @@ from typing import Any
 from fedcohort.algorithms.regression_forest.model import ForestModel
 from fedcohort.algorithms.regression_forest.program import aim_of, fit, own_model
 from fedcohort.algorithms.regression_forest.settings import ForestSettings
-from fedcohort.algorithms.regression_forest.steps import STEPS, sum_leaves
+from fedcohort.algorithms.regression_forest.steps import STEPS, sum_soft_leaves
 from fedcohort.data import timegrid
 from fedcohort.models.losses import Rescaled
 from fedcohort.models.objectives import Regridded
@@ -128,7 +128,7 @@ METHOD = Method(
         *outcome_moments.STEPS,
         *timegrid.STEPS,
         count_deaths,
-        sum_leaves,
+        sum_soft_leaves,
         *pooled.STEPS,
         *strategies.STEPS,
         *heterogeneity.STEPS,

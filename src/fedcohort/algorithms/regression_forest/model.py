@@ -27,8 +27,8 @@ class ForestModel(StagedModel):
     thetas : (M, P) their parameters; M is the number of sites for an ensemble, otherwise 1.
     weights : w (M,), with sum 1.
     centre, scale : of a value, in its unit.
-    times : of survival, ends of the intervals (K,); (0,) of a value.
-    known : time up to which survival is estimated.
+    times : of survival, ends of the intervals (K,) up to the last at which it is estimated; (0,)
+        of a value.
     rounds : number of rounds; smaller than the setting if training stopped early; 0 in a model
         that a site keeps.
     kept : the models after earlier rounds.
@@ -43,15 +43,12 @@ class ForestModel(StagedModel):
     centre: float
     scale: float
     times: Array
-    known: float
     rounds: int
     kept: Mapping[int, ForestModel] = field(default_factory=dict[int, "ForestModel"])
     every: bool = False
 
     def predict(self, x: Array) -> Array:
         """Return the value (n,) of each row of x (n, p), or its risk, eq. (3) of `program`.
-
-        Of a grid of one interval, the risk is the probability to die in it.
 
         Raises
         ------
@@ -60,10 +57,7 @@ class ForestModel(StagedModel):
         found = self._outputs(x)
         if not len(self.times):
             return self.centre + self.scale * found[:, 0]
-        if len(self.times) == 1:
-            return 1.0 - found[:, 0]
-        before = np.column_stack([np.ones(len(found)), found[:, :-1]])
-        return -before @ np.diff(self.times, prepend=0.0)
+        return -np.log(found).sum(axis=1)
 
     def predict_survival(self, x: Array, times: Array) -> Array:
         """Return P(T > t) (n, m) of each row of x (n, p) at each of `times` (m,).
@@ -74,14 +68,12 @@ class ForestModel(StagedModel):
         """
         if not len(self.times):
             raise NotSupported("predict_survival")
-        found = self._outputs(x)
-        inside = found[:, self.times <= self.known]
-        at = np.searchsorted(self.times[self.times <= self.known], times, side="right")
-        return np.column_stack([np.ones(len(found)), inside])[:, at]
+        found = np.column_stack([np.ones(len(x)), self._outputs(x)])
+        return found[:, np.searchsorted(self.times, times, side="right")]
 
     def known_until(self, x: Array) -> Array:
         """Return the last time (n,) at which the survival of each row of x (n, p) is known."""
-        return np.full(len(x), self.known)
+        return np.full(len(x), self.times[-1] if len(self.times) else np.inf)
 
     def _outputs(self, x: Array) -> Array:
         """Return Σ_m w_m f_m (n, 1) of a value, or the survival at `times` (n, K)."""
@@ -107,7 +99,6 @@ class ForestModel(StagedModel):
             "network": self.network,
             "centre": self.centre,
             "scale": self.scale,
-            "known": self.known if np.isfinite(self.known) else None,
             "rounds": self.rounds,
             "kept": sorted(self.kept),
             **({"every": True} if self.every else {}),
@@ -116,8 +107,7 @@ class ForestModel(StagedModel):
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
         """Build the model from saved arrays and values."""
-        known = np.inf if meta["known"] is None else float(meta["known"])
-        given: dict[str, Any] = {**meta, "features": tuple(meta["features"]), "known": known}
+        given: dict[str, Any] = {**meta, "features": tuple(meta["features"])}
         given |= {"weights": arrays["weights"], "times": arrays["times"]}
 
         def stage(prefix: str, rounds: int, kept: Mapping[int, ForestModel]) -> Self:

@@ -19,9 +19,9 @@ takes the sums of all sites' rows: both are those of pooled training, for any sp
 A value is learnt as (y − m)/s, with the pooled mean m and standard deviation s, so that its unit
 does not matter; then the leaves start from the pooled moments, or from Normal(1, 1) as in the
 paper. Survival leaves are ours; they start around the Kaplan-Meier curve of all rows. The risk
-score is minus the mean survival time up to the end of the grid,
+score is the sum of the cumulative hazard over the grid, as far as survival is known,
 
-    risk(x) = −Σ_k (t_k − t_{k−1}) S(t_{k−1} | x),   t_0 = 0,   S = (1/T) Σ_trees Σ_l μ_l S_l  (3)
+    risk(x) = −Σ_k log S(t_k | x),   S = (1/T) Σ_trees Σ_l μ_l S_l                           (3)
 
 Revealed: of a value `Moments` once (`training.outcome_moments`); of survival the replies of
 `data.timegrid`, and `Deaths` once (`training.hazard`); what `training.networks.fits` names; with
@@ -53,6 +53,7 @@ from fedcohort.training import personal
 from fedcohort.training.hazard import count_deaths
 from fedcohort.training.networks import fits, pooled, private_fits
 from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.validated import begun
 from fedcohort.training.outcome_moments import mean_and_spread
 
 
@@ -146,7 +147,7 @@ def fit(fed: Federation, config: ForestSettings, task: Task) -> ForestModel:
         theta = initial(plan.network, task.seed)
         if config.leaf_start == "moments":
             theta = from_curve(plan.network, theta, _hazards(fed, plan, grid.times))
-    own, plan, theta = fits.begun(task, config, plan, theta)
+    own, plan, theta = begun(task, plan, theta, config.schedule, counts=config.counts)
     held_out = pooled.held_out_loss(fed, plan)
     if own is not None and own.validation is not None:
         held_out = own.loss
@@ -179,8 +180,7 @@ def _model(
         weights=found.weights,
         centre=aim.centre,
         scale=aim.scale,
-        times=np.zeros(0) if aim.times is None else aim.times,
-        known=known,
+        times=np.zeros(0) if aim.times is None else _kept(aim.times, known),
         rounds=found.rounds,
         every=config.every,
     )
@@ -188,13 +188,19 @@ def _model(
     return replace(model, kept=kept)
 
 
+def _kept(times: Array, known: float) -> Array:
+    """Return the times up to `known`, to which survival is estimated; one at least."""
+    return times[: max(1, int((times <= known).sum()))]
+
+
 def own_model(
     site: str, design: Any, asked: Mapping[str, Any], left: Mapping[str, Array]
 ) -> ForestModel | None:
     """Return the model that a step has finished at a site (`Method.own_model`)."""
-    if not len(left.get("model", ())):
+    own = personal.Own.finished(left)
+    if own is None:
         return None
-    own, plan = personal.Own(**left), Plan.of(asked["plan"])
+    plan = Plan.of(asked["plan"])
     times = times_of(plan.loss)
     _, centre, scale = units_of(plan.loss) if not len(times) else ("", 0.0, 1.0)
     return ForestModel(
@@ -204,7 +210,6 @@ def own_model(
         weights=fits.ONE,
         centre=centre,
         scale=scale,
-        times=times,
-        known=float(times[-2]) if len(times) > 1 else np.inf,
+        times=_kept(times, float(times[-2]) if len(times) > 1 else np.inf),
         rounds=0,
     )

@@ -48,7 +48,7 @@ def _shape(forest: Forest) -> tuple[int, ...]:
 
 
 @summed
-def sum_leaves(site: Site[Any, None], *, theta: Array, plan: str) -> LeafSums:
+def sum_soft_leaves(site: Site[Any, None], *, theta: Array, plan: str) -> LeafSums:
     """Sum the outcomes over the rows, by the probability of each leaf."""
     p = Plan.of(plan)
     rows, module = rows_of(site.data, p, site.entropy), loaded(theta, p)[1]
@@ -75,11 +75,11 @@ def settled(there: Federation, theta: Array, plan: Plan) -> Array:
     forest = forest_of(plan.network)
     assert forest is not None
     for _ in range(forest.iterations):
-        total = there.sum(sum_leaves, theta=plan.sent(theta), plan=plan.text)
+        total = there.sum(sum_soft_leaves, theta=plan.sent(theta), plan=plan.text)
         net, module = loaded(theta, plan)
         module.update(torch.from_numpy(total.sums).to(net.theta))
         theta = net.read()
     return theta
 
 
-STEPS = (sum_leaves,)
+STEPS = (sum_soft_leaves,)

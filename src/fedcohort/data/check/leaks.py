@@ -162,15 +162,9 @@ def _areas(x: Array, y: Array) -> list[float]:
     shape = len(classes), len(values)
     counts = np.bincount(at[kept] * shape[1] + place, minlength=math.prod(shape)).reshape(shape)
     right = counts @ (np.cumsum(counts, axis=1) - counts / 2).T
-    n = counts.sum(axis=1)
-    found: list[float] = []
-    for k, other in itertools.combinations(range(len(classes)), 2):
-        if n[k] + n[other] < FEWEST or min(n[k], n[other]) < EACH:
-            found.append(0.0)
-            continue
-        area = float(right[k, other] / (n[k] * n[other]))
-        found.append(max(area, 1 - area))
-    return found
+    n = counts.sum(axis=1).tolist()
+    pairs = itertools.combinations(range(len(classes)), 2)
+    return [_area(float(right[k, other]), n[k], n[other]) for k, other in pairs]
 
 
 def _areas_of_levels(cells: pd.Series, y: Array) -> list[float]:
@@ -190,11 +184,16 @@ def _auc(x: Array, event: Array) -> float:
     kept = ~np.isnan(x)
     x, event = x[kept], event[kept]
     ones = int(event.sum())
-    zeros = len(x) - ones
-    if len(x) < FEWEST or min(ones, zeros) < EACH:
+    right = float(_ranks(x)[event].sum()) - ones * (ones + 1) / 2
+    return _area(right, ones, len(x) - ones)
+
+
+def _area(right: float, ones: int, zeros: int) -> float:
+    """Return the share of concordant pairs, in the better direction; 0 for too few rows."""
+    if ones + zeros < FEWEST or min(ones, zeros) < EACH:
         return 0.0
-    area = (_ranks(x)[event].sum() - ones * (ones + 1) / 2) / (ones * zeros)
-    return float(max(area, 1 - area))
+    area = right / (ones * zeros)
+    return max(area, 1 - area)
 
 
 def _ranks(x: Array) -> Array:

@@ -59,8 +59,8 @@ class Trees:
 
     def parts(self) -> list[slice]:
         """Return the nodes of each tree."""
-        ends = np.append(self.roots[1:], len(self.feature)).tolist()
-        return [slice(a, b) for a, b in zip(self.roots.tolist(), ends, strict=True)]
+        ends = [*self.roots[1:].tolist(), len(self.feature)]
+        return [slice(a, b) for a, b in zip(self.roots.tolist(), ends, strict=False)]
 
     def leaves(self, x: Array) -> Array:
         """Return the leaf (n, T) that each row of x (n, p) reaches in each tree."""

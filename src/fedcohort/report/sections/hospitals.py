@@ -19,7 +19,7 @@ from fedcohort.report.sections.base import Section, leading_open, more
 from fedcohort.report.verdict import leading
 from fedcohort.report.words import fixed, number
 
-#: Open hospitals of more than twice as many: those that gain least.
+#: Of more than twice as many hospitals, so many are unfolded: those that gain least.
 LEAST = 15
 
 
@@ -98,7 +98,7 @@ def gains(run: Run, arms: list[Arm], scenario: str) -> list[Gain]:
 
 
 def _own(run: Run, scenario: str) -> str | None:
-    """Return the metric's name on a hospital's own patients, where that was measured."""
+    """Return the name of the metric on a hospital's own patients; None if it was not computed."""
     name = f"{judged_by(run)}_own"
     arms = [a.name for a in run.together]
     found = run.lower is not None and run.by_site(run.lower.name, scenario, name)
@@ -106,7 +106,7 @@ def _own(run: Run, scenario: str) -> str | None:
 
 
 def _setting(run: Run, arms: list[Arm], scenario: str, found: list[Gain], domain: Domain) -> Markup:
-    """Return one scenario's hospitals; of many, those that gain least, and the others folded."""
+    """Return the figure of a scenario; of many hospitals, those that gain least, and all folded."""
     if len(found) <= 2 * LEAST:
         return _figure(run, arms, scenario, found, domain)
     pages = [found[i : i + MOST_ROWS] for i in range(0, len(found), MOST_ROWS)]
@@ -157,7 +157,7 @@ def _figure(
 
 
 def _sites_row(run: Run, arms: list[Arm], scenario: str, gain: Gain) -> Row:
-    """Return one hospital: a mark alone, a mark for each arm, a line to the first arm."""
+    """Return a hospital's row: marks of training alone and of each arm, a line to the first."""
     first = arms[0]
     people = words.number(run.sites(scenario).get(gain.site, {}).get("rows"))
     lower = run.lower.look if run.lower else "lower"
@@ -180,13 +180,13 @@ def _gained(gain: Gain, first: Arm, digits: int) -> float:
 
 
 def _change(gain: Gain, first: Arm, digits: int) -> str:
-    """Return the metric alone, and with the first arm."""
+    """Return the metric of training alone and of the first arm, as text."""
     with_, alone = gain.arms.get(first.name), fixed(gain.alone, digits)
     return alone if with_ is None else f"{alone} → {fixed(with_, digits)}"
 
 
 def _sites_data(run: Run, scenario: str, gain: Gain) -> dict[str, object]:
-    """Return one hospital's line of the figure's data."""
+    """Return a hospital's row of the figure's data."""
     people = run.sites(scenario).get(gain.site, {}).get("rows")
     head = {"scenario": scenario, "site": gain.site, "patients": people, "metric": judged_by(run)}
     return {**head, "alone": gain.alone, **gain.arms}
@@ -194,7 +194,7 @@ def _sites_data(run: Run, scenario: str, gain: Gain) -> dict[str, object]:
 
 #: Number of hospitals below which their spread is poorly known.
 FEW = 5
-#: Open hospitals of more than twice as many: those of the worst values.
+#: Of more than twice as many hospitals, so many are unfolded: those with the worst values.
 WORST = 15
 
 
@@ -297,7 +297,7 @@ def _of(rows: Sequence[Mapping[str, Any]], arm: Arm, scenario: str) -> list[Mapp
 
 
 def _where(run: Run, scenario: str) -> str:
-    """Return the setting's name, where there are several."""
+    """Return the end of a title: the scenario's name, or "" if the run has only one."""
     return f", {run.scenarios[scenario]}" if len(run.scenarios) > 1 else ""
 
 

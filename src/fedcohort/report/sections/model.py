@@ -1,6 +1,7 @@
-"""A model's risk groups, proportional hazards and importance of columns.
+"""A model's risk groups, proportional hazards, splits of trees and importance of columns.
 
-Files: results.json, `risk_groups`, `proportional_hazards`, `proportional_odds`, `importance`.
+Files: results.json, `risk_groups`, `proportional_hazards`, `proportional_odds`, `splits`,
+`importance`.
 """
 
 from __future__ import annotations
@@ -201,6 +202,45 @@ def _row(r: Mapping[str, Any]) -> list[str | Markup]:
     p_value = words.p_value(r.get("p"))
     marked = h("b", p_value) if words.number(r.get("p")) < DOUBT else p_value
     return [label, words.fixed(r.get("chi2"), 2), words.count(r.get("df")), marked]
+
+
+def splits(run: Run) -> Section | None:
+    """Return a figure for each arm with trees, of its model."""
+    drawn = [(a, f) for a in run.arms if (f := _splits_figure(run, a)) is not None]
+    if not drawn:
+        return None
+    return Section(
+        "splits", "Splits of trees", "Which covariates do the trees split?",
+        "Each split of a tree reduces the loss on the training rows. A bar is a covariate’s share "
+        "of the reduction by all splits. Covariates that tell the same share it, and a covariate "
+        "with many values has more chances to be split. It says what the model uses, not what "
+        "causes the outcome.",
+        h("div", leading_open(run, drawn)),
+    )  # fmt: skip
+
+
+def _splits_figure(run: Run, arm: Arm) -> Markup | None:
+    mine = run.model_rows("splits", arm.name)
+    if not mine:
+        return None
+    rows = [
+        charts.Row(
+            name=words.spaced(str(r["covariate"])), value=number(r.get("share")), look=arm.look,
+            text=f"{fixed(r.get('share'))}, {words.of(int(r['weight']), 'split')}",
+        )
+        for r in mine[:SHOWN]
+    ]  # fmt: skip
+    some = f"; the first {SHOWN} of {len(mine)}" if len(mine) > SHOWN else ""
+    names = ("covariate", "share", "weight", "gain", "cover", "total_gain", "total_cover")
+    top = mine[0]
+    return charts.figure(
+        f"splits-{arm.name}",
+        f"{arm.title}: share of the reduction of the loss",
+        f"{run.model_title(arm.name, 'splits')}{some}",
+        charts.bars(rows, "share of the reduction of the loss"),
+        [{k: r.get(k) for k in names} for r in mine],
+        f"{arm.title} gains most by {words.spaced(str(top['covariate']))}: {fixed(top['share'])}.",
+    )
 
 
 def importance(run: Run) -> Section | None:

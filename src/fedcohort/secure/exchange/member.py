@@ -60,22 +60,21 @@ EPOCHS = 2
 
 
 class Member:
-    """One site in masked sums of one session.
+    """A site in the masked sums of one session.
 
     Parameters
     ----------
     name : in the roster.
-    identity : whose public key the roster has.
+    identity : of the site; the roster has its public key.
     context : with the pinned keys of all sites of the study.
     rule : the site's own.
-    settled : keeps over restarts for which sites a question was answered.
+    settled : the sites for which each question was answered, kept over restarts.
     size : as in `Advert`.
 
     Raises
     ------
     Refused : fewer than three sites, a rule that they cannot meet, two sites with one key, or
-        another
-        key of this site in the roster.
+        another key of this site in the roster.
     """
 
     def __init__(
@@ -137,10 +136,8 @@ class Member:
         Raises
         ------
         Refused : fewer than three members; a threshold below any member's rule or above their
-            number; a
-            site without a pinned key, twice, or with another key's signature; keys for other slots
-            or used
-            before; another roll than before.
+            number; a site without a pinned key, twice, or with another key's signature; keys for
+            other slots or used before; another roll than before.
         """
         at = self._epoch(roll.epoch)
         mark = roll.mark(self._context)
@@ -183,10 +180,8 @@ class Member:
         Raises
         ------
         Refused : a slot used for another call or vector; members outside the roll, fewer than three
-            or than
-            the threshold, or without this site; weights of other sites, or with which fewer than
-            three
-            sites count; no sound letter of a member.
+            or than the threshold, or without this site; weights of other sites, or with which fewer
+            than three sites count; no sound letter of a member.
         """
         at = self._epoch(asked.epoch)
         roll = at.roll
@@ -214,19 +209,16 @@ class Member:
         return Masked(self.name, asked.epoch, asked.slot, layout, total)
 
     def sign(self, said: Survivors) -> Signed:
-        """Return this site's signature on the sites in the total.
+        """Sign the list of the sites in the sum; return the signature.
 
-        It is settled before the signature leaves, whether or not this site is asked to unmask:
-        enough other
-        signatures give the sum without it.
+        The list is settled before the signature leaves, because enough signatures of other sites
+        give the sum, even if this site is never asked to unmask.
 
         Raises
         ------
         Refused : a slot that this site has not masked, or has signed for others; lists that
-            overlap,
-            repeat, or are not together the members; fewer survivors than three or than the
-            threshold, or
-            without this site; the question was answered for other sites.
+            overlap, repeat, or are not together the members; fewer survivors than three or than the
+            threshold, or without this site; the question was answered for other sites.
         """
         at, slot = self._slot(said.epoch, said.slot)
         if slot.said is not None and slot.said != said:
@@ -250,8 +242,8 @@ class Member:
         Raises
         ------
         Refused : a slot that this site has not signed; a signature that is no survivor's on what
-            this site
-            signed; fewer signatures than the threshold; the question was answered for other sites.
+            this site signed; fewer signatures than the threshold; the question was answered for
+            other sites.
         """
         at, slot = self._slot(ballot.epoch, ballot.slot)
         said = slot.said
@@ -288,7 +280,7 @@ class Member:
         return slot.answer
 
     def holds(self, epoch: int) -> bool:
-        """Return whether the keys of an epoch are here; they are gone with a restart."""
+        """Return whether the site has the keys of an epoch; it loses them in a restart."""
         return epoch in self._epochs
 
     def question(self, asked: Asked) -> str:

@@ -71,6 +71,11 @@ class Arm:
         return registry.find(self.method).settings.__dataclass_fields__.keys()
 
     @property
+    def user(self) -> str:
+        """The setting `user`, a site's name or "all"; "" without it, and for a bound."""
+        return str(self.settings.get("user", "")) if self.scope == "sites" else ""
+
+    @property
     def every(self) -> bool:
         """Whether each site gets a model of its own (`user: all`), which it keeps."""
         if self.scope != "sites":

@@ -145,12 +145,9 @@ def twice(reader: Reader, scenarios: Sequence[Scenario]) -> tuple[Scenario, ...]
 
 
 def _user_of(arm: Arm) -> str:
-    """Return the site that an arm's model is for, or ""."""
-    if arm.scope != "sites" or arm.settings.get("personal") == "none":
-        return ""
-    known = registry.find(arm.method).settings.__dataclass_fields__
-    one = "personal" not in known or "personal" in arm.settings
-    return str(arm.settings.get("user", "")) * one
+    """Return the site that an arm's model is for, or ""; with `personal: none` it is for all."""
+    config = registry.find(arm.method).configure(arm.configured())
+    return "" if getattr(config, "personal", "") == "none" else arm.user
 
 
 def check_left(

@@ -60,10 +60,10 @@ PACKAGES = (
 )  # fmt: skip
 #: Further results of the first repeat's fits, with the names of arm, scenario, repeat.
 LISTED = (
-    "coefficients", "parameters", "others", "proportional_hazards", "proportional_odds",
-    "calibration", "decision", "over_time", "risk_groups", "by_centre", "heterogeneity",
-    "importance", "roc", "residuals", "pooled", "dropped", "filled", "crowded", "drowned",
-    "unknown_at_horizon",
+    "coefficients", "parameters", "splits", "others", "proportional_hazards",
+    "proportional_odds", "calibration", "decision", "over_time", "risk_groups", "by_centre",
+    "heterogeneity", "importance", "roc", "residuals", "pooled", "dropped", "filled", "crowded",
+    "drowned", "unknown_at_horizon",
 )  # fmt: skip
 
 #: The same for single kinds of task.

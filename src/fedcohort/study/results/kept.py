@@ -91,7 +91,7 @@ def _unknown_at(run: Run, arm: Arm, horizon: float | None) -> list[dict[str, Any
 def model_facts(
     method: Method, run: Run, settings: Mapping[str, Any], dictionary: Dictionary, kept: bool
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return coefficients, other facts of a fitted model, and tests of proportional effects.
+    """Return coefficients, splits, other facts of a fitted model, and tests of its effects.
 
     Parameters
     ----------
@@ -103,6 +103,8 @@ def model_facts(
         found["coefficients"] = coefficients(method, run, settings, dictionary)
     if "parameters" in method.gives:
         found["parameters"] = parameters(run, dictionary, kept)
+    if "splits" in method.gives:
+        found["splits"] = [plain(row) for row in run.model.splits()]
     if "others" in method.gives:
         found["others"] = [plain(row) for row in run.model.others()]
     for test in ("proportional_hazards", "proportional_odds"):

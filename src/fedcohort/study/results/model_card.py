@@ -50,6 +50,7 @@ def card(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
         _by_class(results, arm, first),
         _centres(results, arm, first),
         _effects(results, arm, first),
+        _splits(results, arm, first),
         f"## What left the sites\n\n{declared['reveals']}",
         _privacy(plan, arm, results),
         _use(arm, results),
@@ -325,6 +326,16 @@ def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
     rest = _parameters(results, arm, scenario, around)
     told = [_SHRUNKEN.format(penalty)] if penalty else []
     return "\n\n".join(["## Effects", *told, _table(head, rows), *pooled, *filter(None, rest)])
+
+
+def _splits(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
+    """Return the table of the covariates that trees split; "" without trees."""
+    mine = _of_model(results, "splits", arm, scenario)
+    if not mine:
+        return ""
+    rows = [(r["covariate"], _number(r["share"]), _count(r["weight"])) for r in mine]
+    head = ("covariate", "share of the reduction of the loss", "splits")
+    return f"## Splits of trees\n\n{_table(head, rows)}"
 
 
 def _named(row: Mapping[str, Any]) -> str:

@@ -67,12 +67,12 @@ class OwnModels:
         place, fresh = folder / name, folder / ".new" / name
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.rmtree(fresh, ignore_errors=True)
-        saved.write(fresh, parts)
-        for file in ("model.safetensors", "model.json"):
+        files = saved.write(fresh, parts)
+        for file in files:
             with (fresh / file).open("rb") as written:
                 os.fsync(written.fileno())
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for file in ("model.safetensors", "model.json"):
+        for file in files:
             (fresh / file).chmod(0o600)
             os.replace(fresh / file, place / file)
         shutil.rmtree(folder / ".new", ignore_errors=True)

@@ -5,6 +5,8 @@ preprocessing from a table to its x, the dictionary of its columns, the SHA-256 
 `model.safetensors`, and the names of arrays with unknown entries (NaN). All other numbers are
 finite. The hash detects damaged or exchanged files. It does not show who made them: anyone who can
 write both files can write any model.
+
+A model may have more files, in formats of other programs (`Fitted.files`). They are not read.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import stat
 import sys
 from collections.abc import Mapping
@@ -34,6 +37,9 @@ FORMAT = 3
 
 #: Largest sizes of a model's files, in bytes.
 LARGEST = {"model.json": 2**26, "model.safetensors": 2**32}
+
+#: Names of a model's further files.
+PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 #: Largest number of default times of predicted survival.
 TIMES = 100
@@ -110,9 +116,22 @@ def round_times(grid: Array, unit: str) -> list[float]:
     return found or [last]
 
 
-def write(folder: Path, saved: Saved) -> None:
-    """Write a model into a folder; make the folder if needed."""
+def write(folder: Path, saved: Saved) -> tuple[str, ...]:
+    """Write a model into a folder; return the names of its files, `model.json` last.
+
+    The folder is made if needed.
+
+    Raises
+    ------
+    ValueError : the method gives a file a name that is taken, or that is no plain name.
+    """
+    more = saved.model.files()
+    for name in more:
+        if name in (*LARGEST, "card.md") or not PLAIN.fullmatch(name):
+            raise ValueError(f"a model cannot have a file {name!r}; give it another name.")
     folder.mkdir(parents=True, exist_ok=True)
+    for name, content in more.items():
+        (folder / name).write_bytes(content)
     arrays = {k: np.asarray(a, order="C") for k, a in saved.model.arrays().items()}
     body = save(arrays)
     (folder / "model.safetensors").write_bytes(body)
@@ -129,6 +148,7 @@ def write(folder: Path, saved: Saved) -> None:
     }
     plain = json.dumps(text, indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "model.json").write_text(plain + "\n", encoding="utf-8")
+    return (*more, "model.safetensors", "model.json")
 
 
 def read(folder: Path) -> Saved:

@@ -144,15 +144,15 @@ class Problem:
         """
         if self.aside is None:
             return self
-        taken = self.aside.columns
-        frames = {s: f.drop(columns=list(taken), errors="ignore") for s, f in self.frames.items()}
+        taken = list(self.aside.columns)
+
+        def left(frame: pd.DataFrame) -> pd.DataFrame:
+            return frame.drop(columns=taken, errors="ignore")
+
+        frames = {site: left(frame) for site, frame in self.frames.items()}
         known = {k: v for k, v in self.dictionary.variables.items() if k not in taken}
         dictionary = dataclasses.replace(self.dictionary, variables=known)
-        own = None
-        if self.own is not None:
-            own = OwnFrames(
-                *self.own.each(lambda rows: rows.drop(columns=[*taken], errors="ignore"))
-            )
+        own = self.own and OwnFrames(*self.own.each(left))
         return dataclasses.replace(self, frames=frames, dictionary=dictionary, aside=None, own=own)
 
     @property

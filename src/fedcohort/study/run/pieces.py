@@ -194,8 +194,8 @@ def write_text(path: Path, text: str) -> None:
 FINAL = 1_000_000
 #: Facts of the final model, as of a repeat's.
 TOLD = (
-    "coefficients", "parameters", "proportional_hazards", "proportional_odds", "pooled", "dropped",
-    "unknown_at_horizon",
+    "coefficients", "parameters", "splits", "proportional_hazards", "proportional_odds", "pooled",
+    "dropped", "unknown_at_horizon",
 )  # fmt: skip
 #: Status and cost of a fit.
 SPENT = ("status", "rounds", "seconds", "bytes_up", "bytes_down", "epsilon")

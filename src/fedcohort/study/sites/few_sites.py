@@ -69,15 +69,14 @@ def check_named(plan: Plan, names: Mapping[str, Collection[str]]) -> None:
     }
     every = sorted({site for some in names.values() for site in some})
     for arm in plan.arms:
-        user = "" if arm.scope != "sites" else str(arm.settings.get("user") or "")
-        if arm.every and user in every:
+        if arm.every and arm.user in every:
             raise StudyError(
-                f"setting 'user' of arm {arm.name!r} is {user!r}, a model for each site, but a "
+                f"setting 'user' of arm {arm.name!r} is {arm.user!r}, a model for each site, but a "
                 f"site has this name. Rename the site."
             )
-        if user and not arm.every and user not in every and "user" in arm.fields:
+        if arm.user and not arm.every and arm.user not in every:
             raise StudyError(
-                f"setting 'user' of arm {arm.name!r}: there is no site {user!r}; there are "
+                f"setting 'user' of arm {arm.name!r}: there is no site {arm.user!r}; there are "
                 f"{', '.join(every)}."
             )
     for key, named in keys.items():

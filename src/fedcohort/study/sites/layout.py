@@ -307,14 +307,14 @@ def seed_of(plan: Plan, repeat: int) -> int:
 
 @dataclass(frozen=True)
 class Laid:
-    """One repeat of one scenario: the sites' training tables, and the blind test rows.
+    """The training tables of the sites, and the blind test rows, of one repeat and scenario.
 
     Attributes
     ----------
     test_rows : indices of the test rows in the study's table.
     test_site : each test row's natural site, or None.
-    own_site : the site to whose patients each test row belongs; None if they belong to none.
-    given : what was done to the rows of each site; empty if nothing.
+    own_site : the site that each test row belongs to; None if they belong to none.
+    given : changes that the scenario made to the rows of each site; empty without.
     """
 
     problem: Problem
@@ -364,9 +364,9 @@ def _views(table: Table) -> dict[str, list[str]]:
 
 
 def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
-    """Divide the rows of one repeat: test rows first, then the training rows over the sites.
+    """Return the test rows and the sites' training rows of one repeat and scenario.
 
-    A scenario may make training rows worse; every fit of it sees the same ones.
+    A scenario may degrade training rows; all its fits see the same rows.
     """
     mask = test_rows(plan, table, repeat)
     train = table.frame[~mask].reset_index(drop=True)
@@ -410,8 +410,8 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
         method = registry.find(arm.method)
         config = method.configure(arm.configured())
         check_visible(plan.privacy.secure, method, config)
-        if hasattr(config, "check_columns"):
-            config.check_columns(*_columns(plan, table, arm.preprocess["impute"] == "indicator"))
+        indicators = arm.preprocess.get("impute") == "indicator"
+        config.check_columns(*_columns(plan, table, indicators))
         if plan.privacy.dp is not None:
             rows = {name: len(frame) for name, frame in frames.items()}
             try:

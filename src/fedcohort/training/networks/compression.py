@@ -112,7 +112,7 @@ def send_rounded(
     ReplyRejected : the site missed the first call of this round. Zeros would leave the sum to fewer
         other sites, or to one.
     """
-    held = _held(site)
+    held = site.state or Moments.empty()
     v, n = held.residual, float(held.ready)
     if n == NOTHING:
         raise ReplyRejected(
@@ -120,14 +120,13 @@ def send_rounded(
             f"and cannot join the sum over sites."
         )
     if not n:  # no rows to learn from
-        due = Moments(held.moments, held.taken, v, np.array(NOTHING), held.mark)
-        return Keep(Rounded(pack(np.zeros(0), len(v), bits), *_counts(0.0, 0)), due)
+        return Keep(Rounded(pack(np.zeros(0), len(v), bits), *_counts(0.0, 0)), held.sent(v))
     scale = np.repeat(scales, BLOCK)[: len(v)] * total / (MOST * n)
     steps = np.divide(v, scale, out=np.zeros(len(v)), where=scale > 0)
     low = np.floor(steps)
     q = np.clip(low + (site.rng.random(len(v)) < steps - low), -MOST, MOST)
-    rest = Moments(held.moments, held.taken, v - q * scale, np.array(NOTHING), held.mark)
-    return Keep(Rounded(pack(q + MOST, len(v), bits), *_counts(n, 1)), rest)
+    packed = pack(q + MOST, len(v), bits)
+    return Keep(Rounded(packed, *_counts(n, 1)), held.sent(v - q * scale))
 
 
 @gathered
@@ -135,20 +134,13 @@ def send_largest(
     site: Site[Any, Moments | None], *, plan: str, size: int
 ) -> Keep[Largest, Moments]:
     """Return the largest changes by training, with their places; keep the rest."""
-    held = _held(site)
+    held = site.state or Moments.empty()
     v, n = held.residual, max(float(held.ready), 0.0)
     k = places_of(Plan.of(plan), len(v)) if n else 0
     at = np.sort(np.argsort(-np.abs(v), kind="stable")[:k])
     left = v.copy()
     left[at] = 0.0
-    rest = Moments(held.moments, held.taken, left, np.array(NOTHING), held.mark)
-    return Keep(Largest(v[at], at.astype(np.int64), np.array(n)), rest)
-
-
-def _held(site: Site[Any, Moments | None]) -> Moments:
-    """Return the state of the site's last visit; without one nothing is due."""
-    none = np.zeros((0, 0)), np.array(0.0), np.zeros(0), np.array(NOTHING), np.array(0)
-    return site.state or Moments(*none)
+    return Keep(Largest(v[at], at.astype(np.int64), np.array(n)), held.sent(left))
 
 
 def _counts(rows: float, sites: int) -> tuple[Array, Array]:

@@ -19,7 +19,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol import Federation, Fitted, NotSupported, Step, Task
 from fedcohort.training import heterogeneity
-from fedcohort.training.networks import compression, counts, strategies, validated
+from fedcohort.training.networks import compression, counts, strategies
 from fedcohort.training.networks import settings as averages
 from fedcohort.training.networks.fit_settings import FitSettings
 from fedcohort.training.networks.plan import Plan
@@ -73,13 +73,6 @@ class Trained:
         return cls(course.theta[None], ONE, course.rounds, kept)
 
 
-def begun(
-    task: Task, config: FitSettings, plan: Plan, theta: Array
-) -> tuple[CoordinatorRows | None, Plan, Array]:
-    """Return what `validated.begun` does, by the settings."""
-    return validated.begun(task, plan, theta, config.schedule, counts=config.counts)
-
-
 def own(config: FitSettings) -> str:
     """Return why a fit cannot use rows of the coordinator, or "" (`Method.own`)."""
     return "strategy 'ensemble' has no common model" * (config.strategy == "ensemble")
@@ -102,7 +95,7 @@ def train_as_set(
     ----------
     exact : training of the strategy "exact".
     held_out : θ → its loss on the rows held out, over all sites.
-    own : rows of the coordinator, see `begun`; None without.
+    own : rows of the coordinator, see `validated.begun`; None without.
 
     Raises
     ------

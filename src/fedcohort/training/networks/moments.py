@@ -31,6 +31,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import replace
+from typing import Self
 
 import numpy as np
 
@@ -66,6 +68,15 @@ class Moments:
     residual: Array
     ready: Array
     mark: Array
+
+    @classmethod
+    def empty(cls) -> Self:
+        """Return the state before the first visit: no moments, and nothing to send."""
+        return cls(np.zeros((0, 0)), np.array(0.0), np.zeros(0), np.array(NOTHING), np.array(0))
+
+    def sent(self, residual: Array) -> Self:
+        """Return the state after the update of a visit was sent, with what is left of it (P,)."""
+        return replace(self, residual=residual, ready=np.array(NOTHING))
 
 
 def go_on(

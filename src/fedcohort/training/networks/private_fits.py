@@ -37,6 +37,13 @@ from fedcohort.training.networks.server import RULES
 STEPS_BY_ROOT = 8
 #: Another release besides training takes one part in `PART` of the total Σ 1/z².
 PART = 5
+#: Values with which a fit that protects records is possible, whatever the other settings are. A
+#: private fit refuses others, but for some of strategy, lr_rule and dropout (`releases`).
+ABLE: Mapping[str, Any] = {
+    "strategy": "exact", "aggregation": "mean", "personal": "none", "patience": None,
+    "lr_rule": "constant", "optimiser_state": "fresh", "compression": "none", "monitor": "none",
+    "halt": False, "dropout": 0.0,
+}  # fmt: skip
 #: Strategies with a private fit, by what is protected.
 PRIVATE = {"record": STRATEGIES, "site": tuple(RULES)}
 #: Clip C by what is protected.
@@ -70,46 +77,31 @@ def releases(config: FitSettings, dp: Dp, more: str = "") -> Sequence[Release]:
     """
     able = ", ".join(map(repr, PRIVATE[dp.unit]))
     told = "which needs the loss of held-out rows, and a private fit does not return it"
-    refused = {
-        "strategy": (
-            config.strategy not in PRIVATE[dp.unit],
-            f"which has no private fit that protects a {dp.unit}; choose {able}",
-        ),
-        "aggregation": (
-            config.aggregation != "mean",
-            "which needs each site's own model; a private fit returns only sums with noise. "
-            "Choose 'mean'",
-        ),
-        "personal": (
-            config.personal != "none",
-            "which returns the user's own model without noise; choose 'none' for a private fit",
-        ),
-        "patience": (config.patience is not None, f"{told}; leave it out"),
-        "lr_rule": (config.lr_rule == "plateau", f"{told}. Choose another"),
-        "optimiser_state": (
-            config.optimiser_state != "fresh",
-            "and a private fit has no optimiser that goes on at a site. Choose 'fresh'",
-        ),
-        "compression": (
-            config.compression != "none",
-            "and the updates of a private fit have noise in each coordinate and are not "
-            "compressed. Choose 'none'",
-        ),
-        "monitor": (
-            config.monitor != "none",
-            "which needs replies without noise; choose 'none' for a private fit",
-        ),
-        "dropout": (
-            config.dropout > 0 and dp.unit == "record",
-            "which draws hidden units for each gradient; a private fit computes one gradient for "
-            "each group of records. Set it to 0",
-        ),
+    allowed = {
+        "strategy": config.strategy in PRIVATE[dp.unit],
+        "lr_rule": config.lr_rule != "plateau",
+        "dropout": config.dropout == 0 or dp.unit != "record",
     }
-    for name, (wrong, why) in refused.items():
-        if wrong:
-            raise SettingError(
-                f"setting {name!r} of method {config.method!r} is {getattr(config, name)!r}, {why}."
-            )
+    refused = {
+        "strategy": f"which has no private fit that protects a {dp.unit}; choose {able}",
+        "aggregation": "which needs each site's own model; a private fit returns only sums with "
+        "noise. Choose 'mean'",
+        "personal": "which returns the user's own model without noise; choose 'none' for a private "
+        "fit",
+        "patience": f"{told}; leave it out",
+        "lr_rule": f"{told}. Choose another",
+        "optimiser_state": "and a private fit has no optimiser that goes on at a site. Choose "
+        "'fresh'",
+        "compression": "and the updates of a private fit have noise in each coordinate and are not "
+        "compressed. Choose 'none'",
+        "monitor": "which needs replies without noise; choose 'none' for a private fit",
+        "dropout": "which draws hidden units for each gradient; a private fit computes one "
+        "gradient for each group of records. Set it to 0",
+    }
+    for name, why in refused.items():
+        value = getattr(config, name)
+        if not allowed.get(name, value == ABLE[name]):
+            raise SettingError(f"setting {name!r} of method {config.method!r} is {value!r}, {why}.")
     rounds = rounds_of(config, dp)
     if dp.unit == "site":
         return _releases(private.move_privately.name, rounds, 1, 1.0, dp, more)

@@ -79,7 +79,7 @@ class CoordinatorRows:
     ) -> CoordinatorRows | None:
         """Return the coordinator's rows for a training by `plan`; None without any.
 
-        made : what the method's training makes of rows.
+        made : rows → those that the method trains on.
         """
         if task.own is None:
             return None
@@ -91,11 +91,11 @@ class CoordinatorRows:
         return cls(plan, task.seed, first, validation)
 
     def sites_plan(self, plan: Plan) -> Plan:
-        """Return the sites' plan: they hold no rows out if the coordinator validates."""
+        """Return the plan of the sites; without held-out rows if the coordinator has D_V."""
         return plan if self.validation is None else self.plan
 
     def start(self, theta: Array, schedule: Schedule) -> Array:
-        """Return the first model, trained from θ (P,); θ without rows for it."""
+        """Return the first model (P,), trained from θ (P,); without rows for it, θ."""
         rows, done = self.first, [0]
         if rows is None:
             return theta
@@ -162,7 +162,7 @@ class Validated:
     def hear(
         self, sites: Sequence[str], models: Mapping[str, Array], rows: Mapping[str, float]
     ) -> None:
-        """Take in a round's models.
+        """Add the models of a round.
 
         Parameters
         ----------
@@ -213,7 +213,7 @@ class Validated:
 
 
 def validating(own: CoordinatorRows | None, config: Any, *, ends: bool = False) -> Validated | None:
-    """Return R of the sites' models as settings ask for it; None if they do not.
+    """Return the R of models that the settings ask for; None without.
 
     Raises
     ------

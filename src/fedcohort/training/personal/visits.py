@@ -7,9 +7,9 @@ random draws of a visit depend on (study seed, site, k) and not on the way, so a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -56,6 +56,11 @@ class Own:
     streak: Array = field(default_factory=_empty)
     parts_at: Array = field(default_factory=_empty)
     parts: Array = field(default_factory=_empty)
+
+    @classmethod
+    def finished(cls, left: Mapping[str, Array]) -> Self | None:
+        """Return the state of a finished model from the arrays left at a site; None without one."""
+        return cls(**left) if len(left.get("model", ())) else None
 
 
 def draws(site: Site[Any, Any], k: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What every judge does, for any kind of task."""
+"""Interface of judges of any kind of task, and what they share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Metrics = dict[str, float | None]
 
 
 def constant(chance: Mapping[str, float], weights: Array) -> dict[str, Array]:
-    """Return each metric's chance value, repeated for B weightings (B, n): (B,)."""
+    """Return the chance value of each metric, B times (B,), for weights (B, n)."""
     return {name: np.full(len(weights), value) for name, value in chance.items()}
 
 

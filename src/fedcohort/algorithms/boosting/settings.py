@@ -1,0 +1,116 @@
+"""Settings of boosting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fedcohort.algorithms.boosting.objectives import PULLS
+from fedcohort.protocol import SettingError, Task, setting
+from fedcohort.training.settings import GridSettings, RowWeightSettings
+
+#: Objectives by type of outcome, the default first.
+OBJECTIVES = {
+    "binary": ("logistic",), "category": ("softmax",), "ordinal": ("softmax",),
+    "continuous": ("squared",), "count": ("poisson", "squared"), "survival": ("cox", "weibull"),
+}  # fmt: skip
+#: Weights of classes.
+CLASS_WEIGHTS = ("none", "balanced")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoostingSettings(GridSettings, RowWeightSettings, method="boosting"):
+    """Settings of `boosting`, with XGBoost's meaning."""
+
+    rounds: int = setting(
+        100, "Number of rounds; each grows a tree, or one for each class", "rounds",
+        within="[1, 10_000]",
+    )  # fmt: skip
+    learning_rate: float = setting(0.1, "η: factor of each leaf's weight", within="(0, 1]")
+    max_depth: int = setting(4, "Depth of the trees", "levels", within="[1, 16]")
+    objective: str = setting(
+        "auto", "Loss; auto: by the outcome, of survival cox", choices=("auto", *PULLS)
+    )
+    max_bins: int = setting(64, "Most bins of a covariate", "bins", within="[2, 1024]")
+    l2: float = setting(1.0, "λ: ridge penalty on leaves' weights", within="[0, inf)")
+    l1: float = setting(0.0, "α: lasso penalty on leaves' weights", within="[0, inf)")
+    gamma: float = setting(0.0, "γ: least gain of a split", within="[0, inf)")
+    min_child_weight: float = setting(1.0, "Least Σ h of a child", within="[0, inf)")
+    subsample: float = setting(
+        1.0, "Share of the rows that a round's trees grow from, drawn at each site",
+        within="(0, 1]",
+    )  # fmt: skip
+    colsample: float = setting(1.0, "Share of the covariates that a tree uses", within="(0, 1]")
+    increasing: tuple[str, ...] = setting((), "Columns whose effect may only rise")
+    decreasing: tuple[str, ...] = setting((), "Columns whose effect may only fall")
+    interactions: tuple[tuple[str, ...], ...] = setting(
+        (), "Groups of columns that may stand together on a path; (): all"
+    )
+    class_weight: str = setting(
+        "none", "Weights of classes. balanced: n/(K n_k)", choices=CLASS_WEIGHTS
+    )
+    sigma: float = setting(1.0, "σ of weibull, the scale of log time; tune it", within="(0, inf)")
+    patience: int = setting(
+        0, "Rounds without a better held-out loss after which training stops; 0: never", "rounds",
+        within="[0, inf)",
+    )  # fmt: skip
+    validation_fraction: float = setting(
+        0.2, "Share of each site's rows that is held out, with a patience", within="(0, 0.5]"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        both = sorted({*self.increasing} & {*self.decreasing})
+        self.check(("decreasing", not both, "no column that `increasing` has too"))
+
+    @property
+    def held_out(self) -> float:
+        """Share of each site's rows that is held out."""
+        return self.validation_fraction if self.patience else 0.0
+
+    def objective_of(self, task: Task) -> str:
+        """Return the objective.
+
+        Raises
+        ------
+        SettingError : it does not suit the outcome.
+        """
+        usual = OBJECTIVES[task.outcome or _USUAL[task.kind]]
+        if self.objective == "auto":
+            return usual[0]
+        if self.objective not in usual:
+            raise SettingError(
+                f"setting 'objective' of method 'boosting' is {self.objective!r}, and the outcome "
+                f"is {task.outcome or task.kind}; give 'auto' or {' or '.join(map(repr, usual))}."
+            )
+        return self.objective
+
+    def columns(self, name: str, names: tuple[str, ...], features: tuple[str, ...]) -> list[int]:
+        """Return the features of columns.
+
+        Parameters
+        ----------
+        name : the setting that names them.
+
+        Raises
+        ------
+        SettingError : there is no such column.
+        """
+        found: list[int] = []
+        for given in names:
+            own = [
+                j for j, f in enumerate(features)
+                if f == given or f.partition("=")[0] == given
+            ]  # fmt: skip
+            if not own:
+                raise SettingError(
+                    f"setting {name!r} of method 'boosting': there is no column {given!r}; there "
+                    f"are {', '.join(dict.fromkeys(f.partition('=')[0] for f in features))}."
+                )
+            found += own
+        return found
+
+
+_USUAL: dict[str, Any] = {
+    "survival": "survival", "classification": "binary", "regression": "continuous",
+}  # fmt: skip

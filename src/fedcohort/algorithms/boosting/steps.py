@@ -1,0 +1,325 @@
+"""Site steps of boosting. All replies are sums over sites.
+
+A site keeps its rows' margins, gradients and places in the growing trees (`Growing`). The
+coordinator numbers the nodes of a tree, 0 for the root; the right child follows the left one. Moves
+(m, 6) are splits, each (tree, node, covariate, bin, missing_left, left child): rows whose bin is at
+most `bin` go left, those without a value as missing_left says. K trees grow at a time, one for each
+class of softmax.
+
+Revealed: see `program`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fedcohort.algorithms.boosting.objectives import FARTHEST, Outcome, pulls, targets
+from fedcohort.arrays import Array
+from fedcohort.data import binning
+from fedcohort.data.tables import LabelledTable, SurvivalTable, remembered
+from fedcohort.data.timegrid import STEPS as TIMES
+from fedcohort.numerics.survival import count_at, dies_on_grid, slots
+from fedcohort.numerics.trees import histogram
+from fedcohort.protocol import DataError, Keep, Site, message, summed
+
+
+@message
+class Growing:
+    """State that a site keeps in a fit.
+
+    ``edges`` (p, E) of the bins; ``margin``, ``gradient``, ``hessian`` and ``node`` (n, K) of its
+    rows, the second and third in multiples of 2^-b; ``used`` (n,), rows of the growing trees;
+    ``held`` (n,), rows that are held out of all trees.
+    """
+
+    edges: Array
+    margin: Array
+    gradient: Array
+    hessian: Array
+    node: Array
+    used: Array
+    held: Array
+
+
+@message
+class Begun:
+    """``training`` and ``held_out`` (), numbers of rows; Σ w () and Σ w y (K,) of the former.
+
+    ``kinds`` (K,): rows of each class, of counts and survival those without and with an event.
+    """
+
+    training: Array
+    held_out: Array
+    summed_weight: Array
+    target: Array
+    kinds: Array
+
+
+@message
+class Risks:
+    """At each grid time (T,): Σ w e^F of the rows at risk, Σ w of deaths, and rows ``leaving``."""
+
+    s0: Array
+    d: Array
+    leaving: Array
+
+
+@message
+class Root:
+    """Σ w · loss () of training rows and of held-out ones; ``size`` (), Σ |g| + Σ h.
+
+    ``cells`` (G, 3): Σg, Σh and rows of each group of bins at the roots of K trees.
+    """
+
+    loss: Array
+    held_out_loss: Array
+    size: Array
+    cells: Array
+
+
+@message
+class Sums:
+    """Σg and Σh, in multiples of 2^-b, and rows (G, 3) of each group of bins of each node."""
+
+    cells: Array
+
+
+@message
+class Numbers:
+    """Rows of each group of bins of each asked node (G,)."""
+
+    cells: Array
+
+
+Table = LabelledTable | SurvivalTable
+BoostingSite = Site[Table, Growing | None]
+
+
+@summed
+def begin(
+    site: Site[Table, None], *, edges: Array, objective: str, classes: int, kinds: int,
+    held_out: float,
+) -> Keep[Begun, Growing]:  # fmt: skip
+    """Number each value by its bin, draw the rows to hold out, and sum the outcome of the others.
+
+    kinds : number of kinds of the outcome; 0 for values.
+    held_out : share of the rows of each site.
+    """
+    n, p = site.data.x.shape
+    k = max(classes, 1)
+    if edges.shape[0] != p:
+        raise DataError(
+            f"site {site.name!r}: the grid has {edges.shape[0]} covariates, and the table {p}. "
+            f"Fit again with the same columns at all sites."
+        )
+    held = np.zeros(n, bool)
+    held[site.rng.permutation(n)[: int(held_out * n)]] = True
+    nothing = np.zeros((n, k), np.int64)
+    weight = _weights(site.data, np.zeros(0)) * ~held
+    told = targets(objective, _of(site.data, k))
+    state = Growing(
+        np.asarray(edges, np.float32), np.zeros((n, k)), nothing, nothing, nothing, ~held, held
+    )
+    return Keep(
+        Begun(
+            training=np.array(int((~held).sum())),
+            held_out=np.array(int(held.sum())),
+            summed_weight=np.array(weight.sum()),
+            target=weight @ told,
+            kinds=_kinds(site.data, ~held, kinds),
+        ),
+        state,
+    )
+
+
+@summed
+def sum_risks(
+    site: BoostingSite, *, moves: Array, values: Array, times: Array, together: bool
+) -> Keep[Risks, Growing]:
+    """Move the rows down the last trees, add the leaves' values, and sum e^F over those at risk."""
+    state = _grown(site, moves, values)
+    table = site.data
+    assert isinstance(table, SurvivalTable)
+    at = slots(table.time, table.event, times, together=together)
+    own = ~state.held
+    weight = _weights(table, np.zeros(0))
+    dies = dies_on_grid(table.time, table.event, times) & own
+    risk = weight * np.exp(np.clip(state.margin[:, 0], -FARTHEST, FARTHEST))
+    return Keep(
+        Risks(
+            s0=np.cumsum(count_at(at[own], len(times), risk[own])[::-1])[::-1],
+            d=np.bincount(at[dies], weight[dies], len(times)),
+            leaving=count_at(at[own], len(times)),
+        ),
+        state,
+    )
+
+
+@summed
+def pull_rows(
+    site: BoostingSite, *, moves: Array, values: Array, objective: str, sigma: float,
+    class_weight: Array, times: Array, together: bool, hazard: Array, squares: Array, share: float,
+    bits: int, ends: Array,
+) -> Keep[Root, Growing]:  # fmt: skip
+    """Begin K trees: add the last ones' values, and take each row's gradient.
+
+    share : of the rows that the trees are grown from, drawn at the site.
+    bits : of the gradients. ends (K, p, B): groups of bins to sum at the roots; empty for none.
+    hazard, squares : (T,) d/S₀ and d/S₀² at the times of cox; (0,) otherwise.
+    """
+    state = _grown(site, moves, values)
+    table = site.data
+    weight = _weights(table, class_weight)
+    of = _of(table, state.margin.shape[1], sigma, times, hazard, squares, together=together)
+    g, h, loss = pulls(objective, state.margin, of, weight)
+    own = ~state.held
+    used = own
+    if share < 1:
+        used = own & (site.rng.random(len(own)) < share)
+    size = float(np.abs(g[own]).sum() + h[own].sum())
+    gradient, hessian = histogram.whole(g, bits), histogram.whole(h, bits)
+    state = Growing(
+        state.edges, state.margin, gradient, hessian, np.zeros_like(state.node), used, state.held
+    )
+    k = len(ends)
+    asked = np.column_stack([np.arange(k), np.zeros(k, np.int64)])
+    return Keep(
+        Root(
+            loss=np.array(float(loss[own].sum())),
+            held_out_loss=np.array(float(loss[state.held].sum())),
+            size=np.array(size),
+            cells=_sums(site, state, asked, ends),
+        ),
+        state,
+    )
+
+
+@summed
+def count_cells(
+    site: BoostingSite, *, moves: Array, asked: Array, ends: Array
+) -> Keep[Numbers, Growing]:
+    """Move rows to the children of their nodes; count those of the asked nodes by group of bins.
+
+    asked : (A, 2) tree and node. ends : (A, p, B), the last bin of each group.
+    """
+    state = _moved(site, moves)
+    bins, found = _bins(site, state), list[Array]()
+    for _, which, rows, node in _rows(state, asked):
+        found.append(histogram.counted(bins, rows, node, ends[which]))
+    return Keep(Numbers(np.concatenate(found)), state)
+
+
+@summed
+def sum_cells(
+    site: BoostingSite, *, moves: Array, asked: Array, ends: Array
+) -> Keep[Sums, Growing]:
+    """Move rows to the children of their nodes; sum their gradients by group of bins."""
+    state = _moved(site, moves)
+    return Keep(Sums(_sums(site, state, asked, ends)), state)
+
+
+STEPS = (*binning.STEPS, begin, sum_risks, pull_rows, count_cells, sum_cells, *TIMES)
+
+
+def _outcome(table: Table) -> Array:
+    return table.y if isinstance(table, LabelledTable) else table.event
+
+
+def _kinds(table: Table, rows: Array, kinds: int) -> Array:
+    """Return the number of rows of each kind (kinds,)."""
+    if not kinds:
+        return np.zeros(0, np.int64)
+    y = np.clip(_outcome(table)[rows].astype(np.int64), 0, kinds - 1)
+    return np.bincount(y, minlength=kinds)
+
+
+def _weights(table: Table, class_weight: Array) -> Array:
+    weight = np.ones(len(table.x)) if table.weight is None else np.asarray(table.weight, float)
+    if len(class_weight):
+        weight = weight * class_weight[np.asarray(_outcome(table), np.int64)]
+    return weight
+
+
+def _of(
+    table: Table, classes: int, sigma: float = 1.0, times: Array | None = None,
+    hazard: Array | None = None, squares: Array | None = None, *, together: bool = False,
+) -> Outcome:  # fmt: skip
+    """Return the outcome of the rows, with Λ(t) and Σ d/S₀² at their times."""
+    if isinstance(table, LabelledTable):
+        return Outcome(np.asarray(table.y, float), classes=classes)
+    time, event = np.asarray(table.time, float), np.asarray(table.event, bool)
+    if times is None or hazard is None or squares is None or not len(times):
+        return Outcome(time, event, sigma=sigma)
+    at = slots(time, event, times, together=together) + 1
+    return Outcome(
+        time, dies_on_grid(time, event, times), hazard=np.append(0.0, np.cumsum(hazard))[at],
+        squares=np.append(0.0, np.cumsum(squares))[at],
+    )  # fmt: skip
+
+
+def _bins(site: Site[Table, Any], state: Growing) -> Array:
+    """Return the bin of each value, (n, p)."""
+    key = ("boosting", state.edges.tobytes())
+    return remembered(site.data, key, lambda: histogram.numbered(site.data.x, state.edges))
+
+
+def _grown(site: BoostingSite, moves: Array, values: Array) -> Growing:
+    """Return the state after the last trees: rows in their leaves, values (K, N) added."""
+    state = _moved(site, moves)
+    if not values.size:
+        return state
+    margin = state.margin + np.take_along_axis(values, state.node.T, axis=1).T
+    return Growing(
+        state.edges, margin, state.gradient, state.hessian, state.node, state.used, state.held
+    )
+
+
+def _moved(site: BoostingSite, moves: Array) -> Growing:
+    """Return the state after rows have moved to the children of their nodes."""
+    state = site.state
+    if state is None:
+        raise DataError(
+            f"site {site.name!r} has begun no trees for these rows. Start the fit again."
+        )
+    if not len(moves):
+        return state
+    bins = _bins(site, state)
+    node = state.node.copy()
+    for k in np.unique(moves[:, 0]).tolist():
+        own = moves[moves[:, 0] == k]
+        split = np.full(int(max(node[:, k].max(initial=0), own[:, 1].max())) + 1, -1)
+        split[own[:, 1]] = np.arange(len(own))
+        rows = np.flatnonzero(split[node[:, k]] >= 0)
+        _, _, feature, cut, missing_left, left = own[split[node[rows, k]]].T
+        code = bins[rows, feature].astype(np.int64)
+        goes = np.where(code == 0, missing_left > 0, code <= cut)
+        node[rows, k] = left + ~goes
+    return Growing(
+        state.edges, state.margin, state.gradient, state.hessian, node, state.used, state.held
+    )
+
+
+def _rows(state: Growing, asked: Array) -> Iterator[tuple[int, slice, Array, Array]]:
+    """Yield for each tree k: its asked nodes, the rows in them, and the node of each from 0.
+
+    The asked nodes (A, 2) are in the order of the trees.
+    """
+    for k in np.unique(asked[:, 0]).tolist():
+        which = slice(*np.searchsorted(asked[:, 0], [k, k + 1]).tolist())
+        own, node = asked[which, 1], state.node[:, k]
+        at = np.full(int(max(node.max(initial=0), own.max())) + 1, -1)
+        at[own] = np.arange(len(own))
+        rows = np.flatnonzero(state.used & (at[node] >= 0))
+        yield k, which, rows, at[node[rows]]
+
+
+def _sums(site: Site[Table, Any], state: Growing, asked: Array, ends: Array) -> Array:
+    """Return Σg, Σh and rows of each group (G, 3)."""
+    bins, found = _bins(site, state), [np.zeros((0, 3), np.int64)]
+    for k, which, rows, node in _rows(state, asked):
+        g, h = (np.ascontiguousarray(a[:, k]) for a in (state.gradient, state.hessian))
+        found.append(histogram.summed(bins, rows, node, g, h, ends[which]))
+    return np.concatenate(found)

@@ -1,0 +1,267 @@
+"""The best split of a node from its histogram, as in XGBoost; and bins joined until none is small.
+
+Chen and Guestrin, "XGBoost", KDD 2016, eqs. (5) to (7). With G and H the sums of gradients and
+hessians of a node, and T_α(G) = sign(G) max(|G| − α, 0),
+
+    weight   w = −T_α(G)/(H + λ),  cut to the node's bounds and to ± `max_delta_step`       (1)
+    score    s = T_α(G)²/(H + λ);  where w was cut, −(2 G w + (H + λ) w² + 2 α |w|)         (2)
+    gain     s_left + s_right − s_node                                                      (3)
+
+A row whose value is missing goes left or right, whichever gains more. The split with the largest
+gain is taken; of equal gains the first covariate's, and of these the lowest edge.
+
+Sums are prefix sums over bins. `ends` marks bins that close a group: only there the sums are known,
+so only there a node can be split. `joined` closes a group once both of two sibling nodes have no
+row or at least m rows in it, so that no sum over a group, nor a difference of two, is over
+1 to m − 1 rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcohort.arrays import Array
+
+#: Smallest gain of a split, as in XGBoost.
+LEAST_GAIN = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """Rules of splitting.
+
+    Attributes
+    ----------
+    l2, l1 : λ and α of eq. (1).
+    gamma : smallest gain of a split.
+    min_hessian : smallest H of a child.
+    min_rows : smallest number of rows of a child.
+    max_delta_step : largest absolute weight before the learning rate; 0 for none.
+    monotone : (p,) 1 for a covariate whose effect may only rise, −1 for only fall, 0 for neither.
+    """
+
+    l2: float
+    l1: float
+    gamma: float
+    min_hessian: float
+    min_rows: int
+    max_delta_step: float
+    monotone: Array
+
+    def weight(self, g: Array, h: Array, low: Array | float, high: Array | float) -> Array:
+        """Return the weight of eq. (1), of sums of any shape, within bounds."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            w = -self._shrunk(g) / (h + self.l2)
+        w = np.where(h + self.l2 > 0, w, 0.0)
+        if self.max_delta_step:
+            w = np.clip(w, -self.max_delta_step, self.max_delta_step)
+        return np.clip(w, low, high)
+
+    def score(self, g: Array, h: Array, low: Array | float, high: Array | float) -> Array:
+        """Return the score of eq. (2)."""
+        if self._free:
+            top = self._shrunk(g)
+            below = h + self.l2
+            return np.divide(top * top, below, out=np.zeros(np.shape(top)), where=below > 0)
+        w = self.weight(g, h, low, high)
+        return -(2 * g * w + (h + self.l2) * w * w + 2 * self.l1 * np.abs(w))
+
+    @property
+    def _free(self) -> bool:
+        """Whether no weight is ever cut."""
+        return not self.max_delta_step and not self.monotone.any()
+
+    def _shrunk(self, g: Array) -> Array:
+        if not self.l1:
+            return g
+        return np.sign(g) * np.maximum(np.abs(g) - self.l1, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Prefix sums over the bins of A nodes.
+
+    Attributes
+    ----------
+    rows : (A, p, size) int64, rows in bins up to each; bin 0 has the missing values.
+    sums : (A, p, size, 2) int64, Σg and Σh, in multiples of 2^-bits.
+    ends : (A, p, size) bool, where both are known; the last is.
+    """
+
+    rows: Array
+    sums: Array
+    ends: Array
+
+    def __getitem__(self, at: Array) -> Cells:
+        return Cells(self.rows[at], self.sums[at], self.ends[at])
+
+    @property
+    def total(self) -> Array:
+        """Σg and Σh of each node, (A, 2)."""
+        return self.sums[:, 0, -1]
+
+    @property
+    def size(self) -> Array:
+        """Number of rows of each node, (A,)."""
+        return self.rows[:, 0, -1]
+
+    def less(self, other: Cells) -> Cells:
+        """Return the sums of the sibling nodes of `other`, of whose parents these are."""
+        return Cells(self.rows - other.rows, self.sums - other.sums, other.ends)
+
+    @classmethod
+    def of(cls, groups: Array, ends: Array) -> Cells:
+        """Return prefix sums of groups (G, 3): Σg, Σh and rows of each, in the order of `ends`."""
+        found = prefixed(groups, ends)
+        return cls(found[..., 2], found[..., :2], ends)
+
+    @classmethod
+    def joined(cls, several: Sequence[Cells]) -> Cells:
+        """Return the nodes of several, in order."""
+        return cls(*(np.concatenate([getattr(c, k) for c in several]) for k in cls.__annotations__))
+
+
+def prefixed(groups: Array, ends: Array) -> Array:
+    """Return prefix sums over bins (A, p, size, v) of groups (G, v)."""
+    held = np.zeros((*ends.shape, groups.shape[1]), np.int64)
+    held[ends] = groups
+    return held.cumsum(axis=2)
+
+
+def alone(rows: Array, ends: Array) -> Cells:
+    """Return nodes without siblings that tell rows (G,) alone."""
+    held = prefixed(rows[:, None], ends)[..., 0]
+    return Cells(held, np.zeros((*held.shape, 2), np.int64), ends)
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """The best split of each of A nodes.
+
+    ``gain`` (A,), −inf without a split; ``feature``, ``bin``, ``missing_left`` (A,): rows of bins
+    up to `bin` go left, but those of bin 0 as `missing_left` says. ``left``, ``right`` (A, 2): Σg
+    and Σh of the children, whole numbers; ``left_rows`` (A,).
+    """
+
+    gain: Array
+    feature: Array
+    bin: Array
+    missing_left: Array
+    left: Array
+    right: Array
+    left_rows: Array
+
+
+def best(cells: Cells, bits: int, rule: Rule, allowed: Array, low: Array, high: Array) -> Splits:
+    """Return the best split of each node.
+
+    Parameters
+    ----------
+    bits : of the sums.
+    allowed : (A, p), covariates by which a node may be split.
+    low, high : (A,), bounds of the node's weights.
+    """
+    total, size = cells.total, cells.size
+    n, p, width = cells.ends.shape
+    unit = 2.0**-bits
+    at_node = rule.score(total[:, 0] * unit, total[:, 1] * unit, low, high)
+    known = cells.ends & allowed[..., None]
+    # missing values right, then left with bins from the highest on: XGBoost's order
+    gaps = cells.ends[..., :1] & (cells.rows[..., :1] > 0)
+    missing = gaps * cells.rows[..., :1], gaps[..., None] * cells.sums[..., :1, :]
+    right = known.copy()
+    right[..., 0] &= ~gaps[..., 0]
+    right[..., -1] &= gaps[..., 0]
+    known[..., -1] = False
+    gains = np.full((n, p, 2, width), -np.inf)
+    for k, (where, rows, sums) in enumerate(
+        (
+            (right, cells.rows - missing[0], cells.sums - missing[1]),
+            (known & gaps, cells.rows, cells.sums),
+        )
+    ):
+        a, j, b = np.nonzero(
+            where & (rows >= rule.min_rows) & (size[:, None, None] - rows >= rule.min_rows)
+        )
+        gain = _gains(sums[a, j, b] * unit, total[a] * unit, rule, low[a], high[a], j) - at_node[a]
+        fine = (gain > LEAST_GAIN) & (gain >= rule.gamma)
+        gains[a[fine], j[fine], k, width - 1 - b[fine] if k else b[fine]] = gain[fine]
+    flat = gains.reshape(n, -1)
+    chosen = flat.argmax(axis=1)
+    every = np.arange(n)
+    j, k, b = np.unravel_index(chosen, (p, 2, width))
+    b = np.where(k, width - 1 - b, b)
+    apart = gaps[every, j, 0] & (k == 0)
+    left = cells.sums[every, j, b] - apart[:, None] * cells.sums[every, j, 0]
+    rows = cells.rows[every, j, b] - apart * cells.rows[every, j, 0]
+    # a node without missing values sends later ones with the larger child
+    none = cells.ends[every, j, 0] & ~gaps[every, j, 0]
+    goes = np.where(none & (b > 0), rows >= size - rows, ~apart)
+    return Splits(flat[every, chosen], j, b, goes, left, total - left, rows)
+
+
+def _gains(left: Array, total: Array, rule: Rule, low: Array, high: Array, j: Array) -> Array:
+    """Return the scores of two children (m,), −inf where the rule forbids them.
+
+    Parameters
+    ----------
+    left, total : (m, 2) Σg and Σh of the left child, and of the node.
+    j : (m,) covariates.
+    """
+    (g, h), (g2, h2) = left.T, (total - left).T
+    found = rule.score(g, h, low, high) + rule.score(g2, h2, low, high)
+    fine = (h >= rule.min_hessian) & (h2 >= rule.min_hessian) & (h > 0) & (h2 > 0)
+    if rule.monotone.any():
+        rise = rule.weight(g2, h2, low, high) - rule.weight(g, h, low, high)
+        fine &= rule.monotone[j] * rise >= 0
+    return np.where(fine, found, -np.inf)
+
+
+def joined(groups: Array, parent: Cells, least: int) -> Array:
+    """Return the groups of bins that both of two siblings may tell.
+
+    Parameters
+    ----------
+    groups : (G,) rows of a child in each group of its parent.
+    parent : of A nodes.
+    least : m; every group has none or at least m rows of the child, and of its sibling.
+
+    Returns
+    -------
+    ends : (A, p, size), some of the parent's. The last is among them: the child and its sibling
+        have at least m rows each.
+    """
+    ends = parent.ends
+    rows = prefixed(groups[:, None], ends)[..., 0]
+    found = np.zeros_like(ends)
+    begun = np.zeros((*rows.shape[:2], 2), np.int64)
+    both = np.stack([rows, parent.rows - rows], axis=-1)
+    for b in range(ends.shape[2]):
+        inside = both[:, :, b] - begun
+        fine = ((inside == 0) | (inside >= least)).all(axis=-1)
+        fine &= (inside > 0).any(axis=-1) & ends[:, :, b]
+        found[:, :, b] = fine
+        begun = np.where(fine[..., None], both[:, :, b], begun)
+    # the rows after the last group belong to it
+    left = (begun != both[:, :, -1]).any(axis=-1)
+    if left.any():
+        a, j = np.nonzero(left)
+        found[a, j] = _closed(both[a, j], found[a, j], least)
+    found[..., -1] = True
+    return found
+
+
+def _closed(both: Array, ends: Array, least: int) -> Array:
+    """Take back the last groups (m, size) until the rest with them is none or at least `least`."""
+    ends = ends.copy()
+    total = both[:, -1]
+    for row, (prefix, own) in enumerate(zip(both, ends, strict=True)):
+        for b in np.flatnonzero(own)[::-1]:
+            rest = total[row] - prefix[b]
+            if ((rest == 0) | (rest >= least)).all():
+                break
+            own[b] = False
+    return ends
