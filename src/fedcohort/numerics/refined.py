@@ -265,13 +265,12 @@ def _neighbours(side: int) -> list[Array]:
 
 def _order(side: int) -> list[int]:
     """Return the pixels in the order of a pass: by lattice, then by row."""
-    found = [
+    return [
         r * side + c
         for i, j in product(range(3), repeat=2)
         for r in range(i, side, 3)
         for c in range(j, side, 3)
     ]
-    return found
 
 
 def likeness(corr: Array, pixels: Array, side: int) -> Array:

@@ -12,7 +12,8 @@ import torch
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.models.predictor import predicted
-from fedcohort.protocol import NotSupported
+from fedcohort.protocol import NotSupported, Row
+from fedcohort.training.networks import refined
 from fedcohort.training.networks.fits import StagedModel
 from fedcohort.training.settings import kept_at_sites
 
@@ -39,6 +40,8 @@ class NeuralModel(StagedModel):
         that a site keeps.
     absent : classes without a record.
     kept : the models after earlier rounds.
+    views : of each image made of columns; () without such images.
+    likeness : mean correlation of each column with its neighbours there, (p,); (0,) if unknown.
     every : name of the method if each site keeps a model of its own; this one then has the common
         parameters, and predicts nothing. Otherwise "".
     """
@@ -55,6 +58,8 @@ class NeuralModel(StagedModel):
     absent: tuple[str, ...] = ()
     kept: Mapping[int, NeuralModel] = field(default_factory=dict[int, "NeuralModel"])
     every: str = ""
+    views: tuple[str, ...] = ()
+    likeness: Array = field(default_factory=lambda: np.zeros(0))
 
     def predict(self, x: Array) -> Array:
         """Return the prediction for each row of x (n, p).
@@ -81,9 +86,14 @@ class NeuralModel(StagedModel):
         named = ", ".join(map(repr, self.absent))
         return (f"no record is of class {named}: its probability is a guess",) * bool(named)
 
+    def maps(self) -> list[Row]:
+        """Return the images made of the columns."""
+        return refined.rows_of(self.network, self.features, self.views, self.likeness)
+
     def arrays(self) -> dict[str, Array]:
         """Return the arrays to save."""
         own = {"thetas": self.thetas, "weights": self.weights}
+        own |= {"likeness": self.likeness} if len(self.likeness) else {}
         return own | {f"round{r}.thetas": model.thetas for r, model in self.kept.items()}
 
     def meta(self) -> dict[str, Any]:
@@ -99,14 +109,17 @@ class NeuralModel(StagedModel):
             "absent": list(self.absent),
             "kept": sorted(self.kept),
             **({"every": self.every} if self.every else {}),
+            **({"views": list(self.views)} if self.views else {}),
         }
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
         """Build the model from saved arrays and values."""
         given: dict[str, Any] = {**meta, "weights": arrays["weights"]}
-        for name in ("features", "levels", "absent"):
-            given[name] = tuple(meta[name])
+        if "likeness" in arrays:
+            given["likeness"] = arrays["likeness"]
+        for name in ("features", "levels", "absent", "views"):
+            given[name] = tuple(meta.get(name, ()))
 
         def stage(prefix: str, rounds: int, kept: Mapping[int, NeuralModel]) -> Self:
             own = dict(given)
