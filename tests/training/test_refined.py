@@ -81,7 +81,7 @@ def test_a_column_that_singles_out_few_records_is_refused(plant):
     x[:, 4] = 0.0 if plant == "rare" else x[:, 3]
     x[[1, 5], 4] += 1.0
     fed = federation(scattered(LabelledTable(x, whole.y), 3), REGRESSOR)
-    with pytest.raises(NothingToLearn, match="x[34]"):
+    with pytest.raises(NothingToLearn, match=r"x[34]"):
         refined.images(fed, "sums", task(whole))
     assert "column_products" not in {json.loads(line)["step"] for line in fed.ledger.lines}
 
@@ -144,7 +144,7 @@ def test_a_model_without_a_map_has_no_map():
 def test_a_private_fit_makes_no_map():
     dp = Dp(epsilon=1.0, delta=1e-5, unit="record")
     config = REGRESSOR.configure({"refined": "sums"})
-    with pytest.raises(SettingError, match="refined.*none"):
+    with pytest.raises(SettingError, match=r"refined.*none"):
         REGRESSOR.private.releases(config, dp)
 
 
