@@ -36,8 +36,7 @@ def section(run: Run) -> Section | None:
     ]
     if not drawn:
         return None
-    kept = len([arm for arm, _ in drawn if arm is drawn[0][0]])
-    body = h("div", leading_open(run, drawn, kept))
+    body = h("div", leading_open(run, drawn, kept=len(drawn)))
     return Section("feature-map", "Map of columns", "Which columns lie side by side?", INTRO, body)
 
 
