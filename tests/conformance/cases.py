@@ -174,6 +174,17 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
             ("keep_rounds", ()),
         ),
     ],
+    "regression_forest": [
+        (("strategy", "exact"), ("depth", 2), ("leaf_iterations", 1)),
+        (
+            ("personal", "fedrep"),
+            ("user", "all"),
+            ("patience", 1),
+            ("patience_by", "count"),
+            ("keep_rounds", ()),
+            ("depth", 1),
+        ),
+    ],
     "weight_erosion": [
         (("visit", "local"), ("hidden", (3,)), ("batch_size", 20)),
         (("visit", "full"), ("against", "noise")),

@@ -44,6 +44,8 @@ from fedcohort.runtime.masked.end import MaskedEnd
 from fedcohort.runtime.remote import RemoteTransport
 
 SURVIVAL = cases("survival")
+#: Methods whose survival curves of two patients may cross: a risk tells their mean survival times.
+CROSSING = ("regression_forest",)
 CASES = [case for kind in KINDS for case in cases(kind)]
 NOISY = [case for kind in KINDS for case in private_cases(kind)]
 every_private_case = pytest.mark.parametrize("case", NOISY, ids=str)
@@ -457,7 +459,8 @@ def test_a_higher_risk_is_a_lower_survival_and_survival_falls_from_one(case: Cas
     assert_array_equal(alive[:, 0], 1.0)
     assert ((alive >= 0) & (alive <= 1)).all()
     assert (np.diff(alive, axis=1) <= 1e-12).all()
-    assert (np.diff(alive[np.argsort(risk)], axis=0) <= 1e-12).all()
+    if case.method not in CROSSING:
+        assert (np.diff(alive[np.argsort(risk)], axis=0) <= 1e-12).all()
 
 
 @every_case

@@ -15,10 +15,10 @@ from fedcohort.algorithms.neural.program import (
     own_model,
 )
 from fedcohort.algorithms.neural.settings import NeuralSettings, RegressorSettings
-from fedcohort.algorithms.neural.steps import STEPS, count_each_class, sum_outcome
+from fedcohort.algorithms.neural.steps import STEPS, count_each_class
 from fedcohort.models.losses import Rescaled
 from fedcohort.protocol import Dp, Fitted, Method, PrivateFits, Release, Step, Task
-from fedcohort.training import heterogeneity, personal, private
+from fedcohort.training import heterogeneity, outcome_moments, personal, private
 from fedcohort.training.networks import fits, pooled, private_fits, refined, strategies
 from fedcohort.training.personal import own_counts
 
@@ -28,12 +28,11 @@ HELD_OUT = (
     "sites"
 )
 SIZES = "once, how many rows each class has, as a sum over sites"
-MOMENTS = "once, the outcome's mean and standard deviation, from sums over sites"
 
 
 def asks(config: NeuralSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
-    first = count_each_class if config.by_class else sum_outcome
+    first = count_each_class if config.by_class else outcome_moments.sum_outcome
     held_out = (pooled.sum_losses,) if _pools_losses(config) else ()
     mapped = () if config.refined == "none" else refined.STEPS
     return (first, *mapped, *fits.asks(config, pooled.pull_rows), *held_out)
@@ -41,7 +40,7 @@ def asks(config: NeuralSettings) -> tuple[Step[..., Any], ...]:
 
 def reveals_with(config: NeuralSettings) -> str:
     """Describe what leaves a site with these settings."""
-    first = SIZES if config.by_class else MOMENTS
+    first = SIZES if config.by_class else outcome_moments.REVEALS
     held_out = f"; {HELD_OUT}" if _pools_losses(config) else ""
     trained = fits.reveals(config, EXACT, "the coordinator sees")
     mapped = refined.reveals(config.refined)
@@ -120,6 +119,7 @@ def _method(
         model=NeuralModel,
         steps=(
             *STEPS,
+            *outcome_moments.STEPS,
             *refined.STEPS,
             *pooled.STEPS,
             *strategies.STEPS,
@@ -154,7 +154,7 @@ REGRESSOR = _method(
     "neural network of a value or a count, for tables and images",
     ("regression",),
     ("continuous", "count"),
-    MOMENTS,
+    outcome_moments.REVEALS,
     RegressorSettings,
     fit_regressor,
 )

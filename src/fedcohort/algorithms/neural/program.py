@@ -16,30 +16,30 @@ The loss of each row does not depend on the others, so the sum of the sites' gra
 the pooled table, for any split: with the strategy "exact" a fit takes the steps of pooled training.
 The other strategies train at the sites (`training.networks.strategies`).
 
-Revealed: `Sizes` or `Moments` once (`steps`), and what `training.networks.fits` names; with
-"exact" or a patience `training.networks.pooled`; with images made of the columns
-`training.networks.refined`; a private fit only `training.private`.
+Revealed: once `Sizes` (`steps`) or `Moments` (`training.outcome_moments`), and what
+`training.networks.fits` names; with "exact" or a patience `training.networks.pooled`; with images
+made of the columns `training.networks.refined`; a private fit only `training.private`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fedcohort.algorithms.neural.model import NeuralModel
 from fedcohort.algorithms.neural.settings import NeuralSettings
-from fedcohort.algorithms.neural.steps import count_each_class, sum_outcome
+from fedcohort.algorithms.neural.steps import count_each_class
 from fedcohort.arrays import Array
 from fedcohort.data.classes import check_each_class
 from fedcohort.data.exact import check_covariates
 from fedcohort.models.losses import scaled, several, units_of
 from fedcohort.models.network import initial
-from fedcohort.protocol import DataError, Federation, NothingToLearn, Task
+from fedcohort.protocol import DataError, Federation, Task
 from fedcohort.training import personal
 from fedcohort.training.networks import fits, pooled, private_fits, refined
 from fedcohort.training.networks.plan import Plan
+from fedcohort.training.outcome_moments import mean_and_spread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,16 +149,7 @@ def fit_regressor(fed: Federation, config: NeuralSettings, task: Task) -> Neural
     aim = aim_of(task)
     if task.dp is None:
         aim.plan(config, task)
-        told = fed.awaiting().sum(sum_outcome)
-        n, least = float(told.rows), task.min_cell if len(fed.sites) > 1 else 1
-        if n < max(least, 2):
-            raise DataError(f"{n:g} rows are too few; {max(least, 2)} are needed. Add sites.")
-        mean = float(told.total) / n
-        spread = math.sqrt(max(float(told.squares) / n - mean**2, 0.0))
-        if spread <= 1e-7 * max(abs(mean), 1e-300):
-            raise NothingToLearn(
-                "the outcome has the same value in all rows. Check how it is coded, or add a site."
-            )
+        mean, spread = mean_and_spread(fed, task.min_cell)
         poisson = aim.model == "poisson"
         aim = replace(aim, scale=mean) if poisson else replace(aim, centre=mean, scale=spread)
     return _fit(fed, config, task, aim)

@@ -138,7 +138,7 @@ class ImageSettings(FitSettings):
                 f"{size}. Give fewer, or a smaller joined_kernel or joined_stride."
             )
 
-    def count(self, features: int, outputs: int) -> int:
+    def sized(self, features: int, outputs: int) -> int:
         """Return the number of parameters; with `refined` as if of one image."""
         if not self.has_images:
             return sum((a + 1) * b for a, b in pairwise((features, *self.hidden, outputs)))
@@ -163,7 +163,7 @@ class ImageSettings(FitSettings):
             joined_stride=self.joined_stride,
         )
 
-    def spec_of(self, features: int, outputs: int, maps: Sequence[Sequence[int]] = ()) -> str:
+    def network(self, features: int, outputs: int = 1, maps: Sequence[Sequence[int]] = ()) -> str:
         """Return the spec of the network.
 
         Parameters
