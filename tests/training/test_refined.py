@@ -11,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from algorithms import forest_cases
 from algorithms.neural_cases import federation, fit, scattered, task_of
 from fedcohort.algorithms.neural import METHOD, REGRESSOR, NeuralModel, bounds
+from fedcohort.algorithms.regression_forest import METHOD as FOREST
+from fedcohort.algorithms.regression_forest import ForestModel
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import Dp, NothingToLearn, SettingError
 from fedcohort.protocol.method import OwnRows
@@ -125,6 +128,21 @@ def test_a_network_of_a_map_is_that_of_an_image_whose_pixels_are_the_mapped_colu
     assert columns != sorted(columns)
 
 
+@pytest.mark.parametrize("survival", [False, True])
+def test_a_forest_of_a_map_is_that_of_an_image_whose_pixels_are_the_mapped_columns(survival):
+    whole = forest_cases.table(p=9, survival=survival)
+    parts = forest_cases.scattered(whole, 3)
+    small = {**forest_cases.SMALL, **SMALL, "time_grid": 3}
+    seen = forest_cases.fitted(parts, refined="sums", **small)[0]
+    (columns,) = json.loads(seen.network)["base"]["maps"]
+    turned = [part._replace(x=part.x[:, columns]) for part in parts]
+    image = forest_cases.fitted(turned, image=(3, 3), **small)[0]
+    assert_allclose(seen.thetas, image.thetas, rtol=1e-9, atol=1e-12)
+    assert_allclose(seen.predict(whole.x), image.predict(whole.x[:, columns]), rtol=1e-9)
+    (row,) = ForestModel.restore(seen.arrays(), json.loads(json.dumps(seen.meta()))).maps()
+    assert row["features"] == [seen.features[j] for j in columns]
+
+
 def test_a_saved_model_predicts_the_same_and_knows_its_map():
     whole = table()
     model = fit(scattered(whole, 3), "continuous", refined="sums", **SMALL)
@@ -177,6 +195,23 @@ def test_a_site_takes_a_plan_with_any_map_of_the_studys_columns_and_no_other_pla
     assert not allowed(plan(maps).replace("-1", "-1.0"))
     assert not allowed(json.dumps({"network": 3}))
     assert not allowed(None)
+
+
+def test_a_site_takes_a_forests_plan_with_any_map_of_the_studys_columns():
+    whole = table()
+    asked = task(whole, views=VIEWS)
+    config = FOREST.configure({"refined": "sums", **SMALL})
+    rules = FOREST.bounds(config, asked)["plan"]
+    maps = [image.map for image in of_table(whole, views=VIEWS)]
+
+    def allowed(maps, loss="leaves 3.5 2.0", least=5.0):
+        text = config.forest_plan(9, loss, least, survival=False, maps=maps).text
+        return any(rule(text) for rule in rules)
+
+    assert allowed(maps)
+    assert not allowed(maps, least=1.0)
+    assert not allowed(maps, loss="linear 3.5 2.0")
+    assert not allowed([maps[0][::-1], maps[0][:4]])
 
 
 def test_a_plan_without_maps_is_no_plan_of_a_study_with_a_map():

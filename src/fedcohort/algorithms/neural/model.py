@@ -12,14 +12,13 @@ import torch
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.models.predictor import predicted
-from fedcohort.protocol import NotSupported, Row
-from fedcohort.training.networks import refined
-from fedcohort.training.networks.fits import StagedModel
+from fedcohort.protocol import NotSupported
+from fedcohort.training.networks.refined import MappedModel
 from fedcohort.training.settings import kept_at_sites
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NeuralModel(StagedModel):
+class NeuralModel(MappedModel):
     """Σ_m w_m g(f_m(x)), with the networks' outputs f_m.
 
         logistic   g(f) = 1/(1 + e^−f), the probability of class 1
@@ -29,10 +28,8 @@ class NeuralModel(StagedModel):
 
     Attributes
     ----------
-    features : names of the columns of x, in order, (p,).
     levels : classes in the order of their numbers (K,); () without.
     model : one of the four.
-    network : spec of the networks.
     thetas : (M, P) their parameters; M is the number of sites for an ensemble, otherwise 1.
     weights : w (M,), with sum 1.
     centre, scale : in the outcome's unit.
@@ -40,16 +37,12 @@ class NeuralModel(StagedModel):
         that a site keeps.
     absent : classes without a record.
     kept : the models after earlier rounds.
-    views : of each image made of columns; () without such images.
-    likeness : mean correlation of each column with its neighbours there, (p,); (0,) if unknown.
     every : name of the method if each site keeps a model of its own; this one then has the common
         parameters, and predicts nothing. Otherwise "".
     """
 
-    features: tuple[str, ...]
     levels: tuple[str, ...]
     model: str
-    network: str
     thetas: Array
     weights: Array
     centre: float
@@ -58,8 +51,6 @@ class NeuralModel(StagedModel):
     absent: tuple[str, ...] = ()
     kept: Mapping[int, NeuralModel] = field(default_factory=dict[int, "NeuralModel"])
     every: str = ""
-    views: tuple[str, ...] = ()
-    likeness: Array = field(default_factory=lambda: np.zeros(0))
 
     def predict(self, x: Array) -> Array:
         """Return the prediction for each row of x (n, p).
@@ -86,14 +77,10 @@ class NeuralModel(StagedModel):
         named = ", ".join(map(repr, self.absent))
         return (f"no record is of class {named}: its probability is a guess",) * bool(named)
 
-    def maps(self) -> list[Row]:
-        """Return the images made of the columns."""
-        return refined.rows_of(self.network, self.features, self.views, self.likeness)
-
     def arrays(self) -> dict[str, Array]:
         """Return the arrays to save."""
         own = {"thetas": self.thetas, "weights": self.weights}
-        own |= {"likeness": self.likeness} if len(self.likeness) else {}
+        own |= self.map_arrays
         return own | {f"round{r}.thetas": model.thetas for r, model in self.kept.items()}
 
     def meta(self) -> dict[str, Any]:
@@ -109,17 +96,16 @@ class NeuralModel(StagedModel):
             "absent": list(self.absent),
             "kept": sorted(self.kept),
             **({"every": self.every} if self.every else {}),
-            **({"views": list(self.views)} if self.views else {}),
+            **self.map_meta,
         }
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
         """Build the model from saved arrays and values."""
         given: dict[str, Any] = {**meta, "weights": arrays["weights"]}
-        if "likeness" in arrays:
-            given["likeness"] = arrays["likeness"]
-        for name in ("features", "levels", "absent", "views"):
-            given[name] = tuple(meta.get(name, ()))
+        given |= cls.map_of(arrays, meta)
+        for name in ("features", "levels", "absent"):
+            given[name] = tuple(meta[name])
 
         def stage(prefix: str, rounds: int, kept: Mapping[int, NeuralModel]) -> Self:
             own = dict(given)

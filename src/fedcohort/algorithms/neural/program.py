@@ -183,8 +183,7 @@ def _fit(fed: Federation, config: NeuralSettings, task: Task, aim: Aim) -> Neura
         rounds=found.rounds,
         absent=aim.absent,
         every=config.method if config.every else "",
-        views=tuple(image.view for image in images),
-        likeness=refined.likeness(images, len(task.features)),
+        **refined.told(images, len(task.features)),
     )
     kept = {r: replace(model, thetas=thetas, rounds=r) for r, thetas in found.kept.items()}
     return replace(model, kept=kept)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ from fedcohort.protocol import (
     message,
     summed,
 )
+from fedcohort.training.networks.fits import StagedModel
 
 #: What leaves a site for a map from sums, in plain words.
 REVEALS = (
@@ -205,24 +206,56 @@ def _placed(
     return tuple(found)
 
 
-def likeness(images: Sequence[Image], features: int) -> Array:
-    """Return each column's mean correlation with its neighbours (p,); () without images."""
-    found = np.full(features if images else 0, np.nan)
+def told(images: Sequence[Image], features: int) -> dict[str, Any]:
+    """Return what a model of so many columns keeps of its images (`MappedModel`)."""
+    likeness = np.full(features if images else 0, np.nan)
     for image in images:
-        found[image.columns] = image.likeness
-    return found
+        likeness[image.columns] = image.likeness
+    return {"views": tuple(image.view for image in images), "likeness": likeness}
 
 
-def rows_of(
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MappedModel(StagedModel):
+    """A fitted network that may see images of its columns.
+
+    Attributes
+    ----------
+    features : names of the columns of x, in order, (p,).
+    network : its spec.
+    views : of each image made of columns; () without such images, or unknown.
+    likeness : mean correlation of each column with its neighbours there, (p,); (0,) if unknown.
+    """
+
+    features: tuple[str, ...]
+    network: str
+    views: tuple[str, ...] = ()
+    likeness: Array = field(default_factory=lambda: np.zeros(0))
+
+    def maps(self) -> list[Row]:
+        """Return the images made of the columns."""
+        return _rows(self.network, self.features, self.views, self.likeness)
+
+    @property
+    def map_arrays(self) -> dict[str, Array]:
+        """Arrays of the maps, to save."""
+        return {"likeness": self.likeness} if len(self.likeness) else {}
+
+    @property
+    def map_meta(self) -> dict[str, Any]:
+        """Other values of the maps, to save."""
+        return {"views": list(self.views)} if self.views else {}
+
+    @staticmethod
+    def map_of(arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of saved maps."""
+        found = {"likeness": arrays["likeness"]} if "likeness" in arrays else {}
+        return {"views": tuple(meta.get("views", ())), **found}
+
+
+def _rows(
     network: str, features: Sequence[str], views: Sequence[str], likeness: Array
 ) -> list[Row]:
-    """Return the images of a network with maps, a row for each (`Fitted.maps`).
-
-    Parameters
-    ----------
-    network : its spec. features : names of the columns of x, (p,).
-    views : of each image; () if unknown. likeness : as of `likeness`.
-    """
+    """Return the images of a network with maps, a row for each (`Fitted.maps`)."""
     known = dict(enumerate(likeness.tolist()))
     return [
         {
@@ -231,8 +264,13 @@ def rows_of(
             "features": [features[j] if j >= 0 else None for j in columns],
             "likeness": [None if math.isnan(r := known.get(j, math.nan)) else r for j in columns],
         }
-        for k, columns in enumerate(json.loads(network).get("maps", ()))
+        for k, columns in enumerate(_base(json.loads(network)).get("maps", ()))
     ]
+
+
+def _base(network: dict[str, Any]) -> dict[str, Any]:
+    """Return the entries of a network's spec, or of the network below a forest."""
+    return network.get("base", network)
 
 
 def blank(task: Task) -> tuple[tuple[int, ...], ...]:
@@ -262,20 +300,20 @@ class Mapped:
         try:
             plan = json.loads(value) if isinstance(value, str) else {}
             network = json.loads(plan["network"])
-            given = network["maps"]
-            if json.dumps({**plan, "network": _text(network)}, sort_keys=True) != value:
+            base = _base(network)
+            same = [_sorted(one) for one in base["maps"]] == [sorted(one) for one in self.maps]
+            if not same or _text(plan, network) != value:
                 return False
-            same = [_sorted(one) for one in given] == [sorted(one) for one in self.maps]
         except (ValueError, KeyError, TypeError, AttributeError):
             return False
-        text = json.dumps(
-            {**plan, "network": _text({**network, "maps": self.maps})}, sort_keys=True
-        )
-        return same and (self.rule(text) if callable(self.rule) else text == self.rule)
+        base["maps"] = self.maps
+        text = _text(plan, network)
+        return self.rule(text) if callable(self.rule) else text == self.rule
 
 
-def _text(entries: Mapping[str, Any]) -> str:
-    return json.dumps(entries, sort_keys=True)
+def _text(plan: Mapping[str, Any], network: Mapping[str, Any]) -> str:
+    """Return a plan's text with a network."""
+    return json.dumps({**plan, "network": json.dumps(network, sort_keys=True)}, sort_keys=True)
 
 
 def _sorted(columns: list[Any]) -> list[Any]:
