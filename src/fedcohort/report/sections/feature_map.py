@@ -15,7 +15,7 @@ from fedcohort.report.sections.base import Section, leading_open, more
 from fedcohort.report.words import number
 
 Row = Mapping[str, Any]
-#: Largest side that is drawn on one page, and that has a table.
+#: Largest side that is drawn on one page, and that has names in its cells, and a table.
 DRAWN, TABLED = 45, 12
 INTRO = (
     "The network sees the columns as an image. Each cell is one column, placed so that columns "
@@ -61,7 +61,9 @@ def _figure(run: Run, arm: Arm, row: Row, k: int) -> Markup | None:
         rows=numbers,
         columns=numbers,
         shades=[[_shade(names[i], near[i]) for i in line] for line in _lines(side)],
-        texts=[[words.spaced(names[i] or "") for i in line] for line in _lines(side)],
+        texts=[[words.spaced(names[i] or "") for i in line] for line in _lines(side)]
+        if side <= TABLED
+        else (),
     )
     data = [
         {"row": i // side + 1, "column": i % side + 1, "feature": name, "neighbours_correlation": r}
