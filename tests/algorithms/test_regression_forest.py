@@ -21,8 +21,11 @@ from fedcohort.models.forest import forest_of, leaf_count
 from fedcohort.models.network import initial, network
 from fedcohort.protocol import Dp, OwnRows, SettingError
 from fedcohort.protocol.host import Host
+from fedcohort.protocol.step import Site
 from fedcohort.runtime.local import local
+from fedcohort.training.heterogeneity import count_watched
 from fedcohort.training.networks.replies import Update
+from fedcohort.training.personal.visits import masked
 from fedcohort.training.rows import rows_of
 
 RATE = 0.05
@@ -216,6 +219,33 @@ def test_with_an_own_last_layer_the_leaves_stay_at_their_site(way):
     assert (every.thetas[0][~own] != first(every)[~own]).any()
     assert (model.thetas[0][own] != first(model)[own]).mean() > 0.9
     assert_allclose(model.thetas[0][~own], every.thetas[0][~own], rtol=1e-12)
+
+
+def test_leaves_that_are_held_do_not_move_and_others_do():
+    whole = cases.table(40)
+    plan = Aim(scale=30.0, centre=200.0).plan(METHOD.configure(cases.SMALL), cases.task_of([whole]))
+    theta, leaves = initial(plan.network, 0), slice(-leaf_count(plan.network), None)
+    rows = rows_of(whole, plan, (0, 0, 0))
+    for own in (True, False):
+        held = np.zeros(len(theta), bool)
+        held[leaves] = own
+        held[0] = True
+        found, _ = masked(theta, rows, plan, held, RATE, (0, 0, 0))
+        assert_array_equal(found[held], theta[held])
+        assert (found[~held] != theta[~held]).mean() > 0.6  # some units of the network are off
+        assert (found[leaves] != theta[leaves]).all() != own
+
+
+def test_the_statistic_r_counts_deaths_and_rows_of_rare_covariates():
+    whole = cases.table(200, survival=True)
+    whole.x[:, 0] = np.arange(200) < 3
+    config = METHOD.configure(cases.SMALL | {"time_grid": 2})
+    plan = Aim(times=np.array([5.0, 20.0, 1e4])).plan(config, cases.task_of([whole]))
+    site = Site("s0", whole, None, (0, 0, 0))
+    reply = count_watched.run(site, plan=plan.text, parts=5, lap=0, min_cell=5)
+    assert reply.kinds.sum() == whole.event.sum()
+    assert reply.apart[0] <= 3
+    assert (reply.apart[1:] > 10).all()
 
 
 def test_the_statistic_r_is_recorded_of_gradients_and_of_the_sites_models():

@@ -40,6 +40,11 @@ class Objective(ABC):
         """Whether a training step draws random numbers besides those of dropout."""
         return False
 
+    @property
+    def kinds(self) -> tuple[int, ...] | None:
+        """Numbers of rows of each kind (`losses.Loss.kinds`); None if there is no outcome."""
+        return None
+
     @abstractmethod
     def __call__(self, module: nn.Module, x: Tensor, seed: int | None = None) -> Tensor:
         """Return the value (), averaged over the rows of x (n, p).
@@ -164,6 +169,12 @@ class ForestLikelihood(Objective):
     """
 
     targets: Tensor
+
+    @property
+    def kinds(self) -> tuple[int, ...]:
+        """Number of rows; of survival of deaths, which have the odd codes."""
+        y = self.targets
+        return (len(y) if y.is_floating_point() else int((y % 2).sum()),)
 
     def __call__(self, module: nn.Module, x: Tensor, seed: int | None = None) -> Tensor:
         """Return the value (), averaged over the rows of x (n, p)."""

@@ -27,9 +27,9 @@ HELD_OUT = (
     "with a patience or lr_rule: plateau each round the loss of the rows held out, as a sum over "
     "sites"
 )
-TIMES = (
-    "of survival histograms of the times, and deaths and leavers in each interval, as sums over "
-    "sites"
+FIRST = (
+    f"{outcome_moments.REVEALS[0].upper()}{outcome_moments.REVEALS[1:]}; of survival instead "
+    "histograms of the times, and deaths and leavers in each interval, as sums over sites"
 )
 
 
@@ -50,9 +50,7 @@ def reveals_with(config: ForestSettings) -> str:
     """Describe what leaves a site with these settings."""
     held_out = f"; {HELD_OUT}" if _pools_losses(config) else ""
     trained = fits.reveals(config, EXACT, "the coordinator sees")
-    first = outcome_moments.REVEALS
-    mapped = refined.reveals(config.refined)
-    return f"{first[0].upper()}{first[1:]} ({TIMES}){mapped}; {trained}{held_out}."
+    return f"{FIRST}{refined.reveals(config.refined)}; {trained}{held_out}."
 
 
 def _pools_losses(config: ForestSettings) -> bool:
@@ -119,7 +117,7 @@ METHOD = Method(
     outcomes=("continuous", "survival"),
     paper="Shen et al. 2018; Nolte et al. 2023 (federated); survival leaves are ours",
     reveals=(
-        f"{outcome_moments.REVEALS[0].upper()}{outcome_moments.REVEALS[1:]} ({TIMES}); "
+        f"{FIRST}; "
         + "; ".join(f"{name}: {text}" for name, text in {**fits.REVEALS, "exact": EXACT}.items())
         + f"; {HELD_OUT}; an aggregation other than mean: {fits.SEEN}; with monitor: "
         f"{heterogeneity.REVEALS}; {fits.MORE}; with personal: also the user's own model, which "
