@@ -168,7 +168,13 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("strategy", "ensemble"), ("image", (1, 3)), ("pool", 1), ("filters", (2,))),
     ],
     "regressor": [
-        (("strategy", "fedadam"), ("hidden", (3,))),
+        (
+            ("strategy", "fedadam"),
+            ("hidden", (3,)),
+            ("refined", "sums"),
+            ("filters", (2,)),
+            ("pool", 1),
+        ),
         (
             ("personal", "fedrep"),
             ("user", "all"),

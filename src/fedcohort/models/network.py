@@ -91,7 +91,8 @@ class FlatNet:
     Attributes
     ----------
     theta, grad : (P,), buffers of the module's parameters and gradients.
-    first : positions of the first layer's weights in θ, without its bias.
+    first : positions of the first layer's weights in θ, without its bias; with several images, of
+        the first one's.
     by_column : whether each of these belongs to one column of x; not in a convolution.
     block : rows whose outputs are computed at once; None for all.
     """
@@ -264,15 +265,17 @@ def _module(entries: dict[str, Any]) -> nn.Module:
 
 
 def initial(spec: str, seed: int) -> Array:
-    """Return the initial θ (P,): Glorot's uniform weights, a forest's leaves, all else 0; it
-    depends on the seed alone.
+    """Return the initial θ (P,): Glorot's uniform weights, a forest's leaves, factors 1 of
+    normalisations, all else 0; it depends on the seed alone.
     """
     net = network(spec)
     draws = np.random.default_rng((seed, 0x6E6574))
     net.theta.zero_()
     with torch.no_grad():
         for layer in net.module.modules():
-            if isinstance(layer, (nn.Linear, nn.Conv2d)):
+            if isinstance(layer, nn.GroupNorm):
+                layer.weight.fill_(1.0)
+            if isinstance(layer, (nn.Linear, nn.Conv2d, nn.Conv1d)):
                 fans = sum(layer.weight.shape[:2]) * math.prod(layer.weight.shape[2:])
                 bound = math.sqrt(6.0 / fans)
                 values = draws.uniform(-bound, bound, tuple(layer.weight.shape))

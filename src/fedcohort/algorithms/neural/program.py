@@ -2,8 +2,8 @@
 
 Rumelhart, Hinton, Williams, "Learning representations by back-propagating errors", Nature 323,
 1986; of images LeCun et al. 1998 (`models.conv`). The network is dense, or convolutional where the
-columns are an image's pixels. The loss is a mean over rows, with penalties on the weights W of the
-first layer:
+columns are an image's pixels, or are made such (`training.networks.refined`). The loss is a mean
+over rows, with penalties on the weights W of the first layer:
 
     L(θ) = (1/n) Σ_j l(y_j, f_θ(x_j)) + λ₁‖W‖₁ + ½λ₂‖W‖²                                      (1)
 
@@ -17,13 +17,13 @@ the pooled table, for any split: with the strategy "exact" a fit takes the steps
 The other strategies train at the sites (`training.networks.strategies`).
 
 Revealed: once `Sizes` (`steps`) or `Moments` (`training.outcome_moments`), and what
-`training.networks.fits` names; with "exact" or a patience `training.networks.pooled`; a private fit
-only `training.private`.
+`training.networks.fits` names; with "exact" or a patience `training.networks.pooled`; with images
+made of the columns `training.networks.refined`; a private fit only `training.private`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,7 +37,7 @@ from fedcohort.models.losses import scaled, several, units_of
 from fedcohort.models.network import initial
 from fedcohort.protocol import DataError, Federation, Task
 from fedcohort.training import personal
-from fedcohort.training.networks import fits, pooled, private_fits
+from fedcohort.training.networks import fits, pooled, private_fits, refined
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.validated import begun
 from fedcohort.training.outcome_moments import mean_and_spread
@@ -61,20 +61,27 @@ class Aim:
     outputs: int = 1
     absent: tuple[str, ...] = ()
 
-    def plan(self, config: NeuralSettings, task: Task) -> Plan:
+    def plan(self, config: NeuralSettings, task: Task, maps: Sequence[Sequence[int]] = ()) -> Plan:
         """Return the plan of each site.
+
+        Parameters
+        ----------
+        maps : of images made of the columns (`training.networks.refined`); without, if the network
+            sees such images, those of columns in order.
 
         Raises
         ------
-        SettingError : the columns are not the image's pixels.
+        SettingError : the columns are not the image's pixels, or too few.
         """
         p = len(task.features)
         config.check_columns(p)
+        if config.refined != "none":
+            maps = maps or refined.blank(task)
         if self.model == "softmax":
             loss = several(self.outputs)
         else:
             loss = scaled(self.model, self.centre, self.scale)
-        plan = config.plan(p, loss, self.outputs)
+        plan = config.plan(p, loss, self.outputs, maps)
         if task.dp is not None and task.dp.unit == "record":
             return replace(plan, batch_size=0, batches=config.private_batches)
         return plan
@@ -151,7 +158,8 @@ def fit_regressor(fed: Federation, config: NeuralSettings, task: Task) -> Neural
 
 def _fit(fed: Federation, config: NeuralSettings, task: Task, aim: Aim) -> NeuralModel:
     check_covariates(task)
-    plan = aim.plan(config, task)
+    images = refined.images(fed, config.refined, task)
+    plan = aim.plan(config, task, [image.map for image in images])
     theta = initial(plan.network, task.seed)
     if task.dp is not None:
         found = private_fits.train(fed, config, plan, theta, task, task.dp)
@@ -176,6 +184,7 @@ def _fit(fed: Federation, config: NeuralSettings, task: Task, aim: Aim) -> Neura
         rounds=found.rounds,
         absent=aim.absent,
         every=config.method if config.every else "",
+        **refined.told(images, len(task.features)),
     )
     kept = {r: replace(model, thetas=thetas, rounds=r) for r, thetas in found.kept.items()}
     return replace(model, kept=kept)

@@ -16,7 +16,7 @@ from fedcohort.models.objectives import Regridded
 from fedcohort.protocol import Dp, Method, PrivateFits, Release, SettingError, Step, Task
 from fedcohort.training import heterogeneity, outcome_moments, personal, private
 from fedcohort.training.hazard import count_deaths
-from fedcohort.training.networks import fits, pooled, private_fits, strategies
+from fedcohort.training.networks import fits, pooled, private_fits, refined, strategies
 from fedcohort.training.personal import own_counts
 
 EXACT = (
@@ -39,8 +39,10 @@ def asks(config: ForestSettings) -> tuple[Step[..., Any], ...]:
     leaves = STEPS if config.strategy == "exact" else ()
     grid = timegrid.asks(config.time_grid, known=True)
     grid = (*grid, count_deaths) if config.leaf_start == "moments" else grid
+    mapped = () if config.refined == "none" else refined.STEPS
     return (
-        outcome_moments.sum_outcome, *grid, *fits.asks(config, pooled.pull_rows), *leaves, *held_out
+        outcome_moments.sum_outcome, *mapped, *grid, *fits.asks(config, pooled.pull_rows), *leaves,
+        *held_out,
     )  # fmt: skip
 
 
@@ -48,7 +50,7 @@ def reveals_with(config: ForestSettings) -> str:
     """Describe what leaves a site with these settings."""
     held_out = f"; {HELD_OUT}" if _pools_losses(config) else ""
     trained = fits.reveals(config, EXACT, "the coordinator sees")
-    return f"{FIRST}; {trained}{held_out}."
+    return f"{FIRST}{refined.reveals(config.refined)}; {trained}{held_out}."
 
 
 def _pools_losses(config: ForestSettings) -> bool:
@@ -71,8 +73,13 @@ def bounds(config: ForestSettings, task: Task) -> Mapping[str, Collection[Any]]:
         if aim.times is None
         else [Regridded(text, loss, config.intervals) for text in texts]
     )
+    rules: list[Any] = [*(plan.text for plan in plans), *found]
+    if config.refined != "none":
+        maps = refined.blank(task)
+        rules = [refined.Mapped(rule, maps) for rule in rules]
     return {
-        "plan": (*(plan.text for plan in plans), *found),
+        **refined.BOUNDS,
+        "plan": tuple(rules),
         "held_out": (False,),
         "together": (True,),
         **fits.bounds(config),
@@ -93,6 +100,7 @@ def releases(config: ForestSettings, dp: Dp) -> Sequence[Release]:
     ------
     SettingError : these settings have no private fit; or (ε, δ) cannot be met.
     """
+    config.check_private()
     if dp.unit == "record":
         raise SettingError(
             f"method {config.method!r} has no private fit that protects a record: the leaves of "
@@ -113,19 +121,21 @@ METHOD = Method(
         + "; ".join(f"{name}: {text}" for name, text in {**fits.REVEALS, "exact": EXACT}.items())
         + f"; {HELD_OUT}; an aggregation other than mean: {fits.SEEN}; with monitor: "
         f"{heterogeneity.REVEALS}; {fits.MORE}; with personal: also the user's own model, which "
-        "the coordinator sees."
+        f"the coordinator sees; with refined: sums {refined.REVEALS}."
     ),
     reveals_with=reveals_with,
     unguarded=(
         "Models, or gradients of a network, weighted by rows, no sums of covariates "
         "(`training.networks.local`); what a network may remember of few rows is not checked. A "
-        "leaf is updated from a least number of rows, the setting leaf_rows."
+        "leaf is updated from a least number of rows, the setting leaf_rows. Sums for a map of the "
+        "columns have the checks of an exact fit."
     ),
     settings=ForestSettings,
     fit=fit,
     model=ForestModel,
     steps=(
         *outcome_moments.STEPS,
+        *refined.STEPS,
         *timegrid.STEPS,
         count_deaths,
         sum_soft_leaves,

@@ -12,18 +12,16 @@ import torch
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.protocol import NotSupported
-from fedcohort.training.networks.fits import StagedModel
+from fedcohort.training.networks.refined import MappedModel
 from fedcohort.training.settings import kept_at_sites
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ForestModel(StagedModel):
+class ForestModel(MappedModel):
     """Σ_m w_m f_m(x), with the predictions f_m of forests (`models.forest`).
 
     Attributes
     ----------
-    features : names of the columns of x, in order, (p,).
-    network : spec of the forests.
     thetas : (M, P) their parameters; M is the number of sites for an ensemble, otherwise 1.
     weights : w (M,), with sum 1.
     centre, scale : of a value, in its unit.
@@ -36,8 +34,6 @@ class ForestModel(StagedModel):
         and predicts nothing.
     """
 
-    features: tuple[str, ...]
-    network: str
     thetas: Array
     weights: Array
     centre: float
@@ -90,6 +86,7 @@ class ForestModel(StagedModel):
     def arrays(self) -> dict[str, Array]:
         """Return the arrays to save."""
         own = {"thetas": self.thetas, "weights": self.weights, "times": self.times}
+        own |= self.map_arrays
         return own | {f"round{r}.thetas": model.thetas for r, model in self.kept.items()}
 
     def meta(self) -> dict[str, Any]:
@@ -102,6 +99,7 @@ class ForestModel(StagedModel):
             "rounds": self.rounds,
             "kept": sorted(self.kept),
             **({"every": True} if self.every else {}),
+            **self.map_meta,
         }
 
     @classmethod
@@ -109,6 +107,7 @@ class ForestModel(StagedModel):
         """Build the model from saved arrays and values."""
         given: dict[str, Any] = {**meta, "features": tuple(meta["features"])}
         given |= {"weights": arrays["weights"], "times": arrays["times"]}
+        given |= cls.map_of(arrays, meta)
 
         def stage(prefix: str, rounds: int, kept: Mapping[int, ForestModel]) -> Self:
             own = dict(given)

@@ -25,14 +25,15 @@ score is the sum of the cumulative hazard over the grid, as far as survival is k
 
 Revealed: of a value `Moments` once (`training.outcome_moments`); of survival the replies of
 `data.timegrid`, and `Deaths` once (`training.hazard`); what `training.networks.fits` names; with
-"exact" or a patience `training.networks.pooled`; with "exact" `LeafSums`, `leaf_iterations` times
+"exact" or a patience `training.networks.pooled`; with images made of the columns
+`training.networks.refined`; with "exact" `LeafSums`, `leaf_iterations` times
 in each round (`steps`). In a model or its mean, a leaf tells the mean outcome of the rows that
 reach it, each with at most a share of 1/`leaf_rows`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,7 +52,7 @@ from fedcohort.models.objectives import lifetimes, times_of
 from fedcohort.protocol import DataError, Federation, Task
 from fedcohort.training import personal
 from fedcohort.training.hazard import count_deaths
-from fedcohort.training.networks import fits, pooled, private_fits
+from fedcohort.training.networks import fits, pooled, private_fits, refined
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.validated import begun
 from fedcohort.training.outcome_moments import mean_and_spread
@@ -80,17 +81,24 @@ class Aim:
             return scaled("leaves", self.centre, self.scale)
         return lifetimes(self.times)
 
-    def plan(self, config: ForestSettings, task: Task) -> Plan:
+    def plan(self, config: ForestSettings, task: Task, maps: Sequence[Sequence[int]] = ()) -> Plan:
         """Return the plan of each site.
+
+        Parameters
+        ----------
+        maps : of images made of the columns (`training.networks.refined`); without, if the network
+            sees such images, those of columns in order.
 
         Raises
         ------
-        SettingError : the columns are not the image's pixels.
+        SettingError : the columns are not the image's pixels, or too few.
         """
         p = len(task.features)
         config.check_columns(p)
+        if config.refined != "none":
+            maps = maps or refined.blank(task)
         survival = self.times is not None
-        return config.forest_plan(p, self.loss, self.least, survival=survival)
+        return config.forest_plan(p, self.loss, self.least, survival=survival, maps=maps)
 
 
 def aim_of(config: ForestSettings, task: Task) -> Aim:
@@ -132,18 +140,20 @@ def fit(fed: Federation, config: ForestSettings, task: Task) -> ForestModel:
         found = private_fits.train(fed, config, plan, theta, task, task.dp)
         return _model(config, task, aim, plan, found, known)
     aim.plan(config, task)  # refuse before any question
+    images = refined.images(fed, config.refined, task)
+    maps = [image.map for image in images]
     if len(fed.sites) == 1:
         aim = replace(aim, least=0.0)
     if aim.times is None:
         mean, spread = mean_and_spread(fed, task.min_cell)
         aim = replace(aim, centre=mean, scale=spread)
-        plan = aim.plan(config, task)
+        plan = aim.plan(config, task, maps)
         theta = initial(plan.network, task.seed)
     else:
         grid = timegrid.intervals(fed, config.time_grid, config.least_cell(task.min_cell))
         known = grid.known
         aim = replace(aim, times=grid.times)
-        plan = aim.plan(config, task)
+        plan = aim.plan(config, task, maps)
         theta = initial(plan.network, task.seed)
         if config.leaf_start == "moments":
             theta = from_curve(plan.network, theta, _hazards(fed, plan, grid.times))
@@ -158,7 +168,7 @@ def fit(fed: Federation, config: ForestSettings, task: Task) -> ForestModel:
             after=lambda there, theta: settled(there, theta, plan),
         ),
     )  # fmt: skip
-    return _model(config, task, aim, plan, found, known)
+    return _model(config, task, aim, plan, found, known, images)
 
 
 def _hazards(fed: Federation, plan: Plan, times: Array) -> Array:
@@ -171,7 +181,13 @@ def _hazards(fed: Federation, plan: Plan, times: Array) -> Array:
 
 
 def _model(
-    config: ForestSettings, task: Task, aim: Aim, plan: Plan, found: fits.Trained, known: float
+    config: ForestSettings,
+    task: Task,
+    aim: Aim,
+    plan: Plan,
+    found: fits.Trained,
+    known: float,
+    images: Sequence[refined.Image] = (),
 ) -> ForestModel:
     model = ForestModel(
         features=task.features,
@@ -183,6 +199,7 @@ def _model(
         times=np.zeros(0) if aim.times is None else _kept(aim.times, known),
         rounds=found.rounds,
         every=config.every,
+        **refined.told(images, len(task.features)),
     )
     kept = {r: replace(model, thetas=thetas, rounds=r) for r, thetas in found.kept.items()}
     return replace(model, kept=kept)

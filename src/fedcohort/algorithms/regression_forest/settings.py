@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedcohort.data.timegrid import intervals_of
@@ -96,12 +97,21 @@ class ForestSettings(GridSettings, NetSettings, method="regression_forest", alon
         """Return the number of parameters, with those of Gaussian leaves."""
         return self.sized(features, self.n_outputs) + self.forest(0.0, survival=False).size
 
-    def forest_plan(self, features: int, loss: str, least: float, *, survival: bool) -> Plan:
+    def forest_plan(
+        self,
+        features: int,
+        loss: str,
+        least: float,
+        *,
+        survival: bool,
+        maps: Sequence[Sequence[int]] = (),
+    ) -> Plan:
         """Return the plan of each site.
 
         Parameters
         ----------
         features : number of columns. loss : as in `Plan`. least : as in `forest`.
+        maps : of images made of columns, see `network`.
         """
-        base = self.network(features, self.n_outputs)
+        base = self.network(features, self.n_outputs, maps)
         return self.plan_by(self.forest(least, survival=survival).spec(base), loss)
