@@ -120,6 +120,9 @@ SMALL: dict[str, Any] = {
     "draws": 10,
     "q": 2,
     "user": "a",
+    "trees": 4,
+    "depth": 4,
+    "share": 0.5,
 }
 
 #: Settings that a variant cannot do without, where a method has them.
@@ -165,13 +168,30 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("strategy", "ensemble"), ("image", (1, 3)), ("pool", 1), ("filters", (2,))),
     ],
     "regressor": [
-        (("strategy", "fedadam"), ("hidden", (3,))),
+        (
+            ("strategy", "fedadam"),
+            ("hidden", (3,)),
+            ("refined", "sums"),
+            ("filters", (2,)),
+            ("pool", 1),
+        ),
         (
             ("personal", "fedrep"),
             ("user", "all"),
             ("patience", 1),
             ("patience_by", "count"),
             ("keep_rounds", ()),
+        ),
+    ],
+    "regression_forest": [
+        (("strategy", "exact"), ("depth", 2), ("leaf_iterations", 1)),
+        (
+            ("personal", "fedrep"),
+            ("user", "all"),
+            ("patience", 1),
+            ("patience_by", "count"),
+            ("keep_rounds", ()),
+            ("depth", 1),
         ),
     ],
     "weight_erosion": [
@@ -182,6 +202,9 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
 
 #: Families of `glm` with a private fit, by kind of task: they are named there.
 FAMILIES = {"regression": ("gaussian",), "classification": ("binomial",)}
+
+#: Objectives of `boosting` with a private fit, likewise.
+OBJECTIVES = {"regression": "squared", "classification": "logistic", "several classes": "softmax"}
 
 #: The outcomes that a private fit takes for usual, by kind of task.
 REACH = {"survival": (0.0, 3.0), "regression": (-5.0, 2.0), "classification": (0.0, 1.0)}
@@ -243,7 +266,8 @@ def private_cases(kind: str) -> list[Case]:
     """Return every variant for a kind of task that has a private fit, of records and of sites."""
     found: list[Case] = []
     families = [Case("glm", kind, (("family", f),)) for f in FAMILIES.get(kind, ())]
-    for case in [*cases(kind), *families]:
+    trees = [Case("boosting", kind, (("objective", OBJECTIVES[kind]),))] * (kind in OBJECTIVES)
+    for case in [*cases(kind), *families, *trees]:
         for unit in ("record", "site"):
             one = dataclasses.replace(case, protects=unit)
             try:

@@ -13,11 +13,12 @@ returns d/S₀ (Breslow). weibull needs no such sum.
 
 Revealed, only as sums over all sites: `data.binning`, once; `Begun`, once; for cox the grid of
 times, once, and `Risks` for each tree; for each round `Root`, and for each level `Numbers` and
-`Sums`. With a `min_cell` of m above 1, every group of bins has at least m rows, or none, in each
-node and in its sibling, so no Σg or Σh is of 1 to m − 1 rows; `Numbers` may count fewer. The groups
-of different nodes and trees overlap, and differences of their counts may be of few rows. Gradients
-change with each tree, so sums of two trees cannot be subtracted. A group of rows of one class shows
-that class of all of them. Sites learn all splits, and the leaves' values.
+`Sums`. With a `min_cell` above 1, and m the larger of it and 10 (`disclosure.models`), every group
+of bins has at least m rows, or none, in each node and in its sibling, so no Σg or Σh is of fewer;
+`Numbers` may count fewer. The groups of different nodes and trees overlap, and differences of their
+counts may be of few rows. Gradients change with each tree, so sums of two trees cannot be
+subtracted. A group of rows of one class shows that class of all of them. Sites learn all splits,
+and the leaves' values.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ from fedcohort.numerics.trees import histogram, splits
 from fedcohort.numerics.trees.ensemble import Ensemble
 from fedcohort.numerics.trees.nodes import Trees
 from fedcohort.numerics.trees.splits import Cells, Rule
+from fedcohort.privacy.disclosure.models import LEAF
 from fedcohort.privacy.disclosure.steps import interval_ends
 from fedcohort.protocol import Federation, NothingToLearn, Task
 
@@ -153,8 +155,8 @@ class Booster:
             together=grid.together,
         )  # fmt: skip
         self.moves, self.values = NO_MOVES, np.zeros((0, 0))
-        if grid.together and not self.baselines:
-            grid, told = _without_held_out(grid, told, self.shape.rule.min_rows)
+        if grid.together and self.shape.rule.min_rows > 1 and not self.baselines:
+            grid, told = _without_held_out(grid, told, self.task.min_cell)
             self.grid = grid
         self.hazard = grid.hazard(told.d, told.leaving, told.s0)
         self.squares = np.divide(
@@ -237,8 +239,9 @@ def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
 
 
 def least_of(fed: Federation, task: Task) -> int:
-    """Return the smallest number of rows of a sum; 1 at a single site."""
-    return max(task.min_cell, 1) if len(fed.sites) > 1 else 1
+    """Return the smallest number of rows of a sum: 1 at a single site, or with a min_cell of 1."""
+    several = len(fed.sites) > 1 and task.min_cell > 1
+    return max(task.min_cell, LEAF) if several else 1
 
 
 def _without_held_out(
@@ -272,8 +275,8 @@ def _check_drawn(rows: int, least: int) -> None:
     """
     if 0 < rows < least:
         raise NothingToLearn(
-            f"fewer than {least} records (min_cell) were drawn at all sites together for a round's "
-            f"trees. Raise 'subsample', or add sites or records."
+            f"fewer than {least} records (min_cell, or {LEAF}) were drawn at all sites together for "
+            f"a round's trees. Raise 'subsample', or add sites or records."
         )
 
 
@@ -326,21 +329,21 @@ def _check(objective: str, begun: Begun, task: Task, least: int, split: bool) ->
     if rows < 2 * least or 0 < held < least:
         raise NothingToLearn(
             f"there are {rows} records to learn from and {held} held out at all sites together; "
-            f"trees need {2 * least} and {least} (min_cell). Add sites or records, or train "
+            f"trees need {2 * least} and {least}. Add sites or records, or train "
             f"without a patience."
         )
     if not split:
         raise NothingToLearn(
-            "no covariate has two values in enough records (min_cell), so no tree has a split. "
+            "no covariate has two values in enough records, so no tree has a split. "
             "Add covariates, sites or records."
         )
-    kinds = begun.kinds.tolist()
+    kinds, cell = begun.kinds.tolist(), task.min_cell if least > 1 else 1
     if objective == "softmax":
-        check_each_class(kinds, task.levels, least)
+        check_each_class(kinds, task.levels, cell)
     elif objective == "logistic":
-        check_classes(sum(kinds), kinds[1], least)
+        check_classes(sum(kinds), kinds[1], cell)
     elif kinds:
-        check_kinds(sum(kinds), kinds[1], "count" if objective == "poisson" else "event", least)
+        check_kinds(sum(kinds), kinds[1], "count" if objective == "poisson" else "event", cell)
         if not kinds[1]:
             what = "count is above 0" if objective == "poisson" else "record has the event"
             raise NothingToLearn(f"no {what}; a fit needs some. Check how the outcome is coded.")

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.numerics.trees.histogram import compiled
 
 #: Smallest gain of a split, as in XGBoost.
 LEAST_GAIN = 1e-6
@@ -168,14 +169,14 @@ def best(cells: Cells, bits: int, rule: Rule, allowed: Array, low: Array, high: 
     n, p, width = cells.ends.shape
     unit = 2.0**-bits
     at_node = rule.score(total[:, 0] * unit, total[:, 1] * unit, low, high)
-    known = cells.ends.copy()
-    known[..., -1] = False
-    known &= allowed[..., None]
+    known = cells.ends & allowed[..., None]
     # missing values right, then left with bins from the highest on: XGBoost's order
     gaps = cells.ends[..., :1] & (cells.rows[..., :1] > 0)
     missing = gaps * cells.rows[..., :1], gaps[..., None] * cells.sums[..., :1, :]
     right = known.copy()
     right[..., 0] &= ~gaps[..., 0]
+    right[..., -1] &= gaps[..., 0]
+    known[..., -1] = False
     gains = np.full((n, p, 2, width), -np.inf)
     for k, (where, rows, sums) in enumerate(
         (
@@ -237,6 +238,9 @@ def joined(groups: Array, parent: Cells, least: int) -> Array:
     ends = parent.ends
     rows = prefixed(groups[:, None], ends)[..., 0]
     found = np.zeros_like(ends)
+    if fast := compiled(ends.size):
+        fast[2](rows, parent.rows, ends, least, found)
+        return found
     begun = np.zeros((*rows.shape[:2], 2), np.int64)
     both = np.stack([rows, parent.rows - rows], axis=-1)
     for b in range(ends.shape[2]):
