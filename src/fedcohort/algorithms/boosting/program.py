@@ -275,8 +275,8 @@ def _check_drawn(rows: int, least: int) -> None:
     """
     if 0 < rows < least:
         raise NothingToLearn(
-            f"fewer than {least} records (min_cell, or {LEAF}) were drawn at all sites together for "
-            f"a round's trees. Raise 'subsample', or add sites or records."
+            f"fewer than {least} records (min_cell, or {LEAF}) were drawn at all sites together "
+            f"for a round's trees. Raise 'subsample', or add sites or records."
         )
 
 
