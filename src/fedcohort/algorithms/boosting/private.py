@@ -18,9 +18,10 @@ of the noise in H, a leaf gets
 so a leaf of few records, whose H is mostly noise, stays near 0. Gains and covers follow from the
 noisy sums.
 
-Trees whose splits are chosen from noisy histograms pay for each level and covariate. Trees of one
-covariate at a time (Nori et al., "Accuracy, interpretability, and differential privacy via
-explainable boosting", ICML 2021) cost the same as these, but have no interactions.
+Splits that are chosen from noisy histograms pay for each level and covariate, and predicted worse
+at every ε that was tried. Trees of one covariate at a time (Nori et al., "Accuracy,
+interpretability, and differential privacy via explainable boosting", ICML 2021) cost the same as
+these, but have no interactions.
 
 Revealed: `Leaves` with noise, once a round, as sums over sites.
 """

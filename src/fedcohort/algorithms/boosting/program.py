@@ -13,12 +13,20 @@ returns d/S₀ (Breslow). weibull needs no such sum.
 
 Revealed, only as sums over all sites: `data.binning`, once; `Begun`, once; for cox the grid of
 times, once, and `Risks` for each tree; for each round `Root`, and for each level `Numbers` and
-`Sums`. With a `min_cell` above 1, and m the larger of it and 10 (`disclosure.models`), every group
-of bins has at least m rows, or none, in each node and in its sibling, so no Σg or Σh is of fewer;
-`Numbers` may count fewer. The groups of different nodes and trees overlap, and differences of their
-counts may be of few rows. Gradients change with each tree, so sums of two trees cannot be
-subtracted. A group of rows of one class shows that class of all of them. Sites learn all splits,
-and the leaves' values.
+`Sums`. With a `min_cell` of m above 1, every group of bins has at least max(m, 10) rows, or none,
+in each node and in its sibling, so no Σg or Σh, nor a difference of a node and its child, is over
+fewer. In each interval of cox at least m training rows leave. Sites draw a round's rows in secret
+(`steps`): sums over known positions could be solved for each row. Sites learn all splits, and the
+leaves' values.
+
+Not protected: `Numbers` may count fewer rows. At the first margin Σg tells how many rows of a group
+are of a class; a group of one class shows it of all its rows. Sums are exact, and the coordinator
+knows the margin of each cell of bins, so the sums of many rounds are equations in the numbers of
+rows by cell and class. Together they can have one solution in cells of few rows
+(tests/algorithms/test_boosting_attack.py); more bits in sums than in rows leave no other way out
+than noise (`private`). A coordinator that departs from this program can send moves, ends or edges
+that isolate a row over all sites: a site checks their form (`arguments`), and not whether they
+follow from the sums, which it does not know.
 """
 
 from __future__ import annotations
