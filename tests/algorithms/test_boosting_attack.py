@@ -25,7 +25,7 @@ from fedcohort.algorithms.boosting import steps
 from fedcohort.algorithms.boosting.objectives import Outcome, pulls
 from fedcohort.algorithms.boosting.settings import OBJECTIVES
 from fedcohort.numerics.trees import histogram
-from fedcohort.protocol import DataError, NothingToLearn, Site, Task
+from fedcohort.protocol import DataError, NothingToLearn, Refused, Site, Task
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import entropy
 from fedcohort.runtime.local import local
@@ -400,7 +400,7 @@ def changed(a, at, to):
     ],
 )
 def test_a_site_refuses_an_impossible_beginning(name, value):
-    with pytest.raises(DataError, match=r"^site 'h': .*(grid|argument)") as error:
+    with pytest.raises((DataError, Refused), match=r"^site 'h': .*(grid|argument)") as error:
         answered(steps.begin, **BEGIN | {name: value})
     assert "\n" not in str(error.value)
 
@@ -438,7 +438,7 @@ def test_a_site_refuses_an_impossible_beginning(name, value):
 )  # fmt: skip
 def test_a_site_refuses_impossible_splits_sums_and_values(step, name, value):
     usual = PULL if step is steps.pull_rows else SUM
-    with pytest.raises(DataError, match=r"^site 'h': argument '\w+' of boosting") as error:
+    with pytest.raises(Refused, match=r"^site 'h': argument '\w+' of boosting") as error:
         answered(step, begun(), **usual | {name: value})
     assert "\n" not in str(error.value)
 
@@ -456,7 +456,7 @@ def test_huge_values_of_leaves_give_finite_sums_or_a_refusal(outcome, value):
     }  # fmt: skip
     try:
         told = steps.pull_rows.run(Site("h", data, state, (1,)), **asked).reply
-    except DataError as error:
+    except Refused as error:
         assert "'bits'" in str(error)
     else:
         assert np.abs(told.cells).max() < 2**52

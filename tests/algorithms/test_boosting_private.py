@@ -20,7 +20,7 @@ from fedcohort.audit.canaries import play
 from fedcohort.data.tables import LabelledTable
 from fedcohort.privacy import accounting
 from fedcohort.privacy.guard import SiteGuard
-from fedcohort.protocol import DataError, Dp, InputError, Site
+from fedcohort.protocol import Dp, InputError, Refused, Site
 from overheard import listen
 
 ROUNDING = 1 + 1e-9
@@ -262,6 +262,6 @@ ASKED = {
 )
 def test_a_site_refuses_trees_that_are_none(name: str, value: Any):
     table = LabelledTable(np.zeros((5, 2)), np.zeros(5))
-    with pytest.raises(DataError, match=r"^site 'h': argument '\w+' of boosting") as caught:
+    with pytest.raises(Refused, match=r"^site 'h': argument '\w+' of boosting") as caught:
         private.sum_leaves_privately.run(Site("h", table, None, (0,)), **ASKED | {name: value})
     assert "\n" not in str(caught.value)

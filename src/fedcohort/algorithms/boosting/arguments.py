@@ -11,7 +11,7 @@ import numpy as np
 from fedcohort.algorithms.boosting.objectives import PULLS
 from fedcohort.arrays import Array
 from fedcohort.numerics.trees.histogram import FINEST, ROOM
-from fedcohort.protocol import DataError
+from fedcohort.protocol import DataError, Refused
 
 #: Most nodes of a tree, one more than any number: of 16 levels.
 NODES = 2**17
@@ -123,7 +123,8 @@ def check_private(
 
 def _need(site: str, name: str, fine: bool, what: str) -> None:
     if not fine:
-        raise DataError(
+        raise Refused(
+            "trees",
             f"site {site!r}: argument {name!r} of boosting is not as it must be: {what}. Run the "
-            f"same version of fedcohort at the coordinator and all sites."
+            f"same version of fedcohort at the coordinator and all sites.",
         )
