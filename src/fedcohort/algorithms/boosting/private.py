@@ -28,6 +28,7 @@ Revealed: `Leaves` with noise, once a round, as sums over sites.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -66,11 +67,8 @@ CLIPS = {"record": 1.0}
 MOST = 2.0
 #: Deepest tree.
 DEEPEST = 10
-#: Settings that a private fit does not use.
-UNUSED = (
-    "max_bins", "l1", "gamma", "min_child_weight", "subsample", "colsample", "increasing",
-    "decreasing", "interactions", "class_weight", "patience",
-)  # fmt: skip
+#: Settings of a private fit; `weights` has an error of its own.
+USED = ("objective", "rounds", "learning_rate", "max_depth", "l2", "weights")
 
 
 @message
@@ -168,7 +166,7 @@ def releases(config: BoostingSettings, dp: Dp) -> Sequence[Release]:
             f"needs one of {', '.join(map(repr, HESSIAN))}, by name."
         )
     usual = type(config)()
-    for name in UNUSED:
+    for name in (f.name for f in dataclasses.fields(config) if f.name not in USED):
         if getattr(config, name) != getattr(usual, name):
             raise SettingError(
                 f"setting {name!r} of method 'boosting' is {getattr(config, name)!r}, and a "
