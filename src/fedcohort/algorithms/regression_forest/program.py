@@ -26,9 +26,9 @@ score is the sum of the cumulative hazard over the grid, as far as survival is k
 Revealed: of a value `Moments` once (`training.outcome_moments`); of survival the replies of
 `data.timegrid`, and `Deaths` once (`training.hazard`); what `training.networks.fits` names; with
 "exact" or a patience `training.networks.pooled`; with images made of the columns
-`training.networks.refined`; with "exact" `LeafSums`, `leaf_iterations` times
-in each round (`steps`). In a model or its mean, a leaf tells the mean outcome of the rows that
-reach it, each with at most a share of 1/`leaf_rows`.
+`training.networks.refined`; with "exact" `LeafSums`, `leaf_iterations` times in each round
+(`steps`). In a model or its mean, a leaf tells the mean outcome of the rows that reach it, each
+with at most a share of 1/`leaf_rows`.
 """
 
 from __future__ import annotations
