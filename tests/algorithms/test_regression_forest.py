@@ -191,6 +191,17 @@ def test_a_risk_is_the_sum_of_the_cumulative_hazard_up_to_where_survival_is_know
     assert_array_equal(model.known_until(whole.x[:2]), model.times[-1])
 
 
+@pytest.mark.parametrize("strategy", ["fedyogi", "fedadagrad"])
+def test_leaves_are_the_mean_of_the_sites_under_every_rule_of_the_coordinator(strategy):
+    parts = cases.scattered(cases.table(), 3)
+    settings = {"rounds": 1, "learning_rate": RATE, "leaf_rows": 0}
+    mean, _ = cases.fitted(parts, **settings)
+    other, _ = cases.fitted(parts, strategy=strategy, **settings)
+    leaves = slice(-leaf_count(mean.network), None)
+    assert_array_equal(other.thetas[0][leaves], mean.thetas[0][leaves])
+    assert (other.thetas[0] != mean.thetas[0]).mean() > 0.5
+
+
 def test_sites_that_count_their_own_rounds_cut_the_rate_and_stop():
     parts = cases.scattered(cases.table(90), 3)
     _, fed = cases.fitted(
