@@ -5,8 +5,8 @@ Ghosh, Pal, "Federated learning framework integrating REFINED CNN and Deep Regre
 Bioinformatics Advances 3(1), 2023, section 2.3. `models.forest` has the equations. The parameter
 vector θ holds the network, and behind it the leaves of all trees. In each round a site
 
-    takes steps of its optimiser along −(1/T) Σ_trees ∇ log p(y | x; tree) of the network   (1)
-    and then `leaf_iterations` steps of variational bounding of the leaves                  (2)
+    takes steps of its optimiser by the gradient −(1/T) Σ_trees ∇ log p(y | x; tree)        (1)
+    of the network, and then `leaf_iterations` steps of variational bounding of the leaves  (2)
 
 from the same θ at all sites, and θ is averaged, Σ_k n_k θ_k / n, leaves as network. So strategies,
 personal models, monitors, and early stopping are those of all networks. A leaf's variance, or
