@@ -292,11 +292,12 @@ def _moved(site: BoostingSite, moves: Array) -> Growing:
         own = moves[moves[:, 0] == k]
         split = np.full(int(max(node[:, k].max(initial=0), own[:, 1].max())) + 1, -1)
         split[own[:, 1]] = np.arange(len(own))
-        rows = np.flatnonzero(split[node[:, k]] >= 0)
-        _, _, feature, cut, missing_left, left = own[split[node[rows, k]]].T
-        code = bins[rows, feature].astype(np.int64)
-        goes = np.where(code == 0, missing_left > 0, code <= cut)
-        node[rows, k] = left + ~goes
+        move = split[node[:, k]]
+        rows = np.flatnonzero(move >= 0)
+        move = move[rows]
+        code = bins[rows, own[move, 2]]
+        goes = np.where(code == 0, own[move, 4] > 0, code <= own[move, 3])
+        node[rows, k] = own[move, 5] + ~goes
     return Growing(
         state.edges, state.margin, state.gradient, state.hessian, node, state.used, state.held
     )
