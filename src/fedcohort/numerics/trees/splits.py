@@ -63,7 +63,7 @@ class Rule:
 
     def score(self, g: Array, h: Array, low: Array | float, high: Array | float) -> Array:
         """Return the score of eq. (2)."""
-        if self._free:
+        if self.free:
             top = self._shrunk(g)
             below = h + self.l2
             return np.divide(top * top, below, out=np.zeros(np.shape(top)), where=below > 0)
@@ -71,7 +71,7 @@ class Rule:
         return -(2 * g * w + (h + self.l2) * w * w + 2 * self.l1 * np.abs(w))
 
     @property
-    def _free(self) -> bool:
+    def free(self) -> bool:
         """Whether no weight is ever cut."""
         return not self.max_delta_step and not self.monotone.any()
 
@@ -166,22 +166,51 @@ def best(cells: Cells, bits: int, rule: Rule, allowed: Array, low: Array, high: 
     low, high : (A,), bounds of the node's weights.
     """
     total, size = cells.total, cells.size
-    n, p, width = cells.ends.shape
-    unit = 2.0**-bits
+    n, unit = len(size), 2.0**-bits
     at_node = rule.score(total[:, 0] * unit, total[:, 1] * unit, low, high)
+    gaps = cells.ends[..., 0] & (cells.rows[..., 0] > 0)
+    fast = compiled(cells.ends.size) if rule.free else None
+    if fast:
+        gain, place = np.full(n, -np.inf), np.zeros((n, 3), np.int64)
+        fast[3](
+            cells.rows, cells.sums, cells.ends, allowed, at_node, unit, rule.l2, rule.l1,
+            rule.gamma, rule.min_hessian, rule.min_rows, gain, place,
+        )  # fmt: skip
+        j, k, b = place.T
+    else:
+        gain, j, k, b = _best(cells, unit, rule, allowed, gaps, at_node, (low, high))
+    every = np.arange(n)
+    apart = gaps[every, j] & (k == 0)
+    left = cells.sums[every, j, b] - apart[:, None] * cells.sums[every, j, 0]
+    rows = cells.rows[every, j, b] - apart * cells.rows[every, j, 0]
+    # a node without missing values sends later ones with the larger child
+    none = cells.ends[every, j, 0] & ~gaps[every, j]
+    goes = np.where(none & (b > 0), rows >= size - rows, ~apart)
+    return Splits(gain, j, b, goes, left, total - left, rows)
+
+
+def _best(
+    cells: Cells, unit: float, rule: Rule, allowed: Array, gaps: Array, at_node: Array,
+    bounds: tuple[Array, Array],
+) -> tuple[Array, Array, Array, Array]:  # fmt: skip
+    """Return the best gain of each node (A,), with its covariate, way and bin.
+
+    Missing values go right, then left with bins from the highest on: XGBoost's order.
+    """
+    total, size = cells.total, cells.size
+    n, p, width = cells.ends.shape
+    low, high = bounds
     known = cells.ends & allowed[..., None]
-    # missing values right, then left with bins from the highest on: XGBoost's order
-    gaps = cells.ends[..., :1] & (cells.rows[..., :1] > 0)
-    missing = gaps * cells.rows[..., :1], gaps[..., None] * cells.sums[..., :1, :]
+    missing = gaps[..., None] * cells.rows[..., :1], gaps[..., None, None] * cells.sums[..., :1, :]
     right = known.copy()
-    right[..., 0] &= ~gaps[..., 0]
-    right[..., -1] &= gaps[..., 0]
+    right[..., 0] &= ~gaps
+    right[..., -1] &= gaps
     known[..., -1] = False
     gains = np.full((n, p, 2, width), -np.inf)
     for k, (where, rows, sums) in enumerate(
         (
             (right, cells.rows - missing[0], cells.sums - missing[1]),
-            (known & gaps, cells.rows, cells.sums),
+            (known & gaps[..., None], cells.rows, cells.sums),
         )
     ):
         a, j, b = np.nonzero(
@@ -192,16 +221,8 @@ def best(cells: Cells, bits: int, rule: Rule, allowed: Array, low: Array, high: 
         gains[a[fine], j[fine], k, width - 1 - b[fine] if k else b[fine]] = gain[fine]
     flat = gains.reshape(n, -1)
     chosen = flat.argmax(axis=1)
-    every = np.arange(n)
     j, k, b = np.unravel_index(chosen, (p, 2, width))
-    b = np.where(k, width - 1 - b, b)
-    apart = gaps[every, j, 0] & (k == 0)
-    left = cells.sums[every, j, b] - apart[:, None] * cells.sums[every, j, 0]
-    rows = cells.rows[every, j, b] - apart * cells.rows[every, j, 0]
-    # a node without missing values sends later ones with the larger child
-    none = cells.ends[every, j, 0] & ~gaps[every, j, 0]
-    goes = np.where(none & (b > 0), rows >= size - rows, ~apart)
-    return Splits(flat[every, chosen], j, b, goes, left, total - left, rows)
+    return flat[np.arange(n), chosen], j, k, np.where(k, width - 1 - b, b)
 
 
 def _gains(left: Array, total: Array, rule: Rule, low: Array, high: Array, j: Array) -> Array:
