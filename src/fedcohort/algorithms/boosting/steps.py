@@ -115,7 +115,7 @@ def begin(
     arguments.check_grid(site.name, edges, p)
     arguments.check_begin(site.name, objective, classes, kinds, held_out)
     held = np.zeros(n, bool)
-    held[site.rng.permutation(n)[: int(held_out * n)]] = True
+    held[_draws(site).permutation(n)[: int(held_out * n)]] = True
     nothing = np.zeros((n, k), np.int64)
     weight = _weights(site.data, np.zeros(0)) * ~held
     told = targets(objective, _of(site.data, k))
@@ -232,7 +232,7 @@ def sum_cells(
 STEPS = (*binning.STEPS, begin, sum_risks, pull_rows, count_cells, sum_cells, *TIMES)
 
 
-def _draws(site: BoostingSite) -> np.random.Generator:
+def _draws(site: Site[Table, Any]) -> np.random.Generator:
     """Return a generator for this call that the coordinator, who knows the seed, cannot have.
 
     Sums over random rows that are known by their positions could be solved for each row. So the
