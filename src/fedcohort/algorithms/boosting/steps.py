@@ -1,4 +1,4 @@
-"""Site steps of boosting. All replies are sums over sites.
+"""Site steps of boosting by histograms. All replies are sums over sites.
 
 A site keeps its rows' margins, gradients and places in the growing trees (`Growing`). The
 coordinator numbers the nodes of a tree, 0 for the root; the right child follows the left one. Moves
@@ -12,6 +12,7 @@ Revealed: see `program`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,9 @@ from fedcohort.protocol import DataError, Keep, Site, message, summed
 class Growing:
     """State that a site keeps in a fit.
 
-    ``edges`` (p, E) of the bins; ``margin``, ``gradient``, ``hessian`` and ``node`` (n, K) of its
-    rows, the second and third in multiples of 2^-b; ``used`` (n,), rows of the growing trees;
-    ``held`` (n,), rows that are held out of all trees.
+    ``edges`` (p, E) of the bins; ``margin``, ``gradient`` and ``hessian`` (n, K) of its rows, the
+    latter two in multiples of 2^-b; ``node`` (n, T) in each of the last T trees; ``used`` (n,),
+    rows of the growing trees; ``held`` (n,), rows that are held out of all trees.
     """
 
     edges: Array
@@ -118,8 +119,8 @@ def begin(
     held = np.zeros(n, bool)
     held[site.rng.permutation(n)[: int(held_out * n)]] = True
     nothing = np.zeros((n, k), np.int64)
-    weight = _weights(site.data, np.zeros(0)) * ~held
-    told = targets(objective, _of(site.data, k))
+    weight = weights_of(site.data, np.zeros(0)) * ~held
+    told = targets(objective, outcome_of(site.data, k))
     state = Growing(
         np.asarray(edges, np.float32), np.zeros((n, k)), nothing, nothing, nothing, ~held, held
     )
@@ -145,7 +146,7 @@ def sum_risks(
     assert isinstance(table, SurvivalTable)
     at = slots(table.time, table.event, times, together=together)
     own = ~state.held
-    weight = _weights(table, np.zeros(0))
+    weight = weights_of(table, np.zeros(0))
     dies = dies_on_grid(table.time, table.event, times) & own
     risk = weight * np.exp(np.clip(state.margin[:, 0], -FARTHEST, FARTHEST))
     return Keep(
@@ -172,8 +173,8 @@ def pull_rows(
     """
     state = _grown(site, moves, values)
     table = site.data
-    weight = _weights(table, class_weight)
-    of = _of(table, state.margin.shape[1], sigma, times, hazard, squares, together=together)
+    weight = weights_of(table, class_weight)
+    of = outcome_of(table, state.margin.shape[1], sigma, times, hazard, squares, together=together)
     g, h, loss = pulls(objective, state.margin, of, weight)
     own = ~state.held
     used = own
@@ -181,9 +182,8 @@ def pull_rows(
         used = own & (site.rng.random(len(own)) < share)
     size = float(np.abs(g[own]).sum() + h[own].sum())
     gradient, hessian = histogram.whole(g, bits), histogram.whole(h, bits)
-    state = Growing(
-        state.edges, state.margin, gradient, hessian, np.zeros_like(state.node), used, state.held
-    )
+    node = np.zeros(state.margin.shape, np.int64)
+    state = Growing(state.edges, state.margin, gradient, hessian, node, used, state.held)
     k = len(ends)
     asked = np.column_stack([np.arange(k), np.zeros(k, np.int64)])
     return Keep(
@@ -191,7 +191,7 @@ def pull_rows(
             loss=np.array(float(loss[own].sum())),
             held_out_loss=np.array(float(loss[state.held].sum())),
             size=np.array(size),
-            cells=_sums(site, state, asked, ends),
+            cells=sums_in(site, state, asked, ends),
         ),
         state,
     )
@@ -205,9 +205,9 @@ def count_cells(
 
     asked : (A, 2) tree and node. ends : (A, p, B), the last bin of each group.
     """
-    state = _moved(site, moves)
-    bins, found = _bins(site, state), list[Array]()
-    for _, which, rows, node in _rows(state, asked):
+    state = moved(site, moves)
+    bins, found = bins_of(site, state), list[Array]()
+    for _, which, rows, node in rows_in(state, asked):
         found.append(histogram.counted(bins, rows, node, ends[which]))
     return Keep(Numbers(np.concatenate(found)), state)
 
@@ -217,8 +217,8 @@ def sum_cells(
     site: BoostingSite, *, moves: Array, asked: Array, ends: Array
 ) -> Keep[Sums, Growing]:
     """Move rows to the children of their nodes; sum their gradients by group of bins."""
-    state = _moved(site, moves)
-    return Keep(Sums(_sums(site, state, asked, ends)), state)
+    state = moved(site, moves)
+    return Keep(Sums(sums_in(site, state, asked, ends)), state)
 
 
 STEPS = (*binning.STEPS, begin, sum_risks, pull_rows, count_cells, sum_cells, *TIMES)
@@ -236,14 +236,15 @@ def _kinds(table: Table, rows: Array, kinds: int) -> Array:
     return np.bincount(y, minlength=kinds)
 
 
-def _weights(table: Table, class_weight: Array) -> Array:
+def weights_of(table: Table, class_weight: Array) -> Array:
+    """Return the weight of each row (n,), times that of its class (K,)."""
     weight = np.ones(len(table.x)) if table.weight is None else np.asarray(table.weight, float)
     if len(class_weight):
         weight = weight * class_weight[np.asarray(_outcome(table), np.int64)]
     return weight
 
 
-def _of(
+def outcome_of(
     table: Table, classes: int, sigma: float = 1.0, times: Array | None = None,
     hazard: Array | None = None, squares: Array | None = None, *, together: bool = False,
 ) -> Outcome:  # fmt: skip
@@ -260,25 +261,37 @@ def _of(
     )  # fmt: skip
 
 
-def _bins(site: Site[Table, Any], state: Growing) -> Array:
+def bins_of(site: Site[Table, Any], state: Growing) -> Array:
     """Return the bin of each value, (n, p)."""
     key = ("boosting", state.edges.tobytes())
     return remembered(site.data, key, lambda: histogram.numbered(site.data.x, state.edges))
 
 
 def _grown(site: BoostingSite, moves: Array, values: Array) -> Growing:
-    """Return the state after the last trees: rows in their leaves, values (K, N) added."""
-    state = _moved(site, moves)
+    """Return the state after the last trees: rows in their leaves, values (T, N) added.
+
+    T is K, or a multiple if a round has several trees of each class: tree t is of class t mod K.
+    """
+    state = site.state
+    if state is not None and len(values) > state.node.shape[1]:
+        node = np.zeros((len(state.node), len(values)), np.int64)
+        site = replace(site, state=replace(state, node=node))
+    state = moved(site, moves)
     if not values.size:
         return state
-    margin = state.margin + np.take_along_axis(values, state.node.T, axis=1).T
-    return Growing(
-        state.edges, margin, state.gradient, state.hessian, state.node, state.used, state.held
-    )
+    margin, classes = state.margin.copy(), state.margin.shape[1]
+    for t, own in enumerate(values):
+        margin[:, t % classes] += own[state.node[:, t]]
+    return replace(state, margin=margin)
 
 
-def _moved(site: BoostingSite, moves: Array) -> Growing:
-    """Return the state after rows have moved to the children of their nodes."""
+def moved(site: BoostingSite, moves: Array) -> Growing:
+    """Return the state after rows have moved to the children of their nodes, and on from there.
+
+    Raises
+    ------
+    DataError : the fit has not begun, or a child's number is not above its parent's.
+    """
     state = site.state
     if state is None:
         raise DataError(
@@ -286,23 +299,33 @@ def _moved(site: BoostingSite, moves: Array) -> Growing:
         )
     if not len(moves):
         return state
-    bins = _bins(site, state)
+    if (moves[:, 5] <= moves[:, 1]).any():
+        raise DataError(
+            f"site {site.name!r} was told of a child whose number is not above its parent's. Start "
+            f"the fit again."
+        )
+    bins = bins_of(site, state)
     node = state.node.copy()
     for k in np.unique(moves[:, 0]).tolist():
         own = moves[moves[:, 0] == k]
-        split = np.full(int(max(node[:, k].max(initial=0), own[:, 1].max())) + 1, -1)
+        split = np.full(int(max(node[:, k].max(initial=0), own[:, 5].max() + 1)) + 1, -1)
         split[own[:, 1]] = np.arange(len(own))
         rows = np.flatnonzero(split[node[:, k]] >= 0)
-        _, _, feature, cut, missing_left, left = own[split[node[rows, k]]].T
-        code = bins[rows, feature].astype(np.int64)
-        goes = np.where(code == 0, missing_left > 0, code <= cut)
-        node[rows, k] = left + ~goes
-    return Growing(
-        state.edges, state.margin, state.gradient, state.hessian, node, state.used, state.held
-    )
+        while len(rows):
+            at = own[split[node[rows, k]]]
+            node[rows, k] = at[:, 5] + ~goes_left(bins, rows, at)
+            rows = rows[split[node[rows, k]] >= 0]
+    return replace(state, node=node)
 
 
-def _rows(state: Growing, asked: Array) -> Iterator[tuple[int, slice, Array, Array]]:
+def goes_left(bins: Array, rows: Array, moves: Array) -> Array:
+    """Return whether each of the rows (m,) goes left by its own move (m, 6)."""
+    _, _, feature, cut, missing_left, _ = moves.T
+    code = bins[rows, feature].astype(np.int64)
+    return np.where(code == 0, missing_left > 0, code <= cut)
+
+
+def rows_in(state: Growing, asked: Array) -> Iterator[tuple[int, slice, Array, Array]]:
     """Yield for each tree k: its asked nodes, the rows in them, and the node of each from 0.
 
     The asked nodes (A, 2) are in the order of the trees.
@@ -316,10 +339,10 @@ def _rows(state: Growing, asked: Array) -> Iterator[tuple[int, slice, Array, Arr
         yield k, which, rows, at[node[rows]]
 
 
-def _sums(site: Site[Table, Any], state: Growing, asked: Array, ends: Array) -> Array:
+def sums_in(site: Site[Table, Any], state: Growing, asked: Array, ends: Array) -> Array:
     """Return Σg, Σh and rows of each group (G, 3)."""
-    bins, found = _bins(site, state), [np.zeros((0, 3), np.int64)]
-    for k, which, rows, node in _rows(state, asked):
+    bins, found = bins_of(site, state), [np.zeros((0, 3), np.int64)]
+    for k, which, rows, node in rows_in(state, asked):
         g, h = (np.ascontiguousarray(a[:, k]) for a in (state.gradient, state.hessian))
         found.append(histogram.summed(bins, rows, node, g, h, ends[which]))
     return np.concatenate(found)

@@ -51,6 +51,20 @@ class Rule:
     max_delta_step: float
     monotone: Array
 
+    @property
+    def numbers(self) -> Array:
+        """λ, α, γ, `min_hessian` and `max_delta_step`, (5,)."""
+        return np.array([self.l2, self.l1, self.gamma, self.min_hessian, self.max_delta_step])
+
+    @classmethod
+    def of(cls, numbers: Array, monotone: Array, min_rows: int) -> Rule:
+        """Return the rule of `numbers` (5,)."""
+        l2, l1, gamma, min_hessian, step = numbers.tolist()
+        return cls(
+            l2=l2, l1=l1, gamma=gamma, min_hessian=min_hessian, min_rows=min_rows,
+            max_delta_step=step, monotone=monotone,
+        )  # fmt: skip
+
     def weight(self, g: Array, h: Array, low: Array | float, high: Array | float) -> Array:
         """Return the weight of eq. (1), of sums of any shape, within bounds."""
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -68,6 +82,26 @@ class Rule:
             return np.divide(top * top, below, out=np.zeros(np.shape(top)), where=below > 0)
         w = self.weight(g, h, low, high)
         return -(2 * g * w + (h + self.l2) * w * w + 2 * self.l1 * np.abs(w))
+
+    def gain(
+        self, left: Array, right: Array, score: Array, feature: Array, low: Array, high: Array
+    ) -> Array:
+        """Return the gain of eq. (3) of m splits; −inf where a rule forbids one.
+
+        Parameters
+        ----------
+        left, right : (m, 2) G and H of the children.
+        score : (m,) of the node.
+        feature : (m,), the covariate.
+        low, high : (m,), bounds of the node's weights.
+        """
+        (g, h), (g2, h2) = left.T, right.T
+        gain = self.score(g, h, low, high) + self.score(g2, h2, low, high) - score
+        fine = (h >= self.min_hessian) & (h2 >= self.min_hessian) & (h > 0) & (h2 > 0)
+        if self.monotone.any():
+            rise = self.weight(g2, h2, low, high) - self.weight(g, h, low, high)
+            fine &= self.monotone[feature] * rise >= 0
+        return np.where(fine & (gain > LEAST_GAIN) & (gain >= self.gamma), gain, -np.inf)
 
     @property
     def _free(self) -> bool:
@@ -119,6 +153,12 @@ class Cells:
         return cls(found[..., 2], found[..., :2], ends)
 
     @classmethod
+    def whole(cls, sums: Array, rows: Array) -> Cells:
+        """Return nodes of which Σg and Σh (A, 2) and the rows (A,) alone are known."""
+        one = np.asarray(rows, np.int64)[:, None, None]
+        return cls(one, np.asarray(sums, np.int64)[:, None, None], np.ones(one.shape, bool))
+
+    @classmethod
     def joined(cls, several: Sequence[Cells]) -> Cells:
         """Return the nodes of several, in order."""
         return cls(*(np.concatenate([getattr(c, k) for c in several]) for k in cls.__annotations__))
@@ -164,50 +204,82 @@ def best(cells: Cells, bits: int, rule: Rule, allowed: Array, low: Array, high: 
     allowed : (A, p), covariates by which a node may be split.
     low, high : (A,), bounds of the node's weights.
     """
+    found = gains(cells, bits, rule, allowed, low, high)
+    flat = found.reshape(len(found), -1)
+    chosen = flat.argmax(axis=1)
+    every = np.arange(len(found))
+    j, k, b = np.unravel_index(chosen, found.shape[1:])
+    total, size = cells.total, cells.size
+    goes = k == 0
+    left = cells.sums[every, j, b] - np.where(goes, 0, 1)[:, None] * cells.sums[every, j, 0]
+    rows = cells.rows[every, j, b] - np.where(goes, 0, 1) * cells.rows[every, j, 0]
+    # a node without missing values sends later ones with the larger child
+    none = cells.ends[every, j, 0] & (cells.rows[every, j, 0] == 0)
+    goes = np.where(none & (b > 0), rows >= size - rows, goes)
+    return Splits(flat[every, chosen], j, b, goes, left, total - left, rows)
+
+
+def ranked(
+    cells: Cells, bits: int, rule: Rule, allowed: Array, low: Array, high: Array, most: int
+) -> tuple[Array, Array]:
+    """Return the splits of each node with the largest gains, best first.
+
+    Parameters
+    ----------
+    cells : whose rows are known in each bin, whatever the groups.
+    bits, allowed, low, high : as in `best`.
+    most : number of splits of a node.
+
+    Returns
+    -------
+    splits : (m, 4) node, covariate, bin, and where missing values go: 0 right, 1 left; of a node
+        without missing values 2 right and 3 left, which is the larger child's side.
+    gain : (m,) of each.
+    """
+    found = gains(cells, bits, rule, allowed, low, high)
+    flat = found.reshape(len(found), -1)
+    order = np.argsort(-flat, axis=1, kind="stable")[:, :most]
+    node, place = np.nonzero(np.isfinite(np.take_along_axis(flat, order, axis=1)))
+    at = order[node, place]
+    j, k, b = np.unravel_index(at, found.shape[1:])
+    rows = cells.rows[node, j, b]
+    either = 2 + (2 * rows >= cells.size[node])
+    way = np.where((cells.rows[node, j, 0] == 0) & (b > 0), either, k == 0)
+    return np.column_stack([node, j, b, way]).astype(np.int64), flat[node, at]
+
+
+def gains(cells: Cells, bits: int, rule: Rule, allowed: Array, low: Array, high: Array) -> Array:
+    """Return the gain of each split (A, p, 1 or 2, size), −inf where there is none.
+
+    A split is by bins up to one. The third axis is where missing values go: left, and right if some
+    node has any.
+
+    Parameters
+    ----------
+    bits, allowed, low, high : as in `best`.
+    """
     total, size = cells.total, cells.size
     n, p, width = cells.ends.shape
     unit = 2.0**-bits
-    bounds = low[:, None, None], high[:, None, None]
     at_node = rule.score(total[:, 0] * unit, total[:, 1] * unit, low, high)
     known = cells.ends.copy()
     known[..., -1] = False
     known &= allowed[..., None]
     gaps = cells.ends[..., 0] & (cells.rows[..., 0] > 0)
-    ways = [(True, known, cells.rows, cells.sums)]
+    ways = [(known, cells.rows, cells.sums)]
     if gaps.any():
         right = known & gaps[..., None]
         right[..., 0] = False
-        ways.append(
-            (False, right, cells.rows - cells.rows[..., :1], cells.sums - cells.sums[..., :1, :])
-        )
-    gains = np.full((n, p, len(ways), width), -np.inf)
-    for k, (_, where, rows, sums) in enumerate(ways):
+        ways.append((right, cells.rows - cells.rows[..., :1], cells.sums - cells.sums[..., :1, :]))
+    found = np.full((n, p, len(ways), width), -np.inf)
+    for k, (where, rows, sums) in enumerate(ways):
         a, j, b = np.nonzero(
             where & (rows >= rule.min_rows) & (size[:, None, None] - rows >= rule.min_rows)
         )
-        inner, other = sums[a, j, b], total[a] - sums[a, j, b]
-        lowest, highest = bounds[0][a, 0, 0], bounds[1][a, 0, 0]
-        g, h = inner[:, 0] * unit, inner[:, 1] * unit
-        g2, h2 = other[:, 0] * unit, other[:, 1] * unit
-        gain = rule.score(g, h, lowest, highest) + rule.score(g2, h2, lowest, highest) - at_node[a]
-        fine = (h >= rule.min_hessian) & (h2 >= rule.min_hessian) & (h > 0) & (h2 > 0)
-        if rule.monotone.any():
-            way = rule.monotone[j]
-            rise = rule.weight(g2, h2, lowest, highest) - rule.weight(g, h, lowest, highest)
-            fine &= way * rise >= 0
-        fine &= (gain > LEAST_GAIN) & (gain >= rule.gamma)
-        gains[a[fine], j[fine], k, b[fine]] = gain[fine]
-    flat = gains.reshape(n, -1)
-    chosen = flat.argmax(axis=1)
-    every = np.arange(n)
-    j, k, b = np.unravel_index(chosen, (p, len(ways), width))
-    goes = np.array([w[0] for w in ways])[k]
-    left = cells.sums[every, j, b] - np.where(goes, 0, 1)[:, None] * cells.sums[every, j, 0]
-    rows = cells.rows[every, j, b] - np.where(goes, 0, 1) * cells.rows[every, j, 0]
-    none = ~(gaps[every, j] | ~cells.ends[every, j, 0])
-    # a node without missing values sends later ones with the larger child
-    goes = np.where(none & (b > 0), rows >= size - rows, goes)
-    return Splits(flat[every, chosen], j, b, goes, left, total - left, rows)
+        inner = sums[a, j, b]
+        gain = rule.gain(inner * unit, (total[a] - inner) * unit, at_node[a], j, low[a], high[a])
+        found[a, j, k, b] = gain
+    return found
 
 
 def joined(groups: Array, parent: Cells, least: int) -> Array:
