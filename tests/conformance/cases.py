@@ -120,6 +120,9 @@ SMALL: dict[str, Any] = {
     "draws": 10,
     "q": 2,
     "user": "a",
+    "trees": 4,
+    "depth": 4,
+    "share": 0.5,
 }
 
 #: Settings that a variant cannot do without, where a method has them.

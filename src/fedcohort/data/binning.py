@@ -18,9 +18,9 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.exact import Exact
 from fedcohort.data.prepare import Histogram, Moments, count_between, histograms, refine
 from fedcohort.data.tables import FeatureTable, LabelledTable, SurvivalTable
+from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
 
@@ -89,19 +89,19 @@ def single(x: Array) -> Array:
         return np.asarray(x, np.float32)
 
 
-def bin_edges(sites: Exact, first: Values, bins: int) -> Array:
+def bin_edges(fed: Federation, first: Values, bins: int, min_cell: int) -> Array:
     """Return the edges of each covariate's bins, float32 (p, E), padded with inf; E ≤ bins − 1.
 
     Parameters
     ----------
-    sites : that answered with `first`.
+    fed : the sites that answered with `first`.
     first : their counts.
-    bins : largest number of bins; each has at least `sites.least` of the rows with a value.
+    bins : largest number of bins.
+    min_cell : smallest number of rows of a bin, of those that have a value.
     """
-    min_cell = sites.least
     present = np.asarray(first.present, float)
     mean = np.divide(first.total, present, out=np.zeros(len(present)), where=present > 0)
-    squares = sites.sum(spread_values, centre=mean).squares
+    squares = fed.sum(spread_values, centre=mean).squares
     sd = np.sqrt(np.divide(squares, present, out=np.zeros(len(present)), where=present > 0))
     moments = Moments(present, mean, sd, first.fractional == 0)
     columns = np.flatnonzero((present > 0) & ~moments.constant)
@@ -109,7 +109,7 @@ def bin_edges(sites: Exact, first: Values, bins: int) -> Array:
         return np.full((len(present), 1), np.inf, np.float32)
 
     def ask(edges: Array) -> Array:
-        return sites.sum(count_value_cells, edges=edges).counts
+        return fed.sum(count_value_cells, edges=edges).counts
 
     def full(h: Histogram) -> Array:
         return np.flatnonzero(h.counts > h.counts.sum() / bins)

@@ -70,6 +70,8 @@ CASES = [
     ("classifier", {"rounds": 2, "compression": "top_k", "optimiser_state": "kept"}, set()),
     ("regressor", {"strategy": "fedadam", "rounds": 2}, set()),
     ("regressor", {"strategy": "ensemble", "rounds": 2}, set()),
+    ("forest", {"trees": 2}, {"sum_outcome"}),  # it is for values, asked here of survival
+    ("forest", {"trees": 2, "strategy": "union", "time_grid": "exact"}, {"sum_outcome"}),
     ("logistic", {}, set()),
     ("logistic", {"solver": "admm", "l2": 0.1}, set()),
     ("glm", {"family": "gamma"}, set()),

@@ -89,10 +89,10 @@ METHOD = Method(
         "round the risk and the deaths by time."
     ),
     unguarded=(
-        "Groups of values are joined until each node and its sibling have none or `min_cell` rows "
-        "in each (`numerics.trees.splits`); numbers of rows may be smaller. Covariates are binned "
-        "by quantiles (`data.binning`). A site's own splits and trees are of nodes with at least "
-        "`min_cell` of its rows (`algorithms.boosting.proposals` and `local`)."
+        "Values of a covariate are joined until each node and its sibling have none or min_cell "
+        "rows of each group (`numerics.trees.splits`); numbers of rows may be smaller. A site's "
+        "own splits and trees are of nodes with at least min_cell of its rows "
+        "(`algorithms.boosting.proposals`, `algorithms.boosting.local`)."
     ),
     reveals_with=reveals_with,
     settings=BoostingSettings,

@@ -20,10 +20,10 @@ import numpy as np
 
 from fedcohort.algorithms.boosting.steps import count_cells, sum_cells
 from fedcohort.arrays import Array
-from fedcohort.data.exact import Exact
 from fedcohort.numerics.trees import splits
 from fedcohort.numerics.trees.nodes import LEAF, Trees
 from fedcohort.numerics.trees.splits import Cells, Rule
+from fedcohort.protocol import Federation
 
 #: Thresholds that no value, and that every value, is below.
 LOWEST, HIGHEST = np.finfo(np.float32).min, np.finfo(np.float32).max
@@ -242,20 +242,16 @@ class Sums(Protocol):
 class OverSites:
     """Sums over sites."""
 
-    sites: Exact
-
-    @property
-    def least(self) -> int:
-        """Fewest rows of a sum."""
-        return self.sites.least
+    fed: Federation
+    least: int
 
     def rows(self, moves: Array, asked: Array, ends: Array) -> Array:
         """Return the rows of each group."""
-        return self.sites.sum(count_cells, moves=moves, asked=asked, ends=ends).cells
+        return self.fed.sum(count_cells, moves=moves, asked=asked, ends=ends).cells
 
     def cells(self, moves: Array, asked: Array, ends: Array) -> Array:
         """Return the sums of each group."""
-        return self.sites.sum(sum_cells, moves=moves, asked=asked, ends=ends).cells
+        return self.fed.sum(sum_cells, moves=moves, asked=asked, ends=ends).cells
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def _splits_fault(moves: Array, sizes: Array, ends: Array, depth: int) -> str:
     size = sizes[tree]
     if ((node < 0) | (left <= node) | (left + 1 >= size)).any():
         return "a split whose nodes do not exist."
-    if ((feature < 0) | (feature >= ends.shape[1]) | (cut < 0) | (cut >= ends.shape[2] - 1)).any():
+    if ((feature < 0) | (feature >= ends.shape[1]) | (cut < 0) | (cut >= ends.shape[2])).any():
         return "a split by a covariate or a bin that does not exist."
     if (
         not ends[tree % len(ends), feature, cut].all()

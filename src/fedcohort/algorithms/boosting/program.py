@@ -58,7 +58,7 @@ from fedcohort.arrays import Array
 from fedcohort.data import timegrid
 from fedcohort.data.binning import bin_edges, count_values
 from fedcohort.data.classes import check_classes, check_each_class, check_kinds
-from fedcohort.data.exact import Exact, check_covariates
+from fedcohort.data.exact import check_covariates
 from fedcohort.numerics.survival import Baseline
 from fedcohort.numerics.trees import histogram, splits
 from fedcohort.numerics.trees.ensemble import Ensemble
@@ -78,20 +78,18 @@ class Booster:
 
     Parameters
     ----------
-    sites : that answered first.
+    fed : the sites that answered first.
     edges : (p, E) of the bins.
     begun : sums over training rows.
     """
 
     def __init__(
-        self, sites: Exact, config: BoostingSettings, task: Task, edges: Array, begun: Begun,
+        self, fed: Federation, config: BoostingSettings, task: Task, edges: Array, begun: Begun,
         objective: str,
     ):  # fmt: skip
-        self.sites, self.config, self.task, self.objective = sites, config, task, objective
+        self.fed, self.config, self.task, self.objective = fed, config, task, objective
         self.local = config.strategy in ("bagging", "cyclic")
-        # a site's own splits are seen, also of a single site
-        least = sites.least if config.strategy == "histogram" else task.min_cell
-        self.shape = _shape(config, task, edges, objective, max(least, 1))
+        self.shape = _shape(config, task, edges, objective, least_of(fed, config, task))
         self.classes = len(begun.target)
         self.rng = task.rng
         self.class_weight = _class_weight(config, objective, begun)
@@ -106,11 +104,11 @@ class Booster:
         self.grid: timegrid.Intervals | None = None
         self.hazard = self.squares = NONE
         self.baselines: list[Baseline] = []
-        self.ends: Array | None = self._each if sites.least < 2 else None
+        self.ends: Array | None = self._each if self.shape.rule.min_rows < 2 else None
         self.used, self.loss, self.turn = self._nothing, math.inf, 0
         self.roots: Cells | None = None
         if objective == "cox":
-            self.grid = timegrid.intervals(sites.fed, config.time_grid, task.min_cell)
+            self.grid = timegrid.intervals(fed, config.time_grid, task.min_cell)
 
     def sums(self, *, more: bool) -> Root:
         """Add the last trees' values; return losses there, and if `more` take the next roots'
@@ -136,12 +134,14 @@ class Booster:
         if not len(ends):
             roots = np.column_stack([np.arange(self.classes), np.zeros(self.classes, np.int64)])
             asked: dict[str, Any] = {"moves": NO_MOVES, "asked": roots}
-            rows = self.sites.sum(count_cells, ends=self._each, **asked).cells
-            self.ends = splits.joined(rows, splits.alone(rows, self._each), self.sites.least)
+            rows = self.fed.sum(count_cells, ends=self._each, **asked).cells
+            self.ends = splits.joined(
+                rows, splits.alone(rows, self._each), self.shape.rule.min_rows
+            )
             ends = self.used = self._drawn(self.ends)
-            groups = self.sites.sum(sum_cells, ends=ends, **asked).cells
+            groups = self.fed.sum(sum_cells, ends=ends, **asked).cells
         self.roots = Cells.of(groups, ends)
-        if self.config.subsample < 1 and self.sites.least > 1:
+        if self.config.subsample < 1 and self.shape.rule.min_rows > 1:
             self.ends = None
         return told
 
@@ -160,12 +160,12 @@ class Booster:
     @property
     def _source(self) -> Source:
         if self.config.strategy == "histogram":
-            return Histograms(OverSites(self.sites), self.shape, self.bits)
-        return Voted(self.sites, self.shape, self.bits, self.used, self.config.proposals)
+            return Histograms(OverSites(self.fed, self.shape.rule.min_rows), self.shape, self.bits)
+        return Voted(self.fed, self.shape, self.bits, self.used, self.config.proposals)
 
     def _local_trees(self) -> list[Tree]:
         """Return the trees of all sites, or of the next one; rows have yet to move down them."""
-        config, shape, fed = self.config, self.shape, self.sites.fed
+        config, shape, fed = self.config, self.shape, self.fed
         if config.strategy == "cyclic":
             fed = fed.only([fed.sites[self.turn % len(fed.sites)]])
             self.turn += 1
@@ -192,7 +192,7 @@ class Booster:
         }  # fmt: skip
 
     def _pull(self, ends: Array) -> Root:
-        told = self.sites.sum(
+        told = self.fed.sum(
             pull_rows, moves=self.moves, values=self.values, share=self.config.subsample,
             bits=self.bits, ends=ends, **self._outcome,
         )  # fmt: skip
@@ -201,17 +201,16 @@ class Booster:
 
     def _risks(self, grid: timegrid.Intervals) -> None:
         """Take d/S₀ at the margins after the last trees, and the baseline hazard there."""
-        told = self.sites.sum(
+        told = self.fed.sum(
             sum_risks, moves=self.moves, values=self.values, times=grid.times,
             together=grid.together,
         )  # fmt: skip
         self.moves, self.values = NO_MOVES, np.zeros((0, 0))
-        s0 = np.cumsum(told.leaving[::-1])[::-1]
-        self.hazard = grid.hazard(told.deaths, told.left, s0)
+        self.hazard = grid.hazard(told.d, told.leaving, told.s0)
         self.squares = np.divide(
-            self.hazard**2, told.deaths, out=np.zeros(len(s0)), where=told.deaths > 0
+            self.hazard**2, told.d, out=np.zeros(len(told.s0)), where=told.d > 0
         )
-        self.baselines.append(grid.baseline(self.hazard, told.deaths, self.task.min_cell))
+        self.baselines.append(grid.baseline(self.hazard, told.d, self.task.min_cell))
 
     @property
     def _each(self) -> Array:
@@ -255,17 +254,18 @@ def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
     check_covariates(task)
     objective = config.objective_of(task)
     first = fed.sum(count_values)
-    sites = Exact.of(fed, task, None)
+    fed = fed.only(fed.answered).awaiting()
+    least = least_of(fed, config, task)
     if not first.rows:
         raise NothingToLearn("no site holds any record; check their selection.")
-    edges = bin_edges(sites, first, config.max_bins)
+    edges = bin_edges(fed, first, config.max_bins, least)
     levels = task.levels if objective == "softmax" else ()
-    begun = sites.sum(
+    begun = fed.sum(
         begin, edges=edges, objective=objective, classes=max(len(levels), 1),
         kinds=KINDS.get(objective, len(levels)), held_out=config.held_out,
     )  # fmt: skip
-    _check(objective, begun, task, sites.least, bool(np.isfinite(edges).any()))
-    booster = Booster(sites, config, task, edges, begun, objective)
+    _check(objective, begun, task, least, bool(np.isfinite(edges).any()))
+    booster = Booster(fed, config, task, edges, begun, objective)
     grown: list[list[Tree]] = []
     told = booster.sums(more=True)
     held, best = float(begun.held_out), (math.inf, 0)
@@ -289,6 +289,12 @@ def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
         levels=task.levels if objective in ("logistic", "softmax") else (),
         baselines=tuple(booster.baselines[: len(kept) + 1]),
     )
+
+
+def least_of(fed: Federation, config: BoostingSettings, task: Task) -> int:
+    """Return the smallest number of rows of a sum; 1 of a histogram at a single site."""
+    several = len(fed.sites) > 1 or config.strategy != "histogram"
+    return max(task.min_cell, 1) if several else 1
 
 
 def _ensemble(booster: Booster, grown: list[list[Tree]]) -> Ensemble:

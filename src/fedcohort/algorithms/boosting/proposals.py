@@ -40,10 +40,9 @@ from fedcohort.algorithms.boosting.steps import (
     sums_in,
 )
 from fedcohort.arrays import Array
-from fedcohort.data.exact import Exact
 from fedcohort.numerics.trees import splits
 from fedcohort.numerics.trees.splits import Cells, Rule
-from fedcohort.protocol import Keep, check_all_answered, gathered, message, summed
+from fedcohort.protocol import Federation, Keep, check_all_answered, gathered, message, summed
 
 #: Where missing values go: right, left; or either, with the larger child right, or left.
 RIGHT, LEFT, LARGER_RIGHT, LARGER_LEFT = range(4)
@@ -70,7 +69,7 @@ class Proposals:
         if len(found) and ((found < 0) | (found >= most)).any():
             return "a split of a node, covariate or bin that does not exist."
         node, feature, cut, _ = found.T
-        if not allowed[node, feature, cut].all() or (cut == most[2] - 1).any():
+        if not allowed[node, feature, cut].all():
             return "a split that was not asked for."
         if (np.bincount(node, minlength=1) > asked["most"]).any():
             return "more splits of a node than asked for."
@@ -141,7 +140,7 @@ class Voted:
     most : S.
     """
 
-    sites: Exact
+    fed: Federation
     shape: Shape
     bits: int
     ends: Array
@@ -150,17 +149,17 @@ class Voted:
     def best(self, level: Level, allowed: Array, moves: Array) -> tuple[splits.Splits, Array]:
         """Return the elected split of each node; rows have made the moves."""
         rule, asked = self.shape.rule, np.column_stack([level.tree, level.node])
-        told = self.sites.fed.gather(
+        told = self.fed.gather(
             propose, moves=moves, asked=asked, ends=self.ends[level.tree] & allowed[..., None],
             low=level.low, high=level.high, rule=rule.numbers, monotone=rule.monotone,
             bits=self.bits, most=self.most, least=rule.min_rows,
         )  # fmt: skip
-        check_all_answered(self.sites.fed)
+        check_all_answered(self.fed)
         node, feature, cut, missing_left = elected(list(told.values())).T
         chosen = np.column_stack([asked[node], feature, cut, missing_left, node * 0])
         left = np.zeros((len(asked), 3), np.int64)
         if len(node):
-            left[node] = self.sites.sum(sum_sides, moves=NO_MOVES, chosen=chosen).left
+            left[node] = self.fed.sum(sum_sides, moves=NO_MOVES, chosen=chosen).left
         places = np.zeros((len(asked), 3), np.int64)
         places[node] = np.column_stack([feature, cut, missing_left])
         return self._splits(level, left, places), NO_MOVES
@@ -188,7 +187,8 @@ class Voted:
 def elected(told: list[Proposals]) -> Array:
     """Return the split of eq. (1) of each node that has one: (m, 4) node, covariate, bin, left.
 
-    Of equal votes the first covariate's; of these missing values left; of these the lowest bin.
+    Of equal votes the first covariate's; of these missing values right, and the lowest bin; then
+    missing values left, and the highest bin.
     """
     found = np.concatenate([np.zeros((0, 4), np.int64), *(one.splits for one in told)])
     votes = np.concatenate([np.zeros(0), *(one.votes for one in told)])
@@ -198,16 +198,14 @@ def elected(told: list[Proposals]) -> Array:
     by_side = np.zeros((len(key), 4))
     np.add.at(by_side, (place.ravel(), found[:, 3]), votes)
     either = by_side[:, LARGER_RIGHT] + by_side[:, LARGER_LEFT]
-    total = np.column_stack([by_side[:, LEFT], by_side[:, RIGHT]]) + either[:, None]
+    total = by_side[:, [RIGHT, LEFT]] + either[:, None]
     out: list[list[int]] = []
     for node in np.unique(key[:, 0]).tolist():
         at = np.flatnonzero(key[:, 0] == node)
-        top = total[at].max()
-        rows, sides = np.nonzero(total[at] == top)
-        _, k, row = min(
-            (int(key[at[r], 1]), int(s), int(r)) for r, s in zip(rows, sides, strict=True)
-        )
-        same = total[at[row], 0] == total[at[row], 1]
-        larger = by_side[at[row], LARGER_LEFT] >= by_side[at[row], LARGER_RIGHT]
-        out.append([*key[at[row]].tolist(), int(larger if same else k == 0)])
+        best = zip(*(a.tolist() for a in np.nonzero(total[at] == total[at].max())), strict=True)
+        ties = [(*key[at[row], 1:].tolist(), side, at[row]) for row, side in best]
+        feature, cut, side, row = min(ties, key=lambda t: (t[0], t[2], -t[1] if t[2] else t[1]))
+        if total[row, 0] == total[row, 1]:
+            side = int(by_side[row, LARGER_LEFT] >= by_side[row, LARGER_RIGHT])
+        out.append([node, feature, cut, side])
     return np.array(out, np.int64)

@@ -61,11 +61,11 @@ class Begun:
 
 @message
 class Risks:
-    """By grid time (T,): Σ w e^F over the rows that leave, and Σ w over deaths; rows ``left``."""
+    """At each grid time (T,): Σ w e^F of the rows at risk, Σ w of deaths, and rows ``leaving``."""
 
+    s0: Array
+    d: Array
     leaving: Array
-    deaths: Array
-    left: Array
 
 
 @message
@@ -99,7 +99,7 @@ Table = LabelledTable | SurvivalTable
 BoostingSite = Site[Table, Growing | None]
 
 
-@summed(once=("edges",))
+@summed
 def begin(
     site: Site[Table, None], *, edges: Array, objective: str, classes: int, kinds: int,
     held_out: float,
@@ -140,7 +140,7 @@ def begin(
 def sum_risks(
     site: BoostingSite, *, moves: Array, values: Array, times: Array, together: bool
 ) -> Keep[Risks, Growing]:
-    """Move the rows down the last trees, add the leaves' values, and sum e^F by time of leaving."""
+    """Move the rows down the last trees, add the leaves' values, and sum e^F over those at risk."""
     state = _grown(site, moves, values)
     table = site.data
     assert isinstance(table, SurvivalTable)
@@ -151,9 +151,9 @@ def sum_risks(
     risk = weight * np.exp(np.clip(state.margin[:, 0], -FARTHEST, FARTHEST))
     return Keep(
         Risks(
-            leaving=count_at(at[own], len(times), risk[own]),
-            deaths=np.bincount(at[dies], weight[dies], len(times)),
-            left=count_at(at[own], len(times)),
+            s0=np.cumsum(count_at(at[own], len(times), risk[own])[::-1])[::-1],
+            d=np.bincount(at[dies], weight[dies], len(times)),
+            leaving=count_at(at[own], len(times)),
         ),
         state,
     )

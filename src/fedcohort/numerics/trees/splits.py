@@ -204,18 +204,18 @@ def best(cells: Cells, bits: int, rule: Rule, allowed: Array, low: Array, high: 
     allowed : (A, p), covariates by which a node may be split.
     low, high : (A,), bounds of the node's weights.
     """
-    found = gains(cells, bits, rule, allowed, low, high)
+    found = _gains(cells, bits, rule, allowed, low, high)
     flat = found.reshape(len(found), -1)
     chosen = flat.argmax(axis=1)
     every = np.arange(len(found))
-    j, k, b = np.unravel_index(chosen, found.shape[1:])
-    total, size = cells.total, cells.size
-    goes = k == 0
-    left = cells.sums[every, j, b] - np.where(goes, 0, 1)[:, None] * cells.sums[every, j, 0]
-    rows = cells.rows[every, j, b] - np.where(goes, 0, 1) * cells.rows[every, j, 0]
+    j, k, b = _places(chosen, found.shape)
+    total, size, gaps = cells.total, cells.size, _gaps(cells)[every, j]
+    apart = gaps & (k == 0)
+    left = cells.sums[every, j, b] - apart[:, None] * cells.sums[every, j, 0]
+    rows = cells.rows[every, j, b] - apart * cells.rows[every, j, 0]
     # a node without missing values sends later ones with the larger child
-    none = cells.ends[every, j, 0] & (cells.rows[every, j, 0] == 0)
-    goes = np.where(none & (b > 0), rows >= size - rows, goes)
+    none = cells.ends[every, j, 0] & ~gaps
+    goes = np.where(none & (b > 0), rows >= size - rows, ~apart)
     return Splits(flat[every, chosen], j, b, goes, left, total - left, rows)
 
 
@@ -233,53 +233,62 @@ def ranked(
     Returns
     -------
     splits : (m, 4) node, covariate, bin, and where missing values go: 0 right, 1 left; of a node
-        without missing values 2 right and 3 left, which is the larger child's side.
+        without missing values 2 right and 3 left, the side of the larger child.
     gain : (m,) of each.
     """
-    found = gains(cells, bits, rule, allowed, low, high)
+    found = _gains(cells, bits, rule, allowed, low, high)
     flat = found.reshape(len(found), -1)
     order = np.argsort(-flat, axis=1, kind="stable")[:, :most]
     node, place = np.nonzero(np.isfinite(np.take_along_axis(flat, order, axis=1)))
     at = order[node, place]
-    j, k, b = np.unravel_index(at, found.shape[1:])
-    rows = cells.rows[node, j, b]
-    either = 2 + (2 * rows >= cells.size[node])
-    way = np.where((cells.rows[node, j, 0] == 0) & (b > 0), either, k == 0)
+    j, k, b = _places(at, found.shape)
+    either = 2 + (2 * cells.rows[node, j, b] >= cells.size[node])
+    side = np.where(_gaps(cells)[node, j], k, 1)
+    way = np.where(cells.rows[node, j, 0] == 0, either, side)
     return np.column_stack([node, j, b, way]).astype(np.int64), flat[node, at]
 
 
-def gains(cells: Cells, bits: int, rule: Rule, allowed: Array, low: Array, high: Array) -> Array:
-    """Return the gain of each split (A, p, 1 or 2, size), −inf where there is none.
+def _gaps(cells: Cells) -> Array:
+    """Return whether the missing values of a node and covariate (A, p) are a group of their own."""
+    return cells.ends[..., 0] & (cells.rows[..., 0] > 0)
 
-    A split is by bins up to one. The third axis is where missing values go: left, and right if some
-    node has any.
 
-    Parameters
-    ----------
-    bits, allowed, low, high : as in `best`.
-    """
+def _gains(cells: Cells, bits: int, rule: Rule, allowed: Array, low: Array, high: Array) -> Array:
+    """Return the gain of each split (A, p, 2, size), −inf where there is none; see `_places`."""
     total, size = cells.total, cells.size
     n, p, width = cells.ends.shape
     unit = 2.0**-bits
     at_node = rule.score(total[:, 0] * unit, total[:, 1] * unit, low, high)
-    known = cells.ends.copy()
+    known = cells.ends & allowed[..., None]
+    gaps = _gaps(cells)[..., None]
+    missing = gaps * cells.rows[..., :1], gaps[..., None] * cells.sums[..., :1, :]
+    right = known.copy()
+    right[..., 0] &= ~gaps[..., 0]
+    right[..., -1] &= gaps[..., 0]
     known[..., -1] = False
-    known &= allowed[..., None]
-    gaps = cells.ends[..., 0] & (cells.rows[..., 0] > 0)
-    ways = [(known, cells.rows, cells.sums)]
-    if gaps.any():
-        right = known & gaps[..., None]
-        right[..., 0] = False
-        ways.append((right, cells.rows - cells.rows[..., :1], cells.sums - cells.sums[..., :1, :]))
-    found = np.full((n, p, len(ways), width), -np.inf)
-    for k, (where, rows, sums) in enumerate(ways):
+    found = np.full((n, p, 2, width), -np.inf)
+    for k, (where, rows, sums) in enumerate(
+        (
+            (right, cells.rows - missing[0], cells.sums - missing[1]),
+            (known & gaps, cells.rows, cells.sums),
+        )
+    ):
         a, j, b = np.nonzero(
             where & (rows >= rule.min_rows) & (size[:, None, None] - rows >= rule.min_rows)
         )
-        inner = sums[a, j, b]
-        gain = rule.gain(inner * unit, (total[a] - inner) * unit, at_node[a], j, low[a], high[a])
-        found[a, j, k, b] = gain
+        inner, whole = sums[a, j, b] * unit, total[a] * unit
+        gain = rule.gain(inner, whole - inner, at_node[a], j, low[a], high[a])
+        found[a, j, k, width - 1 - b if k else b] = gain
     return found
+
+
+def _places(flat: Array, shape: tuple[int, ...]) -> tuple[Array, Array, Array]:
+    """Return covariate, side of missing values and bin of positions in a node's `_gains`.
+
+    Missing values go right (0), then left (1) with bins from the highest on: XGBoost's order.
+    """
+    j, k, b = np.unravel_index(flat, shape[1:])
+    return j, k, np.where(k, shape[3] - 1 - b, b)
 
 
 def joined(groups: Array, parent: Cells, least: int) -> Array:
