@@ -239,7 +239,9 @@ def _numbers(parent: Any, name: str, n: int, *more: type) -> Array:
     if not {*map(type, found)} <= {int, float, *more}:
         raise ValueError(f"{name} is no list of numbers")
     numbers = np.array(found, float)
-    if (np.abs(numbers) > np.finfo(np.float32).max).any() or np.isnan(numbers).any():
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(numbers.astype(np.float32))
+    if not finite.all():
         raise ValueError(f"{name} has a number that is not finite")
     return numbers
 
