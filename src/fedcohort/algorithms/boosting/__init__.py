@@ -90,9 +90,9 @@ METHOD = Method(
     ),
     unguarded=(
         "Values of a covariate are joined until each node and its sibling have none or min_cell "
-        "rows of each group (`numerics.trees.splits`); numbers of rows may be smaller. A site's "
-        "own splits and trees are of nodes with at least min_cell of its rows "
-        "(`algorithms.boosting.proposals`, `algorithms.boosting.local`)."
+        "rows of each group (`numerics.trees.splits`); numbers of rows may be smaller. With other "
+        "strategies a node of a site's own trees, or a side of its own splits, has at least "
+        "min_cell of its rows."
     ),
     reveals_with=reveals_with,
     settings=BoostingSettings,
