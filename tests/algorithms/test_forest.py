@@ -21,9 +21,8 @@ from sksurv.util import Surv
 from algorithms.cox_cases import public
 from algorithms.forest_cases import ALL_ROWS, KINDS, fit, simulated, split, take
 from fedcohort.algorithms.forest import union
-from fedcohort.algorithms.forest.grid import STEPS as GRID
-from fedcohort.algorithms.forest.grid import thresholds
 from fedcohort.algorithms.forest.outcome import hazards
+from fedcohort.data import binning
 from fedcohort.data.tables import LabelledTable
 from fedcohort.data.timegrid import Intervals
 from fedcohort.protocol import DataError, NothingToLearn, SettingError, SiteFailed
@@ -196,13 +195,19 @@ def test_that_a_value_is_missing_tells_the_class():
 # the grid -----------------------------------------------------------------------------
 
 
+def thresholds(fed, bins, least):
+    """Return the thresholds of each covariate."""
+    first = fed.sum(binning.count_values)
+    return binning.thresholds(binning.bin_edges(fed, first, bins, least))
+
+
 @given(seed=st.integers(0, 2**16), bins=st.integers(2, 20), least=st.integers(1, 8))
 def test_between_thresholds_lie_enough_rows_and_none_is_a_value_of_a_number(seed, bins, least):
     rng = np.random.default_rng(seed)
     x = np.c_[rng.lognormal(size=120), rng.integers(0, 5, 120), rng.random(120) < 0.03]
     x[rng.random(x.shape) < 0.1] = np.nan
     parts = split(LabelledTable(x, np.zeros(120)), np.arange(120) % 2)
-    fed = local([Host(f"{k}", part, GRID) for k, part in enumerate(parts)])
+    fed = local([Host(f"{k}", part, binning.STEPS) for k, part in enumerate(parts)])
     for own, cuts in zip(x.T, thresholds(fed, bins, least), strict=True):
         counts = np.bincount(np.searchsorted(cuts, own[~np.isnan(own)], side="right"))
         assert len(cuts) < bins
@@ -220,7 +225,7 @@ def test_a_union_has_each_sites_trees_with_thresholds_of_the_grid_and_leaves_of_
     model = fit(parts, kind, strategy="union", trees=6)
     assert_allclose(model.weights, np.repeat([180, 105], 6) / 285 / 6)
     trees = model.trees
-    fed = local([Host(f"{k}", part, GRID) for k, part in enumerate(parts)])
+    fed = local([Host(f"{k}", part, binning.STEPS) for k, part in enumerate(parts)])
     grid = thresholds(fed, 32, 5)
     inner = ~trees.leaf
     for j in range(4):

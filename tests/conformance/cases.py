@@ -168,13 +168,30 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("strategy", "ensemble"), ("image", (1, 3)), ("pool", 1), ("filters", (2,))),
     ],
     "regressor": [
-        (("strategy", "fedadam"), ("hidden", (3,))),
+        (
+            ("strategy", "fedadam"),
+            ("hidden", (3,)),
+            ("refined", "sums"),
+            ("filters", (2,)),
+            ("pool", 1),
+        ),
         (
             ("personal", "fedrep"),
             ("user", "all"),
             ("patience", 1),
             ("patience_by", "count"),
             ("keep_rounds", ()),
+        ),
+    ],
+    "regression_forest": [
+        (("strategy", "exact"), ("depth", 2), ("leaf_iterations", 1)),
+        (
+            ("personal", "fedrep"),
+            ("user", "all"),
+            ("patience", 1),
+            ("patience_by", "count"),
+            ("keep_rounds", ()),
+            ("depth", 1),
         ),
     ],
     "weight_erosion": [

@@ -17,7 +17,7 @@ from conformance.cases import FAMILIES, Case, kinds_of
 OF_EVERY_SHAPE = ("cox", "deepcox", "describe", "kaplan_meier", "kmeans", "svm")
 
 #: Methods whose programs differ by kind of task.
-BY_KIND = ("meta_analysis", "personal")
+BY_KIND = ("meta_analysis", "personal", "regression_forest")
 
 #: Settings beside the defaults whose programs are others.
 OTHERS = {

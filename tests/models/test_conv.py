@@ -96,5 +96,79 @@ def test_the_last_layer_is_the_last_dense_one_also_without_a_hidden_layer(hidden
 
 
 def test_an_image_that_is_too_small_for_its_blocks_has_no_side_left():
-    assert Conv(image=(8, 8), filters=(2, 2, 2, 2)).remaining == (0, 0)
-    assert Conv(image=(28, 28)).remaining == (7, 7)
+    assert Conv(image=(8, 8), filters=(2, 2, 2, 2)).remaining == [(0, 0)]
+    assert Conv(image=(28, 28)).remaining == [(7, 7)]
+
+
+#: Two images of maps: 3 × 3 with 8 columns of 12, and 2 × 2 with the others.
+MAPS = ((4, 0, 2, 7, -1, 1, 9, 11, 3), (5, 10, 8, 6))
+JOINED = Conv(
+    image=(), maps=MAPS, filters=(8,), kernel=3, pool=1, hidden=(5,), outputs=2,
+    normalise="group", joined=(3,), joined_kernel=5, joined_stride=3,
+)  # fmt: skip
+
+
+def plain_arm(channels, filters):
+    return nn.Sequential(
+        nn.Conv2d(channels, filters, 3, padding=1), nn.GroupNorm(1, filters), nn.ReLU()
+    )
+
+
+def test_two_images_made_of_columns_are_convolved_apart_and_joined_as_in_plain_torch():
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(6, 12)))
+    theta = initial(JOINED.spec, 1)
+    arms = [plain_arm(1, 8), plain_arm(1, 8)]
+    tail = nn.Sequential(
+        nn.Conv1d(1, 3, 5, stride=3), nn.GroupNorm(1, 3), nn.ReLU(), nn.Flatten(),
+        nn.Linear(3 * 34, 5), nn.ReLU(), nn.Linear(5, 2),
+    )  # fmt: skip
+    whole = nn.ModuleList([*arms, tail]).double()
+    nn.utils.vector_to_parameters(torch.from_numpy(theta), whole.parameters())
+    found = []
+    for arm, columns, side in zip(arms, MAPS, (3, 2), strict=True):
+        pixels = torch.stack(
+            [x[:, j] if j >= 0 else torch.zeros(len(x)).double() for j in columns], dim=1
+        )
+        found.append(arm(pixels.reshape(-1, 1, side, side)).flatten(1))
+    out = tail(torch.cat(found, dim=1)[:, None])
+    net = network(JOINED.spec)
+    net.load(theta)
+    assert_allclose(net.outputs(x), out.detach().numpy(), rtol=1e-10, atol=1e-12)
+    assert JOINED.n_parameters == len(theta)
+
+
+def test_the_first_factors_of_a_normalisation_are_1_and_its_outputs_depend_on_their_row_alone():
+    theta = initial(JOINED.spec, 1)
+    assert (theta == 1.0).sum() == 8 + 8 + 3
+    net = network(JOINED.spec)
+    net.load(theta)
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(6, 12)))
+    assert_allclose(net.outputs(x)[2:4], net.outputs(x[2:4]), rtol=1e-12)
+
+
+def test_gradients_of_rows_with_normalisation_add_to_that_of_all():
+    net = network(JOINED.spec)
+    net.load(initial(JOINED.spec, 1))
+    rng = np.random.default_rng(0)
+    x, s = torch.from_numpy(rng.normal(size=(4, 12))), rng.normal(size=(4, 2))
+    each = net.pulls(x, s)
+    net.pull(x, lambda out: (0.0, s))
+    assert_allclose(each.sum(axis=0), net.gradient(), rtol=1e-9, atol=1e-12)
+
+
+def test_the_papers_network_has_the_papers_sizes():
+    """004's program: 34 × 34 and 33 × 33 pixels, 11616 + 10584 numbers joined, then 13136."""
+    paper = Conv(
+        image=(), maps=(range(34**2), range(33**2)), filters=(8, 16, 24), kernel=5, pool=1,
+        padding=False, joined=(16, 16, 16), hidden=(4000, 1000), outputs=150,
+    )  # fmt: skip
+    assert paper.remaining == [(22, 22), (21, 21)]
+    assert paper.sequence[0] == 11616 + 10584
+    assert 16 * paper.sequence[-1] == 13136
+
+
+def test_a_network_without_the_new_entries_has_the_text_of_earlier_models():
+    assert SPEC.spec == (
+        '{"activation": "relu", "dropout": 0.0, "filters": [3, 4], "hidden": [5], "image": '
+        '[8, 6, 2], "intercept": true, "kernel": 3, "kind": "conv", "outputs": 3, "pool": 2}'
+    )

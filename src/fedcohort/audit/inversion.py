@@ -160,10 +160,11 @@ def invert(
         | ({} if hidden is None else {"hidden": hidden})
         | ({} if activation is None else {"activation": activation})
     )
-    if getattr(base, "image", ()):
+    if getattr(base, "has_images", False):
         raise DataError(
             f"{run.folder}: arm {chosen.name!r} learns images by convolutions; the attack reads "
-            f"the gradient of a dense first layer. Audit an arm without image, or by membership."
+            f"the gradient of a dense first layer. Audit an arm without image and refined, or by "
+            f"membership."
         )
     tables, held_out = tables_of(run, chosen.name)
     name = site or min(tables)

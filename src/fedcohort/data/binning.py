@@ -20,6 +20,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.prepare import Histogram, Moments, count_between, histograms, refine
 from fedcohort.data.tables import FeatureTable, LabelledTable, SurvivalTable
+from fedcohort.privacy.disclosure.steps import interval_ends
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
@@ -123,21 +124,16 @@ def bin_edges(fed: Federation, first: Values, bins: int, min_cell: int) -> Array
     return edges
 
 
+def thresholds(edges: Array) -> list[Array]:
+    """Return the edges of each covariate without padding; none of one with a single bin."""
+    return [row[np.isfinite(row)] for row in edges]
+
+
 def _edges(h: Histogram, bins: int, min_cell: int) -> Array:
     """Return the edges of one covariate: where bins begin that hold their share of rows."""
-    filled = np.flatnonzero(h.counts)
-    counts = h.counts[filled]
-    share = counts.sum() / bins if len(filled) > bins else 0.0
-    ends: list[int] = []
-    held, left = 0, int(counts.sum())
-    for i, n in enumerate(counts.tolist()):
-        held += n
-        left -= n
-        if held >= max(share, min_cell) and left >= min_cell:
-            ends.append(i)
-            held = 0
-            share = left / max(bins - len(ends), 1) if share else 0.0
-    above = h.edges[filled[ends] + 1]
+    few = np.count_nonzero(h.counts) <= bins
+    share = 0.0 if few else float(h.counts.sum()) / bins
+    above = h.edges[interval_ends(h.counts, max(float(min_cell), 1.0), share)[:-1] + 1]
     if h.whole and np.abs(above).max(initial=0.0) < 2.0**23:
         return (above + 0.5).astype(np.float32)
     below = above.astype(np.float32)

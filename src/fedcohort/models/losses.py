@@ -26,7 +26,7 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -283,27 +283,38 @@ def built(name: str, table: Any) -> Loss:
 
 
 @dataclass(frozen=True)
-class Rescaled:
-    """Rule of `Method.bounds`: a plan's text with any centre and scale in its loss.
+class Worded(ABC):
+    """Rule of `Method.bounds`: a plan's text whose loss has more words, which the data determine.
 
     Attributes
     ----------
-    text : the plan's text. loss : the loss in it, without centre and scale.
+    text : the plan's text. loss : the loss in it, without these words.
     """
 
     text: str
     loss: str
 
     def __call__(self, value: object) -> bool:
-        """Return whether a value is the text with a finite centre, and a finite scale above 0."""
+        """Return whether a value is the text with words that are finite numbers and may be."""
         quoted = json.dumps(self.loss)
         before, _, after = self.text.partition(f'"loss": {quoted}')
         start, end = f'{before}"loss": {quoted[:-1]} ', f'"{after}'
         if not isinstance(value, str) or not (value.startswith(start) and value.endswith(end)):
             return False
-        numbers = value[len(start) : len(value) - len(end)].split(" ")
         try:
-            centre, scale = map(float, numbers)
+            numbers = [float(word) for word in value[len(start) : len(value) - len(end)].split(" ")]
         except ValueError:
             return False
-        return math.isfinite(centre) and math.isfinite(scale) and scale > 0
+        return all(map(math.isfinite, numbers)) and self.allows(numbers)
+
+    @abstractmethod
+    def allows(self, numbers: Sequence[float]) -> bool:
+        """Return whether the words may be these numbers."""
+
+
+class Rescaled(Worded):
+    """Of any centre, and any scale above 0 (`scaled`)."""
+
+    def allows(self, numbers: Sequence[float]) -> bool:
+        """Return whether these are a centre and a scale."""
+        return len(numbers) == 2 and numbers[1] > 0

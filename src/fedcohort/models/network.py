@@ -26,6 +26,7 @@ from fedcohort.arrays import Array
 from fedcohort.models.autoencoder import Autoencoder
 from fedcohort.models.conv import Conv, ConvNet
 from fedcohort.models.dec import Dec
+from fedcohort.models.forest import Forest, ForestNet, Leaves
 from fedcohort.models.layers import SeededDropout, dense
 from fedcohort.models.mcvae import Mcvae
 from fedcohort.models.vae import Vae
@@ -77,7 +78,8 @@ class Mlp:
         )  # fmt: skip
 
 
-#: Kinds of network by the name in their spec: functions of the spec's other entries.
+#: Kinds of network by the name in their spec: functions of the spec's other entries. A "forest"
+#: stands on one of these, whose spec is its "base".
 NETWORKS: dict[str, Callable[..., Any]] = {
     "mlp": Mlp, "conv": Conv, "autoencoder": Autoencoder, "dec": Dec, "vae": Vae, "mcvae": Mcvae,
 }  # fmt: skip
@@ -89,7 +91,8 @@ class FlatNet:
     Attributes
     ----------
     theta, grad : (P,), buffers of the module's parameters and gradients.
-    first : positions of the first layer's weights in θ, without its bias.
+    first : positions of the first layer's weights in θ, without its bias; with several images, of
+        the first one's.
     by_column : whether each of these belongs to one column of x; not in a convolution.
     block : rows whose outputs are computed at once; None for all.
     """
@@ -109,8 +112,8 @@ class FlatNet:
             self._slopes.append(p.grad)
             start = stop
         self.first = slice(0, parameters[0].numel())
-        self.by_column = not isinstance(module, ConvNet)
-        self.block = module.block if isinstance(module, ConvNet) else None
+        self.by_column = not any(isinstance(m, ConvNet) for m in module.modules())
+        self.block = module.block if isinstance(module, (ConvNet, ForestNet)) else None
         self._lent: Array | None = None
         self._dropouts = [m for m in self.module.modules() if isinstance(m, SeededDropout)]
         self.module.eval()
@@ -250,23 +253,33 @@ def network(spec: str, dtype: str = "float64", device: str = "cpu") -> FlatNet:
 
 @lru_cache(maxsize=64)
 def _built(spec: str, dtype: str, device: str, thread: int) -> FlatNet:
-    entries = json.loads(spec)
+    return FlatNet(_module(json.loads(spec)), getattr(torch, dtype), device)
+
+
+def _module(entries: dict[str, Any]) -> nn.Module:
     kind = entries.pop("kind")
-    return FlatNet(NETWORKS[kind](**entries).build(), getattr(torch, dtype), device)
+    if kind != "forest":
+        return cast("nn.Module", NETWORKS[kind](**entries).build())
+    base = entries.pop("base")
+    return Forest(**entries).over(_module(base), base.get("outputs", 1))
 
 
 def initial(spec: str, seed: int) -> Array:
-    """Return the initial θ (P,): Glorot's uniform weights, all else 0; it depends on the seed
-    alone.
+    """Return the initial θ (P,): Glorot's uniform weights, a forest's leaves, factors 1 of
+    normalisations, all else 0; it depends on the seed alone.
     """
     net = network(spec)
     draws = np.random.default_rng((seed, 0x6E6574))
     net.theta.zero_()
     with torch.no_grad():
         for layer in net.module.modules():
-            if isinstance(layer, (nn.Linear, nn.Conv2d)):
+            if isinstance(layer, nn.GroupNorm):
+                layer.weight.fill_(1.0)
+            if isinstance(layer, (nn.Linear, nn.Conv2d, nn.Conv1d)):
                 fans = sum(layer.weight.shape[:2]) * math.prod(layer.weight.shape[2:])
                 bound = math.sqrt(6.0 / fans)
                 values = draws.uniform(-bound, bound, tuple(layer.weight.shape))
                 layer.weight.copy_(torch.from_numpy(values))
+            elif isinstance(layer, Leaves):
+                layer.begin()
     return net.read()

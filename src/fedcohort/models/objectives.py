@@ -9,17 +9,20 @@ from __future__ import annotations
 import dataclasses
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Self, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedcohort.arrays import Array
 from fedcohort.models.dec import DecNet
-from fedcohort.models.losses import Loss, built
+from fedcohort.models.forest import ForestNet, codes_of
+from fedcohort.models.losses import Loss, Worded, built
 from fedcohort.models.reconstruction import Noise, mixed
 from fedcohort.models.vae import LatentNet
 
@@ -37,6 +40,11 @@ class Objective(ABC):
         """Whether a training step draws random numbers besides those of dropout."""
         return False
 
+    @property
+    def kinds(self) -> tuple[int, ...] | None:
+        """Numbers of rows of each kind (`losses.Loss.kinds`); None if there is no outcome."""
+        return None
+
     @abstractmethod
     def __call__(self, module: nn.Module, x: Tensor, seed: int | None = None) -> Tensor:
         """Return the value (), averaged over the rows of x (n, p).
@@ -49,6 +57,9 @@ class Objective(ABC):
     @abstractmethod
     def take(self, rows: Array) -> Self:
         """Return the objective of the rows with these numbers."""
+
+    def settle(self, module: nn.Module, x: Tensor) -> None:  # noqa: B027  most have nothing to do
+        """Write the parameters that no gradient step moves, after a visit to the rows x (n, p)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +159,83 @@ class Elbo(Objective):
         return self
 
 
+@dataclass(frozen=True)
+class ForestLikelihood(Objective):
+    """Loss of a forest, −(1/T) Σ log p(y | x; tree) of `models.forest`, of a module of that kind.
+
+    Attributes
+    ----------
+    targets : outcomes (n,), standardised, or by `models.forest.codes_of`.
+    """
+
+    targets: Tensor
+
+    @property
+    def kinds(self) -> tuple[int, ...]:
+        """Number of rows; of survival of deaths, which have the odd codes."""
+        y = self.targets
+        return (len(y) if y.is_floating_point() else int((y % 2).sum()),)
+
+    def __call__(self, module: nn.Module, x: Tensor, seed: int | None = None) -> Tensor:
+        """Return the value (), averaged over the rows of x (n, p)."""
+        return -cast("ForestNet", module).log_likelihood(x, self.targets).mean()
+
+    def take(self, rows: Array) -> Self:
+        """Return the objective of the rows with these numbers."""
+        return type(self)(self.targets[torch.from_numpy(rows)])
+
+    def settle(self, module: nn.Module, x: Tensor) -> None:
+        """Write the leaves."""
+        cast("ForestNet", module).settle(x, self.targets)
+
+
+def lifetimes(times: Array) -> str:
+    """Return the name of a forest's loss of survival, on a grid of times (K,).
+
+    All who leave in an interval are at risk until its end (`numerics.survival.slots`).
+    """
+    return " ".join(["lifetimes", *map(repr, times.tolist())])
+
+
+def times_of(loss: str) -> Array:
+    """Return the times (K,) of a loss's name; (0,) of other losses."""
+    model, *numbers = loss.split(" ")
+    return np.array(numbers if model == "lifetimes" else (), float)
+
+
+@dataclass(frozen=True)
+class Regridded(Worded):
+    """Of any grid of times above 0 (`lifetimes`).
+
+    Attributes
+    ----------
+    most : largest number of times.
+    """
+
+    most: int
+
+    def allows(self, numbers: Sequence[float]) -> bool:
+        """Return whether these are times, strictly increasing."""
+        return len(numbers) <= self.most and all(a < b for a, b in pairwise((0.0, *numbers)))
+
+
+def _values(numbers: Sequence[str], table: Any) -> ForestLikelihood:
+    centre, scale = map(float, numbers or ("0", "1"))
+    return ForestLikelihood(torch.from_numpy((np.asarray(table.y, float) - centre) / scale))
+
+
+def _lifetimes(numbers: Sequence[str], table: Any) -> ForestLikelihood:
+    codes = codes_of(table.time, table.event, np.array(numbers, float), together=True)
+    return ForestLikelihood(torch.from_numpy(codes))
+
+
+#: Losses of a forest by the first word of their name (`losses.scaled`, `lifetimes`): functions of
+#: the other words and the table.
+FORESTS: Mapping[str, Callable[[Sequence[str], Any], Objective]] = {
+    "leaves": _values, "lifetimes": _lifetimes,
+}  # fmt: skip
+
+
 def _reconstruction(entries: Mapping[str, Any]) -> Reconstruction:
     noise = dict(entries["noise"])
     noise["frequencies"] = tuple(noise["frequencies"])
@@ -166,8 +254,12 @@ def loss_of(text: str, table: Any) -> Loss | Objective:
 
     Parameters
     ----------
-    text : a name that `losses.built` knows, or the spec of an objective, a JSON text with its kind.
+    text : a name that `losses.built` knows or of `FORESTS`, or the spec of an objective, a JSON
+        text with its kind.
     """
+    model, *numbers = text.split(" ")
+    if model in FORESTS:
+        return FORESTS[model](numbers, table)
     return _objective(text) if text.startswith("{") else built(text, table)
 
 

@@ -227,6 +227,14 @@ class Fitted(ABC):
         """Return one row per group and time, with numbers at risk, the curve and its interval."""
         raise NotSupported("curves")
 
+    def maps(self) -> list[Row]:
+        """Return the images that the model makes of its columns, a row for each; most often none.
+
+        Keys are view, side, and by pixel, row by row, features and likeness: a column's name and
+        its mean correlation with those in pixels around it; None for an empty pixel.
+        """
+        return []
+
     def cautions(self) -> tuple[str, ...]:
         """Return warnings about how the fit ended, one clause each; most often none."""
         return ()

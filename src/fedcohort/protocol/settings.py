@@ -130,6 +130,11 @@ class Settings:
         return ""
 
     @property
+    def first_rows(self) -> str:
+        """Name of the setting that needs the coordinator's rows of a first model, or ""."""
+        return ""
+
+    @property
     def ranks(self) -> bool:
         """Whether predictions can differ between patients."""
         return True

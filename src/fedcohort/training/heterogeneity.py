@@ -119,13 +119,13 @@ def count_watched(site: Site[Any, Any], *, plan: str, parts: int, lap: int, min_
 
 def _kinds(rows: Rows) -> tuple[int, ...]:
     """Return the number of rows of each kind."""
-    return (len(rows.x),) if isinstance(rows.loss, Objective) else rows.loss.kinds
+    return (len(rows.x),) if rows.loss.kinds is None else rows.loss.kinds
 
 
 def _off_median(rows: Rows) -> Array:
-    """Count the rows that differ from each covariate's median (p,); (0,) for an objective."""
+    """Count the rows that differ from each covariate's median (p,); (0,) without an outcome."""
     x = np.asarray(rows.x.cpu().numpy(), float)
-    if isinstance(rows.loss, Objective):
+    if rows.loss.kinds is None:
         return np.zeros(0, np.int64)
     if not len(x):
         return np.zeros(x.shape[1], np.int64)

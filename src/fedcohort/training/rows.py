@@ -92,6 +92,11 @@ class Rows:
         parts = [self.take(part) for part in np.array_split(np.arange(n), -(-n // BLOCK))]
         return sum(len(part.x) / n * part.value(net) for part in parts)
 
+    def settle(self, net: FlatNet) -> None:
+        """Write the parameters of the network that no gradient step moves, if it has such."""
+        if isinstance(self.loss, Objective):
+            self.loss.settle(net.module, self.x)
+
     def take(self, rows: Array) -> Rows:
         """Return the rows with these numbers."""
         return Rows(self.x[torch.from_numpy(rows).to(self.x.device)], self.loss.take(rows))

@@ -39,8 +39,8 @@ class UserSettings(Settings):
         if self.user == ALL and not self.for_all:
             raise SettingError(
                 f"setting 'user' of method {self.method!r} is {ALL!r}, and this method fits a "
-                f"model for one site. Name that site, or take 'personal', 'deepcox', 'classifier' "
-                f"or 'regressor'."
+                f"model for one site. Name that site, or take 'personal', 'deepcox', 'classifier', "
+                f"'regressor' or 'regression_forest'."
             )
 
     @property

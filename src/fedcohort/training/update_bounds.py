@@ -40,6 +40,9 @@ Near convergence updates cancel in their mean, Σ_k n_k (θ_k − θ) ≈ 0, so 
 moves farther, in proportion to the others' rows. For a mean of models the effect on the mean,
 n_k ‖θ_k − θ‖, is compared as well, and an update is too long only if it is so in all three.
 
+The leaves of a forest (`models.forest`) follow the network, by no gradient step. (2) leaves them
+out, so it does not bound them, and lengths are compared with them.
+
 Revealed: nothing; these are checks of a site's reply.
 """
 
@@ -53,6 +56,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.models.forest import leaf_count
 from fedcohort.training.networks.moments import parted
 from fedcohort.training.networks.optimisers import Adam, Momentum, Yogi, YogiStarted
 from fedcohort.training.networks.plan import Plan
@@ -102,14 +106,16 @@ def leap(
 
     Parameters
     ----------
-    length_of : returns ‖θ_k − θ‖; called only if there is a bound.
+    length_of : returns ‖θ_k − θ‖ of what gradient steps move (`stepped`); called only if there is
+        a bound.
     asked : theta (P,), plan and rate of the call.
     rows : number () of training rows that the site states.
     visits : number of fresh starts of the optimiser.
     """
     plan = Plan.of(asked["plan"])
     theta = parted(asked["theta"], plan)[0]
-    most = visits * reach(plan, asked["rate"], theta.size, float(rows))
+    size = theta.size - leaf_count(plan.network)
+    most = visits * reach(plan, asked["rate"], size, float(rows))
     if math.isinf(most):
         return ""
     moved = length_of()
@@ -117,6 +123,11 @@ def leap(
     if moved <= most_rounded or moved <= most_rounded + ROUNDING * length(theta):
         return ""
     return f"an update longer than its {visits} visit(s) of training can make it ({most:.3g})."
+
+
+def stepped(moved: Array, plan: Plan) -> Array:
+    """Return the entries of θ_k − θ (..., P) that gradient steps move."""
+    return moved[..., : moved.shape[-1] - leaf_count(plan.network)]
 
 
 def pace(asked: Mapping[str, Any], rows: Array) -> float:

@@ -38,6 +38,8 @@ def sites():
     return made
 
 
+#: Steps that a forest asks for of survival alone.
+LIFETIMES = {"death_moments", "death_spread", "death_cells"}
 CASES = [
     ("cox", {}, set()),
     ("cox", {"baseline": "stratified"}, {"own_hazard"}),
@@ -70,6 +72,8 @@ CASES = [
     ("classifier", {"rounds": 2, "compression": "top_k", "optimiser_state": "kept"}, set()),
     ("regressor", {"strategy": "fedadam", "rounds": 2}, set()),
     ("regressor", {"strategy": "ensemble", "rounds": 2}, set()),
+    ("regression_forest", {"rounds": 2, "leaf_start": "normal"}, LIFETIMES),
+    ("regression_forest", {"strategy": "exact", "rounds": 1}, LIFETIMES | {"count_deaths"}),
     ("forest", {"trees": 2}, {"sum_outcome"}),  # it is for values, asked here of survival
     ("forest", {"trees": 2, "strategy": "union", "time_grid": "exact"}, {"sum_outcome"}),
     ("logistic", {}, set()),

@@ -39,6 +39,8 @@ SURVIVAL = [
     "{method: deepcox, strategy: exact, rounds: 2, hidden: [4], dropout: 0.1, patience: 2}",
     "{method: deepcox, strategy: fedavg, rounds: 2, hidden: [4], patience: 1}",
     "{method: deepcox, strategy: fedprox, rounds: 2, hidden: [4], aggregation: median}",
+    "{method: regression_forest, strategy: exact, rounds: 1, hidden: [4], leaf_iterations: 1}",
+    "{method: regression_forest, rounds: 2, hidden: [4], patience: 1, time_grid: 6}",
 ]
 OTHERS = [
     ("breast_cancer", "{method: logistic, scale: standard, l2: 0.1}"),
@@ -61,6 +63,7 @@ OTHERS = [
     ("diabetes", "{method: regressor, scale: standard, rounds: 2, hidden: [3]}"),
     ("diabetes", "{method: regressor, strategy: exact, scale: standard, rounds: 2}"),
     ("diabetes", "{method: regressor, rounds: 2, hidden: [3], aggregation: median}"),
+    ("diabetes", "{method: regression_forest, rounds: 2, hidden: [3]}"),
 ]
 
 

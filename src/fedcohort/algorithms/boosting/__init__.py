@@ -8,7 +8,7 @@ from typing import Any
 from fedcohort.algorithms.boosting import local, proposals
 from fedcohort.algorithms.boosting.model import BoostedModel
 from fedcohort.algorithms.boosting.objectives import PULLS
-from fedcohort.algorithms.boosting.program import KINDS, fit
+from fedcohort.algorithms.boosting.program import KINDS, fit, least_rows
 from fedcohort.algorithms.boosting.settings import BoostingSettings
 from fedcohort.algorithms.boosting.steps import (
     STEPS,
@@ -47,6 +47,7 @@ def bounds(config: BoostingSettings, task: Task) -> Mapping[str, Collection[Any]
         "most": (config.proposals,),
         "trees": (config.local_trees,),
         "depth": (config.max_depth,),
+        "least": (least_rows(task),),
     }
 
 
@@ -57,16 +58,17 @@ _BEFORE = (
 _REVEALS = {
     "top-s": _BEFORE + (
         "Of each site, for each node of a tree: its best splits, with rows times gain of each; "
-        "they have at least min_cell of its rows on each side and between two of one covariate. "
+        "they have at least 10 of its rows, or min_cell, on each side and between two of one "
+        "covariate. "
         "As sums over all sites: rows, gradients and hessians of each node."
     ),
     "bagging": _BEFORE + (
         "Of each site, in every round: its number of rows and its own trees, with the value, the "
-        "gain and the sum of hessians of each node, none of fewer rows than min_cell."
+        "gain and the sum of hessians of each node, none of fewer rows than 10 or min_cell."
     ),
     "cyclic": _BEFORE + (
         "Of one site, in every round: its number of rows and its own trees, with the value, the "
-        "gain and the sum of hessians of each node, none of fewer rows than min_cell."
+        "gain and the sum of hessians of each node, none of fewer rows than 10 or min_cell."
     ),
 }  # fmt: skip
 

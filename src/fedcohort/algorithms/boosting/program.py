@@ -13,11 +13,12 @@ returns d/S₀ (Breslow). weibull needs no such sum.
 
 Revealed, only as sums over all sites: `data.binning`, once; `Begun`, once; for cox the grid of
 times, once, and `Risks` for each tree; for each round `Root`, and for each level `Numbers` and
-`Sums`. With a `min_cell` of m above 1, every group of bins has at least m rows, or none, in each
-node and in its sibling, so no Σg or Σh is of 1 to m − 1 rows; `Numbers` may count fewer. The groups
-of different nodes and trees overlap, and differences of their counts may be of few rows. Gradients
-change with each tree, so sums of two trees cannot be subtracted. A group of rows of one class shows
-that class of all of them. Sites learn all splits, and the leaves' values.
+`Sums`. With a `min_cell` above 1, and m the larger of it and 10 (`disclosure.models`), every group
+of bins has at least m rows, or none, in each node and in its sibling, so no Σg or Σh is of fewer;
+`Numbers` may count fewer. The groups of different nodes and trees overlap, and differences of their
+counts may be of few rows. Gradients change with each tree, so sums of two trees cannot be
+subtracted. A group of rows of one class shows that class of all of them. Sites learn all splits,
+and the leaves' values.
 
 Other strategies, which are not lossless: `proposals` (top-s) and `local` (bagging, cyclic).
 """
@@ -64,6 +65,7 @@ from fedcohort.numerics.trees import histogram, splits
 from fedcohort.numerics.trees.ensemble import Ensemble
 from fedcohort.numerics.trees.nodes import Trees
 from fedcohort.numerics.trees.splits import Cells, Rule
+from fedcohort.privacy.disclosure.models import LEAF
 from fedcohort.protocol import Federation, NothingToLearn, Task, check_all_answered
 
 #: How much Σ|g| + Σh may grow in a round; more is an error at the site.
@@ -292,9 +294,16 @@ def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
 
 
 def least_of(fed: Federation, config: BoostingSettings, task: Task) -> int:
-    """Return the smallest number of rows of a sum; 1 of a histogram at a single site."""
+    """Return the smallest number of rows of a sum: 1 with a min_cell of 1, or of histograms at a
+    single site.
+    """
     several = len(fed.sites) > 1 or config.strategy != "histogram"
-    return max(task.min_cell, 1) if several else 1
+    return least_rows(task) if several else 1
+
+
+def least_rows(task: Task) -> int:
+    """Return the smallest number of rows of a node, of all sites or of one that tells its own."""
+    return max(task.min_cell, LEAF) if task.min_cell > 1 else 1
 
 
 def _ensemble(booster: Booster, grown: list[list[Tree]]) -> Ensemble:
@@ -348,21 +357,21 @@ def _check(objective: str, begun: Begun, task: Task, least: int, split: bool) ->
     if rows < 2 * least or 0 < held < least:
         raise NothingToLearn(
             f"there are {rows} records to learn from and {held} held out at all sites together; "
-            f"trees need {2 * least} and {least} (min_cell). Add sites or records, or train "
+            f"trees need {2 * least} and {least}. Add sites or records, or train "
             f"without a patience."
         )
     if not split:
         raise NothingToLearn(
-            "no covariate has two values in enough records (min_cell), so no tree has a split. "
+            "no covariate has two values in enough records, so no tree has a split. "
             "Add covariates, sites or records."
         )
-    kinds = begun.kinds.tolist()
+    kinds, cell = begun.kinds.tolist(), task.min_cell if least > 1 else 1
     if objective == "softmax":
-        check_each_class(kinds, task.levels, least)
+        check_each_class(kinds, task.levels, cell)
     elif objective == "logistic":
-        check_classes(sum(kinds), kinds[1], least)
+        check_classes(sum(kinds), kinds[1], cell)
     elif kinds:
-        check_kinds(sum(kinds), kinds[1], "count" if objective == "poisson" else "event", least)
+        check_kinds(sum(kinds), kinds[1], "count" if objective == "poisson" else "event", cell)
         if not kinds[1]:
             what = "count is above 0" if objective == "poisson" else "record has the event"
             raise NothingToLearn(f"no {what}; a fit needs some. Check how the outcome is coded.")

@@ -16,9 +16,9 @@ A site without missing values in a node says which side the larger child is. Its
 both sides; on a tie the missing values go to the side of the larger vote.
 
 Revealed: `Proposals` of each site, for each level of a tree: which splits are best there, and their
-votes. A site proposes only splits with at least `min_cell` of its own rows on each side, and none
-or at least as many rows between two splits by one covariate. `Sides`, as sums over sites: each
-child has at least `min_cell` rows, since a site that proposes it has.
+votes. A site proposes only splits with at least m of its own rows on each side
+(`program.least_rows`), and none or at least m rows between two splits by one covariate. `Sides`, as
+sums over sites: each child has at least m rows, since a site that proposes it has.
 """
 
 from __future__ import annotations

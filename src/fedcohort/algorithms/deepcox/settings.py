@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from fedcohort.models.network import Mlp
@@ -53,11 +52,3 @@ class DeepCoxSettings(
             intercept=False,
         )
         return self.plan_of(net.spec, "cox", batches=self.internal_batches, l1=self.l1, l2=self.l2)
-
-    def least_cell(self, min_cell: int) -> int:
-        """Return the smallest number of deaths in an interval of the grid.
-
-        Training rows and held-out rows are each expected to have `min_cell` of them.
-        """
-        f = self.validation_fraction
-        return min_cell if not self.looks else math.ceil(min_cell / min(f, 1.0 - f))

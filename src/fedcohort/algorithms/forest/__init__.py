@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from fedcohort.algorithms.forest import grid, steps, union
+from fedcohort.algorithms.forest import steps, union
 from fedcohort.algorithms.forest.model import ForestModel
 from fedcohort.algorithms.forest.program import KINDS, fit
 from fedcohort.algorithms.forest.settings import PARTS, ForestSettings
-from fedcohort.data import timegrid
+from fedcohort.data import binning, timegrid
 from fedcohort.privacy.disclosure.models import LEAF
 from fedcohort.protocol import Method, Step, Task
 
@@ -41,7 +41,7 @@ def asks(config: ForestSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps of a fit."""
     grown = union.STEPS if config.strategy == "union" else (steps.count_sides, steps.sum_sides)
     return (
-        *grid.STEPS, steps.sum_outcome, steps.sum_leaves, *grown,
+        *binning.STEPS, steps.sum_outcome, steps.sum_leaves, *grown,
         *timegrid.asks(config.time_grid, known=True),
     )  # fmt: skip
 
@@ -83,7 +83,7 @@ METHOD = Method(
     settings=ForestSettings,
     fit=fit,
     model=ForestModel,
-    steps=(*grid.STEPS, *steps.STEPS, *union.STEPS, *timegrid.STEPS),
+    steps=(*binning.STEPS, *steps.STEPS, *union.STEPS, *timegrid.STEPS),
     asks=asks,
     bounds=bounds,
     preprocess={"scale": "none", "impute": "none"},

@@ -28,13 +28,13 @@ from typing import Any
 import numpy as np
 
 from fedcohort.algorithms.forest import union
-from fedcohort.algorithms.forest.grid import sum_covariates, thresholds
 from fedcohort.algorithms.forest.growth import Growing
 from fedcohort.algorithms.forest.model import ForestModel
 from fedcohort.algorithms.forest.outcome import Target, hazards, unit_of
 from fedcohort.algorithms.forest.settings import PARTS, ForestSettings
 from fedcohort.algorithms.forest.steps import count_sides, sum_leaves, sum_outcome, sum_sides
 from fedcohort.arrays import Array
+from fedcohort.data.binning import bin_edges, count_values, thresholds
 from fedcohort.data.classes import check_classes, check_each_class, check_kinds
 from fedcohort.data.exact import check_covariates
 from fedcohort.data.timegrid import Intervals, intervals
@@ -58,14 +58,14 @@ def fit(fed: Federation, config: ForestSettings, task: Task) -> ForestModel:
     several = len(fed.sites) > 1
     least = task.min_cell if several else 1
     leaf = config.least(task.min_cell, len(fed.sites))
-    first = fed.sum(sum_covariates)
+    first = fed.sum(count_values)
     fed = fed.only(fed.answered).awaiting()
     grid = None
     if task.kind == "survival":
         grid = intervals(fed, config.time_grid, least)
     target = _target(fed, task, grid)
     target, root = _root(fed, target, task, least, grid)
-    cuts = thresholds(fed, config.bins, least, first)
+    cuts = thresholds(bin_edges(fed, first, config.bins, least))
     tried = config.tried(len(task.features), number=target.kind == "number")
     if config.strategy == "union":
         next(iter(fed.rounds(1)))

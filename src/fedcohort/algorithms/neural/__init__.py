@@ -15,11 +15,11 @@ from fedcohort.algorithms.neural.program import (
     own_model,
 )
 from fedcohort.algorithms.neural.settings import NeuralSettings, RegressorSettings
-from fedcohort.algorithms.neural.steps import STEPS, count_each_class, sum_outcome
+from fedcohort.algorithms.neural.steps import STEPS, count_each_class
 from fedcohort.models.losses import Rescaled
 from fedcohort.protocol import Dp, Fitted, Method, PrivateFits, Release, Step, Task
-from fedcohort.training import heterogeneity, personal, private
-from fedcohort.training.networks import fits, pooled, private_fits, strategies
+from fedcohort.training import heterogeneity, outcome_moments, personal, private
+from fedcohort.training.networks import fits, pooled, private_fits, refined, strategies
 from fedcohort.training.personal import own_counts
 
 EXACT = "each step, the sum over sites of the gradient of the loss"
@@ -28,22 +28,23 @@ HELD_OUT = (
     "sites"
 )
 SIZES = "once, how many rows each class has, as a sum over sites"
-MOMENTS = "once, the outcome's mean and standard deviation, from sums over sites"
 
 
 def asks(config: NeuralSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
-    first = count_each_class if config.by_class else sum_outcome
+    first = count_each_class if config.by_class else outcome_moments.sum_outcome
     held_out = (pooled.sum_losses,) if _pools_losses(config) else ()
-    return (first, *fits.asks(config, pooled.pull_rows), *held_out)
+    mapped = () if config.refined == "none" else refined.STEPS
+    return (first, *mapped, *fits.asks(config, pooled.pull_rows), *held_out)
 
 
 def reveals_with(config: NeuralSettings) -> str:
     """Describe what leaves a site with these settings."""
-    first = SIZES if config.by_class else MOMENTS
+    first = SIZES if config.by_class else outcome_moments.REVEALS
     held_out = f"; {HELD_OUT}" if _pools_losses(config) else ""
     trained = fits.reveals(config, EXACT, "the coordinator sees")
-    return f"{first[0].upper()}{first[1:]}; {trained}{held_out}."
+    mapped = refined.reveals(config.refined)
+    return f"{first[0].upper()}{first[1:]}{mapped}; {trained}{held_out}."
 
 
 def _pools_losses(config: NeuralSettings) -> bool:
@@ -61,7 +62,11 @@ def bounds(config: NeuralSettings, task: Task) -> Mapping[str, Collection[Any]]:
     plans: tuple[Any, ...] = tuple(texts)
     if not config.by_class:
         plans += tuple(Rescaled(text, plan.loss) for text in texts)
+    if config.refined != "none":
+        maps = refined.blank(task)
+        plans = tuple(refined.Mapped(rule, maps) for rule in plans)
     return {
+        **refined.BOUNDS,
         "plan": plans,
         "classes": (len(classes_of(task)),),
         **fits.bounds(config),
@@ -77,6 +82,7 @@ def held(config: NeuralSettings, task: Task) -> Mapping[str, Mapping[str, Any]]:
 
 def releases(config: NeuralSettings, dp: Dp) -> Sequence[Release]:
     """Return all releases of a private fit; raise `SettingError` without one."""
+    config.check_private()
     return private_fits.releases(config, dp)
 
 
@@ -100,18 +106,21 @@ def _method(
             + "; ".join(f"{name}: {text}" for name, text in by_strategy.items())
             + f"; {HELD_OUT}; an aggregation other than mean: {fits.SEEN}; with monitor: "
             f"{heterogeneity.REVEALS}; {fits.MORE}; with personal: also the user's own model, "
-            "which the coordinator sees."
+            f"which the coordinator sees; with refined: sums {refined.REVEALS}."
         ),
         reveals_with=reveals_with,
         unguarded=(
             "Models, or gradients of a network, weighted by rows, no sums of covariates "
-            "(`training.networks.local`); what a network may remember of few rows is not checked."
+            "(`training.networks.local`); what a network may remember of few rows is not checked. "
+            "Sums for a map of the columns have the checks of an exact fit."
         ),
         settings=settings,
         fit=fit,
         model=NeuralModel,
         steps=(
             *STEPS,
+            *outcome_moments.STEPS,
+            *refined.STEPS,
             *pooled.STEPS,
             *strategies.STEPS,
             *heterogeneity.STEPS,
@@ -145,7 +154,7 @@ REGRESSOR = _method(
     "neural network of a value or a count, for tables and images",
     ("regression",),
     ("continuous", "count"),
-    MOMENTS,
+    outcome_moments.REVEALS,
     RegressorSettings,
     fit_regressor,
 )

@@ -13,12 +13,12 @@ from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.models.predictor import predicted
 from fedcohort.protocol import NotSupported
-from fedcohort.training.networks.fits import StagedModel
+from fedcohort.training.networks.refined import MappedModel
 from fedcohort.training.settings import kept_at_sites
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NeuralModel(StagedModel):
+class NeuralModel(MappedModel):
     """Σ_m w_m g(f_m(x)), with the networks' outputs f_m.
 
         logistic   g(f) = 1/(1 + e^−f), the probability of class 1
@@ -28,10 +28,8 @@ class NeuralModel(StagedModel):
 
     Attributes
     ----------
-    features : names of the columns of x, in order, (p,).
     levels : classes in the order of their numbers (K,); () without.
     model : one of the four.
-    network : spec of the networks.
     thetas : (M, P) their parameters; M is the number of sites for an ensemble, otherwise 1.
     weights : w (M,), with sum 1.
     centre, scale : in the outcome's unit.
@@ -43,10 +41,8 @@ class NeuralModel(StagedModel):
         parameters, and predicts nothing. Otherwise "".
     """
 
-    features: tuple[str, ...]
     levels: tuple[str, ...]
     model: str
-    network: str
     thetas: Array
     weights: Array
     centre: float
@@ -84,6 +80,7 @@ class NeuralModel(StagedModel):
     def arrays(self) -> dict[str, Array]:
         """Return the arrays to save."""
         own = {"thetas": self.thetas, "weights": self.weights}
+        own |= self.map_arrays
         return own | {f"round{r}.thetas": model.thetas for r, model in self.kept.items()}
 
     def meta(self) -> dict[str, Any]:
@@ -99,12 +96,14 @@ class NeuralModel(StagedModel):
             "absent": list(self.absent),
             "kept": sorted(self.kept),
             **({"every": self.every} if self.every else {}),
+            **self.map_meta,
         }
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
         """Build the model from saved arrays and values."""
         given: dict[str, Any] = {**meta, "weights": arrays["weights"]}
+        given |= cls.map_of(arrays, meta)
         for name in ("features", "levels", "absent"):
             given[name] = tuple(meta[name])
 

@@ -2,8 +2,8 @@
 
 Rumelhart, Hinton, Williams, "Learning representations by back-propagating errors", Nature 323,
 1986; of images LeCun et al. 1998 (`models.conv`). The network is dense, or convolutional where the
-columns are an image's pixels. The loss is a mean over rows, with penalties on the weights W of the
-first layer:
+columns are an image's pixels, or are made such (`training.networks.refined`). The loss is a mean
+over rows, with penalties on the weights W of the first layer:
 
     L(θ) = (1/n) Σ_j l(y_j, f_θ(x_j)) + λ₁‖W‖₁ + ½λ₂‖W‖²                                      (1)
 
@@ -16,30 +16,31 @@ The loss of each row does not depend on the others, so the sum of the sites' gra
 the pooled table, for any split: with the strategy "exact" a fit takes the steps of pooled training.
 The other strategies train at the sites (`training.networks.strategies`).
 
-Revealed: `Sizes` or `Moments` once (`steps`), and what `training.networks.fits` names; with
-"exact" or a patience `training.networks.pooled`; a private fit only `training.private`.
+Revealed: once `Sizes` (`steps`) or `Moments` (`training.outcome_moments`), and what
+`training.networks.fits` names; with "exact" or a patience `training.networks.pooled`; with images
+made of the columns `training.networks.refined`; a private fit only `training.private`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fedcohort.algorithms.neural.model import NeuralModel
 from fedcohort.algorithms.neural.settings import NeuralSettings
-from fedcohort.algorithms.neural.steps import count_each_class, sum_outcome
+from fedcohort.algorithms.neural.steps import count_each_class
 from fedcohort.arrays import Array
 from fedcohort.data.classes import check_each_class
 from fedcohort.data.exact import check_covariates
 from fedcohort.models.losses import scaled, several, units_of
 from fedcohort.models.network import initial
-from fedcohort.protocol import DataError, Federation, NothingToLearn, Task
+from fedcohort.protocol import DataError, Federation, Task
 from fedcohort.training import personal
-from fedcohort.training.networks import fits, pooled, private_fits
+from fedcohort.training.networks import fits, pooled, private_fits, refined
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.validated import begun
+from fedcohort.training.outcome_moments import mean_and_spread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,20 +61,27 @@ class Aim:
     outputs: int = 1
     absent: tuple[str, ...] = ()
 
-    def plan(self, config: NeuralSettings, task: Task) -> Plan:
+    def plan(self, config: NeuralSettings, task: Task, maps: Sequence[Sequence[int]] = ()) -> Plan:
         """Return the plan of each site.
+
+        Parameters
+        ----------
+        maps : of images made of the columns (`training.networks.refined`); without, if the network
+            sees such images, those of columns in order.
 
         Raises
         ------
-        SettingError : the columns are not the image's pixels.
+        SettingError : the columns are not the image's pixels, or too few.
         """
         p = len(task.features)
         config.check_columns(p)
+        if config.refined != "none":
+            maps = maps or refined.blank(task)
         if self.model == "softmax":
             loss = several(self.outputs)
         else:
             loss = scaled(self.model, self.centre, self.scale)
-        plan = config.plan(p, loss, self.outputs)
+        plan = config.plan(p, loss, self.outputs, maps)
         if task.dp is not None and task.dp.unit == "record":
             return replace(plan, batch_size=0, batches=config.private_batches)
         return plan
@@ -142,16 +150,7 @@ def fit_regressor(fed: Federation, config: NeuralSettings, task: Task) -> Neural
     aim = aim_of(task)
     if task.dp is None:
         aim.plan(config, task)
-        told = fed.awaiting().sum(sum_outcome)
-        n, least = float(told.rows), task.min_cell if len(fed.sites) > 1 else 1
-        if n < max(least, 2):
-            raise DataError(f"{n:g} rows are too few; {max(least, 2)} are needed. Add sites.")
-        mean = float(told.total) / n
-        spread = math.sqrt(max(float(told.squares) / n - mean**2, 0.0))
-        if spread <= 1e-7 * max(abs(mean), 1e-300):
-            raise NothingToLearn(
-                "the outcome has the same value in all rows. Check how it is coded, or add a site."
-            )
+        mean, spread = mean_and_spread(fed, task.min_cell)
         poisson = aim.model == "poisson"
         aim = replace(aim, scale=mean) if poisson else replace(aim, centre=mean, scale=spread)
     return _fit(fed, config, task, aim)
@@ -159,7 +158,8 @@ def fit_regressor(fed: Federation, config: NeuralSettings, task: Task) -> Neural
 
 def _fit(fed: Federation, config: NeuralSettings, task: Task, aim: Aim) -> NeuralModel:
     check_covariates(task)
-    plan = aim.plan(config, task)
+    images = refined.images(fed, config.refined, task)
+    plan = aim.plan(config, task, [image.map for image in images])
     theta = initial(plan.network, task.seed)
     if task.dp is not None:
         found = private_fits.train(fed, config, plan, theta, task, task.dp)
@@ -184,6 +184,7 @@ def _fit(fed: Federation, config: NeuralSettings, task: Task, aim: Aim) -> Neura
         rounds=found.rounds,
         absent=aim.absent,
         every=config.method if config.every else "",
+        **refined.told(images, len(task.features)),
     )
     kept = {r: replace(model, thetas=thetas, rounds=r) for r, thetas in found.kept.items()}
     return replace(model, kept=kept)

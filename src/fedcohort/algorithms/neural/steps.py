@@ -1,6 +1,6 @@
-"""Counts and moments of the outcome, asked once.
+"""Number of rows of each class, asked once.
 
-Revealed, as a sum over all sites: `Sizes` for `classifier`, `Moments` for `regressor`.
+Revealed, as a sum over all sites: `Sizes`.
 """
 
 from __future__ import annotations
@@ -29,26 +29,10 @@ class Sizes:
         return count_fault("sizes", self.sizes)
 
 
-@message
-class Moments:
-    """Number of rows, Σ y and Σ y² of the outcome."""
-
-    rows: Array
-    total: Array
-    squares: Array
-
-
 @summed
 def count_each_class(site: Site[LabelledTable, None], *, classes: int) -> Sizes:
     """Count the rows of each class."""
     return Sizes(np.bincount(np.asarray(site.data.y, np.int64), minlength=classes))
 
 
-@summed
-def sum_outcome(site: Site[LabelledTable, None]) -> Moments:
-    """Sum the outcome and its square."""
-    y = np.asarray(site.data.y, float)
-    return Moments(np.array(len(y)), np.array(y.sum()), np.array(y @ y))
-
-
-STEPS = (count_each_class, sum_outcome)
+STEPS = (count_each_class,)

@@ -50,7 +50,7 @@ def read(
         method = registry.find(arm.method)
         try:
             config = method.configure(arm.configured())
-            check(method, config, there=there, validates=share > 0)
+            check(method, config, there=there, validates=share > 0, begins=there and share < 1)
         except SettingError as error:
             at: Where = _HERE if there else ("arms",)
             raise doc.error(at, f"arm {arm.name!r}: {error}") from None
@@ -88,13 +88,16 @@ def _share(reader: Reader) -> float:
     return 0.0 if reader.get(where) == 0 else reader.number(where, 0.5, 0.0, 1.0)
 
 
-def check(method: Method, config: object, *, there: bool, validates: bool = True) -> None:
+def check(
+    method: Method, config: object, *, there: bool, validates: bool = True, begins: bool = True
+) -> None:
     """Check that a fit can use the coordinator's rows, or does not need them.
 
     Parameters
     ----------
     there : whether the coordinator has rows.
     validates : whether some of them are for validation.
+    begins : whether some of them are for a first model.
 
     Raises
     ------
@@ -106,6 +109,13 @@ def check(method: Method, config: object, *, there: bool, validates: bool = True
             f"method {method.name!r} has {needs}, which needs validation rows of the coordinator: "
             f"give the study coordinator_data with a share 'validation' above 0, or change that "
             f"setting."
+        )
+    needs = getattr(config, "first_rows", "")
+    if needs and not begins:
+        raise SettingError(
+            f"method {method.name!r} has {needs}, which needs rows of the coordinator for a first "
+            f"model: give the study coordinator_data with a share 'validation' below 1, or change "
+            f"that setting."
         )
     if not there:
         return

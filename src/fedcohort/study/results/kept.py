@@ -93,6 +93,8 @@ def model_facts(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return coefficients, splits, other facts of a fitted model, and tests of its effects.
 
+    Maps of columns are those of models that are kept.
+
     Parameters
     ----------
     settings : of the fit, with tuned ones.
@@ -110,6 +112,8 @@ def model_facts(
     for test in ("proportional_hazards", "proportional_odds"):
         if test in method.gives:
             found[test] = [plain(row) for row in getattr(run.model, test)()]
+    if kept and (maps := run.model.maps()):
+        found["maps"] = [plain(row) for row in maps]
     return found
 
 

@@ -486,7 +486,10 @@ def _check_own(problem: Problem, method: Method, config: Any) -> None:
     """Check that the method can use the coordinator's rows, or needs none."""
     own = problem.own
     validates = own is not None and own.validation is not None
-    coordinator_data.check(method, config, there=own is not None, validates=validates)
+    begins = (own is not None and own.first is not None) or len(problem.frames) < 2
+    coordinator_data.check(
+        method, config, there=own is not None, validates=validates, begins=begins
+    )
 
 
 def _check_outcome(problem: Problem, method: Method) -> None:

@@ -53,7 +53,7 @@ def train(
 
     Returns
     -------
-    theta : θ (P,), float64.
+    theta : θ (P,), float64; a forest's leaves are written once, after the last epoch.
     loss : mean loss with its penalty on all rows, at θ₀. For an objective with mini-batches: the
         mean over the first epoch's batches, each before its step, with noise and dropout; this
         costs no further pass.
@@ -111,6 +111,7 @@ def _trained(
             net.grad.add_(net.theta - start, alpha=plan.mu)
         optimiser.step(net.theta, net.grad, rate)
         loss = value if loss is None else loss
+    rows.settle(net)
     return net, sum(seen) if running else loss or 0.0, optimiser
 
 

@@ -18,7 +18,7 @@ patience.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -137,9 +137,18 @@ class Descent:
 
 
 def exact(
-    fed: Federation, plan: Plan, schedule: Schedule, theta: Array, held_out: HeldOut
+    fed: Federation,
+    plan: Plan,
+    schedule: Schedule,
+    theta: Array,
+    held_out: HeldOut,
+    after: Callable[[Federation, Array], Array] | None = None,
 ) -> Course:
     """Minimise the pooled loss from θ (P,) by its gradient, eq. (1); one step per round.
+
+    Parameters
+    ----------
+    after : called after each step with the sites that answer and θ; returns θ.
 
     A round waits for all sites: a sum without one would tell that site's gradient.
 
@@ -159,7 +168,8 @@ def exact(
             fed.enough(there.answered)
             there = fed.only(there.answered).awaiting()
         n = max(float(total.rows), 1.0)
-        return descent.step(theta, total.gradient / n, float(total.loss) / n, rate)
+        theta, loss = descent.step(theta, total.gradient / n, float(total.loss) / n, rate)
+        return (theta if after is None else after(there, theta)), loss
 
     return follow(
         schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record,

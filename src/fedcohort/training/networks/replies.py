@@ -17,7 +17,15 @@ from fedcohort.training.networks.moments import Moments
 from fedcohort.training.networks.plan import Plan, holds_out
 from fedcohort.training.networks.thinning import first_size, shortened
 from fedcohort.training.rows import Rows
-from fedcohort.training.update_bounds import WEIGHTLESS, farthest, leap, length, misfit, paces
+from fedcohort.training.update_bounds import (
+    WEIGHTLESS,
+    farthest,
+    leap,
+    length,
+    misfit,
+    paces,
+    stepped,
+)
 
 
 @message(parameters=["theta"])
@@ -83,7 +91,7 @@ class Update:
             rest = moments.parted(self.theta / self.rows, plan)[1]
             if why := moments.fault(rest, plan, farthest(plan)):
                 return why
-        return leap(lambda: self._length(asked), asked, self.rows)
+        return leap(lambda: length(stepped(self._step(asked), plan)), asked, self.rows)
 
     def moved(self, asked: Mapping[str, Any]) -> tuple[float, ...]:
         """Return ‖θ_k − θ‖, the same per `pace`, and n_k ‖θ_k − θ‖; see `update_bounds`."""
@@ -95,8 +103,14 @@ class Update:
             return 0.0
         if Plan.of(asked["plan"]).compression != "none":
             return length(self.theta / self.rows)
+        return length(self._step(asked))
+
+    def _step(self, asked: Mapping[str, Any]) -> Array:
+        """Return θ_k − θ (P,), without moments."""
+        if not self.rows:
+            return np.zeros(0)
         moved = self.theta / self.rows - asked["theta"]
-        return length(moments.parted(moved, Plan.of(asked["plan"]))[0])
+        return moments.parted(moved, Plan.of(asked["plan"]))[0]
 
 
 @message
@@ -122,14 +136,12 @@ class Visit:
             return why
         if not self.rows and ((self.theta != asked["theta"]).any() or self.loss):
             return WEIGHTLESS
-        return leap(lambda: self._length(asked), asked, self.rows)
+        plan, moved = Plan.of(asked["plan"]), self.theta - asked["theta"]
+        return leap(lambda: length(stepped(moved, plan)), asked, self.rows)
 
     def moved(self, asked: Mapping[str, Any]) -> tuple[float, float]:
         """Return ‖θ_k − θ‖, and the same per `pace`."""
-        return paces(self._length(asked), asked, self.rows)
-
-    def _length(self, asked: Mapping[str, Any]) -> float:
-        return length(self.theta - asked["theta"])
+        return paces(length(self.theta - asked["theta"]), asked, self.rows)
 
 
 @message
@@ -154,7 +166,7 @@ class Member:
             return WEIGHTLESS
 
         def far() -> float:
-            return max(map(length, self.thetas - wanted))
+            return max(map(length, stepped(self.thetas - wanted, Plan.of(asked["plan"]))))
 
         return leap(far, asked, self.weight, asked["rounds"])
 

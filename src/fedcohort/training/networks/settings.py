@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -200,6 +201,14 @@ class AveragingSettings(VisitSettings):
     def counts(self) -> bool:
         """Whether each site counts its rounds without a better loss, and the sum is asked for."""
         return self.looks and self.patience_by == "count"
+
+    def least_cell(self, min_cell: int) -> int:
+        """Return the smallest number of deaths in an interval of the grid.
+
+        Training rows and held-out rows are each expected to have `min_cell` of them.
+        """
+        f = self.validation_fraction
+        return min_cell if not self.looks else math.ceil(min_cell / min(f, 1.0 - f))
 
     @property
     def reveals_more(self) -> str:

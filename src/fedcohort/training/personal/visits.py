@@ -23,6 +23,7 @@ from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.personal.ways import AFTER, BESIDE, PARTED, TAG, Way
 from fedcohort.training.rows import Rows
+from fedcohort.training.update_bounds import stepped
 
 #: θ (P,) → training rows of a visit from θ; they depend on θ only if θ sets their targets.
 RowsAt = Callable[[Array], Rows]
@@ -121,7 +122,9 @@ def masked(
         grad.masked_fill_(still, 0.0)
 
     net.load(theta)
-    return _descended(rows, plan, rate, draw, before=before), value
+    own = held[stepped(held, plan).size :]  # a forest's leaves, all of them held or none
+    found = _descended(rows, plan, rate, draw, before=before, settles=not own.any())
+    return found, value
 
 
 def _descended(
@@ -132,8 +135,12 @@ def _descended(
     *,
     before: Callable[[Tensor], None] | None = None,
     after: Callable[[Tensor], None] | None = None,
+    settles: bool = True,
 ) -> Array:
-    """Train the loaded network; `before` changes gradients, `after` changes θ after each step."""
+    """Train the loaded network; `before` changes gradients, `after` changes θ after each step.
+
+    settles : whether what no gradient step moves is written at the end (`Rows.settle`).
+    """
     net = network(plan.network, plan.dtype, plan.device)
     optimiser = OPTIMISERS[plan.optimiser](net.theta)
     for part, seed in steps(net, rows, plan, draw):
@@ -144,6 +151,8 @@ def _descended(
         optimiser.step(net.theta, net.grad, rate)
         if after is not None:
             after(net.theta)
+    if settles:
+        rows.settle(net)
     return net.read()
 
 

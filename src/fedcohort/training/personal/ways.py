@@ -12,6 +12,7 @@ import numpy as np
 from torch import nn
 
 from fedcohort.arrays import Array
+from fedcohort.models.forest import ForestNet
 from fedcohort.models.network import network
 from fedcohort.protocol import NothingToLearn
 from fedcohort.training.settings import ALL
@@ -87,7 +88,8 @@ class Way:
 def last_layer(spec: str) -> tuple[tuple[int, int], ...]:
     """Return the ranges of the last layer in θ; with several decoders, of each last layer.
 
-    If the network is one linear layer, only its bias: otherwise it would be all of θ.
+    A forest's leaves, which stand on the last layer, are with it. If the network is one linear
+    layer, only its bias: otherwise it would be all of θ.
     """
     module = network(spec).module
     linear = [(name, m) for name, m in module.named_modules() if isinstance(m, nn.Linear)]
@@ -95,7 +97,8 @@ def last_layer(spec: str) -> tuple[tuple[int, int], ...]:
     wanted = {f"{name}.{part}" for name in last for part in ("weight", "bias")}
     if len(linear) == 1 and not any(isinstance(m, nn.Conv2d) for m in module.modules()):
         wanted = {f"{last[0]}.bias"}
-    return _ranges(spec, lambda name: name in wanted)
+    leaves = isinstance(module, ForestNet)
+    return _ranges(spec, lambda name: name in wanted or (leaves and name.startswith("leaves.")))
 
 
 def of_columns(spec: str, columns: Sequence[int]) -> tuple[tuple[int, int], ...]:
