@@ -130,6 +130,11 @@ def test_a_site_proposes_no_split_of_few_of_its_rows_nor_two_with_few_between(se
         between = np.diff(np.unique(below))
         assert (between >= least).all()
     assert len(told.splits) or least > 2
+    for (_, j, cut, way), vote in zip(told.splits[:5].tolist(), told.votes[:5], strict=False):
+        left = np.where(np.isnan(x[:, j]), way % 2, x[:, j] < cut) > 0
+        score = [float(g[rows].sum()) ** 2 / 2**30 / (h[rows].sum() + 2**30)
+                 for rows in (left, ~left, left | ~left)]  # fmt: skip
+        assert_allclose(vote, n * (score[0] + score[1] - score[2]))
 
 
 def started(x, g, h):
@@ -284,6 +289,7 @@ def test_trees_of_a_site_that_lies_are_refused_or_harmless(data):
         (lambda t: {"moves": np.concatenate([t.moves[:1], t.moves[:-1]])}, "two splits"),
         (lambda t: {"moves": t.moves.astype(float)}, "whole numbers"),
         (lambda t: {"moves": t.moves + 4 * np.eye(6, dtype=int)[2]}, "does not exist"),
+        (lambda t: {"moves": np.r_[t.moves[:1] * [1, 1, 1, 1, 1, 0], t.moves[1:]]}, "nodes do not"),
         (lambda t: {"gain": t.gain[:-1]}, "numbers of nodes"),
         (lambda t: {"rows": np.array([1, 2])}, "shapes"),
     ],
