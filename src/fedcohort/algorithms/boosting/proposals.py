@@ -119,7 +119,7 @@ def sum_sides(site: BoostingSite, *, moves: Array, chosen: Array) -> Keep[Sides,
     bins = bins_of(site, state)
     out = np.zeros((len(chosen), 3), np.int64)
     for k, which, rows, node in rows_in(state, chosen[:, :2]):
-        goes = goes_left(bins, rows, chosen[which][node])
+        goes = goes_left(bins, rows, chosen[which], node)
         rows, node = rows[goes], node[goes]
         np.add.at(out[which], node, np.column_stack(
             [state.gradient[rows, k], state.hessian[rows, k], np.ones(len(rows), np.int64)]

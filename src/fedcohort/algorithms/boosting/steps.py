@@ -311,18 +311,19 @@ def moved(site: BoostingSite, moves: Array) -> Growing:
         split = np.full(int(max(node[:, k].max(initial=0), own[:, 5].max() + 1)) + 1, -1)
         split[own[:, 1]] = np.arange(len(own))
         rows = np.flatnonzero(split[node[:, k]] >= 0)
+        move = split[node[rows, k]]
         while len(rows):
-            at = own[split[node[rows, k]]]
-            node[rows, k] = at[:, 5] + ~goes_left(bins, rows, at)
-            rows = rows[split[node[rows, k]] >= 0]
+            node[rows, k] = own[move, 5] + ~goes_left(bins, rows, own, move)
+            move = split[node[rows, k]]
+            on = move >= 0
+            rows, move = rows[on], move[on]
     return replace(state, node=node)
 
 
-def goes_left(bins: Array, rows: Array, moves: Array) -> Array:
-    """Return whether each of the rows (m,) goes left by its own move (m, 6)."""
-    _, _, feature, cut, missing_left, _ = moves.T
-    code = bins[rows, feature].astype(np.int64)
-    return np.where(code == 0, missing_left > 0, code <= cut)
+def goes_left(bins: Array, rows: Array, moves: Array, which: Array) -> Array:
+    """Return whether each of the rows (r,) goes left by its move, one of (m, 6)."""
+    code = bins[rows, moves[which, 2]]
+    return np.where(code == 0, moves[which, 4] > 0, code <= moves[which, 3])
 
 
 def rows_in(state: Growing, asked: Array) -> Iterator[tuple[int, slice, Array, Array]]:

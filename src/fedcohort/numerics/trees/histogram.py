@@ -87,7 +87,7 @@ def summed(
     """
     group, size = numbers_of(ends)
     out = np.zeros((size, 3), np.int64)
-    if fast := _compiled(3 * len(rows) * bins.shape[1]):
+    if fast := compiled(3 * len(rows) * bins.shape[1]):
         fast[0](bins, rows, node, first, second, group, out)
         return out
     one, two = first[rows].astype(float), second[rows].astype(float)
@@ -101,7 +101,7 @@ def counted(bins: Array, rows: Array, node: Array, ends: Array) -> Array:
     """Return the number of rows of each group of bins of each node, (G,)."""
     group, size = numbers_of(ends)
     out = np.zeros(size, np.int64)
-    if fast := _compiled(len(rows) * bins.shape[1]):
+    if fast := compiled(len(rows) * bins.shape[1]):
         fast[1](bins, rows, node, group, out)
         return out
     for at in _places(bins, rows, node, group):
@@ -121,7 +121,7 @@ class _Work:
     done = 0
 
 
-def _compiled(additions: int) -> tuple[Callable[..., None], ...] | None:
+def compiled(additions: int) -> tuple[Callable[..., None], ...] | None:
     """Return numba's kernels; None before they are worth their start, and without numba."""
     if _Work.done < WORTH:
         _Work.done += additions
@@ -133,6 +133,6 @@ def _compiled(additions: int) -> tuple[Callable[..., None], ...] | None:
 def _kernels() -> tuple[Callable[..., None], ...] | None:
     if find_spec("numba") is None:
         return None
-    from fedcohort.numerics.trees.compiled import add_rows, count_rows
+    from fedcohort.numerics.trees.compiled import add_rows, close_groups, count_rows
 
-    return add_rows, count_rows
+    return add_rows, count_rows, close_groups
