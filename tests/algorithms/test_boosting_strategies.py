@@ -23,7 +23,7 @@ from fedcohort.numerics.trees import histogram
 from fedcohort.numerics.trees.ensemble import Ensemble
 from fedcohort.numerics.trees.nodes import LEAF, Trees
 from fedcohort.numerics.trees.splits import Rule
-from fedcohort.protocol import DataError, Site
+from fedcohort.protocol import DataError, Refused, Site
 
 OUTCOMES = ("binary", "category", "continuous", "count", "survival")
 EVERY = 100_000
@@ -270,7 +270,7 @@ def test_trees_of_a_site_that_lies_are_refused_or_harmless(data):
     told = dataclasses.replace(told, **{name: changed})
     if told.fault(ASKED):
         return
-    made = [tree.made() for tree in received([told], SHAPE, weighted=True)]
+    made = [tree.made() for tree in received([told], SHAPE, 60, weighted=True)]
     ensemble = Ensemble(
         trees=Trees.joined([m[0] for m in made]), gain=told.gain, cover=told.cover,
         group=np.zeros(2, int), base=np.zeros(1), parallel=2,
@@ -317,6 +317,14 @@ def test_a_fault_of_proposals_is_named(splits, fault):
     asked = {"ends": ends, "most": 3}
     assert proposed((0, 0, 2, 0, 1.0), (0, 0, 2, 1, 2.0)).fault(asked) == ""
     assert fault in proposed(*splits).fault(asked)
+
+
+def test_sites_cannot_have_more_rows_than_they_told_before():
+    told = honest()
+    assert len(received([told], SHAPE, 60, weighted=True)) == 2
+    more = dataclasses.replace(told, rows=np.array(10**6))
+    with pytest.raises(Refused, match="had 120 before"):
+        received([told, more], SHAPE, 120, weighted=True)
 
 
 def test_a_site_refuses_moves_to_an_earlier_node():

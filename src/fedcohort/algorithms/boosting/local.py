@@ -43,7 +43,7 @@ from fedcohort.arrays import Array
 from fedcohort.numerics.trees import histogram
 from fedcohort.numerics.trees.ensemble import depths
 from fedcohort.numerics.trees.splits import Cells, Rule
-from fedcohort.protocol import DataError, gathered, message
+from fedcohort.protocol import DataError, Refused, gathered, message
 
 
 @message
@@ -196,12 +196,26 @@ class OwnRows:
         return sums_in(self.site, self.state, asked, ends)
 
 
-def received(told: Sequence[LocalTrees], shape: Shape, *, weighted: bool) -> list[Tree]:
+def received(told: Sequence[LocalTrees], shape: Shape, rows: int, *, weighted: bool) -> list[Tree]:
     """Return the trees of sites.
 
-    weighted : whether values are scaled by the site's share of all rows, eq. (1).
+    Parameters
+    ----------
+    rows : of all sites, which they told before.
+    weighted : whether values are scaled by the site's share of the rows, eq. (1).
+
+    Raises
+    ------
+    Refused : the sites have more rows than they told before, of which shares follow.
     """
     n = max(sum(int(one.rows) for one in told), 1)
+    if n > rows:
+        raise Refused(
+            "counts",
+            f"sites have {n} rows with their trees, and had {rows} before. A site sent wrong "
+            f"numbers, by a fault or on purpose. Let each site compare its rows with `fedcohort "
+            f"data check`, and run the same version.",
+        )
     out: list[Tree] = []
     for one in told:
         share = int(one.rows) / n if weighted else 1.0

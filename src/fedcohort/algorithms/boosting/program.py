@@ -92,7 +92,7 @@ class Booster:
         self.fed, self.config, self.task, self.objective = fed, config, task, objective
         self.local = config.strategy in ("bagging", "cyclic")
         self.shape = _shape(config, task, edges, objective, least_of(fed, config, task))
-        self.classes = len(begun.target)
+        self.classes, self.rows = len(begun.target), int(begun.training)
         self.rng = task.rng
         self.class_weight = _class_weight(config, objective, begun)
         weight, target = float(begun.summed_weight), begun.target
@@ -178,7 +178,8 @@ class Booster:
             farthest=farthest(self.objective, self.loss), **self._outcome,
         )  # fmt: skip
         check_all_answered(fed)
-        trees = received(list(told.values()), shape, weighted=config.strategy == "bagging")
+        weighted = config.strategy == "bagging"
+        trees = received(list(told.values()), shape, self.rows, weighted=weighted)
         self.moves = moves_of(trees)
         return trees
 
