@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from algorithms.boosting_cases import THEIRS, fit, simulated, thirds
-from fedcohort.algorithms.boosting import xgboost_reader
+from fedcohort.algorithms.boosting import METHOD, xgboost_reader
 from fedcohort.algorithms.boosting.growth import NO_MOVES, Shape
 from fedcohort.algorithms.boosting.local import grow_trees, received
 from fedcohort.algorithms.boosting.model import BoostedModel
@@ -228,6 +228,21 @@ def test_a_model_of_several_trees_a_round_is_saved_and_read_by_xgboost():
     assert_allclose(theirs, again.at_round(2).predict(x), atol=1e-6)
     read = xgboost_reader.read(model.files()["xgboost.json"], "a file").ensemble
     assert read.parallel == 6
+
+
+@pytest.mark.parametrize("parallel", [0, 1.5, [2, 2]])
+def test_a_number_of_trees_in_a_round_that_is_none_is_no_model(parallel):
+    x, outcomes = simulated(7, n=60)
+    model = fit(x, outcomes["binary"], "binary", [np.arange(60)], rounds=1)
+    with pytest.raises(ValueError, match="no whole number above 0"):
+        BoostedModel.restore({**model.arrays(), "parallel": np.array(parallel)}, model.meta())
+
+
+def test_only_histograms_suit_a_study_that_requires_masked_sums():
+    seen = {s: METHOD.configure({"strategy": s}) for s in ("histogram", "top-s", "cyclic")}
+    assert [c.visible for c in seen.values()] == ["", "strategy: top-s", "strategy: cyclic"]
+    assert METHOD.revealed(seen["histogram"], None) == METHOD.reveals
+    assert "own trees" in METHOD.revealed(seen["cyclic"], None)
 
 
 # replies of sites that lie ------------------------------------------------------------------
