@@ -7,7 +7,7 @@ takes
     argmax_s Σ_p N_p L_{s,p},   N_p rows of the node at site p                              (1)
 
 where a split that a site does not propose counts as 0 there. A site sends N_p L as one number, so
-neither is revealed. Sums of Σg, Σh and rows of the left child follow, over all sites; of the right
+neither is seen by itself. Sums of Σg, Σh and rows of the left child follow, over all sites; of the right
 one by subtraction. They give the leaves' weights w = −G/(H + λ) (the minus is missing in D6.2), and
 the gain that the split has over all sites: it must also keep the rules there, or the node stays a
 leaf. This is not lossless: a split that is good over all sites may be among the best of none.
@@ -18,7 +18,10 @@ both sides; on a tie the missing values go to the side of the larger vote.
 Revealed: `Proposals` of each site, for each level of a tree: which splits are best there, and their
 votes. A site proposes only splits with at least m of its own rows on each side
 (`program.least_rows`), and none or at least m rows between two splits by one covariate. `Sides`, as
-sums over sites: each child has at least m rows, since a site that proposes it has.
+sums over sites: each child has at least m rows, since a site that proposes it has. Not protected:
+votes of several splits of one node are equations in the sums of its groups of m rows or more; and a
+site that lies can propose a split with few rows of others, as it can count rows wrongly for
+`histogram`.
 """
 
 from __future__ import annotations
