@@ -7,10 +7,11 @@ takes
     argmax_s Σ_p N_p L_{s,p},   N_p rows of the node at site p                              (1)
 
 where a split that a site does not propose counts as 0 there. A site sends N_p L as one number, so
-neither is seen by itself. Sums of Σg, Σh and rows of the left child follow, over all sites; of the right
-one by subtraction. They give the leaves' weights w = −G/(H + λ) (the minus is missing in D6.2), and
-the gain that the split has over all sites: it must also keep the rules there, or the node stays a
-leaf. This is not lossless: a split that is good over all sites may be among the best of none.
+neither is seen by itself. Sums of Σg, Σh and rows of the left child follow, over all sites; of the
+right one by subtraction. They give the leaves' weights w = −G/(H + λ) (the minus is missing in
+D6.2), and the gain that the split has over all sites: it must also keep the rules there, or the
+node stays a leaf. This is not lossless: a split that is good over all sites may be among the best
+of none.
 
 A site without missing values in a node says which side the larger child is. Its vote counts for
 both sides; on a tie the missing values go to the side of the larger vote.
