@@ -17,8 +17,8 @@ Revealed: `LocalTrees` of each site in its turn: its number of rows, all splits,
 gains and Σh of all nodes, of its own rows alone. Each node has at least m of its rows
 (`program.least_rows`), but groups of different trees overlap, and differences may be of few rows.
 Σh shows the size of a group, and values show its classes (Di Gennaro et al., "TimberStrike", 2025).
-A site with fewer rows sends trees without a split, of value 0. `Root`, as a sum over sites, has the
-loss.
+Other sites get the splits and values. A site with fewer rows sends trees without a split, of value
+0. `Root`, as a sum over sites, has the loss.
 """
 
 from __future__ import annotations
