@@ -103,13 +103,17 @@ def claims(table: pd.DataFrame) -> list[str]:
 
 
 def with_agreement(rows: pd.DataFrame, folder: Path) -> pd.DataFrame:
-    """Return the runs of `thesis.py` with the agreement of each configuration's seeds."""
+    """Return the runs of `thesis.py` with the agreement of each configuration's seeds.
+
+    Of those whose labels are in the folder, of at least two.
+    """
     same = ["data", "epochs", "cluster_epochs", "optimiser", "alpha", "scale"]
     rows = rows if "agreement" in rows else rows.assign(agreement=np.nan)
     found: list[pd.DataFrame] = []
     for _, runs in rows.groupby(same, sort=False):
-        if all((folder / f"{name}.npy").exists() for name in runs.labels):
-            runs = runs.assign(agreement=agreement(folder, runs.labels.tolist()))
+        held = [name for name in runs.labels if (folder / f"{name}.npy").exists()]
+        if len(held) > 1:
+            runs = runs.assign(agreement=agreement(folder, held))
         found.append(runs)
     return pd.concat(found).astype({"agreement": float})
 

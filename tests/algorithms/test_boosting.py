@@ -153,6 +153,19 @@ def test_numba_and_numpy_give_the_same_sums(seed):
     assert plain[:, 0].sum() == p * total
 
 
+@given(
+    seed=st.integers(0, 2**20), outcome=st.sampled_from(OUTCOMES), l1=st.sampled_from([0.0, 0.3])
+)
+def test_numba_and_numpy_grow_the_same_trees(seed, outcome, l1):
+    x, outcomes = simulated(seed, n=90)
+    settings = {"rounds": 2, "max_depth": 3, "min_cell": 3, "l1": l1, "gamma": 0.05}
+    models = []
+    for fast in (False, True):
+        with kernels(fast=fast):
+            models.append(fit(x, outcomes[outcome], outcome, thirds(90), **settings))
+    assert same(*models)
+
+
 # groups of few rows -----------------------------------------------------------------------
 
 

@@ -227,6 +227,24 @@ def test_a_classifier_and_a_regressor_leave_each_site_the_model_of_a_fit_for_it(
             common.predict(blind)
 
 
+@pytest.mark.parametrize(("model", "way"), [("linear", "fedper"), ("cox", "ditto")])
+def test_a_regression_forest_leaves_each_site_the_model_of_a_fit_for_it(model, way, tmp_path):
+    given = {"personal": way, "rounds": 2, "hidden": (3,), "depth": 1, "time_grid": 3}
+    cohort = turned.cohort(model, FRAMES)
+    with warnings.catch_warnings(action="ignore"):
+        fit, one = (
+            fc.fit("regression_forest", cohort, user=user, **given) for user in ("all", "west")
+        )
+    own, blind = fit.of("west"), drawn(9, 30)
+    assert_array_equal(own.model.thetas, one.model.thetas)
+    assert_array_equal(own.model.times, one.model.times)
+    assert_array_equal(own.predict(blind), one.predict(blind))
+    own.save(tmp_path / "west")
+    assert_array_equal(fc.load(tmp_path / "west").predict(blind), own.predict(blind))
+    with pytest.raises(NotSupported, match="its own model of this fit of 'regression_forest'"):
+        fit.predict(blind)
+
+
 @pytest.mark.parametrize("method", ["classifier", "deepcox"])
 def test_sites_that_count_by_their_own_last_layers_end_with_the_models_of_a_fit_for_each(method):
     given = {
@@ -279,7 +297,7 @@ def test_a_site_named_all_kept_rounds_and_methods_for_one_site_are_refused():
 
 
 def test_every_method_with_a_user_fits_a_model_for_each_site_or_says_which_methods_do():
-    able = {"personal", "deepcox", "classifier", "regressor"}
+    able = {"personal", "deepcox", "classifier", "regressor", "regression_forest"}
     found = {m: registry.find(m) for m in registry.names()}
     users = {m for m, method in found.items() if "user" in method.settings.__dataclass_fields__}
     assert users == able | {
@@ -298,7 +316,7 @@ def test_every_method_with_a_user_fits_a_model_for_each_site_or_says_which_metho
         assert all(f"'{one}'" in str(refused.value) for one in able)
 
 
-@pytest.mark.parametrize("method", ["deepcox", "classifier", "regressor"])
+@pytest.mark.parametrize("method", ["deepcox", "classifier", "regressor", "regression_forest"])
 def test_a_user_for_all_without_a_way_is_refused_as_no_site_would_have_an_own_model(method):
     with pytest.raises(SettingError, match="is 'all'; give a way in 'personal' too"):
         registry.find(method).configure({"user": "all"})

@@ -18,12 +18,15 @@ from fedcohort.algorithms.regression_forest.program import Aim
 from fedcohort.data.tables import LabelledTable, SurvivalTable
 from fedcohort.models.conv import Conv
 from fedcohort.models.forest import forest_of, leaf_count
+from fedcohort.models.losses import scaled
 from fedcohort.models.network import initial, network
 from fedcohort.protocol import Dp, OwnRows, SettingError
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import Site
 from fedcohort.runtime.local import local
 from fedcohort.training.heterogeneity import count_watched
+from fedcohort.training.networks.local import train
+from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.replies import Update
 from fedcohort.training.personal.visits import masked
 from fedcohort.training.rows import rows_of
@@ -49,7 +52,12 @@ def test_one_site_is_training_without_federation():
     plain = cases.Plain(first(model))
     for _ in range(3):
         plain.visit(x, y, 4, RATE, 2)
-    assert_allclose(model.thetas[0], plain.theta, rtol=1e-7, atol=1e-9)
+    assert_allclose(model.thetas[0], plain.theta, rtol=1e-7, atol=1e-9)  # Adam divides by √v̂
+    plan = Plan(network=model.network, loss=scaled("leaves", model.centre, model.scale), epochs=4)
+    theta, rows = first(model), rows_of(whole, plan, (0, 0, 0))
+    for _ in range(3):
+        theta, _ = train(theta, rows, plan, RATE, (0, 0, 0))
+    assert_allclose(model.thetas[0], theta, rtol=1e-12)  # (n θ)/n in each round
     assert_allclose(model.predict(whole.x), mean + spread * plain.predict(whole.x), rtol=1e-9)
 
 
@@ -189,6 +197,17 @@ def test_a_risk_is_the_sum_of_the_cumulative_hazard_up_to_where_survival_is_know
     assert_allclose(model.predict(whole.x[:9]), -np.log(alive).sum(axis=1), rtol=1e-12)
     assert_array_equal(model.predict_survival(whole.x[:9], [1e6])[:, 0], alive[:, -1])
     assert_array_equal(model.known_until(whole.x[:2]), model.times[-1])
+
+
+@pytest.mark.parametrize("strategy", ["fedyogi", "fedadagrad"])
+def test_leaves_are_the_mean_of_the_sites_under_every_rule_of_the_coordinator(strategy):
+    parts = cases.scattered(cases.table(), 3)
+    settings = {"rounds": 1, "learning_rate": RATE, "leaf_rows": 0}
+    mean, _ = cases.fitted(parts, **settings)
+    other, _ = cases.fitted(parts, strategy=strategy, **settings)
+    leaves = slice(-leaf_count(mean.network), None)
+    assert_array_equal(other.thetas[0][leaves], mean.thetas[0][leaves])
+    assert (other.thetas[0] != mean.thetas[0]).mean() > 0.5
 
 
 def test_sites_that_count_their_own_rounds_cut_the_rate_and_stop():

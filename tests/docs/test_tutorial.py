@@ -64,11 +64,11 @@ def test_the_guide_explains_every_section_of_the_report(report, tmp_path):
     guide = re.findall(r"^## (.+)$", REPORT, re.MULTILINE)[1:]
     # no study here has noise, asks for feedback or differences, is watched, for one hospital, of
     # ordered classes, with changed rows, local tests or rows of the coordinator, a second consent,
-    # or over a network, or of columns as images
+    # or over a network, of columns as images, or with trees
     explained = {"Privacy budget", "Feedback", "Differences", "Do hospitals differ", "Who helps"}
     explained |= {"Not computed", "Proportional odds", "What hospitals were given"}
     explained |= {"Own and all test patients", "Coordinator's own patients", "Own models"}
-    explained |= {"Consent after the ranking", "Map of columns"}
+    explained |= {"Consent after the ranking", "Map of columns", "Splits of trees"}
     with drawn_where_looked_at():
         groups = [
             sections_of(write(grouped.make(tmp_path / outcome, outcome=outcome)).read_text("utf-8"))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from algorithms import forest_cases
+from algorithms import regression_forest_cases as forest_cases
 from algorithms.neural_cases import federation, fit, scattered, task_of
 from fedcohort.algorithms.neural import METHOD, REGRESSOR, NeuralModel, bounds
 from fedcohort.algorithms.regression_forest import METHOD as FOREST

@@ -1,6 +1,7 @@
 """Server rules against numbers worked out by hand from Algorithm 2 of Reddi et al. (2021)."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -36,6 +37,16 @@ def test_adaptive_rules_follow_the_paper(name):
     for mean in means:
         state = RULES[name](state, np.array(mean))
     assert_allclose(state.x, [by_hand(name, column) for column in zip(*means, strict=True)])
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_the_last_parameters_take_the_mean_itself_where_no_gradient_moves_them(name):
+    state = replace(Server.at(np.ones(3), **CONSTANTS), plain=1)
+    for mean in ([1.5, 1.2, 7.0], [0.2, 1.0, -3.0]):
+        found = RULES[name](state, np.array(mean))
+        whole = RULES[name](replace(state, plain=0), np.array(mean))
+        assert_allclose(found.x, [*whole.x[:2], mean[2]], rtol=0)
+        state = found
 
 
 def test_the_first_fedadam_step_is_this_number():

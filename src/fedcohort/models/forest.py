@@ -36,7 +36,7 @@ import dataclasses
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -307,7 +307,7 @@ class ForestNet(nn.Module):
 
     def leaf_sums(self, x: Tensor, targets: Tensor) -> Tensor:
         """Return the sums of eq. (5) or (6) over rows x (n, p), at the present leaves."""
-        return self._sums(self._outputs(x), targets)
+        return self._sums(self._routes(x), targets)
 
     def update(self, sums: Tensor, least: float | None = None) -> None:
         """Write the leaves that follow from such sums; `least` None: that of the forest."""
@@ -316,24 +316,25 @@ class ForestNet(nn.Module):
 
     def settle(self, x: Tensor, targets: Tensor) -> None:
         """Take the steps of variational bounding over rows x (n, p), with the network fixed."""
-        outputs = self._outputs(x)
+        routes = self._routes(x)
         for _ in range(self._forest.iterations):
-            self.update(self._sums(outputs, targets))
+            self.update(self._sums(routes, targets))
 
-    def _outputs(self, x: Tensor) -> Tensor:
+    def _routes(self, x: Tensor) -> Callable[[], Iterable[Tensor]]:
+        """Return log μ of rows x (n, p) in blocks; of more than one they are computed again."""
         with torch.no_grad():
-            return torch.cat([self.base(part) for part in x.split(self.block)])
+            outputs = [self.base(part) for part in x.split(self.block)]
+            once = [self.routed(f) for f in outputs] if len(outputs) == 1 else None
+        return lambda: map(self.routed, outputs) if once is None else once
 
-    def _sums(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        parts = zip(outputs.split(self.block), targets.split(self.block), strict=True)
-
-        def each() -> Iterator[Tensor]:
-            for f, y in parts:
-                joint = self.routed(f) + self.leaves.log_density(y)
-                yield self.leaves.sums(joint.softmax(2), y)
-
+    def _sums(self, routes: Callable[[], Iterable[Tensor]], targets: Tensor) -> Tensor:
+        found: Tensor | None = None
         with torch.no_grad():
-            return sum(each(), start=torch.zeros((), dtype=outputs.dtype, device=outputs.device))
+            for logs, y in zip(routes(), targets.split(self.block), strict=True):
+                sums = self.leaves.sums((logs + self.leaves.log_density(y)).softmax(2), y)
+                found = sums if found is None else found + sums
+        assert found is not None
+        return found
 
 
 def from_curve(spec: str, theta: Array, hazard: Array) -> Array:

@@ -5,8 +5,8 @@ Ghosh, Pal, "Federated learning framework integrating REFINED CNN and Deep Regre
 Bioinformatics Advances 3(1), 2023, section 2.3. `models.forest` has the equations. The parameter
 vector θ holds the network, and behind it the leaves of all trees. In each round a site
 
-    takes steps of its optimiser along −(1/T) Σ_trees ∇ log p(y | x; tree) of the network   (1)
-    and then `leaf_iterations` steps of variational bounding of the leaves                  (2)
+    takes steps of its optimiser by the gradient −(1/T) Σ_trees ∇ log p(y | x; tree)        (1)
+    of the network, and then `leaf_iterations` steps of variational bounding of the leaves  (2)
 
 from the same θ at all sites, and θ is averaged, Σ_k n_k θ_k / n, leaves as network. So strategies,
 personal models, monitors, and early stopping are those of all networks. A leaf's variance, or
@@ -26,9 +26,9 @@ score is the sum of the cumulative hazard over the grid, as far as survival is k
 Revealed: of a value `Moments` once (`training.outcome_moments`); of survival the replies of
 `data.timegrid`, and `Deaths` once (`training.hazard`); what `training.networks.fits` names; with
 "exact" or a patience `training.networks.pooled`; with images made of the columns
-`training.networks.refined`; with "exact" `LeafSums`, `leaf_iterations` times
-in each round (`steps`). In a model or its mean, a leaf tells the mean outcome of the rows that
-reach it, each with at most a share of 1/`leaf_rows`.
+`training.networks.refined`; with "exact" `LeafSums`, `leaf_iterations` times in each round
+(`steps`). In a model or its mean, a leaf tells the mean outcome of the rows that reach it, each
+with at most a share of 1/`leaf_rows`.
 """
 
 from __future__ import annotations

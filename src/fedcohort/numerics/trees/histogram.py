@@ -133,6 +133,11 @@ def compiled(additions: int) -> tuple[Callable[..., None], ...] | None:
 def _kernels() -> tuple[Callable[..., None], ...] | None:
     if find_spec("numba") is None:
         return None
-    from fedcohort.numerics.trees.compiled import add_rows, close_groups, count_rows
+    from fedcohort.numerics.trees.compiled import (
+        add_rows,
+        close_groups,
+        count_rows,
+        pick_splits,
+    )
 
-    return add_rows, count_rows, close_groups
+    return add_rows, count_rows, close_groups, pick_splits

@@ -77,7 +77,7 @@ class Rule:
 
     def score(self, g: Array, h: Array, low: Array | float, high: Array | float) -> Array:
         """Return the score of eq. (2)."""
-        if self._free:
+        if self.free:
             top = self._shrunk(g)
             below = h + self.l2
             return np.divide(top * top, below, out=np.zeros(np.shape(top)), where=below > 0)
@@ -105,7 +105,7 @@ class Rule:
         return np.where(fine & (gain > LEAST_GAIN) & (gain >= self.gamma), gain, -np.inf)
 
     @property
-    def _free(self) -> bool:
+    def free(self) -> bool:
         """Whether no weight is ever cut."""
         return not self.max_delta_step and not self.monotone.any()
 
@@ -205,19 +205,29 @@ def best(cells: Cells, bits: int, rule: Rule, allowed: Array, low: Array, high: 
     allowed : (A, p), covariates by which a node may be split.
     low, high : (A,), bounds of the node's weights.
     """
-    found = _gains(cells, bits, rule, allowed, low, high)
-    flat = found.reshape(len(found), -1)
-    chosen = flat.argmax(axis=1)
-    every = np.arange(len(found))
-    j, k, b = _places(chosen, found.shape)
-    total, size, gaps = cells.total, cells.size, _gaps(cells)[every, j]
-    apart = gaps & (k == 0)
+    total, size, gaps = cells.total, cells.size, _gaps(cells)
+    every, unit = np.arange(len(size)), 2.0**-bits
+    fast = compiled(cells.ends.size) if rule.free else None
+    if fast:
+        at_node = rule.score(total[:, 0] * unit, total[:, 1] * unit, low, high)
+        gain, place = np.full(len(size), -np.inf), np.zeros((len(size), 3), np.int64)
+        fast[3](
+            cells.rows, cells.sums, cells.ends, allowed, at_node, unit, rule.l2, rule.l1,
+            rule.gamma, rule.min_hessian, rule.min_rows, gain, place,
+        )  # fmt: skip
+        j, k, b = place.T
+    else:
+        found = _gains(cells, bits, rule, allowed, low, high)
+        flat = found.reshape(len(found), -1)
+        chosen = flat.argmax(axis=1)
+        gain, (j, k, b) = flat[every, chosen], _places(chosen, found.shape)
+    apart = gaps[every, j] & (k == 0)
     left = cells.sums[every, j, b] - apart[:, None] * cells.sums[every, j, 0]
     rows = cells.rows[every, j, b] - apart * cells.rows[every, j, 0]
     # a node without missing values sends later ones with the larger child
-    none = cells.ends[every, j, 0] & ~gaps
+    none = cells.ends[every, j, 0] & ~gaps[every, j]
     goes = np.where(none & (b > 0), rows >= size - rows, ~apart)
-    return Splits(flat[every, chosen], j, b, goes, left, total - left, rows)
+    return Splits(gain, j, b, goes, left, total - left, rows)
 
 
 def ranked(

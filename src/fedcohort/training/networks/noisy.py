@@ -8,10 +8,12 @@ learning rate is constant, and no round is selected. Revealed: see `training.pri
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.models.forest import leaf_count
 from fedcohort.protocol import Federation
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.pooled import Descent
@@ -46,7 +48,7 @@ def noisy_averaging(
     fed: Federation, plan: Plan, schedule: Schedule, rule: Rule, server: Server, *, clip: float
 ) -> Course:
     """Train by rounds of local training and the noisy mean of the sites' changes."""
-    state = server
+    state = replace(server, plain=leaf_count(plan.network))
 
     def advance(theta: Array) -> Array:
         nonlocal state

@@ -9,7 +9,9 @@ mean over the K sites that took part, weighted by n_k/n with n their sum:
     FedYogi     v ← v − (1−β₂) D² sign(v − D²)                                            (4)
     x ← x + η m/(√v + τ)                                                                  (5)
 
-m starts at 0 and v at τ². There is no bias correction. FedAvg is x ← mean.
+m starts at 0 and v at τ². There is no bias correction. FedAvg is x ← mean. So it is, in every rule,
+of parameters that no gradient step moves, the leaves of a forest: they belong to the network that
+they were computed with.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ class Server:
     Attributes
     ----------
     rate : η > 0. beta1, beta2 : in [0, 1). tau : τ > 0, in units of a parameter.
+    plain : number of the last parameters that take the mean itself.
     """
 
     x: Array
@@ -38,6 +41,7 @@ class Server:
     beta1: float
     beta2: float
     tau: float
+    plain: int = 0
 
     @classmethod
     def at(cls, x: Array, *, rate: float, beta1: float, beta2: float, tau: float) -> Server:
@@ -62,6 +66,7 @@ def _adaptive(second: Callable[[Server, Array], Array]) -> Rule:
         m = state.beta1 * state.m + (1.0 - state.beta1) * step
         v = second(state, step**2)
         x = state.x + state.rate * m / (np.sqrt(v) + state.tau)
+        x[len(x) - state.plain :] = mean[len(x) - state.plain :]
         return replace(state, x=x, m=m, v=v)
 
     return rule

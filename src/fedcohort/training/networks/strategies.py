@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.models.forest import leaf_count
 from fedcohort.protocol import Federation, Keep, Site, gathered, per_site, summed
 from fedcohort.protocol.step import Gathered, Summed
 from fedcohort.training.heterogeneity import Watch
@@ -179,7 +180,7 @@ def averaging(
     ------
     SettingError : there are fewer sites than `centre` needs.
     """
-    state, visits = server, visits.by(plan)
+    state, visits = replace(server, plain=leaf_count(plan.network)), visits.by(plan)
     rest, number = moments.begun(plan, server.x), 0
     centre.check(len(fed.sites))
 

@@ -30,12 +30,13 @@ masks still hide three or more.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.models.forest import leaf_count
 from fedcohort.protocol import Federation, Keep, Refused, Site, gathered, message, summed
 from fedcohort.protocol.updates import count_fault
 from fedcohort.training.networks.local import evaluate
@@ -242,6 +243,7 @@ def train_clusters(
     ------
     NothingToLearn : the user's rows cannot choose a model.
     """
+    server = replace(server, plain=leaf_count(plan.network))
     held, start, done = Clusters([server]), server.x, 0
     stages: dict[int, tuple[Array, Array]] = {}
     many = n_clusters if len(fed.sites) >= n_clusters * least else 1
@@ -317,7 +319,8 @@ def _split(
     best = int(np.where(enough, ratings.loss, np.inf).argmin())
     models = starts.reshape(z.shape)[best]
     size = {"rate": server.rate, "beta1": server.beta1, "beta2": server.beta2, "tau": server.tau}
-    return Clusters([Server.at(x, **size) for x in models], ratings.takes[best])
+    begun_at = [replace(Server.at(x, **size), plain=server.plain) for x in models]
+    return Clusters(begun_at, ratings.takes[best])
 
 
 def _round(
