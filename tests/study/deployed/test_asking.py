@@ -76,6 +76,9 @@ CASES = [
     ("regression_forest", {"strategy": "exact", "rounds": 1}, LIFETIMES | {"count_deaths"}),
     ("forest", {"trees": 2}, {"sum_outcome"}),  # it is for values, asked here of survival
     ("forest", {"trees": 2, "strategy": "union", "time_grid": "exact"}, {"sum_outcome"}),
+    ("boosting", {"rounds": 2, "strategy": "top-s"}, set()),
+    ("boosting", {"rounds": 2, "strategy": "bagging", "time_grid": "exact"}, set()),
+    ("boosting", {"rounds": 2, "strategy": "cyclic"}, set()),
     ("logistic", {}, set()),
     ("logistic", {"solver": "admm", "l2": 0.1}, set()),
     ("glm", {"family": "gamma"}, set()),

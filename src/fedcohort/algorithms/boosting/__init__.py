@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from fedcohort.algorithms.boosting import private
+from fedcohort.algorithms.boosting import local, private, proposals
 from fedcohort.algorithms.boosting.model import BoostedModel
 from fedcohort.algorithms.boosting.objectives import PULLS
-from fedcohort.algorithms.boosting.program import KINDS, fit
+from fedcohort.algorithms.boosting.program import KINDS, fit, least_rows
 from fedcohort.algorithms.boosting.settings import BoostingSettings
 from fedcohort.algorithms.boosting.steps import (
     STEPS,
@@ -25,7 +25,11 @@ from fedcohort.protocol import Method, PrivateFits, Step, Task
 
 def asks(config: BoostingSettings) -> Iterator[Step[..., Any]]:
     """Return the steps that a fit with these settings can ask for."""
-    yield from (*binning.STEPS, begin, pull_rows, count_cells, sum_cells)
+    yield from (*binning.STEPS, begin, pull_rows)
+    yield from {
+        "histogram": (count_cells, sum_cells), "top-s": proposals.STEPS,
+        "bagging": local.STEPS, "cyclic": local.STEPS,
+    }[config.strategy]  # fmt: skip
     if config.objective in ("auto", "cox"):
         yield from (sum_risks, *timegrid.asks(config.time_grid, known=True))
 
@@ -40,7 +44,38 @@ def bounds(config: BoostingSettings, task: Task) -> Mapping[str, Collection[Any]
         "kinds": (KINDS.get(objective, classes),),
         "together": (objective == "cox" and config.time_grid != "exact",),
         "bits": range(-1100, FINEST + 1),
+        "most": (config.proposals,),
+        "trees": (config.local_trees,),
+        "depth": (config.max_depth,),
+        "least": (least_rows(task),),
     }
+
+
+_BEFORE = (
+    "Sums over all sites: once histograms of each covariate, and numbers of rows by kind of "
+    "outcome; per round the loss, and of cox the risk and the deaths by time. "
+)
+_REVEALS = {
+    "top-s": _BEFORE + (
+        "Of each site, for each node of a tree: its best splits, with rows times gain of each; "
+        "they have at least 10 of its rows, or min_cell, on each side and between two of one "
+        "covariate. "
+        "As sums over all sites: rows, gradients and hessians of each node."
+    ),
+    "bagging": _BEFORE + (
+        "Of each site, in every round: its number of rows and its own trees, with the value, the "
+        "gain and the sum of hessians of each node, none of fewer rows than 10 or min_cell."
+    ),
+    "cyclic": _BEFORE + (
+        "Of one site, in every round: its number of rows and its own trees, with the value, the "
+        "gain and the sum of hessians of each node, none of fewer rows than 10 or min_cell."
+    ),
+}  # fmt: skip
+
+
+def reveals_with(config: BoostingSettings) -> str:
+    """Return what leaves a site with these settings."""
+    return _REVEALS.get(config.strategy, METHOD.reveals)
 
 
 METHOD = Method(
@@ -57,12 +92,15 @@ METHOD = Method(
     ),
     unguarded=(
         "Values of a covariate are joined until each node and its sibling have none or min_cell "
-        "rows of each group (`numerics.trees.splits`); numbers of rows may be smaller."
+        "rows of each group (`numerics.trees.splits`); numbers of rows may be smaller. With other "
+        "strategies a node of a site's own trees, or a side of its own splits, has at least "
+        "min_cell of its rows."
     ),
+    reveals_with=reveals_with,
     settings=BoostingSettings,
     fit=fit,
     model=BoostedModel,
-    steps=(*STEPS, *private.STEPS),
+    steps=(*STEPS, *proposals.STEPS, *local.STEPS, *private.STEPS),
     asks=asks,
     bounds=bounds,
     private=PrivateFits(

@@ -15,6 +15,8 @@ from fedcohort.protocol import DataError, Refused
 
 #: Most nodes of a tree, one more than any number: of 16 levels.
 NODES = 2**17
+#: Most trees of a round.
+TREES = 2**12
 #: Most edges of a covariate, as of 1,024 bins.
 EDGES = 1023
 
@@ -50,6 +52,12 @@ def check_moves(site: str, moves: Array, trees: int, p: int, bins: int) -> None:
     fine = fine and bool(((moves >= 0) & (moves < most)).all())
     fine = fine and len(np.unique(moves[:, :2], axis=0)) == len(moves)
     _need(site, "moves", fine, "splits of nodes, each once, by a covariate and bin of the grid")
+
+
+def check_trees(site: str, trees: int, classes: int) -> None:
+    """Refuse values of more trees than `TREES`, or of no multiple of the classes."""
+    fine = trees <= TREES and trees % classes == 0
+    _need(site, "values", fine, f"those of trees of each class, up to {TREES}")
 
 
 def check_values(site: str, values: Array, node: Array) -> None:

@@ -6,11 +6,15 @@ children it asks for the smaller; the other's sums follow by subtraction. Before
 with several sites and a `min_cell` above 1, it asks for the rows of the child by bin, and joins
 bins until each group has none or at least `min_cell` rows of the child, and of its sibling
 (`splits.joined`). So a level takes two sums; with a `min_cell` of 1, or one site, one.
+
+Other strategies grow by the same program with another `Source` of splits (`proposals`), or of sums
+(`local`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -65,6 +69,7 @@ class Tree:
     """The nodes of one growing tree, by their number."""
 
     feature: list[int] = field(default_factory=list[int])
+    cut: list[int] = field(default_factory=list[int])
     threshold: list[float] = field(default_factory=list[float])
     left: list[int] = field(default_factory=list[int])
     missing_left: list[bool] = field(default_factory=list[bool])
@@ -75,11 +80,18 @@ class Tree:
     def add(self, weight: float, cover: float) -> int:
         """Add a leaf; return its number."""
         for name, value in (
-            ("feature", LEAF), ("threshold", 0.0), ("left", -1), ("missing_left", False),
-            ("weight", weight), ("gain", 0.0), ("cover", cover),
+            ("feature", LEAF), ("cut", -1), ("threshold", 0.0), ("left", -1),
+            ("missing_left", False), ("weight", weight), ("gain", 0.0), ("cover", cover),
         ):  # fmt: skip
             getattr(self, name).append(value)
         return len(self.feature) - 1
+
+    def split(
+        self, node: int, feature: int, cut: int, threshold: float, missing_left: bool, left: int
+    ) -> None:
+        """Split a node, whose children are the nodes `left` and the next: bins up to `cut`."""
+        self.feature[node], self.cut[node], self.threshold[node] = feature, cut, threshold
+        self.missing_left[node], self.left[node] = missing_left, left
 
     def made(self) -> tuple[Trees, Array, Array]:
         """Return the tree, and the gain and the Σ h of each node (N,), float32."""
@@ -117,6 +129,11 @@ class Level:
             self.path[at],
         )  # fmt: skip
 
+    def large(self, least: int) -> Level:
+        """Return the nodes with rows for two children, in order."""
+        at = np.flatnonzero(self.cells.size >= 2 * least)
+        return self[at[np.lexsort((self.node[at], self.tree[at]))]]
+
 
 def first_level(cells: Cells) -> Level:
     """Return the roots of K trees."""
@@ -125,8 +142,28 @@ def first_level(cells: Cells) -> Level:
     return Level(np.arange(k), np.zeros(k, np.int64), cells, -bound, bound, np.zeros((k, p), bool))
 
 
-def grow(fed: Federation, shape: Shape, level: Level, bits: int) -> tuple[list[Tree], Array]:
-    """Grow a tree from each root; return the trees, and the moves that sites have yet to make.
+class Source(Protocol):
+    """What the splits of a level follow from."""
+
+    def best(self, level: Level, allowed: Array, moves: Array) -> tuple[splits.Splits, Array]:
+        """Return the best split of each node, and the moves that rows have yet to make.
+
+        allowed : (A, p), covariates by which a node may be split. moves (m, 6) : not yet made.
+        """
+        ...
+
+    def children(
+        self, level: Level, found: splits.Splits, moves: Array, bounds: Array
+    ) -> tuple[Level, Array]:
+        """Return the children that may be split, and the moves that rows have yet to make.
+
+        moves, bounds : of the level, as `_split` returns them.
+        """
+        ...
+
+
+def grow(source: Source, shape: Shape, level: Level, bits: int) -> tuple[list[Tree], Array]:
+    """Grow a tree from each root; return the trees, and the moves that rows have yet to make.
 
     Parameters
     ----------
@@ -140,9 +177,7 @@ def grow(fed: Federation, shape: Shape, level: Level, bits: int) -> tuple[list[T
         tree.add(shape.rate * weight, cover)
     moves = NO_MOVES
     for depth in range(shape.depth):
-        found = splits.best(
-            level.cells, bits, shape.rule, _allowed(level.path, shape.groups), level.low, level.high
-        )
+        found, moves = source.best(level, _allowed(level.path, shape.groups), moves)
         at = np.flatnonzero(np.isfinite(found.gain))
         if not len(at):
             return trees, moves
@@ -150,7 +185,7 @@ def grow(fed: Federation, shape: Shape, level: Level, bits: int) -> tuple[list[T
         moves, bounds = _split(trees, level, found, shape, unit)
         if depth + 1 == shape.depth:
             break
-        level, moves = _children(fed, level, found, moves, bounds, shape.rule)
+        level, moves = source.children(level, found, moves, bounds)
         if not len(level.tree):
             break
     return trees, moves
@@ -175,41 +210,107 @@ def _split(
     )  # fmt: skip
     for i, (k, node) in enumerate(zip(level.tree.tolist(), level.node.tolist(), strict=True)):
         tree, feature, cut = trees[k], int(found.feature[i]), int(found.bin[i])
-        tree.feature[node], tree.threshold[node] = feature, shape.threshold(feature, cut)
-        tree.missing_left[node] = bool(found.missing_left[i])
         tree.gain[node] = float(found.gain[i])
-        tree.left[node] = moves[i, 5] = tree.add(shape.rate * w[i, 0], sums[0][i, 1])
+        moves[i, 5] = left = tree.add(shape.rate * w[i, 0], sums[0][i, 1])
         tree.add(shape.rate * w[i, 1], sums[1][i, 1])
+        way = bool(found.missing_left[i])
+        tree.split(node, feature, cut, shape.threshold(feature, cut), way, left)
     return moves, bounds
 
 
-def _children(
-    fed: Federation, level: Level, found: splits.Splits, moves: Array, bounds: Array, rule: Rule
-) -> tuple[Level, Array]:
-    """Return the children that may be split, and the moves that sites have yet to make."""
-    left, right = found.left_rows, level.cells.size - found.left_rows
-    at = np.flatnonzero(np.maximum(left, right) >= 2 * rule.min_rows)
-    if not len(at):
-        return level[at], moves
-    parent, own = level.cells[at], moves[at]
-    other = (right[at] < left[at]).astype(np.int64)
-    asked = np.column_stack([own[:, 0], own[:, 5] + other])
-    ends = parent.ends
-    if rule.min_rows > 1:
-        told = fed.sum(count_cells, moves=moves, asked=asked, ends=ends)
-        ends, moves = splits.joined(told.cells, parent, rule.min_rows), NO_MOVES
-    told = fed.sum(sum_cells, moves=moves, asked=asked, ends=ends)
-    small = Cells.of(told.cells, ends)
-    every = Cells.joined([small, parent.less(small)])
-    path = level.path[at]
-    path[np.arange(len(at)), found.feature[at]] = True
-    number = np.r_[asked[:, 1], own[:, 5] + 1 - other]
-    side = np.r_[other, 1 - other]
-    both = np.tile(bounds[at].reshape(-1, 2, 2), (2, 1, 1))
+class Sums(Protocol):
+    """What answers with sums over rows.
+
+    Its arguments are those of the steps: moves (m, 6), asked (A, 2), ends (A, p, B).
+    """
+
+    @property
+    def least(self) -> int:
+        """Fewest rows of a sum; 1 for any."""
+        ...
+
+    def rows(self, moves: Array, asked: Array, ends: Array) -> Array:
+        """Return the rows of each group of bins (G,)."""
+        ...
+
+    def cells(self, moves: Array, asked: Array, ends: Array) -> Array:
+        """Return Σg, Σh and the rows of each group of bins (G, 3)."""
+        ...
+
+
+@dataclass(frozen=True)
+class OverSites:
+    """Sums over sites."""
+
+    fed: Federation
+    least: int
+
+    def rows(self, moves: Array, asked: Array, ends: Array) -> Array:
+        """Return the rows of each group."""
+        return self.fed.sum(count_cells, moves=moves, asked=asked, ends=ends).cells
+
+    def cells(self, moves: Array, asked: Array, ends: Array) -> Array:
+        """Return the sums of each group."""
+        return self.fed.sum(sum_cells, moves=moves, asked=asked, ends=ends).cells
+
+
+@dataclass(frozen=True)
+class Histograms:
+    """Splits from the histograms of each level; see the module's header."""
+
+    sums: Sums
+    shape: Shape
+    bits: int
+
+    def best(self, level: Level, allowed: Array, moves: Array) -> tuple[splits.Splits, Array]:
+        """Return the best split of each node, and the same moves."""
+        found = splits.best(level.cells, self.bits, self.shape.rule, allowed, level.low, level.high)
+        return found, moves
+
+    def children(
+        self, level: Level, found: splits.Splits, moves: Array, bounds: Array
+    ) -> tuple[Level, Array]:
+        """Ask for the smaller child of each node; return both, and the moves yet to make."""
+        left, right = found.left_rows, level.cells.size - found.left_rows
+        at = np.flatnonzero(np.maximum(left, right) >= 2 * self.shape.rule.min_rows)
+        if not len(at):
+            return level[at], moves
+        parent, own = level.cells[at], moves[at]
+        other = (right[at] < left[at]).astype(np.int64)
+        asked = np.column_stack([own[:, 0], own[:, 5] + other])
+        ends = parent.ends
+        if self.sums.least > 1:
+            told = self.sums.rows(moves, asked, ends)
+            ends, moves = splits.joined(told, parent, self.sums.least), NO_MOVES
+        small = Cells.of(self.sums.cells(moves, asked, ends), ends)
+        every = Cells.joined([small, parent.less(small)])
+        below = _below(
+            level[at], found.feature[at], own, bounds[at], np.r_[other, 1 - other], every
+        )
+        return below.large(self.shape.rule.min_rows), NO_MOVES
+
+
+def both_children(
+    level: Level, found: splits.Splits, moves: Array, bounds: Array, rule: Rule
+) -> Level:
+    """Return the children that may be split, of which the totals alone are known."""
+    left = Cells.whole(found.left, found.left_rows)
+    right = Cells.whole(found.right, level.cells.size - found.left_rows)
+    side = np.repeat([0, 1], len(moves))
+    below = _below(level, found.feature, moves, bounds, side, Cells.joined([left, right]))
+    return below.large(rule.min_rows)
+
+
+def _below(
+    level: Level, feature: Array, moves: Array, bounds: Array, side: Array, cells: Cells
+) -> Level:
+    """Return 2A children of A nodes: sides (2A,), 0 for left, and their sums."""
+    path = level.path.copy()
+    path[np.arange(len(path)), feature] = True
+    both = np.tile(bounds.reshape(-1, 2, 2), (2, 1, 1))
     low, high = _columns(both[np.arange(len(side)), side])
-    made = Level(np.tile(own[:, 0], 2), number, every, low, high, np.tile(path, (2, 1)))
-    large = np.flatnonzero(every.size >= 2 * rule.min_rows)
-    return made[large[np.lexsort((number[large], made.tree[large]))]], NO_MOVES
+    number = np.tile(moves[:, 5], 2) + side
+    return Level(np.tile(moves[:, 0], 2), number, cells, low, high, np.tile(path, (2, 1)))
 
 
 def _allowed(path: Array, groups: Array) -> Array:

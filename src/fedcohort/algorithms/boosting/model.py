@@ -69,7 +69,7 @@ class BoostedModel(Fitted):
 
     @property
     def rounds(self) -> int:
-        """Number of rounds, each with one tree of each output."""
+        """Number of rounds."""
         return int(self.ensemble.round_of.max(initial=-1)) + 1
 
     @property

@@ -27,6 +27,8 @@ rows by cell and class. Together they can have one solution in cells of few rows
 than noise (`private`). A coordinator that departs from this program can send moves, ends or edges
 that isolate a row over all sites: a site checks their form (`arguments`), and not whether they
 follow from the sums, which it does not know.
+
+Other strategies, which are not lossless: `proposals` (top-s) and `local` (bagging, cyclic).
 """
 
 from __future__ import annotations
@@ -37,9 +39,20 @@ from typing import Any
 import numpy as np
 
 from fedcohort.algorithms.boosting import private
-from fedcohort.algorithms.boosting.growth import NO_MOVES, Shape, Tree, first_level, grow
+from fedcohort.algorithms.boosting.growth import (
+    NO_MOVES,
+    Histograms,
+    OverSites,
+    Shape,
+    Source,
+    Tree,
+    first_level,
+    grow,
+)
+from fedcohort.algorithms.boosting.local import farthest, grow_trees, moves_of, received
 from fedcohort.algorithms.boosting.model import BoostedModel
 from fedcohort.algorithms.boosting.objectives import STEP, start
+from fedcohort.algorithms.boosting.proposals import Voted
 from fedcohort.algorithms.boosting.response import Objective
 from fedcohort.algorithms.boosting.settings import BoostingSettings
 from fedcohort.algorithms.boosting.steps import (
@@ -64,7 +77,7 @@ from fedcohort.numerics.trees.nodes import Trees
 from fedcohort.numerics.trees.splits import Cells, Rule
 from fedcohort.privacy.disclosure.models import LEAF
 from fedcohort.privacy.disclosure.steps import interval_ends
-from fedcohort.protocol import Federation, NothingToLearn, Task
+from fedcohort.protocol import Federation, NothingToLearn, Task, check_all_answered
 
 #: How much Σ|g| + Σh may grow in a round; more is an error at the site.
 GROWTH = 16.0
@@ -90,8 +103,9 @@ class Booster:
         objective: str,
     ):  # fmt: skip
         self.fed, self.config, self.task, self.objective = fed, config, task, objective
-        self.shape = _shape(config, task, edges, objective, least_of(fed, task))
-        self.classes = len(begun.target)
+        self.local = config.strategy in ("bagging", "cyclic")
+        self.shape = _shape(config, task, edges, objective, least_of(fed, config, task))
+        self.classes, self.rows = len(begun.target), int(begun.training)
         self.rng = task.rng
         self.class_weight = _class_weight(config, objective, begun)
         weight, target = float(begun.summed_weight), begun.target
@@ -106,52 +120,97 @@ class Booster:
         self.hazard = self.squares = NONE
         self.baselines: list[Baseline] = []
         self.ends: Array | None = self._each if self.shape.rule.min_rows < 2 else None
-        self._used = self._nothing
+        self.used, self.loss, self.turn = self._nothing, math.inf, 0
+        self.roots: Cells | None = None
         if objective == "cox":
             self.grid = timegrid.intervals(fed, config.time_grid, task.min_cell)
 
-    def sums(self, *, more: bool) -> tuple[Root, Cells | None]:
-        """Add the last trees' values; return losses there, and if `more` the next roots' sums."""
+    def sums(self, *, more: bool) -> Root:
+        """Add the last trees' values; return losses there, and if `more` take the next roots'
+        sums.
+        """
         if self.grid is not None:
             self._risks(self.grid)
         if self.size == math.inf:
             self.size = float(self._pull(self._nothing).size)
         self.bits = histogram.bits_for(GROWTH * self.size)
-        known = more and self.ends is not None
-        told = self._pull(self._drawn() if known else self._nothing)
+        ends = self._nothing
+        if more and self.config.strategy != "histogram":
+            self.used = self._drawn(self._each)
+            ends = ends if self.local else self._totals
+        elif more and self.ends is not None:
+            ends = self.used = self._drawn(self.ends)
+        told = self._pull(ends)
         self.size = float(told.size)
-        if not more:
-            return told, None
+        self.loss = float(told.loss)
+        if not more or self.local:
+            return told
         groups = told.cells
-        if not known:
+        if not len(ends):
             roots = np.column_stack([np.arange(self.classes), np.zeros(self.classes, np.int64)])
             asked: dict[str, Any] = {"moves": NO_MOVES, "asked": roots}
             rows = self.fed.sum(count_cells, ends=self._each, **asked).cells
             drawn = splits.alone(rows, self._each)
             _check_drawn(int(drawn.size[0]), self.shape.rule.min_rows)
             self.ends = splits.joined(rows, drawn, self.shape.rule.min_rows)
-            groups = self.fed.sum(sum_cells, ends=self._drawn(), **asked).cells
-        found = Cells.of(groups, self._used)
+            ends = self.used = self._drawn(self.ends)
+            groups = self.fed.sum(sum_cells, ends=ends, **asked).cells
+        self.roots = Cells.of(groups, ends)
         if self.config.subsample < 1 and self.shape.rule.min_rows > 1:
             self.ends = None
-        return told, found
+        return told
 
-    def add(self, roots: Cells) -> list[Tree]:
-        """Grow a round's trees from the sums of their roots."""
-        trees, self.moves = grow(self.fed, self.shape, first_level(roots), self.bits)
+    def add(self) -> list[Tree]:
+        """Grow a round's trees."""
+        if self.local:
+            trees = self._local_trees()
+        else:
+            assert self.roots is not None
+            trees, self.moves = grow(self._source, self.shape, first_level(self.roots), self.bits)
         self.values = np.zeros((len(trees), max(len(t.weight) for t in trees)))
         for row, tree in zip(self.values, trees, strict=True):
             row[: len(tree.weight)] = np.array(tree.weight, np.float32)
         return trees
 
+    @property
+    def _source(self) -> Source:
+        if self.config.strategy == "histogram":
+            return Histograms(OverSites(self.fed, self.shape.rule.min_rows), self.shape, self.bits)
+        return Voted(self.fed, self.shape, self.bits, self.used, self.config.proposals)
+
+    def _local_trees(self) -> list[Tree]:
+        """Return the trees of all sites, or of the next one; rows have yet to move down them."""
+        config, shape, fed = self.config, self.shape, self.fed
+        if config.strategy == "cyclic":
+            fed = fed.only([fed.sites[self.turn % len(fed.sites)]])
+            self.turn += 1
+        told = fed.gather(
+            grow_trees, trees=config.local_trees, depth=shape.depth, rate=shape.rate,
+            rule=shape.rule.numbers, monotone=shape.rule.monotone, groups=shape.groups,
+            ends=self.used, bits=self.bits, least=shape.rule.min_rows,
+            farthest=farthest(self.objective, self.loss), **self._outcome,
+        )  # fmt: skip
+        check_all_answered(fed)
+        weighted = config.strategy == "bagging"
+        trees = received(list(told.values()), shape, self.rows, weighted=weighted)
+        self.moves = moves_of(trees)
+        return trees
+
+    @property
+    def _outcome(self) -> dict[str, Any]:
+        """Return what gradients of a row follow from, besides its margins."""
+        grid = self.grid
+        return {
+            "objective": self.objective, "sigma": self.config.sigma,
+            "class_weight": self.class_weight, "times": NONE if grid is None else grid.times,
+            "together": grid is not None and grid.together, "hazard": self.hazard,
+            "squares": self.squares,
+        }  # fmt: skip
+
     def _pull(self, ends: Array) -> Root:
-        config, grid = self.config, self.grid
         told = self.fed.sum(
-            pull_rows, moves=self.moves, values=self.values, objective=self.objective,
-            sigma=config.sigma, class_weight=self.class_weight,
-            times=NONE if grid is None else grid.times,
-            together=grid is not None and grid.together, hazard=self.hazard, squares=self.squares,
-            share=config.subsample, bits=self.bits, ends=ends,
+            pull_rows, moves=self.moves, values=self.values, share=self.config.subsample,
+            bits=self.bits, ends=ends, **self._outcome,
         )  # fmt: skip
         self.moves, self.values = NO_MOVES, np.zeros((0, 0))
         return told
@@ -181,17 +240,24 @@ class Booster:
     def _nothing(self) -> Array:
         return np.zeros((0, *self.shape.ends.shape), bool)
 
-    def _drawn(self) -> Array:
-        """Draw the covariates of a round; return the groups of bins at its roots (K, p, B)."""
+    @property
+    def _totals(self) -> Array:
+        """One group of all bins, at the root of each tree (K, p, B)."""
+        return np.zeros_like(self._each) | self._last
+
+    @property
+    def _last(self) -> Array:
+        size = self.shape.ends.shape[1]
+        return np.arange(size) == size - 1
+
+    def _drawn(self, ends: Array) -> Array:
+        """Draw the covariates of a round; return the groups of bins of these alone (K, p, B)."""
         p = len(self.shape.edges)
         used = np.ones(p, bool)
         if self.config.colsample < 1:
             some = max(1, round(self.config.colsample * p))
             used = np.isin(np.arange(p), self.rng.permutation(p)[:some])
-        ends = self._each if self.ends is None else self.ends
-        last = np.arange(ends.shape[2]) == ends.shape[2] - 1
-        self._used = ends & used[:, None] | last
-        return self._used
+        return ends & used[:, None] | self._last
 
 
 def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
@@ -210,25 +276,25 @@ def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
     objective = config.objective_of(task)
     first = fed.sum(count_values)
     fed = fed.only(fed.answered).awaiting()
+    least = least_of(fed, config, task)
     if not first.rows:
         raise NothingToLearn("no site holds any record; check their selection.")
-    edges = bin_edges(fed, first, config.max_bins, least_of(fed, task))
+    edges = bin_edges(fed, first, config.max_bins, least)
     levels = task.levels if objective == "softmax" else ()
     begun = fed.sum(
         begin, edges=edges, objective=objective, classes=max(len(levels), 1),
         kinds=KINDS.get(objective, len(levels)), held_out=config.held_out,
     )  # fmt: skip
-    _check(objective, begun, task, least_of(fed, task), bool(np.isfinite(edges).any()))
+    _check(objective, begun, task, least, bool(np.isfinite(edges).any()))
     booster = Booster(fed, config, task, edges, begun, objective)
     grown: list[list[Tree]] = []
-    told, roots = booster.sums(more=True)
+    told = booster.sums(more=True)
     held, best = float(begun.held_out), (math.inf, 0)
     for number in fed.rounds(config.rounds):
-        assert roots is not None
         if held and not number:
             best = float(told.held_out_loss) / held, 0
-        grown.append(booster.add(roots))
-        told, roots = booster.sums(more=number + 1 < config.rounds)
+        grown.append(booster.add())
+        told = booster.sums(more=number + 1 < config.rounds)
         report = {"loss": float(told.loss) / float(begun.training)}
         if held:
             report["held_out_loss"] = float(told.held_out_loss) / held
@@ -246,10 +312,17 @@ def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
     )
 
 
-def least_of(fed: Federation, task: Task) -> int:
-    """Return the smallest number of rows of a sum: 1 at a single site, or with a min_cell of 1."""
-    several = len(fed.sites) > 1 and task.min_cell > 1
-    return max(task.min_cell, LEAF) if several else 1
+def least_of(fed: Federation, config: BoostingSettings, task: Task) -> int:
+    """Return the smallest number of rows of a sum: 1 with a min_cell of 1, or of histograms at a
+    single site.
+    """
+    several = len(fed.sites) > 1 or config.strategy != "histogram"
+    return least_rows(task) if several else 1
+
+
+def least_rows(task: Task) -> int:
+    """Return the smallest number of rows of a node, of all sites or of one that tells its own."""
+    return max(task.min_cell, LEAF) if task.min_cell > 1 else 1
 
 
 def _without_held_out(
@@ -290,12 +363,14 @@ def _check_drawn(rows: int, least: int) -> None:
 
 def _ensemble(booster: Booster, grown: list[list[Tree]]) -> Ensemble:
     made = [tree.made() for trees in grown for tree in trees]
+    parallel = len(grown[0]) // booster.classes
     return Ensemble(
         base=booster.base,
         trees=Trees.joined([tree for tree, _, _ in made]),
         gain=np.concatenate([gain for _, gain, _ in made]),
         cover=np.concatenate([cover for _, _, cover in made]),
-        group=np.tile(np.arange(booster.classes, dtype=np.int32), len(grown)),
+        group=np.tile(np.arange(booster.classes, dtype=np.int32), parallel * len(grown)),
+        parallel=parallel,
     )
 
 

@@ -16,6 +16,8 @@ OBJECTIVES = {
 }  # fmt: skip
 #: Weights of classes.
 CLASS_WEIGHTS = ("none", "balanced")
+#: Strategies over sites.
+STRATEGIES = ("histogram", "top-s", "bagging", "cyclic")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,21 @@ class BoostingSettings(GridSettings, RowWeightSettings, method="boosting"):
     rounds: int = setting(
         100, "Number of rounds; each grows a tree, or one for each class", "rounds",
         within="[1, 10_000]",
+    )  # fmt: skip
+    strategy: str = setting(
+        "histogram",
+        "Strategy over sites. histogram: sums of histograms, as on the pooled table; top-s: sites "
+        "propose splits; bagging: mean of each site's own trees; cyclic: sites in turn grow a "
+        "round's trees",
+        choices=STRATEGIES,
+    )
+    proposals: int = setting(
+        10, "top-s: S, number of best splits that a site proposes for a node", "splits",
+        within="[1, 100_000]",
+    )  # fmt: skip
+    local_trees: int = setting(
+        1, "bagging, cyclic: trees that a site grows in a round, for each class", "trees",
+        within="[1, 100]",
     )  # fmt: skip
     learning_rate: float = setting(0.1, "η: factor of each leaf's weight", within="(0, 1]")
     max_depth: int = setting(4, "Depth of the trees", "levels", within="[1, 16]")
@@ -62,6 +79,11 @@ class BoostingSettings(GridSettings, RowWeightSettings, method="boosting"):
         super().__post_init__()
         both = sorted({*self.increasing} & {*self.decreasing})
         self.check(("decreasing", not both, "no column that `increasing` has too"))
+
+    @property
+    def visible(self) -> str:
+        """Name of the setting with which the coordinator sees each site's own splits, or ""."""
+        return "" if self.strategy == "histogram" else f"strategy: {self.strategy}"
 
     @property
     def held_out(self) -> float:

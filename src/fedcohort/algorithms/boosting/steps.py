@@ -1,4 +1,4 @@
-"""Site steps of boosting. All replies are sums over sites.
+"""Site steps of boosting by histograms. All replies are sums over sites.
 
 A site keeps its rows' margins, gradients and places in the growing trees (`Growing`). The
 coordinator numbers the nodes of a tree, 0 for the root; the right child follows the left one. Moves
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,9 @@ from fedcohort.protocol import DataError, Keep, Site, message, summed
 class Growing:
     """State that a site keeps in a fit.
 
-    ``edges`` (p, E) of the bins; ``margin``, ``gradient``, ``hessian`` and ``node`` (n, K) of its
-    rows, the second and third in multiples of 2^-b; ``used`` (n,), rows of the growing trees;
-    ``held`` (n,), rows that are held out of all trees.
+    ``edges`` (p, E) of the bins; ``margin``, ``gradient`` and ``hessian`` (n, K) of its rows, the
+    latter two in multiples of 2^-b; ``node`` (n, T) in each of the last T trees; ``used`` (n,),
+    rows of the growing trees; ``held`` (n,), rows that are held out of all trees.
     """
 
     edges: Array
@@ -117,8 +118,8 @@ def begin(
     held = np.zeros(n, bool)
     held[_draws(site).permutation(n)[: int(held_out * n)]] = True
     nothing = np.zeros((n, k), np.int64)
-    weight = _weights(site.data, np.zeros(0)) * ~held
-    told = targets(objective, _of(site.data, k))
+    weight = weights_of(site.data, np.zeros(0)) * ~held
+    told = targets(objective, outcome_of(site.data, k))
     state = Growing(
         np.asarray(edges, np.float32), np.zeros((n, k)), nothing, nothing, nothing, ~held, held
     )
@@ -146,7 +147,7 @@ def sum_risks(
         raise DataError(f"site {site.name!r}: risk sets need survival times and a grid of times.")
     at = slots(table.time, table.event, times, together=together)
     own = ~state.held
-    weight = _weights(table, np.zeros(0))
+    weight = weights_of(table, np.zeros(0))
     dies = dies_on_grid(table.time, table.event, times) & own
     risk = weight * np.exp(np.clip(state.margin[:, 0], -FARTHEST, FARTHEST))
     return Keep(
@@ -178,8 +179,8 @@ def pull_rows(
     arguments.check_times(site.name, times, hazard, squares)
     roots = np.column_stack([np.arange(k), np.zeros(k, np.int64)])[: len(ends)]
     arguments.check_asked(site.name, roots, ends, *_extent(state))
-    weight = _weights(table, class_weight)
-    of = _of(table, k, sigma, times, hazard, squares, together=together)
+    weight = weights_of(table, class_weight)
+    of = outcome_of(table, k, sigma, times, hazard, squares, together=together)
     g, h, loss = pulls(objective, state.margin, of, weight)
     own = ~state.held
     used = own
@@ -189,15 +190,14 @@ def pull_rows(
     most = max(float(a.max(initial=0.0)) for a in (np.abs(g), h))
     arguments.check_bits(site.name, bits, max(size, most))
     gradient, hessian = histogram.whole(g, bits), histogram.whole(h, bits)
-    state = Growing(
-        state.edges, state.margin, gradient, hessian, np.zeros_like(state.node), used, state.held
-    )
+    node = np.zeros(state.margin.shape, np.int64)
+    state = Growing(state.edges, state.margin, gradient, hessian, node, used, state.held)
     return Keep(
         Root(
             loss=np.array(float(loss[own].sum())),
             held_out_loss=np.array(float(loss[state.held].sum())),
             size=np.array(size),
-            cells=_sums(site, state, roots, ends),
+            cells=sums_in(site, state, roots, ends),
         ),
         state,
     )
@@ -211,10 +211,10 @@ def count_cells(
 
     asked : (A, 2) tree and node. ends : (A, p, B), the last bin of each group.
     """
-    state = _moved(site, moves)
+    state = moved(site, moves)
     arguments.check_asked(site.name, asked, ends, *_extent(state))
-    bins, found = _bins(site, state), [np.zeros(0, np.int64)]
-    for _, which, rows, node in _rows(state, asked):
+    bins, found = bins_of(site, state), [np.zeros(0, np.int64)]
+    for _, which, rows, node in rows_in(state, asked):
         found.append(histogram.counted(bins, rows, node, ends[which]))
     return Keep(Numbers(np.concatenate(found)), state)
 
@@ -224,9 +224,9 @@ def sum_cells(
     site: BoostingSite, *, moves: Array, asked: Array, ends: Array
 ) -> Keep[Sums, Growing]:
     """Move rows to the children of their nodes; sum their gradients by group of bins."""
-    state = _moved(site, moves)
+    state = moved(site, moves)
     arguments.check_asked(site.name, asked, ends, *_extent(state))
-    return Keep(Sums(_sums(site, state, asked, ends)), state)
+    return Keep(Sums(sums_in(site, state, asked, ends)), state)
 
 
 STEPS = (*binning.STEPS, begin, sum_risks, pull_rows, count_cells, sum_cells, *TIMES)
@@ -262,14 +262,15 @@ def _kinds(table: Table, rows: Array, kinds: int) -> Array:
     return np.bincount(y, minlength=kinds)
 
 
-def _weights(table: Table, class_weight: Array) -> Array:
+def weights_of(table: Table, class_weight: Array) -> Array:
+    """Return the weight of each row (n,), times that of its class (K,)."""
     weight = np.ones(len(table.x)) if table.weight is None else np.asarray(table.weight, float)
     if len(class_weight):
         weight = weight * class_weight[np.asarray(_outcome(table), np.int64)]
     return weight
 
 
-def _of(
+def outcome_of(
     table: Table, classes: int, sigma: float = 1.0, times: Array | None = None,
     hazard: Array | None = None, squares: Array | None = None, *, together: bool = False,
 ) -> Outcome:  # fmt: skip
@@ -286,7 +287,7 @@ def _of(
     )  # fmt: skip
 
 
-def _bins(site: Site[Table, Any], state: Growing) -> Array:
+def bins_of(site: Site[Table, Any], state: Growing) -> Array:
     """Return the bin of each value, (n, p)."""
     key = ("boosting", state.edges.tobytes())
     return remembered(site.data, key, lambda: histogram.numbered(site.data.x, state.edges))
@@ -294,23 +295,37 @@ def _bins(site: Site[Table, Any], state: Growing) -> Array:
 
 def _extent(state: Growing) -> tuple[int, int, int]:
     """Return the numbers of trees, of covariates, and of bins of each."""
-    return state.margin.shape[1], len(state.edges), state.edges.shape[1] + 2
+    return state.node.shape[1], len(state.edges), state.edges.shape[1] + 2
 
 
 def _grown(site: BoostingSite, moves: Array, values: Array) -> Growing:
-    """Return the state after the last trees: rows in their leaves, values (K, N) added."""
-    state = _moved(site, moves)
+    """Return the state after the last trees: rows in their leaves, values (T, N) added.
+
+    T is K, or a multiple if a round has several trees of each class: tree t is of class t mod K.
+    """
+    state = site.state
+    if state is not None:
+        arguments.check_trees(site.name, len(values), state.margin.shape[1])
+    if state is not None and len(values) > state.node.shape[1]:
+        node = np.zeros((len(state.node), len(values)), np.int64)
+        site = replace(site, state=replace(state, node=node))
+    state = moved(site, moves)
     arguments.check_values(site.name, values, state.node)
     if not values.size:
         return state
-    margin = state.margin + np.take_along_axis(values, state.node.T, axis=1).T
-    return Growing(
-        state.edges, margin, state.gradient, state.hessian, state.node, state.used, state.held
-    )
+    margin, classes = state.margin.copy(), state.margin.shape[1]
+    for t, own in enumerate(values):
+        margin[:, t % classes] += own[state.node[:, t]]
+    return replace(state, margin=margin)
 
 
-def _moved(site: BoostingSite, moves: Array) -> Growing:
-    """Return the state after rows have moved to the children of their nodes."""
+def moved(site: BoostingSite, moves: Array) -> Growing:
+    """Return the state after rows have moved to the children of their nodes, and on from there.
+
+    Raises
+    ------
+    DataError : the fit has not begun, or a child's number is not above its parent's.
+    """
     state = site.state
     if state is None:
         raise DataError(
@@ -319,24 +334,34 @@ def _moved(site: BoostingSite, moves: Array) -> Growing:
     arguments.check_moves(site.name, moves, *_extent(state))
     if not len(moves):
         return state
-    bins = _bins(site, state)
+    if (moves[:, 5] <= moves[:, 1]).any():
+        raise DataError(
+            f"site {site.name!r} was told of a child whose number is not above its parent's. Start "
+            f"the fit again."
+        )
+    bins = bins_of(site, state)
     node = state.node.copy()
     for k in np.unique(moves[:, 0]).tolist():
         own = moves[moves[:, 0] == k]
-        split = np.full(int(max(node[:, k].max(initial=0), own[:, 1].max())) + 1, -1)
+        split = np.full(int(max(node[:, k].max(initial=0), own[:, 5].max() + 1)) + 1, -1)
         split[own[:, 1]] = np.arange(len(own))
-        move = split[node[:, k]]
-        rows = np.flatnonzero(move >= 0)
-        move = move[rows]
-        code = bins[rows, own[move, 2]]
-        goes = np.where(code == 0, own[move, 4] > 0, code <= own[move, 3])
-        node[rows, k] = own[move, 5] + ~goes
-    return Growing(
-        state.edges, state.margin, state.gradient, state.hessian, node, state.used, state.held
-    )
+        rows = np.flatnonzero(split[node[:, k]] >= 0)
+        move = split[node[rows, k]]
+        while len(rows):
+            node[rows, k] = own[move, 5] + ~goes_left(bins, rows, own, move)
+            move = split[node[rows, k]]
+            on = move >= 0
+            rows, move = rows[on], move[on]
+    return replace(state, node=node)
 
 
-def _rows(state: Growing, asked: Array) -> Iterator[tuple[int, slice, Array, Array]]:
+def goes_left(bins: Array, rows: Array, moves: Array, which: Array) -> Array:
+    """Return whether each of the rows (r,) goes left by its move, one of (m, 6)."""
+    code = bins[rows, moves[which, 2]]
+    return np.where(code == 0, moves[which, 4] > 0, code <= moves[which, 3])
+
+
+def rows_in(state: Growing, asked: Array) -> Iterator[tuple[int, slice, Array, Array]]:
     """Yield for each tree k: its asked nodes, the rows in them, and the node of each from 0.
 
     The asked nodes (A, 2) are in the order of the trees.
@@ -350,10 +375,10 @@ def _rows(state: Growing, asked: Array) -> Iterator[tuple[int, slice, Array, Arr
         yield k, which, rows, at[node[rows]]
 
 
-def _sums(site: Site[Table, Any], state: Growing, asked: Array, ends: Array) -> Array:
+def sums_in(site: Site[Table, Any], state: Growing, asked: Array, ends: Array) -> Array:
     """Return Σg, Σh and rows of each group (G, 3)."""
-    bins, found = _bins(site, state), [np.zeros((0, 3), np.int64)]
-    for k, which, rows, node in _rows(state, asked):
+    bins, found = bins_of(site, state), [np.zeros((0, 3), np.int64)]
+    for k, which, rows, node in rows_in(state, asked):
         g, h = (np.ascontiguousarray(a[:, k]) for a in (state.gradient, state.hessian))
         found.append(histogram.summed(bins, rows, node, g, h, ends[which]))
     return np.concatenate(found)

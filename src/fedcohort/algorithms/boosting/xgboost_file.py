@@ -73,7 +73,10 @@ def written(model: XGBoostModel) -> bytes:
         "feature_types": [],
         "gradient_booster": {
             "model": {
-                "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": f"{len(trees)}"},
+                "gbtree_model_param": {
+                    "num_parallel_tree": f"{ensemble.parallel}",
+                    "num_trees": f"{len(trees)}",
+                },
                 "iteration_indptr": np.cumsum([0, *np.bincount(rounds)]).tolist(),
                 "tree_info": ensemble.group[order].tolist(),
                 "trees": trees,
@@ -112,22 +115,23 @@ def _based(objective: Objective, ensemble: Ensemble) -> tuple[str, Ensemble]:
         score = objective.score(base[0])
         if abs(objective.margin(score) - base[0]) <= 2.0**-23 * max(1.0, abs(base[0])):
             return _number(score), ensemble
-    k = len(base)
+    k, m = len(base), len(base) * ensemble.parallel
     stumps = Trees(
-        roots=np.arange(k, dtype=np.int32),
-        feature=np.full(k, LEAF, np.int32),
-        threshold=np.zeros(k, np.float32),
-        left=np.full(k, -1, np.int32),
-        right=np.full(k, -1, np.int32),
-        missing_left=np.zeros(k, bool),
-        value=base[:, None],
+        roots=np.arange(m, dtype=np.int32),
+        feature=np.full(m, LEAF, np.int32),
+        threshold=np.zeros(m, np.float32),
+        left=np.full(m, -1, np.int32),
+        right=np.full(m, -1, np.int32),
+        missing_left=np.zeros(m, bool),
+        value=np.r_[base, np.zeros(m - k)][:, None],
     )
     whole = Ensemble(
         trees=Trees.joined([stumps, ensemble.trees]),
-        gain=np.r_[np.zeros(k), ensemble.gain],
-        cover=np.r_[np.ones(k), ensemble.cover],
-        group=np.r_[np.arange(k), ensemble.group].astype(np.int32),
+        gain=np.r_[np.zeros(m), ensemble.gain],
+        cover=np.r_[np.ones(m), ensemble.cover],
+        group=np.r_[np.arange(m) % k, ensemble.group].astype(np.int32),
         base=np.zeros(k),
+        parallel=ensemble.parallel,
     )
     return _number(objective.score(0.0)), whole
 

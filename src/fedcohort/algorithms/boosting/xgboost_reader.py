@@ -122,6 +122,9 @@ def _ensemble(model: Mapping[str, Any], base: Array, p: int, source: str) -> Ens
     found: list[Any] = _list(model, "trees")
     if (declared := _int(_dict(model, "gbtree_model_param"), "num_trees")) != len(found):
         raise ValueError(f"num_trees is {declared}, and there are {len(found)} trees")
+    parallel = _int(_dict(model, "gbtree_model_param"), "num_parallel_tree", 1)
+    if not parallel:
+        raise ValueError("num_parallel_tree is 0")
     group = _whole(model, "tree_info", len(found))
     several = [_read_tree(tree, p, source) for tree in found]
     empty = np.zeros(0, np.int32)
@@ -135,6 +138,7 @@ def _ensemble(model: Mapping[str, Any], base: Array, p: int, source: str) -> Ens
         cover=np.concatenate([np.zeros(0), *(cover for _, _, cover in several)]),
         group=group.astype(np.int32),
         base=base,
+        parallel=parallel,
     )
     ensemble.check(p)
     return ensemble
@@ -235,7 +239,9 @@ def _numbers(parent: Any, name: str, n: int, *more: type) -> Array:
     if not {*map(type, found)} <= {int, float, *more}:
         raise ValueError(f"{name} is no list of numbers")
     numbers = np.array(found, float)
-    if (np.abs(numbers) > np.finfo(np.float32).max).any() or np.isnan(numbers).any():
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(numbers.astype(np.float32))
+    if not finite.all():
         raise ValueError(f"{name} has a number that is not finite")
     return numbers
 

@@ -36,6 +36,7 @@ class Ensemble:
     cover : (N,) sum of the loss's second derivatives of the rows that reach a node.
     group : (T,) output of each tree, from 0 to K − 1.
     base : b (K,), margin of no trees.
+    parallel : number of trees of each output in a round.
     """
 
     trees: Trees
@@ -43,18 +44,19 @@ class Ensemble:
     cover: Array
     group: Array
     base: Array
+    parallel: int = 1
 
     @property
     def round_of(self) -> Array:
-        """Return the number of earlier trees of the same output, of each tree: (T,)."""
+        """Return the round of each tree (T,), from 0: earlier trees of its output / parallel."""
         order = np.argsort(self.group, kind="stable")
         group = self.group[order]
         out = np.empty(len(order), int)
         out[order] = np.arange(len(order)) - np.searchsorted(group, group)
-        return out
+        return out // self.parallel
 
     def first(self, rounds: int) -> Self:
-        """Return the trees of the first rounds, one of each output in a round."""
+        """Return the trees of the first rounds."""
         kept = self.round_of < rounds
         sizes = [part.stop - part.start for part in self.trees.parts()]
         nodes = np.repeat(kept, sizes)
@@ -68,7 +70,7 @@ class Ensemble:
         arrays |= {name: cut(arrays[name]) for name in ("left", "right")}
         return type(self)(
             trees=Trees.from_arrays(arrays), gain=self.gain[nodes], cover=self.cover[nodes],
-            group=self.group[kept], base=self.base,
+            group=self.group[kept], base=self.base, parallel=self.parallel,
         )  # fmt: skip
 
     def margins(self, x: Array) -> Array:
@@ -104,6 +106,8 @@ class Ensemble:
     def arrays(self) -> dict[str, Array]:
         """Return all arrays by name, to save."""
         own = {name: getattr(self, name) for name in ("gain", "cover", "group", "base")}
+        if self.parallel > 1:
+            own["parallel"] = np.array(self.parallel)
         return self.trees.arrays() | own
 
     @classmethod
@@ -120,7 +124,10 @@ class Ensemble:
         ValueError : the arrays are no trees over p covariates.
         """
         own = {name: arrays[name] for name in ("gain", "cover", "group", "base")}
-        made = cls(trees=Trees.from_arrays(arrays), **own)
+        several = np.asarray(arrays.get("parallel", 1))
+        if several.shape or several.dtype.kind not in "iu" or several < 1:
+            raise ValueError("the number of trees in a round is no whole number above 0")
+        made = cls(trees=Trees.from_arrays(arrays), parallel=int(several), **own)
         made.check(p)
         return made
 

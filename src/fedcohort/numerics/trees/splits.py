@@ -52,6 +52,20 @@ class Rule:
     max_delta_step: float
     monotone: Array
 
+    @property
+    def numbers(self) -> Array:
+        """λ, α, γ, `min_hessian` and `max_delta_step`, (5,)."""
+        return np.array([self.l2, self.l1, self.gamma, self.min_hessian, self.max_delta_step])
+
+    @classmethod
+    def of(cls, numbers: Array, monotone: Array, min_rows: int) -> Rule:
+        """Return the rule of `numbers` (5,)."""
+        l2, l1, gamma, min_hessian, step = numbers.tolist()
+        return cls(
+            l2=l2, l1=l1, gamma=gamma, min_hessian=min_hessian, min_rows=min_rows,
+            max_delta_step=step, monotone=monotone,
+        )  # fmt: skip
+
     def weight(self, g: Array, h: Array, low: Array | float, high: Array | float) -> Array:
         """Return the weight of eq. (1), of sums of any shape, within bounds."""
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -69,6 +83,26 @@ class Rule:
             return np.divide(top * top, below, out=np.zeros(np.shape(top)), where=below > 0)
         w = self.weight(g, h, low, high)
         return -(2 * g * w + (h + self.l2) * w * w + 2 * self.l1 * np.abs(w))
+
+    def gain(
+        self, left: Array, right: Array, score: Array, feature: Array, low: Array, high: Array
+    ) -> Array:
+        """Return the gain of eq. (3) of m splits; −inf where a rule forbids one.
+
+        Parameters
+        ----------
+        left, right : (m, 2) G and H of the children.
+        score : (m,) of the node.
+        feature : (m,), the covariate.
+        low, high : (m,), bounds of the node's weights.
+        """
+        (g, h), (g2, h2) = left.T, right.T
+        gain = self.score(g, h, low, high) + self.score(g2, h2, low, high) - score
+        fine = (h >= self.min_hessian) & (h2 >= self.min_hessian) & (h > 0) & (h2 > 0)
+        if self.monotone.any():
+            rise = self.weight(g2, h2, low, high) - self.weight(g, h, low, high)
+            fine &= self.monotone[feature] * rise >= 0
+        return np.where(fine & (gain > LEAST_GAIN) & (gain >= self.gamma), gain, -np.inf)
 
     @property
     def free(self) -> bool:
@@ -120,6 +154,12 @@ class Cells:
         return cls(found[..., 2], found[..., :2], ends)
 
     @classmethod
+    def whole(cls, sums: Array, rows: Array) -> Cells:
+        """Return nodes of which Σg and Σh (A, 2) and the rows (A,) alone are known."""
+        one = np.asarray(rows, np.int64)[:, None, None]
+        return cls(one, np.asarray(sums, np.int64)[:, None, None], np.ones(one.shape, bool))
+
+    @classmethod
     def joined(cls, several: Sequence[Cells]) -> Cells:
         """Return the nodes of several, in order."""
         return cls(*(np.concatenate([getattr(c, k) for c in several]) for k in cls.__annotations__))
@@ -165,21 +205,22 @@ def best(cells: Cells, bits: int, rule: Rule, allowed: Array, low: Array, high: 
     allowed : (A, p), covariates by which a node may be split.
     low, high : (A,), bounds of the node's weights.
     """
-    total, size = cells.total, cells.size
-    n, unit = len(size), 2.0**-bits
-    at_node = rule.score(total[:, 0] * unit, total[:, 1] * unit, low, high)
-    gaps = cells.ends[..., 0] & (cells.rows[..., 0] > 0)
+    total, size, gaps = cells.total, cells.size, _gaps(cells)
+    every, unit = np.arange(len(size)), 2.0**-bits
     fast = compiled(cells.ends.size) if rule.free else None
     if fast:
-        gain, place = np.full(n, -np.inf), np.zeros((n, 3), np.int64)
+        at_node = rule.score(total[:, 0] * unit, total[:, 1] * unit, low, high)
+        gain, place = np.full(len(size), -np.inf), np.zeros((len(size), 3), np.int64)
         fast[3](
             cells.rows, cells.sums, cells.ends, allowed, at_node, unit, rule.l2, rule.l1,
             rule.gamma, rule.min_hessian, rule.min_rows, gain, place,
         )  # fmt: skip
         j, k, b = place.T
     else:
-        gain, j, k, b = _best(cells, unit, rule, allowed, gaps, at_node, (low, high))
-    every = np.arange(n)
+        found = _gains(cells, bits, rule, allowed, low, high)
+        flat = found.reshape(len(found), -1)
+        chosen = flat.argmax(axis=1)
+        gain, (j, k, b) = flat[every, chosen], _places(chosen, found.shape)
     apart = gaps[every, j] & (k == 0)
     left = cells.sums[every, j, b] - apart[:, None] * cells.sums[every, j, 0]
     rows = cells.rows[every, j, b] - apart * cells.rows[every, j, 0]
@@ -189,57 +230,76 @@ def best(cells: Cells, bits: int, rule: Rule, allowed: Array, low: Array, high: 
     return Splits(gain, j, b, goes, left, total - left, rows)
 
 
-def _best(
-    cells: Cells, unit: float, rule: Rule, allowed: Array, gaps: Array, at_node: Array,
-    bounds: tuple[Array, Array],
-) -> tuple[Array, Array, Array, Array]:  # fmt: skip
-    """Return the best gain of each node (A,), with its covariate, way and bin.
+def ranked(
+    cells: Cells, bits: int, rule: Rule, allowed: Array, low: Array, high: Array, most: int
+) -> tuple[Array, Array]:
+    """Return the splits of each node with the largest gains, best first.
 
-    Missing values go right, then left with bins from the highest on: XGBoost's order.
+    Parameters
+    ----------
+    cells : whose rows are known in each bin, whatever the groups.
+    bits, allowed, low, high : as in `best`.
+    most : number of splits of a node.
+
+    Returns
+    -------
+    splits : (m, 4) node, covariate, bin, and where missing values go: 0 right, 1 left; of a node
+        without missing values 2 right and 3 left, the side of the larger child.
+    gain : (m,) of each.
     """
+    found = _gains(cells, bits, rule, allowed, low, high)
+    flat = found.reshape(len(found), -1)
+    order = np.argsort(-flat, axis=1, kind="stable")[:, :most]
+    node, place = np.nonzero(np.isfinite(np.take_along_axis(flat, order, axis=1)))
+    at = order[node, place]
+    j, k, b = _places(at, found.shape)
+    either = 2 + (2 * cells.rows[node, j, b] >= cells.size[node])
+    side = np.where(_gaps(cells)[node, j], k, 1)
+    way = np.where(cells.rows[node, j, 0] == 0, either, side)
+    return np.column_stack([node, j, b, way]).astype(np.int64), flat[node, at]
+
+
+def _gaps(cells: Cells) -> Array:
+    """Return whether the missing values of a node and covariate (A, p) are a group of their own."""
+    return cells.ends[..., 0] & (cells.rows[..., 0] > 0)
+
+
+def _gains(cells: Cells, bits: int, rule: Rule, allowed: Array, low: Array, high: Array) -> Array:
+    """Return the gain of each split (A, p, 2, size), −inf where there is none; see `_places`."""
     total, size = cells.total, cells.size
     n, p, width = cells.ends.shape
-    low, high = bounds
+    unit = 2.0**-bits
+    at_node = rule.score(total[:, 0] * unit, total[:, 1] * unit, low, high)
     known = cells.ends & allowed[..., None]
-    missing = gaps[..., None] * cells.rows[..., :1], gaps[..., None, None] * cells.sums[..., :1, :]
+    gaps = _gaps(cells)[..., None]
+    missing = gaps * cells.rows[..., :1], gaps[..., None] * cells.sums[..., :1, :]
     right = known.copy()
-    right[..., 0] &= ~gaps
-    right[..., -1] &= gaps
+    right[..., 0] &= ~gaps[..., 0]
+    right[..., -1] &= gaps[..., 0]
     known[..., -1] = False
-    gains = np.full((n, p, 2, width), -np.inf)
+    found = np.full((n, p, 2, width), -np.inf)
     for k, (where, rows, sums) in enumerate(
         (
             (right, cells.rows - missing[0], cells.sums - missing[1]),
-            (known & gaps[..., None], cells.rows, cells.sums),
+            (known & gaps, cells.rows, cells.sums),
         )
     ):
         a, j, b = np.nonzero(
             where & (rows >= rule.min_rows) & (size[:, None, None] - rows >= rule.min_rows)
         )
-        gain = _gains(sums[a, j, b] * unit, total[a] * unit, rule, low[a], high[a], j) - at_node[a]
-        fine = (gain > LEAST_GAIN) & (gain >= rule.gamma)
-        gains[a[fine], j[fine], k, width - 1 - b[fine] if k else b[fine]] = gain[fine]
-    flat = gains.reshape(n, -1)
-    chosen = flat.argmax(axis=1)
-    j, k, b = np.unravel_index(chosen, (p, 2, width))
-    return flat[np.arange(n), chosen], j, k, np.where(k, width - 1 - b, b)
+        inner, whole = sums[a, j, b] * unit, total[a] * unit
+        gain = rule.gain(inner, whole - inner, at_node[a], j, low[a], high[a])
+        found[a, j, k, width - 1 - b if k else b] = gain
+    return found
 
 
-def _gains(left: Array, total: Array, rule: Rule, low: Array, high: Array, j: Array) -> Array:
-    """Return the scores of two children (m,), −inf where the rule forbids them.
+def _places(flat: Array, shape: tuple[int, ...]) -> tuple[Array, Array, Array]:
+    """Return covariate, side of missing values and bin of positions in a node's `_gains`.
 
-    Parameters
-    ----------
-    left, total : (m, 2) Σg and Σh of the left child, and of the node.
-    j : (m,) covariates.
+    Missing values go right (0), then left (1) with bins from the highest on: XGBoost's order.
     """
-    (g, h), (g2, h2) = left.T, (total - left).T
-    found = rule.score(g, h, low, high) + rule.score(g2, h2, low, high)
-    fine = (h >= rule.min_hessian) & (h2 >= rule.min_hessian) & (h > 0) & (h2 > 0)
-    if rule.monotone.any():
-        rise = rule.weight(g2, h2, low, high) - rule.weight(g, h, low, high)
-        fine &= rule.monotone[j] * rise >= 0
-    return np.where(fine, found, -np.inf)
+    j, k, b = np.unravel_index(flat, shape[1:])
+    return j, k, np.where(k, shape[3] - 1 - b, b)
 
 
 def joined(groups: Array, parent: Cells, least: int) -> Array:
