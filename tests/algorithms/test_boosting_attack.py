@@ -415,8 +415,8 @@ def test_a_site_refuses_an_impossible_beginning(name, value):
               changed(MOVE, (0, 2), 4), changed(MOVE, (0, 3), 5), changed(MOVE, (0, 4), 2),
               changed(MOVE, (0, 5), 2**17))),
         *((steps.pull_rows, "values", value) for value in (
-            np.ones((5000, 1)), np.ones((1, 1, 1)), np.ones(3), np.full((1, 1), np.nan), np.full((1, 1), 1e39),
-            np.ones((1, 1), int))),
+            np.ones((5000, 1)), np.ones((1, 1, 1)), np.ones(3), np.full((1, 1), np.nan),
+            np.full((1, 1), 1e39), np.ones((1, 1), int))),
         (steps.pull_rows, "objective", "mine"),
         *((steps.pull_rows, "sigma", value) for value in (0.0, -1.0, np.inf, np.nan)),
         *((steps.pull_rows, "share", value) for value in (0.0, -1.0, 1.5, np.nan)),
