@@ -203,6 +203,11 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
 #: Families of `glm` with a private fit, by kind of task: they are named there.
 FAMILIES = {"regression": ("gaussian",), "classification": ("binomial",)}
 
+#: Objectives of `boosting` with a private fit, likewise.
+OBJECTIVES = {
+    "regression": ("squared",), "classification": ("logistic",), "several classes": ("softmax",)
+}  # fmt: skip
+
 #: The outcomes that a private fit takes for usual, by kind of task.
 REACH = {"survival": (0.0, 3.0), "regression": (-5.0, 2.0), "classification": (0.0, 1.0)}
 
@@ -263,7 +268,8 @@ def private_cases(kind: str) -> list[Case]:
     """Return every variant for a kind of task that has a private fit, of records and of sites."""
     found: list[Case] = []
     families = [Case("glm", kind, (("family", f),)) for f in FAMILIES.get(kind, ())]
-    for case in [*cases(kind), *families]:
+    trees = [Case("boosting", kind, (("objective", o),)) for o in OBJECTIVES.get(kind, ())]
+    for case in [*cases(kind), *families, *trees]:
         for unit in ("record", "site"):
             one = dataclasses.replace(case, protects=unit)
             try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.cases import FAMILIES, Case, kinds_of
+from conformance.cases import FAMILIES, OBJECTIVES, Case, kinds_of
 
 #: What a message may hold: vectors and matrices, networks, rows of text, lists that grow, folds.
 OF_EVERY_SHAPE = ("cox", "deepcox", "describe", "kaplan_meier", "kmeans", "svm")
@@ -48,8 +48,10 @@ RULES = ("cox", "ridge", "logistic")
 def core(case: Case) -> bool:
     """Return whether a case is one of those with which `make test` runs every test."""
     first = kinds_of(case.entry)[0]
-    if case.protects and case.method == "glm" and case.settings:
-        return first == case.kind and case.settings == (("family", FAMILIES[first][0]),)
+    for name, known in (("glm", FAMILIES), ("boosting", OBJECTIVES)):
+        if case.protects and case.method == name and case.settings:
+            here = next(kind for kind in kinds_of(case.entry) if kind in known)
+            return here == case.kind and case.settings[0][1] == known[here][0]
     if (case.method, case.settings) in OTHERS:
         return case.kind == first
     return not case.settings and (case.kind == first or case.method in BY_KIND)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from fedcohort.algorithms.boosting import local, proposals
+from fedcohort.algorithms.boosting import local, private, proposals
 from fedcohort.algorithms.boosting.model import BoostedModel
 from fedcohort.algorithms.boosting.objectives import PULLS
 from fedcohort.algorithms.boosting.program import KINDS, fit, least_rows
@@ -20,7 +20,7 @@ from fedcohort.algorithms.boosting.steps import (
 )
 from fedcohort.data import binning, timegrid
 from fedcohort.numerics.trees.histogram import FINEST
-from fedcohort.protocol import Method, Step, Task
+from fedcohort.protocol import Method, PrivateFits, Step, Task
 
 
 def asks(config: BoostingSettings) -> Iterator[Step[..., Any]]:
@@ -100,9 +100,15 @@ METHOD = Method(
     settings=BoostingSettings,
     fit=fit,
     model=BoostedModel,
-    steps=(*STEPS, *proposals.STEPS, *local.STEPS),
+    steps=(*STEPS, *proposals.STEPS, *local.STEPS, *private.STEPS),
     asks=asks,
     bounds=bounds,
+    private=PrivateFits(
+        releases=private.releases,
+        reveals=private.reveals,
+        clips=private.CLIPS,
+        held=private.held,
+    ),
     preprocess={"scale": "none", "impute": "none"},
 )
 

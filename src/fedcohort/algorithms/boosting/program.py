@@ -13,12 +13,20 @@ returns d/S₀ (Breslow). weibull needs no such sum.
 
 Revealed, only as sums over all sites: `data.binning`, once; `Begun`, once; for cox the grid of
 times, once, and `Risks` for each tree; for each round `Root`, and for each level `Numbers` and
-`Sums`. With a `min_cell` above 1, and m the larger of it and 10 (`disclosure.models`), every group
-of bins has at least m rows, or none, in each node and in its sibling, so no Σg or Σh is of fewer;
-`Numbers` may count fewer. The groups of different nodes and trees overlap, and differences of their
-counts may be of few rows. Gradients change with each tree, so sums of two trees cannot be
-subtracted. A group of rows of one class shows that class of all of them. Sites learn all splits,
-and the leaves' values.
+`Sums`. With a `min_cell` of m above 1, every group of bins has at least max(m, 10) rows, or none,
+in each node and in its sibling, so no Σg or Σh, nor a difference of a node and its child, is over
+fewer. In each interval of cox at least m training rows leave. Sites draw a round's rows in secret
+(`steps`): sums over known positions could be solved for each row. Sites learn all splits, and the
+leaves' values.
+
+Not protected: `Numbers` may count fewer rows. At the first margin Σg tells how many rows of a group
+are of a class; a group of one class shows it of all its rows. Sums are exact, and the coordinator
+knows the margin of each cell of bins, so the sums of many rounds are equations in the numbers of
+rows by cell and class. Together they can have one solution in cells of few rows
+(tests/algorithms/test_boosting_attack.py); more bits in sums than in rows leave no other way out
+than noise (`private`). A coordinator that departs from this program can send moves, ends or edges
+that isolate a row over all sites: a site checks their form (`arguments`), and not whether they
+follow from the sums, which it does not know.
 
 Other strategies, which are not lossless: `proposals` (top-s) and `local` (bagging, cyclic).
 """
@@ -30,6 +38,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcohort.algorithms.boosting import private
 from fedcohort.algorithms.boosting.growth import (
     NO_MOVES,
     Histograms,
@@ -48,6 +57,7 @@ from fedcohort.algorithms.boosting.response import Objective
 from fedcohort.algorithms.boosting.settings import BoostingSettings
 from fedcohort.algorithms.boosting.steps import (
     Begun,
+    Risks,
     Root,
     begin,
     count_cells,
@@ -66,10 +76,13 @@ from fedcohort.numerics.trees.ensemble import Ensemble
 from fedcohort.numerics.trees.nodes import Trees
 from fedcohort.numerics.trees.splits import Cells, Rule
 from fedcohort.privacy.disclosure.models import LEAF
+from fedcohort.privacy.disclosure.steps import interval_ends
 from fedcohort.protocol import Federation, NothingToLearn, Task, check_all_answered
 
 #: How much Σ|g| + Σh may grow in a round; more is an error at the site.
 GROWTH = 16.0
+#: Bits before Σ|g| + Σh is known.
+COARSEST = -1100
 NONE = np.zeros(0)
 #: Number of kinds of outcome by objective; of softmax, the number of classes.
 KINDS = {"logistic": 2, "squared": 0, "poisson": 2, "cox": 2, "weibull": 2}
@@ -102,7 +115,7 @@ class Booster:
             weight, target = by_class.sum(), by_class[-self.classes :]
         self.base = start(objective, weight, target)
         self.moves, self.values = NO_MOVES, self.base[:, None].astype(float)
-        self.bits, self.size = 0, math.inf
+        self.bits, self.size = COARSEST, math.inf
         self.grid: timegrid.Intervals | None = None
         self.hazard = self.squares = NONE
         self.baselines: list[Baseline] = []
@@ -137,9 +150,9 @@ class Booster:
             roots = np.column_stack([np.arange(self.classes), np.zeros(self.classes, np.int64)])
             asked: dict[str, Any] = {"moves": NO_MOVES, "asked": roots}
             rows = self.fed.sum(count_cells, ends=self._each, **asked).cells
-            self.ends = splits.joined(
-                rows, splits.alone(rows, self._each), self.shape.rule.min_rows
-            )
+            drawn = splits.alone(rows, self._each)
+            _check_drawn(int(drawn.size[0]), self.shape.rule.min_rows)
+            self.ends = splits.joined(rows, drawn, self.shape.rule.min_rows)
             ends = self.used = self._drawn(self.ends)
             groups = self.fed.sum(sum_cells, ends=ends, **asked).cells
         self.roots = Cells.of(groups, ends)
@@ -209,6 +222,9 @@ class Booster:
             together=grid.together,
         )  # fmt: skip
         self.moves, self.values = NO_MOVES, np.zeros((0, 0))
+        if grid.together and self.shape.rule.min_rows > 1 and not self.baselines:
+            grid, told = _without_held_out(grid, told, self.task.min_cell)
+            self.grid = grid
         self.hazard = grid.hazard(told.d, told.leaving, told.s0)
         self.squares = np.divide(
             self.hazard**2, told.d, out=np.zeros(len(told.s0)), where=told.d > 0
@@ -254,6 +270,8 @@ def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
     SiteUnavailable : a site left during the fit.
     SettingError : a setting names no column, or does not suit the outcome.
     """
+    if task.dp is not None:
+        return private.fit(fed, config, task, task.dp)
     check_covariates(task)
     objective = config.objective_of(task)
     first = fed.sum(count_values)
@@ -305,6 +323,42 @@ def least_of(fed: Federation, config: BoostingSettings, task: Task) -> int:
 def least_rows(task: Task) -> int:
     """Return the smallest number of rows of a node, of all sites or of one that tells its own."""
     return max(task.min_cell, LEAF) if task.min_cell > 1 else 1
+
+
+def _without_held_out(
+    grid: timegrid.Intervals, told: Risks, least: int
+) -> tuple[timegrid.Intervals, Risks]:
+    """Join intervals until `least` rows leave in each, as fewer may once some are held out.
+
+    Parameters
+    ----------
+    told : at the first margin, the same for all rows, so that it tells no more than numbers of
+        rows, and their weights.
+    """
+    ends = interval_ends(told.leaving, least)
+    if len(ends) == len(grid.times):
+        return grid, told
+    assert grid.single is not None
+    ends[-1] = len(grid.times) - 1
+    begins = np.r_[0, ends[:-1] + 1]
+    alone = grid.single[ends] & (begins == ends)
+    d, leaving = (np.add.reduceat(a, begins) for a in (told.d, told.leaving))
+    joined = timegrid.Intervals(grid.times[ends], alone, grid.known)
+    return joined, Risks(told.s0[begins], d, leaving)
+
+
+def _check_drawn(rows: int, least: int) -> None:
+    """Refuse roots of few rows.
+
+    Raises
+    ------
+    NothingToLearn : fewer rows than `least` were drawn.
+    """
+    if 0 < rows < least:
+        raise NothingToLearn(
+            f"fewer than {least} records (min_cell, or {LEAF}) were drawn at all sites together "
+            f"for a round's trees. Raise 'subsample', or add sites or records."
+        )
 
 
 def _ensemble(booster: Booster, grown: list[list[Tree]]) -> Ensemble:

@@ -11,12 +11,14 @@ Revealed: see `program`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from fedcohort.algorithms.boosting import arguments
 from fedcohort.algorithms.boosting.objectives import FARTHEST, Outcome, pulls, targets
 from fedcohort.arrays import Array
 from fedcohort.data import binning
@@ -111,13 +113,10 @@ def begin(
     """
     n, p = site.data.x.shape
     k = max(classes, 1)
-    if edges.shape[0] != p:
-        raise DataError(
-            f"site {site.name!r}: the grid has {edges.shape[0]} covariates, and the table {p}. "
-            f"Fit again with the same columns at all sites."
-        )
+    arguments.check_grid(site.name, edges, p)
+    arguments.check_begin(site.name, objective, classes, kinds, held_out)
     held = np.zeros(n, bool)
-    held[site.rng.permutation(n)[: int(held_out * n)]] = True
+    held[_draws(site).permutation(n)[: int(held_out * n)]] = True
     nothing = np.zeros((n, k), np.int64)
     weight = weights_of(site.data, np.zeros(0)) * ~held
     told = targets(objective, outcome_of(site.data, k))
@@ -143,7 +142,9 @@ def sum_risks(
     """Move the rows down the last trees, add the leaves' values, and sum e^F over those at risk."""
     state = _grown(site, moves, values)
     table = site.data
-    assert isinstance(table, SurvivalTable)
+    arguments.check_times(site.name, times)
+    if not isinstance(table, SurvivalTable) or not len(times):
+        raise DataError(f"site {site.name!r}: risk sets need survival times and a grid of times.")
     at = slots(table.time, table.event, times, together=together)
     own = ~state.held
     weight = weights_of(table, np.zeros(0))
@@ -173,25 +174,30 @@ def pull_rows(
     """
     state = _grown(site, moves, values)
     table = site.data
+    k = state.margin.shape[1]
+    arguments.check_pull(site.name, objective, sigma, share, class_weight, k)
+    arguments.check_times(site.name, times, hazard, squares)
+    roots = np.column_stack([np.arange(k), np.zeros(k, np.int64)])[: len(ends)]
+    arguments.check_asked(site.name, roots, ends, *extent(state))
     weight = weights_of(table, class_weight)
-    of = outcome_of(table, state.margin.shape[1], sigma, times, hazard, squares, together=together)
+    of = outcome_of(table, k, sigma, times, hazard, squares, together=together)
     g, h, loss = pulls(objective, state.margin, of, weight)
     own = ~state.held
     used = own
     if share < 1:
-        used = own & (site.rng.random(len(own)) < share)
+        used = own & (_draws(site).random(len(own)) < share)
     size = float(np.abs(g[own]).sum() + h[own].sum())
+    most = max(float(a.max(initial=0.0)) for a in (np.abs(g), h))
+    arguments.check_bits(site.name, bits, max(size, most))
     gradient, hessian = histogram.whole(g, bits), histogram.whole(h, bits)
     node = np.zeros(state.margin.shape, np.int64)
     state = Growing(state.edges, state.margin, gradient, hessian, node, used, state.held)
-    k = len(ends)
-    asked = np.column_stack([np.arange(k), np.zeros(k, np.int64)])
     return Keep(
         Root(
             loss=np.array(float(loss[own].sum())),
             held_out_loss=np.array(float(loss[state.held].sum())),
             size=np.array(size),
-            cells=sums_in(site, state, asked, ends),
+            cells=sums_in(site, state, roots, ends),
         ),
         state,
     )
@@ -206,7 +212,8 @@ def count_cells(
     asked : (A, 2) tree and node. ends : (A, p, B), the last bin of each group.
     """
     state = moved(site, moves)
-    bins, found = bins_of(site, state), list[Array]()
+    arguments.check_asked(site.name, asked, ends, *extent(state))
+    bins, found = bins_of(site, state), [np.zeros(0, np.int64)]
     for _, which, rows, node in rows_in(state, asked):
         found.append(histogram.counted(bins, rows, node, ends[which]))
     return Keep(Numbers(np.concatenate(found)), state)
@@ -218,10 +225,29 @@ def sum_cells(
 ) -> Keep[Sums, Growing]:
     """Move rows to the children of their nodes; sum their gradients by group of bins."""
     state = moved(site, moves)
+    arguments.check_asked(site.name, asked, ends, *extent(state))
     return Keep(Sums(sums_in(site, state, asked, ends)), state)
 
 
 STEPS = (*binning.STEPS, begin, sum_risks, pull_rows, count_cells, sum_cells, *TIMES)
+
+
+def _draws(site: Site[Table, Any]) -> np.random.Generator:
+    """Return a generator for this call that the coordinator, who knows the seed, cannot have.
+
+    Sums over random rows that are known by their positions could be solved for each row. So the
+    seed goes with a digest of the table.
+    """
+    table = site.data
+
+    def digest() -> int:
+        found = hashlib.blake2b(digest_size=32)
+        for column in table:
+            if column is not None:
+                found.update(np.ascontiguousarray(column).tobytes())
+        return int.from_bytes(found.digest(), "big")
+
+    return np.random.default_rng((*site.entropy, remembered(table, "boosting draws", digest)))
 
 
 def _outcome(table: Table) -> Array:
@@ -267,16 +293,23 @@ def bins_of(site: Site[Table, Any], state: Growing) -> Array:
     return remembered(site.data, key, lambda: histogram.numbered(site.data.x, state.edges))
 
 
+def extent(state: Growing) -> tuple[int, int, int]:
+    """Return the numbers of trees, of covariates, and of bins of each."""
+    return state.node.shape[1], len(state.edges), state.edges.shape[1] + 2
+
+
 def _grown(site: BoostingSite, moves: Array, values: Array) -> Growing:
     """Return the state after the last trees: rows in their leaves, values (T, N) added.
 
     T is K, or a multiple if a round has several trees of each class: tree t is of class t mod K.
     """
     state = site.state
-    if state is not None and len(values) > state.node.shape[1]:
-        node = np.zeros((len(state.node), len(values)), np.int64)
+    several = len(values)
+    if state is not None and several > state.node.shape[1] and not several % state.margin.shape[1]:
+        node = np.zeros((len(state.node), several), np.int64)
         site = replace(site, state=replace(state, node=node))
     state = moved(site, moves)
+    arguments.check_values(site.name, values, state.node)
     if not values.size:
         return state
     margin, classes = state.margin.copy(), state.margin.shape[1]
@@ -290,20 +323,18 @@ def moved(site: BoostingSite, moves: Array) -> Growing:
 
     Raises
     ------
-    DataError : the fit has not begun, or a child's number is not above its parent's.
+    DataError : the fit has not begun.
+    Refused : the moves cannot be, or a child's number is not above its parent's.
     """
     state = site.state
     if state is None:
         raise DataError(
             f"site {site.name!r} has begun no trees for these rows. Start the fit again."
         )
+    arguments.check_moves(site.name, moves, *extent(state))
+    arguments.check_moves(site.name, moves, *extent(state))
     if not len(moves):
         return state
-    if (moves[:, 5] <= moves[:, 1]).any():
-        raise DataError(
-            f"site {site.name!r} was told of a child whose number is not above its parent's. Start "
-            f"the fit again."
-        )
     bins = bins_of(site, state)
     node = state.node.copy()
     for k in np.unique(moves[:, 0]).tolist():

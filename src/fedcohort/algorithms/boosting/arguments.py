@@ -1,0 +1,131 @@
+"""Checks of the arguments of boosting's steps: a site refuses impossible ones in one line.
+
+They bound memory and arithmetic, and keep an error of NumPy from standing for an answer. They do
+not tell whether a split, a grid or a value follows from the fit: see `program`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcohort.algorithms.boosting.objectives import PULLS
+from fedcohort.arrays import Array
+from fedcohort.numerics.trees.histogram import FINEST, ROOM
+from fedcohort.protocol import DataError, Refused
+
+#: Most nodes of a tree, one more than any number: of 16 levels.
+NODES = 2**17
+#: Most edges of a covariate, as of 1,024 bins.
+EDGES = 1023
+
+
+def check_grid(site: str, edges: Array, p: int) -> None:
+    """Refuse edges that are no ascending grid of p covariates, padded with inf."""
+    if edges.ndim != 2 or edges.shape[0] != p:
+        raise DataError(
+            f"site {site!r}: the grid has shape {edges.shape}, and the table {p} covariates. Fit "
+            f"again with the same columns at all sites."
+        )
+    fine = edges.dtype.kind == "f" and 1 <= edges.shape[1] <= EDGES
+    low, high = edges[:, :-1], edges[:, 1:]
+    _need(
+        site, "edges", fine and bool(((low < high) | (low == high) & np.isposinf(high)).all())
+        and not np.isnan(edges).any() and not np.isneginf(edges).any(),
+        f"numbers that ascend, up to {EDGES} a covariate",
+    )  # fmt: skip
+
+
+def check_begin(site: str, objective: str, classes: int, kinds: int, held_out: float) -> None:
+    """Refuse an unknown objective, or impossible numbers of classes, kinds or held-out rows."""
+    _need(site, "objective", objective in PULLS, f"one of {', '.join(PULLS)}")
+    _need(site, "classes", 0 <= classes < 2**15, "a number of classes")
+    _need(site, "kinds", 0 <= kinds < 2**15, "a number of kinds")
+    _need(site, "held_out", 0 <= held_out <= 0.5, "a share up to 0.5")
+
+
+def check_moves(site: str, moves: Array, trees: int, p: int, bins: int) -> None:
+    """Refuse moves (m, 6) of trees, nodes, covariates or bins that cannot be, or two of a node."""
+    fine = moves.ndim == 2 and moves.shape[1] == 6 and moves.dtype.kind == "i"
+    most = np.array([trees, NODES, p, bins, 2, NODES - 1])
+    fine = fine and bool(((moves >= 0) & (moves < most)).all())
+    fine = fine and bool((moves[:, 5] > moves[:, 1]).all())
+    fine = fine and len(np.unique(moves[:, :2], axis=0)) == len(moves)
+    _need(site, "moves", fine, "splits of nodes, each once, by a covariate and bin of the grid")
+
+
+def check_values(site: str, values: Array, node: Array) -> None:
+    """Refuse values of leaves that are no float32 (K, N), one for each node of each tree (n, K)."""
+    if not values.size:
+        return
+    fine = values.ndim == 2 and values.dtype.kind == "f" and len(values) == node.shape[1]
+    fine = fine and values.shape[1] > node.max(initial=0)
+    fine = fine and bool((np.abs(values) <= np.finfo(np.float32).max).all())
+    _need(site, "values", fine, "a finite float32 for each node of each tree")
+
+
+def check_asked(site: str, asked: Array, ends: Array, trees: int, p: int, bins: int) -> None:
+    """Refuse nodes (A, 2) that are not ascending, or ends that are no groups of the grid's bins."""
+    fine = asked.ndim == 2 and asked.shape[1] == 2 and asked.dtype.kind == "i"
+    fine = fine and bool(((asked >= 0) & (asked < [trees, NODES])).all())
+    fine = fine and bool((np.diff(asked @ [NODES, 1]) > 0).all())
+    _need(site, "asked", fine, "nodes of the growing trees, in order, each once")
+    fine = ends.dtype == bool and ends.shape == (len(asked), p, bins)
+    _need(
+        site, "ends", fine and bool(ends[..., -1].all()),
+        "the last bin of each group of each node, and every covariate's last bin",
+    )  # fmt: skip
+
+
+def check_pull(
+    site: str, objective: str, sigma: float, share: float, class_weight: Array, classes: int
+) -> None:
+    """Refuse an unknown objective, a scale or share out of range, or weights of other classes."""
+    _need(site, "objective", objective in PULLS, f"one of {', '.join(PULLS)}")
+    _need(site, "sigma", 0 < sigma < np.inf, "a number above 0")
+    _need(site, "share", 0 < share <= 1, "a share above 0, up to 1")
+    fine = class_weight.ndim == 1 and len(class_weight) in (0, max(classes, 2))
+    fine = fine and bool(((class_weight >= 0) & (class_weight < np.inf)).all())
+    _need(site, "class_weight", fine, "a weight for each class, or none")
+
+
+def check_times(site: str, times: Array, *others: Array) -> None:
+    """Refuse times that do not ascend, or sums at other times that are negative or infinite."""
+    fine = times.ndim == 1 and bool((np.diff(times) > 0).all()) and np.isfinite(times).all()
+    for other in others:
+        fine = fine and other.shape == times.shape and bool(((other >= 0) & (other < np.inf)).all())
+    _need(site, "times", bool(fine), "finite and ascending, with a hazard of 0 or more at each")
+
+
+def check_bits(site: str, bits: int, largest: float) -> None:
+    """Refuse bits with which a sum over rows of `largest` |g| + h in all passes 2^`ROOM`."""
+    fine = -1100 <= bits <= FINEST and largest < np.ldexp(1.0, min(ROOM - bits, 1023))
+    _need(site, "bits", bool(fine), "so few that sums of gradients stay exact")
+
+
+def check_private(
+    site: str, objective: str, classes: int, feature: Array, threshold: Array, missing_left: Array,
+    values: Array, p: int,
+) -> None:  # fmt: skip
+    """Refuse complete trees (T, N) over other covariates, or values not (T − 1, N + 1, K)."""
+    _need(site, "objective", objective in PULLS, f"one of {', '.join(PULLS)}")
+    _need(site, "classes", 1 <= classes < 2**15, "a number of classes")
+    fine = feature.ndim == 2 and len(feature) > 0 and feature.dtype.kind == "i"
+    size = feature.shape[1] + 1 if fine else 0
+    fine = fine and 2 <= size <= NODES and not size & (size - 1)
+    fine = fine and bool(((feature >= 0) & (feature < p)).all())
+    _need(site, "feature", fine, "covariates of the nodes of complete trees")
+    fine = threshold.shape == missing_left.shape == feature.shape and missing_left.dtype == bool
+    fine = fine and threshold.dtype.kind == "f" and bool(np.isfinite(threshold).all())
+    _need(site, "threshold", fine, "a number for each node, and the way of missing values")
+    fine = values.shape == (len(feature) - 1, size, classes) and values.dtype.kind == "f"
+    fine = fine and bool((np.abs(values) <= np.finfo(np.float32).max).all())
+    _need(site, "values", fine, "a finite float32 for each leaf of each tree but the last")
+
+
+def _need(site: str, name: str, fine: bool, what: str) -> None:
+    if not fine:
+        raise Refused(
+            "trees",
+            f"site {site!r}: argument {name!r} of boosting is not as it must be: {what}. Run the "
+            f"same version of fedcohort at the coordinator and all sites.",
+        )
