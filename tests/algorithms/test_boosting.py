@@ -296,3 +296,21 @@ def test_the_model_is_an_xgboost_file_that_predicts_the_same(tmp_path):
         atol=1e-6,
     )
     assert json.loads(body)["learner"]["objective"]["name"] == "multi:softprob"
+
+
+def test_a_value_missing_for_the_first_time_goes_with_the_larger_child():
+    """Also where groups of few rows are joined: no row is in the bin of missing values."""
+    x, outcomes = simulated(15, gaps=0.0)
+    model = fit(x, outcomes["binary"], "binary", thirds(len(x)), min_cell=5, rounds=1, max_depth=1)
+    trees = model.ensemble.trees
+    left = x[:, trees.feature[0]] < trees.threshold[0]
+    assert 0 < left.mean() < 1
+    assert trees.missing_left[0] == (left.mean() >= 0.5)
+    for seed in range(16, 40):  # both sides occur
+        x, outcomes = simulated(seed, gaps=0.0)
+        tree = fit(
+            x, outcomes["binary"], "binary", thirds(len(x)), min_cell=5, rounds=1, max_depth=1
+        ).ensemble.trees
+        if tree.missing_left[0] != trees.missing_left[0]:
+            return
+    pytest.fail("missing values always go to one side")

@@ -23,7 +23,7 @@ from fedcohort.numerics.trees import histogram
 from fedcohort.numerics.trees.ensemble import Ensemble
 from fedcohort.numerics.trees.nodes import LEAF, Trees
 from fedcohort.numerics.trees.splits import Rule
-from fedcohort.protocol import DataError, Refused, Site
+from fedcohort.protocol import Refused, Site
 
 OUTCOMES = ("binary", "category", "continuous", "count", "survival")
 EVERY = 100_000
@@ -346,5 +346,5 @@ def test_a_site_refuses_moves_to_an_earlier_node():
     x = simulated(0, n=20)[0]
     nothing = np.zeros((20, 1), int)
     site = Site("a", LabelledTable(x, np.zeros(20)), started(x, nothing, nothing), (0,))
-    with pytest.raises(DataError, match="not above its parent's"):
+    with pytest.raises(Refused, match="'moves' of boosting"):
         moved(site, np.array([[0, 0, 0, 3, 0, 0]]))

@@ -50,6 +50,7 @@ def check_moves(site: str, moves: Array, trees: int, p: int, bins: int) -> None:
     fine = moves.ndim == 2 and moves.shape[1] == 6 and moves.dtype.kind == "i"
     most = np.array([trees, NODES, p, bins, 2, NODES - 1])
     fine = fine and bool(((moves >= 0) & (moves < most)).all())
+    fine = fine and bool((moves[:, 5] > moves[:, 1]).all())
     fine = fine and len(np.unique(moves[:, :2], axis=0)) == len(moves)
     _need(site, "moves", fine, "splits of nodes, each once, by a covariate and bin of the grid")
 

@@ -29,11 +29,13 @@ from typing import Any
 
 import numpy as np
 
+from fedcohort.algorithms.boosting import arguments
 from fedcohort.algorithms.boosting.growth import Histograms, Shape, Tree, first_level, grow
 from fedcohort.algorithms.boosting.objectives import FARTHEST, pulls
 from fedcohort.algorithms.boosting.steps import (
     BoostingSite,
     Growing,
+    extent,
     moved,
     outcome_of,
     sums_in,
@@ -130,6 +132,10 @@ def grow_trees(
             f"site {site.name!r} has begun no trees for these rows. Start the fit again."
         )
     n, classes = int((~state.held).sum()), len(ends)
+    roots = np.column_stack([np.arange(classes), np.zeros(classes, np.int64)])
+    arguments.check_asked(site.name, roots, ends, *extent(state))
+    arguments.check_pull(site.name, objective, sigma, 1.0, class_weight, state.margin.shape[1])
+    arguments.check_times(site.name, times, hazard, squares)
     if state.used.sum() < max(least, 1):
         nothing, one = np.zeros(trees * classes), np.ones(trees * classes, np.int64)
         return LocalTrees(np.array(0), np.zeros((0, 6), np.int64), one, nothing, nothing, nothing)
@@ -148,7 +154,6 @@ def grow_trees(
             )
         state = replace(state, node=np.zeros_like(state.margin, np.int64))
         own = OwnRows(site, state)
-        roots = np.column_stack([np.arange(classes), np.zeros(classes, np.int64)])
         level = first_level(Cells.of(sums_in(site, state, roots, ends), ends))
         found, moves = grow(Histograms(own, shape, bits), shape, level, bits)
         for tree in found:

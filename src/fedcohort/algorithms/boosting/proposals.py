@@ -33,11 +33,13 @@ from typing import Any
 
 import numpy as np
 
+from fedcohort.algorithms.boosting import arguments
 from fedcohort.algorithms.boosting.growth import NO_MOVES, Level, Shape, both_children
 from fedcohort.algorithms.boosting.steps import (
     BoostingSite,
     Growing,
     bins_of,
+    extent,
     goes_left,
     moved,
     rows_in,
@@ -73,7 +75,7 @@ class Proposals:
         if len(found) and ((found < 0) | (found >= most)).any():
             return "a split of a node, covariate or bin that does not exist."
         node, feature, cut, _ = found.T
-        if not allowed[node, feature, cut].all():
+        if not (allowed[node, feature, cut] & allowed[node, feature, :-1].any(axis=1)).all():
             return "a split that was not asked for."
         if (np.bincount(node, minlength=1) > asked["most"]).any():
             return "more splits of a node than asked for."
@@ -101,6 +103,7 @@ def propose(
     rows of each side, and between two splits by one covariate.
     """
     state = moved(site, moves)
+    arguments.check_asked(site.name, asked, ends, *extent(state))
     every = np.ones_like(ends)
     told = sums_in(site, state, asked, every)
     cells, known = Cells.of(told, every), ends
@@ -120,6 +123,7 @@ def sum_sides(site: BoostingSite, *, moves: Array, chosen: Array) -> Keep[Sides,
     chosen (A, 6) : splits in the form of moves, of each node at most one.
     """
     state = moved(site, moves)
+    arguments.check_moves(site.name, chosen, *extent(state))
     bins = bins_of(site, state)
     out = np.zeros((len(chosen), 3), np.int64)
     for k, which, rows, node in rows_in(state, chosen[:, :2]):
@@ -153,14 +157,16 @@ class Voted:
     def best(self, level: Level, allowed: Array, moves: Array) -> tuple[splits.Splits, Array]:
         """Return the elected split of each node; rows have made the moves."""
         rule, asked = self.shape.rule, np.column_stack([level.tree, level.node])
+        ends = self.ends[level.tree] & allowed[..., None]
+        ends[..., -1] = True
         told = self.fed.gather(
-            propose, moves=moves, asked=asked, ends=self.ends[level.tree] & allowed[..., None],
+            propose, moves=moves, asked=asked, ends=ends,
             low=level.low, high=level.high, rule=rule.numbers, monotone=rule.monotone,
             bits=self.bits, most=self.most, least=rule.min_rows,
         )  # fmt: skip
         check_all_answered(self.fed)
         node, feature, cut, missing_left = elected(list(told.values())).T
-        chosen = np.column_stack([asked[node], feature, cut, missing_left, node * 0])
+        chosen = np.column_stack([asked[node], feature, cut, missing_left, asked[node, 1] + 1])
         left = np.zeros((len(asked), 3), np.int64)
         if len(node):
             left[node] = self.fed.sum(sum_sides, moves=NO_MOVES, chosen=chosen).left

@@ -178,7 +178,7 @@ def pull_rows(
     arguments.check_pull(site.name, objective, sigma, share, class_weight, k)
     arguments.check_times(site.name, times, hazard, squares)
     roots = np.column_stack([np.arange(k), np.zeros(k, np.int64)])[: len(ends)]
-    arguments.check_asked(site.name, roots, ends, *_extent(state))
+    arguments.check_asked(site.name, roots, ends, *extent(state))
     weight = weights_of(table, class_weight)
     of = outcome_of(table, k, sigma, times, hazard, squares, together=together)
     g, h, loss = pulls(objective, state.margin, of, weight)
@@ -212,7 +212,7 @@ def count_cells(
     asked : (A, 2) tree and node. ends : (A, p, B), the last bin of each group.
     """
     state = moved(site, moves)
-    arguments.check_asked(site.name, asked, ends, *_extent(state))
+    arguments.check_asked(site.name, asked, ends, *extent(state))
     bins, found = bins_of(site, state), [np.zeros(0, np.int64)]
     for _, which, rows, node in rows_in(state, asked):
         found.append(histogram.counted(bins, rows, node, ends[which]))
@@ -225,7 +225,7 @@ def sum_cells(
 ) -> Keep[Sums, Growing]:
     """Move rows to the children of their nodes; sum their gradients by group of bins."""
     state = moved(site, moves)
-    arguments.check_asked(site.name, asked, ends, *_extent(state))
+    arguments.check_asked(site.name, asked, ends, *extent(state))
     return Keep(Sums(sums_in(site, state, asked, ends)), state)
 
 
@@ -293,7 +293,7 @@ def bins_of(site: Site[Table, Any], state: Growing) -> Array:
     return remembered(site.data, key, lambda: histogram.numbered(site.data.x, state.edges))
 
 
-def _extent(state: Growing) -> tuple[int, int, int]:
+def extent(state: Growing) -> tuple[int, int, int]:
     """Return the numbers of trees, of covariates, and of bins of each."""
     return state.node.shape[1], len(state.edges), state.edges.shape[1] + 2
 
@@ -324,21 +324,18 @@ def moved(site: BoostingSite, moves: Array) -> Growing:
 
     Raises
     ------
-    DataError : the fit has not begun, or a child's number is not above its parent's.
+    DataError : the fit has not begun.
+    Refused : the moves cannot be, or a child's number is not above its parent's.
     """
     state = site.state
     if state is None:
         raise DataError(
             f"site {site.name!r} has begun no trees for these rows. Start the fit again."
         )
-    arguments.check_moves(site.name, moves, *_extent(state))
+    arguments.check_moves(site.name, moves, *extent(state))
+    arguments.check_moves(site.name, moves, *extent(state))
     if not len(moves):
         return state
-    if (moves[:, 5] <= moves[:, 1]).any():
-        raise DataError(
-            f"site {site.name!r} was told of a child whose number is not above its parent's. Start "
-            f"the fit again."
-        )
     bins = bins_of(site, state)
     node = state.node.copy()
     for k in np.unique(moves[:, 0]).tolist():

@@ -45,7 +45,7 @@ def close_groups(child: Array, parent: Array, ends: Array, least: int, out: Arra
             for b in range(size):
                 inner, other = child[a, j, b] - one, parent[a, j, b] - child[a, j, b] - two
                 fine = (inner == 0 or inner >= least) and (other == 0 or other >= least)
-                if ends[a, j, b] and fine and inner + other > 0:
+                if ends[a, j, b] and fine and (inner + other > 0 or b == 0):
                     out[a, j, b] = True
                     one, two = child[a, j, b], parent[a, j, b] - child[a, j, b]
             last, rest = child[a, j, size - 1], parent[a, j, size - 1] - child[a, j, size - 1]

@@ -313,8 +313,8 @@ def joined(groups: Array, parent: Cells, least: int) -> Array:
 
     Returns
     -------
-    ends : (A, p, size), some of the parent's. The last is among them: the child and its sibling
-        have at least m rows each.
+    ends : (A, p, size), some of the parent's; bin 0 too if no row of either is in it. The last is
+        among them: the child and its sibling have at least m rows each.
     """
     ends = parent.ends
     rows = prefixed(groups[:, None], ends)[..., 0]
@@ -327,7 +327,7 @@ def joined(groups: Array, parent: Cells, least: int) -> Array:
     for b in range(ends.shape[2]):
         inside = both[:, :, b] - begun
         fine = ((inside == 0) | (inside >= least)).all(axis=-1)
-        fine &= (inside > 0).any(axis=-1) & ends[:, :, b]
+        fine &= ((inside > 0).any(axis=-1) | (b == 0)) & ends[:, :, b]
         found[:, :, b] = fine
         begun = np.where(fine[..., None], both[:, :, b], begun)
     # the rows after the last group belong to it
