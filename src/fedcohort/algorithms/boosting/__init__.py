@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from fedcohort.algorithms.boosting import local, private, proposals
+from fedcohort.algorithms.boosting.booster import least_rows
 from fedcohort.algorithms.boosting.model import BoostedModel
 from fedcohort.algorithms.boosting.objectives import PULLS
-from fedcohort.algorithms.boosting.program import KINDS, fit, least_rows
+from fedcohort.algorithms.boosting.program import KINDS, fit
 from fedcohort.algorithms.boosting.settings import BoostingSettings
 from fedcohort.algorithms.boosting.steps import (
     STEPS,
