@@ -201,6 +201,8 @@ def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
         kinds=KINDS.get(objective, len(levels)), held_out=config.held_out,
     )  # fmt: skip
     _check(objective, begun, task, least_of(fed, task), bool(np.isfinite(edges).any()))
+    if config.patience and not begun.held_out:
+        raise NothingToLearn(config.holds_none)
     booster = Booster(fed, config, task, edges, begun, objective)
     grown: list[list[Tree]] = []
     told, roots = booster.sums(more=True)
