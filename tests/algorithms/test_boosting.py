@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import roc_auc_score
 
 from algorithms.boosting_cases import fit, simulated, theirs, thirds
+from fedcohort.algorithms.boosting.settings import BoostingSettings
 from fedcohort.numerics.trees import histogram, splits
 from fedcohort.numerics.trees.nodes import LEAF
 from fedcohort.protocol import DataError, NothingToLearn, SettingError
@@ -249,6 +250,24 @@ def test_what_trees_cannot_learn_from_is_one_line():
         fit(x, outcomes["count"], "count", parts, class_weight="balanced")
     with pytest.raises(DataError, match="no covariates"):
         fit(x[:, :0], outcomes["binary"], "binary", parts)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"increasing": "age"}, r"'age'; it must be of type list, such as \[a, b\]\."),
+        (
+            {"interactions": ["age", "nodes"]},
+            r"is \['age', 'nodes'\]; it must be of type list of lists, such as \[\[a, b\], \[c\]\]",
+        ),
+        ({"interactions": [["age"], 3]}, r"is \[\['age'\], 3\]; it must be of type list of lists"),
+    ],
+)
+def test_a_setting_that_is_no_list_of_columns_says_how_to_write_one(given, says):
+    with pytest.raises(SettingError, match=says):
+        BoostingSettings.typed(given, "boosting")
+    lists = BoostingSettings.typed({"interactions": [["age"], ["nodes"]]}, "boosting")
+    assert lists.interactions == (("age",), ("nodes",))
 
 
 def test_a_patience_without_a_row_held_out_is_refused_and_not_left_aside():
