@@ -252,6 +252,18 @@ def test_what_trees_cannot_learn_from_is_one_line():
         fit(x[:, :0], outcomes["binary"], "binary", parts)
 
 
+def test_trees_over_sites_are_those_of_one_site_only_without_a_min_cell():
+    x, outcomes = simulated(3, n=200)
+    one = fit(x, outcomes["binary"], "binary", [np.arange(200)], min_cell=5, rounds=3)
+    assert same(one, fit(x, outcomes["binary"], "binary", thirds(200), min_cell=1, rounds=3))
+    grouped = fit(x, outcomes["binary"], "binary", thirds(200), min_cell=5, rounds=3)
+    assert not same(one, grouped)
+    assert same(
+        grouped,
+        fit(x, outcomes["binary"], "binary", np.split(np.arange(200), 10), min_cell=5, rounds=3),
+    )
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
