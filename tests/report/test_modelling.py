@@ -59,7 +59,11 @@ def test_a_tuned_setting_shows_what_was_chosen_most_and_the_range(chosen, expect
             {"strategy": "sums", "trees": 100, "depth": 10, "candidates": None},
             ["strategy sums", "trees 100", "depth 10"],
         ),
-        ({"rounds": 30, "learning_rate": 0.01}, []),
+        ({"rounds": 30, "learning_rate": 0.01, "refined": "none"}, []),
+        (
+            {"refined": "sums"},
+            ["columns placed as an image by REFINED (Bazgir et al. 2020; distances from sums)"],
+        ),
     ],
 )  # fmt: skip
 def test_what_is_particular_about_a_model_is_named(given, expected):

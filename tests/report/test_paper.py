@@ -95,6 +95,14 @@ def test_arms_whose_missing_values_stay_are_named(run):
     assert "Missing values were imputed (median)." in text
 
 
+def test_a_study_without_coefficients_promises_none(run):
+    done = {"arm": run.together[0].name, "status": "done"}
+    with_them, _ = parts(run, final=[done | {"coefficients": [{"covariate": "age"}]}])
+    assert "The models that are kept, and their coefficients, were fitted" in with_them
+    without, _ = parts(run, final=[done], coefficients=[])
+    assert "The models that are kept were fitted to all rows" in without
+
+
 def test_simulated_hospitals_are_called_so_and_natural_ones_are_counted(run):
     assert "divided among 8 simulated hospitals" in parts(run)[0]
     scenarios = [{**run.results["scenarios"][0], "scenario": "natural"}]

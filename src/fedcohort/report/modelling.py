@@ -96,6 +96,11 @@ def particulars(settings: Mapping[str, Any], chosen: Mapping[str, str]) -> list[
         for name in sizes
         if name not in chosen and settings.get(name, "auto") != "auto"
     ]
+    if settings.get("refined", "none") != "none":
+        said.append(
+            f"columns placed as an image by REFINED (Bazgir et al. 2020; distances from "
+            f"{'sums' if settings['refined'] == 'sums' else 'rows of the coordinator'})"
+        )
     for name in _PENALTIES:
         if name not in chosen and (text := _penalty(name, settings)):
             said.append(text)

@@ -183,8 +183,10 @@ def _kept(run: Run) -> str:
     """Return the rows of the given coefficients and models, and whether they are shrunken."""
     final = [a.title for a in run.together if run.final(a.name) is not None]
     shrunken = [a.title for a in run.together if penalty_of(run.model_rows("coefficients", a.name))]
+    effects = any(run.model_rows("coefficients", a.name) for a in run.together)
     told = (
-        " The models that are kept, and their coefficients, were fitted to all rows; performance "
+        f" The models that are kept{', and their coefficients,' * effects} "
+        "were fitted to all rows; performance "
         "was measured on fits that left rows out."
     ) * bool(final)
     noun = "is" if len(shrunken) == 1 else "are"
