@@ -14,9 +14,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import roc_auc_score
 
 from algorithms.boosting_cases import fit, simulated, theirs, thirds
+from fedcohort.algorithms.boosting.settings import BoostingSettings
 from fedcohort.numerics.trees import histogram, splits
 from fedcohort.numerics.trees.nodes import LEAF
 from fedcohort.protocol import DataError, NothingToLearn, SettingError
+from fedcohort.study.run.warnings import free_parameters
 
 OUTCOMES = ("binary", "category", "continuous", "count", "survival")
 
@@ -267,8 +269,68 @@ def test_what_trees_cannot_learn_from_is_one_line():
         fit(x, outcomes["binary"], "binary", parts, increasing=("height",))
     with pytest.raises(SettingError, match="give 'auto' or 'logistic'"):
         fit(x, outcomes["binary"], "binary", parts, objective="cox")
+    with pytest.raises(
+        SettingError, match=r"'class_weight'.* the outcome is count, without classes"
+    ):
+        fit(x, outcomes["count"], "count", parts, class_weight="balanced")
     with pytest.raises(DataError, match="no covariates"):
         fit(x[:, :0], outcomes["binary"], "binary", parts)
+
+
+def test_trees_over_sites_are_those_of_one_site_only_without_a_min_cell():
+    x, outcomes = simulated(3, n=200)
+    one = fit(x, outcomes["binary"], "binary", [np.arange(200)], min_cell=5, rounds=3)
+    assert same(one, fit(x, outcomes["binary"], "binary", thirds(200), min_cell=1, rounds=3))
+    grouped = fit(x, outcomes["binary"], "binary", thirds(200), min_cell=5, rounds=3)
+    assert not same(one, grouped)
+    assert same(
+        grouped,
+        fit(x, outcomes["binary"], "binary", np.split(np.arange(200), 10), min_cell=5, rounds=3),
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"increasing": "age"}, r"'age'; it must be of type list, such as \[a, b\]\."),
+        (
+            {"interactions": ["age", "nodes"]},
+            r"is \['age', 'nodes'\]; it must be of type list of lists, such as \[\[a, b\], \[c\]\]",
+        ),
+        ({"interactions": [["age"], 3]}, r"is \[\['age'\], 3\]; it must be of type list of lists"),
+    ],
+)
+def test_a_setting_that_is_no_list_of_columns_says_how_to_write_one(given, says):
+    with pytest.raises(SettingError, match=says):
+        BoostingSettings.typed(given, "boosting")
+    lists = BoostingSettings.typed({"interactions": [["age"], ["nodes"]]}, "boosting")
+    assert lists.interactions == (("age",), ("nodes",))
+
+
+def test_a_patience_without_a_row_held_out_is_refused_and_not_left_aside():
+    x, outcomes = simulated(12, n=40)
+    four = np.split(np.arange(40), 10)
+    with pytest.raises(NothingToLearn, match=r"^no site has 5 rows.* Set a larger one"):
+        fit(x, outcomes["binary"], "binary", four, patience=3)
+    assert fit(x, outcomes["binary"], "binary", four, patience=3, validation_fraction=0.5)
+
+
+@pytest.mark.parametrize("settings", [{"gamma": 1e9}, {"subsample": 0.01, "min_cell": 5}])
+def test_a_model_without_a_split_says_so(settings):
+    x, outcomes = simulated(12)
+    flat = fit(x, outcomes["binary"], "binary", thirds(len(x)), rounds=2, **settings)
+    (said,) = flat.cautions()
+    assert "all rows have one prediction" in said
+    assert np.ptp(flat.predict(x)) == 0
+    assert not fit(x, outcomes["binary"], "binary", thirds(len(x)), rounds=1).cautions()
+
+
+def test_free_parameters_are_leaves_of_all_classes():
+    few = {"rounds": 3, "max_depth": 2}
+    assert free_parameters("boosting", few, 6, 2) == free_parameters("boosting", few, 9) == 12
+    x, outcomes = simulated(12)
+    model = fit(x, outcomes["category"], "category", thirds(len(x)), **few)
+    assert free_parameters("boosting", few, 4, 3) == (model.ensemble.trees.feature == LEAF).sum()
 
 
 def test_a_site_with_one_class_or_one_row_takes_part():

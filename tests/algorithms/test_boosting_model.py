@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import runpy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from safetensors.numpy import load, save
 from scipy import stats
 
+from doc_pages import DOCS, blocks
 from fedcohort.algorithms.boosting.model import BoostedModel
 from fedcohort.algorithms.boosting.response import OBJECTIVES, Objective
 from fedcohort.numerics.survival import Baseline
@@ -48,6 +51,19 @@ def test_a_saved_model_predicts_the_same_and_its_file_as_xgboost_does(loss):
         ours = np.exp(ours if loss == "cox" else -ours)
     assert ours.shape == ((30, 3) if loss == "softmax" else (30,))
     assert_allclose(theirs, ours, rtol=1e-6, atol=1e-6)
+
+
+def test_the_lines_of_the_page_predict_as_the_fit(tmp_path, monkeypatch):
+    page = (DOCS / "methods" / "boosting.md").read_text()
+    (body,) = (b.body for b in blocks(page) if b.body.startswith("import xgboost"))
+    model = fitted("logistic")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "xgboost.json").write_bytes(model.files()["xgboost.json"])
+    (tmp_path / "page.py").write_text(body.replace("booster.predict", "told = booster.predict"))
+    monkeypatch.chdir(tmp_path)
+    fit = SimpleNamespace(parts=SimpleNamespace(design=SimpleNamespace(matrix=np.asarray)))
+    ran = runpy.run_path("page.py", {"fit": fit, "df": X})
+    assert_allclose(ran["told"], model.predict(X), rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -49,10 +49,31 @@ def test_a_tuned_setting_shows_what_was_chosen_most_and_the_range(chosen, expect
             ["penalty chosen by cross-validation over folds of rows"],
         ),
         ({"penalty": "auto", "l1": 0.1, "l2": 0.0}, ["l1 0.1"]),
+        (
+            {"objective": "weibull", "rounds": 60, "learning_rate": 0.1, "max_depth": 3, "l2": 1.0,
+             "increasing": ["age", "nodes"], "decreasing": [], "class_weight": "balanced"},
+            ["objective weibull", "rounds 60", "learning rate 0.1", "max depth 3", "l2 1",
+             "never falling in age and nodes", "classes weighted alike"],
+        ),
+        (
+            {"strategy": "sums", "trees": 100, "depth": 10, "candidates": None},
+            ["strategy sums", "trees 100", "depth 10"],
+        ),
+        ({"rounds": 30, "learning_rate": 0.01, "refined": "none"}, []),
+        (
+            {"refined": "sums"},
+            ["columns placed as an image by REFINED (Bazgir et al. 2020; distances from sums)"],
+        ),
     ],
 )  # fmt: skip
 def test_what_is_particular_about_a_model_is_named(given, expected):
     assert particulars(given, {}) == expected
+
+
+def test_sizes_of_trees_that_were_tuned_are_named_once():
+    given = {"objective": "auto", "rounds": 60, "learning_rate": 0.1, "max_depth": 3}
+    found = particulars(given, {"max_depth": "2 (tuned)"})
+    assert found == ["rounds 60", "learning rate 0.1", "max depth 2 (tuned)"]
 
 
 def test_a_penalty_that_was_tuned_is_not_named_by_its_default():

@@ -84,6 +84,25 @@ def test_titles_keep_their_capitals_and_each_arm_its_source(run):
     assert references[:2] == ["P1", "P2"]
 
 
+def test_arms_whose_missing_values_stay_are_named(run):
+    declared = [
+        {"arm": name, "title": name, "method": name, "role": "arm", "settings": {"impute": how}}
+        for name, how in (("cox", "median"), ("boosting", "none"), ("forest", "none"))
+    ]
+    text, _ = parts(run, declared=declared, preprocess={})
+    assert "Missing values were imputed for cox (median), not for boosting and forest." in text
+    text, _ = parts(run, declared=declared[:1], preprocess={"impute": "median"})
+    assert "Missing values were imputed (median)." in text
+
+
+def test_a_study_without_coefficients_promises_none(run):
+    done = {"arm": run.together[0].name, "status": "done"}
+    with_them, _ = parts(run, final=[done | {"coefficients": [{"covariate": "age"}]}])
+    assert "The models that are kept, and their coefficients, were fitted" in with_them
+    without, _ = parts(run, final=[done], coefficients=[])
+    assert "The models that are kept were fitted to all rows" in without
+
+
 def test_simulated_hospitals_are_called_so_and_natural_ones_are_counted(run):
     assert "divided among 8 simulated hospitals" in parts(run)[0]
     scenarios = [{**run.results["scenarios"][0], "scenario": "natural"}]

@@ -45,6 +45,22 @@ def test_what_only_a_person_knows_is_never_filled(run):
         assert found[number] == WRITE
 
 
+def test_arms_that_fill_or_weigh_rows_in_their_own_way_are_named(run):
+    def answer(number, **settings):
+        declared = [
+            {"arm": "a", "title": "Cox", "method": "cox", "settings": {"impute": "median"}},
+            {"arm": "b", "title": "Trees", "method": "boosting", "settings": settings},
+        ]
+        kind = {"task": "classification", "outcome": {"kind": "classification"}}
+        changed = Run({**run.results, **kind, "declared": declared}, run.folder)
+        return next(line.text for line in checklist(changed) if line.number == number)
+
+    assert "imputation: median (Cox), none (Trees), fitted" in answer("11", impute="none")
+    assert "imputation: median, fitted" in answer("11", impute="median")
+    assert "all classes count alike: Trees." in answer("13", class_weight="balanced")
+    assert answer("13", class_weight="none") == "None was used."
+
+
 @pytest.mark.parametrize(
     ("key", "numbers"),
     [

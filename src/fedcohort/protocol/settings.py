@@ -228,10 +228,12 @@ def _coerced(method: str, name: str, value: Any, hint: Any) -> Any:
     options: tuple[Any, ...] = typing.get_args(hint) if union else (hint,)
     for option in options:
         origin = typing.get_origin(option) or option
-        if origin is tuple and isinstance(value, (list, tuple)):
+        if origin is tuple and _is_list(value):
             items: list[Any] = list(cast("list[Any]", value))
             args = typing.get_args(option)
             item = args[0] if args else Any
+            if typing.get_origin(item) is tuple and not all(map(_is_list, items)):
+                continue
             return tuple(_coerced(method, name, v, item) for v in items)
         if origin is typing.Literal:
             if value in typing.get_args(option):
@@ -252,8 +254,17 @@ def _coerced(method: str, name: str, value: Any, hint: Any) -> Any:
     )
 
 
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
+
+
 def _named(option: Any) -> str:
-    """Return a type in words; for a literal, its values."""
+    """Return a type in words; for a literal, its values, for a list an example."""
+    if typing.get_origin(option) is tuple:
+        item: Any = typing.get_args(option)[0]
+        lists = typing.get_origin(item) is tuple
+        some = "[[a, b], [c]]" if lists else "[a, b]" if item is str else "[1, 2]"
+        return f"list{' of lists' if lists else ''}, such as {some}"
     if typing.get_origin(option) is typing.Literal:
         return " or ".join(map(repr, typing.get_args(option)))
     return getattr(option, "__name__", str(option)).replace("NoneType", "null")

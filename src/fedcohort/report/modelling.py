@@ -22,15 +22,26 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedcohort.report import words
 from fedcohort.report.words import number
+
+if TYPE_CHECKING:
+    from fedcohort.report.run import Arm
 
 Row = Mapping[str, Any]
 
 #: Settings that are the size of a penalty; 0 is none.
 _PENALTIES = ("penalty", "l1", "l2")
+#: Settings that are the size of an ensemble of trees, by one that only it has.
+_TREES = {
+    "max_depth": ("strategy", "objective", "rounds", "learning_rate", "max_depth"),
+    "candidates": ("strategy", "trees", "depth"),
+    "leaf_start": ("trees", "depth"),
+}
+#: Limits of the effects of columns, in words.
+_LIMITS = {"increasing": "never falling in {}", "decreasing": "never rising in {}"}
 
 
 def tuned(choices: Iterable[Row]) -> dict[str, str]:
@@ -79,10 +90,37 @@ def particulars(settings: Mapping[str, Any], chosen: Mapping[str, str]) -> list[
     ]
     if settings.get("baseline") == "stratified":
         said.append("a baseline hazard for each site")
+    sizes = [name for own, names in _TREES.items() if own in settings for name in names]
+    said += [
+        f"{words.spaced(name)} {words.value(settings[name])}"
+        for name in sizes
+        if name not in chosen and settings.get(name, "auto") != "auto"
+    ]
+    if settings.get("refined", "none") != "none":
+        said.append(
+            f"columns placed as an image by REFINED (Bazgir et al. 2020; distances from "
+            f"{'sums' if settings['refined'] == 'sums' else 'rows of the coordinator'})"
+        )
     for name in _PENALTIES:
         if name not in chosen and (text := _penalty(name, settings)):
             said.append(text)
+    said += [
+        text.format(words.listed(list(settings[name])))
+        for name, text in _LIMITS.items()
+        if settings.get(name)
+    ]
+    if settings.get("class_weight") == "balanced":
+        said.append("classes weighted alike")
     return [*said, *(f"{words.spaced(name)} {text}" for name, text in chosen.items())]
+
+
+def imputed(arms: Iterable[Arm]) -> dict[str, list[str]]:
+    """Return the titles of arms by the method with which their missing values were filled."""
+    found: dict[str, list[str]] = {}
+    for arm in arms:
+        if method := arm.settings.get("impute"):
+            found.setdefault(str(method), []).append(arm.title)
+    return found
 
 
 def _penalty(name: str, settings: Mapping[str, Any]) -> str:

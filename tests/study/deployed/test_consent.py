@@ -41,6 +41,9 @@ SURVIVAL = [
     "{method: deepcox, strategy: fedprox, rounds: 2, hidden: [4], aggregation: median}",
     "{method: regression_forest, strategy: exact, rounds: 1, hidden: [4], leaf_iterations: 1}",
     "{method: regression_forest, rounds: 2, hidden: [4], patience: 1, time_grid: 6}",
+    "{method: boosting, rounds: 2, max_depth: 2, patience: 1}",
+    "{method: boosting, rounds: 2, max_depth: 2, objective: weibull, subsample: 0.5}",
+    "{method: forest, trees: 2, depth: 3}",
 ]
 OTHERS = [
     ("breast_cancer", "{method: logistic, scale: standard, l2: 0.1}"),
@@ -64,6 +67,9 @@ OTHERS = [
     ("diabetes", "{method: regressor, strategy: exact, scale: standard, rounds: 2}"),
     ("diabetes", "{method: regressor, rounds: 2, hidden: [3], aggregation: median}"),
     ("diabetes", "{method: regression_forest, rounds: 2, hidden: [3]}"),
+    ("diabetes", "{method: boosting, rounds: 2, max_depth: 2}"),
+    ("diabetes", "{method: forest, trees: 2, depth: 3}"),
+    ("diabetes", "{method: forest, trees: 2, strategy: union}"),
 ]
 
 

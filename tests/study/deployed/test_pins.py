@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from deployed_cases import frames_of, tables_of, terms_of
+from fedcohort.algorithms.boosting.steps import begin
 from fedcohort.algorithms.cox.steps import deaths
 from fedcohort.privacy.disclosure.rounding import by_patients
 from fedcohort.protocol import Refused
@@ -59,6 +60,15 @@ def test_a_grid_is_as_long_as_the_sites_of_the_sum_have_rows_for(bounds):
     Pins(bounds, InMemory()).check(call(), asked(0.0, 513))
     with pytest.raises(Refused, match="514 times in a grid; its settings give at most 513"):
         Pins(bounds, InMemory()).check(call(), asked(0.0, 514))
+
+
+def test_a_grid_for_trees_may_be_of_more_covariates_than_a_curve_has_bins(tmp_path):
+    terms = terms_of(tmp_path, "gbsg2", "[{method: boosting}]", bounds="[]")
+    pins = Pins(Bounds(terms, "fit", terms.plan.arms[0]), InMemory())
+    one = Call(0, begin, "sum", None, Arguments({}, ()))
+    pins.check(one, {"edges": np.ones((500, 2), np.float32)})
+    with pytest.raises(Refused, match="edges of begin differs from its first value"):
+        pins.check(one, {"edges": np.zeros((500, 2), np.float32)})
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def reveals_with(config: BoostingSettings) -> str:
 
 METHOD = Method(
     name="boosting",
-    title="Gradient boosted trees, the same as on the pooled table; an XGBoost model",
+    title="Gradient boosted trees, the same however rows are divided; an XGBoost model",
     tasks=("survival", "classification", "regression"),
     outcomes=("survival", "binary", "category", "ordinal", "continuous", "count"),
     paper="Chen and Guestrin, XGBoost, KDD 2016",

@@ -148,8 +148,11 @@ class BoostedModel(Fitted):
         return rows
 
     def cautions(self) -> tuple[str, ...]:
-        """Return what sums tell of few records."""
-        return (self.caution,) if self.caution else ()
+        """Return what sums tell of few records, and whether no tree has a split."""
+        found = (self.caution,) if self.caution else ()
+        if self.splits():
+            return found
+        return (*found, "no split has rows and a gain enough, so all rows have one prediction")
 
     def at_round(self, rounds: int) -> Self:
         """Return the model after a number of rounds; itself if it has no more."""

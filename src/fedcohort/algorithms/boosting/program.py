@@ -6,7 +6,9 @@ all rows (`objectives`), and adds η times its leaves' weights to F. The covaria
 one grid of quantiles over all sites (`data.binning`). A level's histograms of (Σg, Σh, rows) by
 node, covariate and bin are one sum over sites; the coordinator chooses the splits
 (`numerics.trees.splits`). g and h are rounded to multiples of 2^-b, so sums are exact: the trees
-are those of the pooled table, bit for bit, however rows are divided among sites.
+do not depend on how rows are divided among sites, bit for bit. With a `min_cell` of 1 they are
+those of the pooled table; with a larger one groups of bins have m rows or more (below), which one
+site alone does not need.
 
 cox: before each tree, one more sum gives Σ e^F of those who leave at each time, and the coordinator
 returns d/S₀ (Breslow). weibull needs no such sum.
@@ -86,6 +88,8 @@ def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
         kinds=KINDS.get(objective, len(levels)), held_out=config.held_out,
     )  # fmt: skip
     _check(objective, begun, task, least, bool(np.isfinite(edges).any()))
+    if config.patience and not begun.held_out:
+        raise NothingToLearn(config.holds_none)
     booster = Booster(fed, config, task, edges, begun, objective)
     grown: list[list[Tree]] = []
     told = booster.sums(more=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from fedcohort.algorithms.boosting.objectives import PULLS
 from fedcohort.protocol import SettingError, Task, setting
@@ -22,7 +23,14 @@ STRATEGIES = ("histogram", "top-s", "bagging", "cyclic")
 
 @dataclass(frozen=True, kw_only=True)
 class BoostingSettings(GridSettings, RowWeightSettings, method="boosting"):
-    """Settings of `boosting`, with XGBoost's meaning."""
+    """Settings of `boosting`, with XGBoost's meaning.
+
+    Attributes
+    ----------
+    by_class : whether there are leaves for each of several classes.
+    """
+
+    by_class: ClassVar[bool] = True
 
     rounds: int = setting(
         100, "Number of rounds; each grows a tree, or one for each class", "rounds",
@@ -90,14 +98,31 @@ class BoostingSettings(GridSettings, RowWeightSettings, method="boosting"):
         """Share of each site's rows that is held out."""
         return self.validation_fraction if self.patience else 0.0
 
+    @property
+    def holds_none(self) -> str:
+        """Error of a fit with a patience in which no site holds out a row."""
+        return (
+            f"no site has {math.ceil(1 / self.validation_fraction)} rows, so a validation_fraction "
+            f"of {self.validation_fraction:g} holds out none. Set a larger one, or a patience of 0."
+        )
+
+    def free_parameters(self, features: int, classes: int = 0) -> int:
+        """Return the largest number of leaves of all trees."""
+        return self.rounds * (classes if classes > 2 else 1) * 2**self.max_depth
+
     def objective_of(self, task: Task) -> str:
         """Return the objective.
 
         Raises
         ------
-        SettingError : it does not suit the outcome.
+        SettingError : it, or `class_weight`, does not suit the outcome.
         """
         usual = OBJECTIVES[task.outcome or _USUAL[task.kind]]
+        if self.class_weight != "none" and task.kind != "classification":
+            raise SettingError(
+                f"setting 'class_weight' of method 'boosting' is {self.class_weight!r}, and the "
+                f"outcome is {task.outcome or task.kind}, without classes; leave it out."
+            )
         if self.objective == "auto":
             return usual[0]
         if self.objective not in usual:

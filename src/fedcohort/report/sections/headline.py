@@ -221,8 +221,10 @@ def _final(run: Run) -> list[str]:
                 f"sums lack the rows of {words.listed(gone)}, away at the time. So does the model "
                 f"that is kept."
             )
+    effects = any(run.model_rows("coefficients", name) for name in titles)
     return [
-        "The models that are kept, and the coefficients, are of final fits to all rows. "
+        f"The models that are kept{', and the coefficients,' * effects} are of final fits to all "
+        "rows. "
         "Performance is never of these: it is of fits that left the blind rows out, on those rows.",
         *out,
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedcohort.report import modelling, words
+from fedcohort.report import hidden_counts, modelling, words
 from fedcohort.report.markup import h, p
 from fedcohort.report.modelling import penalty_of
 from fedcohort.report.run import Arm, Run
@@ -127,15 +127,29 @@ def _data(run: Run) -> str:
             parts.append(f"Their rows were divided among {words.of(sites, 'simulated hospital')}.")
     if entry := run.mapping("outcome").get("entry"):
         parts.append(f"Patients count as at risk from when they came under observation ({entry}).")
-    impute = run.mapping("preprocess").get("impute")
-    how = f" Missing values were imputed ({words.spaced(str(impute))})." if impute else ""
-    if impute == "none":
-        how = " Missing values were not imputed."
     parts.append(
         "Patients’ rows stayed at the hospitals: preprocessing and models were fitted by messages "
-        f"of aggregate numbers.{how}"
+        f"of aggregate numbers.{_filled(run)}"
     )
     return " ".join(parts)
+
+
+def _filled(run: Run) -> str:
+    """Return how missing values were filled, by arm where arms differ."""
+    ways = modelling.imputed(run.together)
+    gaps = hidden_counts.holes(run.mapping("cohort").get("variables") or ()).columns
+    if len(ways) > 1 and not run.mapping("preprocess").get("impute") and not gaps:
+        return ""
+    if len(ways) > 1:
+        kept = words.listed(ways.pop("none", []))
+        said = [f"for {words.listed(own)} ({words.spaced(how)})" for how, own in ways.items()]
+        return (
+            f" Missing values were imputed {words.listed(said)}{f', not for {kept}' * bool(kept)}."
+        )
+    impute = run.mapping("preprocess").get("impute") or ""
+    if impute == "none":
+        return " Missing values were not imputed."
+    return f" Missing values were imputed ({words.spaced(str(impute))})." * bool(impute)
 
 
 def _fits(run: Run, cited: list[str]) -> str:
@@ -169,8 +183,10 @@ def _kept(run: Run) -> str:
     """Return the rows of the given coefficients and models, and whether they are shrunken."""
     final = [a.title for a in run.together if run.final(a.name) is not None]
     shrunken = [a.title for a in run.together if penalty_of(run.model_rows("coefficients", a.name))]
+    effects = any(run.model_rows("coefficients", a.name) for a in run.together)
     told = (
-        " The models that are kept, and their coefficients, were fitted to all rows; performance "
+        f" The models that are kept{', and their coefficients,' * effects} "
+        "were fitted to all rows; performance "
         "was measured on fits that left rows out."
     ) * bool(final)
     noun = "is" if len(shrunken) == 1 else "are"

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedcohort.report import hidden_counts, words
 from fedcohort.report.kinds import kind_of
+from fedcohort.report.modelling import imputed
 from fedcohort.report.run import Run
 
 
@@ -139,12 +140,16 @@ def _and_finally(run: Run) -> str:
 def missing(run: Run) -> str | None:
     """Item 11, missing data."""
     found = hidden_counts.holes(run.mapping("cohort").get("variables") or ())
-    methods = {str(m) for a in run.arms if (m := a.settings.get("impute"))}
+    methods = imputed(run.arms)
     if not (found.columns and methods):
         return None
     left_out = eligible(run)
-    how = words.listed([words.spaced(m) for m in sorted(methods)])
-    how += "" if methods == {"none"} else ", fitted on training rows only"
+    several = len(methods) > 1
+    how = ", ".join(
+        words.spaced(method) + f" ({words.listed(titles)})" * several
+        for method, titles in sorted(methods.items())
+    )
+    how += "" if {*methods} == {"none"} else ", fitted on training rows only"
     return (
         f"{_holes(found)} (Table 1); imputation: {how}."
         f"{f' Left out: {left_out}' if left_out else ' No row was left out.'}"
@@ -230,6 +235,9 @@ def imbalance(run: Run) -> str | None:
     """Item 13, class imbalance."""
     if not run.kind.shares:
         return "There are no classes: the outcome is a number."
+    weighted = [a.title for a in run.arms if a.settings.get("class_weight") == "balanced"]
+    if weighted:
+        return f"Rows were weighted so that all classes count alike: {words.listed(weighted)}."
     return "None was used." if run.arms else None
 
 

@@ -81,6 +81,7 @@ MORE: Mapping[tuple[str, str], int] = {
     ("sum_spread", "origin"): 2,
     ("sum_powers", "centre"): 2,
     ("sum_entries", "centre"): 3,  # 0, and about the means
+    ("sum_outcome", "centre"): 2,  # 0, and about the mean
     ("score_moments", "centre"): 2,  # 0, and the mean of risks
     ("sum_curve_moments", "centre"): 2,
     ("logit_moments", "centre"): 2,
@@ -89,7 +90,14 @@ MORE: Mapping[tuple[str, str], int] = {
     ("sum_own_pairs", "tau"): 1,  # elsewhere τ is a smoothing, and falls
 }
 #: Arguments of `FIXED` with another meaning in a step, where they differ from call to call.
-FREE = frozenset({("weigh_candidates", "sizes"), ("criterion", "shared")})
+FREE = frozenset(
+    {
+        ("weigh_candidates", "sizes"),
+        ("criterion", "shared"),
+        ("count_sides", "cut"),  # of the splits that a level of trees tries
+        ("sum_sides", "cut"),
+    }
+)
 #: Steps that are asked once a round, ``draw``, for one model and one set of weights.
 DRAWN = frozenset({"tell_slope", "tell_distance", "weigh_slope"})
 #: Step → argument at which it is asked once: two sums there give two equations of two sites.
@@ -99,7 +107,11 @@ SIDES = frozenset({"tell_takes", "train_taken", "tell_side"})
 #: Steps that count predictions in the finest cells.
 FINEST = frozenset({"count_risks", "count_curves"})
 #: Steps whose edges are refined in the search for quantiles.
-SKETCHES = frozenset({"death_cells", "column_cells", "cell_counts", "cell_times", "count_bins"})
+SKETCHES = frozenset(
+    "death_cells column_cells cell_counts cell_times count_bins count_value_cells".split()
+)
+#: Steps whose edges are those of covariates or of Table 1, and of no predictions.
+COVARIATES = SKETCHES | {"count_cells", "begin"}
 
 
 @dataclass
@@ -201,7 +213,7 @@ class Pins:
             self._size("times in a grid", n, CELLS + timegrid.MOST)
         elif name == "risk_edges" and step in FINEST:
             self._size("edges of predictions", n, FINE * BINS + 1)
-        elif name == "risk_edges" or (name == "edges" and step not in SKETCHES | {"count_cells"}):
+        elif name == "risk_edges" or (name == "edges" and step not in COVARIATES):
             self._size("edges of predictions", n, BINS)
             if step == "sum_groups" and not np.array_equal(value, survival_edges()):
                 raise beyond("other edges of predicted survival than those of decision curves")
