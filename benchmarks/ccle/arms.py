@@ -14,6 +14,8 @@ from typing import Any
 from cohort import Columns
 
 Settings = dict[str, Any]
+#: Arms that see images. `drf-personal` has a last layer and leaves of each site's own (table 1).
+IMAGES = ("cnn", "drf", "drf-shuffled", "cnn-shuffled")
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ def _networks(
         "ann": {"method": "regressor", "hidden": ann},
         "cnn": {"method": "regressor", **mapped, "hidden": (cnn,)},
         "drf": drf,
+        "drf-personal": {**drf, "personal": "fedper", "user": "all", "patience_by": "count"},
         "drf-shuffled": drf,
         "cnn-shuffled": {"method": "regressor", **mapped, "hidden": (cnn,)},
         "boosting": {"method": "boosting", "rounds": 300, "max_depth": 4, "learning_rate": 0.1},
@@ -51,7 +54,7 @@ def _networks(
 def _alone(image: Settings, dense: int, ann: tuple[int, ...]) -> dict[str, Settings]:
     batches = {"batch_size": 12, "validation_fraction": 0.1}
     small = {**batches, "filters": image["filters"][:-1], "hidden": (dense,)}
-    found = dict.fromkeys(("cnn", "drf", "drf-shuffled", "cnn-shuffled"), small)
+    found = dict.fromkeys(IMAGES, small)
     return {**found, "ann": {**batches, "hidden": ann[2:]}, "boosting": {}}
 
 

@@ -154,7 +154,7 @@ def _chosen(first: pd.DataFrame, columns: Columns) -> tuple[str, ...]:
     """
     found: list[str] = []
     for letter, most in vars(columns).items():
-        part = first[[c for c in first if c.startswith(f"{letter}_")]]
+        part = first[[c for c in map(str, first) if c.startswith(f"{letter}_")]]
         spread = part.var()
         if letter == "d":
             spread = spread / (part.max() - part.min()) ** 2

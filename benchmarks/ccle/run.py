@@ -13,8 +13,10 @@ coordinator's first rows alone. --swap permutes 20 % of the outcomes at each sit
 each of 12 sites k drugs; both replace the plain run, and sites of --overlap are always 12.
 
 A row has NRMSE and PCC on all test rows, and on each site's own as a mean over sites. `shuffled`
-arms have a random map in place of REFINED's. Boosting has no use for rows of the coordinator: those
-of the first model are one more site there. CPU seconds are those of this process.
+arms have a random map in place of REFINED's. `drf-personal` is federated alone: each site has its
+own last layer and leaves, and they stop by the sites' own counts (the paper's table 1). Boosting
+has no use for rows of the coordinator: those of the first model are one more site there. CPU
+seconds are those of this process.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import itertools
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -47,11 +49,13 @@ from book import Book
 
 SCOPES = ("federated", "isolated", "pooled", "initial")
 SWAPPED, OVERLAP_SITES = 0.2, 12
+#: Arms with R of the sites' models, where sites have some drugs only.
+WATCHED = ("ann", "cnn", "drf")
 MEANS = {"drug means": False, "drug and line means": True}
 
 
 @contextmanager
-def shuffled_maps(seed: int) -> Iterator[None]:
+def shuffled_maps(seed: int) -> Generator[None]:
     """Put columns on random pixels in place of REFINED's."""
     rng, real = np.random.default_rng((0x5AFF, seed)), refined.refine
 
@@ -89,7 +93,7 @@ def settings_of(size: Size, arm: str, scope: str, rounds: int | None) -> dict[st
     if given["method"] != "boosting":
         given = {**size.common, **given}
         given |= {"rounds": rounds} if rounds else {}
-    if scope in ("isolated", "initial"):
+    if scope == "isolated":
         given |= size.alone[arm]
     if scope in ("isolated", "pooled"):
         given["strategy"] = {"isolated": "isolated", "pooled": "centralised"}[scope]
@@ -108,13 +112,14 @@ def fitted(
         sites = {"coordinator": first}
     elif trees and scope != "isolated":
         sites["coordinator"] = first
-    own = (None if scope == "initial" else first, validation)
+    personal = "personal" in given  # stops by the sites' own counts
+    own = (None if scope == "initial" else first, None if personal else validation)
     fed = fc.simulate(
         sites, outcome=fc.Continuous(OUTCOME), dictionary=cohort.dictionary, views=cohort.views,
         seed=seed,
     )  # fmt: skip
     fit = fc.fit(method, fed, coordinator_data=None if trees else own, **given)
-    if scope == "isolated":
+    if scope == "isolated" or personal:
         return {site: fit.of(site) for site in cohort.test}, fit
     return dict.fromkeys(cohort.test, fit), fit
 
@@ -158,15 +163,15 @@ def scenarios(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Run what is missing."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder of the tables of CCLE")
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--size", default="small", choices=list(SIZES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--splits", nargs="+", default=["pair"], choices=["pair", "line", "drug"])
     parser.add_argument("--sites", type=int, nargs="+", default=[3])
-    parser.add_argument("--arms", nargs="+", default=list(SIZES["small"].arms),
-                        choices=list(SIZES["small"].arms))  # fmt: skip
+    arms = list(SIZES["small"].arms)
+    parser.add_argument("--arms", nargs="+", default=arms, choices=arms)
     parser.add_argument("--scopes", nargs="+", default=list(SCOPES[:3]), choices=SCOPES)
     parser.add_argument("--swap", action="store_true", help="permute 20 %% of the outcomes")
     parser.add_argument("--overlap", type=int, nargs="+", default=[], help="drugs of each site")
@@ -190,10 +195,12 @@ def main() -> None:
             if book.lacks(one := {**of, "arm": name, "scope": "pooled"}):
                 book.write(one, plain(cohort, lines=lines) | counts)
         for arm, scope in itertools.product(given.arms, given.scopes):
+            if arm == "drf-personal" and scope != "federated":
+                continue
             if not book.lacks(one := {**of, "arm": arm, "scope": scope}):
                 continue
             settings = settings_of(size, arm, scope, given.rounds)
-            if case["drugs"] and scope == "federated" and arm != "boosting":
+            if case["drugs"] and scope == "federated" and arm in WATCHED:
                 settings["monitor"] = "validation"
             book.write(one, measured(cohort, arm, settings, scope, seed) | counts)
 

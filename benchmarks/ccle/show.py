@@ -14,6 +14,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pandas as pd
 
@@ -30,7 +31,8 @@ NCI_PCC = {"ann": 23.43, "cnn": 30.78, "drf": 34.81}
 ARMS = {
     "drug means": "mean of the drug", "drug and line means": "means of drug and line",
     "ann": "ANN", "cnn": "REFINED-CNN", "drf": "REFINED-DRF", "cnn-shuffled": "CNN, random map",
-    "drf-shuffled": "DRF, random map", "boosting": "boosted trees",
+    "drf-shuffled": "DRF, random map",
+    "drf-personal": "DRF, own last layer", "boosting": "boosted trees",
 }  # fmt: skip
 SCOPES = ("federated", "isolated", "pooled", "initial")
 CASE = ["size", "rounds_at_most", "split", "swap", "drugs", "sites"]
@@ -55,8 +57,9 @@ def spread(values: pd.Series) -> str:
     return f"{values.mean():.3f} ({values.min():.3f}–{values.max():.3f})"
 
 
-def name_of(size: str, rounds: int, split: str, swap: float, drugs: int, sites: int) -> str:
-    """Return the heading of a case."""
+def name_of(case: tuple[Any, ...]) -> str:
+    """Return the heading of a case, values of `CASE`."""
+    size, rounds, split, swap, drugs, sites = case
     held = {"pair": "pairs of drug and line", "line": "whole cell lines", "drug": "whole drugs"}
     text = f"{size}, at most {rounds} rounds, {sites} sites, test rows: {held[split]}"
     text += f", {swap:.0%} of outcomes permuted" if swap else ""
@@ -108,11 +111,12 @@ def nci() -> None:
 
 def main() -> int:
     """Print all tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="folder of results.jsonl")
     found = read(parser.parse_args().out / "results.jsonl")
-    for case, rows in found.groupby(CASE, sort=True):
-        print(f"\n### {name_of(*case)}\n")
+    for keys, rows in found.groupby(CASE, sort=True):
+        case = cast("tuple[Any, ...]", keys)
+        print(f"\n### {name_of(case)}\n")
         counts = rows.iloc[0]
         print(f"{counts['columns']:.0f} columns; rows: {counts['first']:.0f} of the first model, "
               f"{counts['validation']:.0f} to validate, {counts['train']:.0f} at sites, "
