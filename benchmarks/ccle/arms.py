@@ -75,7 +75,7 @@ _ANN, _SMALL_ANN = (1500, 1000, 600, 300, 100, 50), (256, 128, 64, 32)
 SIZES = {
     "paper": Size(
         Columns(),
-        {**_TRAINING, "rounds": 300},
+        {**_TRAINING, "rounds": 300, "dtype": "float32"},
         _networks(
             _PAPER,
             {"trees": 10, "depth": 7, "outputs": 150, "leaf_start": "normal", "leaf_rows": 0},

@@ -136,8 +136,8 @@ def measured(
     found = judged(cohort, models) | {"cpu": cpu}
     if fit.run is not None:
         found["rounds"] = int(fit.run.rounds)
-        if "R" in fit.history:
-            found["R"] = [round(float(r), 4) for r in fit.history["R"].dropna()]
+        if "R_models" in fit.history:
+            found["R"] = [round(float(r), 4) for r in fit.history["R_models"].dropna()]
     return found
 
 
