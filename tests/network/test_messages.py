@@ -175,7 +175,8 @@ def test_every_method_with_a_private_fit_says_what_leaves_in_it(hospital):
         m.name for m in found
     }
     for method in found:
-        given = {"family": "binomial"} if method.name == "glm" else {}
+        given = {"glm": {"family": "binomial"}, "boosting": {"objective": "logistic"}}
+        given = given.get(method.name, {})
         assert method.private is not None
         assert method.private.reveals is not None, method.name
         text = method.revealed(method.configure(given), Dp(epsilon=2.0, delta=1e-4))

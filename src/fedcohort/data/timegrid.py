@@ -66,6 +66,13 @@ class Intervals(NamedTuple):
         """Whether all who leave in an interval are at risk until its end."""
         return self.single is not None
 
+    def joined(self, last: Array) -> Intervals:
+        """Return these intervals in groups, each up to one of `last` (J,), ascending."""
+        if self.single is None or len(last) == len(self.times):
+            return self
+        alone = self.single[last] & (np.diff(last, prepend=-1) == 1)
+        return Intervals(self.times[last], alone, self.known)
+
     def hazard(self, weight: Array, leaving: Array, s0: Array) -> Array:
         """Return Breslow's hazard of each interval (T,), the mean over all orders of its leavers.
 

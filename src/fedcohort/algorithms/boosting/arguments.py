@@ -104,6 +104,12 @@ def check_times(site: str, times: Array, *others: Array) -> None:
     _need(site, "times", bool(fine), "finite and ascending, with a hazard of 0 or more at each")
 
 
+def check_last(site: str, last: Array, times: int) -> None:
+    """Refuse groups of times that do not ascend, or that leave a time out."""
+    fine = last.ndim == 1 and last.dtype.kind == "i" and bool((np.diff(last, prepend=-1) > 0).all())
+    _need(site, "last", fine and (len(last) == 0 or last[-1] == times - 1), "the ends of groups")
+
+
 def check_bits(site: str, bits: int, largest: float) -> None:
     """Refuse bits with which a sum over rows of `largest` |g| + h in all passes 2^`ROOM`."""
     fine = -1100 <= bits <= FINEST and largest < np.ldexp(1.0, min(ROOM - bits, 1023))

@@ -85,6 +85,7 @@ class Booster:
         self.roots: Cells | None = None
         if objective == "cox":
             self.grid = timegrid.intervals(fed, config.time_grid, task.min_cell)
+            self.last = np.arange(len(self.grid.times))
 
     def sums(self, *, more: bool) -> Root:
         """Add the last trees' values; return losses there, and if `more` take the next roots'
@@ -180,17 +181,20 @@ class Booster:
         """Take d/S₀ at the margins after the last trees, and the baseline hazard there."""
         told = self.fed.sum(
             sum_risks, moves=self.moves, values=self.values, times=grid.times,
-            together=grid.together,
+            together=grid.together, last=self.last,
         )  # fmt: skip
         self.moves, self.values = NO_MOVES, np.zeros((0, 0))
         if grid.together and self.shape.rule.min_rows > 1 and not self.baselines:
-            grid, told = _without_held_out(grid, told, self.task.min_cell)
-            self.grid = grid
-        self.hazard = grid.hazard(told.d, told.leaving, told.s0)
-        self.squares = np.divide(
-            self.hazard**2, told.d, out=np.zeros(len(told.s0)), where=told.d > 0
+            self.last, told = _without_held_out(told, self.task.min_cell)
+        own, begins = grid.joined(self.last), np.r_[0, self.last[:-1] + 1]
+        steps = own.hazard(told.d, told.leaving, told.s0)
+        # at the first interval of those joined: who leaves in any of them is at risk in all
+        self.hazard, self.squares = np.zeros((2, len(grid.times)))
+        self.hazard[begins] = steps
+        self.squares[begins] = np.divide(
+            steps**2, told.d, out=np.zeros(len(steps)), where=told.d > 0
         )
-        self.baselines.append(grid.baseline(self.hazard, told.d, self.task.min_cell))
+        self.baselines.append(own.baseline(steps, told.d, self.task.min_cell))
 
     @property
     def _each(self) -> Array:
@@ -234,26 +238,23 @@ def least_rows(task: Task) -> int:
     return max(task.min_cell, LEAF) if task.min_cell > 1 else 1
 
 
-def _without_held_out(
-    grid: timegrid.Intervals, told: Risks, least: int
-) -> tuple[timegrid.Intervals, Risks]:
+def _without_held_out(told: Risks, least: int) -> tuple[Array, Risks]:
     """Join intervals until `least` rows leave in each, as fewer may once some are held out.
 
     Parameters
     ----------
     told : at the first margin, the same for all rows, so that it tells no more than numbers of
         rows, and their weights.
+
+    Returns
+    -------
+    last, told : the last interval of each group, and the sums by group.
     """
-    ends = interval_ends(told.leaving, least)
-    if len(ends) == len(grid.times):
-        return grid, told
-    assert grid.single is not None
-    ends[-1] = len(grid.times) - 1
-    begins = np.r_[0, ends[:-1] + 1]
-    alone = grid.single[ends] & (begins == ends)
+    last = interval_ends(told.leaving, least)
+    last[-1] = len(told.leaving) - 1
+    begins = np.r_[0, last[:-1] + 1]
     d, leaving = (np.add.reduceat(a, begins) for a in (told.d, told.leaving))
-    joined = timegrid.Intervals(grid.times[ends], alone, grid.known)
-    return joined, Risks(told.s0[begins], d, leaving)
+    return last, Risks(told.s0[begins], d, leaving)
 
 
 def _check_drawn(rows: int, least: int) -> None:

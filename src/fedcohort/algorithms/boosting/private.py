@@ -228,7 +228,7 @@ def reveals(config: BoostingSettings, dp: Dp) -> str:
     """Describe what leaves a site in a private fit."""
     (release,) = releases(config, dp)
     return (
-        f"{release.count} times, the sums over sites of cut gradients and hessians in each leaf of "
+        f"{release.count} times, the sum over sites of cut gradients and hessians in each leaf of "
         f"a tree with drawn splits."
     )
 

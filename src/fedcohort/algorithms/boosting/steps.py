@@ -63,7 +63,7 @@ class Begun:
 
 @message
 class Risks:
-    """At each grid time (T,): Σ w e^F of the rows at risk, Σ w of deaths, and rows ``leaving``."""
+    """By group of times (J,): Σ w e^F of the rows at risk, Σ w of deaths, and rows ``leaving``."""
 
     s0: Array
     d: Array
@@ -137,12 +137,16 @@ def begin(
 
 @summed
 def sum_risks(
-    site: BoostingSite, *, moves: Array, values: Array, times: Array, together: bool
+    site: BoostingSite, *, moves: Array, values: Array, times: Array, together: bool, last: Array
 ) -> Keep[Risks, Growing]:
-    """Move the rows down the last trees, add the leaves' values, and sum e^F over those at risk."""
+    """Move the rows down the last trees, add the leaves' values, and sum e^F over those at risk.
+
+    last : (J,) the last of the times of each group, by which the sums are told.
+    """
     state = _grown(site, moves, values)
     table = site.data
     arguments.check_times(site.name, times)
+    arguments.check_last(site.name, last, len(times))
     if not isinstance(table, SurvivalTable) or not len(times):
         raise DataError(f"site {site.name!r}: risk sets need survival times and a grid of times.")
     at = slots(table.time, table.event, times, together=together)
@@ -150,11 +154,15 @@ def sum_risks(
     weight = weights_of(table, np.zeros(0))
     dies = dies_on_grid(table.time, table.event, times) & own
     risk = weight * np.exp(np.clip(state.margin[:, 0], -FARTHEST, FARTHEST))
+
+    def grouped(values: Array) -> Array:
+        return np.add.reduceat(values, np.r_[0, last[:-1] + 1])
+
     return Keep(
         Risks(
-            s0=np.cumsum(count_at(at[own], len(times), risk[own])[::-1])[::-1],
-            d=np.bincount(at[dies], weight[dies], len(times)),
-            leaving=count_at(at[own], len(times)),
+            s0=np.cumsum(grouped(count_at(at[own], len(times), risk[own]))[::-1])[::-1],
+            d=grouped(np.bincount(at[dies], weight[dies], len(times))),
+            leaving=grouped(count_at(at[own], len(times))),
         ),
         state,
     )
