@@ -42,6 +42,12 @@ def path() -> float:
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time, "path": path}
 
 
+def farthest(models: dict[str, np.ndarray]) -> float:
+    """Return the largest difference of a model from the first."""
+    each = list(models.values())
+    return max(float(np.abs(m - each[0]).max()) for m in each)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("workload", choices=["w1", "w2", "w3"])
@@ -57,12 +63,11 @@ def main() -> int:
     sites, rounds = work.tables(), options.rounds or work.ROUNDS
     chosen = options.variants.split(",") if options.variants else list(work.VARIANTS)
     variants = {name: work.VARIANTS[name] for name in chosen}
-    most, others = getattr(work, "APART", 1e-5), getattr(work, "OTHERS", ())
-    # 3 rounds warm up, too
-    shown, first = getattr(work, "shown", lambda model: model), getattr(work, "COMPARED", 3)
-    models = {n: shown(train(sites, first)) for n, train in variants.items()}
-    alike = [m for n, m in models.items() if n not in others]
-    apart = max(float(np.abs(m - alike[0]).max()) for m in alike)
+    most, first = getattr(work, "APART", 1e-5), getattr(work, "COMPARED", 3)
+    shown = getattr(work, "shown", lambda model: model)
+    # warms up, too
+    models = {name: shown(train(sites, first)) for name, train in variants.items()}
+    apart = getattr(work, "apart", farthest)(models)
     clock = CLOCKS[options.clock]
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(options.repeats):

@@ -341,12 +341,11 @@ def moved(site: BoostingSite, moves: Array) -> Growing:
             f"site {site.name!r} has begun no trees for these rows. Start the fit again."
         )
     arguments.check_moves(site.name, moves, *extent(state))
-    arguments.check_moves(site.name, moves, *extent(state))
     if not len(moves):
         return state
     bins = bins_of(site, state)
     node = state.node.copy()
-    for k in np.unique(moves[:, 0]).tolist():
+    for k in np.flatnonzero(np.bincount(moves[:, 0])).tolist():
         own = moves[moves[:, 0] == k]
         split = np.full(int(max(node[:, k].max(initial=0), own[:, 5].max() + 1)) + 1, -1)
         split[own[:, 1]] = np.arange(len(own))
@@ -371,7 +370,7 @@ def rows_in(state: Growing, asked: Array) -> Iterator[tuple[int, slice, Array, A
 
     The asked nodes (A, 2) are in the order of the trees.
     """
-    for k in np.unique(asked[:, 0]).tolist():
+    for k in np.flatnonzero(np.bincount(asked[:, 0])).tolist():
         which = slice(*np.searchsorted(asked[:, 0], [k, k + 1]).tolist())
         own, node = asked[which, 1], state.node[:, k]
         at = np.full(int(max(node.max(initial=0), own.max())) + 1, -1)
