@@ -172,3 +172,8 @@ def test_a_network_without_the_new_entries_has_the_text_of_earlier_models():
         '{"activation": "relu", "dropout": 0.0, "filters": [3, 4], "hidden": [5], "image": '
         '[8, 6, 2], "intercept": true, "kernel": 3, "kind": "conv", "outputs": 3, "pool": 2}'
     )
+
+
+def test_no_maps_are_no_entry_of_the_spec_whatever_holds_them():
+    assert Conv(image=(3, 3), maps=[]).spec == Conv(image=(3, 3)).spec
+    assert Conv(image=(), maps=[[0, 1, 2, -1]]).spec == Conv(image=(), maps=((0, 1, 2, -1),)).spec

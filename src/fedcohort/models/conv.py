@@ -79,7 +79,7 @@ class Conv:
         """JSON text that determines the network; of the entries from `maps` on, those that differ
         from their default.
         """
-        entries = {"kind": "conv", **dataclasses.asdict(self)}
+        entries = {"kind": "conv", **dataclasses.asdict(self), "maps": tuple(self.maps)}
         fields = dataclasses.fields(self)
         for f in fields[[f.name for f in fields].index("maps") :]:
             if entries[f.name] == f.default:
