@@ -317,7 +317,7 @@ def _list(store: StudyStore) -> list[str]:
 def _facts(
     kit: Kit, config: Config, store: StudyStore, study: str, *, check: bool, decided: bool = False
 ) -> approval.Facts:
-    """Return the inputs of a study's page; the table is read for a `check` alone.
+    """Return the inputs of a study's page. The table is read only if `check` is true.
 
     Parameters
     ----------

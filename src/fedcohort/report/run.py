@@ -116,7 +116,7 @@ class Run:
 
     @cached_property
     def upper(self) -> Arm | None:
-        """The bound of one fit to all rows; None without."""
+        """The arm fitted to all rows at one place; None if the study has none."""
         return next((a for a in self.arms if a.role == UPPER), None)
 
     @cached_property
