@@ -328,7 +328,7 @@ def test_rows_that_a_round_draws_are_not_known_from_the_seed(monkeypatch):
     more = {"rounds": 80, "max_depth": 1, "max_bins": 3, "subsample": 0.5, "seed": 7}
     assert solved(x, overhear(x, outcomes["binary"], "binary", **more), 7, 0.5) == 0
     # the attack at work: if the draw followed from the seed, sums would be solved for every row
-    monkeypatch.setattr(steps, "_draws", lambda site: site.rng)
+    monkeypatch.setattr(steps, "draws", lambda site: site.rng)
     assert solved(x, overhear(x, outcomes["binary"], "binary", **more), 7, 0.5) == 60
 
 

@@ -50,7 +50,7 @@ def infer(run: Rebuilt, *, arm: str | None = None, shadows: int = 16, seed: int 
     method, settings = run.method(chosen), run.settings(chosen)
 
     def again(problem: Problem, seed: int) -> Run:
-        return fit_once(problem, method, settings, chosen.preprocess, seed)
+        return fit_once(problem, method, settings, chosen.preprocess, seed, explained=False)
 
     lines, made = attacks(
         kept.model, kept.design, run.laid.problem, run.laid.test, again, shadows, seed

@@ -76,6 +76,7 @@ class Task:
     dp : request of a private fit; None for other fits.
     reach : for a private fit: lowest and highest usual outcome by the dictionary; None without.
     own : rows of the coordinator itself; None without.
+    explained : whether the sites are asked for what explains the model (`Fitted.explained`).
     """
 
     kind: str
@@ -95,6 +96,7 @@ class Task:
     pairs: tuple[tuple[float, float], ...] = ()
     levels: tuple[str, ...] = ()
     own: OwnRows | None = None
+    explained: bool = True
 
     @property
     def rng(self) -> np.random.Generator:
@@ -232,6 +234,18 @@ class Fitted(ABC):
 
         Keys are view, side, and by pixel, row by row, features and likeness: a column's name and
         its mean correlation with those in pixels around it; None for an empty pixel.
+        """
+        return []
+
+    def explained(self) -> list[Row]:
+        """Return means of a model of trees over training rows; most often none.
+
+        Keys are kind, covariate, class (None without several), value. By kind: absolute, the mean
+        absolute Shapley value; shift, the mean Shapley value of rows with low ≤ x < high (None: no
+        limit, or all three None: missing), at a value in between; curve, the mean prediction of all
+        rows with the covariate at a value. The first row, about, has the numbers of rows that
+        the means are of, rows, and of training rows, of; the unit of Shapley values, margin; and
+        what the curves are a mean of, mean.
         """
         return []
 

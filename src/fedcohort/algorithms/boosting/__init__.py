@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from fedcohort.algorithms.boosting import local, private, proposals
+from fedcohort.algorithms.boosting import explaining, local, private, proposals
 from fedcohort.algorithms.boosting.booster import least_rows
 from fedcohort.algorithms.boosting.model import BoostedModel
 from fedcohort.algorithms.boosting.objectives import PULLS
@@ -26,7 +26,7 @@ from fedcohort.protocol import Method, PrivateFits, Step, Task
 
 def asks(config: BoostingSettings) -> Iterator[Step[..., Any]]:
     """Return the steps that a fit with these settings can ask for."""
-    yield from (*binning.STEPS, begin, pull_rows)
+    yield from (*binning.STEPS, begin, pull_rows, *explaining.STEPS)
     yield from {
         "histogram": (count_cells, sum_cells), "top-s": proposals.STEPS,
         "bagging": local.STEPS, "cyclic": local.STEPS,
@@ -56,6 +56,11 @@ _BEFORE = (
     "Sums over all sites: once histograms of each covariate, and numbers of rows by kind of "
     "outcome; per round the loss, and of cox the risk and the deaths by time. "
 )
+_AFTER = (
+    " At the end, as sums over all sites: rows by value of six covariates, and by group of these "
+    "the Shapley values; of each covariate their absolute values; predictions with one of the six "
+    "replaced."
+)
 _REVEALS = {
     "top-s": _BEFORE + (
         "Of each site, for each node of a tree: its best splits, with rows times gain of each; "
@@ -76,7 +81,8 @@ _REVEALS = {
 
 def reveals_with(config: BoostingSettings) -> str:
     """Return what leaves a site with these settings."""
-    return _REVEALS.get(config.strategy, METHOD.reveals)
+    own = _REVEALS.get(config.strategy)
+    return METHOD.reveals if own is None else own + _AFTER
 
 
 METHOD = Method(
@@ -89,19 +95,20 @@ METHOD = Method(
         "Only sums over all sites: once histograms of each covariate, and numbers of rows by kind "
         "of outcome; per round the loss, and per level of a tree the rows, gradients and hessians "
         "in groups of values of each covariate, in the smaller child of each node; of cox per "
-        "round the risk and the deaths by time."
+        "round the risk and the deaths by time." + _AFTER
     ),
     unguarded=(
         "Values of a covariate are joined until each node and its sibling have none or min_cell "
         "rows of each group (`numerics.trees.splits`); numbers of rows may be smaller. With other "
         "strategies a node of a site's own trees, or a side of its own splits, has at least "
-        "min_cell of its rows."
+        "min_cell of its rows. Shapley values are summed by groups of min_cell rows or more "
+        "(`algorithms.boosting.explaining`)."
     ),
     reveals_with=reveals_with,
     settings=BoostingSettings,
     fit=fit,
     model=BoostedModel,
-    steps=(*STEPS, *proposals.STEPS, *local.STEPS, *private.STEPS),
+    steps=(*STEPS, *proposals.STEPS, *local.STEPS, *private.STEPS, *explaining.STEPS),
     asks=asks,
     bounds=bounds,
     private=PrivateFits(

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedcohort.algorithms.boosting.explanation import COLUMNS, GROUPS, POINTS
 from fedcohort.algorithms.boosting.objectives import PULLS
 from fedcohort.arrays import Array
+from fedcohort.numerics.trees.ensemble import Ensemble
 from fedcohort.numerics.trees.histogram import FINEST, ROOM
 from fedcohort.protocol import DataError, Refused
 
@@ -114,6 +116,43 @@ def check_bits(site: str, bits: int, largest: float) -> None:
     """Refuse bits with which a sum over rows of `largest` |g| + h in all passes 2^`ROOM`."""
     fine = -1100 <= bits <= FINEST and largest < np.ldexp(1.0, min(ROOM - bits, 1023))
     _need(site, "bits", bool(fine), "so few that sums of gradients stay exact")
+
+
+def check_columns(site: str, columns: Array, share: float, p: int) -> None:
+    """Refuse covariates that are none or not in order, and a share that is out of range."""
+    fine = columns.ndim == 1 and columns.dtype.kind == "i" and 1 <= len(columns) <= COLUMNS
+    fine = fine and bool((np.diff(columns, prepend=-1, append=p) > 0).all())
+    _need(site, "columns", fine, f"up to {COLUMNS} covariates, in order")
+    _need(site, "share", 0 < share <= 1, "a share above 0, up to 1")
+
+
+def check_explained(site: str, objective: str, ends: Array, points: Array, edges: Array) -> None:
+    """Refuse an unknown objective, and groups or points beyond the grid (c, E) of c covariates."""
+    _need(site, "objective", objective in PULLS, f"one of {', '.join(PULLS)}")
+    fine = ends.dtype == bool and ends.shape == (len(edges), edges.shape[1] + 2)
+    fine = fine and bool(ends[:, -1].all()) and bool((ends.sum(axis=1) <= GROUPS + 1).all())
+    _need(site, "ends", fine, f"the ends of up to {GROUPS} groups of bins, and of missing values")
+    last = np.isfinite(edges).sum(axis=1)[:, None] + 1
+    fine = points.ndim == 2 and points.dtype.kind == "i" and len(points) == len(edges)
+    fine = fine and points.shape[1] <= POINTS + 1
+    fine = fine and bool(((points >= -1) & (points <= last)).all())
+    _need(site, "points", fine, f"up to {POINTS} bins of the grid, and that of missing values")
+
+
+def check_ensemble(site: str, trees: Ensemble, kept: Array, margin: Array, x: Array) -> None:
+    """Refuse trees that do not give rows x (n, p) the margins (n, K) that the fit has left here.
+
+    kept : () number of trees of the model, of all trees of the fit.
+    """
+    fine = not kept.shape and kept.dtype.kind == "i" and 1 <= kept <= len(trees.trees)
+    _need(site, "kept", bool(fine), "a number of the fit's trees")
+    try:
+        trees.check(x.shape[1])
+        fine = trees.base.shape == margin.shape[1:]
+        fine = fine and np.allclose(trees.margins(x), margin, rtol=1e-6, atol=1e-6)
+    except (ValueError, IndexError):
+        fine = False
+    _need(site, "roots", fine, "the trees of this fit")
 
 
 def check_private(

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from fedcohort.algorithms.boosting.explanation import Explanation
 from fedcohort.algorithms.boosting.response import Objective
 from fedcohort.algorithms.boosting.xgboost_file import XGBoostModel, written
 from fedcohort.arrays import Array
@@ -46,6 +47,7 @@ class BoostedModel(Fitted):
     baselines : of survival:cox Breslow's hazard at F = 0 after each number of rounds, from 0 to
         that of the model; all at the same times. () without.
     caution : a warning if sums of the fit tell of few records; "" in a model read from a file.
+    explanation : means of Shapley values and predictions over training rows; None if not asked for.
 
     Raises
     ------
@@ -59,6 +61,7 @@ class BoostedModel(Fitted):
     levels: tuple[str, ...] = ()
     baselines: tuple[Baseline, ...] = ()
     caution: str = ""
+    explanation: Explanation | None = None
 
     def __post_init__(self):
         outputs, several = len(self.ensemble.base), self.objective.several
@@ -133,6 +136,13 @@ class BoostedModel(Fitted):
             if found["weight"][j]
         ]
 
+    def explained(self) -> list[Row]:
+        """Return the means of Shapley values and predictions, see `Fitted.explained`."""
+        if self.explanation is None:
+            return []
+        several = self.levels if self.objective.several else ()
+        return list(self.explanation.listed(self.features, several, self.objective.name))
+
     def parameters(self, times: Array) -> list[Row]:
         """Return the base margins, with a note on how a prediction is made."""
         names = [f"margin without trees, {name}" for name in self.levels]
@@ -159,8 +169,9 @@ class BoostedModel(Fitted):
         if rounds >= self.rounds:
             return self
         return replace(
-            self, ensemble=self.ensemble.first(rounds), baselines=self.baselines[: rounds + 1]
-        )
+            self, ensemble=self.ensemble.first(rounds), baselines=self.baselines[: rounds + 1],
+            explanation=None,
+        )  # fmt: skip
 
     def files(self) -> dict[str, bytes]:
         """Return the XGBoost model file, whose covariates are x of `predict`."""
@@ -170,12 +181,12 @@ class BoostedModel(Fitted):
         return {FILE: written(held)}
 
     def arrays(self) -> dict[str, Array]:
-        """Return nodes, gains, covers, base margins, and the baseline hazards (R + 1, T)."""
+        """Return nodes, gains, covers, base margins, baseline hazards (R + 1, T), and means."""
         own = self.ensemble.arrays()
         if self.baselines:
             own["times"] = self.baselines[-1].times
             own["cumulative"] = np.array([b.cumulative for b in self.baselines])
-        return own
+        return own if self.explanation is None else own | self.explanation.arrays()
 
     def meta(self) -> dict[str, Any]:
         """Return names, classes and the objective."""
@@ -200,10 +211,12 @@ class BoostedModel(Fitted):
             if times.ndim != 1 or cumulative.ndim != 2 or cumulative.shape[1] != len(times):
                 raise ValueError("baselines differ in length from their times")
             baselines = tuple(Baseline(times, row) for row in cumulative)
+        ensemble = Ensemble.from_arrays(arrays, len(features))
         return cls(
             features=features,
             levels=tuple(meta["levels"]),
             objective=Objective(**meta["objective"]),
-            ensemble=Ensemble.from_arrays(arrays, len(features)),
+            ensemble=ensemble,
             baselines=baselines,
+            explanation=Explanation.restored(arrays, len(ensemble.base), len(features)),
         )

@@ -40,7 +40,8 @@ import math
 import numpy as np
 
 from fedcohort.algorithms.boosting import private
-from fedcohort.algorithms.boosting.booster import Booster, least_of
+from fedcohort.algorithms.boosting.booster import Booster, least_of, least_rows
+from fedcohort.algorithms.boosting.explaining import explained
 from fedcohort.algorithms.boosting.growth import (
     Tree,
 )
@@ -92,25 +93,32 @@ def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
         raise NothingToLearn(config.holds_none)
     booster = Booster(fed, config, task, edges, begun, objective)
     grown: list[list[Tree]] = []
-    told = booster.sums(more=True)
+    root = booster.sums(more=True)
     held, best = float(begun.held_out), (math.inf, 0)
     for number in fed.rounds(config.rounds):
         if held and not number:
-            best = float(told.held_out_loss) / held, 0
+            best = float(root.held_out_loss) / held, 0
         grown.append(booster.add())
-        told = booster.sums(more=number + 1 < config.rounds)
-        report = {"loss": float(told.loss) / float(begun.training)}
+        root = booster.sums(more=number + 1 < config.rounds)
+        report = {"loss": float(root.loss) / float(begun.training)}
         if held:
-            report["held_out_loss"] = float(told.held_out_loss) / held
+            report["held_out_loss"] = float(root.held_out_loss) / held
             best = min(best, (report["held_out_loss"], number + 1))
         fed.record(**report)
         if held and number + 1 - best[1] >= config.patience:
             break
     kept = grown[: max(best[1], 1)] if held else grown
+    ensemble, told = _ensemble(booster, kept), None
+    if task.explained:
+        told = explained(
+            fed, _ensemble(booster, grown), ensemble, edges, objective, rows=booster.rows,
+            least=least_rows(task),
+        )  # fmt: skip
     return BoostedModel(
         features=task.features,
         objective=Objective.of_loss(objective, config.sigma),
-        ensemble=_ensemble(booster, kept),
+        ensemble=ensemble,
+        explanation=None if told is None else told.rounded(),
         levels=task.levels if objective in ("logistic", "softmax") else (),
         baselines=tuple(booster.baselines[: len(kept) + 1]),
     )

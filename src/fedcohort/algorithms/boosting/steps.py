@@ -116,7 +116,7 @@ def begin(
     arguments.check_grid(site.name, edges, p)
     arguments.check_begin(site.name, objective, classes, kinds, held_out)
     held = np.zeros(n, bool)
-    held[_draws(site).permutation(n)[: int(held_out * n)]] = True
+    held[draws(site).permutation(n)[: int(held_out * n)]] = True
     nothing = np.zeros((n, k), np.int64)
     weight = weights_of(site.data, np.zeros(0)) * ~held
     told = targets(objective, outcome_of(site.data, k))
@@ -193,7 +193,7 @@ def pull_rows(
     own = ~state.held
     used = own
     if share < 1:
-        used = own & (_draws(site).random(len(own)) < share)
+        used = own & (draws(site).random(len(own)) < share)
     size = float(np.abs(g[own]).sum() + h[own].sum())
     most = max(float(a.max(initial=0.0)) for a in (np.abs(g), h))
     arguments.check_bits(site.name, bits, max(size, most))
@@ -240,7 +240,7 @@ def sum_cells(
 STEPS = (*binning.STEPS, begin, sum_risks, pull_rows, count_cells, sum_cells, *TIMES)
 
 
-def _draws(site: Site[Table, Any]) -> np.random.Generator:
+def draws(site: Site[Table, Any]) -> np.random.Generator:
     """Return a generator for this call that the coordinator, who knows the seed, cannot have.
 
     Sums over random rows that are known by their positions could be solved for each row. So the

@@ -57,7 +57,10 @@ class Ensemble:
 
     def first(self, rounds: int) -> Self:
         """Return the trees of the first rounds."""
-        kept = self.round_of < rounds
+        return self.part(self.round_of < rounds)
+
+    def part(self, kept: Array) -> Self:
+        """Return some of the trees, kept (T,) bool."""
         sizes = [part.stop - part.start for part in self.trees.parts()]
         nodes = np.repeat(kept, sizes)
         place = np.cumsum(nodes) - 1

@@ -62,6 +62,12 @@ class Trees:
         ends = [*self.roots[1:].tolist(), len(self.feature)]
         return [slice(a, b) for a, b in zip(self.roots.tolist(), ends, strict=False)]
 
+    @property
+    def tree_of(self) -> Array:
+        """Return the tree (N,) of each node."""
+        sizes = np.diff(np.append(self.roots, len(self.feature)))
+        return np.repeat(np.arange(len(self)), sizes)
+
     def leaves(self, x: Array) -> Array:
         """Return the leaf (n, T) that each row of x (n, p) reaches in each tree."""
         x = np.asarray(x, np.float32)

@@ -35,7 +35,7 @@ TINY = 1e-150
 
 
 @dataclass(frozen=True, eq=False)
-class _Paths:
+class Paths:
     """Paths to L leaves with d covariates each.
 
     Attributes
@@ -54,19 +54,22 @@ class _Paths:
     missing: Array
     share: Array
 
+    def __getitem__(self, at: Array) -> Paths:
+        return Paths(*(getattr(self, name)[at] for name in Paths.__dataclass_fields__))
+
 
 def shapley(ensemble: Ensemble, x: Array) -> tuple[Array, Array]:
     """Return the Shapley values (n, K, p) of rows x (n, p), and E (K,), eqs. (1) and (2).
 
     Both are in units of the margin; margins are E + Σ_j φ_j.
     """
-    x = np.minimum(np.asarray(x, np.float32), np.finfo(np.float32).max)  # below an open end
+    x = compared(x)
     (n, p), outputs = x.shape, len(ensemble.base)
     trees = ensemble.trees
-    tree_of = np.repeat(np.arange(len(trees)), np.diff(np.append(trees.roots, len(trees.feature))))
+    tree_of = trees.tree_of
     out = np.zeros((outputs * p, n))
     expected = np.asarray(ensemble.base, float).copy()
-    for paths in _paths(trees, ensemble.cover):
+    for paths in paths_to_leaves(trees, ensemble.cover):
         group = np.asarray(ensemble.group)[tree_of[paths.leaf]]
         value = np.asarray(trees.value[paths.leaf, 0], float)
         expected += np.bincount(group, value * paths.share.prod(axis=1), outputs)
@@ -75,7 +78,7 @@ def shapley(ensemble: Ensemble, x: Array) -> tuple[Array, Array]:
     return out.reshape(outputs, p, n).transpose(2, 0, 1), expected
 
 
-def _add(out: Array, x: Array, paths: _Paths, value: Array, group: Array) -> None:
+def _add(out: Array, x: Array, paths: Paths, value: Array, group: Array) -> None:
     """Add eq. (1) over leaves of paths of the same length to `out` (K p, n)."""
     (n, p), (leaves, d) = x.shape, paths.feature.shape
     rows = min(max(n, 1), 1024)
@@ -92,8 +95,7 @@ def _add(out: Array, x: Array, paths: _Paths, value: Array, group: Array) -> Non
         )
         low, high, missing = (a[part][:, :, None] for a in (paths.low, paths.high, paths.missing))
         for start in range(0, n, rows):
-            own = x[start : start + rows].T[at]
-            met = (((own >= low) & (own < high)) | (missing & np.isnan(own))).astype(float)
+            met = taken(x[start : start + rows].T[at], low, high, missing).astype(float)
             total, factor = np.zeros(met.shape), np.empty(met.shape)
             for t, w in zip(points.tolist(), weights.tolist(), strict=True):
                 np.multiply(met, t, out=factor)
@@ -106,7 +108,7 @@ def _add(out: Array, x: Array, paths: _Paths, value: Array, group: Array) -> Non
             out[:, start : start + rows] += adds @ total.reshape(at.size, -1)
 
 
-def _paths(trees: Trees, cover: Array) -> Iterator[_Paths]:
+def paths_to_leaves(trees: Trees, cover: Array) -> Iterator[Paths]:
     """Yield the paths to all leaves, those with the same number of covariates together."""
     leaves = np.flatnonzero(trees.leaf)
     parent = np.full(len(trees.feature), -1)
@@ -121,7 +123,8 @@ def _paths(trees: Trees, cover: Array) -> Iterator[_Paths]:
         steps.append((of, nodes, own))
         own, nodes = nodes, parent[nodes]
     if not steps:
-        yield _Paths(leaves, *(np.zeros((len(leaves), 0)) for _ in range(5)))
+        none = np.zeros((len(leaves), 0))
+        yield Paths(leaves, none.astype(int), none, none, none.astype(bool), none)
         return
     leaf, node, child = (np.concatenate(a) for a in zip(*steps, strict=True))
     order = np.lexsort((trees.feature[node], leaf))
@@ -139,7 +142,17 @@ def _paths(trees: Trees, cover: Array) -> Iterator[_Paths]:
     for d in np.unique(count).tolist():
         kept, which = count[leaf] == d, np.flatnonzero(count == d)
         split = (a[kept].reshape(len(which), d) for a in (feature, low, high, missing, shares))
-        yield _Paths(leaves[which], *split)
+        yield Paths(leaves[which], *split)
+
+
+def compared(x: Array) -> Array:
+    """Return x as trees compare it: float32, below the open end of a path."""
+    return np.minimum(np.asarray(x, np.float32), np.finfo(np.float32).max)
+
+
+def taken(x: Array, low: Array, high: Array, missing: Array) -> Array:
+    """Return whether paths take values x, see `Paths`; all of one shape, or broadcast."""
+    return ((x >= low) & (x < high)) | (missing & np.isnan(x))
 
 
 def _shares(trees: Trees, cover: Array, inner: Array) -> Array:

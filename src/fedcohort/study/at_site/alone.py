@@ -65,7 +65,10 @@ class Alone(Rows):
         arm = self.arm
         assert arm is not None
         settings = arm.configured(self._chosen(problem))
-        run = fit_once(problem, registry.find(arm.method), settings, arm.preprocess, self.seed)
+        run = fit_once(
+            problem, registry.find(arm.method), settings, arm.preprocess, self.seed,
+            explained=False,
+        )  # fmt: skip
         return run.model, run.design
 
     def _chosen(self, problem: Problem) -> Settings:

@@ -89,6 +89,13 @@ MORE: Mapping[tuple[str, str], int] = {
     ("vote_place", "centre"): 4,  # rounds of voting on a column's centre
     ("count_labels", "edges"): 2,  # bins for pairs, and the thresholds of decision curves
     ("sum_own_pairs", "tau"): 1,  # elsewhere τ is a smoothing, and falls
+    # a fit's trees are explained once, by one choice of columns, groups and values
+    **{("count_explained", name): 1 for name in ("columns", "share")},
+    **{
+        ("explain_trees", name): 1
+        for name in "columns ends points base kept roots feature threshold left right goes_left "
+        "value cover group".split()
+    },
 }
 #: Arguments of `FIXED` with another meaning in a step, where they differ from call to call.
 FREE = frozenset(

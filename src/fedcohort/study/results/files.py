@@ -63,7 +63,7 @@ LISTED = (
     "coefficients", "parameters", "splits", "others", "proportional_hazards",
     "proportional_odds", "calibration", "decision", "over_time", "risk_groups", "by_centre",
     "heterogeneity", "importance", "roc", "residuals", "pooled", "dropped", "filled", "crowded",
-    "drowned", "unknown_at_horizon", "maps",
+    "drowned", "unknown_at_horizon", "maps", "explained",
 )  # fmt: skip
 
 #: The same for single kinds of task.

@@ -6,13 +6,13 @@ kept, since it has all rows in one place; so its baseline and scaling are omitte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.prepare import LevelColumn
+from fedcohort.data.prepare import Design, LevelColumn
 from fedcohort.protocol import Method, registry
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import NETWORK, Plan
@@ -93,7 +93,7 @@ def model_facts(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return coefficients, splits, other facts of a fitted model, and tests of its effects.
 
-    Maps of columns are those of models that are kept.
+    Maps of columns, and means that explain a model, are those of models that are kept.
 
     Parameters
     ----------
@@ -112,9 +112,26 @@ def model_facts(
     for test in ("proportional_hazards", "proportional_odds"):
         if test in method.gives:
             found[test] = [plain(row) for row in getattr(run.model, test)()]
+    if kept and (rows := run.model.explained()):
+        found["explained"] = [plain(row) for row in _in_units(rows, run.design)]
     if kept and (maps := run.model.maps()):
         found["maps"] = [plain(row) for row in maps]
     return found
+
+
+def _in_units(rows: Sequence[Row], design: Design) -> Iterator[Row]:
+    """Yield rows of `Fitted.explained` with a number's values in the column's unit.
+
+    Those scaled by quantiles stay ranks.
+    """
+    scaled = {c.name: c for c in design.columns if isinstance(c, NumberColumn) and not c.knots}
+    for row in rows:
+        column = scaled.get(str(row.get("covariate")))
+        if column is None or (column.shift, column.scale) == (0.0, 1.0):
+            yield row
+            continue
+        places = {k: row[k] for k in ("at", "low", "high") if row.get(k) is not None}
+        yield row | {k: column.shift + column.scale * v for k, v in places.items()}
 
 
 def pooled_levels(run: Run, arm: Arm, min_cell: int) -> list[dict[str, Any]]:

@@ -29,6 +29,10 @@ _SHRUNKEN = (
     "serve prediction, and are no estimates of the effects; what stands around them are standard "
     "errors of the penalised fit, no confidence intervals."
 )
+_EXPLAINED = (
+    "The report shows mean Shapley values of each covariate and the mean prediction by its value, "
+    "under “Effects in trees”; results.json has them as `explained`."
+)
 _ASK = "*To be written by the people responsible for the model.*"
 #: Note on pooled levels: their names, and the rows below which a level is pooled.
 POOLED = "other levels: {} (fewer than {} rows each, or the next rarest; pooled)"
@@ -335,7 +339,8 @@ def _splits(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
         return ""
     rows = [(r["covariate"], _number(r["share"]), _count(r["weight"])) for r in mine]
     head = ("covariate", "share of the reduction of the loss", "splits")
-    return f"## Splits of trees\n\n{_table(head, rows)}"
+    about = [_EXPLAINED] if _of_model(results, "explained", arm, scenario) else []
+    return "\n\n".join(["## Splits of trees", _table(head, rows), *about])
 
 
 def _named(row: Mapping[str, Any]) -> str:

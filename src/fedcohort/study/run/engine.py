@@ -251,6 +251,7 @@ def fit_once(
     journal: Path | None = None,
     trail: Trail | None = None,
     observer: Callable[[Progress], None] | None = None,
+    explained: bool = True,
 ) -> Run:
     """Fit one method to one problem, with every site in this process.
 
@@ -260,6 +261,7 @@ def fit_once(
     seed : seed of every draw of this fit.
     journal : file that makes the fit resumable; its calls are replayed.
     trail : keeps what left the sites, for a caller that goes on after a failed fit.
+    explained : whether the model is to be explained (`Task.explained`).
 
     Raises
     ------
@@ -307,7 +309,9 @@ def fit_once(
             unit = not getattr(config, "weights", "")
             fed.expecting(Known(rows, unit=unit, some=method.gaps))
             try:
-                run = fit_over(fed, problem, method, settings, table, seed, trail)
+                run = fit_over(
+                    fed, problem, method, settings, table, seed, trail, explained=explained
+                )
                 here = problem.runtime == "local"
                 worked = {host.name: host.seconds for host in hosts if here}
                 every = getattr(config, "every", False)
@@ -406,6 +410,7 @@ def fit_over(
     trail: Trail | None = None,
     *,
     every: bool = False,
+    explained: bool = True,
 ) -> Run:
     """Fit one method over a federation of any kind; parameters and errors as in `fit_once`.
 
@@ -452,6 +457,7 @@ def fit_over(
         dp=None if problem.dp is None else problem.dp.clipped(method.clips),
         reach=None if problem.dp is None else private.reach_of(problem.dictionary, problem.outcome),
         own=problem.own and OwnRows(*problem.own.each(design)),
+        explained=explained,
     )
     model = method.fit(fed if method.raw else fed.through(design), config, task)
     return Run(model, design, fed.history, trail.ledger, private.epsilon_of(account))

@@ -25,7 +25,7 @@ from fedcohort.study.results.own_models import OF_SITES, folder_of
 from fedcohort.study.results.rows import row_of
 from fedcohort.study.run import private, tune
 from fedcohort.study.run.engine import Run, Trail
-from fedcohort.study.run.pieces import JUDGED, Cell, Shelf, defect, has_final, tagged
+from fedcohort.study.run.pieces import FINAL, JUDGED, Cell, Shelf, defect, has_final, tagged
 from fedcohort.study.run.warnings import crowded_notes, drowned_notes
 
 #: Called with (rounds done, rounds in all).
@@ -48,6 +48,11 @@ class Piece:
     lines: list[str] = field(default_factory=list[str])
     missing: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     waited: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    @property
+    def explained(self) -> bool:
+        """Whether the report shows this model, so that its fit explains it."""
+        return self.arm.scope == "sites" and self.cell.repeat in (0, FINAL)
 
 
 class Fitted(NamedTuple):

@@ -174,6 +174,7 @@ class LocalFits(Fits):
                 journal=scratch / f"{part:04d}.journal",
                 trail=trail,
                 observer=_observer(piece.on_progress, part, parts),
+                explained=piece.explained,
             )
         finally:
             if arm.scope == "sites":
@@ -296,7 +297,8 @@ class LocalFits(Fits):
         method = registry.find(piece.arm.method)
         given = {**piece.arm.configured(self.chosen(piece.cell)), **method.settings.alone}
         seed = seed_of(self.plan, piece.cell.repeat)
-        run = fit_alone(problem, lambda p: fit_once(p, method, given, piece.arm.preprocess, seed))
+        table = piece.arm.preprocess
+        run = fit_alone(problem, lambda p: fit_once(p, method, given, table, seed, explained=False))
         if run is None:
             return {"first_model": []}
         mine = judge.taught(problem)

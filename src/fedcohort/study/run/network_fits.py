@@ -247,6 +247,7 @@ class NetworkFits(Fits):
                 seed_of(self.plan, cell.repeat),
                 o.trail,
                 every=True,
+                explained=piece.explained,
             )
         up, down = sum(run.ledger.bytes_up.values()), run.ledger.bytes_down
         return Fitted(run, time.perf_counter() - began, up, down)

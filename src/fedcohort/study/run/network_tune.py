@@ -143,4 +143,7 @@ class NetworkTuner:
             some = fed if left is None else fed.only([s for s in fed.sites if s != left])
             seed = seed_of(plan, self._place.repeat)
             trail = Trail(Ledger(plan.min_cell))
-            return fit_over(some, about, self._method, given, self._arm.preprocess, seed, trail)
+            return fit_over(
+                some, about, self._method, given, self._arm.preprocess, seed, trail,
+                explained=False,
+            )  # fmt: skip

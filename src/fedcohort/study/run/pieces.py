@@ -195,7 +195,7 @@ FINAL = 1_000_000
 #: Facts of the final model, as of a repeat's.
 TOLD = (
     "coefficients", "parameters", "splits", "proportional_hazards", "proportional_odds", "pooled",
-    "dropped", "unknown_at_horizon", "maps",
+    "dropped", "unknown_at_horizon", "maps", "explained",
 )  # fmt: skip
 #: Status and cost of a fit.
 SPENT = ("status", "rounds", "seconds", "bytes_up", "bytes_down", "epsilon")

@@ -247,7 +247,7 @@ class Tuner:
         try:
             return fit_once(
                 problem, self._method, given, self._arm.preprocess, self._seed,
-                journal=path, trail=trail,
+                journal=path, trail=trail, explained=False,
             )  # fmt: skip
         finally:
             self.ledger += trail.ledger.lines
