@@ -60,7 +60,7 @@ def test_an_arm_has_bars_and_two_rows_of_curves(run):
     assert "Shapley value, log odds" in shift and "mean probability" in curve
     for panel in (shift, curve):
         assert "stage=II" in panel and "1 is yes and 0 is no" in panel
-        assert "grey line is of patients without a value" in panel
+        assert "apart on the right is of patients without a value" in panel
     assert "Each hospital sent only sums" in section.intro
 
 

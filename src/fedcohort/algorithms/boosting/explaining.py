@@ -48,7 +48,7 @@ from fedcohort.numerics.trees.shapley import shapley
 from fedcohort.privacy.disclosure.steps import interval_ends
 from fedcohort.protocol import DataError, Federation, Keep, message, summed
 
-#: Rows × leaves × squared depth of a site, on average, about a second's work; fewest rows.
+#: Rows × leaves × squared depth of a site, on average, about half a second's work; fewest rows.
 WORK, FEWEST = 10**8, 500
 #: Bits of a sum's terms below their largest value.
 BITS = 30

@@ -80,9 +80,9 @@ def _figures(run: Run, arm: Arm) -> Iterator[Markup]:
         gaps = any(r["at"] is None for r in mine)
         note = [fit, of, LEVELS] if any("=" in str(r["covariate"]) for r in mine) else [fit, of]
         if gaps:
-            note.append("a level grey line is of patients without a value")
+            note.append("a point apart on the right is of patients without a value")
         chart = charts.lines_with_bands(
-            [*_series(mine, looks, arm)], "value of the column", y_title, own=True, marks=True,
+            [*_series(mine, looks)], "value of the column", y_title, own=True, marks=True,
             y_domain=charts.around([*(number(r["value"]) for r in mine), *level]),
             reference=level[0] if level else None,
         )  # fmt: skip
@@ -120,8 +120,8 @@ def _bars(
     )
 
 
-def _series(rows: Sequence[Row], looks: Mapping[str | None, str], arm: Arm) -> Iterator[Series]:
-    """Yield one line for each column and class, and a level one for missing values."""
+def _series(rows: Sequence[Row], looks: Mapping[str | None, str]) -> Iterator[Series]:
+    """Yield one line for each column and class, and a point apart for missing values."""
     by: dict[tuple[str, str | None], list[Row]] = {}
     for r in rows:
         by.setdefault((str(r["covariate"]), r["class"]), []).append(r)
@@ -132,9 +132,9 @@ def _series(rows: Sequence[Row], looks: Mapping[str | None, str], arm: Arm) -> I
         yield Series(label=label, look=looks[class_], points=points, panel=panel)
         for r in own:
             if r["at"] is None and points:
-                level = number(r["value"])
-                ends = [(points[0][0], level), (points[-1][0], level)]
-                yield Series(label="no value", look="faint", points=ends, panel=panel)
+                apart = points[-1][0] + 0.15 * ((points[-1][0] - points[0][0]) or 1.0)
+                at = [(apart, number(r["value"]))]
+                yield Series(label="", look=looks[class_], points=at, panel=panel)
 
 
 def _look(i: int) -> str:
