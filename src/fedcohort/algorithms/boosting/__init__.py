@@ -101,8 +101,7 @@ METHOD = Method(
         "Values of a covariate are joined until each node and its sibling have none or min_cell "
         "rows of each group (`numerics.trees.splits`); numbers of rows may be smaller. With other "
         "strategies a node of a site's own trees, or a side of its own splits, has at least "
-        "min_cell of its rows. Shapley values are summed by groups of min_cell rows or more "
-        "(`algorithms.boosting.explaining`)."
+        "min_cell of its rows. Shapley values are summed by groups of min_cell rows or more."
     ),
     reveals_with=reveals_with,
     settings=BoostingSettings,
