@@ -89,6 +89,27 @@ def test_partial_dependence_is_the_mean_prediction_of_xgboost_with_the_column_re
         assert_allclose(mean, said.reshape(len(x), -1).mean(axis=0), atol=1e-6)
 
 
+def test_after_early_stopping_the_means_are_of_the_trees_that_are_kept():
+    """One row of 200 is held out, which changes a mean by no more than the largest φ by 200."""
+    x, model = exactly("binary", min_cell=1, patience=1, validation_fraction=0.01, rounds=60)
+    assert model.rounds < 59  # of those grown the last was no better
+    phi = booster_of(model).predict(matrix(model, x), pred_contribs=True)[:, :-1]
+    assert_array_equal(model.explanation.rows, [199, 199])
+    near = 2 * np.abs(phi).max() / 200
+    assert_allclose(model.explanation.absolute[0], np.abs(phi).mean(axis=0), atol=near)
+
+
+def test_a_site_without_rows_adds_nothing():
+    _, one = exactly("binary", n=120)
+    none = np.zeros(0, int)
+    x, outcomes = simulated(3, 120)
+    parts = [*thirds(120), none]
+    other = fit(
+        x, outcomes["binary"], "binary", parts, min_cell=5, rounds=ROUNDS, max_depth=3
+    )  # fmt: skip
+    assert_allclose(other.explanation.absolute, one.explanation.absolute, rtol=0, atol=1e-4)
+
+
 @given(seed=st.integers(0, 2**16), cuts=st.sets(st.integers(1, 119), max_size=4))
 @settings(max_examples=examples(10), deadline=None)
 def test_the_means_do_not_depend_on_how_rows_are_divided(seed, cuts):
@@ -230,6 +251,7 @@ def moved(values):
         ({"threshold": lambda t: t + np.float32(1)}, "the trees of this fit"),
         ({"value": lambda v: v * 2}, "the trees of this fit"),
         ({"value": lambda v: v[:-1]}, "the trees of this fit"),
+        ({"value": lambda v: v[:, None]}, "vectors of nodes and trees"),
         ({"left": lambda v: v[::-1].copy()}, "the trees of this fit"),
         ({"feature": lambda v: v + 50}, "the trees of this fit"),
         ({"base": lambda b: np.r_[b, b]}, "the trees of this fit"),

@@ -139,6 +139,11 @@ def check_explained(site: str, objective: str, ends: Array, points: Array, edges
     _need(site, "points", fine, f"up to {POINTS} bins of the grid, and that of missing values")
 
 
+def check_vectors(site: str, *arrays: Array) -> None:
+    """Refuse arrays of nodes or trees that are no vectors."""
+    _need(site, "roots", all(a.ndim == 1 for a in arrays), "vectors of nodes and trees")
+
+
 def check_ensemble(site: str, trees: Ensemble, kept: Array, margin: Array, x: Array) -> None:
     """Refuse trees that do not give rows x (n, p) the margins (n, K) that the fit has left here.
 

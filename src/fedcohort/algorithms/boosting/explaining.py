@@ -109,6 +109,9 @@ def explain_trees(
     _, p, _ = extent(state)
     arguments.check_columns(site.name, columns, 1.0, p)
     arguments.check_explained(site.name, objective, ends, points, state.edges[columns])
+    arguments.check_vectors(
+        site.name, base, roots, feature, threshold, left, right, goes_left, value, cover, group
+    )
     x, used = site.data.x[state.used], bins_of(site, state)[state.used]
     trees = Trees(
         roots=roots, feature=feature, threshold=threshold, left=left, right=right,
