@@ -118,6 +118,15 @@ def test_a_monotone_covariate_never_lowers_the_prediction():
     assert (np.diff(model.margins(grid).reshape(50, 12), axis=1) >= 0).all()
 
 
+@pytest.mark.parametrize("outcomes", ["cox", "weibull"])
+def test_survival_is_known_while_min_cell_records_are_followed(outcomes):
+    x, told = simulated(8)
+    model = fit(x, told["survival"], "survival", thirds(len(x)), objective=outcomes, min_cell=20)
+    (end,) = np.unique(model.known_until(x))
+    time = np.sort(told["survival"][0])
+    assert time[-80] < end <= time[-20]
+
+
 # and do not depend on how rows are divided ------------------------------------------------
 
 

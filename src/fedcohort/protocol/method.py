@@ -143,6 +143,21 @@ class Fitted(ABC):
         """
         raise NotSupported("predict_survival")
 
+    def log_hazard(self, x: Array) -> Array:
+        """Return the log hazard of each row of x (n, p), up to a constant: (n,).
+
+        Judges of survival rank by it and fit the calibration slope to it. It is `predict` where
+        that is a log hazard.
+        """
+        return self.predict(x)
+
+    def median_survival(self, x: Array) -> Array | None:
+        """Return the median survival time of each row of x (n, p) in closed form: (n,).
+
+        None without such a form: the median is then where the curve's steps reach 1/2.
+        """
+        return None
+
     def known_until(self, x: Array) -> Array:
         """Return the time (n,) up to which the survival of each row of x (n, p) is estimated."""
         return np.full(len(x), np.inf)

@@ -33,6 +33,8 @@ def asks(config: BoostingSettings) -> Iterator[Step[..., Any]]:
     }[config.strategy]  # fmt: skip
     if config.objective in ("auto", "cox"):
         yield from (sum_risks, *timegrid.asks(config.time_grid, known=True))
+    if config.objective == "weibull":
+        yield from timegrid.asks("protected", known=True)
 
 
 def bounds(config: BoostingSettings, task: Task) -> Mapping[str, Collection[Any]]:
@@ -54,7 +56,8 @@ def bounds(config: BoostingSettings, task: Task) -> Mapping[str, Collection[Any]
 
 _BEFORE = (
     "Sums over all sites: once histograms of each covariate, and numbers of rows by kind of "
-    "outcome; per round the loss, and of cox the risk and the deaths by time. "
+    "outcome, of survival also histograms of times; per round the loss, and of cox the risk and "
+    "the deaths by time. "
 )
 _REVEALS = {
     "top-s": _BEFORE + (
@@ -86,10 +89,10 @@ METHOD = Method(
     outcomes=("survival", "binary", "category", "ordinal", "continuous", "count"),
     paper="Chen and Guestrin, XGBoost, KDD 2016",
     reveals=(
-        "Only sums over all sites: once histograms of each covariate, and numbers of rows by kind "
-        "of outcome; per round the loss, and per level of a tree the rows, gradients and hessians "
-        "in groups of values of each covariate, in the smaller child of each node; of cox per "
-        "round the risk and the deaths by time."
+        "Only sums over all sites: once histograms of each covariate, of survival also of times, "
+        "and numbers of rows by kind of outcome; per round the loss, and per level of a tree the "
+        "rows, gradients and hessians in groups of values of each covariate, in the smaller child "
+        "of each node; of cox per round the risk and the deaths by time."
     ),
     unguarded=(
         "Values of a covariate are joined until each node and its sibling have none or min_cell "
