@@ -18,7 +18,6 @@ from fedcohort.algorithms.boosting.settings import BoostingSettings
 from fedcohort.numerics.trees import histogram, splits
 from fedcohort.numerics.trees.nodes import LEAF
 from fedcohort.protocol import DataError, NothingToLearn, SettingError
-from fedcohort.study.run.warnings import free_parameters
 
 OUTCOMES = ("binary", "category", "continuous", "count", "survival")
 
@@ -332,14 +331,6 @@ def test_a_model_without_a_split_says_so(settings):
     assert "all rows have one prediction" in said
     assert np.ptp(flat.predict(x)) == 0
     assert not fit(x, outcomes["binary"], "binary", thirds(len(x)), rounds=1).cautions()
-
-
-def test_free_parameters_are_leaves_of_all_classes():
-    few = {"rounds": 3, "max_depth": 2}
-    assert free_parameters("boosting", few, 6, 2) == free_parameters("boosting", few, 9) == 12
-    x, outcomes = simulated(12)
-    model = fit(x, outcomes["category"], "category", thirds(len(x)), **few)
-    assert free_parameters("boosting", few, 4, 3) == (model.ensemble.trees.feature == LEAF).sum()
 
 
 def test_a_site_with_one_class_or_one_row_takes_part():

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from fedcohort.algorithms.boosting import local, private, proposals
-from fedcohort.algorithms.boosting.booster import least_rows
 from fedcohort.algorithms.boosting.model import BoostedModel
 from fedcohort.algorithms.boosting.objectives import PULLS
 from fedcohort.algorithms.boosting.program import KINDS, fit
@@ -21,6 +20,7 @@ from fedcohort.algorithms.boosting.steps import (
 )
 from fedcohort.data import binning, timegrid
 from fedcohort.numerics.trees.histogram import FINEST
+from fedcohort.privacy.disclosure.models import fewest
 from fedcohort.protocol import Method, PrivateFits, Step, Task
 
 
@@ -50,7 +50,7 @@ def bounds(config: BoostingSettings, task: Task) -> Mapping[str, Collection[Any]
         "most": (config.proposals,),
         "trees": (config.local_trees,),
         "depth": (config.max_depth,),
-        "least": (least_rows(task),),
+        "least": (fewest(task.min_cell),),
     }
 
 
@@ -92,7 +92,8 @@ METHOD = Method(
         "Only sums over all sites: once histograms of each covariate, of survival also of times, "
         "and numbers of rows by kind of outcome; per round the loss, and per level of a tree the "
         "rows, gradients and hessians in groups of values of each covariate, in the smaller child "
-        "of each node; of cox per round the risk and the deaths by time."
+        "of each node, no group and no leaf of fewer rows than 10 or min_cell; of cox per round "
+        "the risk and the deaths by time."
     ),
     unguarded=(
         "Values of a covariate are joined until each node and its sibling have none or min_cell "

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from fedcohort.algorithms.boosting.objectives import PULLS
+from fedcohort.privacy.disclosure.models import fewest
 from fedcohort.protocol import SettingError, Task, setting
 from fedcohort.training.settings import GridSettings, RowWeightSettings
 
@@ -23,14 +24,7 @@ STRATEGIES = ("histogram", "top-s", "bagging", "cyclic")
 
 @dataclass(frozen=True, kw_only=True)
 class BoostingSettings(GridSettings, RowWeightSettings, method="boosting"):
-    """Settings of `boosting`, with XGBoost's meaning.
-
-    Attributes
-    ----------
-    by_class : whether there are leaves for each of several classes.
-    """
-
-    by_class: ClassVar[bool] = True
+    """Settings of `boosting`, with XGBoost's meaning."""
 
     rounds: int = setting(
         100, "Number of rounds; each grows a tree, or one for each class", "rounds",
@@ -106,9 +100,9 @@ class BoostingSettings(GridSettings, RowWeightSettings, method="boosting"):
             f"of {self.validation_fraction:g} holds out none. Set a larger one, or a patience of 0."
         )
 
-    def free_parameters(self, features: int, classes: int = 0) -> int:
-        """Return the largest number of leaves of all trees."""
-        return self.rounds * (classes if classes > 2 else 1) * 2**self.max_depth
+    def rows_of_leaf(self, min_cell: int) -> int:
+        """Return the fewest rows of a leaf, over several sites."""
+        return fewest(min_cell)
 
     def objective_of(self, task: Task) -> str:
         """Return the objective.

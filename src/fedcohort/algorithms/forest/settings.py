@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedcohort.privacy.disclosure.models import LEAF
+from fedcohort.privacy.disclosure.models import LEAF, fewest
 from fedcohort.protocol import SettingError, changed, setting
 from fedcohort.training.settings import GridSettings
 
@@ -59,9 +59,9 @@ class ForestSettings(GridSettings, method="forest", alone={"share": 1.0}):
         """Name of the setting with which the coordinator sees each site's trees, or ""."""
         return "strategy: union" if self.strategy == "union" else ""
 
-    def free_parameters(self, features: int) -> int:
-        """Return 0: a leaf has rows enough by a rule of its own (`privacy.disclosure.models`)."""
-        return 0
+    def rows_of_leaf(self, min_cell: int) -> int:
+        """Return the fewest rows of a leaf over several sites, of those drawn."""
+        return max(self.leaf, fewest(min_cell))
 
     @property
     def parts(self) -> int:
@@ -82,7 +82,7 @@ class ForestSettings(GridSettings, method="forest", alone={"share": 1.0}):
                 f"setting 'share' of method 'forest' is {self.share:g}, and over several sites "
                 f"differences of sums would tell single rows. Give at most {MOST:g}."
             )
-        return max(self.leaf, LEAF, min_cell)
+        return self.rows_of_leaf(min_cell)
 
     def tried(self, features: int, *, number: bool) -> int:
         """Return the number of covariates tried at a node.
