@@ -26,26 +26,32 @@ class ForestSettings(GridSettings, method="forest", alone={"share": 1.0}):
         choices=("sums", "union"),
     )
     trees: int = setting(
-        100, "Number of trees; with union of each site", "trees", within="[1, inf)"
+        100, "Number of trees; with union of each site", "trees", within="[1, inf)",
+        elsewhere=("n_estimators", "num_trees", "ntree", "rounds"),
+    )  # fmt: skip
+    depth: int = setting(
+        10, "Largest number of splits above a leaf", within="[1, 30]", elsewhere=("max_depth",)
     )
-    depth: int = setting(10, "Largest number of splits above a leaf", within="[1, 30]")
     candidates: int | None = setting(
         None,
         "Covariates tried at a node; null: the root of their number, a third of it for values if "
         "that is more",
         within="[1, inf)",
+        elsewhere=("max_features", "mtry", "colsample_bytree"),
     )
     leaf: int = setting(
         10,
         f"Fewest rows of a leaf, of those drawn; at least {LEAF} and min_cell over several sites",
         "rows",
         within="[1, inf)",
+        elsewhere=("min_samples_leaf", "nodesize", "min_child_weight"),
     )
     share: float = setting(
         0.2,
         f"sums: share of the rows that each site draws in secret for each sum; at most {MOST:g} "
         f"over several sites",
         within="(0, 1]",
+        elsewhere=("subsample", "max_samples"),
     )
     bins: int = setting(
         32,
