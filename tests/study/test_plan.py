@@ -143,6 +143,8 @@ def test_the_smallest_study_gets_every_default():
         ("study: small", "study: small\ntune: {trials: 3, space: {l2: [-1, 1]}}", "tune.space.l2: setting 'l2' of method 'cox'"),
         ("study: small", "study: small\ntune: {trials: 3, space: {l3: [0, 1]}}", "tune.space.l3: no arm has this setting; did you mean 'l2'?"),
         ("study: small", "study: small\ntune: {grid: {ll2: [1]}}", "tune.grid.ll2: no arm has this setting; did you mean 'l2'?"),
+        ("study: small", "study: small\ntune: {grid: {cox: {l2: [1]}}}", "tune.grid.cox: 'cox' is no setting; give values for the arm 'cox' alone as tune.arms: {cox: {SETTING: [VALUE, …]}}."),
+        ("{method: cox}", "{method: cox, name: small}\ntune: {grid: {cox: {l2: [1]}}}", "tune.grid.cox: 'cox' is no setting; give values for the arm 'small' alone as tune.arms: {small:"),
         ("{method: cox}", "{method: forest}\ntune: {grid: {n_estimators: [1]}}", "tune.grid.n_estimators: no arm has this setting; did you mean 'trees'?"),
         ("{method: cox}", "{method: boosting}\ntune: {arms: {boosting: {eta: [1]}}}", "tune.arms.boosting.eta: unknown setting; did you mean 'learning_rate'?"),
         ("study: small", "study: small\ntune: {arms: [cox]}", "tune.arms: expected a mapping from arms."),

@@ -190,6 +190,13 @@ def arms_of(
     for table in ("grid", "space"):
         for key in tune.get(table, {}):
             if key not in known:
+                named = next((a.name for a in everything if key in (a.name, a.method)), "")
+                if named:
+                    raise reader.doc.error(
+                        ("tune", table, key),
+                        f"{key!r} is no setting; give values for the arm {named!r} alone as "
+                        f"tune.arms: {{{named}: {{SETTING: [VALUE, …]}}}}.",
+                    )
                 hint = _hint(key, known, (registry.find(a.method) for a in everything))
                 raise reader.doc.error(("tune", table, key), f"no arm has this setting; {hint}")
     return everything
