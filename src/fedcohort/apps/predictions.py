@@ -270,8 +270,10 @@ def _predicted(fit: Fit, frame: pd.DataFrame, times: Array) -> tuple[dict[str, A
         if at := [_time(t, unit) for t in times[np.isnan(survival).any(axis=0)].tolist()]:
             late.append(f"survival at {', '.join(at)}")
         warnings += [f"{what} is empty: it is known up to {end}." for what in late]
-    else:
+    elif len(times):
         survival = fit.predict_survival(frame, times, warn=False)
+    else:
+        return found, []
     named = {f"survival at {_time(t, unit)}": survival[:, i] for i, t in enumerate(times.tolist())}
     return found | named, warnings
 
