@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import sys
@@ -17,6 +18,8 @@ from conformance.cases import (
     KINDS,
     PLANTED,
     RUNTIMES,
+    VARIANTS,
+    VARIED,
     Case,
     Unreadable,
     cases,
@@ -229,6 +232,17 @@ def test_every_kind_of_state_is_read_by_a_masked_sum_in_some_case():
     """So that the test above is of each step that keeps, and of what it keeps."""
     kept = {s.state for case in KEEPING for s in case.entry.steps if s.keeps and s.verb == "sum"}
     assert len(kept) == 8
+
+
+def test_every_strategy_and_every_rule_of_times_is_in_some_case():
+    """Not with each kind of task, so that none is lost in trimming."""
+    found = {(case.method, *pair) for case in CASES for pair in case.settings}
+    for entry in map(registry.find, {case.method for case in CASES} - {*VARIANTS}):
+        for f in dataclasses.fields(entry.settings):
+            others = [c for c in f.metadata.get("choices", ()) if c != f.default]
+            others = ["exact", 6] if f.name == "time_grid" else others
+            for choice in others if f.name in (*VARIED, "time_grid") else ():
+                assert (entry.name, f.name, choice) in found
 
 
 def test_there_are_private_fits_to_check():
