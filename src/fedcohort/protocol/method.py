@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.protocol.errors import NotSupported, SettingError
+from fedcohort.protocol.errors import DataError, NotSupported, SettingError
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.private import Dp, Release
 from fedcohort.protocol.settings import Settings
@@ -95,6 +95,21 @@ class Task:
     pairs: tuple[tuple[float, float], ...] = ()
     levels: tuple[str, ...] = ()
     own: OwnRows | None = None
+
+    @property
+    def usual(self) -> tuple[float, float]:
+        """Lowest and highest usual outcome, which a private fit needs.
+
+        Raises
+        ------
+        DataError : the dictionary has none.
+        """
+        if self.reach is None or not self.reach[0] < self.reach[1]:
+            raise DataError(
+                "the outcome has no range in the dictionary, but a private fit needs one. Give it "
+                "'usual: [low, high]', the range of most patients."
+            )
+        return self.reach
 
     @property
     def rng(self) -> np.random.Generator:

@@ -51,7 +51,6 @@ from fedcohort.data.tables import LabelledTable
 from fedcohort.numerics.trees.ensemble import Ensemble
 from fedcohort.numerics.trees.nodes import LEAF, Trees
 from fedcohort.protocol import (
-    DataError,
     Dp,
     Federation,
     Keep,
@@ -241,12 +240,7 @@ def _units(objective: str, task: Task) -> tuple[float, float]:
     """
     if objective != "squared":
         return 0.0, 1.0
-    if task.reach is None or not task.reach[0] < task.reach[1]:
-        raise DataError(
-            "the outcome has no usual values in the dictionary, and a private fit cuts it to "
-            "them. Give 'usual: [low, high]'."
-        )
-    low, high = task.reach
+    low, high = task.usual
     return (low + high) / 2.0, (high - low) / 2.0
 
 
