@@ -18,7 +18,6 @@ from fedcohort.algorithms.boosting.settings import BoostingSettings
 from fedcohort.numerics.trees import histogram, splits
 from fedcohort.numerics.trees.nodes import LEAF
 from fedcohort.protocol import DataError, NothingToLearn, SettingError
-from fedcohort.study.run.warnings import free_parameters
 
 OUTCOMES = ("binary", "category", "continuous", "count", "survival")
 
@@ -116,6 +115,15 @@ def test_a_monotone_covariate_never_lowers_the_prediction():
     grid = np.repeat(x[:50], 12, axis=0)
     grid[:, 3] = np.tile(np.arange(12), 50)
     assert (np.diff(model.margins(grid).reshape(50, 12), axis=1) >= 0).all()
+
+
+@pytest.mark.parametrize("outcomes", ["cox", "weibull"])
+def test_survival_is_known_while_min_cell_records_are_followed(outcomes):
+    x, told = simulated(8)
+    model = fit(x, told["survival"], "survival", thirds(len(x)), objective=outcomes, min_cell=20)
+    (end,) = np.unique(model.known_until(x))
+    time = np.sort(told["survival"][0])
+    assert time[-80] < end <= time[-20]
 
 
 # and do not depend on how rows are divided ------------------------------------------------
@@ -323,14 +331,6 @@ def test_a_model_without_a_split_says_so(settings):
     assert "all rows have one prediction" in said
     assert np.ptp(flat.predict(x)) == 0
     assert not fit(x, outcomes["binary"], "binary", thirds(len(x)), rounds=1).cautions()
-
-
-def test_free_parameters_are_leaves_of_all_classes():
-    few = {"rounds": 3, "max_depth": 2}
-    assert free_parameters("boosting", few, 6, 2) == free_parameters("boosting", few, 9) == 12
-    x, outcomes = simulated(12)
-    model = fit(x, outcomes["category"], "category", thirds(len(x)), **few)
-    assert free_parameters("boosting", few, 4, 3) == (model.ensemble.trees.feature == LEAF).sum()
 
 
 def test_a_site_with_one_class_or_one_row_takes_part():

@@ -84,6 +84,34 @@ def test_survival_of_a_time_model_is_that_of_its_error(distribution, error):
     assert (np.diff(found[order, 2]) <= 0).all()
 
 
+@pytest.mark.parametrize(
+    ("distribution", "error"),
+    [("normal", stats.norm), ("logistic", stats.logistic), ("extreme", stats.gumbel_l)],
+)
+def test_the_median_of_a_time_model_is_that_of_its_error_up_to_the_last_known_time(
+    distribution, error
+):
+    objective = Objective(name="survival:aft", distribution=distribution, sigma=0.8)
+    model = dataclasses.replace(fitted("weibull"), objective=objective)
+    want = np.exp(model.margins(X)[:, 0] + 0.8 * error.median())
+    assert_allclose(model.median_survival(X), want, rtol=1e-6)  # margins are float32
+    end = float(np.median(want))
+    model = dataclasses.replace(model, known=end)
+    model = BoostedModel.restore(model.arrays(), json.loads(json.dumps(model.meta())))
+    assert_array_equal(np.isnan(model.median_survival(X)), want > end)
+    assert_array_equal(model.known_until(X), np.full(30, end))
+    assert fitted("logistic").median_survival(X) is None
+
+
+def test_the_log_hazard_of_a_weibull_model_has_its_scale():
+    """log(−log S(t | x)) is the log cumulative hazard, of proportional hazards as these."""
+    model = fitted("weibull")
+    log_hazard = np.log(-np.log(model.predict_survival(X, np.array([0.7]))[:, 0]))
+    found = model.log_hazard(X)
+    assert_allclose(found - found[0], log_hazard - log_hazard[0], rtol=1e-9, atol=1e-9)
+    assert_array_equal(fitted("cox").log_hazard(X), fitted("cox").predict(X))
+
+
 def with_baselines():
     cumulative = np.linspace(1, 2, 10)[:, None] * [0.1, 0.4]
     return fitted("cox", baselines=tuple(Baseline(np.array([1.0, 2.0]), row) for row in cumulative))

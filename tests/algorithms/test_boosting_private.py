@@ -20,7 +20,7 @@ from fedcohort.audit.canaries import play
 from fedcohort.data.tables import LabelledTable
 from fedcohort.privacy import accounting
 from fedcohort.privacy.guard import SiteGuard
-from fedcohort.protocol import Dp, InputError, Refused, Site
+from fedcohort.protocol import Dp, InputError, Refused, Site, Task
 from overheard import listen
 
 ROUNDING = 1 + 1e-9
@@ -82,7 +82,7 @@ def test_any_record_removed_changes_the_sums_by_their_sensitivity_at_most(
     y = rng.integers(0, 2, n).astype(float) if k == 1 else rng.integers(0, 3, n).astype(float)
     y = y * 1e6 if objective == "squared" else y
     asked = {
-        "objective": objective, "classes": k, "clip": clip, "centre": 0.3, "scale": 2.0,
+        "objective": objective, "classes": k, "clip": clip, "centre": 0.3, "scale": 2.0, "first": 0,
         "feature": rng.integers(0, 2, (rounds, size - 1)),
         "threshold": rng.uniform(-1, 1, (rounds, size - 1)),
         "missing_left": rng.random((rounds, size - 1)) < 0.5,
@@ -91,7 +91,7 @@ def test_any_record_removed_changes_the_sums_by_their_sensitivity_at_most(
 
     def told(keep: Any) -> Any:
         table = LabelledTable(x[keep], y[keep])
-        return private.sum_leaves_privately.run(Site("north", table, None, (0, 1)), **asked)
+        return private.sum_leaves_privately.run(Site("north", table, None, (0, 1)), **asked).reply
 
     whole = told(np.arange(n))
     for i in range(n):
@@ -115,8 +115,8 @@ def test_each_sum_has_noise_of_root_2_times_multiplier_and_sensitivity(
     whole = private.record_parts
 
     def nothing(*asked: Any) -> Any:
-        g, h, leaf = whole(*asked)
-        return 0 * g, 0 * h, leaf
+        g, h = whole(*asked)
+        return 0 * g, 0 * h
 
     monkeypatch.setattr(private, "record_parts", nothing)
     heard = listen(monkeypatch)
@@ -143,7 +143,7 @@ def audited(seed: int, epsilon: float) -> float:
     middle = np.array([(2 * i + 1) / 2 ** (d + 1) for d in range(depth) for i in range(2**d)])
     x = (np.arange(m)[:, None] + 0.5) / m
     asked = {
-        "objective": "squared", "classes": 1, "clip": 1.0, "centre": 0.0, "scale": 1.0,
+        "objective": "squared", "classes": 1, "clip": 1.0, "centre": 0.0, "scale": 1.0, "first": 0,
         "feature": np.zeros((1, m - 1), int), "threshold": middle[None],
         "missing_left": np.zeros((1, m - 1), bool), "values": np.zeros((0, m, 1)),
     }  # fmt: skip
@@ -151,7 +151,7 @@ def audited(seed: int, epsilon: float) -> float:
     def release(coins: np.ndarray) -> np.ndarray:
         table = LabelledTable(x[coins], np.full(int(coins.sum()), 40.0))
         step = private.sum_leaves_privately
-        told = step.run(Site("audited", table, None, (0,)), **asked)
+        told = step.run(Site("audited", table, None, (0,)), **asked).reply
         found = []
         for number in range(3):
             call: Any = SimpleNamespace(step=SimpleNamespace(name=step.name), number=number)
@@ -213,6 +213,67 @@ def test_a_private_fit_asks_for_noisy_sums_of_leaves_alone():
     assert (fit.ledger.mechanism == "gaussian").all()
 
 
+class Unnoised:
+    """Sites whose sums have no noise, of which `b` is away from two rounds."""
+
+    def __init__(self, tables: dict[str, LabelledTable]):
+        self.tables, self.sites, self.answered = tables, tuple(tables), tuple[str, ...]()
+        self.states: dict[str, Any] = {}
+        self.heard: list[Any] = []
+        self.sent: list[int] = []
+
+    def only(self, sites: Any) -> Any:
+        self.sites = tuple(sites)
+        return self
+
+    def rounds(self, most: int) -> range:
+        return range(most)
+
+    def record(self, **values: float) -> None:
+        pass
+
+    def sum(self, step: Any, **asked: Any) -> Any:
+        self.answered = tuple(s for s in self.sites if s != "b" or len(self.heard) not in (2, 3))
+        g = h = 0.0
+        for s in self.answered:
+            kept = step.run(Site(s, self.tables[s], self.states.get(s), (0,)), **asked)
+            self.states[s] = kept.state
+            g, h = g + kept.reply.reply.gradient, h + kept.reply.reply.hessian
+        self.heard.append((self.answered, g))
+        self.sent.append(len(asked["feature"]))
+        return private.Leaves(np.asarray(g), np.asarray(h))
+
+
+def test_each_round_sends_new_trees_alone_and_a_site_that_was_away_gets_those_that_it_lacks():
+    rng = np.random.default_rng(5)
+    names = ("x0", "x1")
+    tables = {
+        s: LabelledTable(rng.uniform(-1, 1, (30, 2)).astype(np.float32), rng.integers(0, 2, 30))
+        for s in "abc"
+    }
+    dp = Dp(epsilon=3.0, clip=1.0)
+    task = Task(
+        kind="classification", outcome="binary", features=names, levels=("0", "1"), dp=dp, seed=1
+    )
+    config = METHOD.configure({"objective": "logistic", "rounds": 6, "max_depth": 2})
+    fed: Any = Unnoised(tables)
+    model = private.fit(fed, config, task, dp)
+    assert fed.sent == [1, 2, 2, 3, 4, 2]
+    for t, (here, told) in enumerate(fed.heard):
+        want = np.zeros(4)
+        for s in here:
+            x, y = tables[s].x, tables[s].y
+            p = 1 / (1 + np.exp(-model.at_round(t).margins(x)[:, 0]))
+            leaf = model.ensemble.trees.leaves(x)[:, t] - model.ensemble.trees.roots[t] - 3
+            np.add.at(want, leaf, p - y)
+        np.testing.assert_allclose(told[:, 0], want, rtol=1e-6, atol=1e-6)
+
+
+def test_the_bytes_of_a_private_fit_grow_as_its_rounds():
+    few, many = (fitted("logistic", 3.0, 600, rounds=n).run.ledger.bytes_down for n in (20, 80))
+    assert many < 4.2 * few
+
+
 # refusals -----------------------------------------------------------------------------------
 
 
@@ -239,7 +300,7 @@ def test_settings_without_a_private_fit_are_refused_in_one_line(
 
 
 ASKED = {
-    "objective": "logistic", "classes": 1, "clip": 1.0, "centre": 0.0, "scale": 1.0,
+    "objective": "logistic", "classes": 1, "clip": 1.0, "centre": 0.0, "scale": 1.0, "first": 0,
     "feature": np.zeros((2, 3), int), "threshold": np.zeros((2, 3)),
     "missing_left": np.zeros((2, 3), bool), "values": np.zeros((1, 4, 1)),
 }  # fmt: skip
@@ -258,6 +319,8 @@ ASKED = {
         ("missing_left", np.zeros((2, 3))),
         ("values", np.zeros((2, 4, 1))),
         ("values", np.full((1, 4, 1), np.inf)),
+        ("first", 1),
+        ("first", -1),
     ],
 )
 def test_a_site_refuses_trees_that_are_none(name: str, value: Any):

@@ -20,11 +20,12 @@ from sksurv.util import Surv
 
 from algorithms.cox_cases import public
 from algorithms.forest_cases import ALL_ROWS, KINDS, fit, simulated, split, take
-from fedcohort.algorithms.forest import union
+from fedcohort.algorithms.forest import ForestModel, union
 from fedcohort.algorithms.forest.outcome import hazards
 from fedcohort.data import binning
 from fedcohort.data.tables import LabelledTable
 from fedcohort.data.timegrid import Intervals
+from fedcohort.numerics.trees.nodes import Trees
 from fedcohort.protocol import DataError, NothingToLearn, SettingError, SiteFailed
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
@@ -305,3 +306,35 @@ def test_without_a_split_the_survival_is_that_of_all_rows_whatever_the_share():
     assert_array_equal(few, half)
     assert (few[:1] == few).all()
     assert few[0, -1] < few[0, 0]
+
+
+def of_hazards(*hazards):
+    """Return a forest of one tree each, with leaves below and above 0 and these curves (2, m)."""
+    trees = [
+        Trees(
+            roots=np.zeros(1, np.int32), feature=np.array([0, -1, -1], np.int32),
+            threshold=np.zeros(3, np.float32), left=np.array([1, -1, -1], np.int32),
+            right=np.array([2, -1, -1], np.int32), missing_left=np.zeros(3, bool),
+            value=np.concatenate([np.zeros((1, 3)), curves]),
+        )
+        for curves in hazards
+    ]  # fmt: skip
+    return ForestModel(
+        features=("x",), levels=(), kind="event", strategy="sums", trees=Trees.joined(trees),
+        weights=np.full(len(trees), 1 / len(trees)), times=np.arange(1.0, 4.0), known=3.0,
+    )  # fmt: skip
+
+
+def test_the_log_hazard_of_proportional_curves_is_that_of_their_ratio():
+    base = np.array([0.1, 0.3, 0.4])
+    model = of_hazards(np.outer([1.0, np.exp(1.5)], base), np.outer([1.0, np.exp(1.5)], base / 2))
+    low, high = model.log_hazard(np.array([[-1.0], [1.0]]))
+    assert_allclose(high - low, 1.5, rtol=1e-12)
+
+
+def test_rows_that_reach_no_death_have_the_lowest_log_hazard_that_the_trees_give():
+    none, some = np.zeros(3), np.array([0.0, 0.1, 0.1])
+    model = of_hazards([none, some], [none, 3 * some])
+    low, high = model.log_hazard(np.array([[-1.0], [1.0]]))
+    assert_allclose([low, high], np.log([0.1, 0.4]), rtol=1e-12)
+    assert_array_equal(of_hazards([none, none]).log_hazard(np.ones((2, 1))), [0.0, 0.0])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcohort.protocol import registry
+from fedcohort.protocol import SettingError, registry
 from queries import REGRESSIONS
 
 ROOT = Path(__file__).parents[2]
@@ -65,3 +65,29 @@ def test_a_page_of_a_method_is_of_one_that_is_installed():
     shared = {"admm"}  # a second solver of several methods
     written = {page.stem for page in (ROOT / "docs" / "methods").glob("*.md")}
     assert written - shared == set(OURS)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "boosting", "forest"),
+    [
+        ("n_estimators", "rounds", "trees"), ("eta", "learning_rate", ""),
+        ("reg_lambda", "l2", ""), ("reg_alpha", "l1", ""), ("max_depth", "", "depth"),
+        ("min_child_weight", "", "leaf"), ("subsample", "", "share"),
+        ("colsample_bytree", "colsample", "candidates"),
+        ("max_features", "colsample", "candidates"),
+        ("min_samples_leaf", "min_child_weight", "leaf"),
+    ],
+)  # fmt: skip
+def test_names_of_xgboost_and_scikit_learn_are_answered_with_ours(theirs, boosting, forest):
+    for name, ours in (("boosting", boosting), ("forest", forest)):
+        if ours:
+            said = f"method '{name}' has no setting '{theirs}'; did you mean '{ours}'?"
+            with pytest.raises(SettingError, match=re.escape(said)):
+                registry.find(name).configure({theirs: 1})
+
+
+def test_a_name_of_other_programs_is_no_setting_and_means_one_alone():
+    for name in OURS:
+        fields = registry.find(name).fields
+        every = [n for f in fields for n in f.metadata.get("elsewhere", ())]
+        assert len(every) == len({*every} - {f.name for f in fields}), name

@@ -377,6 +377,28 @@ def test_a_table_without_the_offset_is_told_what_the_column_is(tmp_path):
         predict(tmp_path / "model", str(tmp_path / "none.csv"))
 
 
+def test_a_model_of_times_gives_the_median_of_its_law_as_far_as_it_is_known(tmp_path):
+    frame = SAMPLE.frames.assign(hospital=np.arange(686) % 3)
+    outcome = fc.Survival("time", "cens")
+    fed = fc.simulate(frame, sites="hospital", outcome=outcome, dictionary=described())
+    fit = fc.fit(
+        "boosting", fed, objective="weibull", sigma=0.7, rounds=60, max_depth=2, learning_rate=0.3
+    )
+    fit.save(tmp_path / "model")
+    SAMPLE.frames.to_csv(tmp_path / "t.csv", index=False)
+    found = predict(tmp_path / "model", str(tmp_path / "t.csv"), times="365,99999")
+    median = found.table["median survival time (days)"].to_numpy()
+    (end,) = np.unique(fit.model.known_until(fit.parts.design.matrix(frame)))
+    law = np.exp(-found.table["risk"].to_numpy()) * np.log(2) ** 0.7
+    assert_allclose(median, np.where(law <= end, law, np.nan), rtol=1e-6)
+    assert np.isfinite(median).any() and np.isnan(median).any()
+    assert found.table["survival at 99999 days (273.8 years)"].isna().all()
+    assert (
+        f"{np.isnan(median).sum()} of 686 rows: their survival stays above 1/2 up to"
+        in (found.warnings[0])
+    )
+
+
 def test_without_a_unit_of_time_the_headers_are_numbers_of_the_tables_own_clock(tmp_path):
     frame = SAMPLE.frames[["age", "pnodes", "time", "cens"]].assign(h=np.arange(686) % 3)
     kinds = {"age": "integer", "pnodes": "integer", "time": "time", "cens": "event"}

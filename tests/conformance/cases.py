@@ -109,6 +109,18 @@ RUNTIMES: dict[str, Callable[..., Coordinator]] = {
 #: Settings whose every choice makes a variant; the others keep their defaults.
 VARIED = ("strategy", "ties", "baseline", "solver")
 
+#: Settings of times, which make variants of survival alone.
+TIMED = ("ties", "baseline", "time_grid")
+
+#: The kind of task of a strategy of trees: what it does with each outcome is in `tests/algorithms`.
+#: Here its messages count: most trees a round, or a sum of risk sets more.
+STRATEGY_ON = {
+    ("boosting", "top-s"): "several classes",
+    ("boosting", "bagging"): "survival",
+    ("boosting", "cyclic"): "several classes",
+    ("forest", "union"): "survival",
+}
+
 #: Settings that keep the suite fast, where a method has them.
 SMALL: dict[str, Any] = {
     "rounds": 3,
@@ -294,9 +306,12 @@ def cases(kind: str) -> list[Case]:
             found += [Case(name, kind, settings) for settings in VARIANTS[name]]
             continue
         for f in dataclasses.fields(entry.settings):
+            if f.name in TIMED and kind != "survival":
+                continue
             if f.name in VARIED:
                 others = (c for c in f.metadata.get("choices", ()) if c != f.default)
-                found += [Case(name, kind, ((f.name, choice),)) for choice in others]
+                here = (c for c in others if STRATEGY_ON.get((name, c), kind) == kind)
+                found += [Case(name, kind, ((f.name, choice),)) for choice in here]
             if f.name == "time_grid":
                 found += [Case(name, kind, ((f.name, choice),)) for choice in ("exact", 6)]
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import sys
@@ -17,6 +18,8 @@ from conformance.cases import (
     KINDS,
     PLANTED,
     RUNTIMES,
+    VARIANTS,
+    VARIED,
     Case,
     Unreadable,
     cases,
@@ -191,7 +194,11 @@ def test_no_argument_of_a_masked_sum_can_be_another_at_one_site(case: Case, monk
 
 
 #: Those that leave something at their sites.
-KEEPING = [case for case in CASES if any(step.keeps for step in case.entry.steps)]
+KEEPING = [
+    case
+    for case in (*CASES, *NOISY)
+    if any(step.keeps and step.private == bool(case.protects) for step in case.entry.steps)
+]
 
 
 @pytest.mark.parametrize("case", KEEPING, ids=str)
@@ -228,7 +235,18 @@ def test_no_site_is_asked_for_a_sum_with_what_it_keeps_and_the_others_without(
 def test_every_kind_of_state_is_read_by_a_masked_sum_in_some_case():
     """So that the test above is of each step that keeps, and of what it keeps."""
     kept = {s.state for case in KEEPING for s in case.entry.steps if s.keeps and s.verb == "sum"}
-    assert len(kept) == 8
+    assert len(kept) == 9
+
+
+def test_every_strategy_and_every_rule_of_times_is_in_some_case():
+    """Not with each kind of task, so that none is lost in trimming."""
+    found = {(case.method, *pair) for case in CASES for pair in case.settings}
+    for entry in map(registry.find, {case.method for case in CASES} - {*VARIANTS}):
+        for f in dataclasses.fields(entry.settings):
+            others = [c for c in f.metadata.get("choices", ()) if c != f.default]
+            others = ["exact", 6] if f.name == "time_grid" else others
+            for choice in others if f.name in (*VARIED, "time_grid") else ():
+                assert (entry.name, f.name, choice) in found
 
 
 def test_there_are_private_fits_to_check():
@@ -398,6 +416,23 @@ def test_a_run_killed_on_its_way_resumes_to_the_same_end(case: Case, runtime, sh
         journal = tmp_path / "journal"
         journal.write_bytes(journal.read_bytes()[: journal.stat().st_size - cut])
         same(run(case, runtime, folder=tmp_path), reference(case))
+
+
+@pytest.mark.parametrize("case", [case for case in KEEPING if case.protects], ids=str)
+@pytest.mark.parametrize("runtime", ["local", "remote"])
+def test_a_private_fit_with_a_state_at_its_sites_resumes_to_the_same_end(
+    case: Case, runtime, tmp_path
+):
+    def kill(progress: Any) -> None:
+        if progress.call == 1:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(case, runtime, folder=tmp_path, observer=kill)
+    for cut in (0, 5):
+        journal = tmp_path / "journal"
+        journal.write_bytes(journal.read_bytes()[: journal.stat().st_size - cut])
+        assert all_of(run(case, runtime, folder=tmp_path)) == all_of(run(case, runtime))
 
 
 @every_case

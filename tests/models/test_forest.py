@@ -19,6 +19,7 @@ from fedcohort.models.forest import (
     FLOOR,
     SMALLEST,
     Forest,
+    ForestNet,
     codes_of,
     from_curve,
     leaf_count,
@@ -325,3 +326,21 @@ def test_the_last_layer_of_a_forest_is_the_last_of_its_network_with_its_leaves()
     assert ranges[0][0] == len(theta) - forest.size - layer
     assert ranges[-1][1] == len(theta)
     assert sum(b - a for a, b in ranges) == layer + forest.size
+
+
+@pytest.mark.parametrize("intervals", [0, 4])
+def test_all_that_a_forest_computes_is_on_the_device_of_its_network(intervals):
+    """An operation on tensors of the device `meta` and of the CPU fails, as of a GPU's and these.
+
+    Targets come from the CPU: a site makes them with NumPy.
+    """
+    forest = Forest(trees=3, depth=2, intervals=intervals, iterations=2, least=1.0)
+    nodes = np.zeros((forest.trees, 3), int)
+    net = ForestNet(forest, torch.nn.Linear(4, 5), nodes).double().to("meta")
+    x = torch.empty(7, 4, dtype=torch.float64, device="meta")
+    targets = torch.zeros(7, dtype=torch.int64 if intervals else torch.float64)
+    sums = net.leaf_sums(x, targets)
+    net.update(torch.zeros_like(sums))
+    net.settle(x, targets)
+    found = [sums, net(x), net.log_likelihood(x, targets), *net.parameters(), *net.buffers()]
+    assert {one.device.type for one in found} == {"meta"}

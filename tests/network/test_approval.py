@@ -133,6 +133,15 @@ def test_a_model_that_may_hold_single_rows_is_said_where_the_steward_decides(hos
     assert "120 training rows, enough for each model" in said
 
 
+def test_the_fewest_rows_of_a_leaf_are_said_of_trees_alone(hospital):
+    trees = ARMS.replace(
+        "- {method: cox}\n", "- {method: forest, leaf: 25}\n- {method: boosting}\n"
+    )
+    said = rows(hospital, trees)["Risks"]
+    assert "Fewest rows of a leaf: forest 25 and boosting 10." in said
+    assert "leaf" not in rows(hospital, ARMS)["Risks"]
+
+
 def test_it_says_epsilon_of_all_fits_and_what_is_left(hospital):
     private = ARMS.replace("min_cell: 5", "min_cell: 5, dp: {epsilon: 0.5, delta: 1e-5}").replace(
         "repeats: 1", "repeats: 3"

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from fedcohort.report.run import Run, read
-from fedcohort.report.sections.headline import by_scenario, caveats
+from fedcohort.report.sections.headline import by_scenario, caveats, facts
 from fedcohort.report.verdict import answer, judge, leading
 from report import synthetic
 
@@ -237,3 +237,18 @@ def test_a_horizon_that_a_model_does_not_reach_is_said_with_the_time_that_it_rea
     (said,) = [c for c in caveats(run, None) if "asks for risks" in c]
     assert "knows survival up to 700 only" in said
     assert "its risk by 2 years stays empty" in said
+
+
+def test_columns_that_no_model_uses_are_no_features(tmp_path):
+    def dropped(*pairs):
+        return [
+            {"arm": arm, "column": column, "reason": "constant", "scenario": "iid", "repeat": 0}
+            for arm, column in pairs
+        ]
+
+    data = {"features": ["age", "flat", "size", "empty"], "rows": 10}
+    arms = {"isolated": ALONE, "exact": GOOD, "fedavg": GOOD, "centralised": POOLED}
+    every = dropped(("exact", "flat"), ("fedavg", "flat"), ("exact", "empty"), ("fedavg", "empty"))
+    for rows, count in (([], 4), (dropped(("exact", "flat"), ("fedavg", "size")), 4), (every, 2)):
+        said = str(facts(run_of(tmp_path, arms, data=data, dropped=rows)))
+        assert f"<dt>features per patient</dt><dd>{count}</dd>" in said

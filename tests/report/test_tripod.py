@@ -59,6 +59,17 @@ def test_arms_that_fill_or_weigh_rows_in_their_own_way_are_named(run):
     assert "imputation: median, fitted" in answer("11", impute="median")
     assert "all classes count alike: Trees." in answer("13", class_weight="balanced")
     assert answer("13", class_weight="none") == "None was used."
+    said = "fills missing values as in the fit"
+    assert answer("27a", impute="none").endswith(f"{said}; Trees takes them as missing.")
+    assert answer("27a", impute="median").endswith(f"{said}.")
+
+
+def test_missing_values_that_every_model_takes_are_not_said_to_be_filled(run):
+    trees = {"arm": "b", "title": "Trees", "method": "boosting", "settings": {"impute": "none"}}
+    changed = Run({**run.results, "declared": [trees]}, run.folder)
+    (said,) = (line.text for line in checklist(changed) if line.number == "27a")
+    assert "fills" not in said
+    assert said.endswith("leaves missing values to the model, as in the fit.")
 
 
 @pytest.mark.parametrize(

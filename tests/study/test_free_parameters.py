@@ -12,7 +12,7 @@ import fedcohort as fc
 from deployed_cases import frames_of, run_local, tables_of, terms_of
 from fedcohort.models.network import Mlp
 from fedcohort.report import write
-from fedcohort.study.run.warnings import crowded, free_parameters
+from fedcohort.study.run.warnings import crowded, free_parameters, rows_of_leaf
 
 
 @pytest.mark.parametrize(("features", "hidden"), [(3, (8, 4)), (11, (5,)), (2, (4, 4, 4))])
@@ -26,6 +26,30 @@ def test_a_networks_parameters_are_those_that_torch_counts(features, hidden):
 def test_a_regression_has_one_for_each_column_and_a_curve_none():
     assert free_parameters("cox", {}, 12) == 12
     assert free_parameters("kaplan_meier", {}, 3) == free_parameters("log_rank", {}, 3) == 0
+
+
+def test_leaves_with_a_least_number_of_rows_are_none_and_soft_leaves_are_two_each():
+    assert free_parameters("boosting", {}, 5, 3) == free_parameters("forest", {}, 5, 3) == 0
+    soft = {"hidden": (4,), "outputs": 3, "trees": 2, "depth": 2}
+    network = Mlp(inputs=5, hidden=(4,), activation="selu", dropout=0.0, outputs=3).build()
+    counted = sum(p.numel() for p in network.parameters())
+    assert free_parameters("regression_forest", soft, 5) == counted + 2 * (2 * 4)
+
+
+@pytest.mark.parametrize("method", ["boosting", "forest"])
+def test_trees_of_few_rows_are_not_warned_of_as_parameters(method):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        fc.fit(method, crowded_cohort(30))
+    assert not [w for w in told if "free parameters" in str(w.message)]
+
+
+@pytest.mark.parametrize(("method", "least"), [("boosting", 1), ("forest", 10), ("cox", 0)])
+def test_the_fewest_rows_of_a_leaf_are_ten_or_min_cell_and_fewer_only_with_a_min_cell_of_one(
+    method, least
+):
+    found = [rows_of_leaf(method, {}, min_cell) for min_cell in (1, 5, 12)]
+    assert found == ([least, 10, 12] if least else [0, 0, 0])
 
 
 def test_clusters_have_one_for_each_centroid_and_column():

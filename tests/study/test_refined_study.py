@@ -69,6 +69,25 @@ def test_the_report_draws_each_map_with_all_columns_and_no_patient(deployed):
     assert "8 columns on 3 × 3 pixels" in " ".join(root.itertext())
 
 
+@pytest.mark.parametrize("side", [13, 45])
+def test_a_map_too_large_for_names_in_its_cells_says_the_place_of_each(deployed, tmp_path, side):
+    content = results_of(deployed)
+    rng = np.random.default_rng(side)
+    names = [f"gene{k}" if rng.random() < 0.9 else None for k in rng.permutation(side**2)]
+    large = {"view": "v1", "side": side, "features": names, "likeness": [None] * side**2}
+    content["final"][0]["maps"] = [large]
+    (tmp_path / "results.json").write_text(json.dumps(content))
+    root = ET.fromstring(str(feature_map.section(read(tmp_path)).body))
+    told = {}
+    for line in next(root.iter("tbody")).iter("tr"):
+        row, listed = ("".join(cell.itertext()) for cell in line)
+        for one in listed.split(", "):
+            place, name = one.split(": ")
+            told[int(row) - 1, int(place) - 1] = name
+    want = {divmod(k, side): name for k, name in enumerate(names) if name}
+    assert told == want
+
+
 def test_a_report_of_models_without_a_map_has_no_such_section(deployed, tmp_path):
     content = results_of(deployed)
     content["maps"], content["final"][0]["maps"] = [], []

@@ -254,7 +254,9 @@ def init(
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="The folder of a saved model.")],
+    model: Annotated[
+        Path, typer.Argument(help="A saved model's folder, or an XGBoost file in JSON.")
+    ],
     table: Annotated[
         str, typer.Argument(help="The model's columns: CSV, Parquet, or a database's URL.")
     ],

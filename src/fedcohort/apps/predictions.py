@@ -247,17 +247,18 @@ def _predicted(fit: Fit, frame: pd.DataFrame, times: Array) -> tuple[dict[str, A
     unit = _unit(fit)
     found |= _risk_by(fit, frame)
     curve = fit.model.arrays().get("times")
+    closed = fit.model.median_survival(fit.parts.design.matrix(frame))
     warnings: list[str] = []
-    if curve is not None:
-        if len(curve) < COARSE:
+    if curve is not None or closed is not None:
+        if curve is not None and len(curve) < COARSE:
             warnings.append(
                 f"the model knows survival at {len(curve)} time{'s' * (len(curve) > 1)} only, "
                 f"because times of death are few, or were joined so that none stands for few "
                 f"patients (time_grid)."
             )
-        known = _time(float(curve.max(initial=0.0)), unit)
+        known = _time(_end(fit, frame, curve), unit)
         end = f"{known}, the last time up to which the sites' sums tell it"
-        medians = _medians(fit, frame, curve)
+        medians = closed if curve is None else _medians(fit, frame, curve)
         found["median survival time" + f" ({unit})" * bool(unit)] = medians
         survival = fit.predict_survival(frame, times, warn=False)
         if (unreached := np.isnan(medians)).any():
@@ -269,8 +270,10 @@ def _predicted(fit: Fit, frame: pd.DataFrame, times: Array) -> tuple[dict[str, A
         if at := [_time(t, unit) for t in times[np.isnan(survival).any(axis=0)].tolist()]:
             late.append(f"survival at {', '.join(at)}")
         warnings += [f"{what} is empty: it is known up to {end}." for what in late]
-    else:
+    elif len(times):
         survival = fit.predict_survival(frame, times, warn=False)
+    else:
+        return found, []
     named = {f"survival at {_time(t, unit)}": survival[:, i] for i, t in enumerate(times.tolist())}
     return found | named, warnings
 
@@ -303,6 +306,13 @@ def _risk_by(fit: Fit, frame: pd.DataFrame) -> dict[str, Array]:
         return {}
     alive = fit.predict_survival(frame, np.array([float(time)]), warn=False)[:, 0]
     return {f"risk by {asked.get('text') or _time(float(time), _unit(fit))}": 1.0 - alive}
+
+
+def _end(fit: Fit, frame: pd.DataFrame, curve: Array | None) -> float:
+    """Return the last time at which the survival of any row is known."""
+    if curve is not None:
+        return float(curve.max(initial=0.0))
+    return float(fit.model.known_until(fit.parts.design.matrix(frame)).max(initial=0.0))
 
 
 def _medians(fit: Fit, frame: pd.DataFrame, curve: Array) -> Array:

@@ -9,8 +9,8 @@ covariate with at most as many values as bins, each in enough rows, has one bin 
 Values are rounded to float32, as trees compare them: x ≤ b exactly if x is below the next float32
 after b. Between whole numbers the edge is half way.
 
-Revealed: `Values`, `Spread` and `Cells`, only as sums over all sites. A cell of `Cells` may hold
-few rows; it tells of one covariate.
+Revealed: `Values`, and of each covariate `Spread` and `Cells`, only as sums over all sites. A cell
+of `Cells` may hold few rows; it tells of one covariate.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.prepare import Histogram, Moments, count_between, histograms, refine
+from fedcohort.data.prepare import (
+    Cells,
+    Histogram,
+    Moments,
+    Spread,
+    count_between,
+    histograms,
+    refine,
+)
 from fedcohort.data.tables import FeatureTable, LabelledTable, SurvivalTable
 from fedcohort.privacy.disclosure.steps import interval_ends
 from fedcohort.protocol.federation import Federation
@@ -39,20 +47,6 @@ class Values:
     present: Array
     total: Array
     fractional: Array
-
-
-@message
-class Spread:
-    """Σ (x − mean)² of each covariate (p,)."""
-
-    squares: Array
-
-
-@message
-class Cells:
-    """Rows between edges, of each covariate (p, m − 1)."""
-
-    counts: Array
 
 
 @summed

@@ -17,7 +17,7 @@ The end of the follow-up is one patient's own time, and is not revealed. A curve
 while at least `min_cell` patients are still followed.
 
 Revealed: for "exact", each site's distinct times of death; otherwise, and for `intervals`, `Times`,
-`Spread` and `Cells`, only as sums over all sites. A cell may hold a single record.
+and of the times `Spread` and `Cells`, only as sums over all sites. A cell may hold a single record.
 """
 
 from __future__ import annotations
@@ -28,7 +28,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.prepare import Histogram, Moments, count_between, histograms, refine
+from fedcohort.data.prepare import (
+    Cells,
+    Histogram,
+    Moments,
+    Spread,
+    count_between,
+    histograms,
+    refine,
+)
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.numerics.coxph import Ties, hazard
 from fedcohort.numerics.survival import Baseline
@@ -107,20 +115,6 @@ class Times:
     counted: Array
     total: Array
     fractional: Array
-
-
-@message
-class Spread:
-    """Σ (t − mean)² over deaths, or leavers, in the square of the unit of time."""
-
-    squares: Array
-
-
-@message
-class Cells:
-    """Deaths, or leavers, between edges (1, m)."""
-
-    counts: Array
 
 
 @message

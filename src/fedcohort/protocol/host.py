@@ -221,12 +221,7 @@ class Host:
                 f"site {self.name!r}: step {step.name} leaves with noise alone, and this study "
                 f"asks for no differential privacy. Set privacy.dp.",
             )
-        out = self._run(step, call, arguments)
-        state = kept = None
-        if isinstance(out, Keep):
-            kept = packed(out.state, step.state or type(None), self.name, step.name)
-            state = _joined(self.state or {}, kept, type(out.state))
-            out = out.reply
+        out, state, kept = self._kept_by(step, self._run(step, call, arguments))
         widen = step.verb == "sum"
         lent = lent and state is None
         reply = checked(out, step.reply, self.name, step.name, widen=widen, lent=lent)
@@ -240,7 +235,7 @@ class Host:
     ) -> Answer:
         """Run a step of a private fit; its reply leaves with noise, or not at all."""
         public = {k: _copied(v) for k, v in arguments.items()}  # the step may change its own
-        out = self._run(step, call, arguments)
+        out, state, _ = self._kept_by(step, self._run(step, call, arguments))
         if type(out) is not (Noised if step.noised else Private):
             raise Refused(
                 "dp",
@@ -254,7 +249,17 @@ class Host:
         private = cast("Private[Any]", out)
         reply = checked(private.reply, step.reply, self.name, step.name)
         safe, spent = guard.protect(call, reply, private.sensitivity, call.share)
-        return Answer(safe, None, spent)
+        return Answer(safe, state, spent)
+
+    def _kept_by(
+        self, step: Step[..., Any], out: Any
+    ) -> tuple[Any, dict[str, Array] | None, dict[str, Array] | None]:
+        """Return a step's reply, the site's state after it, and the part that the step leaves."""
+        if not isinstance(out, Keep):
+            return out, None, None
+        left: Keep[Any, Any] = out
+        kept = packed(left.state, step.state or type(None), self.name, step.name)
+        return left.reply, _joined(self.state or {}, kept, type(left.state)), kept
 
     def _followed(
         self, step: Step[..., Any], out: Noised[Any], public: Mapping[str, Any], drawing: Drawing

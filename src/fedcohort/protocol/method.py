@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.protocol.errors import NotSupported, SettingError
+from fedcohort.protocol.errors import DataError, NotSupported, SettingError
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.private import Dp, Release
 from fedcohort.protocol.settings import Settings
@@ -99,6 +99,21 @@ class Task:
     explained: bool = True
 
     @property
+    def usual(self) -> tuple[float, float]:
+        """Lowest and highest usual outcome, which a private fit needs.
+
+        Raises
+        ------
+        DataError : the dictionary has none.
+        """
+        if self.reach is None or not self.reach[0] < self.reach[1]:
+            raise DataError(
+                "the outcome has no range in the dictionary, but a private fit needs one. Give it "
+                "'usual: [low, high]', the range of most patients."
+            )
+        return self.reach
+
+    @property
     def rng(self) -> np.random.Generator:
         """A fresh generator for the coordinator's own draws."""
         return np.random.default_rng((self.seed, 0x636F6F7264))
@@ -144,6 +159,21 @@ class Fitted(ABC):
         It is constant after `known_until`.
         """
         raise NotSupported("predict_survival")
+
+    def log_hazard(self, x: Array) -> Array:
+        """Return the log hazard of each row of x (n, p), up to a constant: (n,).
+
+        Judges of survival rank by it and fit the calibration slope to it. It is `predict` where
+        that is a log hazard.
+        """
+        return self.predict(x)
+
+    def median_survival(self, x: Array) -> Array | None:
+        """Return the median survival time of each row of x (n, p) in closed form: (n,).
+
+        None without such a form: the median is then where the curve's steps reach 1/2.
+        """
+        return None
 
     def known_until(self, x: Array) -> Array:
         """Return the time (n,) up to which the survival of each row of x (n, p) is estimated."""

@@ -23,8 +23,9 @@ from fedcohort.protocol.errors import SettingError
 
 
 def setting(
-    default: Any, doc: str, unit: str = "", choices: Sequence[Any] = (), within: str = ""
-) -> Any:
+    default: Any, doc: str, unit: str = "", choices: Sequence[Any] = (), within: str = "",
+    elsewhere: Sequence[str] = (),
+) -> Any:  # fmt: skip
     """Declare a setting.
 
     Parameters
@@ -32,8 +33,12 @@ def setting(
     default, doc, unit, choices : its default, description, unit, and possible values.
     within : interval of its number, or of each of its numbers, such as "[0, inf)":
         a bracket includes its end, a parenthesis does not.
+    elsewhere : its names in other programs, to which an error about an unknown setting answers.
     """
-    meta = {"doc": doc, "unit": unit, "choices": tuple(choices), "within": within}
+    meta = {
+        "doc": doc, "unit": unit, "choices": tuple(choices), "within": within,
+        "elsewhere": tuple(elsewhere),
+    }  # fmt: skip
     return field(default=default, metadata=meta)
 
 
@@ -140,6 +145,12 @@ class Settings:
         return True
 
     @classmethod
+    def meant(cls, name: str) -> str:
+        """Return the setting that other programs call `name`; "" for none."""
+        own = (f for f in dataclasses.fields(cls) if name in f.metadata.get("elsewhere", ()))
+        return next((f.name for f in own), "")
+
+    @classmethod
     def typed(cls, given: Mapping[str, Any], method: str, more: Collection[str] = ()) -> Self:
         """Build the settings from user input.
 
@@ -158,7 +169,11 @@ class Settings:
         values: dict[str, Any] = {}
         for name, value in given.items():
             if name not in known:
-                near = difflib.get_close_matches(name, sorted({*known, *more}), n=1)
+                near = (
+                    [cls.meant(name)]
+                    if cls.meant(name)
+                    else difflib.get_close_matches(name, sorted({*known, *more}), n=1)
+                )
                 hint = f"did you mean {near[0]!r}?" if near else f"it knows {sorted(known)}."
                 raise SettingError(f"method {method!r} has no setting {name!r}; {hint}")
             values[name] = value = _coerced(method, name, value, hints[name])

@@ -111,7 +111,8 @@ class Step(Generic[P, R]):
     reply : the message type that is revealed.
     state : the message type of `Site.state`; None without.
     keeps : whether it leaves a state.
-    private : whether its reply leaves a site only with noise (`Private`, `Noised`).
+    private : whether its reply leaves a site only with noise (`Private`, `Noised`). With a state
+        the sensitivity holds for any state that the site may have.
     noised : whether its reply is made of several noisy answers (`Noised`).
     apart : arguments that may differ between the sites of a sum.
     once : arguments that a site accepts with one value only.
@@ -133,16 +134,19 @@ class Step(Generic[P, R]):
         hints = typing.get_type_hints(self.run)
         returns = hints.get("return")
         keeps = typing.get_origin(returns) is Keep
-        noised = typing.get_origin(returns) is Noised
-        private = noised or typing.get_origin(returns) is Private
-        plain = typing.get_args(returns)[0] if private else returns
-        reply, state = typing.get_args(returns) if keeps else (plain, _found(self.run, hints))
+        told, state = typing.get_args(returns) if keeps else (returns, _found(self.run, hints))
+        noised = typing.get_origin(told) is Noised
+        private = noised or typing.get_origin(told) is Private
+        reply = typing.get_args(told)[0] if private else told
         for kind in (reply, state) if keeps else (reply,):
             if not (isinstance(kind, type) and is_dataclass(kind)):
                 raise TypeError(
                     f"step {name} declares to return {returns}; a step returns a @message, "
-                    f"Private or Noised of one, or Keep of two. Correct its return annotation."
+                    f"Private or Noised of one, or Keep of two, of which the first may be Private. "
+                    f"Correct its return annotation."
                 )
+        if keeps and noised:
+            raise TypeError(f"step {name} keeps a state and is Noised. Keep goes with Private.")
         if odd := [a for a in self.apart if hints.get(a) not in (bool, int)]:
             raise TypeError(
                 f"step {name} lets {odd[0]!r} differ by site, which is no argument of type int or "
@@ -210,6 +214,10 @@ class _MarkingEach(Protocol):
         ...
 
 
+@overload
+def summed(
+    fn: Callable[Concatenate[Site[Data, State], P], Keep[Private[R], Kept]], /
+) -> Summed[P, R]: ...
 @overload
 def summed(fn: Callable[Concatenate[Site[Data, State], P], Keep[R, Kept]], /) -> Summed[P, R]: ...
 @overload

@@ -617,11 +617,18 @@ def _check_call(fed: Any, seed: Any, quorum: Any, min_cell: Any, workers: Any) -
 
 
 def load(folder: str | Path) -> Fit:
-    """Read a model from `Fit.save` or a study.
+    """Read a model from `Fit.save` or a study, or an XGBoost model file in JSON.
 
     Raises
     ------
     DataError : a file is missing, damaged, or of another format.
+    NotSupported : an XGBoost model of a kind that is not read.
     """
-    parts = saved.read(Path(folder))
+    path = Path(folder)
+    if path.is_file() and not (path.parent / "model.safetensors").exists():
+        from fedcohort.study.results import xgboost_model  # boosting is slow to import
+
+        parts = xgboost_model.read(path)
+    else:
+        parts = saved.read(path)
     return Fit(parts.method, {}, parts)

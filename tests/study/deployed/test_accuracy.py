@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from lifelines import CoxPHFitter
+from numpy.testing import assert_allclose
 from sklearn.metrics import roc_auc_score
 from sksurv.metrics import concordance_index_ipcw, integrated_brier_score
 from sksurv.util import Surv
@@ -18,7 +19,9 @@ from sksurv.util import Surv
 from deployed_cases import judged
 from fedcohort.metrics.survival import concordance
 from fedcohort.metrics.survival.censoring import censoring_of, leavers
+from fedcohort.study.judge.pooled.survival import Yardstick
 from fedcohort.study.judge.summed.time_scale import falling
+from fedcohort.study.run.engine import Problem
 
 STUDIES = range(12)
 METRICS = "[c_index, uno_c, antolini_c, ibs, calibration_slope]"
@@ -97,6 +100,29 @@ def test_curves_that_cross_are_compared_as_well_over_sites(tmp_path):
 def test_the_slope_is_that_of_lifelines_stratified_by_site(errors):
     assert np.abs(errors["slope"]).max() < 0.002  # lifelines stops early
     assert np.sqrt(np.mean(errors["pooled"] ** 2)) < 0.5
+
+
+@pytest.mark.parametrize("arm", [
+    "method: forest, trees: 20",
+    "method: boosting, objective: weibull, sigma: 0.6, rounds: 20, max_depth: 2",
+    "method: regression_forest, rounds: 3, trees: 2, depth: 3",
+])  # fmt: skip
+def test_the_slope_of_any_risk_score_is_that_of_its_log_hazard(tmp_path, arm):
+    """The score of a forest is a sum of hazards, that of `weibull` a log time."""
+    found, run, _, blind, terms = judged(
+        tmp_path, "gbsg2", "survival", f"[{{{arm}}}]", 0, metrics="[calibration_slope]"
+    )
+    x = run.design.matrix(blind)
+    ends = run.model.arrays().get("times", np.array([1000.0]))
+    f = np.log(-np.log(run.model.predict_survival(x, ends)).sum(axis=1))
+    table = pd.DataFrame({"T": blind["time"], "E": blind["cens"] > 0, "f": f})
+    by_site = CoxPHFitter().fit(table.assign(site=blind["site"]), "T", "E", strata="site")
+    assert_allclose(found.metrics["calibration_slope"], by_site.params_["f"], rtol=0.002)
+    judge = Yardstick.of(Problem({"all": blind}, terms.dictionary, terms.outcome), blind)
+    wanted = ("calibration_slope",)
+    pooled = judge.metrics(judge.predicted(run, wanted), wanted)["calibration_slope"]
+    one = CoxPHFitter().fit(table, "T", "E")
+    assert_allclose(pooled, one.params_["f"], rtol=0.002)
 
 
 def test_the_auc_of_two_sites_is_near_that_of_the_pooled_rows(tmp_path):

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from fedcohort.algorithms.boosting import explaining, local, private, proposals
-from fedcohort.algorithms.boosting.booster import least_rows
 from fedcohort.algorithms.boosting.model import BoostedModel
 from fedcohort.algorithms.boosting.objectives import PULLS
 from fedcohort.algorithms.boosting.program import KINDS, fit
@@ -21,6 +20,7 @@ from fedcohort.algorithms.boosting.steps import (
 )
 from fedcohort.data import binning, timegrid
 from fedcohort.numerics.trees.histogram import FINEST
+from fedcohort.privacy.disclosure.models import fewest
 from fedcohort.protocol import Method, PrivateFits, Step, Task
 
 
@@ -33,6 +33,8 @@ def asks(config: BoostingSettings) -> Iterator[Step[..., Any]]:
     }[config.strategy]  # fmt: skip
     if config.objective in ("auto", "cox"):
         yield from (sum_risks, *timegrid.asks(config.time_grid, known=True))
+    if config.objective == "weibull":
+        yield from timegrid.asks("protected", known=True)
 
 
 def bounds(config: BoostingSettings, task: Task) -> Mapping[str, Collection[Any]]:
@@ -48,13 +50,14 @@ def bounds(config: BoostingSettings, task: Task) -> Mapping[str, Collection[Any]
         "most": (config.proposals,),
         "trees": (config.local_trees,),
         "depth": (config.max_depth,),
-        "least": (least_rows(task),),
+        "least": (fewest(task.min_cell),),
     }
 
 
 _BEFORE = (
     "Sums over all sites: once histograms of each covariate, and numbers of rows by kind of "
-    "outcome; per round the loss, and of cox the risk and the deaths by time. "
+    "outcome, of survival also histograms of times; per round the loss, and of cox the risk and "
+    "the deaths by time. "
 )
 _AFTER = (
     " At the end, as sums over all sites: rows by value of six covariates, and by group of these "
@@ -92,10 +95,11 @@ METHOD = Method(
     outcomes=("survival", "binary", "category", "ordinal", "continuous", "count"),
     paper="Chen and Guestrin, XGBoost, KDD 2016",
     reveals=(
-        "Only sums over all sites: once histograms of each covariate, and numbers of rows by kind "
-        "of outcome; per round the loss, and per level of a tree the rows, gradients and hessians "
-        "in groups of values of each covariate, in the smaller child of each node; of cox per "
-        "round the risk and the deaths by time." + _AFTER
+        "Only sums over all sites: once histograms of each covariate, of survival also of times, "
+        "and numbers of rows by kind of outcome; per round the loss, and per level of a tree the "
+        "rows, gradients and hessians in groups of values of each covariate, in the smaller child "
+        "of each node, no group and no leaf of fewer rows than 10 or min_cell; of cox per round "
+        "the risk and the deaths by time." + _AFTER
     ),
     unguarded=(
         "Values of a covariate are joined until each node and its sibling have none or min_cell "

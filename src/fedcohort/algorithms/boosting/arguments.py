@@ -180,6 +180,14 @@ def check_private(
     _need(site, "values", fine, "a finite float32 for each leaf of each tree but the last")
 
 
+def check_added(
+    site: str, first: int, added: int, last: int, margin: Array, shape: tuple[int, int]
+) -> None:
+    """Refuse trees from `first` up to `last` that do not join those in a site's margins."""
+    fine = 0 <= first <= added <= last and margin.shape == shape
+    _need(site, "first", fine, f"from tree {added} or before, up to those after, of these records")
+
+
 def _need(site: str, name: str, fine: bool, what: str) -> None:
     if not fine:
         raise Refused(

@@ -38,7 +38,7 @@ from fedcohort.data import timegrid
 from fedcohort.numerics.survival import Baseline
 from fedcohort.numerics.trees import histogram, splits
 from fedcohort.numerics.trees.splits import Cells, Rule
-from fedcohort.privacy.disclosure.models import LEAF
+from fedcohort.privacy.disclosure.models import LEAF, fewest
 from fedcohort.privacy.disclosure.steps import interval_ends
 from fedcohort.protocol import Federation, NothingToLearn, Task, check_all_answered
 
@@ -230,12 +230,7 @@ def least_of(fed: Federation, config: BoostingSettings, task: Task) -> int:
     single site.
     """
     several = len(fed.sites) > 1 or config.strategy != "histogram"
-    return least_rows(task) if several else 1
-
-
-def least_rows(task: Task) -> int:
-    """Return the smallest number of rows of a node, of all sites or of one that tells its own."""
-    return max(task.min_cell, LEAF) if task.min_cell > 1 else 1
+    return fewest(task.min_cell) if several else 1
 
 
 def _without_held_out(told: Risks, least: int) -> tuple[Array, Risks]:

@@ -7,6 +7,7 @@ It predicts without XGBoost. `files` writes it for XGBoost.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
@@ -46,6 +47,8 @@ class BoostedModel(Fitted):
     ensemble : the trees and the base margins b (K,).
     baselines : of survival:cox Breslow's hazard at F = 0 after each number of rounds, from 0 to
         that of the model; all at the same times. () without.
+    known : of survival:aft the time up to which the sites' sums tell survival; inf in a model read
+        from a file.
     caution : a warning if sums of the fit tell of few records; "" in a model read from a file.
     explanation : means of Shapley values and predictions over training rows; None if not asked for.
 
@@ -60,6 +63,7 @@ class BoostedModel(Fitted):
     ensemble: Ensemble
     levels: tuple[str, ...] = ()
     baselines: tuple[Baseline, ...] = ()
+    known: float = math.inf
     caution: str = ""
     explanation: Explanation | None = None
 
@@ -95,6 +99,22 @@ class BoostedModel(Fitted):
             return margin[:, 0] * (-1 if self.objective.name == "survival:aft" else 1)
         return self.objective.predicted(margin)
 
+    def log_hazard(self, x: Array) -> Array:
+        """Return F of survival:cox, and −F/σ of survival:aft, of each row of x (n, p): (n,).
+
+        With an error of distribution "extreme" the latter is a log hazard (Weibull), up to a
+        constant.
+        """
+        found = self.predict(x)
+        return found / self.objective.sigma if self.objective.name == "survival:aft" else found
+
+    def median_survival(self, x: Array) -> Array | None:
+        """Return the median time (n,) of survival:aft, NaN after `known`; None of others."""
+        if self.objective.name != "survival:aft":
+            return None
+        found = self.objective.median(self.margins(x))
+        return np.where(found <= self.known, found, np.nan)
+
     def predict_survival(self, x: Array, times: Array) -> Array:
         """Return P(T > t) (n, m) of each row of x (n, p) at each of `times` (m,).
 
@@ -112,7 +132,7 @@ class BoostedModel(Fitted):
 
     def known_until(self, x: Array) -> Array:
         """Return the last time (n,) at which the survival of each row of x (n, p) is known."""
-        return np.full(len(x), self.baselines[-1].end if self.baselines else np.inf)
+        return np.full(len(x), self.baselines[-1].end if self.baselines else self.known)
 
     def shapley(self, x: Array) -> tuple[Array, Array]:
         """Return the Shapley values (n, K, p) of rows x (n, p), and the mean margin (K,).
@@ -181,11 +201,16 @@ class BoostedModel(Fitted):
         return {FILE: written(held)}
 
     def arrays(self) -> dict[str, Array]:
-        """Return nodes, gains, covers, base margins, baseline hazards (R + 1, T), and means."""
+        """Return nodes, gains, covers, base margins, and means of the explanation.
+
+        Of survival also what is known of time: the baseline hazards (R + 1, T), or the last time.
+        """
         own = self.ensemble.arrays()
         if self.baselines:
             own["times"] = self.baselines[-1].times
             own["cumulative"] = np.array([b.cumulative for b in self.baselines])
+        if self.known < math.inf:
+            own["known"] = np.array(self.known)
         return own if self.explanation is None else own | self.explanation.arrays()
 
     def meta(self) -> dict[str, Any]:
@@ -218,5 +243,6 @@ class BoostedModel(Fitted):
             objective=Objective(**meta["objective"]),
             ensemble=ensemble,
             baselines=baselines,
+            known=float(arrays.get("known", math.inf)),
             explanation=Explanation.restored(arrays, len(ensemble.base), len(features)),
         )

@@ -23,6 +23,10 @@ at every ε that was tried. Trees of one covariate at a time (Nori et al., "Accu
 interpretability, and differential privacy via explainable boosting", ICML 2021) cost the same as
 these, but have no interactions.
 
+A round sends the drawn tree, and the values of the one before: a site keeps its records' margins,
+each of which follows from this record alone. After an absence the trees that it lacks are sent
+again. Who is away in the first round takes no part.
+
 Revealed: `Leaves` with noise, once a round, as sums over sites.
 """
 
@@ -47,9 +51,9 @@ from fedcohort.data.tables import LabelledTable
 from fedcohort.numerics.trees.ensemble import Ensemble
 from fedcohort.numerics.trees.nodes import LEAF, Trees
 from fedcohort.protocol import (
-    DataError,
     Dp,
     Federation,
+    Keep,
     Private,
     Release,
     SettingError,
@@ -79,52 +83,73 @@ class Leaves:
     hessian: Array
 
 
+@message
+class Margins:
+    """State of a site: ``margin`` (n, K) of its records after the first ``added`` () trees."""
+
+    margin: Array
+    added: Array
+
+
 # site ---------------------------------------------------------------------------------
 
 
 @summed
 def sum_leaves_privately(
-    site: Site[LabelledTable, None], *, objective: str, classes: int, clip: float, centre: float,
-    scale: float, feature: Array, threshold: Array, missing_left: Array, values: Array,
-) -> Private[Leaves]:  # fmt: skip
+    site: Site[LabelledTable, Margins | None], *, objective: str, classes: int, clip: float,
+    centre: float, scale: float, first: int, feature: Array, threshold: Array,
+    missing_left: Array, values: Array,
+) -> Keep[Private[Leaves], Margins]:  # fmt: skip
     """Sum cut gradients by the leaves of the last tree, at the margins of the trees before.
 
     Parameters
     ----------
     classes : K, columns of the margins.
     centre, scale : of a continuous outcome; (y − centre)/scale is cut to [−1, 1].
+    first : number of the first tree sent, at most that of the trees in the site's margins.
     feature, threshold, missing_left : (T, N) of the inner nodes, level by level.
     values : (T − 1, L, K) of the leaves of all trees but the last.
     """
-    g, h, leaf = record_parts(
-        site, objective, classes, clip, centre, scale, feature, threshold, missing_left, values
-    )
-    size = feature.shape[1] + 1
-    total = [np.zeros((size, classes)), np.zeros((size, classes))]
-    for out, rows in zip(total, (g, h), strict=True):
-        np.add.at(out, leaf, rows)
-    return Private(Leaves(*total), {"gradient": clip, "hessian": HESSIAN[objective]})
-
-
-def record_parts(
-    site: Site[LabelledTable, None], objective: str, classes: int, clip: float, centre: float,
-    scale: float, feature: Array, threshold: Array, missing_left: Array, values: Array,
-) -> tuple[Array, Array, Array]:  # fmt: skip
-    """Return each record's cut g and h (n, K) of eq. (1), and its leaf (n,)."""
     x = np.asarray(site.data.x, np.float32)
     arguments.check_private(
         site.name, objective, classes, feature, threshold, missing_left, values, x.shape[1]
     )
+    margin, added = margins(site, x, classes, first, feature, threshold, missing_left, values)
+    leaf = leaves(x, feature[-1], threshold[-1], missing_left[-1])
+    g, h = record_parts(site, objective, clip, centre, scale, margin)
+    size = feature.shape[1] + 1
+    total = [np.zeros((size, classes)), np.zeros((size, classes))]
+    for out, rows in zip(total, (g, h), strict=True):
+        np.add.at(out, leaf, rows)
+    reply = Private(Leaves(*total), {"gradient": clip, "hessian": HESSIAN[objective]})
+    return Keep(reply, Margins(margin, np.array(added)))
+
+
+def margins(
+    site: Site[LabelledTable, Margins | None], x: Array, classes: int, first: int, feature: Array,
+    threshold: Array, missing_left: Array, values: Array,
+) -> tuple[Array, int]:  # fmt: skip
+    """Return the margins (n, K) after all trees with values, and the number of these trees."""
+    state, last = site.state, first + len(values)
+    added = 0 if state is None else int(state.added)
+    margin = np.zeros((len(x), classes)) if state is None else state.margin
+    arguments.check_added(site.name, first, added, last, margin, (len(x), classes))
+    for t in range(added - first, len(values)):
+        margin = margin + values[t, leaves(x, feature[t], threshold[t], missing_left[t])]
+    return margin, last
+
+
+def record_parts(
+    site: Site[LabelledTable, Margins | None], objective: str, clip: float, centre: float,
+    scale: float, margin: Array,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Return each record's cut g and h (n, K) of eq. (1) at its margin."""
     y = np.asarray(site.data.y, float)
     if objective == "squared":
         y = np.clip((y - centre) / scale, -1.0, 1.0)
-    margin, leaf = np.zeros((len(x), classes)), np.zeros(len(x), np.int64)
-    for t in range(len(feature)):
-        leaf = leaves(x, feature[t], threshold[t], missing_left[t])
-        if t < len(values):
-            margin += values[t, leaf]
-    g, h, _ = pulls(objective, margin, Outcome(y, classes=classes), np.ones(len(x)))
-    return cut(g, clip), cut(h, HESSIAN[objective]), leaf
+    outcome = Outcome(y, classes=margin.shape[1])
+    g, h, _ = pulls(objective, margin, outcome, np.ones(len(margin)))
+    return cut(g, clip), cut(h, HESSIAN[objective])
 
 
 def leaves(x: Array, feature: Array, threshold: Array, missing_left: Array) -> Array:
@@ -215,12 +240,7 @@ def _units(objective: str, task: Task) -> tuple[float, float]:
     """
     if objective != "squared":
         return 0.0, 1.0
-    if task.reach is None or not task.reach[0] < task.reach[1]:
-        raise DataError(
-            "the outcome has no usual values in the dictionary, and a private fit cuts it to "
-            "them. Give 'usual: [low, high]'."
-        )
-    low, high = task.reach
+    low, high = task.usual
     return (low + high) / 2.0, (high - low) / 2.0
 
 
@@ -249,17 +269,22 @@ def fit(fed: Federation, config: BoostingSettings, task: Task, dp: Dp) -> Booste
     noise = math.sqrt(2.0) * release.noise * HESSIAN[config.objective]
     rng, count = task.rng, config.rounds
     shape = count, size - 1
-    feature = rng.integers(0, len(task.features), shape)
+    feature = rng.integers(0, len(task.features), shape).astype(np.int32)
     threshold = _thresholds(rng.random(shape), feature, task)
     missing = rng.random(shape) < 0.5
     values = np.zeros((count, size, k), np.float32)
     sums: list[Leaves] = []
+    added = dict.fromkeys(fed.sites, 0)  # trees in the margins that a site keeps
     for t in fed.rounds(count):
-        now = slice(0, t + 1)
+        first = min(added[site] for site in fed.sites)
+        now = slice(first, t + 1)
         told = fed.sum(
-            sum_leaves_privately, **asked, feature=feature[now], threshold=threshold[now],
-            missing_left=missing[now], values=values[:t].astype(float),
+            sum_leaves_privately, **asked, first=first, feature=feature[now],
+            threshold=threshold[now], missing_left=missing[now], values=values[first:t],
         )  # fmt: skip
+        added |= dict.fromkeys(fed.answered, t)
+        if not t:
+            fed = fed.only(fed.answered)
         below = np.maximum(told.hessian, 0.0) + config.l2 + 2 * noise
         values[t] = config.learning_rate * np.clip(-told.gradient / below, -MOST, MOST)
         sums.append(told)

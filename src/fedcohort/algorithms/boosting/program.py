@@ -11,10 +11,11 @@ those of the pooled table; with a larger one groups of bins have m rows or more 
 site alone does not need.
 
 cox: before each tree, one more sum gives Σ e^F of those who leave at each time, and the coordinator
-returns d/S₀ (Breslow). weibull needs no such sum.
+returns d/S₀ (Breslow). weibull needs no such sum; a grid of times tells once how far its curves
+are known.
 
-Revealed, only as sums over all sites: `data.binning`, once; `Begun`, once; for cox the grid of
-times, once, and `Risks` for each tree; for each round `Root`, and for each level `Numbers` and
+Revealed, only as sums over all sites: `data.binning`, once; `Begun`, once; of survival the grid of
+times, once; for cox `Risks` for each tree; for each round `Root`, and for each level `Numbers` and
 `Sums`. With a `min_cell` of m above 1, every group of bins has at least max(m, 10) rows, or none,
 in each node and in its sibling, so no Σg or Σh, nor a difference of a node and its child, is over
 fewer. In each interval of cox at least m training rows leave. Sites draw a round's rows in secret
@@ -52,6 +53,7 @@ from fedcohort.algorithms.boosting.steps import (
     Begun,
     begin,
 )
+from fedcohort.data import timegrid
 from fedcohort.data.binning import bin_edges, count_values
 from fedcohort.data.classes import check_classes, check_each_class, check_kinds
 from fedcohort.data.exact import check_covariates
@@ -91,6 +93,9 @@ def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
     _check(objective, begun, task, least, bool(np.isfinite(edges).any()))
     if config.patience and not begun.held_out:
         raise NothingToLearn(config.holds_none)
+    known = math.inf
+    if objective == "weibull":
+        known = timegrid.intervals(fed, "protected", task.min_cell).known
     booster = Booster(fed, config, task, edges, begun, objective)
     grown: list[list[Tree]] = []
     root = booster.sums(more=True)
@@ -121,6 +126,7 @@ def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
         explanation=None if told is None else told.rounded(),
         levels=task.levels if objective in ("logistic", "softmax") else (),
         baselines=tuple(booster.baselines[: len(kept) + 1]),
+        known=known,
     )
 
 

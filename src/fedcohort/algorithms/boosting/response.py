@@ -82,6 +82,11 @@ class Objective:
             return expit(-z)
         return np.exp(-np.exp(np.minimum(z, LARGEST)))
 
+    def median(self, margin: Array) -> Array:
+        """Return the median time (n,) of survival:aft for margins (n, 1)."""
+        middle = math.log(math.log(2.0)) if self.distribution == "extreme" else 0.0
+        return np.exp(np.minimum(margin[:, 0] + self.sigma * middle, LARGEST))
+
     def score(self, margin: float) -> float:
         """Return XGBoost's base score of a margin, in units of the prediction."""
         if self.several:

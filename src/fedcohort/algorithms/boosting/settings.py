@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from fedcohort.algorithms.boosting.objectives import PULLS
+from fedcohort.privacy.disclosure.models import fewest
 from fedcohort.protocol import SettingError, Task, setting
 from fedcohort.training.settings import GridSettings, RowWeightSettings
 
@@ -23,18 +24,11 @@ STRATEGIES = ("histogram", "top-s", "bagging", "cyclic")
 
 @dataclass(frozen=True, kw_only=True)
 class BoostingSettings(GridSettings, RowWeightSettings, method="boosting"):
-    """Settings of `boosting`, with XGBoost's meaning.
-
-    Attributes
-    ----------
-    by_class : whether there are leaves for each of several classes.
-    """
-
-    by_class: ClassVar[bool] = True
+    """Settings of `boosting`, with XGBoost's meaning."""
 
     rounds: int = setting(
         100, "Number of rounds; each grows a tree, or one for each class", "rounds",
-        within="[1, 10_000]",
+        within="[1, 10_000]", elsewhere=("n_estimators", "num_boost_round", "trees"),
     )  # fmt: skip
     strategy: str = setting(
         "histogram",
@@ -51,21 +45,40 @@ class BoostingSettings(GridSettings, RowWeightSettings, method="boosting"):
         1, "bagging, cyclic: trees that a site grows in a round, for each class", "trees",
         within="[1, 100]",
     )  # fmt: skip
-    learning_rate: float = setting(0.1, "η: factor of each leaf's weight", within="(0, 1]")
-    max_depth: int = setting(4, "Depth of the trees", "levels", within="[1, 16]")
+    learning_rate: float = setting(
+        0.1, "η: factor of each leaf's weight", within="(0, 1]", elsewhere=("eta",)
+    )
+    max_depth: int = setting(
+        4, "Depth of the trees", "levels", within="[1, 16]", elsewhere=("depth",)
+    )
     objective: str = setting(
         "auto", "Loss; auto: by the outcome, of survival cox", choices=("auto", *PULLS)
     )
-    max_bins: int = setting(64, "Most bins of a covariate", "bins", within="[2, 1024]")
-    l2: float = setting(1.0, "λ: ridge penalty on leaves' weights", within="[0, inf)")
-    l1: float = setting(0.0, "α: lasso penalty on leaves' weights", within="[0, inf)")
-    gamma: float = setting(0.0, "γ: least gain of a split", within="[0, inf)")
-    min_child_weight: float = setting(1.0, "Least Σ h of a child", within="[0, inf)")
+    max_bins: int = setting(
+        64, "Most bins of a covariate", "bins", within="[2, 1024]", elsewhere=("max_bin",)
+    )
+    l2: float = setting(
+        1.0, "λ: ridge penalty on leaves' weights", within="[0, inf)",
+        elsewhere=("reg_lambda", "lambda", "l2_regularization"),
+    )  # fmt: skip
+    l1: float = setting(
+        0.0, "α: lasso penalty on leaves' weights", within="[0, inf)",
+        elsewhere=("reg_alpha", "alpha"),
+    )  # fmt: skip
+    gamma: float = setting(
+        0.0, "γ: least gain of a split", within="[0, inf)", elsewhere=("min_split_loss",)
+    )
+    min_child_weight: float = setting(
+        1.0, "Least Σ h of a child", within="[0, inf)", elsewhere=("min_samples_leaf", "leaf")
+    )
     subsample: float = setting(
         1.0, "Share of the rows that a round's trees grow from, drawn at each site",
-        within="(0, 1]",
+        within="(0, 1]", elsewhere=("max_samples",),
     )  # fmt: skip
-    colsample: float = setting(1.0, "Share of the covariates that a tree uses", within="(0, 1]")
+    colsample: float = setting(
+        1.0, "Share of the covariates that a tree uses", within="(0, 1]",
+        elsewhere=("colsample_bytree", "max_features"),
+    )  # fmt: skip
     increasing: tuple[str, ...] = setting((), "Columns whose effect may only rise")
     decreasing: tuple[str, ...] = setting((), "Columns whose effect may only fall")
     interactions: tuple[tuple[str, ...], ...] = setting(
@@ -106,9 +119,9 @@ class BoostingSettings(GridSettings, RowWeightSettings, method="boosting"):
             f"of {self.validation_fraction:g} holds out none. Set a larger one, or a patience of 0."
         )
 
-    def free_parameters(self, features: int, classes: int = 0) -> int:
-        """Return the largest number of leaves of all trees."""
-        return self.rounds * (classes if classes > 2 else 1) * 2**self.max_depth
+    def rows_of_leaf(self, min_cell: int) -> int:
+        """Return the fewest rows of a leaf, over several sites."""
+        return fewest(min_cell)
 
     def objective_of(self, task: Task) -> str:
         """Return the objective.

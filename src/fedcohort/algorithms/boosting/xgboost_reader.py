@@ -23,6 +23,8 @@ from fedcohort.numerics.trees.ensemble import Ensemble, depths
 from fedcohort.numerics.trees.nodes import LEAF, Trees
 from fedcohort.protocol import DataError, NotSupported
 
+#: Oldest version whose files are read.
+OLDEST = (2, 1)
 #: Largest size of a file, in bytes; most covariates and outputs.
 LARGEST, WIDEST = 2**27, 2**20
 
@@ -64,6 +66,13 @@ def read(body: bytes, source: str) -> XGBoostModel:
 
 def _model(whole: Any, source: str) -> XGBoostModel:
     learner = _dict(whole, "learner")
+    version = [int(v) for v in _numbers(whole, "version", 3)]
+    if tuple(version[:2]) < OLDEST:
+        raise DataError(
+            f"{source}: the model was saved by XGBoost {'.'.join(map(str, version))}, and "
+            f"fedcohort reads those of {'.'.join(map(str, OLDEST))} and later. Load it there and "
+            f"save it again: booster.save_model('model.json')."
+        )
     booster = _dict(learner, "gradient_booster")
     param = _dict(learner, "learner_model_param")
     kind = _text(booster, "name")

@@ -10,7 +10,6 @@ from fedcohort.algorithms.forest.model import ForestModel
 from fedcohort.algorithms.forest.program import KINDS, fit
 from fedcohort.algorithms.forest.settings import PARTS, ForestSettings
 from fedcohort.data import binning, timegrid
-from fedcohort.privacy.disclosure.models import LEAF
 from fedcohort.protocol import Method, Step, Task
 
 GRID = "histograms of each covariate, as sums over sites"
@@ -50,7 +49,7 @@ def bounds(config: ForestSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return the values that the steps' arguments may take (`Method.bounds`)."""
     kind = KINDS.get(task.kind, "class")
     classes = max(2, len(task.levels)) if kind == "class" else 1
-    least = max(config.leaf, task.min_cell, LEAF)
+    least = config.rows_of_leaf(task.min_cell)
     p = len(task.features)
     return {
         "drawn_parts": (config.parts,),

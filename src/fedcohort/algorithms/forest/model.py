@@ -60,6 +60,20 @@ class ForestModel(Fitted):
             return found.sum(axis=1)
         return found if found.shape[1] > 1 else found[:, 0]
 
+    def log_hazard(self, x: Array) -> Array:
+        """Return the logarithm of the summed cumulative hazard (n,) of each row of x (n, p).
+
+        With H(t | x) = H₀(t) e^f it is f and a constant. A sum of 0, of leaves without a death,
+        counts as the smallest sum above 0 that the trees can give.
+        """
+        totals = np.where(self.trees.leaf, self.trees.value.sum(axis=1), 0.0)
+        above = [
+            weight * totals[part].min(where=totals[part] > 0, initial=np.inf)
+            for weight, part in zip(self.weights.tolist(), self.trees.parts(), strict=True)
+        ]
+        least = min(above, default=np.inf)
+        return np.log(np.maximum(self.predict(x), least if least < np.inf else 1.0))
+
     def predict_survival(self, x: Array, times: Array) -> Array:
         """Return exp(−H(t)) for each row of x (n, p) and each of `times` (m,): (n, m).
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedcohort.privacy.disclosure.models import LEAF
+from fedcohort.privacy.disclosure.models import LEAF, fewest
 from fedcohort.protocol import SettingError, changed, setting
 from fedcohort.training.settings import GridSettings
 
@@ -26,26 +26,32 @@ class ForestSettings(GridSettings, method="forest", alone={"share": 1.0}):
         choices=("sums", "union"),
     )
     trees: int = setting(
-        100, "Number of trees; with union of each site", "trees", within="[1, inf)"
+        100, "Number of trees; with union of each site", "trees", within="[1, inf)",
+        elsewhere=("n_estimators", "num_trees", "ntree", "rounds"),
+    )  # fmt: skip
+    depth: int = setting(
+        10, "Largest number of splits above a leaf", within="[1, 30]", elsewhere=("max_depth",)
     )
-    depth: int = setting(10, "Largest number of splits above a leaf", within="[1, 30]")
     candidates: int | None = setting(
         None,
         "Covariates tried at a node; null: the root of their number, a third of it for values if "
         "that is more",
         within="[1, inf)",
+        elsewhere=("max_features", "mtry", "colsample_bytree"),
     )
     leaf: int = setting(
         10,
         f"Fewest rows of a leaf, of those drawn; at least {LEAF} and min_cell over several sites",
         "rows",
         within="[1, inf)",
+        elsewhere=("min_samples_leaf", "nodesize", "min_child_weight"),
     )
     share: float = setting(
         0.2,
         f"sums: share of the rows that each site draws in secret for each sum; at most {MOST:g} "
         f"over several sites",
         within="(0, 1]",
+        elsewhere=("subsample", "max_samples"),
     )
     bins: int = setting(
         32,
@@ -59,9 +65,9 @@ class ForestSettings(GridSettings, method="forest", alone={"share": 1.0}):
         """Name of the setting with which the coordinator sees each site's trees, or ""."""
         return "strategy: union" if self.strategy == "union" else ""
 
-    def free_parameters(self, features: int) -> int:
-        """Return 0: a leaf has rows enough by a rule of its own (`privacy.disclosure.models`)."""
-        return 0
+    def rows_of_leaf(self, min_cell: int) -> int:
+        """Return the fewest rows of a leaf over several sites, of those drawn."""
+        return max(self.leaf, fewest(min_cell))
 
     @property
     def parts(self) -> int:
@@ -82,7 +88,7 @@ class ForestSettings(GridSettings, method="forest", alone={"share": 1.0}):
                 f"setting 'share' of method 'forest' is {self.share:g}, and over several sites "
                 f"differences of sums would tell single rows. Give at most {MOST:g}."
             )
-        return max(self.leaf, LEAF, min_cell)
+        return self.rows_of_leaf(min_cell)
 
     def tried(self, features: int, *, number: bool) -> int:
         """Return the number of covariates tried at a node.

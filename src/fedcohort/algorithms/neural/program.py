@@ -35,7 +35,7 @@ from fedcohort.data.classes import check_each_class
 from fedcohort.data.exact import check_covariates
 from fedcohort.models.losses import scaled, several, units_of
 from fedcohort.models.network import initial
-from fedcohort.protocol import DataError, Federation, Task
+from fedcohort.protocol import Federation, Task
 from fedcohort.training import personal
 from fedcohort.training.networks import fits, pooled, private_fits, refined
 from fedcohort.training.networks.plan import Plan
@@ -106,12 +106,7 @@ def aim_of(task: Task) -> Aim:
     model = "poisson" if task.outcome == "count" else "linear"
     if task.dp is None:
         return Aim(model=model)
-    if task.reach is None:
-        raise DataError(
-            "the outcome has no range in the dictionary, but a private fit needs one. Give it "
-            "'usual: [low, high]', the range of most patients."
-        )
-    low, high = task.reach
+    low, high = task.usual
     if model == "poisson":
         return Aim(model=model, scale=max((low + high) / 2.0, 1.0))
     return Aim(model=model, centre=(low + high) / 2.0, scale=(high - low) / 2.0)

@@ -55,6 +55,15 @@ class ForestModel(MappedModel):
             return self.centre + self.scale * found[:, 0]
         return -np.log(found).sum(axis=1)
 
+    def log_hazard(self, x: Array) -> Array:
+        """Return the logarithm of the summed cumulative hazard (n,) of each row of x (n, p).
+
+        With H(t | x) = H₀(t) e^f it is f and a constant. A sum below the rounding of K survival
+        probabilities counts as this rounding.
+        """
+        rounding = len(self.times) * np.finfo(float).eps
+        return np.log(np.maximum(self.predict(x), rounding))
+
     def predict_survival(self, x: Array, times: Array) -> Array:
         """Return P(T > t) (n, m) of each row of x (n, p) at each of `times` (m,).
 

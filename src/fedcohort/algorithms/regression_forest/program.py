@@ -49,7 +49,7 @@ from fedcohort.models.forest import from_curve
 from fedcohort.models.losses import scaled, units_of
 from fedcohort.models.network import initial
 from fedcohort.models.objectives import lifetimes, times_of
-from fedcohort.protocol import DataError, Federation, Task
+from fedcohort.protocol import Federation, Task
 from fedcohort.training import personal
 from fedcohort.training.hazard import count_deaths
 from fedcohort.training.networks import fits, pooled, private_fits, refined
@@ -111,12 +111,7 @@ def aim_of(config: ForestSettings, task: Task) -> Aim:
     survival, least = task.kind == "survival", float(task.min_cell)
     if task.dp is None:
         return Aim(times=np.zeros(0) if survival else None, least=least)
-    if task.reach is None:
-        raise DataError(
-            "the outcome has no range in the dictionary, but a private fit needs one. Give it "
-            "'usual: [low, high]', the range of most patients."
-        )
-    low, high = task.reach
+    low, high = task.usual
     if survival:
         return Aim(times=np.linspace(0.0, high, config.intervals + 1)[1:], least=least)
     return Aim(centre=(low + high) / 2.0, scale=(high - low) / 2.0, least=least)

@@ -25,10 +25,13 @@ SHARE = 150 / 127
 class ForestSettings(GridSettings, NetSettings, method="regression_forest", alone=ALONE):
     """Settings of a forest, and of the network below it."""
 
-    trees: int = setting(5, "T: number of trees", "trees", within="[1, 1000]")
-    depth: int = setting(
-        4, "D: each tree has 2^D leaves and 2^D − 1 split nodes", "levels", within="[0, 10]"
+    trees: int = setting(
+        5, "T: number of trees", "trees", within="[1, 1000]", elsewhere=("n_estimators",)
     )
+    depth: int = setting(
+        4, "D: each tree has 2^D leaves and 2^D − 1 split nodes", "levels", within="[0, 10]",
+        elsewhere=("max_depth",),
+    )  # fmt: skip
     outputs: int | None = setting(
         None,
         "Outputs of the network, of which each split node reads one; null: 1.18 for each split "
@@ -45,6 +48,7 @@ class ForestSettings(GridSettings, NetSettings, method="regression_forest", alon
         "keeps its values. null: min_cell. With 0 a leaf may hold one patient's outcome",
         "rows",
         within="[0, inf)",
+        elsewhere=("min_samples_leaf",),
     )
     leaf_start: str = setting(
         "moments",
@@ -59,7 +63,9 @@ class ForestSettings(GridSettings, NetSettings, method="regression_forest", alon
     )  # fmt: skip
     internal_epochs: int = changed(VisitSettings, "internal_epochs", default=1)
     rounds: int = changed(FitSettings, "rounds", default=100)
-    learning_rate: float = changed(AveragingSettings, "learning_rate", default=0.02)
+    learning_rate: float = changed(
+        AveragingSettings, "learning_rate", default=0.02, elsewhere=("eta",)
+    )
     personal: str = changed(MaybeOwnSettings, "personal", choices=WAYS)
 
     def __post_init__(self) -> None:

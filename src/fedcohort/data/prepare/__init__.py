@@ -25,7 +25,14 @@ from fedcohort.data.prepare.fit import (
 from fedcohort.data.prepare.iterative import IncompleteView, expected_moments
 from fedcohort.data.prepare.options import IMPUTES, MOST_WINSORISED, OPTIONS, SCALES, checked
 from fedcohort.data.prepare.sketch import Histogram, Moments, count_between, histograms, refine
-from fedcohort.data.prepare.steps import column_cells, column_cut, column_spread, column_tally
+from fedcohort.data.prepare.steps import (
+    Cells,
+    Spread,
+    column_cells,
+    column_cut,
+    column_spread,
+    column_tally,
+)
 from fedcohort.protocol.step import Step
 
 #: Every step that `fit_design` may call.
@@ -49,6 +56,7 @@ def asked(options: Mapping[str, Any]) -> tuple[Step[..., Any], ...]:
 
 
 __all__ = [
+    "Cells",
     "Column",
     "Design",
     "Histogram",
@@ -60,6 +68,7 @@ __all__ = [
     "NumberColumn",
     "OPTIONS",
     "SCALES",
+    "Spread",
     "STEPS",
     "asked",
     "bounded_design",

@@ -34,7 +34,7 @@ class Tally:
 
 @message
 class Spread:
-    """Σ (x − mean)² of each number (c,)."""
+    """Σ (x − mean)² of each number (c,), or of one number ()."""
 
     squares: Array
 

@@ -38,7 +38,7 @@ from fedcohort.study.file.second_consent import ranks
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.results.step_words import plain_words
 from fedcohort.study.run.extras import arm_of, asked_of
-from fedcohort.study.run.warnings import columns_of, free_parameters
+from fedcohort.study.run.warnings import columns_of, free_parameters, rows_of_leaf
 
 #: Columns, kinds of models, earlier studies, and models of a kind that the page names; it says how
 #: many more there are, and the details name them.
@@ -345,7 +345,7 @@ def _units(plan: Plan) -> str:
 
 def _risks(facts: Facts) -> Iterator[str]:
     plan, policy = facts.terms.plan, facts.policy
-    yield from (f"- {line}" for line in _memory(facts))
+    yield from (f"- {line}" for line in (*_memory(facts), *_tree_leaves(plan)))
     if plan.privacy.dp is None:
         yield (
             "- Without noise nothing bounds what results tell of one patient to someone who knows "
@@ -367,6 +367,19 @@ def _risks(facts: Facts) -> Iterator[str]:
             "together they can tell the few in which they differ."
         )
     yield "- Report and ledger name your site."
+
+
+def _tree_leaves(plan: Plan) -> Iterator[str]:
+    """Name the fewest rows in a leaf of each model of trees."""
+    if plan.privacy.dp is not None:
+        return
+    of = {a.title: rows_of_leaf(a.method, a.configured(), plan.min_cell) for a in plan.arms}
+    said = [f"{title} {words.count(n)}" for title, n in of.items() if n]
+    if said:
+        yield (
+            f"A leaf of a tree holds the outcome of a group of training rows. Fewest rows of a "
+            f"leaf: {words.some(said, NAMED)}."
+        )
 
 
 def _memory(facts: Facts) -> Iterator[str]:

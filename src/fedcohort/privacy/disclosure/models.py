@@ -28,6 +28,11 @@ def thin_leaves(counted: Array) -> Array:
     return (counted > 0) & (counted < LEAF)
 
 
+def fewest(min_cell: int) -> int:
+    """Return the fewest rows of a leaf that several sites show; 1 if counts of 1 may be shown."""
+    return max(min_cell, LEAF) if min_cell > 1 else 1
+
+
 def may_split(left: int, right: int) -> bool:
     """Return whether a node may be split: both children may be shown."""
     return min(left, right) >= LEAF

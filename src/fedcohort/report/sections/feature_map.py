@@ -15,7 +15,7 @@ from fedcohort.report.sections.base import Section, leading_open, more
 from fedcohort.report.words import number
 
 Row = Mapping[str, Any]
-#: Largest side that is drawn on one page, and that has names in its cells, and a table.
+#: Largest side that is drawn on one page, and that has names in its cells.
 DRAWN, TABLED = 45, 12
 INTRO = (
     "The network sees the columns as an image. Each cell is one column, placed so that columns "
@@ -76,7 +76,7 @@ def _figure(run: Run, arm: Arm, row: Row, k: int) -> Markup | None:
     alt = f"Image of {count} by place; most like their neighbours are {most}." if told else title
     key = f"feature-map-{arm.name}-{k}"
     picture = charts.figure(key, title, note, charts.grid(drawing), data, alt)
-    return h("div", picture, _table(names, side)) if side <= TABLED else picture
+    return h("div", picture, _table(names, side))
 
 
 def _lines(side: int) -> list[range]:
@@ -91,7 +91,21 @@ def _shade(name: str | None, near: float) -> float:
 
 
 def _table(names: list[str | None], side: int) -> Markup:
-    """Return the column of each pixel."""
+    """Return the column of each pixel: in cells of a small image, by row of a larger one."""
+    if side > TABLED:
+        body = [
+            [
+                str(r + 1),
+                ", ".join(
+                    f"{k}: {words.spaced(str(names[i]))}"
+                    for k, i in enumerate(line, 1)
+                    if names[i] is not None
+                ),
+            ]
+            for r, line in enumerate(_lines(side))
+        ]
+        head = ["Row", "Number from the left, and column"]
+        return more("Which cell is which column", table(head, body, caption="Columns by row"))
     head = ["", *(f"Column {i + 1}" for i in range(side))]
     body = [
         [f"Row {r + 1}", *(words.spaced(names[i] or "") for i in line)]

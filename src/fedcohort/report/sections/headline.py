@@ -388,7 +388,7 @@ def facts(run: Run) -> Markup:
         (words.count(data.get("rows")), "patients"),
         (words.count(data.get("events")), "events"),
         (hospitals, "hospitals"),
-        (words.count(len(data.get("features") or ())), "features per patient"),
+        (words.count(_used(run)), "features per patient"),
         (str(run.repeats), "repeat" if run.repeats == 1 else "repeats"),
     ]
     return h(
@@ -396,6 +396,13 @@ def facts(run: Run) -> Markup:
         (h("div", h("dt", name), h("dd", n)) for n, name in pairs if n not in (words.MISSING, "0")),
         class_="facts",
     )
+
+
+def _used(run: Run) -> int:
+    """Return the number of features without those that every model leaves out, as constant ones."""
+    left = [{str(d["column"]) for d in run.model_rows("dropped", a.name)} for a in run.together]
+    out = set[str].intersection(*left) if left else set[str]()
+    return sum(str(f) not in out for f in run.mapping("data").get("features") or ())
 
 
 def top(run: Run) -> Markup:

@@ -343,7 +343,13 @@ def poor_input(run: Run) -> str | None:
     """Item 27a, usability."""
     if not run.arms:
         return None
+    ways = imputed(run.together)
+    kept = ways.pop("none", [])
+    filled = "fills missing values as in the fit"
+    if kept:
+        whose = f"; {words.listed(kept)} takes them as missing" * bool(ways)
+        filled = f"{filled}{whose}" if ways else "leaves missing values to the model, as in the fit"
     return (
-        "`fedcohort predict` checks a table against the dictionary, names the rows that it cannot "
-        "take, and fills missing values as in the fit."
+        f"`fedcohort predict` checks a table against the dictionary, names the rows that it cannot "
+        f"take, and {filled}."
     )

@@ -370,7 +370,9 @@ def said_of(data: Rows, model: Fitted, design: Design, times: tuple[float, ...],
     with np.errstate(over="ignore", invalid="ignore"):  # predictions may overflow
         at = np.array(times)
         surv = model.predict_survival(x, at) if times else np.zeros((len(blind), 0))
-        said = surv[:, 0] if of == OF[1] else model.predict(x)
+        timed = data.outcome is not None and data.outcome.kind == Survival.kind
+        score = model.log_hazard if timed else model.predict
+        said = surv[:, 0] if of == OF[1] else score(x)
     found = data.judged(blind, np.asarray(said, float), np.asarray(surv, float))
     found.seen.fits(found.risk)
     return found

@@ -190,10 +190,22 @@ def arms_of(
     for table in ("grid", "space"):
         for key in tune.get(table, {}):
             if key not in known:
-                raise reader.doc.error(
-                    ("tune", table, key), f"no arm has this setting; {nearest(key, known)}"
-                )
+                named = next((a.name for a in everything if key in (a.name, a.method)), "")
+                if named:
+                    raise reader.doc.error(
+                        ("tune", table, key),
+                        f"{key!r} is no setting; give values for the arm {named!r} alone as "
+                        f"tune.arms: {{{named}: {{SETTING: [VALUE, …]}}}}.",
+                    )
+                hint = _hint(key, known, (registry.find(a.method) for a in everything))
+                raise reader.doc.error(("tune", table, key), f"no arm has this setting; {hint}")
     return everything
+
+
+def _hint(key: str, known: Collection[str], methods: Iterable[Method]) -> str:
+    """Return a hint for a setting that is not among those `known` of methods."""
+    meant = next(filter(None, (method.settings.meant(key) for method in methods)), "")
+    return f"did you mean {meant!r}?" if meant else nearest(key, known)
 
 
 def check_learnt(arms: Iterable[Arm], kind: Kind, outcome: Outcome | None) -> None:
@@ -358,7 +370,8 @@ class _ArmReader:
                 for value in chosen[key]:
                     self._configure(here, method, {key: value})
             elif strict:
-                raise self._reader.doc.error(here, f"unknown setting; {nearest(key, known)}")
+                hint = _hint(key, known, [method])
+                raise self._reader.doc.error(here, f"unknown setting; {hint}")
         return chosen
 
     def _space(self, method: Method) -> None:

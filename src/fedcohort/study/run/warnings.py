@@ -8,8 +8,9 @@ and of K > 2 classes K − 1 for each column, or a last width of K.
 
 Settings of other models state it by a method ``free_parameters(features)``, and with ``by_class``
 ``(features, classes)``; curves and tables have none. An intercept, a baseline hazard and parameters
-for sites do not count: a site has many rows for each. Penalties are ignored.
-`privacy.disclosure.models` has the rule.
+for sites do not count: a site has many rows for each. Nor do the leaves of trees whose settings
+have ``rows_of_leaf(min_cell)``, the fewest rows of each, which is said in their place. Penalties
+are ignored. `privacy.disclosure.models` has the rule.
 
 **Noise.** A release of multiplier z has noise of standard deviation z Δ in each number (Laplace: √2
 z Δ). A record moves it by at most Δ, so n records by at most n Δ. Over all releases of a fit, r_i
@@ -66,6 +67,8 @@ def free_parameters(method: str, settings: dict[str, Any], features: int, classe
     if "curves" in known.gives or not {"predict", "transform"} & known.gives:
         return 0
     by_class = getattr(config, "by_class", False)
+    if hasattr(config, "rows_of_leaf"):
+        return 0
     if hasattr(config, "free_parameters"):
         return config.free_parameters(*(features, classes)[: 1 + by_class])
     hidden: Sequence[int] = getattr(config, "hidden", ())
@@ -73,6 +76,12 @@ def free_parameters(method: str, settings: dict[str, Any], features: int, classe
     if not hidden or not features:
         return features * max(several - 1, 1)
     return sum((a + 1) * b for a, b in pairwise((features, *hidden, max(several, 1))))
+
+
+def rows_of_leaf(method: str, settings: dict[str, Any], min_cell: int) -> int:
+    """Return the fewest rows of each leaf of a model of trees over several sites; 0 of others."""
+    config: Any = registry.find(method).configure(settings)
+    return config.rows_of_leaf(min_cell) if hasattr(config, "rows_of_leaf") else 0
 
 
 def columns_of(features: Iterable[Variable], frame: pd.DataFrame) -> int:

@@ -34,7 +34,7 @@ from fedcohort.arrays import Array
 from fedcohort.data.exact import check_covariates
 from fedcohort.data.tables import LabelledTable
 from fedcohort.privacy.statistics import cross_products, shortened
-from fedcohort.protocol import DataError, Federation, Private, Release, Site, Task, message, summed
+from fedcohort.protocol import Federation, Private, Release, Site, Task, message, summed
 
 
 @message
@@ -126,11 +126,7 @@ def ask(fed: Federation, task: Task, release: Release, clip: float) -> NoisyProd
     DataError : no covariates, or the outcome has no usual values.
     """
     check_covariates(task)
-    if task.reach is None:
-        raise DataError(
-            "the outcome has no range in the dictionary, but a private fit needs one. Give it "
-            "'usual: [low, high]', the range of most patients."
-        )
+    _ = task.usual  # refuses a fit without it
     asked = demanded(task, clip)[products_privately.name]
     centre, scale, clip = asked["centre"], asked["scale"], asked["clip"]
     reply = fed.sum(products_privately, **asked)

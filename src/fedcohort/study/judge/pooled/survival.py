@@ -37,9 +37,9 @@ CHANCE = {"c_index": 0.5, "uno_c": 0.5, "antolini_c": 0.5}
 
 @dataclass(frozen=True)
 class Predicted:
-    """Predictions for the test rows: log ``risk`` (n,), ``surv`` (n, m) at the judge's times.
+    """Predictions for the test rows: ``risk`` (n,), log hazards; ``surv`` (n, m), survival.
 
-    ``surv`` is None if no wanted metric needs it.
+    ``surv`` is at the judge's times, and None if no wanted metric needs it.
     """
 
     risk: Array
@@ -108,7 +108,7 @@ class Yardstick(Untaught):
         """See `Judge`."""
         x = run.design.matrix(self.test)
         curves = run.model.predict_survival(x, self.times) if CURVES & set(wanted) else None
-        return Predicted(run.model.predict(x), curves)
+        return Predicted(run.model.log_hazard(x), curves)
 
     def metrics(self, said: Predicted, wanted: tuple[str, ...]) -> Metrics:
         """See `Judge`."""
