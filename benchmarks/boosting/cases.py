@@ -226,6 +226,11 @@ def gap(rows: list[dict[str, Any]], one: str, other: str, ratio: float) -> Compa
     return paired(table[one], table[other], ratio)
 
 
+def worse(found: Comparison, metric: str) -> bool:
+    """Return whether the first arm is worse, with an interval that excludes 0."""
+    return found.low > 0 if metric == "rmse" else found.high < 0
+
+
 def told(name: str, found: Comparison, digits: int = 4) -> dict[str, float]:
     """Return a comparison as figures: NAME, NAME_low and NAME_high."""
     of = {"": found.difference, "_low": found.low, "_high": found.high}

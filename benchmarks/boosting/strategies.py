@@ -12,9 +12,9 @@ Of each table a quarter of the rows is held out, the rest is spread over sites. 
 
 Of the strategies also: bytes that a site sends in mean, those of them that the coordinator sees
 site by site (`seen`), and the number of calls. Claims: on each table `histogram` differs from
-`pooled` and from `xgboost` by at most 0.01 (values: 5 %) in mean over seeds. A leaf has at least 10
-rows over sites, and 1 in the pooled fits, so they are not equal. `central` measures the difference
-from XGBoost with more seeds.
+`pooled` and from `xgboost` by at most 0.001 of AUC (what was asked), 0.01 of C, and 5 % of the root
+mean squared error, in mean over seeds. `central` measures AUC with more seeds, and where a
+difference comes from.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from cases import GIVEN, RATE, ROUNDS, Case, asked, cases, means, sent
 
 import fedcohort as fc
 
-CLOSE, CLOSE_VALUE = 0.01, 0.05
+#: Largest difference from pooled data, by metric; of rmse as a share.
+CLOSE = {"auc": 0.001, "c_index": 0.01, "rmse": 0.05}
 STRATEGIES = ("histogram", "top-s", "bagging", "cyclic")
 ARMS = (*STRATEGIES, "full", "turns", "isolated", "pooled", "xgboost", "linear")
 
@@ -96,7 +97,7 @@ def run(given: argparse.Namespace, book: Book) -> int:
         for name in ("kb", "seen_kb", "calls"):
             shown = [found.get(f"{arm}_{name}", float("nan")) for arm in ARMS]
             print(f"{name:>22}" + " ".join(f"{value:10.1f}" for value in shown))
-        limit = CLOSE_VALUE * found["pooled"] if found["metric"] == "rmse" else CLOSE
+        limit = CLOSE[case.metric] * (found["pooled"] if case.metric == "rmse" else 1)
         for other in ("pooled", "xgboost"):
             if abs(found[f"gap_{other}"]) > limit:
                 broken += 1

@@ -39,11 +39,13 @@ def cited() -> list[tuple[str, ...]]:
 
 def agrees(shown: str, value: float) -> bool:
     """Return whether a figure is a number, rounded to the digits that are shown."""
-    number = re.search(r"\d[\d,]*(?:\.(\d+))?", shown)
+    number = re.search(r"([-−]?)(\d[\d,]*(?:\.(\d+))?)", shown)
     if number is None:
         return False
-    half = 0.5 * 10.0 ** -len(number[1] or "")
-    return abs(float(number[0].replace(",", "")) - value) <= half * (1 + 1e-9)
+    sign, digits, decimals = number.groups(default="")
+    half = 0.5 * 10.0 ** -len(decimals)
+    told = float(digits.replace(",", "")) * (-1 if sign else 1)
+    return abs(told - value) <= half * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("page", "shown", "file", "group", "name"), cited())
@@ -64,7 +66,15 @@ def test_every_result_file_is_cited_and_says_how_it_was_measured():
 
 @pytest.mark.parametrize(
     ("shown", "value", "same"),
-    [("1.22", 1.2249, True), ("1.22", 1.226, False), ("6,733", 6733, True), ("0.9×", 0.88, True)],
+    [
+        ("1.22", 1.2249, True),
+        ("1.22", 1.226, False),
+        ("6,733", 6733, True),
+        ("0.9×", 0.88, True),
+        ("(−0.02", -0.0249, True),
+        ("0.02", -0.0249, False),
+        ("+0.02", 0.0249, True),
+    ],
 )
 def test_a_figure_agrees_where_its_own_digits_do(shown, value, same):
     assert agrees(shown, value) == same
