@@ -188,14 +188,18 @@ def asked(case: Case, only: Sequence[str]) -> bool:
 
 
 def linear(case: Case, fed: fc.Cohort, **settings: Any) -> tuple[fc.Fit, bool]:
-    """Return a linear fit, and whether it needed a min_cell of 1.
+    """Return a linear fit, and whether it needed a min_cell of 1, or a small ridge penalty too.
 
-    Such a fit refuses a column with few values that differ, which gaps can make.
+    Such a fit refuses a column with few values that differ, and separated classes; where whole
+    columns are missing at a site both occur.
     """
-    try:
-        return fc.fit(case.linear, fed, **settings), False
-    except fc.FedcohortError:
-        return fc.fit(case.linear, fed, min_cell=1, **settings), True
+    ways: list[dict[str, Any]] = [{}, {"min_cell": 1}, {"min_cell": 1, "l2": 0.01}]
+    for more in ways[:-1]:
+        try:
+            return fc.fit(case.linear, fed, **settings, **more), bool(more)
+        except fc.FedcohortError:
+            continue
+    return fc.fit(case.linear, fed, **settings, **ways[-1]), True
 
 
 def sent(fit: fc.Fit, sites: int) -> dict[str, float]:

@@ -8,7 +8,7 @@ the rows of each other site to train on, and all rows of the site that is left o
     isolated    `boosting` at each training site alone; mean of their metrics
     forest      `forest` over the training sites
     linear      `logistic` or `cox` over the training sites; where it refuses a column with few
-                values that differ, with a min_cell of 1
+                values that differ, or separated classes, with a min_cell of 1 or an l2 of 0.01
     xgboost     XGBoost with all training rows as one table
 
 Differences are histogram − arm. At one site the interval is over 1,000 draws of its patients, for

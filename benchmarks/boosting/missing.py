@@ -10,8 +10,8 @@ before.
     median, iterative   `boosting` on values filled by the preprocessing over sites
     xgboost     XGBoost with all rows as one table, NaN where missing
     linear, linear_iterative   `logistic`, `cox` or `ridge`, filled by medians (the default), or
-                iteratively; where it refuses a column with few values that differ, with a
-                min_cell of 1
+                iteratively; where it refuses a column with few values that differ, or
+                separated classes, with a min_cell of 1 or an l2 of 0.01
     forest      `forest` with its default, medians
 
 Differences are learned − arm, intervals over draws of rows and gaps, widened for the rows that

@@ -42,12 +42,12 @@ def measured(case: Case, seed: int) -> dict[str, float]:
     sites = case.over_sites(train, seed)
     fed = fc.simulate(sites, outcome=case.outcome, seed=seed)
     found: dict[str, float] = {}
-    others = {
+    others: dict[str, dict[str, Any]] = {
         "full": {"strategy": "bagging", "learning_rate": min(RATE * len(sites), 1.0)},
         "turns": {"strategy": "cyclic", "rounds": ROUNDS * len(sites)},
     }
     for arm in (*STRATEGIES, *others):
-        options = {**GIVEN, **others.get(arm, {"strategy": arm})}
+        options: dict[str, Any] = {**GIVEN, **others.get(arm, {"strategy": arm})}
         began = time.process_time()
         fit = fc.fit("boosting", fed, **options)
         found[arm] = case.score(test, fit.predict(test))
