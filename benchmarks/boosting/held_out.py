@@ -1,8 +1,9 @@
 """`held-out`: fits judged at a hospital that took no part in training.
 
 The rows are spread over sites (heart: its four hospitals; METABRIC, SUPPORT and the MDS cohort: 8
-sites, divided by the most predictive feature). Each site is left out in turn: a seed draws 80 % of
-the rows of each other site to train on, and all rows of the site that is left out are judged.
+sites, divided by the most predictive feature). Each site, or with `--left N` the first N, is left out
+in turn: a seed draws 80 % of the rows of each other site to train on, and all rows of the site that
+is left out are judged.
 
     histogram, top-s, bagging   strategies of `boosting` over the training sites
     isolated    `boosting` at each training site alone; mean of their metrics
@@ -116,7 +117,8 @@ def run(given: argparse.Namespace, book: Book) -> int:
     for case in spread(given):
         if not asked(case, given.only):
             continue
-        left = sorted(case.over_sites(case.frame, 0))
+        every_site = sorted(case.over_sites(case.frame, 0))
+        left = every_site[: given.left]
         for seed in range(given.seeds):
             for site in left:
                 of = {"part": "held-out", "case": case.name, "site": site, "seed": seed}
@@ -132,7 +134,7 @@ def run(given: argparse.Namespace, book: Book) -> int:
         every |= {arm: round(float(table[arm].mean()), 4) for arm in ARMS}
         every |= {f"{arm}_sd": round(float(table[arm].std(ddof=1)), 4) for arm in ARMS}
         for arm in ARMS[1:]:
-            of = paired(table["histogram"], table[arm], 1 / (len(left) - 1))
+            of = paired(table["histogram"], table[arm], 1 / (len(every_site) - 1))
             every |= told(f"gap_{arm}", of)
         shown(f"{case.name}, {len(left)} sites", every)
         if not every["gap_isolated_low"] > 0:

@@ -1,7 +1,7 @@
 """`boosting` beside central XGBoost, isolated sites and linear predictors, in several parts.
 
     python benchmarks/boosting/run.py PART [--data FOLDER] [--seeds 5] [--only NAME ...]
-        [--book FILE] [--out FILE]
+        [--left N] [--book FILE] [--out FILE]
 
     strategies   strategies over sites
     central      the target of 0.001 of AUC beside XGBoost, and where a difference comes from
@@ -42,6 +42,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, help="folder with heart/, uci/, survival/ and mds/")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=())
+    parser.add_argument("--left", type=int, help="held-out: number of sites to leave out; all")
     parser.add_argument("--book", type=Path, default=Path("runs/boosting.jsonl"))
     asks_out(parser)
     given = parser.parse_args()
