@@ -1,9 +1,9 @@
 """`held-out`: fits judged at a hospital that took no part in training.
 
 The rows are spread over sites (heart: its four hospitals; METABRIC, SUPPORT and the MDS cohort: 8
-sites, divided by the most predictive feature). Each site, or with `--left N` the first N, is left out
-in turn: a seed draws 80 % of the rows of each other site to train on, and all rows of the site that
-is left out are judged.
+sites, divided by the most predictive feature). Each site is left out in turn, or with `--left N`
+the first N: a seed draws 80 % of the rows of each other site to train on, and all rows of the site
+that is left out are judged.
 
     histogram, top-s, bagging   strategies of `boosting` over the training sites
     isolated    `boosting` at each training site alone; mean of their metrics
