@@ -65,12 +65,15 @@ class Judge:
 def measured(case: Case, left: str, seed: int) -> dict[str, Any]:
     """Return the metric of each arm at a site that is left out, and in draws of its rows."""
     sites = case.over_sites(case.frame, 0)
+    # types of columns from all rows: the training rows alone may lack a column's other values
+    known = fc.simulate(sites, outcome=case.outcome).dictionary
     test, rng = sites.pop(left), np.random.default_rng(seed)
     sites = {
         site: rows.iloc[np.sort(rng.permutation(len(rows))[: round(SHARE * len(rows))])]
         for site, rows in sorted(sites.items())
     }
-    fed, judge = fc.simulate(sites, outcome=case.outcome, seed=seed), Judge(case, test)
+    fed = fc.simulate(sites, outcome=case.outcome, dictionary=known, seed=seed)
+    judge = Judge(case, test)
     found: dict[str, np.ndarray] = {}
     for arm in STRATEGIES:
         found[arm] = judge(fc.fit("boosting", fed, strategy=arm, **GIVEN).predict(test))
@@ -82,8 +85,8 @@ def measured(case: Case, left: str, seed: int) -> dict[str, Any]:
     found["xgboost"] = judge(case.by_xgboost(x, train, z))
     alone: list[np.ndarray] = []
     for site, own in sites.items():
-        single = fc.simulate({site: own}, outcome=case.outcome, seed=seed)
         try:
+            single = fc.simulate({site: own}, outcome=case.outcome, dictionary=known, seed=seed)
             alone.append(judge(fc.fit("boosting", single, **GIVEN).predict(test)))
         except fc.FedcohortError as error:
             print(f"{case.name} {site} alone: {error}", flush=True)
