@@ -58,7 +58,7 @@ class Book:
     def __init__(self, path: Path):
         self._path = path
         lines = path.read_text().splitlines() if path.exists() else []
-        self._known = {self._name(row["of"]) for row in map(json.loads, lines)}
+        self._known = {self._name(row["of"]): row for row in map(json.loads, lines)}
 
     @staticmethod
     def _name(of: dict[str, Any]) -> str:
@@ -70,8 +70,17 @@ class Book:
 
     def write(self, of: dict[str, Any], found: dict[str, Any]) -> None:
         """Add a line."""
+        row = {"of": of, **found}
         with self._path.open("a") as file:
-            file.write(json.dumps({"of": of, **found}) + "\n")
-        self._known.add(self._name(of))
+            file.write(json.dumps(row) + "\n")
+        self._known[self._name(of)] = row
         shown = " ".join(f"{k} {v:.4g}" for k, v in found.items() if isinstance(v, float))
         print(" ".join(map(str, of.values())), "|", shown, flush=True)
+
+    def rows(self, **of: Any) -> list[dict[str, Any]]:
+        """Return what was found in the configurations with these values, in their order."""
+        return [
+            {name: value for name, value in row.items() if name != "of"}
+            for row in self._known.values()
+            if of.items() <= row["of"].items()
+        ]

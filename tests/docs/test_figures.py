@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,25 +39,33 @@ def cited() -> list[tuple[str, ...]]:
     ]
 
 
+@cache
+def figures(file: str) -> dict[str, Any]:
+    """Return a result file's groups."""
+    return json.loads((ROOT / file).read_text("utf-8"))
+
+
 def agrees(shown: str, value: float) -> bool:
     """Return whether a figure is a number, rounded to the digits that are shown."""
-    number = re.search(r"\d[\d,]*(?:\.(\d+))?", shown)
+    number = re.search(r"([-−]?)(\d[\d,]*(?:\.(\d+))?)", shown)
     if number is None:
         return False
-    half = 0.5 * 10.0 ** -len(number[1] or "")
-    return abs(float(number[0].replace(",", "")) - value) <= half * (1 + 1e-9)
+    sign, digits, decimals = number.groups(default="")
+    half = 0.5 * 10.0 ** -len(decimals)
+    told = float(digits.replace(",", "")) * (-1 if sign else 1)
+    return abs(told - value) <= half * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("page", "shown", "file", "group", "name"), cited())
 def test_a_cited_figure_is_that_of_the_result_file(page, shown, file, group, name):
-    value = json.loads((ROOT / file).read_text("utf-8"))[group][name]
+    value = figures(file)[group][name]
     assert agrees(shown, value), f"{page} says {shown}, {file} has {value}"
 
 
 def test_every_result_file_is_cited_and_says_how_it_was_measured():
     assert {file for _, _, file, _, _ in cited()} == FILES
     for file in FILES:
-        for group in json.loads((ROOT / file).read_text("utf-8")).values():
+        for group in figures(file).values():
             script = group["about"]["command"].split()[1]
             assert script.startswith(str(Path(file).parent)), file
             assert (ROOT / script).is_file()
@@ -64,7 +74,15 @@ def test_every_result_file_is_cited_and_says_how_it_was_measured():
 
 @pytest.mark.parametrize(
     ("shown", "value", "same"),
-    [("1.22", 1.2249, True), ("1.22", 1.226, False), ("6,733", 6733, True), ("0.9×", 0.88, True)],
+    [
+        ("1.22", 1.2249, True),
+        ("1.22", 1.226, False),
+        ("6,733", 6733, True),
+        ("0.9×", 0.88, True),
+        ("(−0.02", -0.0249, True),
+        ("0.02", -0.0249, False),
+        ("+0.02", 0.0249, True),
+    ],
 )
 def test_a_figure_agrees_where_its_own_digits_do(shown, value, same):
     assert agrees(shown, value) == same
