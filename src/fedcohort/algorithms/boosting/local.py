@@ -15,7 +15,7 @@ pooled partial likelihood.
 
 Revealed: `LocalTrees` of each site in its turn: its number of rows, all splits, and the values,
 gains and Σh of all nodes, of its own rows alone. Each node has at least m of its rows
-(`program.least_rows`), but groups of different trees overlap, and differences may be of few rows.
+(`privacy.disclosure.models.fewest`), but groups of different trees overlap, and differences may be of few rows.
 Σh shows the size of a group, and values show its classes (Di Gennaro et al., "TimberStrike", 2025).
 Other sites get the splits and values. A site with fewer rows sends trees without a split, of value
 0. `Root`, as a sum over sites, has the loss.

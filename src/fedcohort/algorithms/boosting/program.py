@@ -41,7 +41,7 @@ import math
 import numpy as np
 
 from fedcohort.algorithms.boosting import private
-from fedcohort.algorithms.boosting.booster import Booster, least_of, least_rows
+from fedcohort.algorithms.boosting.booster import Booster, least_of
 from fedcohort.algorithms.boosting.explaining import explained
 from fedcohort.algorithms.boosting.growth import (
     Tree,
@@ -59,6 +59,7 @@ from fedcohort.data.classes import check_classes, check_each_class, check_kinds
 from fedcohort.data.exact import check_covariates
 from fedcohort.numerics.trees.ensemble import Ensemble
 from fedcohort.numerics.trees.nodes import Trees
+from fedcohort.privacy.disclosure.models import fewest
 from fedcohort.protocol import Federation, NothingToLearn, Task
 
 #: Number of kinds of outcome by objective; of softmax, the number of classes.
@@ -117,7 +118,7 @@ def fit(fed: Federation, config: BoostingSettings, task: Task) -> BoostedModel:
     if task.explained:
         told = explained(
             fed, _ensemble(booster, grown), ensemble, edges, objective, rows=booster.rows,
-            least=least_rows(task),
+            least=fewest(task.min_cell),
         )  # fmt: skip
     return BoostedModel(
         features=task.features,

@@ -18,7 +18,7 @@ both sides; on a tie the missing values go to the side of the larger vote.
 
 Revealed: `Proposals` of each site, for each level of a tree: which splits are best there, and their
 votes. A site proposes only splits with at least m of its own rows on each side
-(`program.least_rows`), and none or at least m rows between two splits by one covariate. `Sides`, as
+(`privacy.disclosure.models.fewest`), and none or at least m rows between two splits by one covariate. `Sides`, as
 sums over sites: each child has at least m rows, since a site that proposes it has. Not protected:
 votes of several splits of one node are equations in the sums of its groups of m rows or more; and a
 site that lies can propose a split with few rows of others, as it can count rows wrongly for
