@@ -110,7 +110,7 @@ class Tree:
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """The A nodes of a level that may be split.
+    """The A nodes of a level that may be split, in order of trees and of nodes.
 
     ``tree``, ``node`` (A,); ``cells``; bounds ``low``, ``high`` (A,) of their weights; ``path``
     (A, p), covariates on the path to each.
@@ -124,15 +124,17 @@ class Level:
     path: Array
 
     def __getitem__(self, at: Array) -> Level:
+        """Return some of the nodes, by their numbers, ascending."""
+        if len(at) == len(self.tree):
+            return self
         return Level(
             self.tree[at], self.node[at], self.cells[at], self.low[at], self.high[at],
             self.path[at],
         )  # fmt: skip
 
     def large(self, least: int) -> Level:
-        """Return the nodes with rows for two children, in order."""
-        at = np.flatnonzero(self.cells.size >= 2 * least)
-        return self[at[np.lexsort((self.node[at], self.tree[at]))]]
+        """Return the nodes with rows for two children."""
+        return self[np.flatnonzero(self.cells.size >= 2 * least)]
 
 
 def first_level(cells: Cells) -> Level:
@@ -282,11 +284,8 @@ class Histograms:
         if self.sums.least > 1:
             told = self.sums.rows(moves, asked, ends)
             ends, moves = splits.joined(told, parent, self.sums.least), NO_MOVES
-        small = Cells.of(self.sums.cells(moves, asked, ends), ends)
-        every = Cells.joined([small, parent.less(small)])
-        below = _below(
-            level[at], found.feature[at], own, bounds[at], np.r_[other, 1 - other], every
-        )
+        cells = parent.children(self.sums.cells(moves, asked, ends), ends, other)
+        below = _below(level[at], found.feature[at], own, bounds[at], cells)
         return below.large(self.shape.rule.min_rows), NO_MOVES
 
 
@@ -294,23 +293,19 @@ def both_children(
     level: Level, found: splits.Splits, moves: Array, bounds: Array, rule: Rule
 ) -> Level:
     """Return the children that may be split, of which the totals alone are known."""
-    left = Cells.whole(found.left, found.left_rows)
-    right = Cells.whole(found.right, level.cells.size - found.left_rows)
-    side = np.repeat([0, 1], len(moves))
-    below = _below(level, found.feature, moves, bounds, side, Cells.joined([left, right]))
-    return below.large(rule.min_rows)
+    left, right = found.left_rows, level.cells.size - found.left_rows
+    sums = np.stack([found.left, found.right], axis=1).reshape(-1, 2)
+    cells = Cells.whole(sums, np.column_stack([left, right]).ravel())
+    return _below(level, found.feature, moves, bounds, cells).large(rule.min_rows)
 
 
-def _below(
-    level: Level, feature: Array, moves: Array, bounds: Array, side: Array, cells: Cells
-) -> Level:
-    """Return 2A children of A nodes: sides (2A,), 0 for left, and their sums."""
+def _below(level: Level, feature: Array, moves: Array, bounds: Array, cells: Cells) -> Level:
+    """Return 2A children of A nodes: of each the left one, then the right."""
     path = level.path.copy()
     path[np.arange(len(path)), feature] = True
-    both = np.tile(bounds.reshape(-1, 2, 2), (2, 1, 1))
-    low, high = _columns(both[np.arange(len(side)), side])
-    number = np.tile(moves[:, 5], 2) + side
-    return Level(np.tile(moves[:, 0], 2), number, cells, low, high, np.tile(path, (2, 1)))
+    low, high = _columns(bounds.reshape(-1, 2))
+    number = (moves[:, 5:] + [0, 1]).ravel()
+    return Level(moves[:, 0].repeat(2), number, cells, low, high, path.repeat(2, axis=0))
 
 
 def _allowed(path: Array, groups: Array) -> Array:

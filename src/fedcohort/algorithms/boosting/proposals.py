@@ -40,13 +40,12 @@ from fedcohort.algorithms.boosting.steps import (
     Growing,
     bins_of,
     extent,
-    goes_left,
     moved,
-    rows_in,
+    places,
     sums_in,
 )
 from fedcohort.arrays import Array
-from fedcohort.numerics.trees import splits
+from fedcohort.numerics.trees import histogram, splits
 from fedcohort.numerics.trees.splits import Cells, Rule
 from fedcohort.protocol import Federation, Keep, check_all_answered, gathered, message, summed
 
@@ -126,8 +125,10 @@ def sum_sides(site: BoostingSite, *, moves: Array, chosen: Array) -> Keep[Sides,
     arguments.check_moves(site.name, chosen, *extent(state))
     bins = bins_of(site, state)
     out = np.zeros((len(chosen), 3), np.int64)
-    for k, which, rows, node in rows_in(state, chosen[:, :2]):
-        goes = goes_left(bins, rows, chosen[which], node)
+    for k, which, at in places(state, chosen[:, :2]):
+        rows = np.flatnonzero(at >= 0)
+        node = at[rows]
+        goes = histogram.goes_left(bins, rows, chosen[which], node)
         rows, node = rows[goes], node[goes]
         np.add.at(out[which], node, np.column_stack(
             [state.gradient[rows, k], state.hessian[rows, k], np.ones(len(rows), np.int64)]

@@ -222,8 +222,8 @@ def count_cells(
     state = moved(site, moves)
     arguments.check_asked(site.name, asked, ends, *extent(state))
     bins, found = bins_of(site, state), [np.zeros(0, np.int64)]
-    for _, which, rows, node in rows_in(state, asked):
-        found.append(histogram.counted(bins, rows, node, ends[which]))
+    for _, which, at in places(state, asked):
+        found.append(histogram.counted(bins, at, ends[which]))
     return Keep(Numbers(np.concatenate(found)), state)
 
 
@@ -343,30 +343,14 @@ def moved(site: BoostingSite, moves: Array) -> Growing:
     arguments.check_moves(site.name, moves, *extent(state))
     if not len(moves):
         return state
-    bins = bins_of(site, state)
-    node = state.node.copy()
+    bins, node = bins_of(site, state), state.node.copy()
     for k in np.flatnonzero(np.bincount(moves[:, 0])).tolist():
-        own = moves[moves[:, 0] == k]
-        split = np.full(int(max(node[:, k].max(initial=0), own[:, 5].max() + 1)) + 1, -1)
-        split[own[:, 1]] = np.arange(len(own))
-        rows = np.flatnonzero(split[node[:, k]] >= 0)
-        move = split[node[rows, k]]
-        while len(rows):
-            node[rows, k] = own[move, 5] + ~goes_left(bins, rows, own, move)
-            move = split[node[rows, k]]
-            on = move >= 0
-            rows, move = rows[on], move[on]
+        node[:, k] = histogram.settled(bins, node[:, k], moves[moves[:, 0] == k])
     return replace(state, node=node)
 
 
-def goes_left(bins: Array, rows: Array, moves: Array, which: Array) -> Array:
-    """Return whether each of the rows (r,) goes left by its move, one of (m, 6)."""
-    code = bins[rows, moves[which, 2]]
-    return np.where(code == 0, moves[which, 4] > 0, code <= moves[which, 3])
-
-
-def rows_in(state: Growing, asked: Array) -> Iterator[tuple[int, slice, Array, Array]]:
-    """Yield for each tree k: its asked nodes, the rows in them, and the node of each from 0.
+def places(state: Growing, asked: Array) -> Iterator[tuple[int, slice, Array]]:
+    """Yield for each tree k: its asked nodes, and of each row (n,) which of them it is in, or −1.
 
     The asked nodes (A, 2) are in the order of the trees.
     """
@@ -375,14 +359,13 @@ def rows_in(state: Growing, asked: Array) -> Iterator[tuple[int, slice, Array, A
         own, node = asked[which, 1], state.node[:, k]
         at = np.full(int(max(node.max(initial=0), own.max())) + 1, -1)
         at[own] = np.arange(len(own))
-        rows = np.flatnonzero(state.used & (at[node] >= 0))
-        yield k, which, rows, at[node[rows]]
+        yield k, which, np.where(state.used, at[node], -1)
 
 
 def sums_in(site: Site[Table, Any], state: Growing, asked: Array, ends: Array) -> Array:
     """Return Σg, Σh and rows of each group (G, 3)."""
     bins, found = bins_of(site, state), [np.zeros((0, 3), np.int64)]
-    for k, which, rows, node in rows_in(state, asked):
+    for k, which, at in places(state, asked):
         g, h = (np.ascontiguousarray(a[:, k]) for a in (state.gradient, state.hessian))
-        found.append(histogram.summed(bins, rows, node, g, h, ends[which]))
+        found.append(histogram.summed(bins, at, g, h, ends[which]))
     return np.concatenate(found)
