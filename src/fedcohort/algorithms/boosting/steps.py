@@ -38,6 +38,8 @@ class Growing:
     rows of the growing trees; ``held`` (n,), rows that are held out of all trees.
     """
 
+    read_only = True
+
     edges: Array
     margin: Array
     gradient: Array
@@ -194,15 +196,17 @@ def pull_rows(
     used = own
     if share < 1:
         used = own & (_draws(site).random(len(own)) < share)
-    size = float(np.abs(g[own]).sum() + h[own].sum())
-    most = max(float(a.max(initial=0.0)) for a in (np.abs(g), h))
+    kept = own if state.held.any() else slice(None)
+    far = np.abs(g)
+    size = float(far[kept].sum() + h[kept].sum())
+    most = max(float(far.max(initial=0.0)), float(h.max(initial=0.0)))
     arguments.check_bits(site.name, bits, max(size, most))
     gradient, hessian = histogram.whole(g, bits), histogram.whole(h, bits)
     node = np.zeros(state.margin.shape, np.int64)
     state = Growing(state.edges, state.margin, gradient, hessian, node, used, state.held)
     return Keep(
         Root(
-            loss=np.array(float(loss[own].sum())),
+            loss=np.array(float(loss[kept].sum())),
             held_out_loss=np.array(float(loss[state.held].sum())),
             size=np.array(size),
             cells=sums_in(site, state, roots, ends),
@@ -221,10 +225,9 @@ def count_cells(
     """
     state = moved(site, moves)
     arguments.check_asked(site.name, asked, ends, *extent(state))
-    bins, found = bins_of(site, state), [np.zeros(0, np.int64)]
-    for _, which, at in places(state, asked):
-        found.append(histogram.counted(bins, at, ends[which]))
-    return Keep(Numbers(np.concatenate(found)), state)
+    bins = bins_of(site, state)
+    found = [histogram.counted(bins, at, ends[which]) for _, which, at in places(state, asked)]
+    return Keep(Numbers(_joined(found, ())), state)
 
 
 @summed
@@ -297,8 +300,13 @@ def outcome_of(
 
 def bins_of(site: Site[Table, Any], state: Growing) -> Array:
     """Return the bin of each value, (n, p)."""
-    key = ("boosting", state.edges.tobytes())
-    return remembered(site.data, key, lambda: histogram.numbered(site.data.x, state.edges))
+    known: list[tuple[bytes, Array]] = remembered(site.data, "boosting bins", list)
+    key = state.edges.tobytes()
+    for edges, bins in known:
+        if edges == key:
+            return bins
+    known.append((key, histogram.numbered(site.data.x, state.edges)))
+    return known[-1][1]
 
 
 def extent(state: Growing) -> tuple[int, int, int]:
@@ -356,16 +364,20 @@ def places(state: Growing, asked: Array) -> Iterator[tuple[int, slice, Array]]:
     """
     for k in np.flatnonzero(np.bincount(asked[:, 0])).tolist():
         which = slice(*np.searchsorted(asked[:, 0], [k, k + 1]).tolist())
-        own, node = asked[which, 1], state.node[:, k]
-        at = np.full(int(max(node.max(initial=0), own.max())) + 1, -1)
-        at[own] = np.arange(len(own))
-        yield k, which, np.where(state.used, at[node], -1)
+        yield k, which, histogram.placed(state.node[:, k], state.used, asked[which, 1])
 
 
 def sums_in(site: Site[Table, Any], state: Growing, asked: Array, ends: Array) -> Array:
     """Return Σg, Σh and rows of each group (G, 3)."""
-    bins, found = bins_of(site, state), [np.zeros((0, 3), np.int64)]
+    bins, found = bins_of(site, state), list[Array]()
     for k, which, at in places(state, asked):
         g, h = (np.ascontiguousarray(a[:, k]) for a in (state.gradient, state.hessian))
         found.append(histogram.summed(bins, at, g, h, ends[which]))
-    return np.concatenate(found)
+    return _joined(found, (3,))
+
+
+def _joined(found: list[Array], shape: tuple[int, ...]) -> Array:
+    """Return the sums of several trees (G, …) in order; those of one are not copied."""
+    if len(found) == 1:
+        return found[0]
+    return np.concatenate([np.zeros((0, *shape), np.int64), *found])

@@ -47,15 +47,26 @@ def add_rows(bins: Array, at: Array, one: Array, two: Array, ends: Array, out: A
     rows, begin = _by_node(at, len(ends))
     group, first = np.empty(ends.shape[1:], np.uint32), 0
     for a in range(len(ends)):
+        before = first
         first = _number(ends[a], first, group)
+        each = first - before == ends[a].size
         for i in range(begin[a], begin[a + 1]):
             row = rows[i]
             g, h = one[row], two[row]
-            for j in range(bins.shape[1]):
-                k = group[j, bins[row, j]]
-                out[k, 0] += g
-                out[k, 1] += h
-                out[k, 2] += 1
+            if each:  # every bin is a group, which needs no look into `group`
+                k, size = np.uint64(before), np.uint64(ends.shape[2])
+                for j in range(bins.shape[1]):
+                    m = k + np.uint64(bins[row, j])
+                    out[m, 0] += g
+                    out[m, 1] += h
+                    out[m, 2] += 1
+                    k += size
+            else:
+                for j in range(bins.shape[1]):
+                    m = np.uint64(group[j, bins[row, j]])
+                    out[m, 0] += g
+                    out[m, 1] += h
+                    out[m, 2] += 1
 
 
 @numba.njit(cache=True, nogil=True)
@@ -66,8 +77,20 @@ def count_rows(bins: Array, at: Array, ends: Array, out: Array) -> None:
     for a in range(len(ends)):
         first = _number(ends[a], first, group)
         for i in range(begin[a], begin[a + 1]):
+            row = rows[i]
             for j in range(bins.shape[1]):
-                out[group[j, bins[rows[i], j]]] += 1
+                out[np.uint64(group[j, bins[row, j]])] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def place_rows(node: Array, used: Array, asked: Array, out: Array) -> None:
+    """Write where the nodes of rows stand in `asked`, or −1, to `out` (n,)."""
+    most = asked.max()
+    place = np.full(most + 1, -1)
+    for a in range(len(asked)):
+        place[asked[a]] = a
+    for i in range(len(node)):
+        out[i] = place[node[i]] if used[i] and node[i] <= most else -1
 
 
 @numba.njit(cache=True, nogil=True)
