@@ -149,7 +149,14 @@ def test_numba_and_numpy_give_the_same_sums(seed):
     with kernels(fast=True):
         assert_array_equal(histogram.summed(bins, at, g, h, ends), plain)
         assert_array_equal(histogram.counted(bins, at, ends), counts)
+    for fast in (False, True):
+        with kernels(fast=fast):
+            without = histogram.summed(bins, at, g, h, ends, count=False)
+        assert_array_equal(without, plain[:, :2])
     assert_array_equal(plain[:, 2], counts)
+    wider = ends & (rng.random(ends.shape) < 0.5)
+    wider[..., -1] = True
+    assert_array_equal(splits.regrouped(counts, ends, wider), histogram.counted(bins, at, wider))
     total = g[at >= 0].sum()
     assert plain[:, 0].sum() == p * total
 

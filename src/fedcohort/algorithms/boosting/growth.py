@@ -221,39 +221,45 @@ def _split(
 
 
 class Sums(Protocol):
-    """What answers with sums over rows.
+    """What answers with sums over rows."""
 
-    Its arguments are those of the steps: moves (m, 6), asked (A, 2), ends (A, p, B).
-    """
+    def cells(self, moves: Array, asked: Array, parent: Cells) -> Groups:
+        """Return the sums of a child of each of A nodes, after the rows have moved.
 
-    @property
-    def least(self) -> int:
-        """Fewest rows of a sum; 1 for any."""
+        Parameters
+        ----------
+        moves (m, 6), asked (A, 2) : as in the steps.
+        parent : the nodes.
+        """
         ...
 
-    def rows(self, moves: Array, asked: Array, ends: Array) -> Array:
-        """Return the rows of each group of bins (G,)."""
-        ...
 
-    def cells(self, moves: Array, asked: Array, ends: Array) -> Array:
-        """Return Σg, Σh and the rows of each group of bins (G, 3)."""
-        ...
+#: Σg, Σh and the rows of groups of bins (G, 3), and the last bin of each group (A, p, B).
+Groups = tuple[Array, Array]
 
 
 @dataclass(frozen=True)
 class OverSites:
-    """Sums over sites."""
+    """Sums over sites.
+
+    Attributes
+    ----------
+    least : fewest rows of a sum; 1 for any.
+    """
 
     fed: Federation
     least: int
 
-    def rows(self, moves: Array, asked: Array, ends: Array) -> Array:
-        """Return the rows of each group."""
-        return self.fed.sum(count_cells, moves=moves, asked=asked, ends=ends).cells
-
-    def cells(self, moves: Array, asked: Array, ends: Array) -> Array:
-        """Return the sums of each group."""
-        return self.fed.sum(sum_cells, moves=moves, asked=asked, ends=ends).cells
+    def cells(self, moves: Array, asked: Array, parent: Cells) -> Groups:
+        """Return the sums; of `least` above 1 count rows first, and join bins."""
+        ends = parent.ends
+        if self.least < 2:
+            told = self.fed.sum(sum_cells, moves=moves, asked=asked, ends=ends, counted=True)
+            return told.cells, ends
+        rows = self.fed.sum(count_cells, moves=moves, asked=asked, ends=ends).cells
+        wider = splits.joined(rows, parent, self.least)
+        told = self.fed.sum(sum_cells, moves=NO_MOVES, asked=asked, ends=wider, counted=False)
+        return np.column_stack([told.cells, splits.regrouped(rows, ends, wider)]), wider
 
 
 @dataclass(frozen=True)
@@ -280,11 +286,7 @@ class Histograms:
         parent, own = level.cells[at], moves[at]
         other = (right[at] < left[at]).astype(np.int64)
         asked = np.column_stack([own[:, 0], own[:, 5] + other])
-        ends = parent.ends
-        if self.sums.least > 1:
-            told = self.sums.rows(moves, asked, ends)
-            ends, moves = splits.joined(told, parent, self.sums.least), NO_MOVES
-        cells = parent.children(self.sums.cells(moves, asked, ends), ends, other)
+        cells = parent.children(*self.sums.cells(moves, asked, parent), other)
         below = _below(level[at], found.feature[at], own, bounds[at], cells)
         return below.large(self.shape.rule.min_rows), NO_MOVES
 

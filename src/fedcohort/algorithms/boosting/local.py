@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.algorithms.boosting import arguments
-from fedcohort.algorithms.boosting.growth import Histograms, Shape, Tree, first_level, grow
+from fedcohort.algorithms.boosting.growth import Groups, Histograms, Shape, Tree, first_level, grow
 from fedcohort.algorithms.boosting.objectives import FARTHEST, pulls
 from fedcohort.algorithms.boosting.steps import (
     BoostingSite,
@@ -186,19 +186,10 @@ class OwnRows:
     site: BoostingSite
     state: Growing
 
-    @property
-    def least(self) -> int:
-        """Return 1: the site itself may know any sum."""
-        return 1
-
-    def rows(self, moves: Array, asked: Array, ends: Array) -> Array:
-        """Return the rows of each group."""
-        return self.cells(moves, asked, ends)[:, 2]
-
-    def cells(self, moves: Array, asked: Array, ends: Array) -> Array:
-        """Return the sums of each group."""
+    def cells(self, moves: Array, asked: Array, parent: Cells) -> Groups:
+        """Return the sums; the site itself may know any."""
         self.state = moved(replace(self.site, state=self.state), moves)
-        return sums_in(self.site, self.state, asked, ends)
+        return sums_in(self.site, self.state, asked, parent.ends), parent.ends
 
 
 def received(told: Sequence[LocalTrees], shape: Shape, rows: int, *, weighted: bool) -> list[Tree]:

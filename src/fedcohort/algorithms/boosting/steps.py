@@ -87,7 +87,10 @@ class Root:
 
 @message
 class Sums:
-    """Σg and Σh, in multiples of 2^-b, and rows (G, 3) of each group of bins of each node."""
+    """Σg and Σh, in multiples of 2^-b, and rows if counted, of each group of bins of each node.
+
+    ``cells`` (G, 3), or (G, 2) without rows.
+    """
 
     cells: Array
 
@@ -232,12 +235,15 @@ def count_cells(
 
 @summed
 def sum_cells(
-    site: BoostingSite, *, moves: Array, asked: Array, ends: Array
+    site: BoostingSite, *, moves: Array, asked: Array, ends: Array, counted: bool
 ) -> Keep[Sums, Growing]:
-    """Move rows to the children of their nodes; sum their gradients by group of bins."""
+    """Move rows to the children of their nodes; sum their gradients by group of bins.
+
+    counted : whether rows are counted too.
+    """
     state = moved(site, moves)
     arguments.check_asked(site.name, asked, ends, *extent(state))
-    return Keep(Sums(sums_in(site, state, asked, ends)), state)
+    return Keep(Sums(sums_in(site, state, asked, ends, count=counted)), state)
 
 
 STEPS = (*binning.STEPS, begin, sum_risks, pull_rows, count_cells, sum_cells, *TIMES)
@@ -367,13 +373,15 @@ def places(state: Growing, asked: Array) -> Iterator[tuple[int, slice, Array]]:
         yield k, which, histogram.placed(state.node[:, k], state.used, asked[which, 1])
 
 
-def sums_in(site: Site[Table, Any], state: Growing, asked: Array, ends: Array) -> Array:
-    """Return Σg, Σh and rows of each group (G, 3)."""
+def sums_in(
+    site: Site[Table, Any], state: Growing, asked: Array, ends: Array, *, count: bool = True
+) -> Array:
+    """Return Σg, Σh and, if asked for, the rows of each group (G, 3)."""
     bins, found = bins_of(site, state), list[Array]()
     for k, which, at in places(state, asked):
         g, h = (np.ascontiguousarray(a[:, k]) for a in (state.gradient, state.hessian))
-        found.append(histogram.summed(bins, at, g, h, ends[which]))
-    return _joined(found, (3,))
+        found.append(histogram.summed(bins, at, g, h, ends[which], count=count))
+    return _joined(found, (2 + count,))
 
 
 def _joined(found: list[Array], shape: tuple[int, ...]) -> Array:

@@ -40,12 +40,12 @@ def _number(ends: Array, first: int, group: Array) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def add_rows(bins: Array, at: Array, one: Array, two: Array, ends: Array, out: Array) -> None:
-    """Add two numbers of some rows, and 1, to `out` (G, 3), by the group of their bins.
+    """Add two numbers of some rows, and 1 if there is room, to `out` (G, 2 or 3), by group of bins.
 
     Node by node: a node's groups and sums stay near the processor.
     """
     rows, begin = _by_node(at, len(ends))
-    group, first = np.empty(ends.shape[1:], np.uint32), 0
+    group, first, counted = np.empty(ends.shape[1:], np.uint32), 0, out.shape[1] > 2
     for a in range(len(ends)):
         before = first
         first = _number(ends[a], first, group)
@@ -59,14 +59,16 @@ def add_rows(bins: Array, at: Array, one: Array, two: Array, ends: Array, out: A
                     m = k + np.uint64(bins[row, j])
                     out[m, 0] += g
                     out[m, 1] += h
-                    out[m, 2] += 1
+                    if counted:
+                        out[m, 2] += 1
                     k += size
             else:
                 for j in range(bins.shape[1]):
                     m = np.uint64(group[j, bins[row, j]])
                     out[m, 0] += g
                     out[m, 1] += h
-                    out[m, 2] += 1
+                    if counted:
+                        out[m, 2] += 1
 
 
 @numba.njit(cache=True, nogil=True)

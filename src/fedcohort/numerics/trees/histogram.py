@@ -75,8 +75,10 @@ def numbers_of(ends: Array) -> tuple[Array, int]:
     return before.reshape(ends.shape), int(np.count_nonzero(closed))
 
 
-def summed(bins: Array, at: Array, first: Array, second: Array, ends: Array) -> Array:
-    """Return two sums and the number of rows of each group of bins of each node, (G, 3).
+def summed(
+    bins: Array, at: Array, first: Array, second: Array, ends: Array, *, count: bool = True
+) -> Array:
+    """Return two sums of each group of bins of each node, and its number of rows, (G, 3).
 
     Parameters
     ----------
@@ -84,16 +86,17 @@ def summed(bins: Array, at: Array, first: Array, second: Array, ends: Array) -> 
     at : (n,) the node of each row, from 0 to A − 1; −1 for a row that is not added.
     first, second : (n,) int64, whose sums are below 2^`ROOM`.
     ends : (A, p, size), as in `numbers_of`.
+    count : whether rows are counted; (G, 2) without.
     """
     if fast := compiled(3 * bins.size):
-        out = np.zeros((np.count_nonzero(ends), 3), np.int64)
+        out = np.zeros((np.count_nonzero(ends), 2 + count), np.int64)
         fast.add_rows(bins, at, _still(first), _still(second), ends, out)
         return out
     group, size = numbers_of(ends)
-    out, rows = np.zeros((size, 3), np.int64), np.flatnonzero(at >= 0)
+    out, rows = np.zeros((size, 2 + count), np.int64), np.flatnonzero(at >= 0)
     one, two = first[rows].astype(float), second[rows].astype(float)
     for place in _places(bins, rows, at, group):
-        for k, values in enumerate((one, two, None)):
+        for k, values in enumerate((one, two, None)[: 2 + count]):
             out[:, k] += np.bincount(place, values, size).astype(np.int64)
     return out
 

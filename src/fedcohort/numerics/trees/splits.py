@@ -360,6 +360,17 @@ def joined(groups: Array, parent: Cells, least: int) -> Array:
     return found
 
 
+def regrouped(groups: Array, ends: Array, wider: Array) -> Array:
+    """Return the sums of wider groups of bins (H,), of those (G,) of `ends` (A, p, size).
+
+    Parameters
+    ----------
+    wider : (A, p, size), some of `ends`.
+    """
+    last = np.cumsum(ends)[wider.ravel()]
+    return np.add.reduceat(groups, np.r_[0, last[:-1]]) if len(last) else groups[:0]
+
+
 def _closed(both: Array, ends: Array, least: int) -> Array:
     """Take back the last groups (m, size) until the rest with them is none or at least `least`."""
     ends = ends.copy()
