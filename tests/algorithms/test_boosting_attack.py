@@ -160,6 +160,15 @@ def test_with_a_min_cell_of_1_the_same_attack_finds_single_rows_and_their_classe
         assert (found[:, 2] == 1).any() == few
 
 
+@pytest.mark.parametrize(("min_cell", "sums"), [(1, 3), (5, 5)])
+def test_a_level_takes_one_sum_and_with_groups_of_enough_rows_two(min_cell, sums):
+    """Of depth 3: the roots, and two levels below."""
+    x, outcomes = simulated(1, 300)
+    calls = overhear(x, outcomes["binary"], "binary", min_cell=min_cell, rounds=3, max_depth=3)
+    begun = [i for i, call in enumerate(calls) if call.step == "pull_rows"]
+    assert begun[-1] - begun[-2] == sums
+
+
 def test_the_first_tree_tells_how_many_of_each_group_are_of_the_class():
     # TimberStrike: at one margin, p − y adds up to a number of rows and one of ones
     x, outcomes = simulated(1, 300, gaps=0.0)

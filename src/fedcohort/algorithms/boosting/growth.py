@@ -5,7 +5,9 @@ covariate and bin (`numerics.trees.splits.Cells`), and splits each node that gai
 children it asks for the smaller; the other's sums follow by subtraction. Before sums of gradients,
 with several sites and a `min_cell` above 1, it asks for the rows of the child by bin, and joins
 bins until each group has none or at least `min_cell` rows of the child, and of its sibling
-(`splits.joined`). So a level takes two sums; with a `min_cell` of 1, or one site, one.
+(`splits.joined`). So a level takes two sums; with a `min_cell` of 1, or one site, one. Counts are
+of no other sum: a child's rows follow from the gradients of the level above, and its groups from
+the counts.
 
 Other strategies grow by the same program with another `Source` of splits (`proposals`), or of sums
 (`local`).
