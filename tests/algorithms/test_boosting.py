@@ -147,19 +147,25 @@ def test_numba_and_numpy_give_the_same_sums(seed):
     rng = np.random.default_rng(seed)
     n, p, size, nodes = 50, 3, 6, 4
     bins = rng.integers(0, size, (n, p)).astype(np.uint8)
-    rows = np.flatnonzero(rng.random(n) < 0.7)
-    node = rng.integers(0, nodes, len(rows))
+    at = np.where(rng.random(n) < 0.7, rng.integers(0, nodes, n), -1)
     ends = rng.random((nodes, p, size)) < 0.6
     ends[..., -1] = True
     g, h = (rng.integers(-(2**40), 2**40, n) for _ in range(2))
     with kernels(fast=False):
-        plain = histogram.summed(bins, rows, node, g, h, ends)
-        counts = histogram.counted(bins, rows, node, ends)
+        plain = histogram.summed(bins, at, g, h, ends)
+        counts = histogram.counted(bins, at, ends)
     with kernels(fast=True):
-        assert_array_equal(histogram.summed(bins, rows, node, g, h, ends), plain)
-        assert_array_equal(histogram.counted(bins, rows, node, ends), counts)
+        assert_array_equal(histogram.summed(bins, at, g, h, ends), plain)
+        assert_array_equal(histogram.counted(bins, at, ends), counts)
+    for fast in (False, True):
+        with kernels(fast=fast):
+            without = histogram.summed(bins, at, g, h, ends, count=False)
+        assert_array_equal(without, plain[:, :2])
     assert_array_equal(plain[:, 2], counts)
-    total = sum(g[rows[node == k]].sum() for k in range(nodes))
+    wider = ends & (rng.random(ends.shape) < 0.5)
+    wider[..., -1] = True
+    assert_array_equal(splits.regrouped(counts, ends, wider), histogram.counted(bins, at, wider))
+    total = g[at >= 0].sum()
     assert plain[:, 0].sum() == p * total
 
 

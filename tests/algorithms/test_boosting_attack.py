@@ -52,8 +52,19 @@ class Heard(Overheard):
 
     def sum(self, step, **asked):
         told = self._fed.sum(step, **asked)
+        if step is steps.sum_cells and not asked["counted"]:  # the rows are known from the count
+            told = steps.Sums(np.column_stack([told.cells, self.rows(asked["ends"])]))
         self.seen.setdefault("calls", []).append(Call(step.name, asked, told))
         return told
+
+    def rows(self, wider):
+        """Return the rows of groups that the count before told, in narrower ones."""
+        _, asked, told = self.seen["calls"][-1]
+        out, cells = [], iter(told.cells)
+        for narrow, wide in zip(asked["ends"].ravel(), wider.ravel(), strict=True):
+            assert narrow or not wide
+            out.append(next(cells) if narrow else 0)
+        return np.add.reduceat(out, np.r_[0, np.flatnonzero(wider.ravel())[:-1] + 1])
 
 
 def overhear(x, y, outcome, *, min_cell=5, seed=0, **more) -> list[Call]:
@@ -147,6 +158,15 @@ def test_with_a_min_cell_of_1_the_same_attack_finds_single_rows_and_their_classe
         found = np.concatenate([*groups(calls)])
         # of one row the sign of the gradient is the class
         assert (found[:, 2] == 1).any() == few
+
+
+@pytest.mark.parametrize(("min_cell", "sums"), [(1, 3), (5, 5)])
+def test_a_level_takes_one_sum_and_with_groups_of_enough_rows_two(min_cell, sums):
+    """Of depth 3: the roots, and two levels below."""
+    x, outcomes = simulated(1, 300)
+    calls = overhear(x, outcomes["binary"], "binary", min_cell=min_cell, rounds=3, max_depth=3)
+    begun = [i for i, call in enumerate(calls) if call.step == "pull_rows"]
+    assert begun[-1] - begun[-2] == sums
 
 
 def test_the_first_tree_tells_how_many_of_each_group_are_of_the_class():
@@ -362,7 +382,9 @@ PULL = {
     "sigma": 1.0, "class_weight": NOTHING, "times": NOTHING, "together": False, "hazard": NOTHING,
     "squares": NOTHING, "share": 1.0, "bits": 30, "ends": ENDS,
 }  # fmt: skip
-SUM = {"moves": PULL["moves"], "asked": np.array([[0, 0]]), "ends": ENDS}
+COUNT = {"moves": PULL["moves"], "asked": np.array([[0, 0]]), "ends": ENDS}
+SUM = COUNT | {"counted": True}
+USUAL = {steps.pull_rows: PULL, steps.count_cells: COUNT, steps.sum_cells: SUM}
 MOVE = np.array([[0, 0, 1, 2, 1, 1]])
 
 
@@ -437,7 +459,7 @@ def test_a_site_refuses_an_impossible_beginning(name, value):
     ],
 )  # fmt: skip
 def test_a_site_refuses_impossible_splits_sums_and_values(step, name, value):
-    usual = PULL if step is steps.pull_rows else SUM
+    usual = USUAL[step]
     with pytest.raises(Refused, match=r"^site 'h': argument '\w+' of boosting") as error:
         answered(step, begun(), **usual | {name: value})
     assert "\n" not in str(error.value)
@@ -465,7 +487,7 @@ def test_huge_values_of_leaves_give_finite_sums_or_a_refusal(outcome, value):
 def test_nodes_that_do_not_exist_have_no_rows_and_no_nodes_no_sums():
     state = begun()
     for step in (steps.sum_cells, steps.count_cells):
-        told = answered(step, state, **SUM | {"asked": np.array([[0, 77]])}).reply
+        told = answered(step, state, **USUAL[step] | {"asked": np.array([[0, 77]])}).reply
         assert not told.cells.any()
         none = {"asked": np.zeros((0, 2), np.int64), "ends": ENDS[:0]}
-        assert not len(answered(step, state, **SUM | none).reply.cells)
+        assert not len(answered(step, state, **USUAL[step] | none).reply.cells)

@@ -88,6 +88,29 @@ def set_beside(site: Site[Any, Beside | None], *, value: float) -> Keep[Draw, Be
     return Keep(Draw(before), Beside(np.array([value])))
 
 
+@message
+class Fixed:
+    """A state that no step writes to."""
+
+    read_only = True
+
+    first: Array
+    second: Array
+
+
+@gathered
+def set_second(site: Site[Any, Fixed | None], *, value: float) -> Keep[Draw, Fixed]:
+    first = site.data if site.state is None else site.state.first
+    return Keep(Draw(first), Fixed(first, np.array([value])))
+
+
+@gathered
+def write_first(site: Site[Any, Fixed | None]) -> Draw:
+    assert site.state is not None
+    site.state.first[:] = 9.0
+    return Draw(np.zeros(1))
+
+
 @summed
 def count_flags(site: Site[Any, None]) -> Flags:
     return Flags(np.array([True, False]))
@@ -205,6 +228,25 @@ def test_a_state_beside_another_lasts_while_the_other_changes():
         found.append(float(answer.reply["values"][0]))
     assert found == [0.0, 0.0, 1.0, 2.0, 3.0]
     assert {k: float(a[0]) for k, a in host.state.items()} == {"positive": 5, "Beside.positive": 4}
+
+
+def test_a_step_cannot_write_to_a_read_only_state():
+    host = Host("north", np.zeros(3), [set_second, write_first])
+    host.state = ask(host, set_second, value=1.0).state
+    with pytest.raises(SiteFailed):
+        ask(host, write_first)
+    assert_array_equal(ask(host, set_second, value=2.0).reply["values"], 0.0)
+
+
+def test_of_a_read_only_state_what_a_step_leaves_as_it_is_stays_and_the_rest_is_copied():
+    data = np.zeros(3)
+    host = Host("north", data, [set_second])
+    before = host.state = ask(host, set_second, value=1.0).state
+    assert before is not None and not np.shares_memory(before["first"], data)
+    answer = ask(host, set_second, value=2.0)
+    assert answer.state is not None and answer.state["first"] is before["first"]
+    assert (before["second"], answer.state["second"]) == (1.0, 2.0)
+    assert not np.shares_memory(answer.reply["values"], before["first"])
 
 
 def test_flags_are_summed_as_counts():

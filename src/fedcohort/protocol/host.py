@@ -8,7 +8,7 @@ import contextlib
 import inspect
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -258,8 +258,10 @@ class Host:
         if not isinstance(out, Keep):
             return out, None, None
         left: Keep[Any, Any] = out
-        kept = packed(left.state, step.state or type(None), self.name, step.name)
-        return left.reply, _joined(self.state or {}, kept, type(left.state)), kept
+        before, kind = self.state or {}, step.state or type(None)
+        stays = _own(before, kind) if _read_only(kind) else {}
+        kept = packed(left.state, kind, self.name, step.name, stays=stays)
+        return left.reply, _joined(before, kept, type(left.state)), kept
 
     def _followed(
         self, step: Step[..., Any], out: Noised[Any], public: Mapping[str, Any], drawing: Drawing
@@ -298,8 +300,8 @@ class Host:
             if kind is not None and held is not None:
                 found = _own(held, kind)
                 # the state of a step of another kind is ignored
-                if {f.name for f in fields(kind)} == {*found}:
-                    state = kind(**{k: a.copy() for k, a in found.items()})
+                if found.keys() == kind.__dataclass_fields__.keys():
+                    state = kind(**(_closed(found) if _read_only(kind) else _own_copies(found)))
             data = self._named(call.view)
             drawn = entropy(self.seed, self.name, call.number)
             if self._guard is not None:
@@ -328,6 +330,22 @@ class Host:
 def _place(kind: type[Any]) -> str:
     """Return what the fields of a state's type begin with in a site's state."""
     return f"{kind.__name__}." if getattr(kind, "beside", False) else ""
+
+
+def _read_only(kind: type[Any]) -> bool:
+    """Return whether steps may not write to the arrays of this type of state; see `Keep`."""
+    return getattr(kind, "read_only", False)
+
+
+def _closed(held: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Return arrays of a state after nobody can write to them any more."""
+    for a in held.values():
+        a.flags.writeable = False
+    return held
+
+
+def _own_copies(held: Mapping[str, Array]) -> dict[str, Array]:
+    return {k: a.copy() for k, a in held.items()}
 
 
 def _own(held: Mapping[str, Array], kind: type[Any]) -> dict[str, Array]:

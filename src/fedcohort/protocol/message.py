@@ -25,6 +25,8 @@ DTYPES = frozenset(np.dtype(name) for name in ("f4", "f8", "i4", "i8", "u8", "b1
 #: From this size on, arrays are checked, and lent, without a copy if that is safe.
 LARGE = 4096
 
+NOTHING: Mapping[str, Array] = {}
+
 #: Fraction bits of an exact sum of a model's parameters.
 PARAMETER_BITS = 28
 
@@ -64,7 +66,9 @@ def _outline(msg: Any) -> str:
     return f"{type(msg).__name__}({', '.join(fields)})"
 
 
-def to_arrays(msg: Any, *, lent: bool = False) -> dict[str, Array]:
+def to_arrays(
+    msg: Any, *, lent: bool = False, stays: Mapping[str, Array] = NOTHING
+) -> dict[str, Array]:
     """Return the fields of a message by name, each as an array of its own in C order.
 
     Copies: site and coordinator share no memory, and arrays from a step, from the wire and from a
@@ -74,23 +78,33 @@ def to_arrays(msg: Any, *, lent: bool = False) -> dict[str, Array]:
     ----------
     lent : whether large arrays in C order are not copied, for a reader who is done with them before
         the next step runs.
+    stays : arrays that nobody can write to, by field; where a field is that array it is not copied.
     """
     found: dict[str, Array] = {}
     for name in type(msg).__dataclass_fields__:
         a = getattr(msg, name)
+        if name in stays and a is stays[name] and not a.flags.writeable:
+            found[name] = a
+            continue
         keeps = lent and type(a) is np.ndarray and a.size > LARGE
         found[name] = np.asarray(a, order="C") if keeps else np.array(a, order="C")
     return found
 
 
 def packed(
-    msg: Any, declared: type[Any], site: str, step: str, *, lent: bool = False
+    msg: Any,
+    declared: type[Any],
+    site: str,
+    step: str,
+    *,
+    lent: bool = False,
+    stays: Mapping[str, Array] = NOTHING,
 ) -> dict[str, Array]:
     """Return the arrays of a message that a step made.
 
     Parameters
     ----------
-    lent : see `to_arrays`.
+    lent, stays : see `to_arrays`.
 
     Raises
     ------
@@ -103,7 +117,7 @@ def packed(
             f"{declared.__name__}. Correct the step's return annotation or its return value."
         )
     try:
-        arrays = to_arrays(msg, lent=lent)
+        arrays = to_arrays(msg, lent=lent, stays=stays)
     except (TypeError, ValueError) as error:
         raise SiteFailed(
             f"site {site!r} answered {step} with a {declared.__name__} that has a field which is "

@@ -93,7 +93,9 @@ class Keep(Generic[R, Kept]):
     """A reply, and the message that the site keeps for its next step.
 
     It takes the place of the last one. A type of message with ``beside = True`` has a place of its
-    own: it takes the place of the last one of this type alone, and lasts beside others.
+    own: it takes the place of the last one of this type alone, and lasts beside others. Steps get
+    the arrays of a type with ``read_only = True`` themselves, which cannot be written to, instead
+    of copies; those that a step returns as they are stay where they are.
     """
 
     reply: R

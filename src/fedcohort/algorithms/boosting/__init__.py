@@ -45,6 +45,7 @@ def bounds(config: BoostingSettings, task: Task) -> Mapping[str, Collection[Any]
         "objective": (objective,),
         "classes": (classes,),
         "kinds": (KINDS.get(objective, classes),),
+        "counted": (False, True),
         "together": (objective == "cox" and config.time_grid != "exact",),
         "bits": range(-1100, FINEST + 1),
         "most": (config.proposals,),

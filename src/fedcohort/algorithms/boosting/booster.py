@@ -116,7 +116,7 @@ class Booster:
             _check_drawn(int(drawn.size[0]), self.shape.rule.min_rows)
             self.ends = splits.joined(rows, drawn, self.shape.rule.min_rows)
             ends = self.used = self._drawn(self.ends)
-            groups = self.fed.sum(sum_cells, ends=ends, **asked).cells
+            groups = self.fed.sum(sum_cells, ends=ends, counted=True, **asked).cells
         self.roots = Cells.of(groups, ends)
         if self.config.subsample < 1 and self.shape.rule.min_rows > 1:
             self.ends = None

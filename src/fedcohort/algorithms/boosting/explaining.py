@@ -7,9 +7,9 @@ gain, with bins b of the fit's grid and f of `explanation.averaged`:
     1. rows of each bin of each c
     2. Σ |φ_j| of each covariate j; Σ φ_c by group of c's bins; Σ f(x^(c=v)), v in `POINTS` bins
 
-Bins are joined to at most `GROUPS` groups of c with at least `privacy.disclosure.models.fewest` rows each.
-Missing values are a group of their own if they are as many, and else join the lowest values, as in
-the trees' own groups; so no sum, and no difference of two, is over fewer rows.
+Bins are joined to at most `GROUPS` groups of c with at least `models.fewest` rows each. Missing
+values are a group of their own if they are as many, and else join the lowest values, as in the
+trees' own groups; so no sum, and no difference of two, is over fewer rows.
 
 Numbers are added as multiples of 2^-b, b such that 30 bits lie below the largest margin that the
 trees can give: exact, in any order.

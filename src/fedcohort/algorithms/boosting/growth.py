@@ -5,7 +5,9 @@ covariate and bin (`numerics.trees.splits.Cells`), and splits each node that gai
 children it asks for the smaller; the other's sums follow by subtraction. Before sums of gradients,
 with several sites and a `min_cell` above 1, it asks for the rows of the child by bin, and joins
 bins until each group has none or at least `min_cell` rows of the child, and of its sibling
-(`splits.joined`). So a level takes two sums; with a `min_cell` of 1, or one site, one.
+(`splits.joined`). So a level takes two sums; with a `min_cell` of 1, or one site, one. Counts are
+of no other sum: a child's rows follow from the gradients of the level above, and its groups from
+the counts.
 
 Other strategies grow by the same program with another `Source` of splits (`proposals`), or of sums
 (`local`).
@@ -110,7 +112,7 @@ class Tree:
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """The A nodes of a level that may be split.
+    """The A nodes of a level that may be split, in order of trees and of nodes.
 
     ``tree``, ``node`` (A,); ``cells``; bounds ``low``, ``high`` (A,) of their weights; ``path``
     (A, p), covariates on the path to each.
@@ -124,15 +126,17 @@ class Level:
     path: Array
 
     def __getitem__(self, at: Array) -> Level:
+        """Return some of the nodes, by their numbers, ascending."""
+        if len(at) == len(self.tree):
+            return self
         return Level(
             self.tree[at], self.node[at], self.cells[at], self.low[at], self.high[at],
             self.path[at],
         )  # fmt: skip
 
     def large(self, least: int) -> Level:
-        """Return the nodes with rows for two children, in order."""
-        at = np.flatnonzero(self.cells.size >= 2 * least)
-        return self[at[np.lexsort((self.node[at], self.tree[at]))]]
+        """Return the nodes with rows for two children."""
+        return self[np.flatnonzero(self.cells.size >= 2 * least)]
 
 
 def first_level(cells: Cells) -> Level:
@@ -219,39 +223,45 @@ def _split(
 
 
 class Sums(Protocol):
-    """What answers with sums over rows.
+    """What answers with sums over rows."""
 
-    Its arguments are those of the steps: moves (m, 6), asked (A, 2), ends (A, p, B).
-    """
+    def cells(self, moves: Array, asked: Array, parent: Cells) -> Groups:
+        """Return the sums of a child of each of A nodes, after the rows have moved.
 
-    @property
-    def least(self) -> int:
-        """Fewest rows of a sum; 1 for any."""
+        Parameters
+        ----------
+        moves (m, 6), asked (A, 2) : as in the steps.
+        parent : the nodes.
+        """
         ...
 
-    def rows(self, moves: Array, asked: Array, ends: Array) -> Array:
-        """Return the rows of each group of bins (G,)."""
-        ...
 
-    def cells(self, moves: Array, asked: Array, ends: Array) -> Array:
-        """Return Σg, Σh and the rows of each group of bins (G, 3)."""
-        ...
+#: Σg, Σh and the rows of groups of bins (G, 3), and the last bin of each group (A, p, B).
+Groups = tuple[Array, Array]
 
 
 @dataclass(frozen=True)
 class OverSites:
-    """Sums over sites."""
+    """Sums over sites.
+
+    Attributes
+    ----------
+    least : fewest rows of a sum; 1 for any.
+    """
 
     fed: Federation
     least: int
 
-    def rows(self, moves: Array, asked: Array, ends: Array) -> Array:
-        """Return the rows of each group."""
-        return self.fed.sum(count_cells, moves=moves, asked=asked, ends=ends).cells
-
-    def cells(self, moves: Array, asked: Array, ends: Array) -> Array:
-        """Return the sums of each group."""
-        return self.fed.sum(sum_cells, moves=moves, asked=asked, ends=ends).cells
+    def cells(self, moves: Array, asked: Array, parent: Cells) -> Groups:
+        """Return the sums; of `least` above 1 count rows first, and join bins."""
+        ends = parent.ends
+        if self.least < 2:
+            told = self.fed.sum(sum_cells, moves=moves, asked=asked, ends=ends, counted=True)
+            return told.cells, ends
+        rows = self.fed.sum(count_cells, moves=moves, asked=asked, ends=ends).cells
+        wider = splits.joined(rows, parent, self.least)
+        told = self.fed.sum(sum_cells, moves=NO_MOVES, asked=asked, ends=wider, counted=False)
+        return np.column_stack([told.cells, splits.regrouped(rows, ends, wider)]), wider
 
 
 @dataclass(frozen=True)
@@ -278,15 +288,8 @@ class Histograms:
         parent, own = level.cells[at], moves[at]
         other = (right[at] < left[at]).astype(np.int64)
         asked = np.column_stack([own[:, 0], own[:, 5] + other])
-        ends = parent.ends
-        if self.sums.least > 1:
-            told = self.sums.rows(moves, asked, ends)
-            ends, moves = splits.joined(told, parent, self.sums.least), NO_MOVES
-        small = Cells.of(self.sums.cells(moves, asked, ends), ends)
-        every = Cells.joined([small, parent.less(small)])
-        below = _below(
-            level[at], found.feature[at], own, bounds[at], np.r_[other, 1 - other], every
-        )
+        cells = parent.children(*self.sums.cells(moves, asked, parent), other)
+        below = _below(level[at], found.feature[at], own, bounds[at], cells)
         return below.large(self.shape.rule.min_rows), NO_MOVES
 
 
@@ -294,23 +297,19 @@ def both_children(
     level: Level, found: splits.Splits, moves: Array, bounds: Array, rule: Rule
 ) -> Level:
     """Return the children that may be split, of which the totals alone are known."""
-    left = Cells.whole(found.left, found.left_rows)
-    right = Cells.whole(found.right, level.cells.size - found.left_rows)
-    side = np.repeat([0, 1], len(moves))
-    below = _below(level, found.feature, moves, bounds, side, Cells.joined([left, right]))
-    return below.large(rule.min_rows)
+    left, right = found.left_rows, level.cells.size - found.left_rows
+    sums = np.stack([found.left, found.right], axis=1).reshape(-1, 2)
+    cells = Cells.whole(sums, np.column_stack([left, right]).ravel())
+    return _below(level, found.feature, moves, bounds, cells).large(rule.min_rows)
 
 
-def _below(
-    level: Level, feature: Array, moves: Array, bounds: Array, side: Array, cells: Cells
-) -> Level:
-    """Return 2A children of A nodes: sides (2A,), 0 for left, and their sums."""
+def _below(level: Level, feature: Array, moves: Array, bounds: Array, cells: Cells) -> Level:
+    """Return 2A children of A nodes: of each the left one, then the right."""
     path = level.path.copy()
     path[np.arange(len(path)), feature] = True
-    both = np.tile(bounds.reshape(-1, 2, 2), (2, 1, 1))
-    low, high = _columns(both[np.arange(len(side)), side])
-    number = np.tile(moves[:, 5], 2) + side
-    return Level(np.tile(moves[:, 0], 2), number, cells, low, high, np.tile(path, (2, 1)))
+    low, high = _columns(bounds.reshape(-1, 2))
+    number = (moves[:, 5:] + [0, 1]).ravel()
+    return Level(moves[:, 0].repeat(2), number, cells, low, high, path.repeat(2, axis=0))
 
 
 def _allowed(path: Array, groups: Array) -> Array:

@@ -15,7 +15,7 @@ pooled partial likelihood.
 
 Revealed: `LocalTrees` of each site in its turn: its number of rows, all splits, and the values,
 gains and Σh of all nodes, of its own rows alone. Each node has at least m of its rows
-(`privacy.disclosure.models.fewest`), but groups of different trees overlap, and differences may be of few rows.
+(`models.fewest`), but groups of different trees overlap, and differences may be of few rows.
 Σh shows the size of a group, and values show its classes (Di Gennaro et al., "TimberStrike", 2025).
 Other sites get the splits and values. A site with fewer rows sends trees without a split, of value
 0. `Root`, as a sum over sites, has the loss.
@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.algorithms.boosting import arguments
-from fedcohort.algorithms.boosting.growth import Histograms, Shape, Tree, first_level, grow
+from fedcohort.algorithms.boosting.growth import Groups, Histograms, Shape, Tree, first_level, grow
 from fedcohort.algorithms.boosting.objectives import FARTHEST, pulls
 from fedcohort.algorithms.boosting.steps import (
     BoostingSite,
@@ -186,19 +186,10 @@ class OwnRows:
     site: BoostingSite
     state: Growing
 
-    @property
-    def least(self) -> int:
-        """Return 1: the site itself may know any sum."""
-        return 1
-
-    def rows(self, moves: Array, asked: Array, ends: Array) -> Array:
-        """Return the rows of each group."""
-        return self.cells(moves, asked, ends)[:, 2]
-
-    def cells(self, moves: Array, asked: Array, ends: Array) -> Array:
-        """Return the sums of each group."""
+    def cells(self, moves: Array, asked: Array, parent: Cells) -> Groups:
+        """Return the sums; the site itself may know any."""
         self.state = moved(replace(self.site, state=self.state), moves)
-        return sums_in(self.site, self.state, asked, ends)
+        return sums_in(self.site, self.state, asked, parent.ends), parent.ends
 
 
 def received(told: Sequence[LocalTrees], shape: Shape, rows: int, *, weighted: bool) -> list[Tree]:

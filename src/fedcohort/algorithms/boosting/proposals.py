@@ -18,7 +18,7 @@ both sides; on a tie the missing values go to the side of the larger vote.
 
 Revealed: `Proposals` of each site, for each level of a tree: which splits are best there, and their
 votes. A site proposes only splits with at least m of its own rows on each side
-(`privacy.disclosure.models.fewest`), and none or at least m rows between two splits by one covariate. `Sides`, as
+(`models.fewest`), and none or at least m rows between two splits by one covariate. `Sides`, as
 sums over sites: each child has at least m rows, since a site that proposes it has. Not protected:
 votes of several splits of one node are equations in the sums of its groups of m rows or more; and a
 site that lies can propose a split with few rows of others, as it can count rows wrongly for
@@ -40,13 +40,12 @@ from fedcohort.algorithms.boosting.steps import (
     Growing,
     bins_of,
     extent,
-    goes_left,
     moved,
-    rows_in,
+    places,
     sums_in,
 )
 from fedcohort.arrays import Array
-from fedcohort.numerics.trees import splits
+from fedcohort.numerics.trees import histogram, splits
 from fedcohort.numerics.trees.splits import Cells, Rule
 from fedcohort.protocol import Federation, Keep, check_all_answered, gathered, message, summed
 
@@ -126,8 +125,10 @@ def sum_sides(site: BoostingSite, *, moves: Array, chosen: Array) -> Keep[Sides,
     arguments.check_moves(site.name, chosen, *extent(state))
     bins = bins_of(site, state)
     out = np.zeros((len(chosen), 3), np.int64)
-    for k, which, rows, node in rows_in(state, chosen[:, :2]):
-        goes = goes_left(bins, rows, chosen[which], node)
+    for k, which, at in places(state, chosen[:, :2]):
+        rows = np.flatnonzero(at >= 0)
+        node = at[rows]
+        goes = histogram.goes_left(bins, rows, chosen[which], node)
         rows, node = rows[goes], node[goes]
         np.add.at(out[which], node, np.column_stack(
             [state.gradient[rows, k], state.hessian[rows, k], np.ones(len(rows), np.int64)]

@@ -38,6 +38,8 @@ class Growing:
     rows of the growing trees; ``held`` (n,), rows that are held out of all trees.
     """
 
+    read_only = True
+
     edges: Array
     margin: Array
     gradient: Array
@@ -85,7 +87,10 @@ class Root:
 
 @message
 class Sums:
-    """Σg and Σh, in multiples of 2^-b, and rows (G, 3) of each group of bins of each node."""
+    """Σg and Σh, in multiples of 2^-b, and rows if counted, of each group of bins of each node.
+
+    ``cells`` (G, 3), or (G, 2) without rows.
+    """
 
     cells: Array
 
@@ -194,15 +199,17 @@ def pull_rows(
     used = own
     if share < 1:
         used = own & (draws(site).random(len(own)) < share)
-    size = float(np.abs(g[own]).sum() + h[own].sum())
-    most = max(float(a.max(initial=0.0)) for a in (np.abs(g), h))
+    kept = own if state.held.any() else slice(None)
+    far = np.abs(g)
+    size = float(far[kept].sum() + h[kept].sum())
+    most = max(float(far.max(initial=0.0)), float(h.max(initial=0.0)))
     arguments.check_bits(site.name, bits, max(size, most))
     gradient, hessian = histogram.whole(g, bits), histogram.whole(h, bits)
     node = np.zeros(state.margin.shape, np.int64)
     state = Growing(state.edges, state.margin, gradient, hessian, node, used, state.held)
     return Keep(
         Root(
-            loss=np.array(float(loss[own].sum())),
+            loss=np.array(float(loss[kept].sum())),
             held_out_loss=np.array(float(loss[state.held].sum())),
             size=np.array(size),
             cells=sums_in(site, state, roots, ends),
@@ -221,20 +228,22 @@ def count_cells(
     """
     state = moved(site, moves)
     arguments.check_asked(site.name, asked, ends, *extent(state))
-    bins, found = bins_of(site, state), [np.zeros(0, np.int64)]
-    for _, which, rows, node in rows_in(state, asked):
-        found.append(histogram.counted(bins, rows, node, ends[which]))
-    return Keep(Numbers(np.concatenate(found)), state)
+    bins = bins_of(site, state)
+    found = [histogram.counted(bins, at, ends[which]) for _, which, at in places(state, asked)]
+    return Keep(Numbers(_joined(found, ())), state)
 
 
 @summed
 def sum_cells(
-    site: BoostingSite, *, moves: Array, asked: Array, ends: Array
+    site: BoostingSite, *, moves: Array, asked: Array, ends: Array, counted: bool
 ) -> Keep[Sums, Growing]:
-    """Move rows to the children of their nodes; sum their gradients by group of bins."""
+    """Move rows to the children of their nodes; sum their gradients by group of bins.
+
+    counted : whether rows are counted too.
+    """
     state = moved(site, moves)
     arguments.check_asked(site.name, asked, ends, *extent(state))
-    return Keep(Sums(sums_in(site, state, asked, ends)), state)
+    return Keep(Sums(sums_in(site, state, asked, ends, count=counted)), state)
 
 
 STEPS = (*binning.STEPS, begin, sum_risks, pull_rows, count_cells, sum_cells, *TIMES)
@@ -297,8 +306,13 @@ def outcome_of(
 
 def bins_of(site: Site[Table, Any], state: Growing) -> Array:
     """Return the bin of each value, (n, p)."""
-    key = ("boosting", state.edges.tobytes())
-    return remembered(site.data, key, lambda: histogram.numbered(site.data.x, state.edges))
+    known: list[tuple[bytes, Array]] = remembered(site.data, "boosting bins", list)
+    key = state.edges.tobytes()
+    for edges, bins in known:
+        if edges == key:
+            return bins
+    known.append((key, histogram.numbered(site.data.x, state.edges)))
+    return known[-1][1]
 
 
 def extent(state: Growing) -> tuple[int, int, int]:
@@ -343,46 +357,35 @@ def moved(site: BoostingSite, moves: Array) -> Growing:
     arguments.check_moves(site.name, moves, *extent(state))
     if not len(moves):
         return state
-    bins = bins_of(site, state)
-    node = state.node.copy()
+    bins, node = bins_of(site, state), state.node.copy()
     for k in np.flatnonzero(np.bincount(moves[:, 0])).tolist():
-        own = moves[moves[:, 0] == k]
-        split = np.full(int(max(node[:, k].max(initial=0), own[:, 5].max() + 1)) + 1, -1)
-        split[own[:, 1]] = np.arange(len(own))
-        rows = np.flatnonzero(split[node[:, k]] >= 0)
-        move = split[node[rows, k]]
-        while len(rows):
-            node[rows, k] = own[move, 5] + ~goes_left(bins, rows, own, move)
-            move = split[node[rows, k]]
-            on = move >= 0
-            rows, move = rows[on], move[on]
+        node[:, k] = histogram.settled(bins, node[:, k], moves[moves[:, 0] == k])
     return replace(state, node=node)
 
 
-def goes_left(bins: Array, rows: Array, moves: Array, which: Array) -> Array:
-    """Return whether each of the rows (r,) goes left by its move, one of (m, 6)."""
-    code = bins[rows, moves[which, 2]]
-    return np.where(code == 0, moves[which, 4] > 0, code <= moves[which, 3])
-
-
-def rows_in(state: Growing, asked: Array) -> Iterator[tuple[int, slice, Array, Array]]:
-    """Yield for each tree k: its asked nodes, the rows in them, and the node of each from 0.
+def places(state: Growing, asked: Array) -> Iterator[tuple[int, slice, Array]]:
+    """Yield for each tree k: its asked nodes, and of each row (n,) which of them it is in, or −1.
 
     The asked nodes (A, 2) are in the order of the trees.
     """
     for k in np.flatnonzero(np.bincount(asked[:, 0])).tolist():
         which = slice(*np.searchsorted(asked[:, 0], [k, k + 1]).tolist())
-        own, node = asked[which, 1], state.node[:, k]
-        at = np.full(int(max(node.max(initial=0), own.max())) + 1, -1)
-        at[own] = np.arange(len(own))
-        rows = np.flatnonzero(state.used & (at[node] >= 0))
-        yield k, which, rows, at[node[rows]]
+        yield k, which, histogram.placed(state.node[:, k], state.used, asked[which, 1])
 
 
-def sums_in(site: Site[Table, Any], state: Growing, asked: Array, ends: Array) -> Array:
-    """Return Σg, Σh and rows of each group (G, 3)."""
-    bins, found = bins_of(site, state), [np.zeros((0, 3), np.int64)]
-    for k, which, rows, node in rows_in(state, asked):
+def sums_in(
+    site: Site[Table, Any], state: Growing, asked: Array, ends: Array, *, count: bool = True
+) -> Array:
+    """Return Σg, Σh and, if asked for, the rows of each group (G, 3)."""
+    bins, found = bins_of(site, state), list[Array]()
+    for k, which, at in places(state, asked):
         g, h = (np.ascontiguousarray(a[:, k]) for a in (state.gradient, state.hessian))
-        found.append(histogram.summed(bins, rows, node, g, h, ends[which]))
-    return np.concatenate(found)
+        found.append(histogram.summed(bins, at, g, h, ends[which], count=count))
+    return _joined(found, (2 + count,))
+
+
+def _joined(found: list[Array], shape: tuple[int, ...]) -> Array:
+    """Return the sums of several trees (G, …) in order; those of one are not copied."""
+    if len(found) == 1:
+        return found[0]
+    return np.concatenate([np.zeros((0, *shape), np.int64), *found])

@@ -12,27 +12,141 @@ LEAST_GAIN = 1e-6
 
 
 @numba.njit(cache=True, nogil=True)
-def add_rows(
-    bins: Array, rows: Array, node: Array, first: Array, second: Array, group: Array, out: Array
-) -> None:
-    """Add two numbers of some rows, and 1, to `out` (G, 3), by the group of their bins."""
-    for i in range(len(rows)):
-        row, at = rows[i], node[i]
-        one, two = first[row], second[row]
-        for j in range(bins.shape[1]):
-            g = group[at, j, bins[row, j]]
-            out[g, 0] += one
-            out[g, 1] += two
-            out[g, 2] += 1
+def _by_node(at: Array, nodes: int) -> tuple[Array, Array]:
+    """Return the rows in the order of their nodes, and where each node's begin (nodes + 1,)."""
+    begin = np.zeros(nodes + 1, np.int64)
+    for i in range(len(at)):
+        if at[i] >= 0:
+            begin[at[i] + 1] += 1
+    for a in range(nodes):
+        begin[a + 1] += begin[a]
+    free, rows = begin.copy(), np.empty(begin[nodes], np.int64)
+    for i in range(len(at)):
+        if at[i] >= 0:
+            rows[free[at[i]]] = i
+            free[at[i]] += 1
+    return rows, begin
 
 
 @numba.njit(cache=True, nogil=True)
-def count_rows(bins: Array, rows: Array, node: Array, group: Array, out: Array) -> None:
+def _number(ends: Array, first: int, group: Array) -> int:
+    """Write the group of each bin (p, size), from `first` on; return the next."""
+    for j in range(ends.shape[0]):
+        for b in range(ends.shape[1]):
+            group[j, b] = first
+            first += ends[j, b]
+    return first
+
+
+@numba.njit(cache=True, nogil=True)
+def add_rows(bins: Array, at: Array, one: Array, two: Array, ends: Array, out: Array) -> None:
+    """Add two numbers of some rows, and 1 if there is room, to `out` (G, 2 or 3), by group of bins.
+
+    Node by node: a node's groups and sums stay near the processor.
+    """
+    rows, begin = _by_node(at, len(ends))
+    group, first, counted = np.empty(ends.shape[1:], np.uint32), 0, out.shape[1] > 2
+    for a in range(len(ends)):
+        before = first
+        first = _number(ends[a], first, group)
+        each = first - before == ends[a].size
+        for i in range(begin[a], begin[a + 1]):
+            row = rows[i]
+            g, h = one[row], two[row]
+            if each:  # every bin is a group, which needs no look into `group`
+                k, size = np.uint64(before), np.uint64(ends.shape[2])
+                for j in range(bins.shape[1]):
+                    m = k + np.uint64(bins[row, j])
+                    out[m, 0] += g
+                    out[m, 1] += h
+                    if counted:
+                        out[m, 2] += 1
+                    k += size
+            else:
+                for j in range(bins.shape[1]):
+                    m = np.uint64(group[j, bins[row, j]])
+                    out[m, 0] += g
+                    out[m, 1] += h
+                    if counted:
+                        out[m, 2] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def count_rows(bins: Array, at: Array, ends: Array, out: Array) -> None:
     """Add 1 for some rows to `out` (G,), by the group of their bins."""
-    for i in range(len(rows)):
-        row, at = rows[i], node[i]
-        for j in range(bins.shape[1]):
-            out[group[at, j, bins[row, j]]] += 1
+    rows, begin = _by_node(at, len(ends))
+    group, first = np.empty(ends.shape[1:], np.uint32), 0
+    for a in range(len(ends)):
+        first = _number(ends[a], first, group)
+        for i in range(begin[a], begin[a + 1]):
+            row = rows[i]
+            for j in range(bins.shape[1]):
+                out[np.uint64(group[j, bins[row, j]])] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def place_rows(node: Array, used: Array, asked: Array, out: Array) -> None:
+    """Write where the nodes of rows stand in `asked`, or −1, to `out` (n,)."""
+    most = asked.max()
+    place = np.full(most + 1, -1)
+    for a in range(len(asked)):
+        place[asked[a]] = a
+    for i in range(len(node)):
+        out[i] = place[node[i]] if used[i] and node[i] <= most else -1
+
+
+@numba.njit(cache=True, nogil=True)
+def move_rows(bins: Array, moves: Array, split: Array, node: Array) -> None:
+    """Move rows from their nodes (n,) to children, and on; `split` has the move of each node."""
+    for i in range(len(node)):
+        at = node[i]
+        k = split[at]
+        while k >= 0:
+            code = bins[i, moves[k, 2]]
+            left = moves[k, 4] > 0 if code == 0 else code <= moves[k, 3]
+            at = moves[k, 5] + (0 if left else 1)
+            k = split[at]
+        node[i] = at
+
+
+@numba.njit(cache=True, nogil=True)
+def add_up(groups: Array, ends: Array, out: Array) -> None:
+    """Write prefix sums over bins (A, p, size, v) of groups (G, v)."""
+    at = 0
+    for a in range(ends.shape[0]):
+        for j in range(ends.shape[1]):
+            for b in range(ends.shape[2]):
+                for k in range(groups.shape[1]):
+                    before = out[a, j, b - 1, k] if b else 0
+                    out[a, j, b, k] = before + groups[at, k] if ends[a, j, b] else before
+                at += ends[a, j, b]
+
+
+@numba.njit(cache=True, nogil=True)
+def share_out(
+    groups: Array, ends: Array, side: Array, rows: Array, sums: Array, all_rows: Array,
+    all_sums: Array,
+) -> None:  # fmt: skip
+    """Write prefix sums of two children of each node; see `splits.Cells.children`.
+
+    Parameters
+    ----------
+    rows, sums : (A, p, size), (A, p, size, 2) of the nodes.
+    all_rows, all_sums : (2A, p, size), (2A, p, size, 2) of the children.
+    """
+    at = 0
+    for a in range(ends.shape[0]):
+        own, other = 2 * a + side[a], 2 * a + 1 - side[a]
+        for j in range(ends.shape[1]):
+            g, h, n = 0, 0, 0
+            for b in range(ends.shape[2]):
+                if ends[a, j, b]:
+                    g, h, n = g + groups[at, 0], h + groups[at, 1], n + groups[at, 2]
+                    at += 1
+                all_sums[own, j, b, 0], all_sums[own, j, b, 1], all_rows[own, j, b] = g, h, n
+                all_sums[other, j, b, 0] = sums[a, j, b, 0] - g
+                all_sums[other, j, b, 1] = sums[a, j, b, 1] - h
+                all_rows[other, j, b] = rows[a, j, b] - n
 
 
 @numba.njit(cache=True, nogil=True)

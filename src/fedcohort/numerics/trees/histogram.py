@@ -15,9 +15,11 @@ to a few bits to save work. Here b is about 35, and rounding is below that of XG
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +42,10 @@ def bits_for(total: float) -> int:
 
 def whole(values: Array, bits: int) -> Array:
     """Return values as multiples of 2^-bits, int64."""
-    return np.rint(np.ldexp(np.asarray(values, float), bits)).astype(np.int64)
+    x = np.asarray(values, float)
+    # the same numbers; ldexp takes ten times as long
+    scaled = x * 2.0**bits if abs(bits) < 1000 else np.ldexp(x, bits)
+    return np.rint(scaled, out=scaled).astype(np.int64)
 
 
 def numbered(x: Array, edges: Array) -> Array:
@@ -50,14 +55,12 @@ def numbered(x: Array, edges: Array) -> Array:
     ----------
     edges : (p, E) float32, ascending, padded with inf.
     """
-    x = np.asarray(x, np.float32)
-    kind = np.uint8 if edges.shape[1] < 255 else np.uint16
-    found = np.zeros(x.shape, kind)
-    for j, row in enumerate(edges):
-        known = ~np.isnan(x[:, j])
-        own = row[np.isfinite(row)]
-        found[known, j] = 1 + np.searchsorted(own, x[known, j], side="right")
-    return found
+    columns = np.asarray(x, np.float32).T.copy()
+    found = np.empty(columns.shape, np.uint8 if edges.shape[1] < 255 else np.uint16)
+    for own, column, row in zip(found, columns, edges, strict=True):
+        own[:] = 1 + np.searchsorted(row[np.isfinite(row)], column, side="right")
+        own[np.isnan(column)] = 0
+    return found.T.copy()
 
 
 def numbers_of(ends: Array) -> tuple[Array, int]:
@@ -73,46 +76,100 @@ def numbers_of(ends: Array) -> tuple[Array, int]:
 
 
 def summed(
-    bins: Array, rows: Array, node: Array, first: Array, second: Array, ends: Array
+    bins: Array, at: Array, first: Array, second: Array, ends: Array, *, count: bool = True
 ) -> Array:
-    """Return two sums and the number of rows of each group of bins of each node, (G, 3).
+    """Return two sums of each group of bins of each node, and its number of rows, (G, 3).
 
     Parameters
     ----------
     bins : (n, p), each below `size`.
-    rows : (m,) the rows to add.
-    node : (m,) node of each, from 0 to A − 1.
+    at : (n,) the node of each row, from 0 to A − 1; −1 for a row that is not added.
     first, second : (n,) int64, whose sums are below 2^`ROOM`.
     ends : (A, p, size), as in `numbers_of`.
+    count : whether rows are counted; (G, 2) without.
     """
-    group, size = numbers_of(ends)
-    out = np.zeros((size, 3), np.int64)
-    if fast := compiled(3 * len(rows) * bins.shape[1]):
-        fast[0](bins, rows, node, first, second, group, out)
+    if fast := compiled(3 * bins.size):
+        out = np.zeros((np.count_nonzero(ends), 2 + count), np.int64)
+        fast.add_rows(bins, at, _still(first), _still(second), ends, out)
         return out
+    group, size = numbers_of(ends)
+    out, rows = np.zeros((size, 2 + count), np.int64), np.flatnonzero(at >= 0)
     one, two = first[rows].astype(float), second[rows].astype(float)
-    for at in _places(bins, rows, node, group):
-        for k, values in enumerate((one, two, None)):
-            out[:, k] += np.bincount(at, values, size).astype(np.int64)
+    for place in _places(bins, rows, at, group):
+        for k, values in enumerate((one, two, None)[: 2 + count]):
+            out[:, k] += np.bincount(place, values, size).astype(np.int64)
     return out
 
 
-def counted(bins: Array, rows: Array, node: Array, ends: Array) -> Array:
+def counted(bins: Array, at: Array, ends: Array) -> Array:
     """Return the number of rows of each group of bins of each node, (G,)."""
-    group, size = numbers_of(ends)
-    out = np.zeros(size, np.int64)
-    if fast := compiled(len(rows) * bins.shape[1]):
-        fast[1](bins, rows, node, group, out)
+    if fast := compiled(bins.size):
+        out = np.zeros(np.count_nonzero(ends), np.int64)
+        fast.count_rows(bins, at, ends, out)
         return out
-    for at in _places(bins, rows, node, group):
-        out += np.bincount(at, minlength=size)
+    group, size = numbers_of(ends)
+    out, rows = np.zeros(size, np.int64), np.flatnonzero(at >= 0)
+    for place in _places(bins, rows, at, group):
+        out += np.bincount(place, minlength=size)
     return out
 
 
-def _places(bins: Array, rows: Array, node: Array, group: Array) -> Iterator[Array]:
-    """Yield the group of each row, covariate by covariate."""
+def _places(bins: Array, rows: Array, at: Array, group: Array) -> Iterator[Array]:
+    """Yield the group of each of some rows, covariate by covariate."""
+    node = at[rows]
     for j in range(bins.shape[1]):
         yield group[node, j, bins[rows, j]]
+
+
+def placed(node: Array, used: Array, asked: Array) -> Array:
+    """Return where the nodes (n,) of a tree's rows stand in `asked` (A,); −1 if not, or unused."""
+    if fast := compiled(len(node)):
+        at = np.empty(len(node), np.int64)
+        fast.place_rows(_still(np.ascontiguousarray(node)), _still(used), asked, at)
+        return at
+    place = np.full(int(max(node.max(initial=0), asked.max())) + 1, -1)
+    place[asked] = np.arange(len(asked))
+    return np.where(used, place[node], -1)
+
+
+def settled(bins: Array, node: Array, moves: Array) -> Array:
+    """Return the nodes (n,) of a tree's rows after they went to the children of theirs, and on.
+
+    Parameters
+    ----------
+    bins : (n, p).
+    node : (n,) before.
+    moves : (m, 6), splits of the tree: its number, node, covariate, bin, whether missing values go
+        left, and the left child, whose number is above the node's; the right one follows. Rows
+        whose bin is at most `bin` go left.
+    """
+    split = np.full(int(max(node.max(initial=0), moves[:, 5].max() + 1)) + 1, -1)
+    split[moves[:, 1]] = np.arange(len(moves))
+    node = node.copy()
+    if fast := compiled(len(node)):
+        fast.move_rows(bins, moves, split, node)
+        return node
+    rows = np.flatnonzero(split[node] >= 0)
+    move = split[node[rows]]
+    while len(rows):
+        node[rows] = moves[move, 5] + ~goes_left(bins, rows, moves, move)
+        move = split[node[rows]]
+        on = move >= 0
+        rows, move = rows[on], move[on]
+    return node
+
+
+def goes_left(bins: Array, rows: Array, moves: Array, which: Array) -> Array:
+    """Return whether each of the rows (r,) goes left by its move, one of (m, 6)."""
+    code = bins[rows, moves[which, 2]]
+    return np.where(code == 0, moves[which, 4] > 0, code <= moves[which, 3])
+
+
+def _still(a: Array) -> Array:
+    """Return an array as one that is only read: numba compiles a loop once for each kind."""
+    a = a.view()
+    a.flags.writeable = False
+    return a
 
 
 class _Work:
@@ -121,7 +178,7 @@ class _Work:
     done = 0
 
 
-def compiled(additions: int) -> tuple[Callable[..., None], ...] | None:
+def compiled(additions: int) -> Any:
     """Return numba's kernels; None before they are worth their start, and without numba."""
     if _Work.done < WORTH:
         _Work.done += additions
@@ -130,14 +187,7 @@ def compiled(additions: int) -> tuple[Callable[..., None], ...] | None:
 
 
 @cache
-def _kernels() -> tuple[Callable[..., None], ...] | None:
+def _kernels() -> Any:
     if find_spec("numba") is None:
         return None
-    from fedcohort.numerics.trees.compiled import (
-        add_rows,
-        close_groups,
-        count_rows,
-        pick_splits,
-    )
-
-    return add_rows, count_rows, close_groups, pick_splits
+    return import_module("fedcohort.numerics.trees.compiled")

@@ -131,6 +131,9 @@ class Cells:
     ends: Array
 
     def __getitem__(self, at: Array) -> Cells:
+        """Return some of the nodes, by their numbers, ascending."""
+        if len(at) == len(self.rows):
+            return self
         return Cells(self.rows[at], self.sums[at], self.ends[at])
 
     @property
@@ -143,9 +146,24 @@ class Cells:
         """Number of rows of each node, (A,)."""
         return self.rows[:, 0, -1]
 
-    def less(self, other: Cells) -> Cells:
-        """Return the sums of the sibling nodes of `other`, of whose parents these are."""
-        return Cells(self.rows - other.rows, self.sums - other.sums, other.ends)
+    def children(self, groups: Array, ends: Array, side: Array) -> Cells:
+        """Return the sums of the nodes' children (2A): of each node the left one, then the right.
+
+        Parameters
+        ----------
+        groups, ends : of one child of each node, as in `of`; ends are some of the node's.
+        side : (A,) 0 if that is the left one, otherwise 1.
+        """
+        rows = np.empty((2 * len(ends), *ends.shape[1:]), np.int64)
+        sums = np.empty((*rows.shape, 2), np.int64)
+        if fast := compiled(2 * ends.size):
+            fast.share_out(groups, ends, side, self.rows, self.sums, rows, sums)
+        else:
+            own, before = Cells.of(groups, ends), 2 * np.arange(len(ends))
+            rows[before + side], sums[before + side] = own.rows, own.sums
+            rows[before + 1 - side] = self.rows - own.rows
+            sums[before + 1 - side] = self.sums - own.sums
+        return Cells(rows, sums, ends.repeat(2, axis=0))
 
     @classmethod
     def of(cls, groups: Array, ends: Array) -> Cells:
@@ -168,6 +186,9 @@ class Cells:
 def prefixed(groups: Array, ends: Array) -> Array:
     """Return prefix sums over bins (A, p, size, v) of groups (G, v)."""
     held = np.zeros((*ends.shape, groups.shape[1]), np.int64)
+    if fast := compiled(held.size):
+        fast.add_up(groups, ends, held)
+        return held
     held[ends] = groups
     return held.cumsum(axis=2)
 
@@ -211,7 +232,7 @@ def best(cells: Cells, bits: int, rule: Rule, allowed: Array, low: Array, high: 
     if fast:
         at_node = rule.score(total[:, 0] * unit, total[:, 1] * unit, low, high)
         gain, place = np.full(len(size), -np.inf), np.zeros((len(size), 3), np.int64)
-        fast[3](
+        fast.pick_splits(
             cells.rows, cells.sums, cells.ends, allowed, at_node, unit, rule.l2, rule.l1,
             rule.gamma, rule.min_hessian, rule.min_rows, gain, place,
         )  # fmt: skip
@@ -320,7 +341,7 @@ def joined(groups: Array, parent: Cells, least: int) -> Array:
     rows = prefixed(groups[:, None], ends)[..., 0]
     found = np.zeros_like(ends)
     if fast := compiled(ends.size):
-        fast[2](rows, parent.rows, ends, least, found)
+        fast.close_groups(rows, parent.rows, ends, least, found)
         return found
     begun = np.zeros((*rows.shape[:2], 2), np.int64)
     both = np.stack([rows, parent.rows - rows], axis=-1)
@@ -337,6 +358,17 @@ def joined(groups: Array, parent: Cells, least: int) -> Array:
         found[a, j] = _closed(both[a, j], found[a, j], least)
     found[..., -1] = True
     return found
+
+
+def regrouped(groups: Array, ends: Array, wider: Array) -> Array:
+    """Return the sums of wider groups of bins (H,), of those (G,) of `ends` (A, p, size).
+
+    Parameters
+    ----------
+    wider : (A, p, size), some of `ends`.
+    """
+    last = np.cumsum(ends)[wider.ravel()]
+    return np.add.reduceat(groups, np.r_[0, last[:-1]]) if len(last) else groups[:0]
 
 
 def _closed(both: Array, ends: Array, least: int) -> Array:
