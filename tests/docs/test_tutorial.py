@@ -68,7 +68,12 @@ def test_the_guide_explains_every_section_of_the_report(report, tmp_path):
     explained = {"Privacy budget", "Feedback", "Differences", "Do hospitals differ", "Who helps"}
     explained |= {"Not computed", "Proportional odds", "What hospitals were given"}
     explained |= {"Own and all test patients", "Coordinator's own patients", "Own models"}
-    explained |= {"Consent after the ranking", "Map of columns", "Splits of trees"}
+    explained |= {
+        "Consent after the ranking",
+        "Map of columns",
+        "Splits of trees",
+        "Effects in trees",
+    }
     with drawn_where_looked_at():
         groups = [
             sections_of(write(grouped.make(tmp_path / outcome, outcome=outcome)).read_text("utf-8"))
