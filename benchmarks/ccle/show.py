@@ -32,7 +32,8 @@ ARMS = {
     "drug means": "mean of the drug", "drug and line means": "means of drug and line",
     "ann": "ANN", "cnn": "REFINED-CNN", "drf": "REFINED-DRF", "cnn-shuffled": "CNN, random map",
     "drf-shuffled": "DRF, random map",
-    "drf-personal": "DRF, own last layer", "boosting": "boosted trees",
+    "drf-personal": "DRF, own last layer", "drf-halt": "DRF, halted while R is high",
+    "boosting": "boosted trees",
 }  # fmt: skip
 SCOPES = ("federated", "isolated", "pooled", "initial")
 CASE = ["size", "rounds_at_most", "split", "swap", "drugs", "sites"]
@@ -96,8 +97,13 @@ def statistic(rows: pd.DataFrame) -> None:
     """Print R of the sites' models on the coordinator's validation rows."""
     known = rows[rows.reindex(columns=["R"])["R"].notna()]
     for _, row in known.iterrows():
-        print(f"\nR of {ARMS[row['arm']]}, seed {row['seed']}: {row['R'][0]:.2f} in the third "
-              f"round, {max(row['R']):.2f} at most, {row['R'][-1]:.2f} at the end")  # fmt: skip
+        text = (
+            f"\nR of {ARMS[row['arm']]}, seed {row['seed']}: {row['R'][0]:.2f} in the third "
+            f"round, {max(row['R']):.2f} at most, {row['R'][-1]:.2f} at the end"
+        )
+        if not pd.isna(halted := row.get("halted")):
+            text += f"; {halted:.0f} of {row['rounds']:.0f} rounds halted"
+        print(text)
 
 
 def nci() -> None:
