@@ -197,3 +197,14 @@ def test_after_a_halt_each_site_is_judged_with_its_own_model(module):
     assert np.corrcoef(a, seen["x"])[0, 1] > 0.5
     assert np.corrcoef(b, seen["x"])[0, 1] < -0.5
     assert_allclose(fit.predict(seen), a / 3 + 2 * b / 3, atol=1e-12)
+
+
+def test_a_cell_of_fewer_seeds_says_so_and_a_gain_is_of_seeds_that_have_both(module):
+    show = module("show")
+    rows = pd.DataFrame({"seed": [0, 1, 2], "nrmse": [0.3, 0.5, 9.0]})
+    by = {"federated": rows, "isolated": pd.DataFrame({"seed": [1, 0], "nrmse": [0.5, 0.5]})}
+    assert show.gained(by) == pytest.approx(20.0), "1 − 0.4/0.5"
+    assert show.spread(rows["nrmse"], 3) == "3.267 (0.300–9.000)"
+    assert show.spread(rows["nrmse"][:2], 3) == "0.400 (2 of 3 seeds, 0.300–0.500)"
+    assert show.spread(rows["nrmse"][:1], 1) == "0.300"
+    assert show.spread(rows["nrmse"][:0], 3) == "–"
