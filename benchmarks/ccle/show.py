@@ -45,7 +45,7 @@ def read(path: Path) -> pd.DataFrame:
     """Return a row per finished fit."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     return pd.DataFrame([
-        {"rounds_at_most": row["of"]["rounds"], **row, **row["of"]} for row in lines
+        {"rounds_at_most": row["of"]["rounds"], **row["of"], **row} for row in lines
     ]).drop(columns="of")  # fmt: skip
 
 
