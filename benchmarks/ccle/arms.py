@@ -16,6 +16,9 @@ from cohort import Columns
 Settings = dict[str, Any]
 #: Arms that see images. `drf-personal` has a last layer and leaves of each site's own (table 1).
 IMAGES = ("cnn", "drf", "drf-shuffled", "cnn-shuffled")
+#: Arms of the federated scope alone. `drf-halt` averages no models while R is above its level
+#: (section 3.5); a halt goes with no rule of the common model's loss.
+FEDERATED = ("drf-personal", "drf-halt")
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,13 @@ def _networks(
         "cnn": {"method": "regressor", **mapped, "hidden": (cnn,)},
         "drf": drf,
         "drf-personal": {**drf, "personal": "fedper", "user": "all", "patience_by": "count"},
+        "drf-halt": {
+            **drf,
+            "monitor": "validation",
+            "halt": True,
+            "patience": None,
+            "lr_rule": "constant",
+        },
         "drf-shuffled": drf,
         "cnn-shuffled": {"method": "regressor", **mapped, "hidden": (cnn,)},
         "boosting": {"method": "boosting", "rounds": 300, "max_depth": 4, "learning_rate": 0.1},

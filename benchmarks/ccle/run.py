@@ -3,6 +3,7 @@
     python benchmarks/ccle/run.py --data FOLDER --out DIR [--size small|paper] [--seeds 1]
         [--splits pair line drug] [--sites 3 5 10 15 20] [--arms ann cnn drf …]
         [--scopes federated isolated pooled initial] [--swap] [--overlap 2 8 16 24] [--rounds N]
+        [--device cpu|cuda]
 
 The protocol of Nolte et al., Bioinformatics Advances 3(1), 2023, sections 3 to 3.5, through
 `fc.fit`. FOLDER has the public tables (`cohort.read`). Each finished fit is a line of
@@ -14,7 +15,9 @@ each of 12 sites k drugs; both replace the plain run, and sites of --overlap are
 
 A row has NRMSE and PCC on all test rows, and on each site's own as a mean over sites. `shuffled`
 arms have a random map in place of REFINED's. `drf-personal` is federated alone: each site has its
-own last layer and leaves, and they stop by the sites' own counts (the paper's table 1). Boosting
+own last layer and leaves, and they stop by the sites' own counts (the paper's table 1). `drf-halt`
+is federated alone, too: no models are averaged while R is above 1.44; its rounds end at the most,
+at one learning rate. If it ends halted, each site is judged with its own model. Boosting
 has no use for rows of the coordinator: those of the first model are one more site there. CPU
 seconds are those of this process.
 """
@@ -36,7 +39,7 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 import torch
-from arms import SIZES, Size
+from arms import FEDERATED, SIZES, Size
 from cohort import OUTCOME, Cohort, additive, drawn, read
 
 import fedcohort as fc
@@ -87,11 +90,13 @@ def judged(cohort: Cohort, models: dict[str, fc.Fit]) -> dict[str, Any]:
     return {"nrmse": a, "pcc": b, "own_nrmse": c, "own_pcc": d}
 
 
-def settings_of(size: Size, arm: str, scope: str, rounds: int | None) -> dict[str, Any]:
-    """Return the method and settings of an arm."""
+def settings_of(
+    size: Size, arm: str, scope: str, rounds: int | None, device: str = "cpu"
+) -> dict[str, Any]:
+    """Return the method and settings of an arm; trees are on the CPU always."""
     given = dict(size.arms[arm])
     if given["method"] != "boosting":
-        given = {**size.common, **given}
+        given = {**size.common, **given, "device": device}
         given |= {"rounds": rounds} if rounds else {}
     if scope == "isolated":
         given |= size.alone[arm]
@@ -121,7 +126,15 @@ def fitted(
     fit = fc.fit(method, fed, coordinator_data=None if trees else own, **given)
     if scope == "isolated" or personal:
         return {site: fit.of(site) for site in cohort.test}, fit
+    if "halt" in given and len(fit.model.thetas) > 1:
+        return {site: with_model(fit, k) for k, site in enumerate(sites)}, fit
     return dict.fromkeys(cohort.test, fit), fit
+
+
+def with_model(fit: fc.Fit, site: int) -> fc.Fit:
+    """Return the fit with the model of one site, of a training that ended halted."""
+    one = replace(fit.model, thetas=fit.model.thetas[[site]], weights=np.ones(1))
+    return replace(fit, parts=replace(fit.parts, model=one))
 
 
 def measured(
@@ -138,6 +151,8 @@ def measured(
         found["rounds"] = int(fit.run.rounds)
         if "R_models" in fit.history:
             found["R"] = [round(float(r), 4) for r in fit.history["R_models"].dropna()]
+        if "halted" in fit.history:
+            found["halted"] = int(fit.history["halted"].sum())
     return found
 
 
@@ -176,6 +191,7 @@ def main() -> None:
     parser.add_argument("--swap", action="store_true", help="permute 20 %% of the outcomes")
     parser.add_argument("--overlap", type=int, nargs="+", default=[], help="drugs of each site")
     parser.add_argument("--rounds", type=int, help="of the networks, in place of the size's")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of the networks")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -195,14 +211,17 @@ def main() -> None:
             if book.lacks(one := {**of, "arm": name, "scope": "pooled"}):
                 book.write(one, plain(cohort, lines=lines) | counts)
         for arm, scope in itertools.product(given.arms, given.scopes):
-            if arm == "drf-personal" and scope != "federated":
+            if arm in FEDERATED and scope != "federated":
                 continue
             if not book.lacks(one := {**of, "arm": arm, "scope": scope}):
                 continue
-            settings = settings_of(size, arm, scope, given.rounds)
+            settings = settings_of(size, arm, scope, given.rounds, given.device)
             if case["drugs"] and scope == "federated" and arm in WATCHED:
                 settings["monitor"] = "validation"
-            book.write(one, measured(cohort, arm, settings, scope, seed) | counts)
+            found = measured(cohort, arm, settings, scope, seed)
+            if settings.get("device", "cpu") != "cpu":
+                found["device"] = given.device
+            book.write(one, found | counts)
 
 
 if __name__ == "__main__":

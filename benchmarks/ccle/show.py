@@ -4,7 +4,8 @@
 
 Prints Markdown: a table for each size, number of rounds, split, swap and number of drugs at a site,
 then what NCI-60 had in the paper. A cell is the mean over seeds, from two seeds on with the least
-and the most; arms stand in a fixed order. With fewer than `RANKS` seeds a line says that nothing is
+and the most, and with their number where other cells of the row have more; gains are of seeds that
+both have. Arms stand in a fixed order. With fewer than `RANKS` seeds a line says that nothing is
 ranked.
 """
 
@@ -32,7 +33,8 @@ ARMS = {
     "drug means": "mean of the drug", "drug and line means": "means of drug and line",
     "ann": "ANN", "cnn": "REFINED-CNN", "drf": "REFINED-DRF", "cnn-shuffled": "CNN, random map",
     "drf-shuffled": "DRF, random map",
-    "drf-personal": "DRF, own last layer", "boosting": "boosted trees",
+    "drf-personal": "DRF, own last layer", "drf-halt": "DRF, halted while R is high",
+    "boosting": "boosted trees",
 }  # fmt: skip
 SCOPES = ("federated", "isolated", "pooled", "initial")
 CASE = ["size", "rounds_at_most", "split", "swap", "drugs", "sites"]
@@ -43,18 +45,28 @@ def read(path: Path) -> pd.DataFrame:
     """Return a row per finished fit."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     return pd.DataFrame([
-        {"rounds_at_most": row["of"]["rounds"], **row, **row["of"]} for row in lines
+        {"rounds_at_most": row["of"]["rounds"], **row["of"], **row} for row in lines
     ]).drop(columns="of")  # fmt: skip
 
 
-def spread(values: pd.Series) -> str:
-    """Return the mean over seeds, from two seeds on with the range; – for none."""
+def spread(values: pd.Series, seeds: int) -> str:
+    """Return the mean over seeds, from two on with the range; – for none.
+
+    seeds : of the table's row; a cell of fewer says its number.
+    """
     values = values.dropna()
     if values.empty:
         return "–"
-    if len(values) == 1:
-        return f"{values.iloc[0]:.3f}"
-    return f"{values.mean():.3f} ({values.min():.3f}–{values.max():.3f})"
+    about = [f"{len(values)} of {seeds} seeds"] * (len(values) < seeds)
+    about += [f"{values.min():.3f}–{values.max():.3f}"] * (len(values) > 1)
+    return f"{values.mean():.3f}" + (f" ({', '.join(about)})" if about else "")
+
+
+def gained(by: dict[str, pd.DataFrame]) -> float:
+    """Return the gain in NRMSE of federated over isolated in %, of the seeds that have both."""
+    alone, together = (by[scope].set_index("seed")["nrmse"] for scope in ("isolated", "federated"))
+    both = alone.index.intersection(together.index)
+    return 100.0 * (1.0 - together[both].mean() / alone[both].mean())
 
 
 def name_of(case: tuple[Any, ...]) -> str:
@@ -76,13 +88,13 @@ def table(rows: pd.DataFrame, sites: int, plain: bool) -> None:
         if same.empty:
             continue
         by = {scope: same[same["scope"] == scope] for scope in SCOPES}
-        cells = [title, str(same["seed"].nunique())]
-        cells += [f"{spread(of['nrmse'])} / {spread(of['pcc'])}" for of in by.values()]
+        n = same["seed"].nunique()
+        cells = [title, str(n)]
+        cells += [f"{spread(of['nrmse'], n)} / {spread(of['pcc'], n)}" for of in by.values()]
         for scope in SCOPES[:2]:
             own = by[scope].reindex(columns=["own_nrmse", "own_pcc"])
-            cells.append(f"{spread(own['own_nrmse'])} / {spread(own['own_pcc'])}")
-        alone, together = by["isolated"]["nrmse"].mean(), by["federated"]["nrmse"].mean()
-        gain = 100.0 * (1.0 - together / alone)
+            cells.append(f"{spread(own['own_nrmse'], n)} / {spread(own['own_pcc'], n)}")
+        gain = gained(by)
         cells.append("–" if pd.isna(gain) else f"{gain:.1f} %")
         theirs = PAPER.get((arm, sites)) if plain else None
         cells.append(f"{theirs[0]:.2f} / {theirs[1]:.3f}" if theirs else "–")
@@ -96,8 +108,13 @@ def statistic(rows: pd.DataFrame) -> None:
     """Print R of the sites' models on the coordinator's validation rows."""
     known = rows[rows.reindex(columns=["R"])["R"].notna()]
     for _, row in known.iterrows():
-        print(f"\nR of {ARMS[row['arm']]}, seed {row['seed']}: {row['R'][0]:.2f} in the third "
-              f"round, {max(row['R']):.2f} at most, {row['R'][-1]:.2f} at the end")  # fmt: skip
+        text = (
+            f"\nR of {ARMS[row['arm']]}, seed {row['seed']}: {row['R'][0]:.2f} in the third "
+            f"round, {max(row['R']):.2f} at most, {row['R'][-1]:.2f} at the end"
+        )
+        if not pd.isna(halted := row.get("halted")):
+            text += f"; {halted:.0f} of {row['rounds']:.0f} rounds halted"
+        print(text)
 
 
 def nci() -> None:

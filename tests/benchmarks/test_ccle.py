@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import sys
 from collections import Counter
@@ -13,7 +14,9 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+import fedcohort as fc
 from fedcohort.numerics import refined
+from fedcohort.protocol import registry
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "ccle"
 LINES, DRUGS = 40, 24
@@ -158,3 +161,50 @@ def test_the_tables_rank_nothing_from_few_seeds(module, tmp_path, monkeypatch, c
     assert ("nothing is ranked" in shown) == (seeds < 3)
     row = next(line for line in shown.splitlines() if line.startswith("| ANN"))
     assert "| 20.0 % | 0.40 / 0.916 | 13.6 % |" in row, "gain 1 − 0.4/0.5, then the paper's"
+
+
+def test_each_network_of_each_size_takes_the_device_of_the_command_line(module):
+    run = module("run")
+    for size in run.SIZES.values():
+        for arm, scope in itertools.product(size.arms, run.SCOPES):
+            if arm in run.FEDERATED and scope != "federated":
+                continue
+            settings = run.settings_of(size, arm, scope, None, "cuda")
+            settings.pop("strategy", None)  # of clients alone and of pooled rows, no method's
+            configured = registry.find(settings.pop("method")).configure(settings)
+            assert getattr(configured, "device", "trees") == (
+                "trees" if arm == "boosting" else "cuda"
+            )
+
+
+def test_after_a_halt_each_site_is_judged_with_its_own_model(module):
+    """Sites of opposite effects; the fit itself predicts the mean of their models by rows."""
+    run = module("run")
+    rng = np.random.default_rng(0)
+
+    def table(n: int, effect: float) -> pd.DataFrame:
+        x = rng.normal(size=n)
+        return pd.DataFrame({"x": x, "z": rng.normal(size=n), "y": effect * x})
+
+    frames = {"a": table(200, 2.0), "b": table(400, -2.0)}
+    fit = fc.fit(
+        "regressor", fc.simulate(frames, outcome=fc.Continuous("y")), hidden=(4,), rounds=12,
+        monitor="validation", halt=True, learning_rate=0.1, coordinator_data=(None, table(30, 2.0)),
+    )  # fmt: skip
+    assert fit.history["halted"].iloc[-1]
+    seen = table(50, 0.0)
+    a, b = (run.with_model(fit, k).predict(seen) for k in range(2))
+    assert np.corrcoef(a, seen["x"])[0, 1] > 0.5
+    assert np.corrcoef(b, seen["x"])[0, 1] < -0.5
+    assert_allclose(fit.predict(seen), a / 3 + 2 * b / 3, atol=1e-12)
+
+
+def test_a_cell_of_fewer_seeds_says_so_and_a_gain_is_of_seeds_that_have_both(module):
+    show = module("show")
+    rows = pd.DataFrame({"seed": [0, 1, 2], "nrmse": [0.3, 0.5, 9.0]})
+    by = {"federated": rows, "isolated": pd.DataFrame({"seed": [1, 0], "nrmse": [0.5, 0.5]})}
+    assert show.gained(by) == pytest.approx(20.0), "1 − 0.4/0.5"
+    assert show.spread(rows["nrmse"], 3) == "3.267 (0.300–9.000)"
+    assert show.spread(rows["nrmse"][:2], 3) == "0.400 (2 of 3 seeds, 0.300–0.500)"
+    assert show.spread(rows["nrmse"][:1], 1) == "0.300"
+    assert show.spread(rows["nrmse"][:0], 3) == "–"

@@ -7,7 +7,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from fedcohort.training.networks.optimisers import OPTIMISERS
+from fedcohort.training.networks.optimisers import LARGE, OPTIMISERS
 
 THEIRS = {
     "adam": torch.optim.Adam,
@@ -16,20 +16,38 @@ THEIRS = {
 }
 
 
+@pytest.mark.parametrize("size", [30, LARGE + 7], ids=["small", "large"])
 @pytest.mark.parametrize(("name", "theirs"), THEIRS.items(), ids=THEIRS)
-def test_twenty_steps_are_those_of_torch(name, theirs):
+def test_twenty_steps_are_those_of_torch(name, theirs, size):
     rng = np.random.default_rng(0)
-    ours, mine = torch.zeros(30).double(), OPTIMISERS[name]
-    reference = torch.nn.Parameter(torch.zeros(30).double())
+    ours, mine = torch.zeros(size).double(), OPTIMISERS[name]
+    reference = torch.nn.Parameter(torch.zeros(size).double())
     optimiser, step = theirs([reference], lr=0.03), mine(ours)
     for k in range(20):
-        grad = torch.from_numpy(rng.normal(size=30))
+        grad = torch.from_numpy(rng.normal(size=size))
         rate = 0.03 / (k + 1)
         step.step(ours, grad, rate)
         optimiser.param_groups[0]["lr"] = rate
         reference.grad = grad
         optimiser.step()
     assert_allclose(ours.numpy(), reference.detach().numpy(), rtol=1e-12, atol=1e-15)
+
+
+def test_a_large_step_goes_on_from_moments_after_any_number_of_steps():
+    """A mean over sites' optimisers has no whole number of steps."""
+    rng = np.random.default_rng(0)
+    theta, m, grad = rng.normal(size=(3, LARGE))
+    v, t = rng.gamma(0.5, size=LARGE), 38.3
+    found = torch.from_numpy(theta.copy())
+    optimiser = OPTIMISERS["adam"](found)
+    optimiser.moments.copy_(torch.from_numpy(np.stack([m, v])))
+    optimiser.taken = t - 1
+    optimiser.step(found, torch.from_numpy(grad), 0.01)
+    m, v = 0.9 * m + 0.1 * grad, 0.999 * v + 0.001 * grad**2
+    move = 0.01 * m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    assert_allclose(found.numpy(), theta - move, rtol=1e-12, atol=1e-14)
+    assert_allclose(optimiser.moments.numpy(), [m, v], rtol=1e-12, atol=1e-15)
+    assert optimiser.taken == t
 
 
 def test_adam_does_not_move_where_the_gradient_is_0():
@@ -48,6 +66,17 @@ def yogi(grads, rates, start):
             step = m[i] / (1 - 0.9**t) / (np.sqrt(v[i] / (1 - 0.999**t)) + 1e-8)
             theta[i] -= rate * step
     return theta
+
+
+def test_a_large_yogi_is_a_small_one():
+    """Torch's fused step is Adam's alone."""
+    grad = torch.from_numpy(np.random.default_rng(0).normal(size=(5, LARGE)))
+    large, small = torch.zeros(LARGE).double(), torch.zeros(9).double()
+    of_large, of_small = OPTIMISERS["yogi"](large), OPTIMISERS["yogi"](small)
+    for g in grad:
+        of_large.step(large, g, 0.01)
+        of_small.step(small, g[:9].clone(), 0.01)
+    assert_allclose(large[:9].numpy(), small.numpy(), rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize(("name", "start"), [("yogi", 0.0), ("yogi_started", 1e-6)])

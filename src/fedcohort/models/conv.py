@@ -157,7 +157,7 @@ class Conv:
         padding = self.kernel // 2 if self.padding else 0
         for seen, made in pairwise((channels, *self.filters)):
             layer = nn.utils.skip_init(nn.Conv2d, seen, made, self.kernel, padding=padding)
-            found += [layer, *self._finish(made), nn.MaxPool2d(self.pool)]
+            found += [layer, *self._finish(made), *[nn.MaxPool2d(self.pool)] * (self.pool > 1)]
         return found
 
     def _finish(self, filters: int) -> list[nn.Module]:
