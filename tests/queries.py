@@ -70,10 +70,18 @@ OUTCOMES = {
 REGRESSIONS = {
     "survival": ("cox", "meta_analysis"),
     "entry": ("cox",),
-    "binary": ("logistic", "glm", "svm", "mixed", "meta_analysis", "lda"),
+    "binary": ("logistic", "glm", "svm", "mixed", "meta_analysis", "lda", "bayes_logistic"),
     "classes": ("multinomial",),
     "order": ("ordinal", "multinomial"),
-    "continuous": ("ridge", "lasso", "elastic_net", "glm", "mixed", "meta_analysis"),
+    "continuous": (
+        "ridge",
+        "lasso",
+        "elastic_net",
+        "glm",
+        "mixed",
+        "meta_analysis",
+        "bayes_linear",
+    ),
     "count": ("glm", "mixed", "ridge", "meta_analysis"),
 }
 METHODS = {method for methods in REGRESSIONS.values() for method in methods}

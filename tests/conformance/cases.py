@@ -206,6 +206,11 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
             ("depth", 1),
         ),
     ],
+    "bayes_net": [
+        (("strategy", "sequential"), ("prior", "mixture"), ("prior_narrow", 0.1)),
+        (("strategy", "fedavg"), ("hidden", (4,))),
+        (("strategy", "ensemble"), ("hidden", (4,))),
+    ],
     "weight_erosion": [
         (("visit", "local"), ("hidden", (3,)), ("batch_size", 20)),
         (("visit", "full"), ("against", "noise")),

@@ -1,4 +1,4 @@
-"""Layers of networks: activations, dense layers, and dropout with its own random generator."""
+"""Layers of networks: activations, dense layers, and layers that draw."""
 
 from __future__ import annotations
 
@@ -39,13 +39,20 @@ def dense(
     return [*layers, last]
 
 
-class SeededDropout(nn.Module):
-    """Dropout that draws from its own generator, never from torch's global one."""
+class Seeded(nn.Module):
+    """A layer that draws, in training, from its own generator, never from torch's global one."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator = torch.Generator()
+
+
+class SeededDropout(Seeded):
+    """Dropout."""
 
     def __init__(self, p: float):
         super().__init__()
         self.p = p
-        self.generator = torch.Generator()
 
     def forward(self, x: Tensor) -> Tensor:
         """Keep each entry with probability 1 − p, scaled by 1/(1 − p); keep all in `eval`."""

@@ -19,6 +19,12 @@ poisson    e^f − y f,            slope e^f − y,    without log y!           
 and `CrossEntropy` a class y in {0, …, K − 1} and outputs f (n, K), with p = softmax(f):
 
 softmax    −log p_y,             slope p_k − 1(k = y)                                 (6)
+
+Of two outputs f and s, −log p(y) up to a constant, of N(f, e^{2s}), and of log t = f + e^s ε with
+the extreme value ε of least values, a Weibull time:
+
+spread     ½z² + s,              z = (y − f) e^{−s}                                   (7)
+weibull    e^z + δ (s − z),      z = (log t − f) e^{−s}                               (8)
 """
 
 from __future__ import annotations
@@ -27,6 +33,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -38,6 +45,8 @@ from fedcohort.numerics.survival import dies_on_grid, slots
 
 #: Outputs are cut to this value: e^600 is still a float64.
 FAR = 600.0
+#: Log standard deviations are cut to ± this, and times to this share of their unit from below.
+LONG, SHORTEST = 8.0, 1e-6
 
 
 class OutcomeLoss(ABC):
@@ -137,6 +146,56 @@ class CrossEntropy(OutcomeLoss):
         slopes = np.exp(logs)
         slopes[self._at] -= 1.0
         return -logs[self._at], slopes
+
+
+class Spread(OutcomeLoss):
+    """Eq. (7)."""
+
+    def _each(self, f: Array, y: Array) -> tuple[Array, Array]:
+        log_sd = np.clip(f[:, 1], -LONG, LONG)
+        z = (y - f[:, 0]) * np.exp(-log_sd)
+        return 0.5 * z * z + log_sd, np.column_stack([-z * np.exp(-log_sd), 1.0 - z * z])
+
+
+class Weibull:
+    """Eq. (8), with t in units of `unit`.
+
+    Parameters
+    ----------
+    time, event : (n,). unit : above 0.
+    """
+
+    def __init__(self, time: Array, event: Array, unit: float):
+        self._log = np.log(np.maximum(np.asarray(time, float), SHORTEST * unit) / unit)
+        self._event = np.asarray(event, float)
+
+    @property
+    def informative(self) -> bool:
+        """Whether there are rows."""
+        return len(self._log) > 0
+
+    @property
+    def kinds(self) -> tuple[int, ...]:
+        """Number of rows with an event."""
+        return (int(self._event.sum()),)
+
+    def __call__(self, outputs: Array, /) -> tuple[float, Array]:
+        """Return the mean and its slope at the outputs (n, 2)."""
+        f, s = np.asarray(outputs, float).T
+        s = np.clip(s, -LONG, LONG)
+        z = np.clip((self._log - f) * np.exp(-s), -FAR, np.log(FAR) * 4)
+        hazard = np.exp(z)
+        value = hazard + self._event * (s - z)
+        pull = self._event - hazard
+        n = max(len(z), 1)
+        slope = np.column_stack([pull * np.exp(-s), pull * z + self._event])
+        return float(value.sum()) / n, slope / n
+
+    def take(self, rows: Array) -> Self:
+        """Return the loss of the rows with these numbers."""
+        out = copy(self)
+        out._log, out._event = self._log[rows], self._event[rows]
+        return out
 
 
 class Loss(Protocol):
@@ -246,6 +305,7 @@ LOSSES: Mapping[str, Callable[[Any], Loss]] = {
     "logistic": lambda table: Logistic(table.y),
     "linear": lambda table: Squares(table.y),
     "poisson": lambda table: Poisson(table.y),
+    "spread": lambda table: Spread(table.y),
 }
 
 
@@ -278,6 +338,8 @@ def built(name: str, table: Any) -> Loss:
         return CrossEntropy(table.y, int(numbers[0]))
     if not numbers:
         return LOSSES[model](table)
+    if model == "weibull":
+        return Weibull(table.time, table.event, float(numbers[0]))
     centre, scale = map(float, numbers)
     return LOSSES[model](table._replace(y=(table.y - centre) / scale))
 
@@ -318,3 +380,11 @@ class Rescaled(Worded):
     def allows(self, numbers: Sequence[float]) -> bool:
         """Return whether these are a centre and a scale."""
         return len(numbers) == 2 and numbers[1] > 0
+
+
+class InUnit(Worded):
+    """Of any unit above 0 (`Weibull`)."""
+
+    def allows(self, numbers: Sequence[float]) -> bool:
+        """Return whether this is a unit."""
+        return len(numbers) == 1 and numbers[0] > 0

@@ -24,10 +24,11 @@ from torch import Tensor, nn
 
 from fedcohort.arrays import Array
 from fedcohort.models.autoencoder import Autoencoder
+from fedcohort.models.bayes import Bayes, Noisy
 from fedcohort.models.conv import Conv, ConvNet
 from fedcohort.models.dec import Dec
 from fedcohort.models.forest import Forest, ForestNet, Leaves
-from fedcohort.models.layers import SeededDropout, dense
+from fedcohort.models.layers import Seeded, dense
 from fedcohort.models.mcvae import Mcvae
 from fedcohort.models.vae import Vae
 
@@ -78,8 +79,8 @@ class Mlp:
         )  # fmt: skip
 
 
-#: Kinds of network by the name in their spec: functions of the spec's other entries. A "forest"
-#: stands on one of these, whose spec is its "base".
+#: Kinds of network by the name in their spec: functions of the spec's other entries. A "forest" and
+#: a "bayes" stand on one of these, whose spec is their "base".
 NETWORKS: dict[str, Callable[..., Any]] = {
     "mlp": Mlp, "conv": Conv, "autoencoder": Autoencoder, "dec": Dec, "vae": Vae, "mcvae": Mcvae,
 }  # fmt: skip
@@ -115,13 +116,13 @@ class FlatNet:
         self.by_column = not any(isinstance(m, ConvNet) for m in module.modules())
         self.block = module.block if isinstance(module, (ConvNet, ForestNet)) else None
         self._lent: Array | None = None
-        self._dropouts = [m for m in self.module.modules() if isinstance(m, SeededDropout)]
+        self._drawing = [m for m in self.module.modules() if isinstance(m, Seeded)]
         self.module.eval()
 
     @property
     def draws(self) -> bool:
         """Whether a training step draws random numbers."""
-        return bool(self._dropouts)
+        return bool(self._drawing)
 
     def load(self, theta: Array) -> None:
         """Write θ (P,) into the buffer."""
@@ -169,12 +170,12 @@ class FlatNet:
         f and s are (n,), or (n, K) of K > 1 outputs, whose products are added too.
         """
         self.grad.zero_()
-        if self._dropouts:
+        if self._drawing:
             self._sow(seed)
         out = self.module(x)
         value, s = slope(_shown(out.detach()))
         out.backward(torch.from_numpy(s.reshape(out.shape)).to(out))
-        if self._dropouts:
+        if self._drawing:
             self.module.eval()
         return value
 
@@ -187,7 +188,7 @@ class FlatNet:
         ----------
         seed : of dropout.
         """
-        if self._dropouts:
+        if self._drawing:
             self._sow(seed)
         found = value(self.module)
         slopes = torch.autograd.grad(found, self._parameters, allow_unused=True)
@@ -197,7 +198,7 @@ class FlatNet:
                 here.zero_()
             else:
                 here.copy_(slope)
-        if self._dropouts:
+        if self._drawing:
             self.module.eval()
         return found.item()
 
@@ -231,9 +232,9 @@ class FlatNet:
         return _numpy(flat).astype(np.float64)
 
     def _sow(self, seed: int) -> None:
-        for k, dropout in enumerate(self._dropouts):
-            dropout.train()
-            dropout.generator.manual_seed(seed + k)
+        for k, layer in enumerate(self._drawing):
+            layer.train()
+            layer.generator.manual_seed(seed + k)
 
 
 def _numpy(t: Tensor) -> Array:
@@ -258,15 +259,17 @@ def _built(spec: str, dtype: str, device: str, thread: int) -> FlatNet:
 
 def _module(entries: dict[str, Any]) -> nn.Module:
     kind = entries.pop("kind")
-    if kind != "forest":
+    if kind not in ("forest", "bayes"):
         return cast("nn.Module", NETWORKS[kind](**entries).build())
     base = entries.pop("base")
+    if kind == "bayes":
+        return Bayes(**entries).over(_module(base))
     return Forest(**entries).over(_module(base), base.get("outputs", 1))
 
 
 def initial(spec: str, seed: int) -> Array:
-    """Return the initial θ (P,): Glorot's uniform weights, a forest's leaves, factors 1 of
-    normalisations, all else 0; it depends on the seed alone.
+    """Return the initial θ (P,): Glorot's uniform weights, a forest's leaves, a posterior's log σ,
+    factors 1 of normalisations, all else 0; it depends on the seed alone.
     """
     net = network(spec)
     draws = np.random.default_rng((seed, 0x6E6574))
@@ -280,6 +283,6 @@ def initial(spec: str, seed: int) -> Array:
                 bound = math.sqrt(6.0 / fans)
                 values = draws.uniform(-bound, bound, tuple(layer.weight.shape))
                 layer.weight.copy_(torch.from_numpy(values))
-            elif isinstance(layer, Leaves):
+            elif isinstance(layer, (Leaves, Noisy)):
                 layer.begin()
     return net.read()

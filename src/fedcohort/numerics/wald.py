@@ -61,6 +61,39 @@ def ratio_rows(
     return rows
 
 
+def credible_rows(
+    names: Iterable[str],
+    means: Array,
+    scales: Array,
+    level: float,
+    ratio: str = "",
+    freedom: float = math.inf,
+) -> list[dict[str, Any]]:
+    """Return one row per covariate of a posterior, normal or Student's.
+
+    Parameters
+    ----------
+    means, scales : (p,), posterior means, and standard deviations or Student's scales.
+    level, ratio, freedom : as in `ratio_rows`; `level` is the intervals' probability.
+
+    Returns
+    -------
+    rows : as `ratio_rows`, without a test; ``standard_error`` is the posterior standard deviation
+        (infinite on 2 degrees of freedom or fewer), and ``above_0`` the probability of a
+        coefficient above 0.
+    """
+    normal = math.isinf(freedom)
+    wider = 1.0 if normal else math.sqrt(freedom / (freedom - 2)) if freedom > 2 else math.inf
+    rows = ratio_rows(names, means, scales, level, ratio, freedom)
+    for row, mean, scale in zip(rows, means.tolist(), scales.tolist(), strict=True):
+        z = mean / scale
+        above = math.erfc(-z / math.sqrt(2)) / 2 if normal else float(stdtr(freedom, z))
+        row |= {"standard_error": wider * scale, "above_0": above}
+        for key in ("z", "t", "p"):
+            row.pop(key, None)
+    return rows
+
+
 def _exp(x: float) -> float:
     """Return eˣ; inf where a covariate's unit is so large that it overflows."""
     return math.exp(x) if x < 709.0 else math.inf

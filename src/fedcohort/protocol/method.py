@@ -153,6 +153,21 @@ class Fitted(ABC):
         """
         raise NotSupported("predict")
 
+    def intervals(self, x: Array, level: float) -> Array:
+        """Return the interval (n, 2) of each row of x (n, p) that a posterior gives.
+
+        It holds, with probability `level`, the probability of class 1, the log risk, or a new
+        value.
+        """
+        raise NotSupported("intervals of predictions")
+
+    def uncertainty(self, x: Array) -> tuple[Array, Array]:
+        """Return the epistemic and the aleatoric variance of the outcome (n,) of rows x (n, p).
+
+        The first is due to the model's parameters and falls with more rows; the second does not.
+        """
+        raise NotSupported("parts of a prediction's uncertainty")
+
     def predict_survival(self, x: Array, times: Array) -> Array:
         """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m).
 

@@ -81,6 +81,13 @@ CASES = [
     ("boosting", {"rounds": 2, "strategy": "cyclic"}, set()),
     ("logistic", {}, set()),
     ("logistic", {"solver": "admm", "l2": 0.1}, set()),
+    ("bayes_linear", {}, set()),
+    ("bayes_logistic", {}, set()),
+    ("bayes_net", {"rounds": 2}, LIFETIMES | {"sum_times", "sum_outcome"}),  # of classes here
+    *(
+        ("bayes_net", {"rounds": 2, "strategy": s}, LIFETIMES | {"sum_times", "sum_outcome"})
+        for s in ("sequential", "fedavg", "ensemble")
+    ),
     ("glm", {"family": "gamma"}, set()),
     ("glm", {"family": "gamma", "link": "inverse"}, set()),
     ("ridge", {}, set()),

@@ -44,6 +44,8 @@ SURVIVAL = [
     "{method: boosting, rounds: 2, max_depth: 2, patience: 1}",
     "{method: boosting, rounds: 2, max_depth: 2, objective: weibull, subsample: 0.5}",
     "{method: forest, trees: 2, depth: 3}",
+    "{method: bayes_net, scale: standard, rounds: 2, hidden: [4], internal_epochs: 2}",
+    "{method: bayes_net, strategy: sequential, rounds: 2, hidden: [4]}",
 ]
 OTHERS = [
     ("breast_cancer", "{method: logistic, scale: standard, l2: 0.1}"),
@@ -70,6 +72,11 @@ OTHERS = [
     ("diabetes", "{method: boosting, rounds: 2, max_depth: 2}"),
     ("diabetes", "{method: forest, trees: 2, depth: 3}"),
     ("diabetes", "{method: forest, trees: 2, strategy: union}"),
+    ("diabetes", "{method: bayes_linear}"),
+    ("breast_cancer", "{method: bayes_logistic}"),
+    ("breast_cancer", "{method: bayes_net, scale: standard, rounds: 2, hidden: [4]}"),
+    ("diabetes", "{method: bayes_net, strategy: ensemble, rounds: 2, hidden: [4]}"),
+    ("diabetes", "{method: bayes_net, strategy: fedavg, rounds: 2, hidden: [4], prior: mixture}"),
 ]
 
 

@@ -27,7 +27,7 @@ from fedcohort.algorithms.linear.model import LinearModel
 from fedcohort.algorithms.linear.settings import RidgeSettings
 from fedcohort.arrays import Array
 from fedcohort.protocol import Dp, Federation, SingularInformation, Task
-from fedcohort.training.linear.cross_products import Moments, collect, inverted
+from fedcohort.training.linear.cross_products import Moments, collect, inverted, with_intercept
 
 
 def fit(fed: Federation, config: RidgeSettings, task: Task) -> LinearModel:
@@ -92,12 +92,3 @@ def _inverse(m: Moments, penalty: float, names: Sequence[str]) -> Array:
     """Return A⁻¹ of eq. (1), (p, p)."""
     ridge = m.rows * penalty / 2 * np.eye(len(names))
     return inverted(m.varying + ridge, names, "refit with a ridge penalty (penalty > 0)")
-
-
-def with_intercept(inverse: Array, m: Moments) -> Array:
-    """Return the covariance (p + 1, p + 1) of (b₀, β) over σ², from that of β (p, p)."""
-    out = np.empty((len(inverse) + 1, len(inverse) + 1))
-    slope = -inverse @ m.mean
-    out[1:, 1:], out[0, 1:], out[1:, 0] = inverse, slope, slope
-    out[0, 0] = 1 / m.rows - slope @ m.mean
-    return out

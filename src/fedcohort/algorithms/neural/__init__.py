@@ -15,10 +15,10 @@ from fedcohort.algorithms.neural.program import (
     own_model,
 )
 from fedcohort.algorithms.neural.settings import NeuralSettings, RegressorSettings
-from fedcohort.algorithms.neural.steps import STEPS, count_each_class
 from fedcohort.models.losses import Rescaled
 from fedcohort.protocol import Dp, Fitted, Method, PrivateFits, Release, Step, Task
 from fedcohort.training import heterogeneity, outcome_moments, personal, private
+from fedcohort.training.class_sizes import STEPS, count_each_class
 from fedcohort.training.networks import fits, pooled, private_fits, refined, strategies
 from fedcohort.training.personal import own_counts
 

@@ -29,7 +29,6 @@ from typing import Any
 
 from fedcohort.algorithms.neural.model import NeuralModel
 from fedcohort.algorithms.neural.settings import NeuralSettings
-from fedcohort.algorithms.neural.steps import count_each_class
 from fedcohort.arrays import Array
 from fedcohort.data.classes import check_each_class
 from fedcohort.data.exact import check_covariates
@@ -37,6 +36,7 @@ from fedcohort.models.losses import scaled, several, units_of
 from fedcohort.models.network import initial
 from fedcohort.protocol import Federation, Task
 from fedcohort.training import personal
+from fedcohort.training.class_sizes import count_each_class
 from fedcohort.training.networks import fits, pooled, private_fits, refined
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.validated import begun

@@ -73,6 +73,7 @@ MORE: Mapping[tuple[str, str], int] = {
     ("disorder", "covariance"): 1,
     ("disorder", "dead"): 1,
     ("disorder", "censored"): 1,
+    ("project", "share"): 1,
     ("curvature", "scale"): 2,  # first about the origin only
     ("slopes", "scale"): 2,
     ("sum_risks", "last"): 2,  # each time, and those joined without the rows held out

@@ -210,6 +210,15 @@ def inverted(inner: Array, names: Sequence[str], remedy: str = "") -> Array:
     return (root / values) @ root.T
 
 
+def with_intercept(inverse: Array, m: Moments) -> Array:
+    """Return the covariance (p + 1, p + 1) of (b₀, β) over σ², from that of β (p, p)."""
+    out = np.empty((len(inverse) + 1, len(inverse) + 1))
+    slope = -inverse @ m.mean
+    out[1:, 1:], out[0, 1:], out[1:, 0] = inverse, slope, slope
+    out[0, 0] = 1 / m.rows - slope @ m.mean
+    return out
+
+
 @dataclass(frozen=True)
 class Pool:
     """Result of one sum over all sites.

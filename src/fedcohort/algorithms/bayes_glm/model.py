@@ -1,0 +1,183 @@
+"""Posterior of a regression: credible intervals, predictions and what makes them uncertain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, gammaincinv, ndtri, stdtrit
+
+from fedcohort.arrays import Array
+from fedcohort.numerics.parameters import predicted
+from fedcohort.numerics.propagation import probability
+from fedcohort.numerics.wald import credible_rows
+from fedcohort.protocol import Row
+from fedcohort.training.linear.linear_model import LinearFit
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Posterior(LinearFit):
+    """Posterior of (b₀, β), of which `intercept` and `coefficients` are the mean.
+
+    Attributes
+    ----------
+    covariance : scale matrix (p + 1, p + 1) of (b₀, β): of a normal distribution its covariance.
+    level : probability of the credible intervals.
+    """
+
+    covariance: Array
+    level: float
+
+    #: Name of exp(β), or "".
+    RATIO = ""
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of Student's distribution; infinite for a normal one."""
+        return np.inf
+
+    def spread(self, x: Array) -> Array:
+        """Return the squared scale (n,) of f of rows x (n, p)."""
+        z = np.column_stack([np.ones(len(x)), np.asarray(x, float)])
+        return np.einsum("ij,jk,ik->i", z, self.covariance, z)
+
+    def summary(self) -> list[Row]:
+        """Return posterior mean, standard deviation and credible interval of each coefficient.
+
+        ``above_0`` is the posterior probability that it is above 0.
+        """
+        scale = np.sqrt(np.diag(self.covariance))[1:]
+        return credible_rows(
+            self.features, self.coefficients, scale, self.level, self.RATIO, self.freedom
+        )
+
+    def arrays(self) -> dict[str, Array]:
+        """Return b₀, β and their scale matrix."""
+        return super().arrays() | {"covariance": self.covariance}
+
+    def meta(self) -> dict[str, Any]:
+        """Return names, rows and level."""
+        return super().meta() | {"level": self.level}
+
+    @classmethod
+    def _restored(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> dict[str, Any]:
+        own = {"covariance": arrays["covariance"], "level": float(meta["level"])}
+        return super()._restored(arrays, meta) | own
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BayesLinearModel(Posterior):
+    """A value y with y | f ~ N(f, σ²).
+
+    (b₀, β) has Student's distribution on 2a degrees of freedom, with a and b of σ² ~ inverse gamma
+    (a, b).
+
+    Attributes
+    ----------
+    shape, rate : a and b; b in the squared unit of the outcome.
+    """
+
+    shape: float
+    rate: float
+
+    @property
+    def freedom(self) -> float:
+        """2a."""
+        return 2.0 * self.shape
+
+    @property
+    def variance(self) -> float:
+        """b/a, the squared scale of Student's distribution of a residual."""
+        return self.rate / self.shape
+
+    def intervals(self, x: Array, level: float) -> Array:
+        """Return the interval (n, 2) that holds a new outcome with probability `level`."""
+        quantile = float(stdtrit(self.freedom, 0.5 + level / 2))
+        half = quantile * np.sqrt(self.variance + self.spread(x))
+        f = self.decision(x)
+        return np.column_stack([f - half, f + half])
+
+    def uncertainty(self, x: Array) -> tuple[Array, Array]:
+        """Return the variances (n,) by the coefficients and by the residual, whose sum is that of
+        a new outcome; infinite on 2 degrees of freedom or fewer.
+        """
+        factor = self.freedom / (self.freedom - 2.0) if self.freedom > 2.0 else np.inf
+        return factor * self.spread(x), np.full(len(x), factor * self.variance)
+
+    def parameters(self, times: Array) -> list[Row]:
+        """Return the intercept, and the residual standard deviation with its interval."""
+        half = (1.0 - self.level) / 2.0
+        low, high = (self.rate / float(gammaincinv(self.shape, p)) for p in (1.0 - half, half))
+        scale = float(np.sqrt(self.covariance[0, 0]))
+        one = np.array([self.intercept])
+        row = credible_rows(["intercept"], one, np.array([scale]), self.level, "", self.freedom)[0]
+        sigma = {"name": "residual sd", "value": float(np.sqrt(self.variance))}
+        return [
+            _of_intercept(row, self.LINK),
+            sigma | {"low": float(np.sqrt(low)), "high": float(np.sqrt(high))},
+        ]
+
+    def meta(self) -> dict[str, Any]:
+        """Return names, rows, level, a and b."""
+        return super().meta() | {"shape": self.shape, "rate": self.rate}
+
+    @classmethod
+    def _restored(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> dict[str, Any]:
+        own = {name: float(meta[name]) for name in ("shape", "rate")}
+        return super()._restored(arrays, meta) | own
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BayesLogisticModel(Posterior):
+    """P(y = 1 | f) = 1/(1 + e^−f), with (b₀, β) normal.
+
+    Attributes
+    ----------
+    log_evidence : logarithm of the probability of the outcomes under the prior, approximate.
+    rounds : number of rounds.
+    """
+
+    log_evidence: float
+    rounds: int
+
+    LINK = "logit"
+    RATIO = "odds_ratio"
+
+    def predict(self, x: Array) -> Array:
+        """Return the probability of class 1 (n,), the mean over the posterior."""
+        return probability(self.decision(x), self.spread(x))[0]
+
+    def intervals(self, x: Array, level: float) -> Array:
+        """Return the interval (n, 2) that holds a row's probability of class 1 with `level`."""
+        half = float(ndtri(0.5 + level / 2)) * np.sqrt(self.spread(x))
+        f = self.decision(x)
+        return expit(np.column_stack([f - half, f + half]))
+
+    def uncertainty(self, x: Array) -> tuple[Array, Array]:
+        """Return Var P and E P(1 − P) (n,), P the probability; their sum is that of the class."""
+        mean, variance = probability(self.decision(x), self.spread(x))
+        return variance, mean * (1.0 - mean) - variance
+
+    def parameters(self, times: Array) -> list[Row]:
+        """Return the intercept with its credible interval."""
+        scale = float(np.sqrt(self.covariance[0, 0]))
+        one = np.array([self.intercept])
+        row = credible_rows(["intercept"], one, np.array([scale]), self.level, "")[0]
+        return [_of_intercept(row, self.LINK)]
+
+    def meta(self) -> dict[str, Any]:
+        """Return names, rows, level, evidence and rounds."""
+        return super().meta() | {"log_evidence": self.log_evidence, "rounds": self.rounds}
+
+    @classmethod
+    def _restored(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> dict[str, Any]:
+        own = {"log_evidence": float(meta["log_evidence"]), "rounds": int(meta["rounds"])}
+        return super()._restored(arrays, meta) | own
+
+
+def _of_intercept(row: Row, link: str) -> Row:
+    """Return the row of the intercept among a model's parameters."""
+    kept = {key: row[key] for key in ("standard_error", "low", "high")}
+    return {"name": "intercept", "value": row["coefficient"], "note": predicted(link)} | kept

@@ -1,0 +1,196 @@
+"""Bayesian regressions over sites, with the posterior of the pooled table.
+
+Gelman, Carlin, Stern, Dunson, Vehtari, Rubin, "Bayesian Data Analysis", 3rd ed. 2013, sections 14.2
+and 14.8. D6.2 chapter 4 names both as cases in which partitioned variational inference has a known
+answer: a site's factor is Gaussian, and factors multiply by adding natural parameters.
+
+`bayes_linear`. With covariates about their pooled means, their standard deviations s_j, the prior
+scale s, and σ² ~ inverse gamma (a₀, b₀), where a₀ = b₀ = 0 is p(σ²) ∝ 1/σ²:
+
+    b₀' ~ flat,  β_j | σ² ~ N(0, σ² s²/s_j²),  A = S + diag(s_j²)/s²                      (1)
+    β | σ² ~ N(A⁻¹ s_xy, σ² A⁻¹),  b₀' | σ² ~ N(ȳ, σ²/n)                                  (2)
+    σ² ~ inverse gamma (a₀ + (n − 1)/2,  b₀ + (t − s_xyᵀ A⁻¹ s_xy)/2)                       (3)
+
+with S, s_xy, t of `training.linear.cross_products`. The posterior is exact, from one sum.
+
+`bayes_logistic`. With z = (1, (x − centre)/s), γ₀ ~ N(0, s₀²) and γ_j ~ N(0, s²), by expectation
+propagation with a factor for each row, kept at its site (`numerics.propagation`). Each round is one
+sum of τ z zᵀ and ν z, so the result is that of the pooled table for any split.
+
+Revealed, only as sums over all sites: with several sites the sums of `data.exact`; `Products` of
+`training.linear.cross_products` once, or twice if the mean is far from the public point; of
+`bayes_logistic` also `Projected`, once before the first round and in every round. Sites learn the
+posterior of every round. K rounds give about K p²/2 equations about n p numbers, as those of
+`logistic` do.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcohort.algorithms.bayes_glm.model import BayesLinearModel, BayesLogisticModel
+from fedcohort.algorithms.bayes_glm.settings import BayesLinearSettings, BayesLogisticSettings
+from fedcohort.algorithms.bayes_glm.steps import Projected, project
+from fedcohort.arrays import Array
+from fedcohort.data.exact import Exact, exact_sums
+from fedcohort.protocol import Federation, NothingToLearn, SingularInformation, Task
+from fedcohort.training.linear.cross_products import Moments, inverted, moments, with_intercept
+from fedcohort.training.linear.newton import check_weight, unfinished
+
+#: A step from the old factors to the new ones is halved if changes grow, down to this share; else
+#: it grows by this factor, up to the whole way.
+LEAST, GROWTH = 1 / 16, 1.5
+#: What helps where few records count for nearly all.
+OUTLYING = "Look for values far from all others, or give a smaller prior_scale."
+
+
+def fit_linear(fed: Federation, config: BayesLinearSettings, task: Task) -> BayesLinearModel:
+    """Return the posterior of a linear regression on all sites that answer the first call.
+
+    Raises
+    ------
+    DataError : no covariates.
+    NothingToLearn : few records, an outcome of one value, or a column singles out records.
+    SingularInformation : a covariate is constant; it is named.
+    SiteUnavailable : a site left during the fit.
+    """
+    next(fed.rounds(1))
+    sites = exact_sums(fed, task, "number")
+    m = moments(sites, task, "number")
+    scale = deviations(m, task)
+    inverse = inverted(m.varying + np.diag((scale / config.prior_scale) ** 2), task.features)
+    beta = inverse @ m.xy
+    shape = config.noise_shape + (m.rows - 1.0) / 2.0
+    rate = config.noise_rate + max(m.yy - float(m.xy @ beta), 0.0) / 2.0
+    if rate <= 0.0 or shape <= 0.0:
+        raise NothingToLearn(
+            "the outcome is the same in all records, or the covariates predict it without any "
+            "error, so that its variance has no proper posterior. Drop the covariate that is the "
+            "outcome itself, or give noise_shape and noise_rate above 0."
+        )
+    fed.record(residual_sd=math.sqrt(rate / shape))
+    return BayesLinearModel(
+        features=task.features,
+        intercept=float(m.intercept(beta)),
+        coefficients=beta,
+        rows=int(m.rows),
+        caution=sites.caution,
+        covariance=rate / shape * with_intercept(inverse, m),
+        shape=shape,
+        rate=rate,
+        level=config.level,
+    )
+
+
+def fit_logistic(fed: Federation, config: BayesLogisticSettings, task: Task) -> BayesLogisticModel:
+    """Return the posterior of a logistic regression on all sites that answer the first call.
+
+    Raises
+    ------
+    DataError : no covariates, or an outcome of more than two classes.
+    NothingToLearn : one class only, a class of few records, columns that single out records, or few
+        records that count for nearly all.
+    SingularInformation : a covariate is constant; it is named.
+    NotConverged : `max_rounds` is reached.
+    SiteUnavailable : a site left during the fit.
+    """
+    sites = exact_sums(fed, task, "class")
+    m = moments(sites, task, "class")
+    scale = deviations(m, task)
+    prior = np.r_[config.intercept_scale, np.full(len(scale), config.prior_scale)] ** -2.0
+    found = propagate(sites, m, scale, prior, config)
+    back = np.diag(np.r_[1.0, 1.0 / scale])
+    back[0, 1:] = -m.mean / scale
+    coefficients = back @ found.mean
+    return BayesLogisticModel(
+        features=task.features,
+        intercept=float(coefficients[0]),
+        coefficients=coefficients[1:],
+        rows=int(m.rows),
+        caution=sites.caution,
+        covariance=back @ found.covariance @ back.T,
+        log_evidence=found.log_evidence,
+        rounds=found.rounds,
+        level=config.level,
+    )
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The posterior at the fixed point, of z.
+
+    Attributes
+    ----------
+    mean, covariance : m (p + 1,) and V (p + 1, p + 1).
+    log_evidence : eq. (4) of `numerics.propagation`.
+    rounds : number of rounds.
+    """
+
+    mean: Array
+    covariance: Array
+    log_evidence: float
+    rounds: int
+
+
+def propagate(
+    sites: Exact, m: Moments, scale: Array, prior: Array, config: BayesLogisticSettings
+) -> Reached:
+    """Return the fixed point of expectation propagation.
+
+    The change of a round is that of a whole step: it is divided by the share of it that is taken.
+
+    Parameters
+    ----------
+    scale : s (p,).
+    prior : diagonal of P (p + 1,).
+    """
+    fed, share = sites.fed, m.middle
+    mean, covariance = np.zeros(0), np.zeros((0, 0))
+    damping, change = 1.0, math.inf
+
+    def asked() -> Projected:
+        return sites.sum(
+            project, centre=m.mean, scale=scale, share=share, mean=mean, covariance=covariance,
+            damping=damping,
+        )  # fmt: skip
+
+    def posterior(told: Projected) -> tuple[Array, Array]:
+        inner = told.precision + np.diag(prior)
+        spread = np.linalg.inv((inner + inner.T) / 2)
+        return spread @ told.shift, spread
+
+    mean, covariance = posterior(asked())
+    for round_ in fed.rounds(config.max_rounds):
+        told = asked()
+        before, sd, last = mean, np.sqrt(np.diag(covariance)), change
+        mean, covariance = posterior(told)
+        now = np.sqrt(np.diag(covariance))
+        moved = np.r_[np.abs(mean - before) / sd, np.abs(now / sd - 1)]
+        change = float(moved.max()) / damping
+        fit = np.linalg.slogdet(covariance)[1] + np.log(prior).sum() + float(mean @ told.shift)
+        evidence = 0.5 * float(fit) + float(told.evidence)
+        fed.record(log_evidence=evidence, change=change)
+        if change < config.tol:
+            check_weight(told.squares[0], told.squares[1], sites.least, OUTLYING)
+            return Reached(mean, covariance, evidence, round_ + 1)
+        damping = max(damping / 2, LEAST) if change > last else min(damping * GROWTH, 1.0)
+    raise unfinished(change, config.max_rounds, config.tol, "Raise max_rounds.")
+
+
+def deviations(m: Moments, task: Task) -> Array:
+    """Return the standard deviations of the covariates (p,).
+
+    Raises
+    ------
+    SingularInformation : a covariate is constant; it is named.
+    """
+    if m.constant.any():
+        named = ", ".join(repr(task.features[j]) for j in np.flatnonzero(m.constant))
+        raise SingularInformation(
+            f"{named} has the same value in all records, so its coefficient has no scale. Leave it "
+            f"out."
+        )
+    return np.sqrt(np.diag(m.xx) / m.rows)

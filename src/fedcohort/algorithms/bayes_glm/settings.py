@@ -1,0 +1,62 @@
+"""Settings of `bayes_linear` and `bayes_logistic`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedcohort.protocol import changed, setting
+from fedcohort.training.settings import AscentSettings, IntervalSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriorSettings(IntervalSettings):
+    """Settings of a Gaussian prior on standardised covariates."""
+
+    prior_scale: float = setting(
+        2.5,
+        "Prior standard deviation of a coefficient, per standard deviation of its covariate",
+        within="(0, 1000]",
+    )
+    level: float = changed(IntervalSettings, "level", doc="Probability of the credible intervals")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BayesLinearSettings(PriorSettings, method="bayes_linear"):
+    """Settings of `bayes_linear`."""
+
+    prior_scale: float = changed(
+        PriorSettings,
+        "prior_scale",
+        doc="Prior standard deviation of a coefficient per standard deviation of its covariate, "
+        "in residual standard deviations",
+    )
+    noise_shape: float = setting(
+        0.0, "Shape a₀ of the inverse-gamma prior of the residual variance", within="[0, 1000]"
+    )
+    noise_rate: float = setting(
+        0.0,
+        "Rate b₀ of the inverse-gamma prior of the residual variance",
+        "squared unit of the outcome",
+        within="[0, inf)",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BayesLogisticSettings(PriorSettings, AscentSettings, method="bayes_logistic"):
+    """Settings of `bayes_logistic`."""
+
+    intercept_scale: float = setting(
+        10.0,
+        "Prior standard deviation of the intercept at the covariates' means",
+        "log odds",
+        within="(0, 1000]",
+    )
+    tol: float = changed(
+        AscentSettings,
+        "tol",
+        default=1e-6,
+        doc="Tolerance: largest change of a posterior mean or standard deviation, in posterior "
+        "standard deviations",
+        unit="",
+    )
+    max_rounds: int = changed(AscentSettings, "max_rounds", default=200)

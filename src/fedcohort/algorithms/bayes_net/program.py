@@ -1,0 +1,285 @@
+"""A neural network with a posterior over its weights, by partitioned variational inference.
+
+Bui, Nguyen, Swaroop, Turner, arXiv:1811.11206; Ashman et al., "Partitioned variational inference: a
+framework for probabilistic federated learning", arXiv:2202.12275; GenoMed4All D6.2, section 4.2,
+with its errata. The posterior over all weights is
+
+    q(w) ∝ p(w) Π_k t_k(w),   t_k ≈ p(D_k | w)                                             (1)
+
+with a Gaussian factor t_k of each site k, of natural parameters (λ_k, η_k) for each weight. In a
+round each site maximises its local free energy (`training.networks.variational`) with the cavity
+q/t_k, which holds the prior and what all other sites know, takes q_k for q, and sends
+
+    Δ_k = ρ (q_k − q)   in natural parameters; then  t_k ← t_k Δ_k,  q ← q Π_k Δ_k          (2)
+
+At a fixed point all q_k are q, and the sum of the local free energies is the global one. With ρ of
+1 over the number of sites in a round, q is a mean of the q_k. Then no precision can become
+negative. With another ρ each site cuts its own Δ_k so that all together leave a tenth of each
+precision. A site that is away keeps its factor, and its rows stay in the posterior.
+
+The first q has means by the seed and the standard deviation `start_sd`. Its quotient by the prior
+is shared equally by all factors. A prior that is a mixture is no Gaussian: each site then adds its
+share, the K-th root of the prior, to its free energy, and its factor holds it.
+
+pvi          all sites at once, or after the first round `sites_per_round` drawn ones: Δ is summed
+sequential   one site after another in a new random order, each from the last q, with ρ = 1
+fedavg       each site fits the posterior of its own rows with the whole prior; the mean over rows
+             of natural parameters is the next q
+ensemble     each site's own posterior, from the start; predictions are averaged, weighted by rows
+
+Survival ends where `min_cell` records were still followed, as of other methods: Weibull's law has
+no end, but nobody was seen beyond.
+
+Losses: two classes and several, counts; a value by its mean and its log standard deviation, both
+outputs of the network (`models.losses.Spread`); a time by Weibull's distribution, likewise.
+
+Revealed: of classes `Sizes` (`training.class_sizes`), of values and counts `Moments`
+(`training.outcome_moments`), of times the sums of
+`data.timegrid` and `Times` once, as sums; pvi `Change` and fedavg `Own` every
+round, as sums over the sites of the round; sequential `Change` and ensemble `Own` of each site.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fedcohort.algorithms.bayes_net.model import BayesNetModel
+from fedcohort.algorithms.bayes_net.settings import BayesNetSettings
+from fedcohort.algorithms.bayes_net.steps import (
+    places_of,
+    posterior_at_start,
+    refine,
+    refine_alone,
+    sum_times,
+    train_alone,
+    train_posterior,
+)
+from fedcohort.arrays import Array
+from fedcohort.data import timegrid
+from fedcohort.data.classes import check_each_class
+from fedcohort.data.exact import check_covariates
+from fedcohort.models.losses import scaled, several
+from fedcohort.protocol import Federation, NothingToLearn, Task
+from fedcohort.training.class_sizes import count_each_class
+from fedcohort.training.networks.variational import Natural, Prior
+from fedcohort.training.outcome_moments import mean_and_spread
+
+#: Most intervals of follow-up, the last of which ends the curves.
+INTERVALS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aim:
+    """The outcome's model and scale.
+
+    Attributes
+    ----------
+    model : logistic, softmax, spread, poisson or weibull.
+    centre, scale : of a value its mean and standard deviation; scale of a count its mean, of times
+        e to the mean of their logarithms.
+    outputs : of the network.
+    times : ends of the intervals (T,) in which survival is estimated; (0,) without.
+    """
+
+    model: str
+    centre: float = 0.0
+    scale: float = 1.0
+    outputs: int = 1
+    times: Array = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def loss(self) -> str:
+        """Name of the loss, for a plan."""
+        if self.model == "softmax":
+            return several(self.outputs)
+        if self.model == "weibull":
+            return f"weibull {self.scale!r}"
+        return scaled(self.model, self.centre, self.scale)
+
+
+def aim_of(task: Task) -> Aim:
+    """Return the aim without what the sites tell."""
+    if task.kind == "survival":
+        return Aim(model="weibull", outputs=2)
+    if task.kind == "classification":
+        classes = len(task.levels) if task.outcome not in ("", "binary") else 2
+        return Aim(model="softmax", outputs=classes) if classes > 2 else Aim(model="logistic")
+    count = task.outcome == "count"
+    return Aim(model="poisson") if count else Aim(model="spread", outputs=2)
+
+
+def prior_of(config: BayesNetSettings) -> Prior:
+    """Return the prior of the settings."""
+    mixed = config.prior == "mixture"
+    return Prior(
+        wide=config.prior_scale,
+        narrow=config.prior_narrow if mixed else 0.0,
+        share=config.prior_share if mixed else 1.0,
+        weight=config.temperature,
+        weights=config.kl_weights,
+    )
+
+
+def fit(fed: Federation, config: BayesNetSettings, task: Task) -> BayesNetModel:
+    """Fit the posterior.
+
+    Raises
+    ------
+    DataError : there are no covariates, too few rows, or the variance of a posterior explodes.
+    NothingToLearn : the outcome is constant, a class has few records, or there are few events.
+    SiteUnavailable : a call fell below the quorum.
+    """
+    check_covariates(task)
+    aim = surveyed(fed, aim_of(task), task)
+    plan = config.plan(len(task.features), aim.loss, aim.outputs)
+    if config.strategy == "ensemble":
+        plan = replace(plan, epochs=plan.epochs * config.rounds)
+    start = posterior_at_start(plan.network, task.seed)
+    asked: dict[str, Any] = {
+        "plan": plan.text, "rate": config.learning_rate, "prior": prior_of(config).text,
+    }  # fmt: skip
+    run = Run(fed, config, task, start, asked)
+    match config.strategy:
+        case "ensemble":
+            found, weights = run.ensemble()
+        case "fedavg":
+            found, weights = [run.averaged()], np.ones(1)
+        case "sequential":
+            found, weights = [run.in_turn()], np.ones(1)
+        case _:
+            found, weights = [run.at_once()], np.ones(1)
+    at = places_of(plan.network)
+    return BayesNetModel(
+        features=task.features,
+        levels=task.levels if aim.model in ("logistic", "softmax") else (),
+        model=aim.model,
+        network=plan.network,
+        thetas=np.array([q.into(at) for q in found]),
+        weights=weights,
+        centre=aim.centre,
+        scale=aim.scale,
+        times=aim.times,
+        rounds=config.rounds,
+        samples=config.samples,
+        seed=task.seed,
+        level=config.level,
+    )
+
+
+def surveyed(fed: Federation, aim: Aim, task: Task) -> Aim:
+    """Return the aim on the scale of the pooled outcome, and check that it can be learnt."""
+    least = task.min_cell if len(fed.sites) > 1 else 1
+    if aim.model in ("logistic", "softmax"):
+        levels = task.levels or ("0", "1")
+        sizes = fed.awaiting().sum(count_each_class, classes=len(levels)).sizes.tolist()
+        check_each_class(sizes, levels, least)
+        return aim
+    if aim.model == "weibull":
+        grid = timegrid.intervals(fed, INTERVALS, task.min_cell)
+        if not grid.known:
+            raise NothingToLearn(
+                f"fewer than {2 * max(task.min_cell, 1)} records at all sites together (twice "
+                f"min_cell) are followed to different times, so there is no curve. Add sites."
+            )
+        told = fed.awaiting().sum(sum_times)
+        scale = math.exp(float(told.logs) / float(told.rows))
+        return replace(aim, scale=scale, times=grid.times[grid.times <= grid.known])
+    mean, spread = mean_and_spread(fed, task.min_cell)
+    if aim.model == "poisson":
+        return replace(aim, scale=mean)
+    return replace(aim, centre=mean, scale=spread)
+
+
+class Run:
+    """A fit by its strategy, from the posterior before the first round."""
+
+    def __init__(
+        self, fed: Federation, config: BayesNetSettings, task: Task, start: Natural,
+        asked: Mapping[str, Any],
+    ):  # fmt: skip
+        self._fed, self._config, self._task = fed, config, task
+        self._start, self._asked, self._rng = start, asked, task.rng
+
+    def at_once(self) -> Natural:
+        """Return the posterior by eq. (2), all or the drawn sites at once.
+
+        The first round is of all sites: under masks no sum is of sites with a factor and others.
+        """
+        fed, q, sites = self._fed, self._start, len(self._fed.sites)
+        drawn = min(self._config.sites_per_round or sites, sites)
+        for number in fed.rounds(self._config.rounds):
+            there, parts = (fed, drawn) if number else (fed.awaiting(), sites)
+            if number and drawn < sites:
+                chosen = self._rng.choice(fed.sites, drawn, replace=False).tolist()
+                there = fed.only(sorted(chosen))
+            told = there.sum(refine, **self._shared(q, parts))
+            q = q.plus(Natural(told.precision, told.shift))
+            self._record(float(told.loss) / max(float(told.rows), 1.0), q)
+        return q
+
+    def in_turn(self) -> Natural:
+        """Return the posterior by eq. (2), one site after another; absent ones come last."""
+        fed, q = self._fed, self._start
+        for _ in fed.rounds(self._config.rounds):
+            losses, rows, came = 0.0, 0.0, list[str]()
+            due = self._rng.permutation(fed.sites).tolist()
+            for fewest in (0, 1):
+                late: list[str] = []
+                for name in due:
+                    there = fed.only([name]).optional().awaiting(fewest)
+                    for told in there.gather(refine_alone, **self._shared(q, 1)).values():
+                        q = q.plus(Natural(told.precision, told.shift))
+                        losses, rows = losses + float(told.loss), rows + float(told.rows)
+                        came.append(name)
+                    if name not in (*came, *fed.refused):
+                        late.append(name)
+                due = late
+            fed.enough(came)
+            self._record(losses / max(rows, 1.0), q)
+        return q
+
+    def averaged(self) -> Natural:
+        """Return the mean of the sites' posteriors in natural parameters, weighted by rows."""
+        fed, q = self._fed, self._start
+        for _ in fed.rounds(self._config.rounds):
+            told = fed.sum(train_posterior, precision=q.precision, shift=q.shift, **self._asked)
+            q = Natural(told.precision / told.rows, told.shift / told.rows)
+            self._record(float(told.loss / told.rows), q)
+        return q
+
+    def ensemble(self) -> tuple[list[Natural], Array]:
+        """Return each site's own posterior, and weights by rows (M,).
+
+        All rounds are one visit of `rounds` times the epochs.
+        """
+        fed, q = self._fed, self._start
+        next(fed.rounds(1))
+        told = fed.awaiting().gather(
+            train_alone, precision=q.precision, shift=q.shift, **self._asked
+        )
+        members = [one for one in told.values() if one.rows]
+        n = np.array([float(one.rows) for one in members])
+        self._fed.record(loss=float(sum(one.loss for one in members) / n.sum()))
+        return [Natural(m.precision / m.rows, m.shift / m.rows) for m in members], n / n.sum()
+
+    def _shared(self, q: Natural, parts: int) -> dict[str, Any]:
+        """Return the arguments of a change of the posterior."""
+        damping = self._config.damping
+        return {
+            "precision": q.precision,
+            "shift": q.shift,
+            "seed": self._task.seed,
+            "parts": parts,
+            "sites": len(self._fed.sites),
+            "damping": 1.0 / parts if damping is None else damping,
+            **self._asked,
+        }
+
+    def _record(self, loss: float, q: Natural) -> None:
+        """Add the loss and the geometric mean of the posterior's standard deviations."""
+        self._fed.record(loss=loss, posterior_sd=math.exp(-0.5 * float(np.log(q.precision).mean())))

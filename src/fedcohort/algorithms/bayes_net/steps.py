@@ -1,0 +1,219 @@
+"""Site steps of `bayes_net`.
+
+A site's factor stays in its state; no message to the coordinator holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.tables import SurvivalTable
+from fedcohort.models.bayes import Places, places
+from fedcohort.models.losses import SHORTEST
+from fedcohort.models.network import initial, network
+from fedcohort.protocol import DataError, Keep, Refused, Site, gathered, message, summed
+from fedcohort.protocol.updates import count_fault
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.variational import Goal, Natural, Prior, maximise
+from fedcohort.training.rows import rows_of
+
+#: Share of a precision that all changes of a round together leave at least.
+LEFT = 0.1
+#: Smallest and largest log σ of a weight.
+NARROWEST, WIDEST = -30.0, 7.0
+
+
+@message
+class Change:
+    """Damped change of the posterior's natural parameters by a site, (W,) each.
+
+    ``rows`` () and ``loss`` (), n and n times the mean −ln p(y | x, w) during the visit.
+    """
+
+    precision: Array
+    shift: Array
+    rows: Array
+    loss: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return the fault of one reply, or ""."""
+        if why := misfit(self, asked):
+            return why
+        least = -(1.0 - LEFT) / asked["parts"] * asked["precision"]
+        if (self.precision < least * (1.0 + 1e-9)).any():
+            return "a change that could make a precision negative."
+        return ""
+
+
+@message
+class Own:
+    """A site's own posterior: n λ and n η (W,); ``rows`` and ``loss`` as in `Change`."""
+
+    precision: Array
+    shift: Array
+    rows: Array
+    loss: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return the fault of one reply, or ""."""
+        if why := misfit(self, asked):
+            return why
+        return "a precision that is not above 0." if (self.precision < 0).any() else ""
+
+
+def misfit(reply: Change | Own, asked: Mapping[str, Any]) -> str:
+    """Return the fault of a reply's shapes and counts, or ""."""
+    size = asked["precision"].shape
+    if reply.precision.shape != size or reply.shift.shape != size:
+        return "another number of weights than of the posterior."
+    return count_fault("rows", reply.rows[None])
+
+
+@message
+class Factor:
+    """A site's factor, λ and η (W,)."""
+
+    precision: Array
+    shift: Array
+
+
+@message
+class Times:
+    """Rows and Σ log t, with times below `SHORTEST` of the site's mean taken as that."""
+
+    rows: Array
+    logs: Array
+
+
+NetSite = Site[Any, Factor | None]
+
+
+@summed
+def sum_times(site: Site[SurvivalTable, None]) -> Times:
+    """Count rows, and sum the logarithms of the times."""
+    time = np.asarray(site.data.time, float)
+    least = SHORTEST * time.mean() if len(time) else 1.0
+    logs = np.log(np.maximum(time, least)).sum() if len(time) else 0.0
+    return Times(np.array(float(len(time))), np.array(logs))
+
+
+@summed
+def refine(
+    site: NetSite, *, precision: Array, shift: Array, plan: str, rate: float, prior: str,
+    seed: int, parts: int, sites: int, damping: float,
+) -> Keep[Change, Factor]:  # fmt: skip
+    """Improve the site's own factor of the posterior; return by how much the posterior changes.
+
+    The posterior has the natural parameters `precision` and `shift` (W,), and `parts` of all
+    `sites` change it in this round. Before the first it is that of `seed`, whose quotient by the
+    prior is shared equally by all sites. `prior` is the text of a `Prior`.
+    """
+    q = _posterior(site, precision, shift, plan)
+    return _refined(site, q, plan, rate, prior, seed, parts, sites, damping)
+
+
+@gathered
+def refine_alone(
+    site: NetSite, *, precision: Array, shift: Array, plan: str, rate: float, prior: str,
+    seed: int, parts: int, sites: int, damping: float,
+) -> Keep[Change, Factor]:  # fmt: skip
+    """Improve the site's own factor of the posterior; return the change of this site."""
+    q = _posterior(site, precision, shift, plan)
+    return _refined(site, q, plan, rate, prior, seed, parts, sites, damping)
+
+
+def _refined(
+    site: NetSite, q: Natural, plan: str, rate: float, prior: str, seed: int, parts: int,
+    sites: int, damping: float,
+) -> Keep[Change, Factor]:  # fmt: skip
+    if not 0.0 < damping <= 1.0:
+        raise Refused("posterior", f"site {site.name!r} takes no damping that is not in (0, 1].")
+    if site.state is None:
+        start = posterior_at_start(Plan.of(plan).network, seed)
+        own = start.less(Prior.of(prior).natural(len(start.shift))).times(1.0 / sites)
+    else:
+        own = Natural(site.state.precision, site.state.shift)
+    best, n, loss = _trained(site, q, q.less(own), plan, rate, prior, 1.0 / sites)
+    change = best.less(q).times(damping)
+    least = -(1.0 - LEFT) / parts * q.precision
+    change = Natural(np.maximum(change.precision, least), change.shift)
+    now = own.plus(change)
+    told = Change(change.precision, change.shift, np.array(float(n)), np.array(n * loss))
+    return Keep(told, Factor(now.precision, now.shift))
+
+
+@summed
+def train_posterior(
+    site: Site[Any, None], *, precision: Array, shift: Array, plan: str, rate: float, prior: str
+) -> Own:  # fmt: skip
+    """Fit the posterior to the site's own rows; return its part of the mean over rows."""
+    return _alone(site, precision, shift, plan, rate, prior)
+
+
+@gathered
+def train_alone(
+    site: Site[Any, None], *, precision: Array, shift: Array, plan: str, rate: float, prior: str
+) -> Own:  # fmt: skip
+    """Fit the posterior to the site's own rows, and return it."""
+    return _alone(site, precision, shift, plan, rate, prior)
+
+
+def _alone(
+    site: Site[Any, None], precision: Array, shift: Array, plan: str, rate: float, prior: str
+) -> Own:
+    cavity = Prior.of(prior).natural(len(precision))
+    q = _posterior(site, precision, shift, plan)
+    own, n, loss = _trained(site, q, cavity, plan, rate, prior, 1.0)
+    return Own(n * own.precision, n * own.shift, np.array(float(n)), np.array(n * loss))
+
+
+def _trained(
+    site: Site[Any, Any], q: Natural, cavity: Natural, plan: str, rate: float, prior: str,
+    share: float,
+) -> tuple[Natural, int, float]:  # fmt: skip
+    """Return the posterior after a visit, the number of rows, and the mean loss."""
+    p = Plan.of(plan)
+    rows = rows_of(site.data, p, site.entropy)
+    theta = q.into(places_of(p.network))
+    found, loss = maximise(theta, rows, p, rate, site.entropy, Goal(cavity, Prior.of(prior), share))
+    at = places_of(p.network)
+    if not np.isfinite(found).all() or _beyond(found[at.log_sd]):
+        raise DataError(
+            f"site {site.name!r}: the posterior's variance grows or falls without limit in this "
+            f"round. Give a smaller learning_rate, or a smaller prior_scale."
+        )
+    return Natural.of(found, at), len(rows.x), loss
+
+
+def _beyond(log_sd: Array) -> bool:
+    return bool(((log_sd < NARROWEST) | (log_sd > WIDEST)).any())
+
+
+def _posterior(site: Site[Any, Any], precision: Array, shift: Array, plan: str) -> Natural:
+    """Return the posterior that a question has; refuse one that is none."""
+    size = places_of(Plan.of(plan).network).mean.shape
+    if precision.shape != size or shift.shape != size or not (precision > 0).all():
+        raise Refused(
+            "posterior", f"site {site.name!r} trains no posterior of another network, or without "
+            f"precisions above 0.",
+        )  # fmt: skip
+    return Natural(precision, shift)
+
+
+def posterior_at_start(spec: str, seed: int) -> Natural:
+    """Return the posterior before the first round, of a network's spec and a seed."""
+    return Natural.of(initial(spec, seed), places_of(spec))
+
+
+@lru_cache(maxsize=16)
+def places_of(spec: str) -> Places:
+    """Return the places of a network's parameters."""
+    return places(network(spec).module)
+
+
+STEPS = (sum_times, refine, refine_alone, train_posterior, train_alone)

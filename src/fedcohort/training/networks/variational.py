@@ -1,0 +1,214 @@
+"""A site's local free energy, maximised by gradient steps.
+
+Bui, Nguyen, Swaroop, Turner, "Partitioned variational inference: a unified framework encompassing
+federated and continual learning", arXiv:1811.11206; GenoMed4All D6.2, section 4.2, with eq. (4.30)
+corrected (errata). Of a posterior q over weights, a site's factor t, and the cavity c = q/t, which
+holds the prior and the other sites' factors, the local free energy of n rows is
+
+    F(q) = E_q[Σ_j ln p(y_j | x_j, w)] − E_q[ln q − ln c] / T                              (1)
+
+With T = 1 it is Bayes' rule; a larger 1/T is no posterior, and a smaller 1/T, as in VIRTUAL, a cold
+one (Wenzel et al., ICML 2020). −F/n is minimised over θ = (μ, log σ) with the noisy slopes of
+`models.bayes` for its first term, and for the second, by eq. (2) there, with
+
+    ∂/∂μ = λμ − η,   ∂/∂log σ = λσ² − 1                                                    (2)
+
+Of M mini-batches each has 1/M of the second term ("uniform"), or the i-th of them 2^(M−i)/(2^M − 1)
+("blundell": Blundell et al. 2015, section 3.4). With a prior that is a mixture of two Gaussians
+with mean 0 (section 3.3 there), its share of the sites, −E_q[ln p(w)], is added by one draw of w
+for each step.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcohort.arrays import Array
+from fedcohort.models.bayes import Places, places
+from fedcohort.models.network import FlatNet, network
+from fedcohort.training.networks.local import steps
+from fedcohort.training.networks.optimisers import OPTIMISERS
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.rows import Rows
+
+#: Ways to divide the divergence among mini-batches.
+KL_WEIGHTS = ("uniform", "blundell")
+
+
+@dataclass(frozen=True, eq=False)
+class Natural:
+    """Natural parameters of a Gaussian with independent weights.
+
+    Attributes
+    ----------
+    precision, shift : λ (W,), and λ times the mean (W,).
+    """
+
+    precision: Array
+    shift: Array
+
+    @classmethod
+    def of(cls, theta: Array, at: Places) -> Natural:
+        """Return those of the posterior θ."""
+        precision = np.exp(-2.0 * theta[at.log_sd])
+        return cls(precision, precision * theta[at.mean])
+
+    def into(self, at: Places) -> Array:
+        """Return θ of this posterior; all precisions are above 0."""
+        out = np.zeros(2 * len(at.mean))
+        out[at.mean], out[at.log_sd] = self.shift / self.precision, -0.5 * np.log(self.precision)
+        return out
+
+    def plus(self, other: Natural, share: float = 1.0) -> Natural:
+        """Return the product with another Gaussian to the power `share`."""
+        return Natural(self.precision + share * other.precision, self.shift + share * other.shift)
+
+    def less(self, other: Natural) -> Natural:
+        """Return the quotient by another Gaussian."""
+        return self.plus(other, -1.0)
+
+    def times(self, share: float) -> Natural:
+        """Return this Gaussian to the power `share`."""
+        return Natural(share * self.precision, share * self.shift)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prior:
+    """Prior of each weight, N(0, s²) or a mixture, and the weights of the divergence from it.
+
+    Attributes
+    ----------
+    wide, narrow, share : s₁, s₂ and π of π N(0, s₁²) + (1 − π) N(0, s₂²); s₂ = 0: N(0, s₁²).
+    weight : 1/T.
+    weights : in `KL_WEIGHTS`.
+    """
+
+    wide: float
+    narrow: float = 0.0
+    share: float = 1.0
+    weight: float = 1.0
+    weights: str = "uniform"
+
+    @cached_property
+    def text(self) -> str:
+        """The prior as JSON, for a step's argument."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @staticmethod
+    @lru_cache(maxsize=16)
+    def of(text: str) -> Prior:
+        """Return the prior from its JSON text."""
+        return Prior(**json.loads(text))
+
+    @property
+    def mixed(self) -> bool:
+        """Whether it is a mixture."""
+        return self.narrow > 0.0
+
+    def natural(self, size: int) -> Natural:
+        """Return its natural parameters (W,); 0 of a mixture, which has none."""
+        precision = 0.0 if self.mixed else self.wide**-2.0
+        return Natural(np.full(size, precision), np.zeros(size))
+
+    def slope(self, w: Tensor) -> Tensor:
+        """Return −∂ ln p/∂w (W,) of a mixture."""
+        a, b = self.wide**-2.0, self.narrow**-2.0
+        odds = math.log(self.share / (1.0 - self.share)) + math.log(self.narrow / self.wide)
+        first = torch.sigmoid(0.5 * (b - a) * w.square() + odds)
+        return w * (b + (a - b) * first)
+
+    def parts(self, batches: int) -> Iterator[float]:
+        """Yield, again and again, the share of the divergence of each mini-batch, times M."""
+        while True:
+            for i in range(1, batches + 1):
+                blundell = self.weights == "blundell"
+                yield batches * 2.0**-i / (1.0 - 2.0**-batches) if blundell else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """What besides the rows is in a site's free energy.
+
+    Attributes
+    ----------
+    cavity : c, with a Gaussian prior.
+    prior : of which `share` is added if it is a mixture, which the cavity does not hold.
+    """
+
+    cavity: Natural
+    prior: Prior
+    share: float = 1.0
+
+
+def maximise(
+    theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...], goal: Goal
+) -> tuple[Array, float]:
+    """Maximise eq. (1) by `plan.epochs` epochs.
+
+    Parameters
+    ----------
+    theta : θ₀ (P,). rows : the site's own; without any, θ stays.
+    rate : learning rate. entropy : seed of mini-batches and noise.
+
+    Returns
+    -------
+    theta : (P,), float64. loss : mean over the first epoch's batches of −ln p(y | x, w), each
+        before its step.
+    """
+    if not rows.informative:
+        return theta.astype(np.float64), 0.0
+    net = network(plan.network, plan.dtype, plan.device)
+    net.load(theta)
+    pull = _Divergence(net, goal, len(rows.x))
+    optimiser = OPTIMISERS[plan.optimiser](net.theta)
+    batches = plan.parts(len(rows.x))
+    seen: list[float] = []
+    for (part, seed), share in zip(
+        steps(net, rows, plan, entropy), goal.prior.parts(batches), strict=False
+    ):
+        value = part.pull(net, seed)
+        if len(seen) < batches:
+            seen.append(value * len(part.x) / len(rows.x))
+        pull.add(share, seed)
+        optimiser.step(net.theta, net.grad, rate)
+    return net.read(), sum(seen)
+
+
+class _Divergence:
+    """The slope of the second term of −F/n, eq. (2)."""
+
+    def __init__(self, net: FlatNet, goal: Goal, rows: int):
+        at = places(net.module)
+        self._net, self._goal, self._rows = net, goal, rows
+        self._mean, self._log_sd = (
+            torch.from_numpy(i).to(net.theta.device) for i in (at.mean, at.log_sd)
+        )
+        self._precision, self._shift = (
+            torch.from_numpy(v).to(net.theta) for v in (goal.cavity.precision, goal.cavity.shift)
+        )
+        self._generator = torch.Generator()
+
+    def add(self, share: float, seed: int) -> None:
+        """Add the slope of a mini-batch with this share of the term to `net.grad`."""
+        net, goal = self._net, self._goal
+        scale = share * goal.prior.weight / self._rows
+        mean, log_sd = net.theta[self._mean], net.theta[self._log_sd]
+        variance = (2.0 * log_sd).exp()
+        by_mean = self._precision * mean - self._shift
+        by_spread = self._precision * variance - 1.0
+        if goal.prior.mixed:
+            self._generator.manual_seed(seed + 1)
+            drawn = torch.randn(len(mean), generator=self._generator, dtype=mean.dtype)
+            noise = variance.sqrt() * drawn.to(mean.device)
+            slope = goal.share * goal.prior.slope(mean + noise)
+            by_mean, by_spread = by_mean + slope, by_spread + slope * noise
+        net.grad.index_add_(0, self._mean, by_mean, alpha=scale)
+        net.grad.index_add_(0, self._log_sd, by_spread, alpha=scale)

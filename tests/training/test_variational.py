@@ -1,0 +1,88 @@
+"""The local free energy has its maximum where closed forms have it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.stats import norm
+
+from fedcohort.models.bayes import Bayes, places
+from fedcohort.models.losses import Squares
+from fedcohort.models.network import Mlp, initial, network
+from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.variational import Goal, Natural, Prior, maximise
+from fedcohort.training.rows import Rows
+
+SPEC = Bayes(start=0.1).spec(Mlp(inputs=2, hidden=(), outputs=1).spec)
+AT = places(network(SPEC).module)
+
+
+def normal(precision, shift):
+    return Natural(np.full(3, precision), np.full(3, shift))
+
+
+def test_a_linear_network_finds_the_factorised_posterior():
+    """Of y = z'w + N(0, 1): means are those of the exact posterior, precisions the diagonal of
+    its precision (Bishop, "Pattern Recognition and Machine Learning", 2006, eq. 10.13)."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 2)) @ [[1.0, 0.6], [0.0, 0.8]]
+    y = x @ [1.0, -0.5] + 0.3 + rng.normal(size=40)
+    rows = Rows(torch.from_numpy(x), Squares(y))
+    theta = initial(SPEC, 0)
+    goal = Goal(normal(2.0, 0.5), Prior(wide=1.0))
+    for rate, epochs in ((0.03, 400), (0.003, 400), (0.0005, 800)):
+        plan = Plan(network=SPEC, loss="linear", epochs=epochs)
+        theta, _ = maximise(theta, rows, plan, rate, (0, epochs), goal)
+    z = np.column_stack([x, np.ones(40)])
+    exact = z.T @ z + 2.0 * np.eye(3)
+    assert_allclose(theta[AT.mean], np.linalg.solve(exact, z.T @ y + 0.5), atol=0.015)
+    assert_allclose(np.exp(-2 * theta[AT.log_sd]), np.diag(exact), rtol=0.06)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_products_and_quotients_of_gaussians_are_sums_of_natural_parameters(seed):
+    rng = np.random.default_rng(seed)
+    theta = rng.normal(size=6)
+    q = Natural.of(theta, AT)
+    assert_allclose(q.into(AT), theta, rtol=1e-12, atol=1e-12)
+    w = rng.normal(size=3)
+    other = Natural(rng.uniform(0.1, 2, 3), rng.normal(size=3))
+
+    def log(n):  # up to a constant
+        return n.shift * w - 0.5 * n.precision * w**2
+
+    assert_allclose(log(q.plus(other)), log(q) + log(other), rtol=1e-9, atol=1e-9)
+    assert_allclose(log(q.plus(other).less(other)), log(q), rtol=1e-6, atol=1e-6)
+
+
+def test_without_rows_the_posterior_stays():
+    theta = initial(SPEC, 0)
+    none = Rows(torch.zeros(0, 2, dtype=torch.float64), Squares(np.zeros(0)))
+    plan = Plan(network=SPEC, loss="linear")
+    goal = Goal(normal(1.0, 0.0), Prior(wide=1.0))
+    assert (maximise(theta, none, plan, 0.1, (0,), goal)[0] == theta).all()
+
+
+def test_the_mixtures_slope_is_that_of_its_density():
+    found = Prior(wide=1.0, narrow=0.05, share=0.25)
+    w = np.linspace(-0.5, 0.5, 21)
+
+    def log(v):
+        return np.log(0.25 * norm.pdf(v, 0, 1.0) + 0.75 * norm.pdf(v, 0, 0.05))
+
+    slope = -(log(w + 1e-6) - log(w - 1e-6)) / 2e-6
+    assert_allclose(found.slope(torch.from_numpy(w)).numpy(), slope, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("batches", [1, 5, 30])
+def test_the_parts_of_the_divergence_add_to_the_whole(batches):
+    for weights in ("uniform", "blundell"):
+        parts = Prior(wide=1.0, weights=weights).parts(batches)
+        once = [next(parts) for _ in range(batches)]
+        assert_allclose(sum(once), batches)
+    assert_allclose(once[:-1], 2 * np.array(once[1:]))
