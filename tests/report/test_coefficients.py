@@ -1,5 +1,6 @@
 import json
 import math
+import re
 
 from fedcohort.report.run import read
 from fedcohort.report.sections import coefficients
@@ -143,3 +144,19 @@ def test_of_more_coefficients_than_a_page_holds_the_strongest_stand_in_the_open_
     assert first.index("x39: hazard ratio") < first.index("x38: hazard ratio")
     assert "x0: hazard ratio" not in first
     assert "by the size of the effect for the step that is named" in page
+
+
+def test_a_posterior_has_a_credible_interval_and_a_probability_but_no_p_and_no_ci(tmp_path):
+    def change(content):
+        for row in content["coefficients"]:
+            del row["p"]
+            row["above_0"] = 0.9876
+        head = {k: content["coefficients"][0][k] for k in ("arm", "scenario", "repeat")}
+        constant = {"name": "intercept", "value": 1.0, "standard_error": 0.5, "low": 0.1}
+        content["parameters"] = [{**head, **constant, "high": 1.9}]
+
+    page = changed(tmp_path, change)
+    for said in ("Posterior mean", "Posterior SD", "95 % credible interval", "P(&gt; 0)", "0.988"):
+        assert said in page
+    assert "an interval that holds the effect with probability 95 %" in page
+    assert not re.search(r"\bCI\b|\bSE\b|>p<|&quot;p&quot;|confidence|leave the direction", page)

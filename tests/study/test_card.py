@@ -144,3 +144,18 @@ def test_splits_of_trees_are_those_of_the_saved_model(study, results):
     results["splits"] = [row | {"share": 0.75}, row | {"share": 0.25, "repeat": 1}]
     text = written(study, results)
     assert rows(text, "Splits of trees") == [[r"&lt;script&gt;\| \| x", "0.750", "7"]]
+
+
+def test_effects_of_a_posterior_have_a_credible_interval_and_a_probability(study, results):
+    for row in results["coefficients"]:
+        row.pop("p", None)
+        row["above_0"] = 0.25
+    text = written(study, results)
+    part = text.partition("## Effects")[2].partition("\n## ")[0]
+    assert (
+        "| posterior mean | hazard ratio | 95 % credible interval of the ratio | P(&gt; 0) |"
+        in part
+    )
+    assert all(row[-1] == "0.250" for row in rows(text, "Effects"))
+    assert "shrunken" not in part
+    assert "standard error" not in part

@@ -10,6 +10,7 @@ may lack a view as a whole.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ from fedcohort.data.read.csvcells import harmless
 from fedcohort.data.read.sql import is_url
 from fedcohort.data.words import rows
 from fedcohort.metrics import classes
-from fedcohort.protocol import DataError, StudyError, registry
+from fedcohort.metrics.uncertainty import epistemic_share
+from fedcohort.protocol import DataError, NotSupported, StudyError, registry
 from fedcohort.report.clock import said
 from fedcohort.study.api import Fit, load
 
@@ -50,9 +52,9 @@ class Predictions:
     Attributes
     ----------
     table : `row` (from 1), the column to join by if one is asked for, the prediction (of several
-        classes the likeliest and the probability of each), and for survival the median time and
-        the survival at given times; empty where a row was skipped, or where the curve does not
-        fall to 1/2.
+        classes the likeliest and the probability of each), what a posterior tells of it
+        (`_posterior`), and for survival the median time and the survival at given times; empty
+        where a row was skipped, or where the curve does not fall to 1/2.
     warnings : one line each, without any value.
     """
 
@@ -236,19 +238,20 @@ def _predicted(fit: Fit, frame: pd.DataFrame, times: Array) -> tuple[dict[str, A
         points = np.asarray(fit.transform(frame))
         return {f"latent {i}": z for i, z in enumerate(points.T, 1)}, []
     if isinstance(outcome, Category) and fit.classes:
-        return _of_classes(fit, frame), []
+        found = _of_classes(fit, frame)
+        return found, _posterior(fit, frame, found)
     name = "cluster" if "clustering" in registry.find(fit.method).tasks else "value"
     for kind, word in ((Survival, "risk"), (Binary, "probability")):
         if isinstance(outcome, kind):
             name = word
     found = {name: np.asarray(fit.predict(frame))}
+    warnings = _posterior(fit, frame, found)
     if not _has_curve(fit):
-        return found, []
+        return found, warnings
     unit = _unit(fit)
     found |= _risk_by(fit, frame)
     curve = fit.model.arrays().get("times")
     closed = fit.model.median_survival(fit.parts.design.matrix(frame))
-    warnings: list[str] = []
     if curve is not None or closed is not None:
         if curve is not None and len(curve) < COARSE:
             warnings.append(
@@ -276,6 +279,33 @@ def _predicted(fit: Fit, frame: pd.DataFrame, times: Array) -> tuple[dict[str, A
         return found, []
     named = {f"survival at {_time(t, unit)}": survival[:, i] for i, t in enumerate(times.tolist())}
     return found | named, warnings
+
+
+def _posterior(fit: Fit, frame: pd.DataFrame, found: dict[str, Array]) -> list[str]:
+    """Add to `found` what a posterior tells of each row; return what its interval is of.
+
+    The ends of the credible interval at the model's own level, the share of the outcome's variance
+    that is due to the model's parameters, and how unlike the training rows a row is; each of them
+    only where the model gives it.
+    """
+    told: list[str] = []
+    outcome, method = fit.parts.design.outcome, registry.find(fit.method)
+    if method.overrides("intervals") and not isinstance(outcome, Category):
+        name, level = next(iter(found)), float(fit.model.level)
+        ends = fit.intervals(frame, level)
+        found |= {f"{name}_{end}": ends[end].to_numpy() for end in ("low", "high")}
+        of = {"survival": "the risk", "binary": "the probability", "count": "the mean count"}
+        what = of.get("" if outcome is None else outcome.type, "a new patient's value")
+        told.append(
+            f"{name}_low and {name}_high are the ends of the {100 * level:.4g} % credible interval "
+            f"of {what}."
+        )
+    if method.overrides("uncertainty"):
+        with suppress(NotSupported):  # times
+            found["model_uncertainty"] = epistemic_share(fit.uncertainty(frame).to_numpy().T)
+    if method.overrides("unlike_training"):
+        found["unlike_training"] = fit.unlike_training(frame)
+    return told
 
 
 def _of_classes(fit: Fit, frame: pd.DataFrame) -> dict[str, Array]:

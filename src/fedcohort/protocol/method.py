@@ -159,14 +159,18 @@ class Fitted(ABC):
         It holds, with probability `level`, the probability of class 1, the log risk, or a new
         value.
         """
-        raise NotSupported("intervals of predictions")
+        raise NotSupported("intervals")
 
     def uncertainty(self, x: Array) -> tuple[Array, Array]:
         """Return the epistemic and the aleatoric variance of the outcome (n,) of rows x (n, p).
 
         The first is due to the model's parameters and falls with more rows; the second does not.
         """
-        raise NotSupported("parts of a prediction's uncertainty")
+        raise NotSupported("uncertainty")
+
+    def unlike_training(self, x: Array) -> Array:
+        """Return how unlike the training rows each row of x (n, p) is (n,), from 0 to 1."""
+        raise NotSupported("unlike_training")
 
     def predict_survival(self, x: Array, times: Array) -> Array:
         """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m).
@@ -412,9 +416,13 @@ class Method:
     @property
     def gives(self) -> frozenset[str]:
         """What the model supports, for all tasks; see `given`."""
-        return frozenset(
-            name for name in GIVEN if getattr(self.model, name) is not getattr(Fitted, name)
-        )
+        return frozenset(filter(self.overrides, GIVEN))
+
+    def overrides(self, name: str) -> bool:
+        """Return whether the model has its own method `name` of `Fitted`, as it may of a posterior
+        beside those of `GIVEN`.
+        """
+        return getattr(self.model, name) is not getattr(Fitted, name)
 
     @property
     def gaps(self) -> bool:

@@ -86,7 +86,7 @@ def those_which_give(what: str, kind: str | None = None) -> tuple[str, ...]:
     for name in names():
         with contextlib.suppress(NotSupported):
             found.append(find(name))
-    return tuple(m.name for m in found if what in m.gives and (kind is None or kind in m.tasks))
+    return tuple(m.name for m in found if m.overrides(what) and (kind is None or kind in m.tasks))
 
 
 def check_outcome(method: Method, kind: str, outcome: str) -> None:

@@ -202,6 +202,11 @@ def penalty_of(rows: Iterable[Mapping[str, Any]]) -> str:
     return next((str(r["shrunken"]) for r in rows if r.get("shrunken")), "")
 
 
+def is_posterior(rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether coefficients, or parameters beside them, are of a posterior."""
+    return any(r.get("above_0") is not None for r in rows)
+
+
 def scale_of(settings: Mapping[str, Any], preprocess: Mapping[str, Any]) -> str:
     """Return how an arm scales numbers."""
     return str(settings.get("scale") or preprocess.get("scale") or "")

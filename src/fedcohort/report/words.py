@@ -121,6 +121,14 @@ def p_value(value: Any) -> str:
     return f"{x:.3f}" if x < 0.1 else f"{x:.2f}"
 
 
+def probability(value: Any) -> str:
+    """Return a posterior probability, with bounds where three digits do not tell it from 0 or 1."""
+    x = number(value)
+    if math.isnan(x):
+        return MISSING
+    return "< 0.001" if x < 0.001 else "> 0.999" if x > 0.999 else f"{x:.3f}"
+
+
 def ratio(value: Any) -> str:
     """Return a hazard ratio: three significant digits; near 1, two of its distance to 1."""
     x = number(value)

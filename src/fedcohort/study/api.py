@@ -346,22 +346,49 @@ class Fit:
         return whole.set_axis(table.index) if isinstance(table, pd.DataFrame) else whole
 
     def intervals(self, table: Any, level: float = 0.95) -> pd.DataFrame:
-        """Return a row for each missing number that `impute` fills: row, column, value, low, high.
+        """Return intervals of predictions, or of imputed numbers, with a probability `level`.
 
-        Rows are numbered from 0. Intervals come from the model, and need a linear scale of its
-        features.
+        Of a model with a posterior: a row for each of the table's, with ``low`` and ``high`` of the
+        probability, the expected count, the log risk, or a new patient's value. Of a model that
+        imputes: a row for each missing number that `impute` fills, with row (from 0), column,
+        value, low and high; these need a linear scale of the features.
 
         Raises
         ------
-        NotSupported : the method gives no standard deviation; or the fit's scale is quantile.
+        NotSupported : the method has no posterior of this outcome, and gives no standard deviation
+            of imputed numbers; or the fit's scale is quantile.
         SettingError : the level is not between 0 and 1.
         """
         if not 0 < level < 1:
             raise SettingError(f"level is {level!r}; give a number between 0 and 1.")
         x = self._x(table)
+        if registry.find(self.method).overrides("intervals"):
+            return pd.DataFrame(self._give("intervals", x, level), columns=["low", "high"])
         return intervals(
             self.parts.design, x, self._give("impute", x), self._give("imputed_sd", x), level
         )
+
+    def uncertainty(self, table: Any) -> pd.DataFrame:
+        """Return the variance of each row's outcome in two parts: epistemic and aleatoric.
+
+        The first is due to the model's parameters, and falls with more training rows. The second
+        is not known from the covariates.
+
+        Raises
+        ------
+        NotSupported : the method has no posterior of this outcome.
+        """
+        parts = self._give("uncertainty", self._x(table))
+        return pd.DataFrame(dict(zip(("epistemic", "aleatoric"), parts, strict=True)))
+
+    def unlike_training(self, table: Any) -> Array:
+        """Return how unlike the training rows each row is, from 0 to 1: (n,).
+
+        Raises
+        ------
+        NotSupported : the model does not know the covariance of its covariates.
+        """
+        return self._give("unlike_training", self._x(table))
 
     def plot(self, *others: Fit, names: Sequence[str] = (), covariate: str = "") -> Picture:
         """Return a figure of this fit, together with others: ``svg``, and ``save(path)``.

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import expit, gammaincinv, ndtri, stdtrit
 
 from fedcohort.arrays import Array
+from fedcohort.numerics.mahalanobis import chi_squared, squared_distance
 from fedcohort.numerics.parameters import predicted
 from fedcohort.numerics.propagation import probability
 from fedcohort.numerics.wald import credible_rows
@@ -25,10 +26,13 @@ class Posterior(LinearFit):
     ----------
     covariance : scale matrix (p + 1, p + 1) of (b₀, β): of a normal distribution its covariance.
     level : probability of the credible intervals.
+    centre, scatter : mean (p,) and covariance (p, p) of the covariates of all training rows.
     """
 
     covariance: Array
     level: float
+    centre: Array
+    scatter: Array
 
     #: Name of exp(β), or "".
     RATIO = ""
@@ -43,6 +47,15 @@ class Posterior(LinearFit):
         z = np.column_stack([np.ones(len(x)), np.asarray(x, float)])
         return np.einsum("ij,jk,ik->i", z, self.covariance, z)
 
+    def unlike_training(self, x: Array) -> Array:
+        """Return how unlike the training rows each row of x (n, p) is (n,), from 0 to 1.
+
+        The distribution function of χ² at the squared Mahalanobis distance from their mean, with
+        the rank of their covariance as degrees of freedom (`numerics.mahalanobis`): for normal
+        covariates and many rows, the share of training rows that are nearer to the mean.
+        """
+        return chi_squared(*squared_distance(x, self.centre, self.scatter))
+
     def summary(self) -> list[Row]:
         """Return posterior mean, standard deviation and credible interval of each coefficient.
 
@@ -54,8 +67,9 @@ class Posterior(LinearFit):
         )
 
     def arrays(self) -> dict[str, Array]:
-        """Return b₀, β and their scale matrix."""
-        return super().arrays() | {"covariance": self.covariance}
+        """Return b₀, β and their scale matrix; mean and covariance of the covariates."""
+        names = ("covariance", "centre", "scatter")
+        return super().arrays() | {name: getattr(self, name) for name in names}
 
     def meta(self) -> dict[str, Any]:
         """Return names, rows and level."""
@@ -63,8 +77,8 @@ class Posterior(LinearFit):
 
     @classmethod
     def _restored(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> dict[str, Any]:
-        own = {"covariance": arrays["covariance"], "level": float(meta["level"])}
-        return super()._restored(arrays, meta) | own
+        own = {name: arrays[name] for name in ("covariance", "centre", "scatter")}
+        return super()._restored(arrays, meta) | own | {"level": float(meta["level"])}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

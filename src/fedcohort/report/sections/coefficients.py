@@ -9,10 +9,10 @@ from typing import Any
 from fedcohort.report import charts, words
 from fedcohort.report.charts import Domain, around
 from fedcohort.report.markup import Markup, h, table
-from fedcohort.report.modelling import penalty_of, scale_of, stepped
+from fedcohort.report.modelling import is_posterior, penalty_of, scale_of, stepped
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import Section, leading_open, more
-from fedcohort.report.sections.parameters import level_of, parameters, penalised_bar
+from fedcohort.report.sections.parameters import credible, level_of, parameters, penalised_bar
 from fedcohort.report.words import effect, fixed, number, ratio
 
 Row = Mapping[str, Any]
@@ -56,6 +56,12 @@ SHRUNKEN = (
     "prediction, and are no estimates of the effects. Their bars are standard errors of the "
     "penalised fit, no confidence intervals."
 )
+#: Text on arms with a posterior.
+POSTERIOR = (
+    " Of a posterior, the mark is its mean and the bar an interval that holds the effect with "
+    "probability {}, given the prior and the data. P(> 0) is the probability that the coefficient "
+    "is above 0."
+)
 _SHORT = {"hazard ratio": "HR", "odds ratio": "OR", "rate ratio": "RR", "mean ratio": "MR",
           "relative risk ratio": "RRR"}  # fmt: skip
 #: Number of intervals from which on the page says how many exclude no effect by chance.
@@ -77,7 +83,9 @@ def section(run: Run) -> Section | None:
     what = " ".join(plain[k] for k in kinds if k in plain)
     ends = " or ".join(dict.fromkeys(f"{_reference(k):g}" for k in kinds))
     shrunken = any(penalty_of(mine) for _, mine in rows)
-    whole = [a for a, mine in rows if any(map(_has_interval, mine)) and not penalty_of(mine)]
+    bayes = [arm for arm, mine in rows if is_posterior(mine)]
+    tested = [(a, mine) for a, mine in rows if not (penalty_of(mine) or is_posterior(mine))]
+    whole = [a for a, mine in tested if any(map(_has_interval, mine))]
     every = len(whole) == sum(bool(mine) for _, mine in rows)
     levels = dict.fromkeys(level_of(arm) for arm in whole)
     what_bars = f"{words.listed(list(levels))} intervals"
@@ -85,6 +93,8 @@ def section(run: Run) -> Section | None:
     bars = f" {are}; where a bar crosses {ends}, the data leave the direction open." * bool(whole)
     bars += _by_chance(run, whole, ends)
     bars += SHRUNKEN * shrunken
+    if bayes:
+        bars += POSTERIOR.format(words.listed(list(dict.fromkeys(map(level_of, bayes)))))
     return Section(
         "coefficients", "Coefficients", f"Which covariates go with the {run.kind.goes}?",
         f"{what}{bars} An association is not yet a cause.", h("div", leading_open(run, blocks)),
@@ -126,6 +136,8 @@ def _block(run: Run, arm: Arm) -> Markup | None:
     note = [unit] if unit else ["levels against the first"]
     if penalty:
         note.append(f"shrunken towards {_reference(_kind(first[0])):g} by a penalty ({penalty})")
+    if is_posterior(first):
+        note.append(f"posterior mean and {credible(level_of(arm))}")
     if not any(map(_has_interval, first)):
         note.append("this method gives no intervals")
     if final:
@@ -192,6 +204,8 @@ def _strongest(drawn: Sequence[Row]) -> tuple[list[Row], str]:
     z = [abs(number(c.get("coefficient")) / (number(c.get("standard_error")) or math.nan))
          for c in drawn]  # fmt: skip
     by = "|z|, a coefficient over its standard error"
+    if is_posterior(drawn):
+        by = "the size of the posterior mean over its standard deviation"
     if not any(map(math.isfinite, z)):
         z = [abs(float(c.get("factor") or 1.0) * number(c.get("coefficient"))) for c in drawn]
         by = "the size of the effect for the step that is named"
@@ -268,7 +282,8 @@ def _data(arm: Arm, kind: str, c: Row) -> dict[str, object]:
     head = {"arm": arm.name, "covariate": c["covariate"], "coefficient": c.get("coefficient")}
     head |= {key: c[key] for key in ("class", "reference", "step") if c.get(key)}
     rest = {"standard_error": c.get("standard_error"), kind.replace(" ", "_"): value}
-    return {**head, **rest, "low": low, "high": high, "p": c.get("p")}
+    last = {"above_0": c["above_0"]} if is_posterior([c]) else {"p": c.get("p")}
+    return {**head, **rest, "low": low, "high": high, **last}
 
 
 def _shown(c: Row) -> str:
@@ -319,10 +334,14 @@ def _table(
     of = "Shrunken coefficient" if penalty else "Coefficient"
     short = (of if plain else f"Shrunken {short}") if penalty else short
     around = penalised_bar(level) if penalty else f"{level} CI"
+    error_head, last = "SE", ["p"] * (not penalty)
+    if posterior := is_posterior(first):
+        of, around = "Posterior mean", credible(level)
+        short, error_head, last = of if plain else short, "Posterior SD", ["P(> 0)"]
     head = ["Covariate", *([] if plain else [of])]
     stepping = not plain and any(c.get("step") for c in first)
     value = [f"{short} is"] * stepping + [f"{short} ({around})" if tested else short]
-    head += ["SE", *value, *["p"] * (not penalty)] if tested else value
+    head += [error_head, *value, *last] if tested else value
     gridded = _gridded(first)
     head += ["Grid error"] * gridded + [f"{short} over all fits"] * bool(spread)
     shown = _three if plain else ratio
@@ -333,6 +352,8 @@ def _table(
         line += [] if plain else [effect(c["coefficient"])]
         width = _three(number(error)) if plain else effect(error)
         p_value = [words.p_value(c.get("p"))] * (not penalty)
+        if posterior:
+            p_value = [words.probability(c.get("above_0"))]
         value = [] if plain else [str(c.get("step") or words.MISSING)] * stepping
         value.append(_shown(c))
         line += [width, *value, *p_value] if tested else value
@@ -349,6 +370,8 @@ def _table(
             f"Shrunken coefficients, under a penalty ({penalty}): no estimates of the effects, and "
             f"what stands in brackets is no confidence interval"
         )
+    if posterior:
+        caption = "Posterior of the coefficients" + f"; {short} of its mean" * (not plain)
     return table(head, body, numeric=range(1, len(head)), caption=caption)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from fedcohort.report import words
 from fedcohort.report.clock import said
 from fedcohort.report.markup import Markup, h, table
+from fedcohort.report.modelling import is_posterior
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.words import effect, number
 
@@ -34,6 +35,11 @@ def penalised_bar(level: str) -> str:
     return f"± {NormalDist().inv_cdf(0.5 + share / 2):.2f} SE, no CI"
 
 
+def credible(level: str) -> str:
+    """Return the name of a posterior's interval."""
+    return f"{level} credible interval"
+
+
 def parameters(run: Run, arm: Arm, level: str) -> Markup | None:
     """Return the table of a model's intercept and other parameters; None without any.
 
@@ -49,8 +55,11 @@ def parameters(run: Run, arm: Arm, level: str) -> Markup | None:
     penalty = any(r.get("shrunken") for r in run.model_rows("coefficients", arm.name))
     if penalty and "p" in known:
         known.remove("p")
+    posterior = is_posterior(run.model_rows("coefficients", arm.name))
     around = penalised_bar(level) if penalty else f"{level} CI"
     heads = {"standard_error": "SE", "low": around, "p": "p"}
+    if posterior:
+        heads = {"standard_error": "Posterior SD", "low": credible(level)}
     body: list[list[str]] = []
     for r in valued:
         cells = {

@@ -46,6 +46,7 @@ from fedcohort.study.judge.pooled.survival import Yardstick
 from fedcohort.study.judge.shown.classes import class_rows
 from fedcohort.study.judge.shown.clusters import cluster_rows
 from fedcohort.study.judge.shown.latent_rows import latent_rows
+from fedcohort.study.judge.shown.posterior import posterior_rows
 from fedcohort.study.judge.summed import clusters, clusters_shown, evaluation, latent
 from fedcohort.study.judge.summed.evaluation import Found
 from fedcohort.study.kinds import CLASSIFICATION, CLUSTERING, KINDS, LATENT, REGRESSION, SURVIVAL
@@ -227,9 +228,18 @@ JUDGING: Mapping[str, Judging] = {
         Labels,
         _classification,
         _classification,
-        shown=lambda run, judge, laid, plan, method, seed: class_rows(run, judge),
+        shown=lambda run, judge, laid, plan, method, seed: (
+            class_rows(run, judge) | posterior_rows(run, laid.problem, laid.test)
+        ),
     ),
-    REGRESSION.name: Judging(Values, _REGRESSION, _REGRESSION),
+    REGRESSION.name: Judging(
+        Values,
+        _REGRESSION,
+        _REGRESSION,
+        shown=lambda run, judge, laid, plan, method, seed: posterior_rows(
+            run, laid.problem, laid.test
+        ),
+    ),
     CLUSTERING.name: Judging(
         Clusters,
         _of_clusters,

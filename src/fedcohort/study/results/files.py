@@ -28,7 +28,7 @@ from fedcohort.data.read.csvcells import harmless
 from fedcohort.protocol import Method, registry
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import Plan
-from fedcohort.study.judge.shown import classes, clusters, latent_rows
+from fedcohort.study.judge.shown import classes, clusters, latent_rows, posterior
 from fedcohort.study.results.consent import consent_of, gone_of
 from fedcohort.study.results.model_card import card
 from fedcohort.study.results.outcomes import (
@@ -161,6 +161,8 @@ def write_all(fits: Shelf, about: About, out: Path, seconds: float, command: str
     keys = (*LISTED, *OF_TASK.get(plan.task, ()))
     if plan.task == "classification":
         keys += OF_TYPE.get(str(about.outcome.get("type")), ())
+    if any(registry.find(a.method).overrides("uncertainty") for a in plan.arms):
+        keys += posterior.KEYS
     listed = {key: list(tagged(shown, key)) for key in keys}
     listed["by_centre"] = [_centre(row, about.test) for row in listed["by_centre"]]
     results: dict[str, Any] = {

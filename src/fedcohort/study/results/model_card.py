@@ -14,7 +14,7 @@ from typing import Any
 from fedcohort.protocol import registry
 from fedcohort.report import modelling, words
 from fedcohort.report.kinds import kind_of
-from fedcohort.report.modelling import penalty_of, scale_of, stepped
+from fedcohort.report.modelling import is_posterior, penalty_of, scale_of, stepped
 from fedcohort.report.sections import parameters
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import Plan
@@ -32,6 +32,11 @@ _SHRUNKEN = (
 _EXPLAINED = (
     "The report shows mean Shapley values of each covariate and the mean prediction by its value, "
     "under “Effects in trees”; results.json has them as `explained`."
+)
+_POSTERIOR = (
+    "These effects are a posterior: what the prior and the data say together. An interval holds "
+    "the effect with the stated probability; P(> 0) is the probability that the coefficient is "
+    "above 0."
 )
 _ASK = "*To be written by the people responsible for the model.*"
 #: Note on pooled levels: their names, and the rows below which a level is pooled.
@@ -301,9 +306,12 @@ def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
     shrunken, around = "shrunken " * bool(penalty), f"{level} interval"
     if penalty:
         around = parameters.penalised_bar(level)
+    of = f"{shrunken}coefficient"
+    if posterior := is_posterior(mine):
+        of, around = "posterior mean", parameters.credible(level)
     if ratio is None:
         rows = [(_named(r), effect(r["coefficient"]), _ends(r, effect)) for r in mine]
-        head = ("covariate", f"{shrunken}coefficient", around)
+        head = ("covariate", of, around)
     else:
         for_ratio = (
             {k: _exp(r.get(k), r.get("factor", 1.0)) for k in ("low", "high")} for r in mine
@@ -318,8 +326,13 @@ def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
             for r, ends in zip(mine, for_ratio, strict=True)
         ]
         name = ratio.replace("_", " ")
-        of = around if penalty else f"{around} of the ratio"
-        head = ("covariate", f"{shrunken}coefficient", f"{shrunken}{name}", of)
+        ends_of = around if penalty else f"{around} of the ratio"
+        head = ("covariate", of, f"{shrunken}{name}", ends_of)
+    if posterior:
+        head = (*head, "P(> 0)")
+        rows = [
+            (*row, words.probability(r.get("above_0"))) for row, r in zip(rows, mine, strict=True)
+        ]
     if any(r.get("grid_error") is not None for r in mine):
         head = (*head, "grid error, in standard errors")
         rows = [(*row, _number(r.get("grid_error"))) for row, r in zip(rows, mine, strict=True)]
@@ -327,8 +340,8 @@ def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
         f"{_cell(r['column'])}, {POOLED.format(', '.join(map(_cell, r['levels'])), r['least'])}"
         for r in _of_model(results, "pooled", arm, scenario)
     ]
-    rest = _parameters(results, arm, scenario, around)
-    told = [_SHRUNKEN.format(penalty)] if penalty else []
+    rest = _parameters(results, arm, scenario, around, posterior=posterior)
+    told = [_SHRUNKEN.format(penalty)] if penalty else [_POSTERIOR] * posterior
     return "\n\n".join(["## Effects", *told, _table(head, rows), *pooled, *filter(None, rest)])
 
 
@@ -354,7 +367,9 @@ def _term(row: Mapping[str, Any]) -> str:
     return f"{of}{row['covariate']}"
 
 
-def _parameters(results: Mapping[str, Any], arm: Arm, scenario: str, around: str) -> list[str]:
+def _parameters(
+    results: Mapping[str, Any], arm: Arm, scenario: str, around: str, *, posterior: bool
+) -> list[str]:
     """Return the table of the saved model's other parameters; its notes below."""
     mine = _of_model(results, "parameters", arm, scenario)
     if not mine:
@@ -371,6 +386,8 @@ def _parameters(results: Mapping[str, Any], arm: Arm, scenario: str, around: str
         if r["value"] is not None
     ]
     head = ("parameter", "value", "standard error", around, "p")
+    if posterior:
+        head, rows = ("parameter", "value", "posterior SD", around), [row[:4] for row in rows]
     notes = [f"- {_cell(parameters.name(r))}: {_cell(r['note'])}" for r in mine if r.get("note")]
     return [f"### {parameters.CAPTION}", _table(head, rows) if rows else "", "\n".join(notes)]
 

@@ -1,0 +1,34 @@
+import json
+import re
+
+from fedcohort.report.run import read
+from fedcohort.report.sections import posterior
+from report import synthetic
+
+
+def section(tmp_path, rows):
+    """Return the words of the section of a run with these rows; None without one."""
+    folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=1)
+    content = json.loads((folder / "results.json").read_text())
+    head = {"arm": content["arms"][0]["arm"], "scenario": "iid", "repeat": 0, "n": 110}
+    content["posterior"] = [{**head, "level": 0.9, **row} for row in rows]
+    (folder / "results.json").write_text(json.dumps(content))
+    made = posterior.section(read(folder))
+    return made and re.sub(r"<[^>]+>|\s", " ", f"{made.intro}{made.body}")
+
+
+def test_the_share_of_the_model_stands_beside_the_coverage_with_its_interval(tmp_path):
+    row = {"epistemic": 0.0353, "covered": 100 / 110, "low": 0.8392, "high": 0.9561}
+    said = section(tmp_path, [row])
+    for words in ("110", "3.5 %", "90.9 % (83.9 % to 95.6 %)", "An interval of 90 % should hold"):
+        assert words in said
+
+
+def test_a_study_without_judged_intervals_has_no_column_of_coverage(tmp_path):
+    said = section(tmp_path, [{"epistemic": 0.2, "covered": None}])
+    assert "20.0 %" in said
+    assert "interval" not in said
+
+
+def test_a_study_without_a_posterior_has_no_such_section(tmp_path):
+    assert section(tmp_path, []) is None
