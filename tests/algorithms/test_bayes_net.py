@@ -119,7 +119,16 @@ def product(model, kept, sites, **options):
     return found, Natural.of(model.thetas[0], at)
 
 
-AWAY = {"quorum": 0.3, "absent": lambda call, site: site == "s1" and call in (2, 3)}
+def away(call, site):
+    return site == "s1" and call in (2, 3)
+
+
+AWAY = {"quorum": 0.3, "absent": away}
+
+
+def named(value):
+    """Return a text for a case's name that is the same in every process."""
+    return str({k: getattr(v, "__name__", v) for k, v in value.items()})
 
 
 @pytest.mark.parametrize(
@@ -135,7 +144,7 @@ AWAY = {"quorum": 0.3, "absent": lambda call, site: site == "s1" and call in (2,
         ({"strategy": "sequential", "rounds": 5}, AWAY),
         ({"prior": "mixture", "prior_narrow": 0.1}, {}),
     ],
-    ids=str,
+    ids=named,
 )
 def test_the_prior_times_the_factors_of_all_sites_is_the_posterior(factors, options, runtime):
     """Equation (1), which holds after any round and whoever took part in it."""
