@@ -64,16 +64,12 @@ def test_the_guide_explains_every_section_of_the_report(report, tmp_path):
     guide = re.findall(r"^## (.+)$", REPORT, re.MULTILINE)[1:]
     # no study here has noise, asks for feedback or differences, is watched, for one hospital, of
     # ordered classes, with changed rows, local tests or rows of the coordinator, a second consent,
-    # or over a network, of columns as images, or with trees
+    # or over a network, of columns as images, with trees, or posteriors
     explained = {"Privacy budget", "Feedback", "Differences", "Do hospitals differ", "Who helps"}
     explained |= {"Not computed", "Proportional odds", "What hospitals were given"}
     explained |= {"Own and all test patients", "Coordinator's own patients", "Own models"}
-    explained |= {
-        "Consent after the ranking",
-        "Map of columns",
-        "Splits of trees",
-        "Effects in trees",
-    }
+    explained |= {"Consent after the ranking", "Map of columns", "Uncertainty"}
+    explained |= {"Splits of trees", "Effects in trees"}
     with drawn_where_looked_at():
         groups = [
             sections_of(write(grouped.make(tmp_path / outcome, outcome=outcome)).read_text("utf-8"))
