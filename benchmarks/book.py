@@ -14,6 +14,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +85,12 @@ class Book:
             for row in self._known.values()
             if of.items() <= row["of"].items()
         ]
+
+    def of_seeds(
+        self, of: dict[str, Any], seeds: int, measure: Callable[[int], dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Return what was found with the seeds from 0, and first measure what is missing."""
+        for seed in range(seeds):
+            if self.lacks(one := {**of, "seed": seed}):
+                self.write(one, measure(seed))
+        return [row for seed in range(seeds) for row in self.rows(**of, seed=seed)]

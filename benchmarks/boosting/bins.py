@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +68,8 @@ def run(given: argparse.Namespace, book: Book) -> int:
     for case in spread(given.data):
         if not asked(case, given.only):
             continue
-        for seed in range(given.seeds):
-            of = {"part": "bins", "case": case.name, "seed": seed}
-            if book.lacks(of):
-                book.write(of, measured(case, seed))
-        seeds = range(given.seeds)
-        rows = [r for s in seeds for r in book.rows(part="bins", case=case.name, seed=s)]
+        of = {"part": "bins", "case": case.name}
+        rows = book.of_seeds(of, given.seeds, partial(measured, case))
         table = pd.DataFrame(rows)
         found: dict[str, Any] = {"metric": case.metric, "seeds": len(rows)}
         print(f"{case.name}, {case.metric}\n bins     ours  xgboost       kB  ratio")

@@ -33,6 +33,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,12 +159,8 @@ def run(given: argparse.Namespace, book: Book) -> int:
     for case in binary(given.data):
         if not asked(case, given.only):
             continue
-        seeds = range(given.seeds)
-        for seed in seeds:
-            of = {"part": "central", "case": case.name, "seed": seed}
-            if book.lacks(of):
-                book.write(of, measured(case, seed))
-        rows = [r for s in seeds for r in book.rows(part="central", case=case.name, seed=s)]
+        of = {"part": "central", "case": case.name}
+        rows = book.of_seeds(of, given.seeds, partial(measured, case))
         found = figures(case, rows)
         print(f"{case.name} ({len(rows)} seeds): ", end="")
         print(", ".join(f"{arm} {found[arm]:.4f}" for arm in ARMS))

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -122,15 +123,10 @@ def run(given: argparse.Namespace, book: Book) -> int:
             continue
         every_site = sorted(case.over_sites(case.frame, 0))
         left = every_site[: given.left]
-        for seed in range(given.seeds):
-            for site in left:
-                of = {"part": "held-out", "case": case.name, "site": site, "seed": seed}
-                if book.lacks(of):
-                    book.write(of, measured(case, site, seed))
         found: dict[str, dict[str, Any]] = {}
         for site in left:
             of = {"part": "held-out", "case": case.name, "site": site}
-            found[site] = at_site([r for s in range(given.seeds) for r in book.rows(**of, seed=s)])
+            found[site] = at_site(book.of_seeds(of, given.seeds, partial(measured, case, site)))
             shown(f"{case.name} {site} ({found[site]['rows']})", found[site])
         table = pd.DataFrame(found).T
         every: dict[str, Any] = {"metric": case.metric, "sites": len(left), "seeds": given.seeds}

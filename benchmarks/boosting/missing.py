@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,9 @@ def taken(case: Case, how: str, percent: int, seed: int) -> Case:
     return Case(case.name, frame, case.outcome, case.rule, case.sites, case.site_column)
 
 
-def measured(case: Case, seed: int) -> dict[str, float]:
-    """Return the metric of each arm, and the share of missing cells."""
+def measured(whole: Case, how: str, percent: int, seed: int) -> dict[str, float]:
+    """Return the metric of each arm, and the share of missing cells, once cells are taken."""
+    case = taken(whole, how, percent, seed)
     train, test = case.drawn(seed)
     fed = fc.simulate(case.over_two(train), outcome=case.outcome, seed=seed)
     learned = fc.fit("boosting", fed, **GIVEN)
@@ -86,14 +88,9 @@ def run(given: argparse.Namespace, book: Book) -> int:
         if not asked(case, given.only):
             continue
         settings = [(how, p) for how in HOW for p in SHARES if p or how == "mcar"]
-        for seed in range(given.seeds):
-            for how, percent in settings:
-                of = {"part": "missing", "case": case.name, "how": how, "of": percent, "seed": seed}
-                if book.lacks(of):
-                    book.write(of, measured(taken(case, how, percent, seed), seed))
         for how, percent in settings:
             of = {"part": "missing", "case": case.name, "how": how, "of": percent}
-            rows = [r for s in range(given.seeds) for r in book.rows(**of, seed=s)]
+            rows = book.of_seeds(of, given.seeds, partial(measured, case, how, percent))
             found: dict[str, Any] = {"metric": case.metric, "seeds": len(rows)}
             found |= means(rows, ARMS)
             table = pd.DataFrame(rows)

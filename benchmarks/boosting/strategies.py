@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -86,12 +87,8 @@ def run(given: argparse.Namespace, book: Book) -> int:
     for case in cases(given.data):
         if not asked(case, given.only):
             continue
-        for seed in range(given.seeds):
-            of = {"part": "strategies", "case": case.group, "seed": seed}
-            if book.lacks(of):
-                book.write(of, measured(case, seed))
-        seeds = range(given.seeds)
-        rows = [r for s in seeds for r in book.rows(part="strategies", case=case.group, seed=s)]
+        of = {"part": "strategies", "case": case.group}
+        rows = book.of_seeds(of, given.seeds, partial(measured, case))
         found = figures(case, rows)
         print(f"{case.group:22}" + " ".join(f"{found[arm]:10.4f}" for arm in ARMS))
         for name in ("kb", "seen_kb", "calls"):

@@ -187,7 +187,7 @@ def most_rows(ensemble: Ensemble) -> float:
 
 
 def bits_of(ensemble: Ensemble) -> int:
-    """Return b for which `BITS` bits lie below all that is summed of a row."""
+    """Return b such that each number summed of a row is below 2^`BITS` in multiples of 2^-b."""
     trees = ensemble.trees
     largest = np.maximum.reduceat(np.abs(trees.value[:, 0]), trees.roots).sum()
     most = max(1.0, float(np.abs(ensemble.base).max()) + 2 * float(largest))

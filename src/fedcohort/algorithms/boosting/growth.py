@@ -1,4 +1,4 @@
-"""Growth of K trees over sites, level by level: which sums are asked, which splits are chosen.
+"""K trees grown over sites, level by level: the sums that are asked, and the splits chosen.
 
 At each level the coordinator has the sums of gradients, hessians and rows of the level's nodes, by
 covariate and bin (`numerics.trees.splits.Cells`), and splits each node that gains. Of the two

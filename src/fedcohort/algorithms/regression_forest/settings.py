@@ -23,7 +23,7 @@ SHARE = 150 / 127
 
 @dataclass(frozen=True, kw_only=True)
 class ForestSettings(GridSettings, NetSettings, method="regression_forest", alone=ALONE):
-    """Settings of a forest, and of the network below it."""
+    """Settings of the forest, and of the network whose outputs its split nodes read."""
 
     trees: int = setting(
         5, "T: number of trees", "trees", within="[1, 1000]", elsewhere=("n_estimators",)

@@ -31,7 +31,7 @@ def objective(run: Run) -> str | None:
 
 
 def source(run: Run) -> str | None:
-    """Item 5a, data."""
+    """Item 5a, the source of the data."""
     data = run.mapping("data")
     if "rows" not in data:
         return None

@@ -56,7 +56,7 @@ class Piece:
 
 
 class Fitted(NamedTuple):
-    """A fit of an arm, its seconds, and the bytes from and to the sites."""
+    """One fit of an arm, with its time in seconds and the bytes sent from the sites and to them."""
 
     run: Run
     seconds: float
