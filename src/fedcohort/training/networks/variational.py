@@ -16,7 +16,8 @@ one (Wenzel et al., ICML 2020). −F/n is minimised over θ = (μ, log σ) with 
 Of M mini-batches each has 1/M of the second term ("uniform"), or the i-th of them 2^(M−i)/(2^M − 1)
 ("blundell": Blundell et al. 2015, section 3.4). With a prior that is a mixture of two Gaussians
 with mean 0 (section 3.3 there), its share of the sites, −E_q[ln p(w)], is added by one draw of w
-for each step.
+for each step. It is a sum over weights, so weights may share their draws: those of the first piece
+of θ serve all pieces, and each weight's slope is as variable as with a draw of its own.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class Natural:
     def into(self, at: Places) -> Array:
         """Return θ of this posterior; all precisions are above 0."""
         out = np.zeros(2 * len(at.mean))
-        out[at.mean], out[at.log_sd] = self.shift / self.precision, -0.5 * np.log(self.precision)
+        for weights, mean, log_sd in at.pieces(len(at.mean)):
+            precision = self.precision[weights]
+            out[mean], out[log_sd] = self.shift[weights] / precision, -0.5 * np.log(precision)
         return out
 
     def plus(self, other: Natural, share: float = 1.0) -> Natural:
@@ -122,8 +125,8 @@ class Prior:
         """Return −∂ ln p/∂w (W,) of a mixture."""
         a, b = self.wide**-2.0, self.narrow**-2.0
         odds = math.log(self.share / (1.0 - self.share)) + math.log(self.narrow / self.wide)
-        first = torch.sigmoid(0.5 * (b - a) * w.square() + odds)
-        return w * (b + (a - b) * first)
+        first = w.square().mul_(0.5 * (b - a)).add_(odds).sigmoid_()
+        return first.mul_(a - b).add_(b).mul_(w)
 
     def parts(self, batches: int) -> Iterator[float]:
         """Yield, again and again, the share of the divergence of each mini-batch, times M."""
@@ -199,22 +202,25 @@ class _Divergence:
             (precision[w], shift[w], net.theta[m], net.theta[s], net.grad[m], net.grad[s])
             for w, m, s in places(net.module).pieces(largest)
         ]
-        self._memory = net.theta.new_empty(3, max(len(piece[0]) for piece in self._pieces))
+        memory = net.theta.new_empty(4, max(len(piece[0]) for piece in self._pieces))
+        self._memory, self._noise = memory[:3], memory[3]
         self._generator = torch.Generator()
 
     def add(self, share: float, seed: int) -> None:
         """Add the slope of a mini-batch with this share of the term to `net.grad`."""
         prior = self._goal.prior
         scale = share * prior.weight / self._rows
-        self._generator.manual_seed(seed + 1)
+        if prior.mixed:
+            self._generator.manual_seed(seed + 1)
+            drawn = torch.randn(self._memory.shape[1], generator=self._generator)
+            self._noise.copy_(drawn)
         for precision, shift, mean, log_sd, slope_mean, slope_log_sd in self._pieces:
             sd, by_mean, by_log_sd = self._memory[:, : len(mean)]
             torch.exp(log_sd, out=sd)
             torch.mul(precision, mean, out=by_mean).sub_(shift)
             torch.mul(sd, sd, out=by_log_sd).mul_(precision).sub_(1.0)
             if prior.mixed:
-                drawn = torch.randn(len(mean), generator=self._generator, dtype=mean.dtype)
-                noise = sd.mul_(drawn.to(mean.device))
+                noise = sd.mul_(self._noise[: len(mean)])
                 slope = prior.slope(mean + noise)
                 by_mean.add_(slope, alpha=self._goal.share)
                 by_log_sd.addcmul_(slope, noise, value=self._goal.share)
