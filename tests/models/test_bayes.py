@@ -10,7 +10,7 @@ import torch
 from numpy.testing import assert_allclose
 from torch import nn
 
-from fedcohort.models.bayes import Bayes, Noisy, places
+from fedcohort.models.bayes import Bayes, Noisy, Sums, places
 from fedcohort.models.conv import Conv
 from fedcohort.models.losses import CrossEntropy
 from fedcohort.models.network import Mlp, initial, network
@@ -94,3 +94,41 @@ def test_a_seed_gives_the_same_draw_and_another_seed_another():
     first = net.sampled(x, 3)
     assert (net.sampled(x, 3) == first).all()
     assert (net.sampled(x, 4) != first).all()
+
+
+@pytest.mark.parametrize("biased", [True, False])
+def test_slopes_of_sums_are_finite_differences_also_of_each_row_alone(biased):
+    torch.manual_seed(0)
+    shapes = [(5, 3), (5, 4), (4, 3), (4, 3), *([(4,), (4,)] if biased else [])]
+    given = [torch.randn(*shape, dtype=torch.float64) for shape in shapes]
+    given[3] -= 1.0
+    needs = [g.requires_grad_() if i != 1 else g for i, g in enumerate(given)]
+    assert torch.autograd.gradcheck(lambda *g: Sums.apply(*g)[0], needs)
+
+    def total(w, x, e):
+        return Sums.apply(x[None], e[None], w, *needs[3:])[0].square().sum()
+
+    x, noise, mean = needs[0].detach(), needs[1], needs[2]
+    each = torch.func.vmap(torch.func.grad(total), in_dims=(None, 0, 0))(mean, x, noise)
+    for j in range(5):
+        (alone,) = torch.autograd.grad(total(mean, x[j], noise[j]), mean)
+        assert_allclose(each[j].detach(), alone.detach(), rtol=1e-12)
+
+
+def test_where_no_input_has_a_variance_slopes_are_finite():
+    x = torch.zeros(2, 3, requires_grad=True)
+    found, *_ = Sums.apply(x, torch.randn(2, 4), torch.randn(4, 3), torch.zeros(4, 3))
+    assert torch.isfinite(torch.autograd.grad(found.sum(), x)[0]).all()
+
+
+@pytest.mark.parametrize("base", [DENSE, IMAGE])
+@pytest.mark.parametrize("largest", [1, 5, 1000])
+def test_pieces_have_each_weight_once_in_order(base, largest):
+    at = places(network(Bayes().spec(base)).module)
+    theta = np.arange(2 * len(at.mean))
+    weights, mean, log_sd = zip(*at.pieces(largest), strict=True)
+    every = np.arange(len(at.mean))
+    assert (np.concatenate([every[i] for i in weights]) == every).all()
+    assert (np.concatenate([theta[i] for i in mean]) == at.mean).all()
+    assert (np.concatenate([theta[i] for i in log_sd]) == at.log_sd).all()
+    assert max(len(every[i]) for i in weights) <= largest

@@ -12,9 +12,9 @@ from scipy.stats import norm
 
 from fedcohort.models.bayes import Bayes, places
 from fedcohort.models.losses import Squares
-from fedcohort.models.network import Mlp, initial, network
+from fedcohort.models.network import PIECE, Mlp, initial, network
 from fedcohort.training.networks.plan import Plan
-from fedcohort.training.networks.variational import Goal, Natural, Prior, maximise
+from fedcohort.training.networks.variational import Goal, Natural, Prior, _Divergence, maximise
 from fedcohort.training.rows import Rows
 
 SPEC = Bayes(start=0.1).spec(Mlp(inputs=2, hidden=(), outputs=1).spec)
@@ -86,3 +86,51 @@ def test_the_parts_of_the_divergence_add_to_the_whole(batches):
         once = [next(parts) for _ in range(batches)]
         assert_allclose(sum(once), batches)
     assert_allclose(once[:-1], 2 * np.array(once[1:]))
+
+
+def added(prior, cavity, start, share=1.0):
+    """Return means and log σ, and the slopes by both that a step adds, of more than one piece."""
+    spec = Bayes(start=start).spec(Mlp(inputs=300, hidden=(120,), outputs=1).spec)
+    net = network(spec)
+    at = places(net.module)
+    assert len(at.mean) > PIECE
+    net.load(initial(spec, 0))
+    net.grad.zero_()
+    size = len(at.mean)
+    goal = Goal(Natural(np.full(size, cavity[0]), np.full(size, cavity[1])), prior, share)
+    _Divergence(net, goal, 50).add(1.0, 7)
+    theta, slope = net.read(), net.gradient()
+    return theta[at.mean], theta[at.log_sd], slope[at.mean], slope[at.log_sd]
+
+
+def test_the_slope_of_the_divergence_is_torchs():
+    mean, log_sd, by_mean, by_log_sd = added(Prior(wide=1.0, weight=0.5), (2.0, 0.6), 0.3)
+    m, s = (torch.tensor(v, requires_grad=True) for v in (mean, log_sd))
+    cavity = torch.distributions.Normal(torch.tensor(0.3), torch.tensor(0.5**0.5))
+    kl = torch.distributions.kl_divergence(torch.distributions.Normal(m, s.exp()), cavity)
+    (0.5 * kl.sum() / 50).backward()
+    assert_allclose(by_mean, m.grad, rtol=1e-6, atol=1e-9)
+    assert_allclose(by_log_sd, s.grad, rtol=1e-6, atol=1e-9)
+
+
+def test_the_slope_of_a_mixture_is_that_of_its_mean_over_the_posterior():
+    """By quadrature. 3,000 weights, each with one draw: the margin is 5 standard errors."""
+    prior = Prior(wide=1.0, narrow=0.1, share=0.4)
+    every = added(prior, (0.0, 0.0), 0.2, share=0.25)
+    mean, log_sd, *found = (values[::12] for values in every)
+    drawn, weight = np.polynomial.hermite_e.hermegauss(99)
+    weight = weight / weight.sum()
+
+    def expected(m, s):
+        w = m[:, None] + s[:, None] * drawn
+        log = np.log(0.4 * norm.pdf(w, 0, 1.0) + 0.6 * norm.pdf(w, 0, 0.1))
+        return -0.25 * (log @ weight) - np.log(s)
+
+    sd = np.exp(log_sd)
+    for slope, (up, down) in zip(found, [
+        (expected(mean + 1e-5, sd), expected(mean - 1e-5, sd)),
+        (expected(mean, sd * np.exp(1e-5)), expected(mean, sd * np.exp(-1e-5))),
+    ], strict=True):  # fmt: skip
+        gap = 50 * slope - (up - down) / 2e-5
+        assert abs(gap.mean()) < 5 * gap.std() / np.sqrt(len(gap))
+        assert gap.std() < 10

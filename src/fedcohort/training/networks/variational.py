@@ -9,14 +9,15 @@ holds the prior and the other sites' factors, the local free energy of n rows is
 
 With T = 1 it is Bayes' rule; a larger 1/T is no posterior, and a smaller 1/T, as in VIRTUAL, a cold
 one (Wenzel et al., ICML 2020). −F/n is minimised over θ = (μ, log σ) with the noisy slopes of
-`models.bayes` for its first term, and for the second, by eq. (2) there, with
+`models.bayes` for its first term, and for the second, by eq. (3) there, with
 
     ∂/∂μ = λμ − η,   ∂/∂log σ = λσ² − 1                                                    (2)
 
 Of M mini-batches each has 1/M of the second term ("uniform"), or the i-th of them 2^(M−i)/(2^M − 1)
 ("blundell": Blundell et al. 2015, section 3.4). With a prior that is a mixture of two Gaussians
 with mean 0 (section 3.3 there), its share of the sites, −E_q[ln p(w)], is added by one draw of w
-for each step.
+for each step. It is a sum over weights, so weights may share their draws: those of the first piece
+of θ serve all pieces, and each weight's slope is as variable as with a draw of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from torch import Tensor
 
 from fedcohort.arrays import Array
 from fedcohort.models.bayes import Places, places
-from fedcohort.models.network import FlatNet, network
+from fedcohort.models.network import PIECE, FlatNet, network
 from fedcohort.training.networks.local import steps
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan
@@ -64,7 +65,9 @@ class Natural:
     def into(self, at: Places) -> Array:
         """Return θ of this posterior; all precisions are above 0."""
         out = np.zeros(2 * len(at.mean))
-        out[at.mean], out[at.log_sd] = self.shift / self.precision, -0.5 * np.log(self.precision)
+        for weights, mean, log_sd in at.pieces(len(at.mean)):
+            precision = self.precision[weights]
+            out[mean], out[log_sd] = self.shift[weights] / precision, -0.5 * np.log(precision)
         return out
 
     def plus(self, other: Natural, share: float = 1.0) -> Natural:
@@ -122,8 +125,8 @@ class Prior:
         """Return −∂ ln p/∂w (W,) of a mixture."""
         a, b = self.wide**-2.0, self.narrow**-2.0
         odds = math.log(self.share / (1.0 - self.share)) + math.log(self.narrow / self.wide)
-        first = torch.sigmoid(0.5 * (b - a) * w.square() + odds)
-        return w * (b + (a - b) * first)
+        first = w.square().mul_(0.5 * (b - a)).add_(odds).sigmoid_()
+        return first.mul_(a - b).add_(b).mul_(w)
 
     def parts(self, batches: int) -> Iterator[float]:
         """Yield, again and again, the share of the divergence of each mini-batch, times M."""
@@ -183,32 +186,43 @@ def maximise(
 
 
 class _Divergence:
-    """The slope of the second term of −F/n, eq. (2)."""
+    """The slope of the second term of −F/n, eq. (2).
+
+    It is computed by pieces that fit into the processor's cache, in memory that is used again: to
+    fill new memory of the size of θ takes longer than the arithmetic.
+    """
 
     def __init__(self, net: FlatNet, goal: Goal, rows: int):
-        at = places(net.module)
-        self._net, self._goal, self._rows = net, goal, rows
-        self._mean, self._log_sd = (
-            torch.from_numpy(i).to(net.theta.device) for i in (at.mean, at.log_sd)
-        )
-        self._precision, self._shift = (
+        self._goal, self._rows = goal, rows
+        precision, shift = (
             torch.from_numpy(v).to(net.theta) for v in (goal.cavity.precision, goal.cavity.shift)
         )
+        largest = PIECE if net.theta.is_cpu else len(net.theta)
+        self._pieces = [
+            (precision[w], shift[w], net.theta[m], net.theta[s], net.grad[m], net.grad[s])
+            for w, m, s in places(net.module).pieces(largest)
+        ]
+        memory = net.theta.new_empty(4, max(len(piece[0]) for piece in self._pieces))
+        self._memory, self._noise = memory[:3], memory[3]
         self._generator = torch.Generator()
 
     def add(self, share: float, seed: int) -> None:
         """Add the slope of a mini-batch with this share of the term to `net.grad`."""
-        net, goal = self._net, self._goal
-        scale = share * goal.prior.weight / self._rows
-        mean, log_sd = net.theta[self._mean], net.theta[self._log_sd]
-        variance = (2.0 * log_sd).exp()
-        by_mean = self._precision * mean - self._shift
-        by_spread = self._precision * variance - 1.0
-        if goal.prior.mixed:
+        prior = self._goal.prior
+        scale = share * prior.weight / self._rows
+        if prior.mixed:
             self._generator.manual_seed(seed + 1)
-            drawn = torch.randn(len(mean), generator=self._generator, dtype=mean.dtype)
-            noise = variance.sqrt() * drawn.to(mean.device)
-            slope = goal.share * goal.prior.slope(mean + noise)
-            by_mean, by_spread = by_mean + slope, by_spread + slope * noise
-        net.grad.index_add_(0, self._mean, by_mean, alpha=scale)
-        net.grad.index_add_(0, self._log_sd, by_spread, alpha=scale)
+            drawn = torch.randn(self._memory.shape[1], generator=self._generator)
+            self._noise.copy_(drawn)
+        for precision, shift, mean, log_sd, slope_mean, slope_log_sd in self._pieces:
+            sd, by_mean, by_log_sd = self._memory[:, : len(mean)]
+            torch.exp(log_sd, out=sd)
+            torch.mul(precision, mean, out=by_mean).sub_(shift)
+            torch.mul(sd, sd, out=by_log_sd).mul_(precision).sub_(1.0)
+            if prior.mixed:
+                noise = sd.mul_(self._noise[: len(mean)])
+                slope = prior.slope(mean + noise)
+                by_mean.add_(slope, alpha=self._goal.share)
+                by_log_sd.addcmul_(slope, noise, value=self._goal.share)
+            slope_mean.add_(by_mean, alpha=scale)
+            slope_log_sd.add_(by_log_sd, alpha=scale)
