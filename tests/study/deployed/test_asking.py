@@ -81,6 +81,8 @@ CASES = [
     ("boosting", {"rounds": 2, "strategy": "cyclic"}, set()),
     ("logistic", {}, set()),
     ("logistic", {"solver": "admm", "l2": 0.1}, set()),
+    ("bayes_cox", {}, set()),
+    ("bayes_cox", {"baseline": "stratified"}, {"own_hazard"}),
     ("bayes_linear", {}, set()),
     ("bayes_logistic", {}, set()),
     ("bayes_net", {"rounds": 2}, LIFETIMES | {"sum_times", "sum_outcome"}),  # of classes here
