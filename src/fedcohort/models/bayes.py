@@ -12,6 +12,9 @@ one row this has the distribution of drawn weights. Slopes by θ then vary less 
 the weights for a batch. The sums of a convolution share weights, but are drawn as if they did not,
 as is usual (Molchanov, Ashukha, Vetrov, ICML 2017).
 
+That holds of a loss which is a sum over rows. Cox's partial likelihood compares rows: there, all
+rows of a step share one draw of the weights themselves (`shared`).
+
 With q = N(μ, σ²) and natural parameters λ, a precision which may also be 0 or below, and η, λ times
 a mean, of a Gaussian c, for each weight and up to a constant,
 
@@ -45,23 +48,35 @@ class Bayes:
     Attributes
     ----------
     start : σ at the start.
+    shared : all rows of a step have the same weights, which are drawn.
     """
 
     start: float = 0.05
+    shared: bool = False
 
     def spec(self, base: str) -> str:
-        """Return the JSON text that determines the posterior of the network `base`, a spec."""
+        """Return the JSON text that determines the posterior of the network `base`, a spec.
+
+        That draws are not shared is not written.
+        """
         entries = {"kind": "bayes", "base": json.loads(base), **asdict(self)}
+        if not self.shared:
+            del entries["shared"]
         return json.dumps(entries, sort_keys=True)
 
     def over(self, base: nn.Module) -> nn.Module:
         """Return the module of a network with its layers replaced by noisy ones."""
         for name, child in list(base.named_children()):
             if isinstance(child, (nn.Linear, nn.Conv1d, nn.Conv2d)):
-                setattr(base, name, Noisy(child, math.log(self.start)))
+                setattr(base, name, Noisy(child, math.log(self.start), shared=self.shared))
             else:
                 self.over(child)
         return base
+
+
+def base_of(spec: str) -> str:
+    """Return the spec of the network under a posterior, whose parameters are its means in order."""
+    return json.dumps(json.loads(spec)["base"], sort_keys=True)
 
 
 class Noisy(Seeded):
@@ -71,11 +86,14 @@ class Noisy(Seeded):
     ----------
     layer : its parameters are μ.
     start : log σ at the start.
+    shared : in training, the weights are drawn instead, once for all rows.
     """
 
-    def __init__(self, layer: nn.Linear | nn.Conv1d | nn.Conv2d, start: float):
+    def __init__(
+        self, layer: nn.Linear | nn.Conv1d | nn.Conv2d, start: float, *, shared: bool = False
+    ):
         super().__init__()
-        self.layer, self.start = layer, start
+        self.layer, self.start, self.shared = layer, start, shared
         self.weight_log_sd = nn.Parameter(torch.empty_like(layer.weight))
         if layer.bias is not None:
             self.bias_log_sd = nn.Parameter(torch.empty_like(layer.bias))
@@ -88,20 +106,31 @@ class Noisy(Seeded):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sums of x."""
-        layer, mean = self.layer, self.layer(x)
+        layer = self.layer
         if not self.training:
-            return mean
+            return layer(x)
+        if self.shared:
+            weight = self._drawn(layer.weight, self.weight_log_sd)
+            bias = None if layer.bias is None else self._drawn(layer.bias, self.bias_log_sd)
+            return self._sums(x, weight, bias)
+        mean = layer(x)
         spread = (2.0 * self.weight_log_sd).exp()
         bias = None if layer.bias is None else (2.0 * self.bias_log_sd).exp()
-        square = x.square()
-        if isinstance(layer, nn.Linear):
-            variance = functional.linear(square, spread, bias)
-        elif isinstance(layer, nn.Conv1d):
-            variance = functional.conv1d(square, spread, bias, layer.stride, layer.padding)
-        else:
-            variance = functional.conv2d(square, spread, bias, layer.stride, layer.padding)
+        variance = self._sums(x.square(), spread, bias)
         noise = torch.randn(mean.shape, generator=self.generator, dtype=mean.dtype).to(mean.device)
         return mean + variance.clamp_min(SMALLEST).sqrt() * noise
+
+    def _drawn(self, mean: Tensor, log_sd: Tensor) -> Tensor:
+        noise = torch.randn(mean.shape, generator=self.generator, dtype=mean.dtype)
+        return mean + log_sd.exp() * noise.to(mean.device)
+
+    def _sums(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Return the layer's sums of x with other weights."""
+        layer = self.layer
+        if isinstance(layer, nn.Linear):
+            return functional.linear(x, weight, bias)
+        of = functional.conv1d if isinstance(layer, nn.Conv1d) else functional.conv2d
+        return of(x, weight, bias, layer.stride, layer.padding)
 
 
 @dataclass(frozen=True, eq=False)

@@ -86,6 +86,11 @@ CASES = [
     ("bayes_linear", {}, set()),
     ("bayes_logistic", {}, set()),
     ("bayes_net", {"rounds": 2}, LIFETIMES | {"sum_times", "sum_outcome"}),  # of classes here
+    (
+        "bayes_net",
+        {"rounds": 2, "head": "cox"},
+        LIFETIMES | {"sum_times", "sum_outcome", "sum_outputs", "count_deaths", "sum_risks"},
+    ),
     *(
         ("bayes_net", {"rounds": 2, "strategy": s}, LIFETIMES | {"sum_times", "sum_outcome"})
         for s in ("sequential", "fedavg", "ensemble")
