@@ -97,8 +97,10 @@ def test_risks_are_means_over_drawn_networks_relative_to_all_training_rows(strat
             w = theta[at.mean] + np.exp(theta[at.log_sd]) * rng.standard_normal(len(at.mean))
             hidden = np.maximum(whole.x @ w[:16].reshape(4, 4).T + w[16:20], 0.0)
             f = hidden @ w[20:24] + w[24]
-            risks.append(f - f.mean())
+            middle = np.maximum(w[16:20], 0.0) @ w[20:24] + w[24]  # of a row of zeros
+            risks.append(f - middle)
     weights = np.repeat(model.weights / 3, 3)
+    risks -= (weights @ np.array(risks)).mean()
     assert_allclose(model.predict(whole.x), weights @ np.array(risks), atol=1e-9)
     assert_allclose(model.predict(whole.x[7:8]), model.predict(whole.x)[7:8], atol=1e-12)
     low, high = model.intervals(whole.x, 0.99).T
@@ -135,7 +137,7 @@ def test_it_ranks_patients_nearly_as_deepcox_does():
 
 
 def test_with_more_rows_and_rounds_it_ranks_as_deepcox_does_and_intervals_hold_the_risk():
-    """Over seeds 0 to 4 the C-index is higher by 0.002 (sd 0.003), and 90 % intervals hold 95 to
+    """Over seeds 0 to 4 the C-index is higher by 0.002 (sd 0.003), and 90 % intervals hold 96 to
     99 % of the true log risks.
     """
     for seed in range(2):
@@ -167,12 +169,9 @@ def test_no_deaths_at_all_and_an_unknown_head_are_one_line_each():
         METHOD.configure({"head": "coxx"})
 
 
-def test_at_the_end_sites_tell_risk_sets_and_sums_of_predictions_once():
+def test_at_the_end_sites_tell_risk_sets_once():
     seen = {}
     fit(thirds(table()), watch=lambda fed: Overheard(fed, seen))
     assert {k: len(v) for k, v in seen.items() if k != "death_cells"} == {
         "death_moments": 1, "death_spread": 1, "refine": 3, "count_deaths": 1, "sum_risks": 1,
-        "sum_outputs": 1,
     }  # fmt: skip
-    ((_, told),) = seen["sum_outputs"]
-    assert told.total.shape == (20,)

@@ -13,7 +13,6 @@ from fedcohort.algorithms.bayes_net.steps import (
     STEPS,
     refine,
     refine_alone,
-    sum_outputs,
     sum_times,
     train_alone,
     train_posterior,
@@ -42,17 +41,14 @@ _ONCE = (
     "Once, as sums over sites, how many rows each class has; or the mean and standard deviation of "
     "a value or count; or how many leave by interval of time, and the mean of log times"
 )
-_COX = (
-    "; head cox: at the end, deaths and risk sets on a time grid, and predictions summed over all "
-    "rows, as sums over sites"
-)
+_COX = "; head cox: at the end, deaths and risk sets on a time grid, as sums over sites"
 
 
 def asks(config: BayesNetSettings) -> Iterator[Step[..., Any]]:
     """Yield the steps that a fit with these settings can ask for."""
     yield from (*FIRST, _TRAINS[config.strategy])
     if config.head == "cox":
-        yield from (*hazard.STEPS, sum_outputs)
+        yield from hazard.STEPS
 
 
 def bounds(config: BayesNetSettings, task: Task) -> Mapping[str, Collection[Any]]:

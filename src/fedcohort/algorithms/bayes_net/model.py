@@ -34,8 +34,8 @@ class BayesNetModel(Fitted):
         spread     y ~ N(centre + scale f₁, scale² e^{2 f₂})
         poisson    g = scale e^f
         weibull    log t = log scale + f₁ + e^{f₂} ε, with the extreme value ε of least values
-        cox        g = f − c, with c the draw's mean over all training rows;
-                   P(T > t) = exp(−H₀(t) e^{E_q g})
+        cox        g = f − c_w, with c_w = f_w(x₀) and a constant, so that the mean of E_q g over
+                   all training rows is 0; P(T > t) = exp(−H₀(t) e^{E_q g})
 
     E_q is the mean over `samples` draws by `seed`, the same for all rows and in each call.
 
@@ -46,7 +46,7 @@ class BayesNetModel(Fitted):
     weights : (M,), with sum 1.
     centre, scale : in the outcome's unit.
     times : of survival, ends of the intervals (T,) up to the last time at which it is estimated.
-    centres, cumulative : of cox, c of each draw (M samples,), and H₀ at `times` (T,); else (0,).
+    centres, cumulative : of cox, c_w of each draw (M samples,), and H₀ at `times` (T,); else (0,).
     rounds : number of rounds.
     level : probability of the credible intervals.
     """
@@ -78,6 +78,14 @@ class BayesNetModel(Fitted):
             found = self.predict_survival(x, self.times)
             return -np.log(np.maximum(found, LEAST)).sum(axis=1)
         return np.add.reduce([w * self._expected(f) for w, f in self._draws(x)])
+
+    def log_hazard(self, x: Array) -> Array:
+        """Return the log risk of cox, and the logarithm of that of weibull, (n,) of rows x (n, p).
+
+        With H(t | x) = H₀(t) e^f both are f and a constant.
+        """
+        risk = self.predict(x)
+        return np.log(np.maximum(risk, LEAST)) if self.model == "weibull" else risk
 
     def predict_survival(self, x: Array, times: Array) -> Array:
         """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m)."""
@@ -132,6 +140,10 @@ class BayesNetModel(Fitted):
         if self.model == "softmax":
             return between.sum(axis=1), within.sum(axis=1)
         return between, within
+
+    def at_draws(self, x: Array) -> Array:
+        """Return each draw's outputs (M samples, n), or (M samples, n, K), of rows x (n, p)."""
+        return np.array([f for _, f in self._draws(x)])
 
     def _draws(self, x: Array) -> Iterator[tuple[float, Array]]:
         """Yield a weight and the outputs (n,) or (n, K) of each draw.

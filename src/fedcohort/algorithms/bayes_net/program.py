@@ -32,8 +32,9 @@ its own partial likelihood, so that of all sites is their product: that of a bas
 stratified by site, which eq. (1) divides among the sites. Within a mini-batch, risk sets are those
 of its rows, which is stratified by random groups too. It compares rows, so that all rows of a step
 share one draw of the weights. A draw w of the posterior determines f_w up
-to a constant, so f_w is centred by its mean over all rows. At the end sites sum over risk sets at
-the mean of f over draws, for Breslow's hazard of all rows (`training.hazard`).
+to a constant, so f_w is taken relative to f_w(x₀), with the public point x₀ near the middle of the
+covariates (`Task.origin`). At the end sites sum over risk sets at the mean of f over draws, for
+Breslow's hazard of all rows (`training.hazard`).
 
 Survival ends where `min_cell` records were still followed, as of other methods: Weibull's law has
 no end, but nobody was seen beyond.
@@ -44,7 +45,7 @@ the partial likelihood (`models.losses.PartialLikelihood`).
 
 Revealed: of classes `Sizes` (`training.class_sizes`), of values and counts `Moments`
 (`training.outcome_moments`), of times the sums of `data.timegrid` and `Times`, or with cox
-`Outputs` and those of `training.hazard`, once, as sums; pvi `Change` and fedavg `Own` every round,
+those of `training.hazard`, once, as sums; pvi `Change` and fedavg `Own` every round,
 as sums over the sites of the round; sequential `Change` and ensemble `Own` of each site.
 """
 
@@ -64,7 +65,6 @@ from fedcohort.algorithms.bayes_net.steps import (
     posterior_at_start,
     refine,
     refine_alone,
-    sum_outputs,
     sum_times,
     train_alone,
     train_posterior,
@@ -189,11 +189,11 @@ def fit(fed: Federation, config: BayesNetSettings, task: Task) -> BayesNetModel:
         seed=task.seed,
         level=config.level,
     )
-    return model if aim.grid is None else with_hazard(fed, model, plan, aim.grid, task.min_cell)
+    return model if aim.grid is None else with_hazard(fed, model, plan, aim.grid, task)
 
 
 def with_hazard(
-    fed: Federation, model: BayesNetModel, plan: Plan, grid: timegrid.Intervals, least: int
+    fed: Federation, model: BayesNetModel, plan: Plan, grid: timegrid.Intervals, task: Task
 ) -> BayesNetModel:
     """Return a model of times by cox with its draws' centres and its baseline hazard.
 
@@ -203,14 +203,14 @@ def with_hazard(
     at = places_of(plan.network).mean
     draws = drawn(model.network, model.thetas, model.samples, model.seed)
     thetas = base.sent(np.array([theta[at] for theta in draws]))
+    weights = np.repeat(model.weights / model.samples, model.samples)
     pool = Pool(fed, grid, base.text, held_out=False)
-    _, baseline = centred(
-        pool, grid, thetas, np.repeat(model.weights / model.samples, model.samples), least
-    )
-    told = pool.fed.sum(sum_outputs, thetas=thetas, plan=base.text)
+    centre, baseline = centred(pool, grid, thetas, weights, task.min_cell)
+    middle = np.zeros(len(task.features)) if task.origin is None else task.origin
+    there = model.at_draws(middle[None])[:, 0]
     return replace(
         model,
-        centres=told.total / told.rows,
+        centres=there - weights @ there + centre,
         times=baseline.times,
         cumulative=baseline.cumulative,
     )

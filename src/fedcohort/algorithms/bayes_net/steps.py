@@ -90,20 +90,6 @@ class Times:
     logs: Array
 
 
-@message
-class Outputs:
-    """Σ f over rows of each of S networks (S,), and ``rows``."""
-
-    total: Array
-    rows: Array
-
-    def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return the fault of one reply, or ""."""
-        if self.total.shape != asked["thetas"].shape[:1]:
-            return "sums of another number of networks."
-        return count_fault("rows", self.rows[None])
-
-
 NetSite = Site[Any, Factor | None]
 
 
@@ -114,21 +100,6 @@ def sum_times(site: Site[SurvivalTable, None]) -> Times:
     least = SHORTEST * time.mean() if len(time) else 1.0
     logs = np.log(np.maximum(time, least)).sum() if len(time) else 0.0
     return Times(np.array(float(len(time))), np.array(logs))
-
-
-@summed
-def sum_outputs(site: Site[SurvivalTable, None], *, thetas: Array, plan: str) -> Outputs:
-    """Sum the predictions of some networks over all rows, once, at the end.
-
-    thetas : (S, P), of the plan's network.
-    """
-    p = Plan.of(plan)
-    net, x = network(p.network, p.dtype, p.device), rows_of(site.data, p, site.entropy).x
-    total = np.zeros(len(thetas))
-    for k, theta in enumerate(thetas):
-        net.load(theta)
-        total[k] = net.outputs(x).sum()
-    return Outputs(total, np.array(float(len(x))))
 
 
 @summed
@@ -245,4 +216,4 @@ def places_of(spec: str) -> Places:
     return places(network(spec).module)
 
 
-STEPS = (sum_times, sum_outputs, refine, refine_alone, train_posterior, train_alone)
+STEPS = (sum_times, refine, refine_alone, train_posterior, train_alone)
