@@ -68,8 +68,8 @@ OUTCOMES = {
     "order": fc.Ordered("course"),
 }
 REGRESSIONS = {
-    "survival": ("cox", "meta_analysis"),
-    "entry": ("cox",),
+    "survival": ("cox", "meta_analysis", "bayes_cox"),
+    "entry": ("cox", "bayes_cox"),
     "binary": ("logistic", "glm", "svm", "mixed", "meta_analysis", "lda", "bayes_logistic"),
     "classes": ("multinomial",),
     "order": ("ordinal", "multinomial"),
@@ -91,8 +91,8 @@ FAMILIES = {
     "count": (("poisson", "log"), ("poisson", "sqrt"), ("gaussian", "identity")),
 }
 #: Methods that take a column of weights, or an offset.
-SHIFTED = ("logistic", "glm", "cox", "meta_analysis", "mixed")
-WEIGHED = ("logistic", "glm", "cox", "meta_analysis", "multinomial", "ordinal")
+SHIFTED = ("logistic", "glm", "cox", "meta_analysis", "mixed", "bayes_cox")
+WEIGHED = ("logistic", "glm", "cox", "meta_analysis", "multinomial", "ordinal", "bayes_cox")
 
 
 def cohort(rng: np.random.Generator) -> pd.DataFrame:
@@ -200,10 +200,10 @@ def query(rng: np.random.Generator) -> Query:
     by_admm = method in ("ridge", "lasso", "logistic") and settings.get("penalty", "auto") != "auto"
     if by_admm and rng.random() < 0.4:
         settings["solver"] = "admm"
-    if method == "cox":
+    if method in ("cox", "bayes_cox"):
         settings["ties"] = str(rng.choice(["efron", "breslow"]))
         settings["baseline"] = str(rng.choice(["shared", "stratified"]))
-        settings["l2"] = 0.02
+        settings |= {"l2": 0.02} if method == "cox" else {}
     return Query(method, outcome, chosen, settings)
 
 

@@ -391,3 +391,16 @@ def test_a_survival_curve_is_weibulls_of_the_networks_outputs():
     law = weibull_min(np.exp(-f[:, 1:]), scale=model.scale * np.exp(f[:, :1]))
     assert_allclose(model.predict_survival(whole.x[:5], times), law.sf(times), rtol=1e-9)
     assert_allclose(model.predict(whole.x[:5]), -law.logsf(model.times).sum(axis=1), rtol=1e-9)
+
+
+def test_the_log_hazard_of_weibulls_law_has_the_slope_1_where_hazards_are_proportional():
+    """H(t | x) = (t e^−f)^k; calibration slopes are fitted to it."""
+    model = fit(parts_of(table("survival")), "survival", samples=1, hidden=(2,))
+    at = places_of(model.network)
+    theta = np.zeros(model.thetas.shape[1])
+    theta[at.log_sd] = -30.0
+    theta[at.mean[:3]], theta[at.mean[8]], theta[at.mean[13]] = [0.7, 0.0, 0.0], 1.0, -0.4
+    model = BayesNetModel.restore({**model.arrays(), "thetas": theta[None]}, model.meta())
+    x = np.array([[1.0, 0.0, 0.0], [3.0, 0.0, 0.0]])
+    # f₁ = 0.7 x₁ and f₂ = −0.4, so that k = e^0.4
+    assert_allclose(np.diff(model.log_hazard(x)), -1.4 * np.exp(0.4), rtol=1e-9)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
+from lifelines import CoxPHFitter
 from numpy.testing import assert_allclose
 from scipy.stats import chi2
 
@@ -88,6 +89,27 @@ def test_with_many_rows_intervals_of_a_probability_are_those_of_maximum_likeliho
     said = glm.get_prediction(sm.add_constant(NEW["age"].to_numpy())).summary_frame(alpha=0.05)
     for name, theirs in (("", "mean"), ("_low", "mean_ci_lower"), ("_high", "mean_ci_upper")):
         assert_allclose(table[f"probability{name}"], said[theirs], atol=5e-4)
+
+
+@pytest.mark.parametrize("grid", ["protected", "exact"])
+def test_an_interval_of_a_risk_is_that_of_cox_where_the_prior_is_wide(grid, tmp_path):
+    """By lifelines on the pooled table at exact times; the grid moves a coefficient by 0.1 of its
+    standard error.
+    """
+    rng = np.random.default_rng(5)
+    death, leave = rng.exponential(np.exp(-LINEAR / 3)), rng.exponential(9.0, N)
+    frame = X.assign(time=np.minimum(death, leave), died=death <= leave, site=np.arange(N) % 3)
+    fed = fc.simulate(frame, sites="site", outcome=fc.Survival("time", "died"))
+    fit = fc.fit("bayes_cox", fed, prior_scale=1000.0, level=0.9, time_grid=grid)
+    table, notes = written(fit, tmp_path)
+    cox = CoxPHFitter().fit(frame.drop(columns="site"), "time", "died")
+    z = (NEW - fit.model.centre).to_numpy()
+    risk, sd = z @ cox.params_, np.sqrt(np.diag(z @ cox.variance_matrix_ @ z.T))
+    apart = (1e-4 if grid == "exact" else 0.2) * sd
+    for name, theirs in (("", risk), ("_low", risk - 1.6449 * sd), ("_high", risk + 1.6449 * sd)):
+        assert (np.abs(table[f"risk{name}"] - theirs) < apart + 1e-4 * np.abs(theirs)).all()
+    assert ("unlike_training" in table) == (grid == "protected")
+    assert any("90 % credible interval of the risk" in note for note in notes)
 
 
 def test_a_skipped_row_has_no_interval(linear, tmp_path):

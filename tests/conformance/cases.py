@@ -110,7 +110,7 @@ RUNTIMES: dict[str, Callable[..., Coordinator]] = {
 VARIED = ("strategy", "ties", "baseline", "solver")
 
 #: Settings of times, which make variants of survival alone.
-TIMED = ("ties", "baseline", "time_grid")
+TIMED = ("ties", "baseline", "time_grid", "head")
 
 #: The kind of task of a strategy of trees: what it does with each outcome is in `tests/algorithms`.
 #: Here its messages count: most trees a round, or a sum of risk sets more.
@@ -210,6 +210,7 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("strategy", "sequential"), ("prior", "mixture"), ("prior_narrow", 0.1)),
         (("strategy", "fedavg"), ("hidden", (4,))),
         (("strategy", "ensemble"), ("hidden", (4,))),
+        (("head", "cox"), ("hidden", (4,)), ("samples", 8)),
     ],
     "weight_erosion": [
         (("visit", "local"), ("hidden", (3,)), ("batch_size", 20)),
@@ -308,7 +309,9 @@ def cases(kind: str) -> list[Case]:
             continue
         found.append(Case(name, kind, ()))
         if name in VARIANTS:
-            found += [Case(name, kind, settings) for settings in VARIANTS[name]]
+            timed = kind == "survival"
+            given = [v for v in VARIANTS[name] if timed or not {*TIMED} & {k for k, _ in v}]
+            found += [Case(name, kind, settings) for settings in given]
             continue
         for f in dataclasses.fields(entry.settings):
             if f.name in TIMED and kind != "survival":

@@ -497,7 +497,7 @@ def test_a_higher_risk_is_a_lower_survival_and_survival_falls_from_one(case: Cas
     assert_array_equal(alive[:, 0], 1.0)
     assert ((alive >= 0) & (alive <= 1)).all()
     assert (np.diff(alive, axis=1) <= 1e-12).all()
-    if case.method in CROSSING:
+    if case.method in CROSSING and ("head", "cox") not in case.settings:
         at_all = model.predict_survival(x, model.times)
         assert_allclose(-np.log(at_all).sum(axis=1), risk, atol=1e-9)
         return

@@ -67,10 +67,24 @@ def test_sums_have_the_mean_and_variance_of_those_by_drawn_weights(layer):
     assert np.abs(ours.var(axis=0) / theirs.var(axis=0) - 1).max() < 5 * 0.022 * math.sqrt(2)
 
 
+def test_shared_weights_are_one_draw_for_all_rows():
+    """A linear network's f is linear in x; over draws its variance is Σ x² σ²."""
+    spec = Bayes(start=0.3, shared=True).spec(Mlp(inputs=3, hidden=(), intercept=False).spec)
+    net = network(spec)
+    net.load(initial(spec, 1))
+    a, b = torch.tensor([[1.0, 2.0, -1.0], [0.5, 0.0, 3.0]], dtype=torch.float64)
+    found = np.array([net.sampled(torch.stack([a, b, a + b]), seed) for seed in range(2000)])
+    np.testing.assert_allclose(found[:, 2], found[:, 0] + found[:, 1], rtol=1e-9, atol=1e-12)
+    # a variance of 2000 normal draws has a standard error of 3.2 %
+    expected = 0.09 * np.array([6.0, 9.25, 10.25])
+    np.testing.assert_allclose(found.var(axis=0), expected, rtol=0.16)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["sums", "shared weights"])
 @pytest.mark.parametrize("base", [DENSE, IMAGE])
-def test_slopes_are_those_of_the_sampled_loss(base):
-    net = network(Bayes(start=0.3).spec(base))
-    theta = initial(Bayes(start=0.3).spec(base), 2)
+def test_slopes_are_those_of_the_sampled_loss(base, shared):
+    net = network(Bayes(start=0.3, shared=shared).spec(base))
+    theta = initial(Bayes(start=0.3, shared=shared).spec(base), 2)
     x = torch.randn(7, 3 if base is DENSE else 36, dtype=torch.float64)
     loss = CrossEntropy(np.arange(7) % 2, 2)
     net.load(theta)

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.stats import norm
+from statsmodels.duration.hazard_regression import PHReg
 
 from fedcohort.models.bayes import Bayes, places
-from fedcohort.models.losses import Squares
+from fedcohort.models.losses import PartialLikelihood, Squares
 from fedcohort.models.network import PIECE, Mlp, initial, network
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.variational import Goal, Natural, Prior, _Divergence, maximise
@@ -41,6 +42,52 @@ def test_a_linear_network_finds_the_factorised_posterior():
     exact = z.T @ z + 2.0 * np.eye(3)
     assert_allclose(theta[AT.mean], np.linalg.solve(exact, z.T @ y + 0.5), atol=0.015)
     assert_allclose(np.exp(-2 * theta[AT.log_sd]), np.diag(exact), rtol=0.06)
+
+
+COX = Bayes(start=0.2, shared=True).spec(Mlp(inputs=2, hidden=(), intercept=False).spec)
+AT_COX = places(network(COX).module)
+
+
+def test_a_linear_network_finds_the_factorised_posterior_of_coxs_likelihood():
+    """Where the local free energy is at its maximum, λ = λ₀ + E_q[I_jj(β)] and λ₀ μ = E_q[U(β)]
+    (Opper, Archambeau, Neural Computation 21, 2009). Score U and information I are statsmodels',
+    their means over q by Gauss and Hermite. Of five tables λ was off by at most 7 %, and the slope
+    by 0.14 posterior standard deviations. Covariates have the mean 2, which Cox's model does not
+    see: with draws of each row's own λ is five times as large.
+    """
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2)) @ [[1.0, 0.6], [0.0, 0.8]] + 2.0
+    death, leave = rng.exponential(np.exp(-x @ [1.0, -0.5])), rng.exponential(1.0, 60)
+    time, event = np.minimum(death, leave), death <= leave
+    rows = Rows(torch.from_numpy(x), PartialLikelihood(time, event))
+    theta = initial(COX, 0)
+    goal = Goal(Natural(np.full(2, 4.0), np.zeros(2)), Prior(wide=0.5))
+    for rate, epochs in ((0.1, 60), (0.02, 150), (0.003, 250)):
+        plan = Plan(network=COX, loss="cox", epochs=epochs)
+        theta, _ = maximise(theta, rows, plan, rate, (0, epochs), goal)
+    mean, sd = theta[AT_COX.mean], np.exp(theta[AT_COX.log_sd])
+    theirs = PHReg(time, x, event.astype(int), ties="breslow")
+    nodes, weights = np.polynomial.hermite_e.hermegauss(5)
+    score, information = np.zeros(2), np.zeros(2)
+    for a, u in zip(nodes, weights / weights.sum(), strict=True):
+        for b, v in zip(nodes, weights / weights.sum(), strict=True):
+            beta = mean + sd * [a, b]
+            score += u * v * theirs.score(beta)
+            information -= u * v * np.diag(theirs.hessian(beta))
+    assert_allclose(sd**-2, 4.0 + information, rtol=0.15)
+    assert_allclose((score - 4.0 * mean) * sd, 0.0, atol=0.25)
+
+
+@pytest.mark.parametrize("size", [0, 5], ids=["all rows at once", "mini-batches"])
+def test_rows_without_a_death_leave_the_posterior_to_the_cavity(size):
+    rows = Rows(torch.ones(10, 2, dtype=torch.float64),
+                PartialLikelihood(np.arange(10.0), np.zeros(10, bool)))  # fmt: skip
+    theta, goal = initial(COX, 0), Goal(Natural(np.array([9.0, 4.0]), np.ones(2)), Prior(wide=1.0))
+    plan = Plan(network=COX, loss="cox", epochs=400, batch_size=size)
+    theta, loss = maximise(theta, rows, plan, 0.03, (0,), goal)
+    assert loss == 0.0
+    assert_allclose(theta[AT_COX.mean], [1 / 9, 1 / 4], atol=1e-3)
+    assert_allclose(np.exp(-2 * theta[AT_COX.log_sd]), [9.0, 4.0], rtol=1e-3)
 
 
 @settings(max_examples=10, deadline=None)

@@ -304,7 +304,8 @@ def _posterior(fit: Fit, frame: pd.DataFrame, found: dict[str, Array]) -> list[s
         with suppress(NotSupported):  # times
             found["model_uncertainty"] = epistemic_share(fit.uncertainty(frame).to_numpy().T)
     if method.overrides("unlike_training"):
-        found["unlike_training"] = fit.unlike_training(frame)
+        with suppress(NotSupported):  # a fit at exact times
+            found["unlike_training"] = fit.unlike_training(frame)
     return told
 
 

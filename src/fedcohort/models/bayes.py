@@ -12,6 +12,9 @@ one row this has the distribution of drawn weights. Slopes by θ then vary less 
 the weights for a batch. The sums of a convolution share weights, but are drawn as if they did not,
 as is usual (Molchanov, Ashukha, Vetrov, ICML 2017).
 
+That holds of a loss which is a sum over rows. Cox's partial likelihood compares rows: there, all
+rows of a step share one draw of the weights themselves (`shared`).
+
 With ς_k for the root, slopes g_k of a loss by a_k, and h_k = g_k ε_k / ς_k, its other slopes are
 
     ∂/∂μ_jk = x_j g_k,   ∂/∂log σ_jk = σ_jk² x_j² h_k,
@@ -55,23 +58,35 @@ class Bayes:
     Attributes
     ----------
     start : σ at the start.
+    shared : all rows of a step have the same weights, which are drawn.
     """
 
     start: float = 0.05
+    shared: bool = False
 
     def spec(self, base: str) -> str:
-        """Return the JSON text that determines the posterior of the network `base`, a spec."""
+        """Return the JSON text that determines the posterior of the network `base`, a spec.
+
+        That draws are not shared is not written.
+        """
         entries = {"kind": "bayes", "base": json.loads(base), **asdict(self)}
+        if not self.shared:
+            del entries["shared"]
         return json.dumps(entries, sort_keys=True)
 
     def over(self, base: nn.Module) -> nn.Module:
         """Return the module of a network with its layers replaced by noisy ones."""
         for name, child in list(base.named_children()):
             if isinstance(child, (nn.Linear, nn.Conv1d, nn.Conv2d)):
-                setattr(base, name, Noisy(child, math.log(self.start)))
+                setattr(base, name, Noisy(child, math.log(self.start), shared=self.shared))
             else:
                 self.over(child)
         return base
+
+
+def base_of(spec: str) -> str:
+    """Return the spec of the network under a posterior, whose parameters are its means in order."""
+    return json.dumps(json.loads(spec)["base"], sort_keys=True)
 
 
 class Noisy(Seeded):
@@ -81,11 +96,14 @@ class Noisy(Seeded):
     ----------
     layer : its parameters are μ.
     start : log σ at the start.
+    shared : in training, the weights are drawn instead, once for all rows.
     """
 
-    def __init__(self, layer: nn.Linear | nn.Conv1d | nn.Conv2d, start: float):
+    def __init__(
+        self, layer: nn.Linear | nn.Conv1d | nn.Conv2d, start: float, *, shared: bool = False
+    ):
         super().__init__()
-        self.layer, self.start = layer, start
+        self.layer, self.start, self.shared = layer, start, shared
         self.weight_log_sd = nn.Parameter(torch.empty_like(layer.weight))
         if layer.bias is not None:
             self.bias_log_sd = nn.Parameter(torch.empty_like(layer.bias))
@@ -102,22 +120,32 @@ class Noisy(Seeded):
         if not self.training:
             return layer(x)
         biases = () if layer.bias is None else (layer.bias, self.bias_log_sd)
+        if self.shared:
+            bias = self._drawn(*biases) if biases else None
+            return self._sums(x, self._drawn(layer.weight, self.weight_log_sd), bias)
         if isinstance(layer, nn.Linear):
             noise = self._noise((*x.shape[:-1], layer.out_features), x)
             given = (x, noise, layer.weight, self.weight_log_sd, *biases)
             return cast("tuple[Tensor, ...]", Sums.apply(*given))[0]
-        mean, square, spread = layer(x), x.square(), _variance(self.weight_log_sd)
-        bias = _variance(biases[1]) if biases else None
-        if isinstance(layer, nn.Conv1d):
-            variance = functional.conv1d(square, spread, bias, layer.stride, layer.padding)
-        else:
-            variance = functional.conv2d(square, spread, bias, layer.stride, layer.padding)
+        mean, spread = layer(x), _variance(self.weight_log_sd)
+        variance = self._sums(x.square(), spread, _variance(biases[1]) if biases else None)
         return mean + (variance + SMALLEST).sqrt() * self._noise(mean.shape, mean)
 
     def _noise(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """Return ε of eq. (1)."""
         noise = torch.randn(shape, generator=self.generator, dtype=like.dtype)
         return noise.to(like.device)
+
+    def _drawn(self, mean: Tensor, log_sd: Tensor) -> Tensor:
+        return mean + log_sd.exp() * self._noise(mean.shape, mean)
+
+    def _sums(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Return the layer's sums of x with other weights."""
+        layer = self.layer
+        if isinstance(layer, nn.Linear):
+            return functional.linear(x, weight, bias)
+        of = functional.conv1d if isinstance(layer, nn.Conv1d) else functional.conv2d
+        return of(x, weight, bias, layer.stride, layer.padding)
 
 
 class Sums(torch.autograd.Function):

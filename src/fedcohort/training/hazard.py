@@ -14,6 +14,7 @@ Revealed: `Deaths` by grid time, and `RiskSums`, only as sums over all sites tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -187,6 +188,29 @@ class Pool:
             )
             if self.settled():
                 return self.events, risk
+
+
+def centred(
+    pool: Pool, grid: Intervals, thetas: Array, weights: Array, least: int
+) -> tuple[float, Baseline]:
+    """Return the mean log risk c of all rows, and eq. (2) at f − c, with thetas (M, P).
+
+    Intervals are joined until each holds `least` deaths.
+
+    Raises
+    ------
+    NotConverged : |c| is beyond `LARGEST`.
+    """
+    events, risk = pool.risks(thetas, weights)
+    centre = float(risk.total / events.rows)
+    if not abs(centre) < LARGEST:
+        raise NotConverged(
+            f"the network's log risks are beyond {LARGEST:g}, and no baseline hazard can be "
+            f"computed. Lower the learning rate, or choose an aggregation that withstands "
+            f"sites that lie."
+        )
+    steps = grid.hazard(events.d, events.leaving, risk.s0 * math.exp(-centre))
+    return centre, grid.baseline(steps, events.d, least)
 
 
 def baseline(

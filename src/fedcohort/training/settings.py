@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedcohort.data.timegrid import check_rule
-from fedcohort.protocol import SettingError, Settings, setting
+from fedcohort.protocol import SettingError, Settings, changed, setting
 
 #: User of a fit that gives every site a model of its own, which the site keeps.
 ALL = "all"
@@ -54,6 +54,18 @@ class IntervalSettings(Settings):
     """Setting of confidence intervals."""
 
     level: float = setting(0.95, "Coverage of the intervals", within="(0, 1)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriorSettings(IntervalSettings):
+    """Settings of a Gaussian prior on standardised covariates."""
+
+    prior_scale: float = setting(
+        2.5,
+        "Prior standard deviation of a coefficient, per standard deviation of its covariate",
+        within="(0, 1000]",
+    )
+    level: float = changed(IntervalSettings, "level", doc="Probability of the credible intervals")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -81,9 +81,16 @@ CASES = [
     ("boosting", {"rounds": 2, "strategy": "cyclic"}, set()),
     ("logistic", {}, set()),
     ("logistic", {"solver": "admm", "l2": 0.1}, set()),
+    ("bayes_cox", {}, set()),
+    ("bayes_cox", {"baseline": "stratified"}, {"own_hazard"}),
     ("bayes_linear", {}, set()),
     ("bayes_logistic", {}, set()),
     ("bayes_net", {"rounds": 2}, LIFETIMES | {"sum_times", "sum_outcome"}),  # of classes here
+    (
+        "bayes_net",
+        {"rounds": 2, "head": "cox"},
+        LIFETIMES | {"sum_times", "sum_outcome", "count_deaths", "sum_risks"},
+    ),
     *(
         ("bayes_net", {"rounds": 2, "strategy": s}, LIFETIMES | {"sum_times", "sum_outcome"})
         for s in ("sequential", "fedavg", "ensemble")

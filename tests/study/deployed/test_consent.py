@@ -44,8 +44,11 @@ SURVIVAL = [
     "{method: boosting, rounds: 2, max_depth: 2, patience: 1}",
     "{method: boosting, rounds: 2, max_depth: 2, objective: weibull, subsample: 0.5}",
     "{method: forest, trees: 2, depth: 3}",
+    "{method: bayes_cox}",
+    "{method: bayes_cox, baseline: stratified, strata: menostat, ph_check: none}",
     "{method: bayes_net, scale: standard, rounds: 2, hidden: [4], internal_epochs: 2}",
     "{method: bayes_net, strategy: sequential, rounds: 2, hidden: [4]}",
+    "{method: bayes_net, head: cox, rounds: 2, hidden: [4], samples: 8}",
 ]
 OTHERS = [
     ("breast_cancer", "{method: logistic, scale: standard, l2: 0.1}"),

@@ -5,19 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedcohort.protocol import changed, setting
-from fedcohort.training.settings import AscentSettings, IntervalSettings
-
-
-@dataclass(frozen=True, kw_only=True)
-class PriorSettings(IntervalSettings):
-    """Settings of a Gaussian prior on standardised covariates."""
-
-    prior_scale: float = setting(
-        2.5,
-        "Prior standard deviation of a coefficient, per standard deviation of its covariate",
-        within="(0, 1000]",
-    )
-    level: float = changed(IntervalSettings, "level", doc="Probability of the credible intervals")
+from fedcohort.training.settings import AscentSettings, PriorSettings
 
 
 @dataclass(frozen=True, kw_only=True)

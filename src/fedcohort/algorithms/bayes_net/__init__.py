@@ -18,9 +18,10 @@ from fedcohort.algorithms.bayes_net.steps import (
     train_posterior,
 )
 from fedcohort.data import timegrid
+from fedcohort.models.bayes import base_of
 from fedcohort.models.losses import InUnit, Rescaled
 from fedcohort.protocol import Method, Step, Task
-from fedcohort.training import class_sizes, outcome_moments
+from fedcohort.training import class_sizes, hazard, outcome_moments
 
 #: Steps before the first round.
 FIRST = (*class_sizes.STEPS, *outcome_moments.STEPS, *timegrid.asks(INTERVALS), sum_times)
@@ -40,11 +41,14 @@ _ONCE = (
     "Once, as sums over sites, how many rows each class has; or the mean and standard deviation of "
     "a value or count; or how many leave by interval of time, and the mean of log times"
 )
+_COX = "; head cox: at the end, deaths and risk sets on a time grid, as sums over sites"
 
 
 def asks(config: BayesNetSettings) -> Iterator[Step[..., Any]]:
     """Yield the steps that a fit with these settings can ask for."""
     yield from (*FIRST, _TRAINS[config.strategy])
+    if config.head == "cox":
+        yield from hazard.STEPS
 
 
 def bounds(config: BayesNetSettings, task: Task) -> Mapping[str, Collection[Any]]:
@@ -52,7 +56,7 @@ def bounds(config: BayesNetSettings, task: Task) -> Mapping[str, Collection[Any]
 
     The mean and the standard deviation of a value, and the unit of times, follow from sums.
     """
-    aim = aim_of(task)
+    aim = aim_of(task, config.head)
     plan = config.plan(len(task.features), aim.model, aim.outputs)
     if config.strategy == "ensemble":
         plan = replace(plan, epochs=plan.epochs * config.rounds)
@@ -62,6 +66,8 @@ def bounds(config: BayesNetSettings, task: Task) -> Mapping[str, Collection[Any]
             plans = (replace(plan, loss=aim.loss).text,)
         case "weibull":
             plans = (InUnit(plan.text, plan.loss),)
+        case "cox":
+            plans = (plan.text, replace(plan, network=base_of(plan.network)).text)
         case "logistic":
             plans = (plan.text,)
         case _:
@@ -72,13 +78,16 @@ def bounds(config: BayesNetSettings, task: Task) -> Mapping[str, Collection[Any]
         "prior": (prior_of(config).text,),
         "classes": (len(task.levels or ("0", "1")),),
         "sites": several,
+        "held_out": (False,),
+        "together": (True,),
+        "draw": (-1,),
         "parts": (1,) if config.strategy == "sequential" else several,
     }
 
 
 def reveals_with(config: BayesNetSettings) -> str:
     """Describe what leaves a site with these settings."""
-    return f"{_ONCE}; {_REVEALS[config.strategy]}."
+    return f"{_ONCE}; {_REVEALS[config.strategy]}{_COX * (config.head == 'cox')}."
 
 
 METHOD = Method(
@@ -87,7 +96,7 @@ METHOD = Method(
     tasks=("classification", "regression", "survival"),
     outcomes=("binary", "category", "ordinal", "continuous", "count", "survival"),
     paper="Bui et al., Partitioned variational inference, 2018; Blundell et al., ICML 2015",
-    reveals=f"{_ONCE}; " + "; ".join(f"{k}: {v}" for k, v in _REVEALS.items()) + ".",
+    reveals=f"{_ONCE}; " + "; ".join(f"{k}: {v}" for k, v in _REVEALS.items()) + f"{_COX}.",
     reveals_with=reveals_with,
     unguarded=(
         "Posteriors of a network's weights, or sums of their changes, and no sums of covariates "
@@ -96,7 +105,13 @@ METHOD = Method(
     settings=BayesNetSettings,
     fit=fit,
     model=BayesNetModel,
-    steps=(*class_sizes.STEPS, *outcome_moments.STEPS, *timegrid.asks(INTERVALS), *STEPS),
+    steps=(
+        *class_sizes.STEPS,
+        *outcome_moments.STEPS,
+        *timegrid.asks(INTERVALS),
+        *hazard.STEPS,
+        *STEPS,
+    ),
     asks=asks,
     bounds=bounds,
     preprocess={"scale": "standard", "impute": "median"},

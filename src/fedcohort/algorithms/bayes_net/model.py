@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -11,8 +11,10 @@ import torch
 from scipy.special import expit, ndtr, softmax
 
 from fedcohort.arrays import Array
+from fedcohort.models.bayes import places
 from fedcohort.models.losses import FAR, LONG
 from fedcohort.models.network import network
+from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Fitted, NotSupported
 
 #: Halvings of an interval that holds a quantile.
@@ -32,6 +34,8 @@ class BayesNetModel(Fitted):
         spread     y ~ N(centre + scale f₁, scale² e^{2 f₂})
         poisson    g = scale e^f
         weibull    log t = log scale + f₁ + e^{f₂} ε, with the extreme value ε of least values
+        cox        g = f − c_w, with c_w = f_w(x₀) and a constant, so that the mean of E_q g over
+                   all training rows is 0; P(T > t) = exp(−H₀(t) e^{E_q g})
 
     E_q is the mean over `samples` draws by `seed`, the same for all rows and in each call.
 
@@ -42,6 +46,7 @@ class BayesNetModel(Fitted):
     weights : (M,), with sum 1.
     centre, scale : in the outcome's unit.
     times : of survival, ends of the intervals (T,) up to the last time at which it is estimated.
+    centres, cumulative : of cox, c_w of each draw (M samples,), and H₀ at `times` (T,); else (0,).
     rounds : number of rounds.
     level : probability of the credible intervals.
     """
@@ -59,20 +64,33 @@ class BayesNetModel(Fitted):
     samples: int
     seed: int
     level: float
+    centres: Array = field(default_factory=lambda: np.zeros(0))
+    cumulative: Array = field(default_factory=lambda: np.zeros(0))
 
     def predict(self, x: Array) -> Array:
         """Return the prediction for each row of x (n, p).
 
         The probability of class 1 (n,), of each of K > 2 classes (n, K), the value or count (n,);
-        of times the cumulative hazard summed over `times`, as of a forest.
+        of times by weibull the cumulative hazard summed over `times`, as of a forest; by cox the
+        log risk relative to the mean of the training rows.
         """
         if self.model == "weibull":
             found = self.predict_survival(x, self.times)
             return -np.log(np.maximum(found, LEAST)).sum(axis=1)
         return np.add.reduce([w * self._expected(f) for w, f in self._draws(x)])
 
+    def log_hazard(self, x: Array) -> Array:
+        """Return the log risk of cox, and the logarithm of that of weibull, (n,) of rows x (n, p).
+
+        With H(t | x) = H₀(t) e^f both are f and a constant.
+        """
+        risk = self.predict(x)
+        return np.log(np.maximum(risk, LEAST)) if self.model == "weibull" else risk
+
     def predict_survival(self, x: Array, times: Array) -> Array:
         """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m)."""
+        if self.model == "cox":
+            return Baseline(self.times, self.cumulative).survival(self.predict(x), times)
         if self.model != "weibull":
             raise NotSupported("predict_survival")
         times = np.minimum(times, self.times[-1])
@@ -111,7 +129,7 @@ class BayesNetModel(Fitted):
         Of classes the sum over all, of which the epistemic part is Σ_k Var_q(p_k); of two classes
         that of class 1.
         """
-        if self.model == "weibull":
+        if self.model in ("weibull", "cox"):
             raise NotSupported("parts of a time's uncertainty")
         first = second = inside = 0.0
         for w, f in self._draws(x):
@@ -123,19 +141,30 @@ class BayesNetModel(Fitted):
             return between.sum(axis=1), within.sum(axis=1)
         return between, within
 
+    def at_draws(self, x: Array) -> Array:
+        """Return each draw's outputs (M samples, n), or (M samples, n, K), of rows x (n, p)."""
+        return np.array([f for _, f in self._draws(x)])
+
     def _draws(self, x: Array) -> Iterator[tuple[float, Array]]:
-        """Yield a weight and the outputs (n,) or (n, K) of each draw."""
+        """Yield a weight and the outputs (n,) or (n, K) of each draw.
+
+        The weights are drawn, not their sums as in training: a row's outputs are then the same in
+        any table.
+        """
         net = network(self.network)
         held = torch.from_numpy(np.require(x, np.float64, ["C", "W"]))
-        seeds = np.random.default_rng((self.seed, TAG)).integers(2**31, size=self.samples).tolist()
-        for theta, weight in zip(self.thetas, self.weights.tolist(), strict=True):
+        draws = drawn(self.network, self.thetas, self.samples, self.seed)
+        shares = np.repeat(self.weights / self.samples, self.samples).tolist()
+        centres = self.centres.tolist() or [0.0] * len(shares)
+        for theta, share, centre in zip(draws, shares, centres, strict=True):
             net.load(theta)
-            for seed in seeds:
-                yield weight / self.samples, net.sampled(held, seed)
+            yield share, net.outputs(held) - centre
 
     def _expected(self, f: Array) -> Array:
         """Return the prediction of one draw."""
         match self.model:
+            case "cox":
+                return f
             case "logistic":
                 return expit(f)
             case "softmax":
@@ -155,7 +184,10 @@ class BayesNetModel(Fitted):
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays to save."""
-        return {"thetas": self.thetas, "weights": self.weights, "times": self.times}
+        own = {"thetas": self.thetas, "weights": self.weights, "times": self.times}
+        if self.model == "cox":
+            own |= {"centres": self.centres, "cumulative": self.cumulative}
+        return own
 
     def meta(self) -> dict[str, Any]:
         """Return the other values to save."""
@@ -169,8 +201,20 @@ class BayesNetModel(Fitted):
         given: dict[str, Any] = dict(meta)
         for name in ("features", "levels"):
             given[name] = tuple(meta[name])
-        given |= {name: arrays[name] for name in ("thetas", "weights", "times")}
+        named = ("thetas", "weights", "times", "centres", "cumulative")
+        given |= {name: arrays[name] for name in named if name in arrays}
         return cls(**given)
+
+
+def drawn(spec: str, thetas: Array, samples: int, seed: int) -> Iterator[Array]:
+    """Yield θ (P,) with drawn weights in place of means, `samples` for each of thetas (M, P)."""
+    at = places(network(spec).module)
+    for theta in thetas:
+        rng, one = np.random.default_rng((seed, TAG)), theta.copy()
+        for _ in range(samples):
+            noise = np.exp(theta[at.log_sd]) * rng.standard_normal(len(at.mean))
+            one[at.mean] = theta[at.mean] + noise
+            yield one
 
 
 def _hazard(logs: Array, f: Array) -> Array:

@@ -27,16 +27,26 @@ fedavg       each site fits the posterior of its own rows with the whole prior; 
              of natural parameters is the next q
 ensemble     each site's own posterior, from the start; predictions are averaged, weighted by rows
 
+A time by Cox's model (`head: cox`) has the network as its log risk f. The likelihood of a site is
+its own partial likelihood, so that of all sites is their product: that of a baseline hazard
+stratified by site, which eq. (1) divides among the sites. Within a mini-batch, risk sets are those
+of its rows, which is stratified by random groups too. It compares rows, so that all rows of a step
+share one draw of the weights. A draw w of the posterior determines f_w up
+to a constant, so f_w is taken relative to f_w(x₀), with the public point x₀ near the middle of the
+covariates (`Task.origin`). At the end sites sum over risk sets at the mean of f over draws, for
+Breslow's hazard of all rows (`training.hazard`).
+
 Survival ends where `min_cell` records were still followed, as of other methods: Weibull's law has
 no end, but nobody was seen beyond.
 
 Losses: two classes and several, counts; a value by its mean and its log standard deviation, both
-outputs of the network (`models.losses.Spread`); a time by Weibull's distribution, likewise.
+outputs of the network (`models.losses.Spread`); a time by Weibull's distribution, likewise, or by
+the partial likelihood (`models.losses.PartialLikelihood`).
 
 Revealed: of classes `Sizes` (`training.class_sizes`), of values and counts `Moments`
-(`training.outcome_moments`), of times the sums of
-`data.timegrid` and `Times` once, as sums; pvi `Change` and fedavg `Own` every
-round, as sums over the sites of the round; sequential `Change` and ensemble `Own` of each site.
+(`training.outcome_moments`), of times the sums of `data.timegrid` and `Times`, or with cox
+those of `training.hazard`, once, as sums; pvi `Change` and fedavg `Own` every round,
+as sums over the sites of the round; sequential `Change` and ensemble `Own` of each site.
 """
 
 from __future__ import annotations
@@ -48,7 +58,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.algorithms.bayes_net.model import BayesNetModel
+from fedcohort.algorithms.bayes_net.model import BayesNetModel, drawn
 from fedcohort.algorithms.bayes_net.settings import BayesNetSettings
 from fedcohort.algorithms.bayes_net.steps import (
     places_of,
@@ -63,9 +73,12 @@ from fedcohort.arrays import Array
 from fedcohort.data import timegrid
 from fedcohort.data.classes import check_each_class
 from fedcohort.data.exact import check_covariates
+from fedcohort.models.bayes import base_of
 from fedcohort.models.losses import scaled, several
 from fedcohort.protocol import Federation, NothingToLearn, Task
 from fedcohort.training.class_sizes import count_each_class
+from fedcohort.training.hazard import Pool, centred
+from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.variational import Natural, Prior
 from fedcohort.training.outcome_moments import mean_and_spread
 
@@ -79,11 +92,12 @@ class Aim:
 
     Attributes
     ----------
-    model : logistic, softmax, spread, poisson or weibull.
+    model : logistic, softmax, spread, poisson, weibull or cox.
     centre, scale : of a value its mean and standard deviation; scale of a count its mean, of times
         e to the mean of their logarithms.
     outputs : of the network.
-    times : ends of the intervals (T,) in which survival is estimated; (0,) without.
+    times : of weibull, ends of the intervals (T,) in which survival is estimated; (0,) without.
+    grid : of cox, the intervals of its risk sets; None without.
     """
 
     model: str
@@ -91,6 +105,7 @@ class Aim:
     scale: float = 1.0
     outputs: int = 1
     times: Array = field(default_factory=lambda: np.zeros(0))
+    grid: timegrid.Intervals | None = None
 
     @property
     def loss(self) -> str:
@@ -102,10 +117,15 @@ class Aim:
         return scaled(self.model, self.centre, self.scale)
 
 
-def aim_of(task: Task) -> Aim:
-    """Return the aim without what the sites tell."""
+def aim_of(task: Task, head: str) -> Aim:
+    """Return the aim without what the sites tell.
+
+    Parameters
+    ----------
+    head : of the settings, for a time to an event.
+    """
     if task.kind == "survival":
-        return Aim(model="weibull", outputs=2)
+        return Aim(model=head, outputs=2 if head == "weibull" else 1)
     if task.kind == "classification":
         classes = len(task.levels) if task.outcome not in ("", "binary") else 2
         return Aim(model="softmax", outputs=classes) if classes > 2 else Aim(model="logistic")
@@ -135,7 +155,7 @@ def fit(fed: Federation, config: BayesNetSettings, task: Task) -> BayesNetModel:
     SiteUnavailable : a call fell below the quorum.
     """
     check_covariates(task)
-    aim = surveyed(fed, aim_of(task), task)
+    aim = surveyed(fed, aim_of(task, config.head), task)
     plan = config.plan(len(task.features), aim.loss, aim.outputs)
     if config.strategy == "ensemble":
         plan = replace(plan, epochs=plan.epochs * config.rounds)
@@ -154,7 +174,7 @@ def fit(fed: Federation, config: BayesNetSettings, task: Task) -> BayesNetModel:
         case _:
             found, weights = [run.at_once()], np.ones(1)
     at = places_of(plan.network)
-    return BayesNetModel(
+    model = BayesNetModel(
         features=task.features,
         levels=task.levels if aim.model in ("logistic", "softmax") else (),
         model=aim.model,
@@ -169,6 +189,31 @@ def fit(fed: Federation, config: BayesNetSettings, task: Task) -> BayesNetModel:
         seed=task.seed,
         level=config.level,
     )
+    return model if aim.grid is None else with_hazard(fed, model, plan, aim.grid, task)
+
+
+def with_hazard(
+    fed: Federation, model: BayesNetModel, plan: Plan, grid: timegrid.Intervals, task: Task
+) -> BayesNetModel:
+    """Return a model of times by cox with its draws' centres and its baseline hazard.
+
+    The draws are sent as weights of the network without a posterior.
+    """
+    base = replace(plan, network=base_of(plan.network))
+    at = places_of(plan.network).mean
+    draws = drawn(model.network, model.thetas, model.samples, model.seed)
+    thetas = base.sent(np.array([theta[at] for theta in draws]))
+    weights = np.repeat(model.weights / model.samples, model.samples)
+    pool = Pool(fed, grid, base.text, held_out=False)
+    centre, baseline = centred(pool, grid, thetas, weights, task.min_cell)
+    middle = np.zeros(len(task.features)) if task.origin is None else task.origin
+    there = model.at_draws(middle[None])[:, 0]
+    return replace(
+        model,
+        centres=there - weights @ there + centre,
+        times=baseline.times,
+        cumulative=baseline.cumulative,
+    )
 
 
 def surveyed(fed: Federation, aim: Aim, task: Task) -> Aim:
@@ -179,13 +224,16 @@ def surveyed(fed: Federation, aim: Aim, task: Task) -> Aim:
         sizes = fed.awaiting().sum(count_each_class, classes=len(levels)).sizes.tolist()
         check_each_class(sizes, levels, least)
         return aim
-    if aim.model == "weibull":
-        grid = timegrid.intervals(fed, INTERVALS, task.min_cell)
+    if aim.model in ("weibull", "cox"):
+        rule = INTERVALS if aim.model == "weibull" else "protected"
+        grid = timegrid.intervals(fed, rule, task.min_cell)
         if not grid.known:
             raise NothingToLearn(
                 f"fewer than {2 * max(task.min_cell, 1)} records at all sites together (twice "
                 f"min_cell) are followed to different times, so there is no curve. Add sites."
             )
+        if aim.model == "cox":
+            return replace(aim, grid=grid)
         told = fed.awaiting().sum(sum_times)
         scale = math.exp(float(told.logs) / float(told.rows))
         return replace(aim, scale=scale, times=grid.times[grid.times <= grid.known])

@@ -20,6 +20,8 @@ from fedcohort.training.settings import IntervalSettings
 #: Strategies over sites; see `program`.
 STRATEGIES = ("pvi", "sequential", "fedavg", "ensemble")
 PRIORS = ("gaussian", "mixture")
+#: Laws of a time to an event.
+HEADS = ("weibull", "cox")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,12 @@ class BayesNetSettings(BatchSettings, IntervalSettings, method="bayes_net"):
     )
     activation: str = setting(
         "relu", "Activation after each hidden layer", choices=tuple(ACTIVATIONS)
+    )
+    head: str = setting(
+        "weibull",
+        "Law of a time to an event: Weibull's, with both parameters by the network, or Cox's model "
+        "with the network as the log risk and a baseline hazard of any shape",
+        choices=HEADS,
     )
     image: tuple[int, ...] = setting(
         (),
@@ -134,15 +142,20 @@ class BayesNetSettings(BatchSettings, IntervalSettings, method="bayes_net"):
             return self._conv(outputs).n_parameters
         return sum((a + 1) * b for a, b in pairwise((features, *self.hidden, outputs)))
 
-    def network(self, features: int, outputs: int) -> str:
-        """Return the spec of the network with its posterior."""
+    def network(self, features: int, outputs: int, *, shared: bool = False) -> str:
+        """Return the spec of the network with its posterior.
+
+        Parameters
+        ----------
+        shared : the loss compares rows, which share their weights (`models.bayes`).
+        """
         if self.image:
             base = self._conv(outputs).spec
         else:
             base = Mlp(
                 inputs=features, hidden=self.hidden, activation=self.activation, outputs=outputs
             ).spec
-        return Bayes(start=self.start_sd).spec(base)
+        return Bayes(start=self.start_sd, shared=shared).spec(base)
 
     def _conv(self, outputs: int) -> Conv:
         return Conv(
@@ -153,7 +166,7 @@ class BayesNetSettings(BatchSettings, IntervalSettings, method="bayes_net"):
     def plan(self, features: int, loss: str, outputs: int) -> Plan:
         """Return the plan of each site."""
         return Plan(
-            network=self.network(features, outputs),
+            network=self.network(features, outputs, shared=loss == "cox"),
             loss=loss,
             epochs=self.internal_epochs,
             batch_size=self.batch_size,

@@ -1,13 +1,20 @@
-"""Cox regression: shared or stratified baseline, both tie rules, elastic net, weights, entries."""
+"""Cox regression: shared or stratified baseline, both tie rules, elastic net, weights, entries.
+
+`bayes_cox` is the same with a prior in place of the penalty, and a posterior.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from fedcohort.algorithms.cox import own_steps, steps
-from fedcohort.algorithms.cox.model import CoxModel
+from fedcohort.algorithms.cox.model import BayesCoxModel, CoxModel
 from fedcohort.algorithms.cox.own_steps import STEPS as OWN_STEPS
-from fedcohort.algorithms.cox.program import fit
-from fedcohort.algorithms.cox.settings import CoxSettings
+from fedcohort.algorithms.cox.program import fit, fit_bayes
+from fedcohort.algorithms.cox.settings import (
+    BayesCoxSettings,
+    CoxSettings,
+    LikelihoodSettings,
+)
 from fedcohort.algorithms.cox.steps import STEPS as COX_STEPS
 from fedcohort.data import exact, timegrid
 from fedcohort.protocol import Method, Step, Task
@@ -26,11 +33,12 @@ _STRATIFIED = (
 )
 _EXACT = " The grid 'exact' shows each site's times of death."
 _GRID = " For the error of the grid, a sum of squares for each covariate, once."
+_PRODUCTS = " For the scale of the prior, products of the covariates about their means, once."
 _AUTO = " Penalty 'auto': deaths by fold; per round, the stratified sums without each fold."
 _STRATA = " Strata: records and deaths of each; sums by time are by time in each stratum."
 
 
-def reveals_with(config: CoxSettings) -> str:
+def reveals_with(config: LikelihoodSettings) -> str:
     """Describe what leaves a site with these settings."""
     stratified, gathered = config.baseline == "stratified", config.time_grid == "exact"
     rounds = _STRATIFIED if stratified else _SHARED
@@ -39,44 +47,47 @@ def reveals_with(config: CoxSettings) -> str:
         _ONCE
         + rounds
         + _GRID * moved
-        + _AUTO * (config.penalty == "auto")
+        + _PRODUCTS * isinstance(config, BayesCoxSettings)
+        + _AUTO * bool(config.tried)
         + _EXACT * gathered
         + _STRATA * bool(config.strata)
     )
 
 
-def asks(config: CoxSettings) -> Iterator[Step[..., Any]]:
+def asks(config: LikelihoodSettings) -> Iterator[Step[..., Any]]:
     """Yield the steps that a fit with these settings can ask for."""
     gathered, stratified = config.time_grid == "exact", config.baseline == "stratified"
-    lasso = config.given[0] > 0
     if not gathered:
         yield from exact.STEPS
     yield from (steps.totals, steps.deaths, steps.risk_weights)
+    if isinstance(config, BayesCoxSettings):
+        yield steps.squares
     if config.strata:
         yield steps.stratum_sizes
     if stratified:
         yield from (own_steps.own_likelihood, own_steps.own_hazard)
     else:
         yield from (steps.expected_deaths, steps.risk_moments)
-        if not (gathered or lasso):
+        if not (gathered or config.lasso):
             yield steps.disorder
-    if config.ph_check != "none" and not lasso:
+    if config.ph_check != "none" and not config.lasso:
         yield own_steps.own_trend if stratified else steps.trend_moments
-    if config.penalty == "auto":
+    if config.tried:
         yield from (own_steps.fold_sizes, own_steps.fold_likelihood, own_steps.held_out)
     yield from timegrid.asks(config.time_grid, known=True)
 
 
-def bounds(config: CoxSettings, task: Task) -> Mapping[str, Collection[Any]]:
+def bounds(config: LikelihoodSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return the values that the steps' arguments may take (`Method.bounds`)."""
-    return {
+    found: dict[str, Collection[Any]] = {
         "ties": (config.ties,),
         "link": ("log",),
         "kinds": (True,),
-        "folds": range(1, config.n_folds + 1),
-        "without": range(config.n_folds),
         "together": (config.time_grid != "exact",),
     }
+    if isinstance(config, CoxSettings):
+        found |= {"folds": range(1, config.n_folds + 1), "without": range(config.n_folds)}
+    return found
 
 
 METHOD = Method(
@@ -96,4 +107,37 @@ METHOD = Method(
     entries=True,
 )
 
-__all__ = ["METHOD", "CoxModel", "CoxSettings", "fit"]
+BAYES = Method(
+    name="bayes_cox",
+    title="Bayesian Cox regression, with the posterior of the pooled table",
+    tasks=("survival",),
+    paper="Kalbfleisch, JRSS B 40(2), 1978; Tierney and Kadane, JASA 81(393), 1986",
+    reveals=f"{_ONCE}{_SHARED}{_GRID}{_PRODUCTS} Stratified: {_STRATIFIED}{_EXACT}{_STRATA}",
+    reveals_with=reveals_with,
+    settings=BayesCoxSettings,
+    fit=fit_bayes,
+    model=BayesCoxModel,
+    steps=(
+        *COX_STEPS,
+        steps.squares,
+        own_steps.own_likelihood,
+        own_steps.own_trend,
+        own_steps.own_hazard,
+        *timegrid.STEPS,
+    ),
+    asks=asks,
+    bounds=bounds,
+    preprocess={"scale": "none", "impute": "median"},
+    entries=True,
+)
+
+__all__ = [
+    "BAYES",
+    "METHOD",
+    "BayesCoxModel",
+    "BayesCoxSettings",
+    "CoxModel",
+    "CoxSettings",
+    "fit",
+    "fit_bayes",
+]

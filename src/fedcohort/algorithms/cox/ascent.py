@@ -31,7 +31,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.collinearity import SINGULAR, collinear, longest, quoted
+from fedcohort.numerics.collinearity import RIDGE, SINGULAR, collinear, longest, quoted
 from fedcohort.numerics.descent import descend
 from fedcohort.protocol import Federation, NotConverged, SingularInformation
 
@@ -146,6 +146,7 @@ class Climb(Generic[Here]):
     max_rounds : for each penalty.
     max_sums : largest number of calls of `likelihood.at`.
     silent : add nothing to the run's history.
+    remedy : what to do where the likelihood is flat or monotone, for errors.
     """
 
     def __init__(
@@ -159,10 +160,11 @@ class Climb(Generic[Here]):
         max_rounds: int,
         max_sums: float = math.inf,
         silent: bool = False,
+        remedy: str = RIDGE,
     ):
         self._fed, self._likelihood, self.names, self.rounds = fed, likelihood, names, rounds
         self._tol, self._max_rounds, self._max_sums = tol, max_rounds, max_sums
-        self._silent = silent
+        self._silent, self._remedy = silent, remedy
         self._missed = np.zeros((len(names), len(names)))
         self._asked = 1
         self.here = likelihood.at(np.zeros(len(names)))
@@ -194,13 +196,13 @@ class Climb(Generic[Here]):
             if size < tol:
                 return self._top(penalty, step)
             if round_ and size > 0.1 and gain < 1e-6 and not penalty.l1:
-                raise _runs_away(self.names, step)
+                raise self._runs_away(step)
             value = self._go(penalty, step, value, round_)
             if taken >= SLOW and (taken - SLOW) % LATER == 0:
                 self._learn(penalty)
         raise NotConverged(
             f"the longest step is still {size:.1e} standard deviations after {self._max_rounds} "
-            f"rounds (tol {tol:g}). Raise max_rounds, or refit with a ridge penalty (l2 > 0)."
+            f"rounds (tol {tol:g}). Raise max_rounds, or {self._remedy}."
         )
 
     def _step(self, penalty: Penalty) -> Array:
@@ -220,7 +222,7 @@ class Climb(Generic[Here]):
             covariance = self._inverse(information + np.diag(penalty.ridge))
             step = covariance @ (self.score - penalty.ridge * self.here.gamma)
             if np.abs(step).max() > LAST_STEP:
-                raise _runs_away(self.names, step)
+                raise self._runs_away(step)
         gain = float(self.score @ step - 0.5 * step @ information @ step)
         reached = self.here.log_likelihood + gain
         return Top(self.here.gamma + step, covariance, reached, self.null, step, bool(penalty.l1))
@@ -234,7 +236,7 @@ class Climb(Generic[Here]):
                     f"after {self._asked} sums over risk sets the longest step is still "
                     f"{size:.1e} standard deviations, along {longest(self.names, step)}. More sums "
                     f"could be solved for patients. If this coefficient separates those who die "
-                    f"from those who do not, drop it; or refit with a ridge penalty (l2 > 0), or "
+                    f"from those who do not, drop it; or {self._remedy}, or "
                     f"raise min_cell."
                 )
             self._asked += 1
@@ -247,7 +249,7 @@ class Climb(Generic[Here]):
             raise NotConverged(
                 f"no step raises the log-likelihood after {round_ + 1} rounds (longest step "
                 f"{size:.1e} standard deviations). Check for outliers in {quoted(self.names)}, "
-                f"or refit with a ridge penalty (l2 > 0)."
+                f"or {self._remedy}."
             )
         before = self.score
         self.score, self.part = self._likelihood.slopes(self.here)
@@ -273,10 +275,19 @@ class Climb(Generic[Here]):
         if not flat.any():
             return (vectors / values) @ vectors.T
         if self.here.gamma.any():
-            raise _runs_away(self.names, vectors[:, 0])
+            raise self._runs_away(vectors[:, 0])
         ratio = float(values[0]) / largest
         where = " in every risk set"
-        raise SingularInformation(collinear(self.names, vectors[:, flat], ratio, where))
+        raise SingularInformation(
+            collinear(self.names, vectors[:, flat], ratio, where, self._remedy)
+        )
+
+    def _runs_away(self, step: Array) -> NotConverged:
+        return NotConverged(
+            f"the likelihood rises without limit along {longest(self.names, step)}: these "
+            f"coefficients separate those who die from those who do not (monotone likelihood). "
+            f"Drop them, join rare levels, or {self._remedy}."
+        )
 
 
 def _secant(part: Array, missed: Array, step: Array, change: Array) -> Array:
@@ -288,11 +299,3 @@ def _secant(part: Array, missed: Array, step: Array, change: Array) -> Array:
     if along <= 0 or step @ hs <= 0:
         return missed
     return missed + np.outer(change, change) / along - np.outer(hs, hs) / (step @ hs)
-
-
-def _runs_away(names: Sequence[str], step: Array) -> NotConverged:
-    return NotConverged(
-        f"the likelihood rises without limit along {longest(names, step)}: these coefficients "
-        f"separate those who die from those who do not (monotone likelihood). Drop them, join rare "
-        f"levels, or refit with a ridge penalty (l2 > 0)."
-    )

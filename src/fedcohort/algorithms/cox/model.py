@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import chdtrc
+from scipy.special import chdtrc, ndtri
 
 from fedcohort.algorithms.cox.elastic import Path
 from fedcohort.algorithms.cox.proportional import p_value
 from fedcohort.arrays import Array
+from fedcohort.numerics.mahalanobis import chi_squared, squared_distance
 from fedcohort.numerics.parameters import chosen_row
 from fedcohort.numerics.survival import Baseline
-from fedcohort.numerics.wald import ratio_rows
+from fedcohort.numerics.wald import credible_rows, ratio_rows
 from fedcohort.protocol import DataError, Fitted, NotSupported, Row
 
 
@@ -240,6 +241,86 @@ class CoxModel(Fitted):
             path=Path(*tried) if tried else None,
             strata=tuple(meta.get("strata", ())),
         )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BayesCoxModel(CoxModel):
+    """Posterior of β, N(`coefficients`, `covariance`), of which `coefficients` are the mode too.
+
+    Attributes
+    ----------
+    log_evidence : logarithm of the probability of the order of deaths under the prior, approximate.
+    mean, scatter : mean (p,) and covariance (p, p) of the covariates of all records; (0,) and
+        (0, p) of a fit at exact times.
+    """
+
+    log_evidence: float
+    mean: Array
+    scatter: Array
+
+    def intervals(self, x: Array, level: float) -> Array:
+        """Return the interval (n, 2) that holds the log risk of rows x (n, p) with `level`."""
+        z = self._covariates(x) - self.centre[: len(self.features)]
+        spread = np.einsum("ij,jk,ik->i", z, self.covariance, z)
+        half = float(ndtri(0.5 + level / 2)) * np.sqrt(spread)
+        f = self.predict(x)
+        return np.column_stack([f - half, f + half])
+
+    def unlike_training(self, x: Array) -> Array:
+        """Return how unlike the training rows each row of x (n, p) is (n,), from 0 to 1.
+
+        The distribution function of χ² at the squared Mahalanobis distance from their mean
+        (`numerics.mahalanobis`).
+
+        Raises
+        ------
+        NotSupported : the fit is at exact times.
+        """
+        if not len(self.mean):
+            raise NotSupported(
+                "a fit with time_grid 'exact' keeps no mean and covariance of its covariates, "
+                "which could tell of few records. Take the default grid."
+            )
+        return chi_squared(*squared_distance(self._covariates(x), self.mean, self.scatter))
+
+    def _covariates(self, x: Array) -> Array:
+        """Return x without the columns of an offset and of strata, (n, p)."""
+        return self._parted(x)[0][:, : len(self.features)]
+
+    def summary(self) -> list[Row]:
+        """Return posterior mean, standard deviation and credible interval of each coefficient.
+
+        ``above_0`` is the posterior probability that it is above 0. ``grid_error`` is in posterior
+        standard deviations.
+        """
+        scale = self.standard_errors
+        rows = credible_rows(self.features, self.coefficients, scale, self.level, "hazard_ratio")
+        for row, error, unit in zip(rows, self.grid_error.tolist(), scale.tolist(), strict=False):
+            row["grid_error"] = error / unit
+        return rows
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the arrays to save."""
+        return super().arrays() | {"mean": self.mean, "scatter": self.scatter}
+
+    def meta(self) -> dict[str, Any]:
+        """Return the other values to save."""
+        return super().meta() | {"log_evidence": self.log_evidence}
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> BayesCoxModel:
+        """Build the model from saved arrays and values."""
+        return cls(
+            **of_cox(CoxModel.restore(arrays, meta)),
+            log_evidence=float(meta["log_evidence"]),
+            mean=arrays["mean"],
+            scatter=arrays["scatter"],
+        )
+
+
+def of_cox(model: CoxModel) -> dict[str, Any]:
+    """Return the attributes of a Cox model by name."""
+    return dict(vars(model))
 
 
 def _baselines(arrays: Mapping[str, Array]) -> tuple[Baseline, ...]:

@@ -27,6 +27,17 @@ every round, `OwnTrend` (p + 2 p²) and `RiskWeights` once. Sites learn β and t
 grid "exact" also gathers each site's times of death. With a path of penalties: `RiskWeights` and
 `Expected` for each penalty, and the sums of `elastic`.
 
+`bayes_cox` has the prior β_j ~ N(0, (s/sd_j)²), sd_j the standard deviation of the covariate. The
+posterior is approximated by Laplace's normal distribution at the mode β̂ of ℓ(β) + log p(β):
+
+    β | D ~ N(β̂, V),   V = (I(β̂) + diag(sd²)/s²)⁻¹                                          (1)
+    log p(D) ≈ ℓ(β̂) + log p(β̂) + ½ log |2π V|                                             (2)
+
+The partial likelihood stands for a likelihood, because it is proportional to the marginal one under
+a gamma-process prior of the baseline hazard, as its precision falls to 0 (J. D. Kalbfleisch, JRSS B
+40(2), 1978; with Breslow's ties Sinha, Ibrahim & Chen, Biometrika 90(3), 2003). Besides the sums of
+`cox`, `Squares` (p, p) once.
+
 Strata have their own baseline hazards and common coefficients. Their grids are concatenated
 (`numerics.strata`), so one call serves all strata: `RiskWeights` and `RiskMoments` are by the
 intervals of each stratum, `Expected` over all records. `disclosure` has the rules for few records.
@@ -36,36 +47,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
 from fedcohort.algorithms.cox import proportional
-from fedcohort.algorithms.cox.ascent import Climb, Here, Top
+from fedcohort.algorithms.cox.ascent import Climb, Here, Penalty, Top
 from fedcohort.algorithms.cox.disclosure import (
     check_late,
     check_strata,
     least_cell,
     most_sums,
 )
-from fedcohort.algorithms.cox.elastic import cross_validate, follow
+from fedcohort.algorithms.cox.elastic import Path, cross_validate, follow
 from fedcohort.algorithms.cox.likelihood import (
     Ground,
     SharedBaseline,
     StratifiedBaseline,
 )
-from fedcohort.algorithms.cox.model import CoxModel
+from fedcohort.algorithms.cox.model import BayesCoxModel, CoxModel, of_cox
 from fedcohort.algorithms.cox.proportional import Trend
-from fedcohort.algorithms.cox.settings import CoxSettings
-from fedcohort.algorithms.cox.steps import Totals, deaths, stratum_sizes, totals
+from fedcohort.algorithms.cox.settings import (
+    BayesCoxSettings,
+    CoxSettings,
+    LikelihoodSettings,
+)
+from fedcohort.algorithms.cox.steps import Totals, deaths, squares, stratum_sizes, totals
 from fedcohort.arrays import Array
 from fedcohort.data.exact import Exact, check_covariates, exact_sums
 from fedcohort.data.timegrid import Intervals, intervals, no_events
-from fedcohort.numerics.collinearity import scale_of
+from fedcohort.numerics.collinearity import CONSTANT, RIDGE, quoted, scale_of
 from fedcohort.numerics.strata import by_stratum
 from fedcohort.privacy.disclosure.rounding import origins
 from fedcohort.protocol import (
     Federation,
     NothingToLearn,
+    SingularInformation,
     Task,
     check_all_answered,
 )
@@ -89,23 +106,95 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
     NotConverged : the likelihood is monotone (separation), `max_rounds` is reached, or more sums
         could be solved for patients.
     """
-    names = task.features[:-1] if task.offset else task.features
-    check_covariates(task)
+    sites, total = opened(fed, config, task)
+
+    def highest(begun: Climb[Here], ground: Ground) -> Summit[Here]:
+        choose = partial(cross_validate, sites.fed, ground, config, task)
+        return follow(begun, ground, config, choose)
+
+    return fitted(sites, total, config, task, highest)
+
+
+def fit_bayes(fed: Federation, config: BayesCoxSettings, task: Task) -> BayesCoxModel:
+    """Return the posterior of a Cox model on all sites that answer the first call.
+
+    Raises
+    ------
+    SingularInformation : a covariate is constant; it is named.
+    DataError, NothingToLearn, SettingError, SiteUnavailable, NotConverged : as of `fit`.
+    """
+    sites, total = opened(fed, config, task)
+    mean = (total.x / total.rows)[: len(sites.names)]
+    scatter = sites.sum(squares, centre=mean).inner / total.rows
+    sd = np.sqrt(np.diag(scatter))
+    constant = sd <= CONSTANT * np.abs(mean)
+    if constant.any():
+        named = quoted([sites.names[j] for j in np.flatnonzero(constant).tolist()])
+        raise SingularInformation(
+            f"{named} has the same value in all records, so its coefficient has no scale. Leave it "
+            f"out."
+        )
+    prior = Penalty(0.0, config.prior_scale**-2.0, np.ones(len(sd)))
+
+    def highest(begun: Climb[Here], ground: Ground) -> Summit[Here]:
+        return begun.to(prior), begun.here, None
+
+    model = fitted(sites, total, config, task, highest, "give a smaller prior_scale")
+    gamma = model.coefficients * sd
+    spread = np.linalg.slogdet(model.covariance * np.outer(sd, sd) / config.prior_scale**2)[1]
     exact = config.time_grid == "exact"
-    sites = None if exact else exact_sums(fed, task, "event", "log")
+    return BayesCoxModel(
+        **of_cox(model),
+        log_evidence=model.log_likelihood - prior.of(gamma) + 0.5 * float(spread),
+        mean=mean[: len(mean) * (not exact)],
+        scatter=scatter[: len(mean) * (not exact)],
+    )
+
+
+#: The maximum, the last position on the way there at which the sites were asked, and a path.
+Summit = tuple[Top, Here, Path | None]
+
+
+class Highest(Protocol):
+    """Way to the maximum, from a position of an ascent."""
+
+    def __call__(self, begun: Climb[Here], ground: Ground, /) -> Summit[Here]:
+        """Return the maximum."""
+        ...
+
+
+def opened(fed: Federation, config: LikelihoodSettings, task: Task) -> tuple[Exact, Totals]:
+    """Return the sites that answer, after the checks of their columns, and their totals."""
+    check_covariates(task)
+    sites = None if config.time_grid == "exact" else exact_sums(fed, task, "event", "log")
     total = (fed if sites is None else sites).sum(totals, offset=task.offset)
     if not total.rows:
         raise NothingToLearn(
             f"the {len(fed.answered)} sites hold no records; check their selection."
         )
-    sites = sites or Exact.of(fed, task, None)
-    fed = sites.fed
-    p = len(names)
+    return sites or Exact.of(fed, task, None), total
+
+
+def fitted(
+    sites: Exact,
+    total: Totals,
+    config: LikelihoodSettings,
+    task: Task,
+    highest: Highest,
+    remedy: str = RIDGE,
+) -> CoxModel:
+    """Return the model at the maximum that `highest` finds.
+
+    Parameters
+    ----------
+    remedy : of a monotone likelihood, for errors.
+    """
+    fed, names, p = sites.fed, tuple(sites.names), len(sites.names)
+    exact = config.time_grid == "exact"
     cell = least_cell(config, task.min_cell, p)
     grid = grids(fed, config, task.strata, max(cell, task.min_cell))
     ground = survey(fed, total, grid, cell, task.min_cell, p)
     check_late(ground, config)
-    choose = partial(cross_validate, fed, ground, config, task)
     climb = partial(
         Climb,
         fed,
@@ -113,6 +202,7 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
         rounds=iter(fed.rounds(config.max_rounds * config.fits)),
         tol=config.tol,
         max_rounds=config.max_rounds,
+        remedy=remedy,
     )
     spread = np.zeros(0)
 
@@ -124,7 +214,7 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
         one = SharedBaseline(fed, ground, config.ties)
         begun = climb(one, max_sums=most_sums(config, cell, p))
         look(begun)
-        top, here, path = follow(begun, ground, config, choose)
+        top, here, path = highest(begun, ground)
         trend = partial(one.trend, here)
         hazard = _breslow(grid, ground, here.s0)
         if not (exact or top.lasso):
@@ -133,7 +223,7 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
         each = StratifiedBaseline(fed, ground, config.ties)
         begun = climb(each)
         look(begun)
-        top, here, path = follow(begun, ground, config, choose)
+        top, here, path = highest(begun, ground)
         trend = partial(each.trend, here)
         if ground.late and not exact:
             hazard = by_stratum(each.hazard(top.gamma), ground.sizes)
@@ -241,7 +331,7 @@ def leaving(censored: Array, enter: Array) -> Array:
 
 
 def grids(
-    fed: Federation, config: CoxSettings, strata: Sequence[str], cell: int
+    fed: Federation, config: LikelihoodSettings, strata: Sequence[str], cell: int
 ) -> list[Intervals]:
     """Return the grid of each stratum.
 

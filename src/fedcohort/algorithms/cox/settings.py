@@ -1,4 +1,4 @@
-"""Settings of `cox`."""
+"""Settings of `cox` and `bayes_cox`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fedcohort.protocol import SettingError, changed, setting
 from fedcohort.training.settings import (
     GridSettings,
     PathSettings,
+    PriorSettings,
     RidgeSettings,
     TiesSettings,
     WeightedSettings,
@@ -17,20 +18,53 @@ from fedcohort.training.settings import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoxSettings(
-    TiesSettings, GridSettings, WeightedSettings, RidgeSettings, PathSettings, method="cox"
-):
-    """Settings of `cox`; the objective is −ℓ(β)/n + l1 ‖β‖₁ + l2/2 ‖β‖², with n the total weight.
-
-    Give l1 and l2, or `penalty` and `l1_ratio`. `penalty` "auto" fits a path of penalties and
-    takes the one with the largest likelihood of held-out folds.
-    """
+class LikelihoodSettings(TiesSettings, GridSettings, WeightedSettings):
+    """Settings of the partial likelihood and of its maximum."""
 
     baseline: str = setting(
         "shared",
         "Baseline hazard: shared by all sites, or stratified by site",
         choices=("shared", "stratified"),
     )
+    offset: str = changed(
+        WeightedSettings, "offset", doc="Offset: column added to the log hazard; empty: none"
+    )
+    strata: str = setting(
+        "", "Column whose levels each have a baseline hazard of their own; empty: none"
+    )
+    tol: float = changed(WeightedSettings, "tol", default=1e-7, unit="log hazard ratio per SD")
+    max_rounds: int = changed(WeightedSettings, "max_rounds", default=60)
+    ph_check: str = setting(
+        "km",
+        "Function of time in the test of proportional hazards: 1 − Kaplan-Meier, rank of deaths, "
+        "time, its logarithm; none: no test",
+        choices=(*proportional.TRANSFORMS, "none"),
+    )
+
+    @property
+    def lasso(self) -> bool:
+        """Whether the penalty has λ₁ > 0 from the start."""
+        return False
+
+    @property
+    def tried(self) -> int:
+        """Number of penalties of a path; 0 without one."""
+        return 0
+
+    @property
+    def fits(self) -> int:
+        """Largest number of fits."""
+        return 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoxSettings(LikelihoodSettings, RidgeSettings, PathSettings, method="cox"):
+    """Settings of `cox`; the objective is −ℓ(β)/n + l1 ‖β‖₁ + l2/2 ‖β‖², with n the total weight.
+
+    Give l1 and l2, or `penalty` and `l1_ratio`. `penalty` "auto" fits a path of penalties and
+    takes the one with the largest likelihood of held-out folds.
+    """
+
     l1: float = setting(0.0, "Lasso penalty λ₁ ≥ 0", "unit of the covariate", within="[0, inf)")
     penalty: float | Literal["auto"] = setting(
         0.0,
@@ -48,20 +82,6 @@ class CoxSettings(
         doc="Folds of 'auto': groups of sites (rows, if a site would be alone), or rows",
     )
     n_folds: int = changed(PathSettings, "n_folds", default=5)
-    offset: str = changed(
-        WeightedSettings, "offset", doc="Offset: column added to the log hazard; empty: none"
-    )
-    strata: str = setting(
-        "", "Column whose levels each have a baseline hazard of their own; empty: none"
-    )
-    tol: float = changed(WeightedSettings, "tol", default=1e-7, unit="log hazard ratio per SD")
-    max_rounds: int = changed(WeightedSettings, "max_rounds", default=60)
-    ph_check: str = setting(
-        "km",
-        "Function of time in the test of proportional hazards: 1 − Kaplan-Meier, rank of deaths, "
-        "time, its logarithm; none: no test",
-        choices=(*proportional.TRANSFORMS, "none"),
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,6 +109,21 @@ class CoxSettings(
         return self.penalties(self.penalty) if self.penalty else (self.l1, self.l2)
 
     @property
+    def lasso(self) -> bool:
+        """Whether the penalty has λ₁ > 0 from the start."""
+        return self.given[0] > 0
+
+    @property
+    def tried(self) -> int:
+        """Number of penalties of a path; 0 without one."""
+        return self.path if self.penalty == "auto" else 0
+
+    @property
     def fits(self) -> int:
         """Largest number of fits: for each penalty, one per fold and one on all rows."""
-        return self.path * (self.n_folds + 1) if self.penalty == "auto" else 1
+        return max(1, self.tried * (self.n_folds + 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BayesCoxSettings(PriorSettings, LikelihoodSettings, method="bayes_cox"):
+    """Settings of `bayes_cox`."""

@@ -49,6 +49,13 @@ class Deaths:
 
 
 @message
+class Squares:
+    """Σ (x − c)(x − c)ᵀ (p, p) over all records, of the covariates."""
+
+    inner: Array
+
+
+@message
 class StratumSizes:
     """``rows`` and ``deaths`` of each stratum (K,)."""
 
@@ -111,6 +118,16 @@ def totals(site: SurvivalSite, *, offset: bool) -> Totals:
             f"logarithm of the hazard. Give the logarithm of a hazard ratio."
         )
     return Totals(np.array(float(len(x))), np.array(weight.sum()), x.sum(axis=0))
+
+
+@summed
+def squares(site: SurvivalSite, *, centre: Array) -> Squares:
+    """Sum the products of the covariates about their mean.
+
+    Of a prior's covariates alone, `centre` (p,): an offset in x, which comes last, is left out.
+    """
+    z = site.data.x[:, : len(centre)] - centre
+    return Squares(z.T @ z)
 
 
 @summed

@@ -46,7 +46,6 @@ from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.network import initial, network
 from fedcohort.protocol import (
     Federation,
-    NotConverged,
     ReplyRejected,
     Site,
     Step,
@@ -55,7 +54,6 @@ from fedcohort.protocol import (
 )
 from fedcohort.training import hazard, heterogeneity, personal
 from fedcohort.training.hazard import (
-    LARGEST,
     ONE,
     Deaths,
     Pool,
@@ -225,16 +223,7 @@ def _with_baseline(
     pool = Pool(fed, grid, text, held_out=False)
 
     def model(thetas: Array, rounds: int, kept: Mapping[int, DeepCoxModel]) -> DeepCoxModel:
-        events, risk = pool.risks(thetas, found.weights)
-        centre = float(risk.total / events.rows)
-        if not abs(centre) < LARGEST:
-            raise NotConverged(
-                f"the network's log risks are beyond {LARGEST:g}, and no baseline hazard can be "
-                f"computed. Lower the learning rate, or choose an aggregation that withstands "
-                f"sites that lie."
-            )
-        steps = grid.hazard(events.d, events.leaving, risk.s0 * math.exp(-centre))
-        baseline = grid.baseline(steps, events.d, min_cell)
+        centre, baseline = hazard.centred(pool, grid, thetas, found.weights, min_cell)
         return DeepCoxModel(plan.network, thetas, found.weights, centre, baseline, rounds, kept)
 
     kept = {r: model(stage, r, {}) for r, stage in found.kept.items()}

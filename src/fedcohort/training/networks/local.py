@@ -148,9 +148,12 @@ def penalise(net: FlatNet, plan: Plan) -> float:
 
 
 def steps(
-    net: FlatNet, rows: Rows, plan: Plan, entropy: tuple[int, ...]
+    net: FlatNet, rows: Rows, plan: Plan, entropy: tuple[int, ...], *, every: bool = False
 ) -> Iterable[tuple[Rows, int]]:
-    """Return the rows of each step of a visit, in order, with a seed for dropout and noise."""
+    """Return the rows of each step of a visit, in order, with a seed for dropout and noise.
+
+    Mini-batches without information, such as a death for a Cox loss, are left out unless `every`.
+    """
     batches = plan.parts(len(rows.x))
     if batches == 1 and not (net.draws or rows.draws):
         return repeat((rows, 0), plan.epochs)
@@ -158,16 +161,16 @@ def steps(
     return (
         (part, int(rng.integers(2**31)))
         for _ in range(plan.epochs)
-        for part in _dealt(rows, batches, rng)
+        for part in _dealt(rows, batches, rng, every=every)
     )
 
 
-def _dealt(rows: Rows, batches: int, rng: np.random.Generator) -> Iterator[Rows]:
+def _dealt(rows: Rows, batches: int, rng: np.random.Generator, *, every: bool) -> Iterator[Rows]:
     """Yield all rows at once, or in random parts of nearly equal size."""
     if batches == 1:
         yield rows
         return
     for part in np.array_split(rng.permutation(len(rows.x)), batches):
         batch = rows.take(np.sort(part))
-        if batch.informative:
+        if every or batch.informative:
             yield batch

@@ -158,7 +158,9 @@ def maximise(
 
     Parameters
     ----------
-    theta : θ₀ (P,). rows : the site's own; without any, θ stays.
+    theta : θ₀ (P,).
+    rows : the site's own; without any, θ stays. Rows without information, as those without a death
+        for a Cox loss, have the second term alone.
     rate : learning rate. entropy : seed of mini-batches and noise.
 
     Returns
@@ -166,7 +168,7 @@ def maximise(
     theta : (P,), float64. loss : mean over the first epoch's batches of −ln p(y | x, w), each
         before its step.
     """
-    if not rows.informative:
+    if not len(rows.x):
         return theta.astype(np.float64), 0.0
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
@@ -175,7 +177,7 @@ def maximise(
     batches = plan.parts(len(rows.x))
     seen: list[float] = []
     for (part, seed), share in zip(
-        steps(net, rows, plan, entropy), goal.prior.parts(batches), strict=False
+        steps(net, rows, plan, entropy, every=True), goal.prior.parts(batches), strict=False
     ):
         value = part.pull(net, seed)
         if len(seen) < batches:
