@@ -54,7 +54,7 @@ from fedcohort.study.judge.details import LABELS, TIMES
 from fedcohort.study.judge.pooled.base import Metrics, decision_rows, observed
 from fedcohort.study.judge.pooled.classification import group_rows
 from fedcohort.study.judge.pooled.survival import CURVES, GROUPS
-from fedcohort.study.judge.shown.classes import shown_rows
+from fedcohort.study.judge.shown.classes import reliability_rows, shown_rows
 from fedcohort.study.judge.summed.time_scale import TimeScale, time_scale_of
 from fedcohort.study.kinds import CLASSIFICATION, REGRESSION, SURVIVAL
 from fedcohort.study.results.rows import plain
@@ -171,11 +171,15 @@ def _classes(
     edges = federated.federated_risk_edges(scored, bins=bins)
     found["auc"], inside = federated_values.federated_auc(scored, edges=edges)
     counts = scored.sum(federated_values.count_labels, edges=decision.THRESHOLDS)
-    rows = group_rows(federated_values.label_groups(counts, GROUPS, plan.min_cell))
+    told = federated_values.label_groups(counts, GROUPS, plan.min_cell)
     cells = np.stack([counts.ones, counts.others], axis=1)
     decided = decision_rows(decision.of_counts(cells, plan.min_cell), None)
     points = points_of(cells[::-1, ::-1], plan.min_cell).tolist()
-    return found, {"auc": inside}, rows, decided, {"roc": [{"points": points}] if points else []}
+    more = {
+        "roc": [{"points": points}] if points else [],
+        "reliability": reliability_rows(told, found["brier"]),
+    }
+    return found, {"auc": inside}, group_rows(told), decided, more
 
 
 def _several(
@@ -194,10 +198,12 @@ def _several(
     groups: list[Row] = []
     decided: list[Row] = []
     roc: list[Row] = []
+    parts: list[Row] = []
     for scored, level in zip(each, levels, strict=True):
         edges = federated.federated_risk_edges(scored, bins=bins)
         auc, own = federated_values.federated_auc(scored, edges=edges)
-        slope = federated_values.federated_labels(scored)["calibration_slope"]
+        one = federated_values.federated_labels(scored)
+        slope = one["calibration_slope"]
         counts = scored.sum(federated_values.count_labels, edges=decision.THRESHOLDS)
         told = federated_values.label_groups(counts, GROUPS, plan.min_cell)
         cells = np.stack([counts.ones, counts.others], axis=1)
@@ -207,10 +213,12 @@ def _several(
         inside.append(own)
         ranks.append({"auc": auc, "low": math.nan, "high": math.nan, "slope": slope})
         groups += group_rows(told, level)
+        parts += reliability_rows(told, one["brier"], level)
         roc += [{"class": level, "points": points}] if points else []
     more = shown_rows(sums.table, sums.predicted, ranks, levels, plan.min_cell)
     found["auc"] = float(np.mean(aucs))
-    return found, {"auc": float(np.mean(inside))}, groups, decided, {**more, "roc": roc}
+    more |= {"roc": roc, "reliability": parts}
+    return found, {"auc": float(np.mean(inside))}, groups, decided, more
 
 
 # survival -----------------------------------------------------------------------------
