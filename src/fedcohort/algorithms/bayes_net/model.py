@@ -8,10 +8,11 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from scipy.special import expit, ndtr, softmax
+from scipy.special import expit, gammaln, logsumexp, ndtr, softmax, xlogy
 
 from fedcohort.arrays import Array
-from fedcohort.models.losses import FAR, LONG
+from fedcohort.models.bayes import places
+from fedcohort.models.losses import FAR, LONG, SHORTEST
 from fedcohort.models.network import network
 from fedcohort.protocol import Fitted, NotSupported
 
@@ -19,7 +20,7 @@ from fedcohort.protocol import Fitted, NotSupported
 HALVINGS = 60
 #: Least survival of which a logarithm is taken.
 LEAST = 1e-300
-#: Domain of the seeds of samples.
+#: Domain of the seed of samples.
 TAG = 0x62617965
 
 
@@ -123,15 +124,50 @@ class BayesNetModel(Fitted):
             return between.sum(axis=1), within.sum(axis=1)
         return between, within
 
+    def log_density(self, x: Array, y: Array, event: Array) -> Array:
+        """Return ln E_q p(y | x, w) (n,) of a value, a count or a time (`Fitted.log_density`).
+
+        A time beyond the last of `times` is one without an event there; a time shorter than the
+        loss takes is that of the loss.
+        """
+        if self.model not in ("spread", "poisson", "weibull"):
+            raise NotSupported("log_density of classes: their log loss says the same")
+        y, event = np.asarray(y, float), np.asarray(event, bool)
+        if self.model == "weibull":
+            event = event & (y <= self.times[-1])
+            y = np.clip(y, SHORTEST * self.scale, self.times[-1])
+        draws = list(self._draws(x))
+        found = np.array([self._log_density(f, y, event) for _, f in draws])
+        return logsumexp(found, axis=0, b=np.array([w for w, _ in draws])[:, None])
+
+    def _log_density(self, f: Array, y: Array, event: Array) -> Array:
+        """Return ln p(y | x, w) (n,) of one draw's outputs f."""
+        if self.model == "poisson":
+            mean = self._expected(f)
+            return xlogy(y, mean) - mean - gammaln(y + 1.0)
+        log_sd = _cut(f[:, 1])
+        if self.model == "spread":
+            z = ((y - self.centre) / self.scale - f[:, 0]) * np.exp(-log_sd)
+            return -0.5 * z**2 - log_sd - np.log(self.scale) - 0.5 * np.log(2.0 * np.pi)
+        logs = np.log(y / self.scale)
+        z = np.minimum((logs - f[:, 0]) * np.exp(-log_sd), FAR)
+        return event * (z - log_sd - np.log(y)) - np.exp(z)
+
     def _draws(self, x: Array) -> Iterator[tuple[float, Array]]:
-        """Yield a weight and the outputs (n,) or (n, K) of each draw."""
-        net = network(self.network)
+        """Yield a weight and the outputs (n,) or (n, K) of each draw.
+
+        The weights are drawn, not their sums as in training: a row's outputs are then the same in
+        any table.
+        """
+        net, at = network(self.network), places(network(self.network).module)
         held = torch.from_numpy(np.require(x, np.float64, ["C", "W"]))
-        seeds = np.random.default_rng((self.seed, TAG)).integers(2**31, size=self.samples).tolist()
         for theta, weight in zip(self.thetas, self.weights.tolist(), strict=True):
-            net.load(theta)
-            for seed in seeds:
-                yield weight / self.samples, net.sampled(held, seed)
+            rng, drawn = np.random.default_rng((self.seed, TAG)), theta.copy()
+            for _ in range(self.samples):
+                noise = np.exp(theta[at.log_sd]) * rng.standard_normal(len(at.mean))
+                drawn[at.mean] = theta[at.mean] + noise
+                net.load(drawn)
+                yield weight / self.samples, net.outputs(held)
 
     def _expected(self, f: Array) -> Array:
         """Return the prediction of one draw."""

@@ -40,6 +40,7 @@ from fedcohort.metrics.sums import curve_pairs, histogram, within_sites
 from fedcohort.metrics.sums import predictions as federated
 from fedcohort.metrics.sums import values as federated_values
 from fedcohort.metrics.sums.histogram import RiskTimeCounts
+from fedcohort.metrics.sums.posterior import sum_posterior
 from fedcohort.metrics.survival.brier import integrate
 from fedcohort.metrics.survival.censoring import Leavers
 from fedcohort.metrics.survival.log_rank import in_intervals
@@ -48,13 +49,15 @@ from fedcohort.privacy.disclosure.counts import published_parts
 from fedcohort.protocol import Row, SiteUnavailable
 from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.runtime.coordinator import Coordinator
-from fedcohort.study.at_site.judging import Own, Said, Seen, tell_own
+from fedcohort.study.at_site.judging import OF, Own, Said, Seen, tell_own
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.judge.details import LABELS, TIMES
+from fedcohort.study.judge.leading import Outcomes
 from fedcohort.study.judge.pooled.base import Metrics, decision_rows, observed
 from fedcohort.study.judge.pooled.classification import group_rows
 from fedcohort.study.judge.pooled.survival import CURVES, GROUPS
 from fedcohort.study.judge.shown.classes import reliability_rows, shown_rows
+from fedcohort.study.judge.shown.posterior import row_of, told_of
 from fedcohort.study.judge.summed.time_scale import TimeScale, time_scale_of
 from fedcohort.study.kinds import CLASSIFICATION, REGRESSION, SURVIVAL
 from fedcohort.study.results.rows import plain
@@ -95,6 +98,8 @@ def judge(
     said: Said | Own,
     horizon: float | None = None,
     levels: Sequence[str] = (),
+    *,
+    posterior: bool = False,
 ) -> Found:
     """Evaluate one model, or each site's own, on the blind rows of all sites that answer.
 
@@ -102,6 +107,7 @@ def judge(
     ----------
     horizon : the study's, in the unit of time; None without.
     levels : names of the classes, for what is shown of one model.
+    posterior : whether to ask what its posterior tells, if it has one.
 
     Raises
     ------
@@ -116,6 +122,8 @@ def judge(
     else:
         parts = PARTS[plan.task](fed, plan, said, bins, horizon)
     metrics, within, groups, decided, more = parts
+    if posterior and isinstance(said, Said):
+        more = {**more, **_of_posterior(fed, plan, said)}
     told = fed.through(said).gather(tell_own, min_cell=plan.min_cell)
     _check_all_stayed(fed)
     for site, t in told.items():
@@ -128,6 +136,20 @@ def judge(
     wanted = {m: metrics.get(m, math.nan) for m in plan.metrics}
     inside = {m: within[m] for m in plan.metrics if m in within}
     return Found(shown(wanted), shown(inside), own, groups, decided, more)
+
+
+def _of_posterior(fed: Coordinator, plan: Plan, said: Said) -> dict[str, list[Row]]:
+    """Return the row of a posterior, from one sum; none unless the model has one."""
+    _, model, design = said.restored
+    nobody = Outcomes(np.zeros(0), np.zeros(0))
+    if design.outcome is None:
+        return {}
+    names = list(told_of(model, np.zeros((0, len(design.features))), nobody, design.outcome))
+    if not names:
+        return {}
+    sums = fed.through(replace(said, of=OF[2])).sum(sum_posterior)
+    total = np.full(len(names), math.nan) if sums.lost else sums.total
+    return row_of(dict(zip(names, total.tolist(), strict=True)), int(sums.rows), plan.min_cell)
 
 
 def _check_all_stayed(fed: Coordinator) -> None:
