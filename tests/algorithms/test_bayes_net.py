@@ -15,7 +15,14 @@ from sklearn.datasets import load_digits
 
 from conformance.cases import masked
 from fedcohort.algorithms.bayes_net import METHOD, BayesNetModel, prior_of, steps
-from fedcohort.algorithms.bayes_net.steps import Change, Factor, places_of, posterior_at_start
+from fedcohort.algorithms.bayes_net.model import EDGES, shares_of
+from fedcohort.algorithms.bayes_net.steps import (
+    Change,
+    Factor,
+    count_spreads,
+    places_of,
+    posterior_at_start,
+)
 from fedcohort.data.tables import LabelledTable, SurvivalTable
 from fedcohort.models.bayes import Bayes
 from fedcohort.models.network import Mlp, initial
@@ -417,6 +424,7 @@ def test_the_outputs_of_draws_have_the_mean_and_variance_of_drawn_weights():
     assert len(at.mean) == 4  # the bias is last
     known = dict.fromkeys(("features", "levels"), ()) | {"times": np.zeros(0), "centre": 0.0}
     known |= {"scale": 1.0, "rounds": 1, "seed": 4, "level": 0.9, "weights": np.ones(1)}
+    known |= dict.fromkeys(("spreads", "nearer"), np.zeros(0))
     model = BayesNetModel(
         model="logistic", network=spec, thetas=theta[None], samples=4_000, **known
     )
@@ -473,3 +481,53 @@ def test_classes_have_a_log_loss_and_no_second_name_for_it():
     whole = table("binary")
     with pytest.raises(NotSupported, match="log loss"):
         fit(parts_of(whole)).log_density(whole.x, whole.y, whole.y)
+
+
+# unlike training ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outcome", ["binary", "category", "continuous", "survival"])
+def test_unlike_training_is_the_share_of_training_rows_of_which_the_model_is_surer(outcome):
+    whole = table(outcome, 400)
+    model = fit(parts_of(whole), outcome)
+    if outcome in ("binary", "category"):
+        v = model.uncertainty(whole.x)[0]
+    else:
+        f = np.array([f for _, f in model._draws(whole.x)])
+        v = f.var(axis=0).sum(axis=1)
+    rank = (v[:, None] > v).mean(axis=1)
+    inner = model.nearer[1:-1]
+    assert (np.diff(model.nearer) * 400 > 5 - 1e-9).all()
+    widest = np.diff(model.nearer).max()  # of a bin; between its ends the share is interpolated
+    assert widest < 0.35
+    assert_allclose(model.unlike_training(whole.x), rank, atol=widest)
+    assert_allclose([(v < s).mean() for s in model.spreads[1:-1]], inner, atol=1e-12)
+
+
+def test_a_row_far_from_all_others_is_unlike_training():
+    whole = table("continuous", 400)
+    model = fit(parts_of(whole), "continuous")
+    assert (model.unlike_training(whole.x.mean(axis=0) + 30 * np.eye(3)) > 0.98).all()
+    assert model.unlike_training(np.full((1, 3), 1e6)) == 1
+
+
+def test_what_the_model_holds_of_training_rows_does_not_show_its_extremes():
+    counts = np.zeros(len(EDGES) + 1, np.int64)
+    counts[[30, 60, 80, 99]] = 1, 7, 9, 1
+    spreads, nearer = shares_of(counts, 5)
+    assert_allclose(spreads, EDGES[[0, 60, 70]])
+    assert_allclose(nearer, [0, 8 / 18, 1])
+    assert [len(v) for v in shares_of(counts // 4, 5)] == [0, 0]
+
+
+def test_a_site_counts_the_rows_of_no_posterior_of_another_network():
+    whole = table("binary")
+    spec = METHOD.configure(SMALL).plan(3, "logistic", 1)
+    size = len(initial(spec.network, 0))
+    asked = {"plan": spec.text, "law": "logistic", "samples": 2, "seed": 1}
+    site = Site("s", whole, None, (1, 2))
+    told = count_spreads.run(site, thetas=np.zeros((1, size)), weights=np.ones(1), **asked)
+    assert told.counts.sum() == len(whole.x)
+    for shape, m in (((1, size - 1), 1), ((1, size), 2), ((size,), 1)):
+        with pytest.raises(Refused, match="posterior"):
+            count_spreads.run(site, thetas=np.zeros(shape), weights=np.ones(m), **asked)

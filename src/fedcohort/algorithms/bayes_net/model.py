@@ -1,8 +1,17 @@
-"""A network's posterior: predictions as means over its samples, and what makes them uncertain."""
+"""A network's posterior: predictions as means over its samples, and what makes them uncertain.
+
+How unlike the training rows a row is: the share of them of which the model is surer. With draws f_s
+of the network's outputs, and g the probabilities of classes or the outputs of other outcomes,
+
+    v(x) = Σ_k Var_s g_k(f_s)                                                              (1)
+
+is large where the posterior's networks disagree, which is where few rows were. The share is read
+off counts of the training rows in bins of log v, over all sites.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -14,6 +23,7 @@ from fedcohort.arrays import Array
 from fedcohort.models.bayes import places
 from fedcohort.models.losses import FAR, LONG, SHORTEST
 from fedcohort.models.network import network
+from fedcohort.privacy.disclosure.steps import merged
 from fedcohort.protocol import Fitted, NotSupported
 
 #: Halvings of an interval that holds a quantile.
@@ -22,6 +32,8 @@ HALVINGS = 60
 LEAST = 1e-300
 #: Domain of the seed of samples.
 TAG = 0x62617965
+#: Edges of the bins of v, eq. (1): tenths of powers of 10.
+EDGES = 10.0 ** np.linspace(-10.0, 4.0, 141)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,6 +57,8 @@ class BayesNetModel(Fitted):
     times : of survival, ends of the intervals (T,) up to the last time at which it is estimated.
     rounds : number of rounds.
     level : probability of the credible intervals.
+    spreads, nearer : values of v (m,), eq. (1), and the share of the training rows below each;
+        (0,) if they are not known.
     """
 
     features: tuple[str, ...]
@@ -60,6 +74,8 @@ class BayesNetModel(Fitted):
     samples: int
     seed: int
     level: float
+    spreads: Array
+    nearer: Array
 
     def predict(self, x: Array) -> Array:
         """Return the prediction for each row of x (n, p).
@@ -124,6 +140,16 @@ class BayesNetModel(Fitted):
             return between.sum(axis=1), within.sum(axis=1)
         return between, within
 
+    def unlike_training(self, x: Array) -> Array:
+        """Return the share of the training rows of which the model is surer, for each row of x.
+
+        By eq. (1), (n,) from rows x (n, p).
+        """
+        if not len(self.nearer):
+            raise NotSupported("unlike_training")
+        v = np.maximum(spread(self._draws(x), self.model), EDGES[0])
+        return np.interp(np.log(v), np.log(self.spreads), self.nearer)
+
     def log_density(self, x: Array, y: Array, event: Array) -> Array:
         """Return ln E_q p(y | x, w) (n,) of a value, a count or a time (`Fitted.log_density`).
 
@@ -154,20 +180,8 @@ class BayesNetModel(Fitted):
         return event * (z - log_sd - np.log(y)) - np.exp(z)
 
     def _draws(self, x: Array) -> Iterator[tuple[float, Array]]:
-        """Yield a weight and the outputs (n,) or (n, K) of each draw.
-
-        The weights are drawn, not their sums as in training: a row's outputs are then the same in
-        any table.
-        """
-        net, at = network(self.network), places(network(self.network).module)
-        held = torch.from_numpy(np.require(x, np.float64, ["C", "W"]))
-        for theta, weight in zip(self.thetas, self.weights.tolist(), strict=True):
-            rng, drawn = np.random.default_rng((self.seed, TAG)), theta.copy()
-            for _ in range(self.samples):
-                noise = np.exp(theta[at.log_sd]) * rng.standard_normal(len(at.mean))
-                drawn[at.mean] = theta[at.mean] + noise
-                net.load(drawn)
-                yield weight / self.samples, net.outputs(held)
+        """Yield a weight and the outputs (n,) or (n, K) of each draw."""
+        return draws_of(self.network, self.thetas, self.weights, self.samples, self.seed, x)
 
     def _expected(self, f: Array) -> Array:
         """Return the prediction of one draw."""
@@ -191,7 +205,8 @@ class BayesNetModel(Fitted):
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays to save."""
-        return {"thetas": self.thetas, "weights": self.weights, "times": self.times}
+        names = ("thetas", "weights", "times", "spreads", "nearer")
+        return {name: getattr(self, name) for name in names}
 
     def meta(self) -> dict[str, Any]:
         """Return the other values to save."""
@@ -205,8 +220,64 @@ class BayesNetModel(Fitted):
         given: dict[str, Any] = dict(meta)
         for name in ("features", "levels"):
             given[name] = tuple(meta[name])
-        given |= {name: arrays[name] for name in ("thetas", "weights", "times")}
+        names = ("thetas", "weights", "times", "spreads", "nearer")
+        given |= {name: arrays[name] for name in names}
         return cls(**given)
+
+
+def draws_of(
+    spec: str, thetas: Array, weights: Array, samples: int, seed: int, x: Array
+) -> Iterator[tuple[float, Array]]:
+    """Yield a weight and the outputs (n,) or (n, K) of each draw, for x (n, p).
+
+    The weights are drawn, not their sums as in training: a row's outputs are then the same in any
+    table.
+
+    Parameters
+    ----------
+    spec, thetas, weights : of `BayesNetModel`: network, thetas and weights.
+    """
+    net, at = network(spec), places(network(spec).module)
+    held = torch.from_numpy(np.require(x, np.float64, ["C", "W"]))
+    for theta, weight in zip(thetas, weights.tolist(), strict=True):
+        rng, drawn = np.random.default_rng((seed, TAG)), theta.copy()
+        for _ in range(samples):
+            noise = np.exp(theta[at.log_sd]) * rng.standard_normal(len(at.mean))
+            drawn[at.mean] = theta[at.mean] + noise
+            net.load(drawn)
+            yield weight / samples, net.outputs(held)
+
+
+def spread(draws: Iterable[tuple[float, Array]], model: str) -> Array:
+    """Return v, eq. (1), of weighted draws of outputs: (n,)."""
+    first: Any = 0.0
+    second: Any = 0.0
+    for w, f in draws:
+        g = expit(f) if model == "logistic" else softmax(f, axis=1) if model == "softmax" else f
+        first, second = first + w * g, second + w * g * g
+    each = np.maximum(second - np.square(first), 0.0)
+    return each if each.ndim == 1 else each.sum(axis=1)
+
+
+def shares_of(counts: Array, least: int) -> tuple[Array, Array]:
+    """Return values of v (m,) and the share of the rows below each, from counts by bin.
+
+    Between two values there are `least` rows or more; without so many rows there are none. The
+    first value is that of `EDGES`, and the last a power of 10 above the one before it, whatever
+    the rows.
+
+    Parameters
+    ----------
+    counts : (B + 1,), rows between `EDGES` (B,).
+    """
+    ends = merged(counts, max(least, 1))[:-1]
+    if counts.sum() < 2 * max(least, 1):
+        return np.zeros(0), np.zeros(0)
+    inside = ends[ends < len(EDGES) - 1]
+    inside = np.r_[0, inside[inside > 0]]
+    below = np.cumsum(counts)[inside] / counts.sum()
+    below[0] = 0.0
+    return np.r_[EDGES[inside], 10.0 * EDGES[inside[-1]]], np.r_[below, 1.0]
 
 
 def _hazard(logs: Array, f: Array) -> Array:

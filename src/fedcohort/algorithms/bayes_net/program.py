@@ -37,6 +37,7 @@ Revealed: of classes `Sizes` (`training.class_sizes`), of values and counts `Mom
 (`training.outcome_moments`), of times the sums of
 `data.timegrid` and `Times` once, as sums; pvi `Change` and fedavg `Own` every
 round, as sums over the sites of the round; sequential `Change` and ensemble `Own` of each site.
+At the end `Spreads`, as a sum, of which the model keeps groups of `min_cell` rows or more.
 """
 
 from __future__ import annotations
@@ -48,9 +49,10 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.algorithms.bayes_net.model import BayesNetModel
+from fedcohort.algorithms.bayes_net.model import BayesNetModel, shares_of
 from fedcohort.algorithms.bayes_net.settings import BayesNetSettings
 from fedcohort.algorithms.bayes_net.steps import (
+    count_spreads,
     places_of,
     posterior_at_start,
     refine,
@@ -154,12 +156,18 @@ def fit(fed: Federation, config: BayesNetSettings, task: Task) -> BayesNetModel:
         case _:
             found, weights = [run.at_once()], np.ones(1)
     at = places_of(plan.network)
+    thetas = np.array([q.into(at) for q in found])
+    told = fed.sum(
+        count_spreads, thetas=thetas, weights=weights, plan=plan.text, law=aim.model,
+        samples=config.samples, seed=task.seed,
+    )  # fmt: skip
+    spreads, nearer = shares_of(told.counts, task.min_cell if len(fed.sites) > 1 else 1)
     return BayesNetModel(
         features=task.features,
         levels=task.levels if aim.model in ("logistic", "softmax") else (),
         model=aim.model,
         network=plan.network,
-        thetas=np.array([q.into(at) for q in found]),
+        thetas=thetas,
         weights=weights,
         centre=aim.centre,
         scale=aim.scale,
@@ -168,6 +176,8 @@ def fit(fed: Federation, config: BayesNetSettings, task: Task) -> BayesNetModel:
         samples=config.samples,
         seed=task.seed,
         level=config.level,
+        spreads=spreads,
+        nearer=nearer,
     )
 
 
