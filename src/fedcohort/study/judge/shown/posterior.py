@@ -3,6 +3,8 @@
 posterior   blind rows; the mean share of the outcome's variance that is due to the model; the mean
             negative log predictive density; of values how many rows have their outcome in the
             interval of probability `LEVEL`, as a share with its exact binomial 95 % interval
+unlike      with `evaluate.left_out`, for each natural site: the AUROC of `unlike_training` of a
+            model that was fitted without it, between its blind rows and those of the other sites
 
 Nothing is published of fewer than 2 `min_cell` rows, and no share if the rows inside and outside
 are counts that `disclosure.counts.published_parts` hides.
@@ -11,6 +13,8 @@ are counts that `disclosure.counts.published_parts` hides.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
@@ -18,14 +22,15 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.metrics.uncertainty import LEVEL, exact_interval, of_rows
-from fedcohort.privacy.disclosure.counts import published_parts
-from fedcohort.protocol import Fitted, Row
-from fedcohort.study.judge.leading import Outcomes
+from fedcohort.privacy.disclosure.counts import fewest, published_parts
+from fedcohort.protocol import FedcohortError, Fitted, Row
+from fedcohort.study.judge.leading import AUC, Outcomes
 from fedcohort.study.results.rows import plain
 from fedcohort.study.run.engine import Problem, Run
+from fedcohort.study.sites.layout import Laid
 
-#: Key of results.json; only studies with such a method have it.
-KEYS = ("posterior",)
+#: Keys of results.json; only studies with such a method have them.
+KEYS = ("posterior", "unlike")
 
 
 def posterior_rows(run: Run, problem: Problem, test: pd.DataFrame) -> dict[str, list[Row]]:
@@ -42,6 +47,32 @@ def posterior_rows(run: Run, problem: Problem, test: pd.DataFrame) -> dict[str, 
     seen = Outcomes.of(test, outcome, problem.dictionary)
     told = told_of(run.model, run.design.matrix(test), seen, outcome)
     return row_of({k: float(v.sum()) for k, v in told.items()}, len(test), problem.min_cell)
+
+
+def unlike_rows(laid: Laid, fit: Callable[[Problem], Run]) -> list[Row]:
+    """Return the row of `unlike` of each natural site; none in another scenario.
+
+    Parameters
+    ----------
+    fit : problem → its fit.
+    """
+    if laid.test_site is None:
+        return []
+    site, found = np.asarray(laid.test_site), list[Row]()
+    for name in sorted(laid.problem.frames):
+        rest = {s: frame for s, frame in laid.problem.frames.items() if s != name}
+        gone = Outcomes(np.zeros(len(site)), (site == name).astype(float))
+        value = None
+        if AUC.may_be_shown(gone, laid.problem.min_cell) and rest:
+            with suppress(FedcohortError):  # no fit without this site, or no such score
+                run = fit(laid.problem.on(rest))
+                v = run.model.unlike_training(run.design.matrix(laid.test))
+                score = AUC.influence(v, gone)
+                value = score.value, score.error
+        few = f"no fit without it, or fewer than {fewest(laid.problem.min_cell)} blind rows"
+        row = AUC.row(str(name), value, laid.problem.min_cell)
+        found.append(row | ({} if value else {"note": few}))
+    return found
 
 
 def told_of(model: Fitted, x: Array, seen: Outcomes, outcome: Outcome) -> dict[str, Array]:
