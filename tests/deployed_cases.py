@@ -111,7 +111,7 @@ def judged(
     )  # fmt: skip
     model = Said.by(run, arm.method)
     levels = levels_of(terms.outcome, terms.dictionary)
-    found = evaluation.judge(fed, terms.plan, model, levels=levels)
+    found = evaluation.judge(fed, terms.plan, model, levels=levels, posterior=True)
     blind = pd.concat([h.blind.assign(site=s) for s, h in halves.items()], ignore_index=True)
     return found, run, pd.concat(train.values(), ignore_index=True), blind, terms
 

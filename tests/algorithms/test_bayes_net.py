@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.special import expit
-from scipy.stats import weibull_min
+from scipy.stats import norm, poisson, weibull_min
 from sklearn.datasets import load_digits
 
 from conformance.cases import masked
 from fedcohort.algorithms.bayes_net import METHOD, BayesNetModel, prior_of, steps
-from fedcohort.algorithms.bayes_net.steps import Change, Factor, places_of, posterior_at_start
+from fedcohort.algorithms.bayes_net.model import EDGES, shares_of
+from fedcohort.algorithms.bayes_net.steps import (
+    Change,
+    Factor,
+    count_spreads,
+    places_of,
+    posterior_at_start,
+)
 from fedcohort.data.tables import LabelledTable, SurvivalTable
-from fedcohort.protocol import DataError, NothingToLearn, Refused, SettingError, Task
+from fedcohort.models.bayes import Bayes
+from fedcohort.models.network import Mlp, initial
+from fedcohort.protocol import DataError, NothingToLearn, NotSupported, Refused, SettingError, Task
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import Site, entropy
 from fedcohort.runtime.journal import Journal
@@ -404,3 +415,133 @@ def test_the_log_hazard_of_weibulls_law_has_the_slope_1_where_hazards_are_propor
     x = np.array([[1.0, 0.0, 0.0], [3.0, 0.0, 0.0]])
     # f₁ = 0.7 x₁ and f₂ = −0.4, so that k = e^0.4
     assert_allclose(np.diff(model.log_hazard(x)), -1.4 * np.exp(0.4), rtol=1e-9)
+
+
+# predictive distribution -------------------------------------------------------------------
+
+
+def test_a_rows_prediction_does_not_depend_on_the_table_it_is_in():
+    whole = table("binary")
+    model = fit(parts_of(whole), samples=5)
+    some = np.array([17, 3])
+    assert_allclose(model.predict(whole.x[some]), model.predict(whole.x)[some], rtol=1e-12)
+    found, alone = (np.array(model.uncertainty(x)) for x in (whole.x, whole.x[some]))
+    assert_allclose(alone, found[:, some], rtol=1e-10)
+
+
+def test_the_outputs_of_draws_have_the_mean_and_variance_of_drawn_weights():
+    """A network without hidden layers is linear: x μ and x² σ² are known."""
+    spec = Bayes(start=0.3).spec(Mlp(inputs=3, hidden=(), outputs=1).spec)
+    theta = initial(spec, 1)
+    at = places_of(spec)
+    assert len(at.mean) == 4  # the bias is last
+    known = dict.fromkeys(("features", "levels"), ()) | {"times": np.zeros(0), "centre": 0.0}
+    known |= {"scale": 1.0, "rounds": 1, "seed": 4, "level": 0.9, "weights": np.ones(1)}
+    known |= dict.fromkeys(("spreads", "nearer"), np.zeros(0))
+    model = BayesNetModel(
+        model="logistic", network=spec, thetas=theta[None], samples=4_000, **known
+    )
+    x = np.array([[0.5, -1.0, 2.0], [1.0, 0.0, 0.0]])
+    f = np.array([f for _, f in model._draws(x)])
+    z = np.column_stack([x, np.ones(2)])
+    variance = z**2 @ np.exp(2 * theta[at.log_sd])
+    # standard errors: σ/√S of a mean, √(2/S) of a relative variance; four of them
+    assert_allclose(f.mean(axis=0), z @ theta[at.mean], atol=4 * np.sqrt(variance.max() / 4_000))
+    assert_allclose(f.var(axis=0), variance, rtol=4 * np.sqrt(2 / 4_000))
+    together = z[0] @ (np.exp(2 * theta[at.log_sd]) * z[1])  # rows share the weights
+    assert_allclose(np.cov(f.T)[0, 1], together, atol=4 * variance.max() / np.sqrt(4_000))
+
+
+def by_hand(model, x, y, event):
+    """Return the log of the mean over draws of scipy's densities."""
+    each = []
+    for _, f in model._draws(x):
+        if model.model == "poisson":
+            each.append(poisson(model.scale * np.exp(f)).pmf(y))
+        elif model.model == "spread":
+            mean, sd = model.centre + model.scale * f[:, 0], model.scale * np.exp(f[:, 1])
+            each.append(norm(mean, sd).pdf(y))
+        else:
+            law = weibull_min(np.exp(-f[:, 1]), scale=model.scale * np.exp(f[:, 0]))
+            each.append(np.where(event, law.pdf(y), law.sf(y)))
+    return np.log(np.mean(each, axis=0))
+
+
+@pytest.mark.parametrize("outcome", ["continuous", "count", "survival"])
+def test_the_predictive_density_is_the_mean_of_scipys_over_draws(outcome):
+    whole = table(outcome)
+    model = fit(parts_of(whole), outcome, samples=5)
+    y = whole.time if outcome == "survival" else whole.y
+    event = whole.event if outcome == "survival" else np.ones(len(y), bool)
+    found = model.log_density(whole.x, y, event)
+    if outcome == "survival":  # nobody is followed beyond the last time
+        last = model.times[-1]
+        assert (y > last).any()
+        event, y = event & (y <= last), np.minimum(y, last)
+    assert_allclose(found, by_hand(model, whole.x, y, event), rtol=1e-9)
+
+
+def test_the_predictive_density_of_an_ensemble_weighs_its_sites_by_rows():
+    whole = table("continuous")
+    model = fit(parts_of(whole, 2), "continuous", strategy="ensemble", samples=4)
+    alone = [replace(model, thetas=model.thetas[k : k + 1], weights=np.ones(1)) for k in (0, 1)]
+    parts = np.exp([m.log_density(whole.x, whole.y, np.ones(90, bool)) for m in alone])
+    found = model.log_density(whole.x, whole.y, np.ones(90, bool))
+    assert_allclose(found, np.log(model.weights @ parts), rtol=1e-9)
+
+
+def test_classes_have_a_log_loss_and_no_second_name_for_it():
+    whole = table("binary")
+    with pytest.raises(NotSupported, match="log loss"):
+        fit(parts_of(whole)).log_density(whole.x, whole.y, whole.y)
+
+
+# unlike training ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outcome", ["binary", "category", "continuous", "survival"])
+def test_unlike_training_is_the_share_of_training_rows_of_which_the_model_is_surer(outcome):
+    whole = table(outcome, 400)
+    model = fit(parts_of(whole), outcome)
+    if outcome in ("binary", "category"):
+        v = model.uncertainty(whole.x)[0]
+    else:
+        f = np.array([f for _, f in model._draws(whole.x)])
+        v = f.var(axis=0).sum(axis=1)
+    rank = (v[:, None] > v).mean(axis=1)
+    inner = model.nearer[1:-1]
+    assert (np.diff(model.nearer) * 400 > 5 - 1e-9).all()
+    widest = np.diff(model.nearer).max()  # of a bin; between its ends the share is interpolated
+    assert widest < 0.35
+    assert_allclose(model.unlike_training(whole.x), rank, atol=widest)
+    assert_allclose([(v < s).mean() for s in model.spreads[1:-1]], inner, atol=1e-12)
+
+
+def test_a_row_far_from_all_others_is_unlike_training():
+    whole = table("continuous", 400)
+    model = fit(parts_of(whole), "continuous")
+    assert (model.unlike_training(whole.x.mean(axis=0) + 30 * np.eye(3)) > 0.98).all()
+    assert model.unlike_training(np.full((1, 3), 1e6)) == 1
+
+
+def test_what_the_model_holds_of_training_rows_does_not_show_its_extremes():
+    counts = np.zeros(len(EDGES) + 1, np.int64)
+    counts[[30, 60, 80, 99]] = 1, 7, 9, 1
+    spreads, nearer = shares_of(counts, 5)
+    assert_allclose(spreads, EDGES[[0, 60, 70]])
+    assert_allclose(nearer, [0, 8 / 18, 1])
+    assert [len(v) for v in shares_of(counts // 4, 5)] == [0, 0]
+
+
+def test_a_site_counts_the_rows_of_no_posterior_of_another_network():
+    whole = table("binary")
+    spec = METHOD.configure(SMALL).plan(3, "logistic", 1)
+    size = len(initial(spec.network, 0))
+    asked = {"plan": spec.text, "law": "logistic", "samples": 2, "seed": 1}
+    asked["centres"] = np.zeros(0)
+    site = Site("s", whole, None, (1, 2))
+    told = count_spreads.run(site, thetas=np.zeros((1, size)), weights=np.ones(1), **asked)
+    assert told.counts.sum() == len(whole.x)
+    for shape, m in (((1, size - 1), 1), ((1, size), 2), ((size,), 1)):
+        with pytest.raises(Refused, match="posterior"):
+            count_spreads.run(site, thetas=np.zeros(shape), weights=np.ones(m), **asked)

@@ -88,7 +88,7 @@ def test_with_many_rows_intervals_of_a_probability_are_those_of_maximum_likeliho
     glm = sm.GLM(y, design, family=sm.families.Binomial()).fit()
     said = glm.get_prediction(sm.add_constant(NEW["age"].to_numpy())).summary_frame(alpha=0.05)
     for name, theirs in (("", "mean"), ("_low", "mean_ci_lower"), ("_high", "mean_ci_upper")):
-        assert_allclose(table[f"probability{name}"], said[theirs], atol=5e-4)
+        assert_allclose(table[f"risk{name}"], said[theirs], atol=5e-4)
 
 
 @pytest.mark.parametrize("grid", ["protected", "exact"])
@@ -127,7 +127,8 @@ def test_a_network_of_several_classes_has_a_share_of_the_model_and_no_interval(t
     )
     table, notes = written(fit, tmp_path)
     assert table["model_uncertainty"].between(0, 1).all()
-    assert not [c for c in table if c.endswith(("_low", "_high")) or c == "unlike_training"]
+    assert table["unlike_training"].between(0, 1).all()
+    assert not [c for c in table if c.endswith(("_low", "_high"))]
     assert not any("_low" in note for note in notes)
 
 

@@ -15,7 +15,7 @@ def test_the_interval_of_a_share_is_statsmodels_clopper_pearson(count, n, level)
 
 def test_an_outcome_at_an_end_is_inside_its_interval():
     ends = np.array([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
-    assert inside(np.array([0.0, 1.0, 1.1, -0.1]), ends) == 2
+    assert inside(np.array([0.0, 1.0, 1.1, -0.1]), ends).tolist() == [True, True, False, False]
 
 
 def test_the_share_of_the_model_is_not_known_where_the_variance_is_infinite_or_0():

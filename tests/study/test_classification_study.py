@@ -96,6 +96,21 @@ def test_coefficients_and_calibration_groups_are_in_the_results(done):
         assert 0 <= group["low"] <= group["observed"] <= group["high"] <= 1
 
 
+def test_calibration_errors_and_brier_parts_follow_from_the_groups_of_each_repeat(done):
+    found = pd.DataFrame(done.content["calibration"]).groupby(["arm", "scenario", "repeat"])
+    judged = [r for r in done.content["arms"] if r["site"] is None and r["arm"] != "isolated"]
+    brier = {(r["arm"], r["scenario"], r["repeat"]): r["metrics"]["brier"] for r in judged}
+    rows = done.content["reliability"]
+    assert {(r["arm"], r["scenario"], r["repeat"]) for r in rows} == set(brier) == set(found.groups)
+    for r in rows:
+        of = r["arm"], r["scenario"], r["repeat"]
+        g = found.get_group(of)
+        gap = (g.observed - g.predicted).abs()
+        assert r["ece"] == pytest.approx(np.average(gap, weights=g.n))
+        parts = r["reliability"] - r["resolution"] + r["uncertainty"] + r["within"]
+        assert parts == pytest.approx(brier[of], abs=1e-12)
+
+
 def test_decision_curves_of_the_first_repeat_are_in_the_results(done):
     found = done.content["decision"]
     assert {r["repeat"] for r in found} == {0}

@@ -241,7 +241,8 @@ def _predicted(fit: Fit, frame: pd.DataFrame, times: Array) -> tuple[dict[str, A
         found = _of_classes(fit, frame)
         return found, _posterior(fit, frame, found)
     name = "cluster" if "clustering" in registry.find(fit.method).tasks else "value"
-    for kind, word in ((Survival, "risk"), (Binary, "probability")):
+    yes = "risk" if registry.find(fit.method).overrides("intervals") else "probability"
+    for kind, word in ((Survival, "risk"), (Binary, yes)):
         if isinstance(outcome, kind):
             name = word
     found = {name: np.asarray(fit.predict(frame))}
@@ -294,7 +295,10 @@ def _posterior(fit: Fit, frame: pd.DataFrame, found: dict[str, Array]) -> list[s
         name, level = next(iter(found)), float(fit.model.level)
         ends = fit.intervals(frame, level)
         found |= {f"{name}_{end}": ends[end].to_numpy() for end in ("low", "high")}
-        of = {"survival": "the risk", "binary": "the probability", "count": "the mean count"}
+        of = {
+            "survival": "the risk score", "binary": "the risk, a probability",
+            "count": "the mean count",
+        }  # fmt: skip
         what = of.get("" if outcome is None else outcome.type, "a new patient's value")
         told.append(
             f"{name}_low and {name}_high are the ends of the {100 * level:.4g} % credible interval "

@@ -168,6 +168,14 @@ class Fitted(ABC):
         """
         raise NotSupported("uncertainty")
 
+    def log_density(self, x: Array, y: Array, event: Array) -> Array:
+        """Return ln p(y | x) of outcomes y (n,) of rows x (n, p), by the predictive distribution.
+
+        Of survival y is a time, and where `event` (n,) is False it is ln P(T > y | x); other
+        outcomes do not use `event`. Not of classes, whose log loss says the same.
+        """
+        raise NotSupported("log_density")
+
     def unlike_training(self, x: Array) -> Array:
         """Return how unlike the training rows each row of x (n, p) is (n,), from 0 to 1."""
         raise NotSupported("unlike_training")

@@ -126,6 +126,10 @@ def test_decision_curves_are_those_of_the_pooled_blind_rows(case):
         for t, row in want.items():
             numbers = {k: v for k, v in row.items() if v is not None}
             assert {k: got[t][k] for k in numbers} == pytest.approx(numbers)
+        (row,) = [r for r in found["reliability"] if r["repeat"] == 0 and r["arm"] == arm]
+        said = judge.predicted(Fit, ())
+        parts = row["reliability"] - row["resolution"] + row["uncertainty"] + row["within"]
+        assert parts == pytest.approx(np.mean((said - judge.y) ** 2))
         return
     for t in got.keys() & want.keys():
         assert got[t]["net_benefit"] == pytest.approx(want[t]["net_benefit"], abs=0.01)

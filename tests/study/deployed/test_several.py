@@ -90,6 +90,11 @@ def test_each_class_has_its_auc_its_calibration_and_its_roc_curve(run):
         assert sum(r["n"] for r in groups) == len(y)
         total = sum(r["n"] * r["predicted"] for r in groups)
         assert total == pytest.approx(said[:, k].sum())
+    for k, row in enumerate(found["reliability"]):
+        assert (row["class"], row["n"]) == (several.LEVELS[k], len(y))
+        parts = row["reliability"] - row["resolution"] + row["uncertainty"] + row["within"]
+        assert parts == pytest.approx(sklearn.brier_score_loss(y == k, said[:, k]))
+    assert len(found["reliability"]) == 3
     assert {r["class"] for r in found["roc"]} == {*several.LEVELS}
     assert {r["class"] for r in found["decision"]} == {*several.LEVELS}
     for r in found["decision"]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, gammaincinv, ndtri, stdtrit
+from scipy.special import expit, gammaincinv, gammaln, ndtri, stdtrit
 
 from fedcohort.arrays import Array
 from fedcohort.numerics.mahalanobis import chi_squared, squared_distance
@@ -119,6 +119,13 @@ class BayesLinearModel(Posterior):
         """
         factor = self.freedom / (self.freedom - 2.0) if self.freedom > 2.0 else np.inf
         return factor * self.spread(x), np.full(len(x), factor * self.variance)
+
+    def log_density(self, x: Array, y: Array, event: Array) -> Array:
+        """Return ln p(y | x) (n,), of Student's distribution with the scale of `intervals`."""
+        v, squared = self.freedom, self.variance + self.spread(x)
+        constant = gammaln((v + 1.0) / 2.0) - gammaln(v / 2.0) - 0.5 * np.log(v * np.pi * squared)
+        away = (np.asarray(y, float) - self.decision(x)) ** 2 / squared
+        return constant - (v + 1.0) / 2.0 * np.log1p(away / v)
 
     def parameters(self, times: Array) -> list[Row]:
         """Return the intercept, and the residual standard deviation with its interval."""

@@ -11,6 +11,7 @@ from fedcohort.algorithms.bayes_net.program import INTERVALS, aim_of, fit, prior
 from fedcohort.algorithms.bayes_net.settings import BayesNetSettings
 from fedcohort.algorithms.bayes_net.steps import (
     STEPS,
+    count_spreads,
     refine,
     refine_alone,
     sum_times,
@@ -39,14 +40,15 @@ _REVEALS = {
 }
 _ONCE = (
     "Once, as sums over sites, how many rows each class has; or the mean and standard deviation of "
-    "a value or count; or how many leave by interval of time, and the mean of log times"
+    "a value or count; or how many leave by interval of time, and the mean of log times; at the "
+    "end, training rows by how unsure the model is of them"
 )
 _COX = "; head cox: at the end, deaths and risk sets on a time grid, as sums over sites"
 
 
 def asks(config: BayesNetSettings) -> Iterator[Step[..., Any]]:
     """Yield the steps that a fit with these settings can ask for."""
-    yield from (*FIRST, _TRAINS[config.strategy])
+    yield from (*FIRST, _TRAINS[config.strategy], count_spreads)
     if config.head == "cox":
         yield from hazard.STEPS
 
@@ -81,6 +83,8 @@ def bounds(config: BayesNetSettings, task: Task) -> Mapping[str, Collection[Any]
         "held_out": (False,),
         "together": (True,),
         "draw": (-1,),
+        "law": (aim.model,),
+        "samples": (config.samples,),
         "parts": (1,) if config.strategy == "sequential" else several,
     }
 

@@ -1,28 +1,40 @@
-"""A network's posterior: predictions as means over its samples, and what makes them uncertain."""
+"""A network's posterior: predictions as means over its samples, and what makes them uncertain.
+
+How unlike the training rows a row is: the share of them of which the model is surer. With draws f_s
+of the network's outputs, and g the probabilities of classes or the outputs of other outcomes,
+
+    v(x) = Σ_k Var_s g_k(f_s)                                                              (1)
+
+is large where the posterior's networks disagree, which is where few rows were. The share is read
+off counts of the training rows in bins of log v, over all sites.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 import torch
-from scipy.special import expit, ndtr, softmax
+from scipy.special import expit, gammaln, logsumexp, ndtr, softmax, xlogy
 
 from fedcohort.arrays import Array
 from fedcohort.models.bayes import places
-from fedcohort.models.losses import FAR, LONG
+from fedcohort.models.losses import FAR, LONG, SHORTEST
 from fedcohort.models.network import network
 from fedcohort.numerics.survival import Baseline
+from fedcohort.privacy.disclosure.steps import merged
 from fedcohort.protocol import Fitted, NotSupported
 
 #: Halvings of an interval that holds a quantile.
 HALVINGS = 60
 #: Least survival of which a logarithm is taken.
 LEAST = 1e-300
-#: Domain of the seeds of samples.
+#: Domain of the seed of samples.
 TAG = 0x62617965
+#: Edges of the bins of v, eq. (1): tenths of powers of 10.
+EDGES = 10.0 ** np.linspace(-10.0, 4.0, 141)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,6 +61,8 @@ class BayesNetModel(Fitted):
     centres, cumulative : of cox, c_w of each draw (M samples,), and H₀ at `times` (T,); else (0,).
     rounds : number of rounds.
     level : probability of the credible intervals.
+    spreads, nearer : values of v (m,), eq. (1), and the share of the training rows below each;
+        (0,) if they are not known.
     """
 
     features: tuple[str, ...]
@@ -64,6 +78,8 @@ class BayesNetModel(Fitted):
     samples: int
     seed: int
     level: float
+    spreads: Array = field(default_factory=lambda: np.zeros(0))
+    nearer: Array = field(default_factory=lambda: np.zeros(0))
     centres: Array = field(default_factory=lambda: np.zeros(0))
     cumulative: Array = field(default_factory=lambda: np.zeros(0))
 
@@ -145,20 +161,50 @@ class BayesNetModel(Fitted):
         """Return each draw's outputs (M samples, n), or (M samples, n, K), of rows x (n, p)."""
         return np.array([f for _, f in self._draws(x)])
 
-    def _draws(self, x: Array) -> Iterator[tuple[float, Array]]:
-        """Yield a weight and the outputs (n,) or (n, K) of each draw.
+    def unlike_training(self, x: Array) -> Array:
+        """Return the share of the training rows of which the model is surer, for each row of x.
 
-        The weights are drawn, not their sums as in training: a row's outputs are then the same in
-        any table.
+        By eq. (1), (n,) from rows x (n, p).
         """
-        net = network(self.network)
-        held = torch.from_numpy(np.require(x, np.float64, ["C", "W"]))
-        draws = drawn(self.network, self.thetas, self.samples, self.seed)
-        shares = np.repeat(self.weights / self.samples, self.samples).tolist()
-        centres = self.centres.tolist() or [0.0] * len(shares)
-        for theta, share, centre in zip(draws, shares, centres, strict=True):
-            net.load(theta)
-            yield share, net.outputs(held) - centre
+        if not len(self.nearer):
+            raise NotSupported("unlike_training")
+        v = np.maximum(spread(self._draws(x), self.model), EDGES[0])
+        return np.interp(np.log(v), np.log(self.spreads), self.nearer)
+
+    def log_density(self, x: Array, y: Array, event: Array) -> Array:
+        """Return ln E_q p(y | x, w) (n,) of a value, a count or a time (`Fitted.log_density`).
+
+        A time beyond the last of `times` is one without an event there; a time shorter than the
+        loss takes is that of the loss.
+        """
+        if self.model not in ("spread", "poisson", "weibull"):
+            raise NotSupported("log_density of classes: their log loss says the same")
+        y, event = np.asarray(y, float), np.asarray(event, bool)
+        if self.model == "weibull":
+            event = event & (y <= self.times[-1])
+            y = np.clip(y, SHORTEST * self.scale, self.times[-1])
+        draws = list(self._draws(x))
+        found = np.array([self._log_density(f, y, event) for _, f in draws])
+        return logsumexp(found, axis=0, b=np.array([w for w, _ in draws])[:, None])
+
+    def _log_density(self, f: Array, y: Array, event: Array) -> Array:
+        """Return ln p(y | x, w) (n,) of one draw's outputs f."""
+        if self.model == "poisson":
+            mean = self._expected(f)
+            return xlogy(y, mean) - mean - gammaln(y + 1.0)
+        log_sd = _cut(f[:, 1])
+        if self.model == "spread":
+            z = ((y - self.centre) / self.scale - f[:, 0]) * np.exp(-log_sd)
+            return -0.5 * z**2 - log_sd - np.log(self.scale) - 0.5 * np.log(2.0 * np.pi)
+        logs = np.log(y / self.scale)
+        z = np.minimum((logs - f[:, 0]) * np.exp(-log_sd), FAR)
+        return event * (z - log_sd - np.log(y)) - np.exp(z)
+
+    def _draws(self, x: Array) -> Iterator[tuple[float, Array]]:
+        """Yield a weight and the outputs (n,) or (n, K) of each draw."""
+        return draws_of(
+            self.network, self.thetas, self.weights, self.centres, self.samples, self.seed, x
+        )
 
     def _expected(self, f: Array) -> Array:
         """Return the prediction of one draw."""
@@ -184,10 +230,9 @@ class BayesNetModel(Fitted):
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays to save."""
-        own = {"thetas": self.thetas, "weights": self.weights, "times": self.times}
-        if self.model == "cox":
-            own |= {"centres": self.centres, "cumulative": self.cumulative}
-        return own
+        names = ("thetas", "weights", "times", "spreads", "nearer")
+        names += ("centres", "cumulative") if self.model == "cox" else ()
+        return {name: getattr(self, name) for name in names}
 
     def meta(self) -> dict[str, Any]:
         """Return the other values to save."""
@@ -201,8 +246,8 @@ class BayesNetModel(Fitted):
         given: dict[str, Any] = dict(meta)
         for name in ("features", "levels"):
             given[name] = tuple(meta[name])
-        named = ("thetas", "weights", "times", "centres", "cumulative")
-        given |= {name: arrays[name] for name in named if name in arrays}
+        names = ("thetas", "weights", "times", "spreads", "nearer", "centres", "cumulative")
+        given |= {name: arrays[name] for name in names if name in arrays}
         return cls(**given)
 
 
@@ -215,6 +260,58 @@ def drawn(spec: str, thetas: Array, samples: int, seed: int) -> Iterator[Array]:
             noise = np.exp(theta[at.log_sd]) * rng.standard_normal(len(at.mean))
             one[at.mean] = theta[at.mean] + noise
             yield one
+
+
+def draws_of(
+    spec: str, thetas: Array, weights: Array, centres: Array, samples: int, seed: int, x: Array
+) -> Iterator[tuple[float, Array]]:
+    """Yield a weight and the outputs (n,) or (n, K) of each draw, for x (n, p).
+
+    The weights are drawn, not their sums as in training: a row's outputs are then the same in any
+    table.
+
+    Parameters
+    ----------
+    spec, thetas, weights, centres : of `BayesNetModel`: network and its attributes.
+    """
+    net, shares = network(spec), np.repeat(weights / samples, samples).tolist()
+    held = torch.from_numpy(np.require(x, np.float64, ["C", "W"]))
+    taken = centres.tolist() or [0.0] * len(shares)
+    for theta, share, centre in zip(drawn(spec, thetas, samples, seed), shares, taken, strict=True):
+        net.load(theta)
+        yield share, net.outputs(held) - centre
+
+
+def spread(draws: Iterable[tuple[float, Array]], model: str) -> Array:
+    """Return v, eq. (1), of weighted draws of outputs: (n,)."""
+    first: Any = 0.0
+    second: Any = 0.0
+    for w, f in draws:
+        g = expit(f) if model == "logistic" else softmax(f, axis=1) if model == "softmax" else f
+        first, second = first + w * g, second + w * g * g
+    each = np.maximum(second - np.square(first), 0.0)
+    return each if each.ndim == 1 else each.sum(axis=1)
+
+
+def shares_of(counts: Array, least: int) -> tuple[Array, Array]:
+    """Return values of v (m,) and the share of the rows below each, from counts by bin.
+
+    Between two values there are `least` rows or more; without so many rows there are none. The
+    first value is that of `EDGES`, and the last a power of 10 above the one before it, whatever
+    the rows.
+
+    Parameters
+    ----------
+    counts : (B + 1,), rows between `EDGES` (B,).
+    """
+    ends = merged(counts, max(least, 1))[:-1]
+    if counts.sum() < 2 * max(least, 1):
+        return np.zeros(0), np.zeros(0)
+    inside = ends[ends < len(EDGES) - 1]
+    inside = np.r_[0, inside[inside > 0]]
+    below = np.cumsum(counts)[inside] / counts.sum()
+    below[0] = 0.0
+    return np.r_[EDGES[inside], 10.0 * EDGES[inside[-1]]], np.r_[below, 1.0]
 
 
 def _hazard(logs: Array, f: Array) -> Array:

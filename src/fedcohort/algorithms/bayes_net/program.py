@@ -46,7 +46,8 @@ the partial likelihood (`models.losses.PartialLikelihood`).
 Revealed: of classes `Sizes` (`training.class_sizes`), of values and counts `Moments`
 (`training.outcome_moments`), of times the sums of `data.timegrid` and `Times`, or with cox
 those of `training.hazard`, once, as sums; pvi `Change` and fedavg `Own` every round,
-as sums over the sites of the round; sequential `Change` and ensemble `Own` of each site.
+as sums over the sites of the round; sequential `Change` and ensemble `Own` of each site. At the end
+`Spreads`, as a sum, of which the model keeps groups of `min_cell` rows or more.
 """
 
 from __future__ import annotations
@@ -58,9 +59,10 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.algorithms.bayes_net.model import BayesNetModel, drawn
+from fedcohort.algorithms.bayes_net.model import BayesNetModel, drawn, shares_of
 from fedcohort.algorithms.bayes_net.settings import BayesNetSettings
 from fedcohort.algorithms.bayes_net.steps import (
+    count_spreads,
     places_of,
     posterior_at_start,
     refine,
@@ -189,7 +191,19 @@ def fit(fed: Federation, config: BayesNetSettings, task: Task) -> BayesNetModel:
         seed=task.seed,
         level=config.level,
     )
-    return model if aim.grid is None else with_hazard(fed, model, plan, aim.grid, task)
+    if aim.grid is not None:
+        model = with_hazard(fed, model, plan, aim.grid, task)
+    return with_spreads(fed, model, plan, task)
+
+
+def with_spreads(fed: Federation, model: BayesNetModel, plan: Plan, task: Task) -> BayesNetModel:
+    """Return a model that knows of how many training rows it is how sure."""
+    told = fed.sum(
+        count_spreads, thetas=model.thetas, weights=model.weights, centres=model.centres,
+        plan=plan.text, law=model.model, samples=model.samples, seed=task.seed,
+    )  # fmt: skip
+    spreads, nearer = shares_of(told.counts, task.min_cell if len(fed.sites) > 1 else 1)
+    return replace(model, spreads=spreads, nearer=nearer)
 
 
 def with_hazard(

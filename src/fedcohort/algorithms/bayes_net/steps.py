@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcohort.algorithms.bayes_net.model import EDGES, draws_of, spread
 from fedcohort.arrays import Array
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.bayes import Places, places
@@ -24,6 +25,8 @@ from fedcohort.training.rows import rows_of
 
 #: Share of a precision that all changes of a round together leave at least.
 LEFT = 0.1
+#: Most rows of a site that are compared with new ones.
+MOST_ROWS = 1000
 #: Smallest and largest log σ of a weight.
 NARROWEST, WIDEST = -30.0, 7.0
 
@@ -88,6 +91,13 @@ class Times:
 
     rows: Array
     logs: Array
+
+
+@message
+class Spreads:
+    """Training rows by v, eq. (1) of `model`: ``counts`` (B + 1,) between `EDGES` (B,)."""
+
+    counts: Array
 
 
 NetSite = Site[Any, Factor | None]
@@ -172,6 +182,30 @@ def _alone(
     return Own(n * own.precision, n * own.shift, np.array(float(n)), np.array(n * loss))
 
 
+@summed
+def count_spreads(
+    site: Site[Any, Any], *, thetas: Array, weights: Array, centres: Array, plan: str, law: str,
+    samples: int, seed: int,
+) -> Spreads:  # fmt: skip
+    """Count training rows, of a large site some, by how unsure the posterior is of them.
+
+    `centres` (M samples,) of Cox's model are the outputs of draws that count as 0; else (0,).
+    """
+    spec = Plan.of(plan).network
+    at = places_of(spec)
+    fine = thetas.ndim == 2 and thetas.shape == (len(weights), 2 * len(at.mean))
+    if not fine or centres.shape != ((len(weights) * samples if law == "cox" else 0),):
+        raise Refused("posterior", f"site {site.name!r} has no posterior of another network.")
+    x = np.asarray(site.data.x, float)
+    if len(x) > MOST_ROWS:
+        x = x[np.sort(site.rng.choice(len(x), MOST_ROWS, replace=False))]
+    if not len(x):
+        return Spreads(np.zeros(len(EDGES) + 1, np.int64))
+    v = spread(draws_of(spec, thetas, weights, centres, samples, seed, x), law)
+    bins = np.searchsorted(EDGES, v, side="right")
+    return Spreads(np.bincount(bins, minlength=len(EDGES) + 1))
+
+
 def _trained(
     site: Site[Any, Any], q: Natural, cavity: Natural, plan: str, rate: float, prior: str,
     share: float,
@@ -216,4 +250,4 @@ def places_of(spec: str) -> Places:
     return places(network(spec).module)
 
 
-STEPS = (sum_times, refine, refine_alone, train_posterior, train_alone)
+STEPS = (sum_times, refine, refine_alone, train_posterior, train_alone, count_spreads)

@@ -1,6 +1,6 @@
 """Calibration and decision curves: accuracy and usefulness of predictions.
 
-Files: results.json, `calibration` and `decision`.
+Files: results.json, `calibration`, `reliability` and `decision`.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def calibration(run: Run) -> Section | None:
     what = "survival" if horizon else "probability" if shares else _value(run)
     axes = _Axes(what, f" {what}" if shares else f", {run.unit}" * bool(run.unit), domain, digits)
     figures = first_setting(run, names, lambda c: _calibrated(run, shown, found, c, axes))
+    parts = _parts(run, shown)
     numbers = more("The numbers", _table(run, shown, found, digits))
     return Section(
         "calibration",
@@ -62,7 +63,7 @@ def calibration(run: Run) -> Section | None:
         else _PROBABILITY + _OF_CLASSES * bool(run.classes)
         if shares
         else _VALUE,
-        h("div", figures, numbers),
+        h("div", figures, *parts, numbers),
     )
 
 
@@ -220,6 +221,45 @@ def _table(
     head = ["Setting", "Arm", *["Class"] * several, *numbers]
     numeric = range(len(head) - len(numbers), len(head))
     return table(head, body, numeric=numeric, caption="Predicted and observed, by group")
+
+
+#: Fields of `reliability`, and titles of their columns.
+_PARTS = {
+    "ece": "Calibration error", "ece_by_chance": "the same by chance", "reliability": "Reliability",
+    "resolution": "Resolution", "uncertainty": "Uncertainty", "within": "Within groups",
+    "brier": "Brier score",
+}  # fmt: skip
+
+
+def _parts(run: Run, arms: list[Arm]) -> list[Markup]:
+    """Return calibration error and parts of the Brier score, means over repeats; [] without."""
+    found: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    for row in run.rows("reliability"):
+        found[str(row["scenario"]), str(row["arm"]), str(row.get("class") or "")].append(row)
+    several = bool(run.classes)
+    body = [
+        [title, arm.title, *[level] * several]
+        + [words.fixed(mean([number(r.get(k)) for r in rows]), 3) for k in _PARTS]
+        for c, title in run.scenarios.items()
+        for arm in arms
+        for level in run.classes or ("",)
+        if (rows := found.get((c, arm.name, level)))
+    ]
+    if not body:
+        return []
+    head = ["Setting", "Arm", *["Class"] * several, *_PARTS.values()]
+    numeric = range(len(head) - len(_PARTS), len(head))
+    said = (
+        "Calibration error: mean difference between observed and predicted share over the groups, "
+        "weighted by patients; few patients alone give about the one “by chance”, also if all "
+        "probabilities are right. Brier score = reliability − resolution + uncertainty + within "
+        "groups: what wrong shares cost, what groups of different shares gain, what the same "
+        "share for everyone costs, and what is left of predictions that differ in a group."
+    )
+    return [
+        table(head, body, numeric=numeric, caption="Calibration error, parts of the Brier score"),
+        h("p", said),
+    ]
 
 
 Row = Mapping[str, Any]

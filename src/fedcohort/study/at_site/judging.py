@@ -6,7 +6,9 @@ sends a view with a half, a model and times:
     Seen    the outcome only: of training rows for the censoring, of blind rows for the times, of
             all rows for the cells of time; in a private study of blind rows only
     Said    a model's predictions of the blind rows; the model is sent as arrays, meta and design
-    Own     the same by the site's own model, which the site has fitted itself and keeps (`alone`)
+            or what its posterior tells of each row (``of``)
+    Own     predictions by the site's own model, which the site has fitted itself and keeps
+            (`alone`)
 
 Of several classes, predictions are (n, K); `Said` and `Own` also give those of one class against
 the rest, as of a yes/no outcome (``one``).
@@ -37,6 +39,7 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.prepare import Design
 from fedcohort.metrics.sums import classes as federated_classes
+from fedcohort.metrics.sums import posterior as federated_posterior
 from fedcohort.metrics.sums import predictions as federated
 from fedcohort.metrics.sums import values as federated_values
 from fedcohort.metrics.sums import within_sites
@@ -48,16 +51,20 @@ from fedcohort.protocol.views import view
 from fedcohort.protocol.wire import decode, encode
 from fedcohort.study.at_site.table import Halves
 from fedcohort.study.judge.leading import LEADING, Outcomes
+from fedcohort.study.judge.shown.posterior import told_of
 from fedcohort.study.run.engine import Run
 
-#: Values that `Said` may use as risk: the model's prediction, or survival at the first time.
-OF = ("risk", "survival")
+#: Values that `Said` may give: as risk the model's prediction, or survival at the first time; or
+#: what its posterior tells.
+OF = ("risk", "survival", "posterior")
 #: Largest number of times of predicted survival in a view.
 MOST_TIMES = 1000
 #: Not one class against the rest.
 EVERY = -1
 #: Training and blind rows together.
 ALL = "all"
+#: Nothing asked of a posterior.
+NOTHING = np.zeros((0, 0))
 
 
 class Judged(NamedTuple):
@@ -66,7 +73,8 @@ class Judged(NamedTuple):
     By ``kind`` of task: ``risk``, ``surv`` (n, m), ``time``, ``event`` for survival; ``y``, ``f``
     for classes and values, where ``risk`` is ``f``, of several classes (n, K). ``lost`` is the
     number of rows without a finite prediction, ``least`` the smallest published count. ``fold``
-    (n,) in tuning. ``classes`` : their number, 0 without.
+    (n,) in tuning. ``classes`` : their number, 0 without. ``told`` (n, k) is what a posterior tells
+    of each row (`metrics.uncertainty.of_rows`), without columns if nothing was asked.
     """
 
     risk: Array
@@ -80,6 +88,7 @@ class Judged(NamedTuple):
     kind: str
     fold: Array
     classes: int = 0
+    told: Array = NOTHING
 
     @property
     def seen(self) -> Outcomes:
@@ -184,7 +193,7 @@ class Said:
     ----------
     model : base64 of its arrays, meta, method and design, as `wire` encodes them.
     times : times of predicted survival; empty for none.
-    of : one of `OF`, the value used as risk.
+    of : one of `OF`, what is given.
     one : of several classes, the number of the one that is judged against the rest; `EVERY`.
     """
 
@@ -367,6 +376,8 @@ def said_of(data: Rows, model: Fitted, design: Design, times: tuple[float, ...],
     """Return a model's predictions of a site's blind rows."""
     blind = data.halves.blind
     x = design.matrix(blind)
+    if of == OF[2]:
+        return _of_posterior(data, model, x)
     with np.errstate(over="ignore", invalid="ignore"):  # predictions may overflow
         at = np.array(times)
         surv = model.predict_survival(x, at) if times else np.zeros((len(blind), 0))
@@ -376,6 +387,18 @@ def said_of(data: Rows, model: Fitted, design: Design, times: tuple[float, ...],
     found = data.judged(blind, np.asarray(said, float), np.asarray(surv, float))
     found.seen.fits(found.risk)
     return found
+
+
+def _of_posterior(data: Rows, model: Fitted, x: Array) -> Judged:
+    """Return what a posterior tells of the blind rows; without predictions."""
+    blind, outcome = data.halves.blind, data.outcome
+    if outcome is None:
+        raise DataError("the study has no outcome that a posterior could be of.")
+    found = data.judged(blind, np.zeros(len(blind)), np.zeros((len(blind), 0)))
+    columns = told_of(model, x, found.seen, outcome)
+    told = np.array([*columns.values()]).reshape(len(columns), len(blind)).T
+    sound = np.all(np.isfinite(told), axis=1)
+    return found._replace(told=np.where(sound[:, None], told, 0.0), lost=int((~sound).sum()))
 
 
 # a site by itself ---------------------------------------------------------------------
@@ -417,5 +440,6 @@ STEPS: tuple[Any, ...] = (
     *within_sites.STEPS,
     *federated_values.STEPS,
     *federated_classes.STEPS,
+    *federated_posterior.STEPS,
     tell_own,
 )

@@ -90,6 +90,9 @@ MORE: Mapping[tuple[str, str], int] = {
     ("vote_place", "centre"): 4,  # rounds of voting on a column's centre
     ("count_labels", "edges"): 2,  # bins for pairs, and the thresholds of decision curves
     ("sum_own_pairs", "tau"): 1,  # elsewhere τ is a smoothing, and falls
+    ("count_spreads", "thetas"): 1,  # the posterior at the end, not others
+    ("count_spreads", "weights"): 1,
+    ("count_spreads", "centres"): 1,
     # a fit's trees are explained once, by one choice of columns, groups and values
     **{("count_explained", name): 1 for name in ("columns", "share")},
     **{

@@ -61,7 +61,7 @@ TOP = (
     "evaluate", "final", "tune", "privacy", "quorum", "availability", "feedback", "shift",
     "carbon", "governance", "units", "consent", "coordinator_data", *CHANGES,
 )  # fmt: skip
-EVALUATE = ("test_fraction", "repeats", "draws", "metrics", "horizon", "umap", "local")
+EVALUATE = ("test_fraction", "repeats", "draws", "metrics", "horizon", "umap", "local", "left_out")
 DATA = ("source", "query", "dictionary", "outcome", "exclude", "sites")
 #: Conditions for a natural site to take part.
 SITE_RULE = ("min_rows", "min_events", "small")
@@ -108,6 +108,7 @@ class Plan:
     units: Accepted = NOTHING
     governance: Mapping[str, str] = field(default_factory=dict[str, str])
     local: bool = False
+    left_out: bool = False
     again: SecondConsent | None = None
     coordinator_data: CoordinatorData | None = None
 
@@ -244,6 +245,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         final=_final(reader, kind, scenarios[0], private=found.dp is not None),
         units=_units(reader),
         local=reader.flag(("evaluate", "local")),
+        left_out=_left_out(reader, arms, scenarios, network=network, private=found.dp is not None),
         again=again,
         coordinator_data=coordinator_data.read(
             reader, arms, network=network, private=found.dp is not None
@@ -394,6 +396,25 @@ def _by_site(reader: Reader, where: Where) -> dict[str, float]:
         else reader.number((*where, site), 0.0, 0.0, 1.0, open_ends=True)
         for site in shares
     }
+
+
+def _left_out(
+    reader: Reader, arms: tuple[Arm, ...], scenarios: tuple[Scenario, ...], *, network: bool,
+    private: bool,
+) -> bool:  # fmt: skip
+    """Return `evaluate.left_out`, checked with the rest of the study."""
+    where: Where = ("evaluate", "left_out")
+    if not reader.flag(where):
+        return False
+    if network or private:
+        why = "rows stay at their sites" if network else "each further fit would cost its epsilon"
+        raise reader.doc.error(where, f"not possible where {why}. Leave it out.")
+    if not any(s.rule == "natural" for s in scenarios):
+        raise reader.doc.error(where, "it leaves out hospitals; name their column in data.sites.")
+    if not any(registry.find(a.method).overrides("unlike_training") for a in arms):
+        known = ", ".join(registry.those_which_give("unlike_training"))
+        raise reader.doc.error(where, f"no arm tells how unlike a patient is. {known} do.")
+    return True
 
 
 def _check_private(reader: Reader, dp: Dp, arms: tuple[Arm, ...], tune: Mapping[str, Any]) -> None:

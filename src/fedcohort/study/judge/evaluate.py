@@ -95,8 +95,9 @@ class Judging:
     steps: Callable[[Outcome | None], Steps]
     own_steps: Callable[[Outcome | None], Steps]
     summed: Callable[[Model], Found] = lambda m: evaluation.judge(
-        m.fed, m.terms.plan, m.said, m.terms.horizon, levels_of(m.terms.outcome, m.terms.dictionary)
-    )
+        m.fed, m.terms.plan, m.said, m.terms.horizon,
+        levels_of(m.terms.outcome, m.terms.dictionary), posterior=not m.cell.repeat,
+    )  # fmt: skip
     alone: Callable[[Coordinator, Plan], Found] = lambda fed, plan: evaluation.judge(
         fed, plan, Own()
     )
@@ -216,11 +217,18 @@ def _of_clusters(outcome: Outcome | None) -> Steps:
     )  # fmt: skip
 
 
+def _sure(
+    run: Run, judge: Any, laid: Laid, plan: Plan, method: Method, seed: int
+) -> dict[str, list[Row]]:
+    return posterior_rows(run, laid.problem, laid.test)
+
+
 JUDGING: Mapping[str, Judging] = {
     SURVIVAL.name: Judging(
         Yardstick,
         _SURVIVAL,
         _SURVIVAL,
+        shown=_sure,
         named={"antolini_c": curve_pairs.STEPS},
         own_named={"antolini_c": (curve_pairs.sum_own_curve_pairs,)},
     ),
@@ -236,9 +244,7 @@ JUDGING: Mapping[str, Judging] = {
         Values,
         _REGRESSION,
         _REGRESSION,
-        shown=lambda run, judge, laid, plan, method, seed: posterior_rows(
-            run, laid.problem, laid.test
-        ),
+        shown=_sure,
     ),
     CLUSTERING.name: Judging(
         Clusters,

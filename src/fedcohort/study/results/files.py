@@ -67,7 +67,9 @@ LISTED = (
 )  # fmt: skip
 
 #: The same for single kinds of task.
-OF_TASK = {"clustering": clusters.KEYS, "latent": latent_rows.KEYS}
+OF_TASK = {
+    "classification": classes.OF_ALL, "clustering": clusters.KEYS, "latent": latent_rows.KEYS,
+}  # fmt: skip
 #: The same for types of outcome of classification.
 OF_TYPE: Mapping[str, tuple[str, ...]] = dict.fromkeys(("category", "ordinal"), classes.KEYS)
 

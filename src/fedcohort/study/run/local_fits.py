@@ -37,6 +37,7 @@ from fedcohort.study.judge import evaluate
 from fedcohort.study.judge.details import details, details_at_home
 from fedcohort.study.judge.pooled.clusters import Grouped
 from fedcohort.study.judge.shown.classes import EACH, class_rows
+from fedcohort.study.judge.shown.posterior import unlike_rows
 from fedcohort.study.judge.summed.evaluation import Found
 from fedcohort.study.results.missing import drawn_away, waits
 from fedcohort.study.results.rows import (
@@ -152,6 +153,14 @@ class LocalFits(Fits):
         problem, scope = self._laid(piece.cell).problem, piece.arm.scope
         return self._fitted(piece, problem.pooled() if scope == "centralised" else problem, chosen)
 
+    def _again(self, piece: Piece, problem: Problem) -> Run:
+        """Return a fit of a piece's arm on other tables, of which nothing else is kept."""
+        return fit_once(
+            problem, registry.find(piece.arm.method),
+            piece.arm.configured(self.chosen(piece.cell)), piece.arm.preprocess,
+            seed_of(self.plan, piece.cell.repeat),
+        )  # fmt: skip
+
     def _fitted(
         self,
         piece: Piece,
@@ -208,6 +217,8 @@ class LocalFits(Fits):
             more |= details(run, laid, self.plan, seed, self.horizon)
             method, shown = registry.find(piece.arm.method), evaluate.JUDGING[self.plan.task].shown
             more |= shown(run, judge, laid, self.plan, method, seed)
+            if self.plan.left_out and not pooled and method.overrides("unlike_training"):
+                more["unlike"] = unlike_rows(laid, lambda part: self._again(piece, part))
         more |= self._first_model(piece, laid, judge)
         sites = [] if laid.own_site is None else list(map(str, np.unique(laid.own_site)))
         own = [{"site": s, "metrics": self._own(run, mine, laid, s)} | spent(run, s) for s in sites]

@@ -40,6 +40,7 @@ from fedcohort.metrics.sums import curve_pairs, histogram, within_sites
 from fedcohort.metrics.sums import predictions as federated
 from fedcohort.metrics.sums import values as federated_values
 from fedcohort.metrics.sums.histogram import RiskTimeCounts
+from fedcohort.metrics.sums.posterior import sum_posterior
 from fedcohort.metrics.survival.brier import integrate
 from fedcohort.metrics.survival.censoring import Leavers
 from fedcohort.metrics.survival.log_rank import in_intervals
@@ -48,13 +49,15 @@ from fedcohort.privacy.disclosure.counts import published_parts
 from fedcohort.protocol import Row, SiteUnavailable
 from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.runtime.coordinator import Coordinator
-from fedcohort.study.at_site.judging import Own, Said, Seen, tell_own
+from fedcohort.study.at_site.judging import OF, Own, Said, Seen, tell_own
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.judge.details import LABELS, TIMES
+from fedcohort.study.judge.leading import Outcomes
 from fedcohort.study.judge.pooled.base import Metrics, decision_rows, observed
 from fedcohort.study.judge.pooled.classification import group_rows
 from fedcohort.study.judge.pooled.survival import CURVES, GROUPS
-from fedcohort.study.judge.shown.classes import shown_rows
+from fedcohort.study.judge.shown.classes import reliability_rows, shown_rows
+from fedcohort.study.judge.shown.posterior import row_of, told_of
 from fedcohort.study.judge.summed.time_scale import TimeScale, time_scale_of
 from fedcohort.study.kinds import CLASSIFICATION, REGRESSION, SURVIVAL
 from fedcohort.study.results.rows import plain
@@ -95,6 +98,8 @@ def judge(
     said: Said | Own,
     horizon: float | None = None,
     levels: Sequence[str] = (),
+    *,
+    posterior: bool = False,
 ) -> Found:
     """Evaluate one model, or each site's own, on the blind rows of all sites that answer.
 
@@ -102,6 +107,7 @@ def judge(
     ----------
     horizon : the study's, in the unit of time; None without.
     levels : names of the classes, for what is shown of one model.
+    posterior : whether to ask what its posterior tells, if it has one.
 
     Raises
     ------
@@ -116,6 +122,8 @@ def judge(
     else:
         parts = PARTS[plan.task](fed, plan, said, bins, horizon)
     metrics, within, groups, decided, more = parts
+    if posterior and isinstance(said, Said):
+        more = {**more, **_of_posterior(fed, plan, said)}
     told = fed.through(said).gather(tell_own, min_cell=plan.min_cell)
     _check_all_stayed(fed)
     for site, t in told.items():
@@ -128,6 +136,20 @@ def judge(
     wanted = {m: metrics.get(m, math.nan) for m in plan.metrics}
     inside = {m: within[m] for m in plan.metrics if m in within}
     return Found(shown(wanted), shown(inside), own, groups, decided, more)
+
+
+def _of_posterior(fed: Coordinator, plan: Plan, said: Said) -> dict[str, list[Row]]:
+    """Return the row of a posterior, from one sum; none unless the model has one."""
+    _, model, design = said.restored
+    nobody = Outcomes(np.zeros(0), np.zeros(0))
+    if design.outcome is None:
+        return {}
+    names = list(told_of(model, np.zeros((0, len(design.features))), nobody, design.outcome))
+    if not names:
+        return {}
+    sums = fed.through(replace(said, of=OF[2])).sum(sum_posterior)
+    total = np.full(len(names), math.nan) if sums.lost else sums.total
+    return row_of(dict(zip(names, total.tolist(), strict=True)), int(sums.rows), plan.min_cell)
 
 
 def _check_all_stayed(fed: Coordinator) -> None:
@@ -171,11 +193,15 @@ def _classes(
     edges = federated.federated_risk_edges(scored, bins=bins)
     found["auc"], inside = federated_values.federated_auc(scored, edges=edges)
     counts = scored.sum(federated_values.count_labels, edges=decision.THRESHOLDS)
-    rows = group_rows(federated_values.label_groups(counts, GROUPS, plan.min_cell))
+    told = federated_values.label_groups(counts, GROUPS, plan.min_cell)
     cells = np.stack([counts.ones, counts.others], axis=1)
     decided = decision_rows(decision.of_counts(cells, plan.min_cell), None)
     points = points_of(cells[::-1, ::-1], plan.min_cell).tolist()
-    return found, {"auc": inside}, rows, decided, {"roc": [{"points": points}] if points else []}
+    more = {
+        "roc": [{"points": points}] if points else [],
+        "reliability": reliability_rows(told, found["brier"]),
+    }
+    return found, {"auc": inside}, group_rows(told), decided, more
 
 
 def _several(
@@ -194,10 +220,12 @@ def _several(
     groups: list[Row] = []
     decided: list[Row] = []
     roc: list[Row] = []
+    parts: list[Row] = []
     for scored, level in zip(each, levels, strict=True):
         edges = federated.federated_risk_edges(scored, bins=bins)
         auc, own = federated_values.federated_auc(scored, edges=edges)
-        slope = federated_values.federated_labels(scored)["calibration_slope"]
+        one = federated_values.federated_labels(scored)
+        slope = one["calibration_slope"]
         counts = scored.sum(federated_values.count_labels, edges=decision.THRESHOLDS)
         told = federated_values.label_groups(counts, GROUPS, plan.min_cell)
         cells = np.stack([counts.ones, counts.others], axis=1)
@@ -207,10 +235,12 @@ def _several(
         inside.append(own)
         ranks.append({"auc": auc, "low": math.nan, "high": math.nan, "slope": slope})
         groups += group_rows(told, level)
+        parts += reliability_rows(told, one["brier"], level)
         roc += [{"class": level, "points": points}] if points else []
     more = shown_rows(sums.table, sums.predicted, ranks, levels, plan.min_cell)
     found["auc"] = float(np.mean(aucs))
-    return found, {"auc": float(np.mean(inside))}, groups, decided, {**more, "roc": roc}
+    more |= {"roc": roc, "reliability": parts}
+    return found, {"auc": float(np.mean(inside))}, groups, decided, more
 
 
 # survival -----------------------------------------------------------------------------
