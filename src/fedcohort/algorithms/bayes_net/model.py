@@ -14,6 +14,7 @@ from fedcohort.arrays import Array
 from fedcohort.models.losses import FAR, LONG
 from fedcohort.models.network import network
 from fedcohort.protocol import Fitted, NotSupported
+from fedcohort.training.settings import kept_at_sites
 
 #: Halvings of an interval that holds a quantile.
 HALVINGS = 60
@@ -44,6 +45,8 @@ class BayesNetModel(Fitted):
     times : of survival, ends of the intervals (T,) up to the last time at which it is estimated.
     rounds : number of rounds.
     level : probability of the credible intervals.
+    every : name of the method if each site keeps a model of its own and this one, without last
+        layer, predicts nothing; otherwise "".
     """
 
     features: tuple[str, ...]
@@ -59,6 +62,7 @@ class BayesNetModel(Fitted):
     samples: int
     seed: int
     level: float
+    every: str = ""
 
     def predict(self, x: Array) -> Array:
         """Return the prediction for each row of x (n, p).
@@ -124,7 +128,14 @@ class BayesNetModel(Fitted):
         return between, within
 
     def _draws(self, x: Array) -> Iterator[tuple[float, Array]]:
-        """Yield a weight and the outputs (n,) or (n, K) of each draw."""
+        """Yield a weight and the outputs (n,) or (n, K) of each draw.
+
+        Raises
+        ------
+        NotSupported : each site keeps a model of its own.
+        """
+        if self.every:
+            raise NotSupported(kept_at_sites(self.every))
         net = network(self.network)
         held = torch.from_numpy(np.require(x, np.float64, ["C", "W"]))
         seeds = np.random.default_rng((self.seed, TAG)).integers(2**31, size=self.samples).tolist()
@@ -161,7 +172,8 @@ class BayesNetModel(Fitted):
         """Return the other values to save."""
         names = ("model", "network", "centre", "scale", "rounds", "samples", "seed", "level")
         lists = {"features": list(self.features), "levels": list(self.levels)}
-        return lists | {name: getattr(self, name) for name in names}
+        more = {"every": self.every} if self.every else {}
+        return lists | {name: getattr(self, name) for name in names} | more
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
