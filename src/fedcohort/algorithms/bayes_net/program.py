@@ -329,7 +329,7 @@ class Run:
             del asked["parts"], asked["damping"]
             with in_round(config.rounds):
                 self._fed.awaiting().sum(
-                    keep_own, **asked, **private, ends=aim.times, samples=config.samples,
+                    keep_own, **asked, ends=aim.times, samples=config.samples,
                     level=config.level,
                 )  # fmt: skip
         prior = prior_of(config).natural(len(own))

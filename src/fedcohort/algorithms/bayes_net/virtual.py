@@ -60,12 +60,14 @@ class Hospital:
     Attributes
     ----------
     precision, shift : λ and η of t_k (S,), of the shared weights.
+    own : which weights are the site's own, bool (W,).
     theta : (P,), parameters of q_k c_k after the site's last visit.
     model : (P,), those of the finished model; empty before.
     """
 
     precision: Array
     shift: Array
+    own: Array
     theta: Array
     model: Array = field(default_factory=lambda: np.zeros(0))
 
@@ -121,7 +123,7 @@ def refine_shared(
     own, at = own_weights(Plan.of(plan).network, private), places_of(Plan.of(plan).network)
     change = damped(site, shared_of(best, own), q, parts, damping)
     now = factor.plus(change)
-    return Keep(told(change, n, loss), Hospital(now.precision, now.shift, best.into(at)))
+    return Keep(told(change, n, loss), Hospital(now.precision, now.shift, own, best.into(at)))
 
 
 @summed
@@ -137,9 +139,10 @@ def keep_own(
     _, factor, best, n, loss = _visited(
         site, precision, shift, plan, rate, prior, seed, sites, private
     )
-    theta = best.into(places_of(Plan.of(plan).network))
+    spec = Plan.of(plan).network
+    theta, own = best.into(places_of(spec)), own_weights(spec, private)
     reply = Finished(*map(np.array, (int(n > 0), float(n), n * loss, 0.0)))
-    return Keep(reply, Hospital(factor.precision, factor.shift, theta, theta))
+    return Keep(reply, Hospital(factor.precision, factor.shift, own, theta, theta))
 
 
 def _visited(
@@ -158,7 +161,7 @@ def _visited(
         factor = shared_of(whole.less(base), own).times(1.0 / sites)
     else:
         factor = Natural(site.state.precision, site.state.shift)
-        if len(factor.shift) != len(q.shift) or len(site.state.theta) != 2 * len(own):
+        if not np.array_equal(site.state.own, own):
             raise Refused(
                 "posterior", f"site {site.name!r} keeps other weights than those of the question."
             )
