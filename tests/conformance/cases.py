@@ -210,6 +210,8 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("strategy", "sequential"), ("prior", "mixture"), ("prior_narrow", 0.1)),
         (("strategy", "fedavg"), ("hidden", (4,))),
         (("strategy", "ensemble"), ("hidden", (4,))),
+        (("strategy", "virtual"), ("hidden", (4,))),
+        (("strategy", "sep"), ("hidden", (4,))),
     ],
     "weight_erosion": [
         (("visit", "local"), ("hidden", (3,)), ("batch_size", 20)),
