@@ -129,12 +129,12 @@ class Study:
     def curves(self, hosts: Sequence[Host], drawn: Sequence[str], theta: Array) -> dict[str, float]:
         """Return accuracy and mean −ln p by curve after a round; no server without last layer."""
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in CURVES}
-        rows = dict.fromkeys(CURVES, 0)
+        rows: dict[str, int] = dict.fromkeys(CURVES, 0)
         for k, host in enumerate(hosts):
             assert host.state is not None
             own, test = self.model(host.state["theta"]), self.test[k]
             said = judged(own, test.x, test.y)
-            for name in ("clients", *("drawn",) * (host.name in drawn)):
+            for name in ("clients", "drawn") if host.name in drawn else ("clients",):
                 found[name].append(said)
                 rows[name] += len(test.x)
             if host.name in drawn:
@@ -178,25 +178,32 @@ def main() -> int:
     run = Run(fed, study.config, study.task, start, asked)
     fresh = not path.exists()
     with path.open("a", newline="") as file:
-        fields = ["round", "seconds", *(f"{c} {v}" for c in CURVES for v in ("accuracy", "loss"))]
+        fields = [
+            "round",
+            "seconds",
+            "processor",
+            *(f"{c} {v}" for c in CURVES for v in ("accuracy", "loss")),
+        ]
         book = csv.DictWriter(file, fields)
         if fresh:
             book.writeheader()
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         rounds = run.together(refine_shared, shared_of(start, own), private=given.private)
         for number, q in enumerate(rounds):
-            seconds, began = time.perf_counter() - began, time.perf_counter()
+            seconds, processor = time.perf_counter() - began, time.process_time() - used
             if any(host.state is None for host in hosts):
                 continue  # from the journal: its curve was drawn before
             theta = joined(q, prior.natural(len(own)), own).into(at)
             row = study.curves(hosts, fed.answered, theta)
-            book.writerow({"round": number + 1, "seconds": round(seconds, 2), **row})
+            times = {"seconds": round(seconds, 2), "processor": round(processor, 2)}
+            book.writerow({"round": number + 1, **times, **row})
             file.flush()
             shown = "  ".join(f"{c} {row[f'{c} accuracy']:.4f}" for c in CURVES
                               if f"{c} accuracy" in row)  # fmt: skip
-            judging, began = time.perf_counter() - began, time.perf_counter()
-            print(f"round {number + 1}: {seconds:.1f} s, judged in {judging:.1f} s  {shown}",
-                  flush=True)  # fmt: skip
+            judging = time.process_time() - used - processor
+            print(f"round {number + 1}: {seconds:.1f} s ({processor:.1f} s of the processor, and "
+                  f"{judging:.1f} to judge)  {shown}", flush=True)  # fmt: skip
+            began, used = time.perf_counter(), time.process_time()
     journal.close()
     with path.open() as file:
         last = list(csv.DictReader(file))[-1]
