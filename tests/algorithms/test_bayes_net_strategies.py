@@ -474,7 +474,9 @@ def test_a_site_whose_replies_come_too_late_goes_on_as_if_it_had_not_been_asked(
 # errors and hostile questions ---------------------------------------------------------------
 
 
-def test_a_variance_that_explodes_is_named_with_its_site_and_round(monkeypatch):
+@pytest.fixture
+def exploding(monkeypatch):
+    """Let the posterior of site s1 explode in the second call of a visit."""
     honest = steps.maximise
 
     def exploding(theta, rows, plan, rate, seed, goal):
@@ -483,6 +485,15 @@ def test_a_variance_that_explodes_is_named_with_its_site_and_round(monkeypatch):
         return (np.full_like(found, np.nan) if bad else found), loss
 
     monkeypatch.setattr(steps, "maximise", exploding)
+
+
+def test_over_messages_the_round_and_the_site_are_named_and_the_rest_stays_there(exploding):
+    with pytest.raises(DataError, match=r"^in round 2, site 's1' failed in step") as error:
+        fit(parts_of(table("binary")), reached=masked)
+    assert "stays there" in str(error.value)
+
+
+def test_a_variance_that_explodes_is_named_with_its_site_and_round(exploding):
     for name in ("pvi", "sequential", "fedavg", "virtual", "sep"):
         with pytest.raises(DataError, match=r"^in round \d, site 's1': the posterior's v") as error:
             fit(parts_of(table("binary")), strategy=name)
