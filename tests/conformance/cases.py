@@ -211,6 +211,8 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("strategy", "fedavg"), ("hidden", (4,))),
         (("strategy", "ensemble"), ("hidden", (4,))),
         (("head", "cox"), ("hidden", (4,)), ("samples", 8)),
+        (("strategy", "virtual"), ("hidden", (4,))),
+        (("strategy", "sep"), ("hidden", (4,))),
     ],
     "weight_erosion": [
         (("visit", "local"), ("hidden", (3,)), ("batch_size", 20)),

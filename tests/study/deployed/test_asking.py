@@ -93,7 +93,7 @@ CASES = [
     ),
     *(
         ("bayes_net", {"rounds": 2, "strategy": s}, LIFETIMES | {"sum_times", "sum_outcome"})
-        for s in ("sequential", "fedavg", "ensemble")
+        for s in ("sequential", "fedavg", "ensemble", "virtual", "sep")
     ),
     ("glm", {"family": "gamma"}, set()),
     ("glm", {"family": "gamma", "link": "inverse"}, set()),

@@ -49,6 +49,7 @@ SURVIVAL = [
     "{method: bayes_net, scale: standard, rounds: 2, hidden: [4], internal_epochs: 2}",
     "{method: bayes_net, strategy: sequential, rounds: 2, hidden: [4]}",
     "{method: bayes_net, head: cox, rounds: 2, hidden: [4], samples: 8}",
+    "{method: bayes_net, strategy: virtual, rounds: 2, hidden: [4]}",
 ]
 OTHERS = [
     ("breast_cancer", "{method: logistic, scale: standard, l2: 0.1}"),
@@ -80,6 +81,8 @@ OTHERS = [
     ("breast_cancer", "{method: bayes_net, scale: standard, rounds: 2, hidden: [4]}"),
     ("diabetes", "{method: bayes_net, strategy: ensemble, rounds: 2, hidden: [4]}"),
     ("diabetes", "{method: bayes_net, strategy: fedavg, rounds: 2, hidden: [4], prior: mixture}"),
+    ("diabetes", "{method: bayes_net, strategy: sep, rounds: 2, hidden: [4]}"),
+    ("breast_cancer", "{method: bayes_net, strategy: virtual, private_weights: biases, rounds: 2}"),
 ]
 
 

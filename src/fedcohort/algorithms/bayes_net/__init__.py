@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from fedcohort.algorithms.bayes_net import virtual
 from fedcohort.algorithms.bayes_net.model import BayesNetModel
 from fedcohort.algorithms.bayes_net.program import INTERVALS, aim_of, fit, prior_of
 from fedcohort.algorithms.bayes_net.settings import BayesNetSettings
@@ -14,10 +15,12 @@ from fedcohort.algorithms.bayes_net.steps import (
     count_spreads,
     refine,
     refine_alone,
+    refine_average,
     sum_times,
     train_alone,
     train_posterior,
 )
+from fedcohort.algorithms.bayes_net.virtual import keep_own, own_model, refine_shared
 from fedcohort.data import timegrid
 from fedcohort.models.bayes import base_of
 from fedcohort.models.losses import InUnit, Rescaled
@@ -29,11 +32,17 @@ FIRST = (*class_sizes.STEPS, *outcome_moments.STEPS, *timegrid.asks(INTERVALS), 
 #: Most sites of a fit.
 MOST_SITES = 100_000
 _TRAINS: Mapping[str, Step[..., Any]] = {
-    "pvi": refine, "sequential": refine_alone, "fedavg": train_posterior, "ensemble": train_alone,
+    "pvi": refine, "virtual": refine_shared, "sep": refine_average, "sequential": refine_alone,
+    "fedavg": train_posterior, "ensemble": train_alone,
 }  # fmt: skip
 _REVEALS = {
     "pvi": "each round, the sum over the round's sites of the changes of the posterior's means and "
     "precisions; each site's own factor stays there",
+    "virtual": "each round, the same of the weights that all sites share; each site's own weights, "
+    "and its model, stay there; at the end the number of sites with rows and the losses of their "
+    "models, as sums over sites",
+    "sep": "each round, the sum over the round's sites of the changes of the posterior's means and "
+    "precisions",
     "sequential": "each round, each site's change of the posterior, which the coordinator sees",
     "fedavg": "each round, the sum over sites of their posteriors, weighted by rows",
     "ensemble": "once, each site's own posterior, which the coordinator and all sites see",
@@ -48,7 +57,8 @@ _COX = "; head cox: at the end, deaths and risk sets on a time grid, as sums ove
 
 def asks(config: BayesNetSettings) -> Iterator[Step[..., Any]]:
     """Yield the steps that a fit with these settings can ask for."""
-    yield from (*FIRST, _TRAINS[config.strategy], count_spreads)
+    yield from (*FIRST, _TRAINS[config.strategy])
+    yield keep_own if config.every else count_spreads
     if config.head == "cox":
         yield from hazard.STEPS
 
@@ -84,6 +94,8 @@ def bounds(config: BayesNetSettings, task: Task) -> Mapping[str, Collection[Any]
         "together": (True,),
         "draw": (-1,),
         "law": (aim.model,),
+        "late": (config.staleness > 0,),
+        "private": (config.private_weights,),
         "samples": (config.samples,),
         "parts": (1,) if config.strategy == "sequential" else several,
     }
@@ -115,8 +127,10 @@ METHOD = Method(
         *timegrid.asks(INTERVALS),
         *hazard.STEPS,
         *STEPS,
+        *virtual.STEPS,
     ),
     asks=asks,
+    own_model=own_model,
     bounds=bounds,
     preprocess={"scale": "standard", "impute": "median"},
 )

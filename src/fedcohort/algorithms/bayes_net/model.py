@@ -26,6 +26,7 @@ from fedcohort.models.network import network
 from fedcohort.numerics.survival import Baseline
 from fedcohort.privacy.disclosure.steps import merged
 from fedcohort.protocol import Fitted, NotSupported
+from fedcohort.training.settings import kept_at_sites
 
 #: Halvings of an interval that holds a quantile.
 HALVINGS = 60
@@ -63,6 +64,8 @@ class BayesNetModel(Fitted):
     level : probability of the credible intervals.
     spreads, nearer : values of v (m,), eq. (1), and the share of the training rows below each;
         (0,) if they are not known.
+    every : name of the method if each site keeps a model of its own and this one, without last
+        layer, predicts nothing; otherwise "".
     """
 
     features: tuple[str, ...]
@@ -82,6 +85,7 @@ class BayesNetModel(Fitted):
     nearer: Array = field(default_factory=lambda: np.zeros(0))
     centres: Array = field(default_factory=lambda: np.zeros(0))
     cumulative: Array = field(default_factory=lambda: np.zeros(0))
+    every: str = ""
 
     def predict(self, x: Array) -> Array:
         """Return the prediction for each row of x (n, p).
@@ -201,7 +205,14 @@ class BayesNetModel(Fitted):
         return event * (z - log_sd - np.log(y)) - np.exp(z)
 
     def _draws(self, x: Array) -> Iterator[tuple[float, Array]]:
-        """Yield a weight and the outputs (n,) or (n, K) of each draw."""
+        """Yield a weight and the outputs (n,) or (n, K) of each draw.
+
+        Raises
+        ------
+        NotSupported : each site keeps a model of its own.
+        """
+        if self.every:
+            raise NotSupported(kept_at_sites(self.every))
         return draws_of(
             self.network, self.thetas, self.weights, self.centres, self.samples, self.seed, x
         )
@@ -238,7 +249,8 @@ class BayesNetModel(Fitted):
         """Return the other values to save."""
         names = ("model", "network", "centre", "scale", "rounds", "samples", "seed", "level")
         lists = {"features": list(self.features), "levels": list(self.levels)}
-        return lists | {name: getattr(self, name) for name in names}
+        more = {"every": self.every} if self.every else {}
+        return lists | {name: getattr(self, name) for name in names} | more
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:

@@ -22,6 +22,8 @@ is shared equally by all factors. A prior that is a mixture is no Gaussian: each
 share, the K-th root of the prior, to its free energy, and its factor holds it.
 
 pvi          all sites at once, or after the first round `sites_per_round` drawn ones: Δ is summed
+virtual      pvi of the weights that all sites share, beside weights of each site's own (`virtual`)
+sep          all sites at once with one factor t, the average one, that no site keeps, eq. (3)
 sequential   one site after another in a new random order, each from the last q, with ρ = 1
 fedavg       each site fits the posterior of its own rows with the whole prior; the mean over rows
              of natural parameters is the next q
@@ -36,6 +38,24 @@ to a constant, so f_w is taken relative to f_w(x₀), with the public point x₀
 covariates (`Task.origin`). At the end sites sum over risk sets at the mean of f over draws, for
 Breslow's hazard of all rows (`training.hazard`).
 
+With a staleness s, pvi's sites take turns in s + 1 groups. The group of round r works from the q of
+round r − s, and its Δ is added to that of round r: q then lacks nothing but what is still under
+way. Since a site's own factor has not changed in between, its cavity is right. The precision of q
+may have fallen meanwhile, so each site also keeps λ_k ≥ −0.9 λ_p/K, with the precision λ_p of the
+prior and all K sites: then q keeps a tenth of λ_p whoever was late. ρ is 1/K.
+
+sep is stochastic expectation propagation (Li, Hernández-Lobato, Turner, NeurIPS 2015), with the
+local free energy in the place of moments, over K sites at once:
+
+    t = (q/p)^(1/K),   q_k by the cavity q/t,   q ← q Π_k (q_k/q)^ρ                         (3)
+
+so t moves to the mean of the t_k = q_k t/q. Where q_k is exact, the fixed point is the posterior;
+else a cavity also lacks a share of the other sites' factors and holds a share of the site's own.
+The algorithm of that name with natural gradients (SNEP: Hasenclever et al., JMLR 18(106), 2017,
+which D6.2 cites) keeps a factor at each site as pvi does, and takes its steps by Markov chains in
+the factor's mean parameters. Its fixed points are those of expectation propagation; with the local
+free energy in the place of moments they would be those of pvi.
+
 Survival ends where `min_cell` records were still followed, as of other methods: Weibull's law has
 no end, but nobody was seen beyond.
 
@@ -45,15 +65,18 @@ the partial likelihood (`models.losses.PartialLikelihood`).
 
 Revealed: of classes `Sizes` (`training.class_sizes`), of values and counts `Moments`
 (`training.outcome_moments`), of times the sums of `data.timegrid` and `Times`, or with cox
-those of `training.hazard`, once, as sums; pvi `Change` and fedavg `Own` every round,
-as sums over the sites of the round; sequential `Change` and ensemble `Own` of each site. At the end
-`Spreads`, as a sum, of which the model keeps groups of `min_cell` rows or more.
+those of `training.hazard`, once, as sums; pvi, virtual and sep `Change` and fedavg `Own` every
+round, as sums over the sites of the round; virtual `Finished` once, as a sum; sequential `Change`
+and ensemble `Own` of each site. At the end `Spreads`, as a sum, of which the model keeps groups of
+`min_cell` rows or more; none if sites keep models of their own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -62,14 +85,23 @@ import numpy as np
 from fedcohort.algorithms.bayes_net.model import BayesNetModel, drawn, shares_of
 from fedcohort.algorithms.bayes_net.settings import BayesNetSettings
 from fedcohort.algorithms.bayes_net.steps import (
+    Change,
     count_spreads,
     places_of,
     posterior_at_start,
     refine,
     refine_alone,
+    refine_average,
     sum_times,
     train_alone,
     train_posterior,
+)
+from fedcohort.algorithms.bayes_net.virtual import (
+    joined,
+    keep_own,
+    own_weights,
+    refine_shared,
+    shared_of,
 )
 from fedcohort.arrays import Array
 from fedcohort.data import timegrid
@@ -77,7 +109,7 @@ from fedcohort.data.classes import check_each_class
 from fedcohort.data.exact import check_covariates
 from fedcohort.models.bayes import base_of
 from fedcohort.models.losses import scaled, several
-from fedcohort.protocol import Federation, NothingToLearn, Task
+from fedcohort.protocol import DataError, Federation, NothingToLearn, Summed, Task
 from fedcohort.training.class_sizes import count_each_class
 from fedcohort.training.hazard import Pool, centred
 from fedcohort.training.networks.plan import Plan
@@ -173,6 +205,8 @@ def fit(fed: Federation, config: BayesNetSettings, task: Task) -> BayesNetModel:
             found, weights = [run.averaged()], np.ones(1)
         case "sequential":
             found, weights = [run.in_turn()], np.ones(1)
+        case "virtual":
+            found, weights = [run.with_own(aim)], np.ones(1)
         case _:
             found, weights = [run.at_once()], np.ones(1)
     at = places_of(plan.network)
@@ -190,10 +224,11 @@ def fit(fed: Federation, config: BayesNetSettings, task: Task) -> BayesNetModel:
         samples=config.samples,
         seed=task.seed,
         level=config.level,
+        every=config.method if config.every and config.private_weights == "last" else "",
     )
     if aim.grid is not None:
         model = with_hazard(fed, model, plan, aim.grid, task)
-    return with_spreads(fed, model, plan, task)
+    return model if config.every else with_spreads(fed, model, plan, task)
 
 
 def with_spreads(fed: Federation, model: BayesNetModel, plan: Plan, task: Task) -> BayesNetModel:
@@ -257,6 +292,20 @@ def surveyed(fed: Federation, aim: Aim, task: Task) -> Aim:
     return replace(aim, centre=mean, scale=spread)
 
 
+@contextmanager
+def in_round(number: int) -> Generator[None]:
+    """Name the round, which counts from 0, in an error of a site's visit.
+
+    Raises
+    ------
+    DataError : of the same class, with the round in its text.
+    """
+    try:
+        yield
+    except DataError as error:
+        raise type(error)(f"in round {number + 1}, {error}") from error
+
+
 class Run:
     """A fit by its strategy, from the posterior before the first round."""
 
@@ -268,33 +317,98 @@ class Run:
         self._start, self._asked, self._rng = start, asked, task.rng
 
     def at_once(self) -> Natural:
-        """Return the posterior by eq. (2), all or the drawn sites at once.
+        """Return the posterior of pvi, in groups or not, or of sep."""
+        if self._config.staleness:
+            return self._late()
+        step = refine_average if self._config.strategy == "sep" else refine
+        return deque(self.together(step, self._start), 1).pop()
+
+    def together(self, step: Summed[..., Change], q: Natural, **more: Any) -> Iterator[Natural]:
+        """Yield the posterior after each round of eq. (2), all or the drawn sites at once.
 
         The first round is of all sites: under masks no sum is of sites with a factor and others.
+
+        Parameters
+        ----------
+        step : takes the arguments of `_shared`, and `more`.
         """
-        fed, q, sites = self._fed, self._start, len(self._fed.sites)
+        fed, sites = self._fed, len(self._fed.sites)
         drawn = min(self._config.sites_per_round or sites, sites)
         for number in fed.rounds(self._config.rounds):
             there, parts = (fed, drawn) if number else (fed.awaiting(), sites)
             if number and drawn < sites:
                 chosen = self._rng.choice(fed.sites, drawn, replace=False).tolist()
                 there = fed.only(sorted(chosen))
-            told = there.sum(refine, **self._shared(q, parts))
-            q = q.plus(Natural(told.precision, told.shift))
-            self._record(float(told.loss) / max(float(told.rows), 1.0), q)
+            q = self._changed(number, there, step, q, q, parts=parts, **more)
+            yield q
+
+    def _late(self) -> Natural:
+        """Return the posterior of pvi whose sites take turns in groups; see the header.
+
+        Each group's first round is of all its sites.
+        """
+        fed, late, sites = self._fed, self._config.staleness, len(self._fed.sites)
+        damping = self._config.damping or 1.0 / sites
+        order, past = self._rng.permutation(fed.sites).tolist(), deque([self._start], late + 1)
+        groups = [sorted(order[g :: late + 1]) for g in range(late + 1)]
+        for number in fed.rounds(self._config.rounds):
+            there = fed.only(groups[number % (late + 1)])
+            there = there.awaiting() if number <= late else there
+            q = self._changed(
+                number, there, refine, past[0], past[-1], parts=len(there.sites), damping=damping,
+                late=True,
+            )  # fmt: skip
+            past.append(q)
+        return past[-1]
+
+    def _changed(
+        self, number: int, there: Federation, step: Summed[..., Change], asked: Natural, q: Natural,
+        *, parts: int, **more: Any,
+    ) -> Natural:  # fmt: skip
+        """Return q after the changes of some sites, which work from the posterior `asked`."""
+        given = {**self._shared(asked, parts), **more}
+        if step is refine_average:
+            del given["seed"]
+        with in_round(number):
+            told = there.sum(step, **given)
+        q = q.plus(Natural(told.precision, told.shift))
+        self._record(float(told.loss) / max(float(told.rows), 1.0), q)
         return q
+
+    def with_own(self, aim: Aim) -> Natural:
+        """Return the posterior of the shared weights, with the prior of the sites' own (`virtual`).
+
+        Sites finish their own models, if they keep them.
+        """
+        config, spec = self._config, Plan.of(self._asked["plan"]).network
+        own = own_weights(spec, config.private_weights)
+        private: dict[str, Any] = {"private": config.private_weights}
+        rounds = self.together(refine_shared, shared_of(self._start, own), **private)
+        q = deque(rounds, 1).pop()
+        if config.every:
+            asked = self._shared(q, len(self._fed.sites)) | private
+            del asked["parts"], asked["damping"]
+            with in_round(config.rounds):
+                self._fed.awaiting().sum(
+                    keep_own, **asked, ends=aim.times, samples=config.samples,
+                    level=config.level,
+                )  # fmt: skip
+        prior = prior_of(config).natural(len(own))
+        return joined(q, prior, own)
 
     def in_turn(self) -> Natural:
         """Return the posterior by eq. (2), one site after another; absent ones come last."""
         fed, q = self._fed, self._start
-        for _ in fed.rounds(self._config.rounds):
+        for number in fed.rounds(self._config.rounds):
             losses, rows, came = 0.0, 0.0, list[str]()
             due = self._rng.permutation(fed.sites).tolist()
             for fewest in (0, 1):
                 late: list[str] = []
                 for name in due:
                     there = fed.only([name]).optional().awaiting(fewest)
-                    for told in there.gather(refine_alone, **self._shared(q, 1)).values():
+                    with in_round(number):
+                        replies = there.gather(refine_alone, **self._shared(q, 1))
+                    for told in replies.values():
                         q = q.plus(Natural(told.precision, told.shift))
                         losses, rows = losses + float(told.loss), rows + float(told.rows)
                         came.append(name)
@@ -308,8 +422,9 @@ class Run:
     def averaged(self) -> Natural:
         """Return the mean of the sites' posteriors in natural parameters, weighted by rows."""
         fed, q = self._fed, self._start
-        for _ in fed.rounds(self._config.rounds):
-            told = fed.sum(train_posterior, precision=q.precision, shift=q.shift, **self._asked)
+        for number in fed.rounds(self._config.rounds):
+            with in_round(number):
+                told = fed.sum(train_posterior, precision=q.precision, shift=q.shift, **self._asked)
             q = Natural(told.precision / told.rows, told.shift / told.rows)
             self._record(float(told.loss / told.rows), q)
         return q

@@ -7,25 +7,31 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
+from fedcohort.algorithms.bayes_net.virtual import PRIVATE
 from fedcohort.models.bayes import Bayes
 from fedcohort.models.conv import Conv
 from fedcohort.models.layers import ACTIVATIONS
 from fedcohort.models.network import Mlp
 from fedcohort.protocol import SettingError, changed, setting
+from fedcohort.secure import FEWEST
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.settings import BatchSettings
 from fedcohort.training.networks.variational import KL_WEIGHTS
 from fedcohort.training.settings import IntervalSettings
 
 #: Strategies over sites; see `program`.
-STRATEGIES = ("pvi", "sequential", "fedavg", "ensemble")
+STRATEGIES = ("pvi", "virtual", "sep", "sequential", "fedavg", "ensemble")
+#: Of these, those that change the posterior by sums of damped changes.
+BY_CHANGES = ("pvi", "virtual", "sep")
 PRIORS = ("gaussian", "mixture")
 #: Laws of a time to an event.
 HEADS = ("weibull", "cox")
+#: What one table alone is fitted with.
+ALONE = {"strategy": "pvi", "staleness": 0, "private_weights": "last", "own_models": True}
 
 
 @dataclass(frozen=True, kw_only=True)
-class BayesNetSettings(BatchSettings, IntervalSettings, method="bayes_net"):
+class BayesNetSettings(BatchSettings, IntervalSettings, method="bayes_net", alone=ALONE):
     """Settings of `bayes_net`."""
 
     by_class: ClassVar[bool] = True
@@ -33,20 +39,38 @@ class BayesNetSettings(BatchSettings, IntervalSettings, method="bayes_net"):
     strategy: str = setting(
         "pvi",
         "Way over sites. pvi: each site keeps a factor of the posterior and sends its change; "
-        "sequential: the same, one site after another, each of whose changes is seen; fedavg: mean "
-        "of the sites' posteriors; ensemble: each site's own posterior",
+        "virtual: the same, with weights of each site's own; sep: all sites share one factor, and "
+        "keep none; sequential: pvi with one site after another, each of whose changes is seen; "
+        "fedavg: mean of the sites' posteriors; ensemble: each site's own posterior",
         choices=STRATEGIES,
     )
     damping: float | None = setting(
         None,
-        "Share of each change that is taken. Default: of pvi 1 over the number of sites in a "
-        "round, of sequential 1",
+        "Share of each change that is taken. Default: 1 over the number of sites in a round, with "
+        "staleness over that of all sites, of sequential 1",
         within="(0, 1]",
     )
     sites_per_round: int = setting(
-        0, "Sites drawn for each round of pvi but the first; the others keep their factors. 0: all",
+        0, "Sites drawn for each round of pvi, virtual and sep but the first; of pvi and virtual "
+        "the others keep their factors. 0: all",
         "sites", within="[0, inf)",
     )  # fmt: skip
+    staleness: int = setting(
+        0, "pvi: sites take turns in this number of groups more than one, and each works from the "
+        "posterior of so many rounds before, as if its visit took that long. 0: all work at once",
+        "rounds", within="[0, inf)",
+    )  # fmt: skip
+    private_weights: str = setting(
+        "last",
+        "virtual: weights of which each site has its own, which never leave: the last layer, the "
+        "biases, or none",
+        choices=PRIVATE,
+    )
+    own_models: bool = setting(
+        True,
+        "virtual: each site finishes a model of its own, which stays there and is judged there. "
+        "false: the coordinator's model is judged",
+    )
     rounds: int = changed(BatchSettings, "rounds", default=40)
     internal_epochs: int = changed(BatchSettings, "internal_epochs", default=10)
     batch_size: int = changed(BatchSettings, "batch_size", default=32)
@@ -114,11 +138,39 @@ class BayesNetSettings(BatchSettings, IntervalSettings, method="bayes_net"):
              "below prior_scale"),
             ("sites_per_round", self.sites_per_round not in (1, 2),
              "0, or 3 or more: of fewer, sites could tell each other's change"),
-            ("sites_per_round", not self.sites_per_round or self.strategy == "pvi",
-             "0, or strategy: pvi"),
-            ("damping", self.damping is None or self.strategy in ("pvi", "sequential"),
-             "none, or strategy: pvi or sequential"),
+            ("sites_per_round", not self.sites_per_round or self.strategy in BY_CHANGES,
+             "0, or strategy: pvi, virtual or sep"),
+            ("damping", self.damping is None or self.strategy in (*BY_CHANGES, "sequential"),
+             "none, or strategy: pvi, virtual, sep or sequential"),
+            ("head", self.head == "weibull" or self.strategy != "virtual",
+             "weibull with strategy: virtual"),
+            ("staleness", not self.staleness or self.strategy == "pvi", "0, or strategy: pvi"),
+            ("staleness", not (self.staleness and self.sites_per_round), "0, or sites_per_round 0"),
+            ("prior", not mixed or not (self.staleness or self.strategy == "virtual"),
+             "'gaussian' with strategy: virtual, or with staleness"),
+            ("private_weights", self.private_weights == "last" or self.strategy == "virtual",
+             "it with strategy: virtual alone"),
+            ("own_models", self.own_models or self.strategy == "virtual",
+             "it with strategy: virtual alone"),
+            ("own_models", self.own_models or self.private_weights != "last",
+             "true, or private_weights: biases or none: without last layers of its own the "
+             "coordinator's model predicts nothing"),
         )  # fmt: skip
+
+    @property
+    def every(self) -> bool:
+        """Whether each site keeps a model of its own."""
+        return self.strategy == "virtual" and self.own_models
+
+    def check_sites(self, sites: int) -> None:
+        """Refuse groups of so few sites that they could tell each other's change."""
+        super().check_sites(sites)
+        if self.staleness and sites // (self.staleness + 1) < FEWEST:
+            raise SettingError(
+                f"setting 'staleness' of method {self.method!r} is {self.staleness}, so {sites} "
+                f"sites take turns in {self.staleness + 1} groups; each needs {FEWEST} sites. "
+                f"Give less, or 0."
+            )
 
     def check_columns(self, features: int, most: int | None = None) -> None:
         """Refuse an image of another number of pixels, see `Settings.check_columns`."""

@@ -115,16 +115,17 @@ def sum_times(site: Site[SurvivalTable, None]) -> Times:
 @summed
 def refine(
     site: NetSite, *, precision: Array, shift: Array, plan: str, rate: float, prior: str,
-    seed: int, parts: int, sites: int, damping: float,
+    seed: int, parts: int, sites: int, damping: float, late: bool = False,
 ) -> Keep[Change, Factor]:  # fmt: skip
     """Improve the site's own factor of the posterior; return by how much the posterior changes.
 
     The posterior has the natural parameters `precision` and `shift` (W,), and `parts` of all
     `sites` change it in this round. Before the first it is that of `seed`, whose quotient by the
-    prior is shared equally by all sites. `prior` is the text of a `Prior`.
+    prior is shared equally by all sites. `prior` is the text of a `Prior`. `late`: the posterior is
+    of an earlier round, and others have changed it since.
     """
     q = _posterior(site, precision, shift, plan)
-    return _refined(site, q, plan, rate, prior, seed, parts, sites, damping)
+    return _refined(site, q, plan, rate, prior, seed, parts, sites, damping, late)
 
 
 @gathered
@@ -139,22 +140,50 @@ def refine_alone(
 
 def _refined(
     site: NetSite, q: Natural, plan: str, rate: float, prior: str, seed: int, parts: int,
-    sites: int, damping: float,
+    sites: int, damping: float, late: bool = False,
 ) -> Keep[Change, Factor]:  # fmt: skip
-    if not 0.0 < damping <= 1.0:
-        raise Refused("posterior", f"site {site.name!r} takes no damping that is not in (0, 1].")
+    base = Prior.of(prior).natural(len(q.shift))
     if site.state is None:
         start = posterior_at_start(Plan.of(plan).network, seed)
-        own = start.less(Prior.of(prior).natural(len(start.shift))).times(1.0 / sites)
+        own = start.less(base).times(1.0 / sites)
     else:
         own = Natural(site.state.precision, site.state.shift)
-    best, n, loss = _trained(site, q, q.less(own), plan, rate, prior, 1.0 / sites)
+    best, n, loss = trained(site, q, q.less(own), plan, rate, prior, 1.0 / sites)
+    change = damped(site, best, q, parts, damping)
+    if late:
+        floor = -(1.0 - LEFT) / sites * base.precision
+        change = Natural(np.maximum(change.precision, floor - own.precision), change.shift)
+    now = own.plus(change)
+    return Keep(told(change, n, loss), Factor(now.precision, now.shift))
+
+
+@summed
+def refine_average(
+    site: Site[Any, None], *, precision: Array, shift: Array, plan: str, rate: float, prior: str,
+    parts: int, sites: int, damping: float,
+) -> Change:  # fmt: skip
+    """Improve the factor that all sites share; return by how much the posterior changes.
+
+    Arguments as of `refine`. The site keeps nothing.
+    """
+    q = _posterior(site, precision, shift, plan)
+    own = q.less(Prior.of(prior).natural(len(q.shift))).times(1.0 / sites)
+    best, n, loss = trained(site, q, q.less(own), plan, rate, prior, 1.0 / sites)
+    return told(damped(site, best, q, parts, damping), n, loss)
+
+
+def damped(site: Site[Any, Any], best: Natural, q: Natural, parts: int, damping: float) -> Natural:
+    """Return a site's change of q, cut so that `parts` of them leave a tenth of each precision."""
+    if not 0.0 < damping <= 1.0:
+        raise Refused("posterior", f"site {site.name!r} takes no damping that is not in (0, 1].")
     change = best.less(q).times(damping)
     least = -(1.0 - LEFT) / parts * q.precision
-    change = Natural(np.maximum(change.precision, least), change.shift)
-    now = own.plus(change)
-    told = Change(change.precision, change.shift, np.array(float(n)), np.array(n * loss))
-    return Keep(told, Factor(now.precision, now.shift))
+    return Natural(np.maximum(change.precision, least), change.shift)
+
+
+def told(change: Natural, n: int, loss: float) -> Change:
+    """Return a change as it leaves a site of n rows with this mean loss."""
+    return Change(change.precision, change.shift, np.array(float(n)), np.array(n * loss))
 
 
 @summed
@@ -178,7 +207,7 @@ def _alone(
 ) -> Own:
     cavity = Prior.of(prior).natural(len(precision))
     q = _posterior(site, precision, shift, plan)
-    own, n, loss = _trained(site, q, cavity, plan, rate, prior, 1.0)
+    own, n, loss = trained(site, q, cavity, plan, rate, prior, 1.0)
     return Own(n * own.precision, n * own.shift, np.array(float(n)), np.array(n * loss))
 
 
@@ -206,7 +235,7 @@ def count_spreads(
     return Spreads(np.bincount(bins, minlength=len(EDGES) + 1))
 
 
-def _trained(
+def trained(
     site: Site[Any, Any], q: Natural, cavity: Natural, plan: str, rate: float, prior: str,
     share: float,
 ) -> tuple[Natural, int, float]:  # fmt: skip
@@ -218,8 +247,8 @@ def _trained(
     at = places_of(p.network)
     if not np.isfinite(found).all() or _beyond(found[at.log_sd]):
         raise DataError(
-            f"site {site.name!r}: the posterior's variance grows or falls without limit in this "
-            f"round. Give a smaller learning_rate, or a smaller prior_scale."
+            f"site {site.name!r}: the posterior's variance grows or falls without limit. Give a "
+            f"smaller learning_rate, or a smaller prior_scale."
         )
     return Natural.of(found, at), len(rows.x), loss
 
@@ -230,11 +259,21 @@ def _beyond(log_sd: Array) -> bool:
 
 def _posterior(site: Site[Any, Any], precision: Array, shift: Array, plan: str) -> Natural:
     """Return the posterior that a question has; refuse one that is none."""
-    size = places_of(Plan.of(plan).network).mean.shape
-    if precision.shape != size or shift.shape != size or not (precision > 0).all():
+    return checked(site, precision, shift, len(places_of(Plan.of(plan).network).mean))
+
+
+def checked(site: Site[Any, Any], precision: Array, shift: Array, weights: int) -> Natural:
+    """Return the posterior of a question, of this number of weights.
+
+    Raises
+    ------
+    Refused : it is of another number, some precision is not above 0, or a number is not finite.
+    """
+    size, proper = (weights,), (precision > 0).all() and np.isfinite(precision).all()
+    if precision.shape != size or shift.shape != size or not (proper and np.isfinite(shift).all()):
         raise Refused(
             "posterior", f"site {site.name!r} trains no posterior of another network, or without "
-            f"precisions above 0.",
+            f"finite precisions above 0.",
         )  # fmt: skip
     return Natural(precision, shift)
 
@@ -250,4 +289,6 @@ def places_of(spec: str) -> Places:
     return places(network(spec).module)
 
 
-STEPS = (sum_times, refine, refine_alone, train_posterior, train_alone, count_spreads)
+STEPS = (
+    sum_times, refine, refine_alone, refine_average, train_posterior, train_alone, count_spreads,
+)  # fmt: skip
