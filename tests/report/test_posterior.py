@@ -6,12 +6,13 @@ from fedcohort.report.sections import posterior
 from report import synthetic
 
 
-def section(tmp_path, rows):
+def section(tmp_path, rows, unlike=()):
     """Return the words of the section of a run with these rows; None without one."""
     folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=1)
     content = json.loads((folder / "results.json").read_text())
     head = {"arm": content["arms"][0]["arm"], "scenario": "iid", "repeat": 0, "n": 110}
     content["posterior"] = [{**head, "level": 0.9, **row} for row in rows]
+    content["unlike"] = [{**head, **row} for row in unlike]
     (folder / "results.json").write_text(json.dumps(content))
     made = posterior.section(read(folder))
     return made and re.sub(r"<[^>]+>|\s", " ", f"{made.intro}{made.body}")
@@ -32,3 +33,12 @@ def test_a_study_without_judged_intervals_has_no_column_of_coverage(tmp_path):
 
 def test_a_study_without_a_posterior_has_no_such_section(tmp_path):
     assert section(tmp_path, []) is None
+
+
+def test_hospitals_that_were_left_out_stand_below_with_their_auc_or_a_note(tmp_path):
+    known = {"site": "oslo", "value": 0.8604, "low": 0.8011, "high": 0.9043, "note": None}
+    few = {"site": "bergen", "value": None, "low": None, "high": None, "note": "no fit without it"}
+    said = section(tmp_path, [{"nlpd": 5.4121, "covered": None}], [known, few])
+    for words in ("5.412", "oslo", "0.860", "0.801–0.904", "bergen", "no fit without it"):
+        assert words in said
+    assert "Share due to the model" not in said

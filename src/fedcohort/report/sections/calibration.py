@@ -225,7 +225,7 @@ def _table(
 
 #: Fields of `reliability`, and titles of their columns.
 _PARTS = {
-    "ece": "Calibration error", "ece_by_chance": "the same by chance", "reliability": "Reliability",
+    "ece": "Calibration error", "ece_by_chance": "By chance", "reliability": "Reliability",
     "resolution": "Resolution", "uncertainty": "Uncertainty", "within": "Within groups",
     "brier": "Brier score",
 }  # fmt: skip

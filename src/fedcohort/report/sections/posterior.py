@@ -90,7 +90,7 @@ def _unlike(run: Run) -> list[Markup]:
         [
             key(arms[str(r["arm"])]), str(r["site"]),
             words.fixed(v, 3) if (v := number(r.get("value"))) == v else words.MISSING,
-            words.between(*(number(r.get(k)) for k in ("low", "high")), 3) or str(r.get("note")),
+            words.between(r.get("low"), r.get("high"), 3) or str(r.get("note")),
         ]
         for r in run.rows("unlike")
     ]  # fmt: skip
