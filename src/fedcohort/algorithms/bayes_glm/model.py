@@ -129,7 +129,7 @@ class BayesLinearModel(Posterior):
         row = credible_rows(["intercept"], one, np.array([scale]), self.level, "", self.freedom)[0]
         sigma = {"name": "residual sd", "value": float(np.sqrt(self.variance))}
         return [
-            _of_intercept(row, self.LINK),
+            of_intercept(row, self.LINK),
             sigma | {"low": float(np.sqrt(low)), "high": float(np.sqrt(high))},
         ]
 
@@ -179,7 +179,7 @@ class BayesLogisticModel(Posterior):
         scale = float(np.sqrt(self.covariance[0, 0]))
         one = np.array([self.intercept])
         row = credible_rows(["intercept"], one, np.array([scale]), self.level, "")[0]
-        return [_of_intercept(row, self.LINK)]
+        return [of_intercept(row, self.LINK)]
 
     def meta(self) -> dict[str, Any]:
         """Return names, rows, level, evidence and rounds."""
@@ -191,7 +191,8 @@ class BayesLogisticModel(Posterior):
         return super()._restored(arrays, meta) | own
 
 
-def _of_intercept(row: Row, link: str) -> Row:
-    """Return the row of the intercept among a model's parameters."""
+def of_intercept(row: Row, link: str, more: str = "") -> Row:
+    """Return the row of the intercept among a model's parameters; its note ends in `more`."""
     kept = {key: row[key] for key in ("standard_error", "low", "high")}
-    return {"name": "intercept", "value": row["coefficient"], "note": predicted(link)} | kept
+    note = "; ".join(filter(None, (predicted(link), more)))
+    return {"name": "intercept", "value": row["coefficient"], "note": note} | kept
