@@ -38,9 +38,8 @@ sites whose own cross-products tell of few records (`site_steps`), and the fit s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,6 +55,7 @@ from fedcohort.algorithms.bayes_glm.settings import (
 )
 from fedcohort.algorithms.bayes_glm.site_model import BayesLinearBySite, BayesLogisticBySite, Own
 from fedcohort.algorithms.bayes_glm.site_steps import (
+    Likelihood,
     Partaken,
     ProjectedBySite,
     integrate,
@@ -76,6 +76,8 @@ from fedcohort.training.linear.newton import check_weight, unfinished
 FEW = 5
 #: Points of τ with a smaller share of the posterior need not have converged.
 SLIGHT = 1e-6
+#: Name of a row of the parameters.
+SHARE = "share of the variance, given covariates, between sites"
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def survey(fed: Federation, config: PriorSettings, task: Task, kind: Kind) -> Gr
     sites = exact_sums(fed, task, kind)
     slopes = config.by_site == "all"
     origin = origin_of(task)
-    asked = {"origin": origin, "slopes": slopes, "least": sites.least}
+    asked: dict[str, Any] = {"origin": origin, "slopes": slopes, "least": sites.least}
     told: list[Partaken] = []
 
     def ask(origin: Array, centre: Array) -> Partaken:
@@ -167,8 +169,8 @@ def linear_by_site(fed: Federation, config: BayesLinearSettings, task: Task) -> 
     next(fed.rounds(1))
     ground = survey(fed, config, task, "number")
     m, grid, k = ground.moments, ground.grid, 1 + len(ground.scale)
-    asked = dict(ground.asked) | {"centre": m.centre, "scale": ground.scale}
-    told = ground.sites.sum(integrate, **asked)
+    asked: dict[str, Any] = {**ground.asked, "centre": m.centre, "scale": ground.scale}
+    told: Likelihood = ground.sites.sum(integrate, **asked)
     inner = told.inner[:, :k, :k] + np.diag(np.r_[0.0, np.full(k - 1, config.prior_scale**-2.0)])
     inverse = np.linalg.inv(inner)
     mean = np.einsum("gij,gj->gi", inverse, told.inner[:, :k, k])
@@ -215,7 +217,7 @@ def logistic_by_site(
     ground = survey(fed, config, task, "class")
     m, grid = ground.moments, ground.grid
     prior = np.r_[config.intercept_scale, np.full(len(ground.scale), config.prior_scale)] ** -2.0
-    asked = dict(ground.asked) | {"centre": m.mean, "scale": ground.scale, "share": m.middle}
+    asked = {**ground.asked, "centre": m.mean, "scale": ground.scale, "share": m.middle}
     reached = _propagate(ground, asked, prior, config)
     log_mass = grid.log_prior + reached.log_evidence
     shares = weights_of(log_mass)
@@ -223,7 +225,12 @@ def logistic_by_site(
     own = _own(ground, config, task, shares, reached.mean, reached.covariance, none)
     means, scales = _back(ground, reached.mean, reached.covariance)
     rows = [
-        _row_of(kind, *_summary(*grid.marginal(log_mass, kind), config.level), "log odds")
+        _row_of(
+            kind,
+            grid.mean(shares, kind),
+            grid.interval(log_mass, kind, config.level),
+            "log odds",
+        )
         for kind in range(grid.kinds)
     ]
     top = float(log_mass.max())
@@ -263,16 +270,20 @@ def _propagate(
     k, g = len(prior), len(ground.grid.spread)
     mean, covariance = np.zeros((0, k)), np.zeros((0, k, k))
     damping, change = 1.0, math.inf
-    step = partial(ground.sites.sum, project_sites, **asked)
+
+    def step() -> ProjectedBySite:
+        return ground.sites.sum(
+            project_sites, **asked, mean=mean, covariance=covariance, damping=damping
+        )
 
     def posterior(told: ProjectedBySite) -> tuple[Array, Array]:
         spread = np.linalg.inv(told.inner[:, :k, :k] + np.diag(prior))
         spread = (spread + np.swapaxes(spread, 1, 2)) / 2
         return np.einsum("gij,gj->gi", spread, told.inner[:, :k, k]), spread
 
-    mean, covariance = posterior(step(mean=mean, covariance=covariance, damping=damping))
+    mean, covariance = posterior(step())
     for round_ in ground.sites.fed.rounds(config.max_rounds):
-        told = step(mean=mean, covariance=covariance, damping=damping)
+        told = step()
         before, sd, last = mean, np.sqrt(np.einsum("gii->gi", covariance)), change
         mean, covariance = posterior(told)
         now = np.sqrt(np.einsum("gii->gi", covariance))
@@ -358,39 +369,25 @@ def _rows_of_linear(
     """Return the rows of one τ in the unit of the outcome, and of its share of the variance."""
     ratio, mass = grid.marginal(log_mass, kind)
     rates = np.exp(grid.fine(log_rate, kind))
-    sigma = math.exp(math.lgamma(shape - 0.5) - math.lgamma(shape))
-    mean = float((mass * ratio * np.sqrt(rates)).sum()) * sigma
+    sigma = np.exp(log_rate / 2.0 + math.lgamma(shape - 0.5) - math.lgamma(shape))
+    mean = grid.mean(weights_of(log_mass), kind, sigma)
 
-    def beyond(x: float) -> float:
-        with np.errstate(divide="ignore"):
-            return float((mass * gammaincc(shape, rates * (ratio / x) ** 2)).sum())
+    def below(x: float) -> float:
+        return float((mass * gammaincc(shape, rates * (ratio / x) ** 2)).sum())
 
-    top = float(ratio[-1] * np.sqrt(rates.max() / shape)) * 10.0
-    ends = [increasing(beyond, p, 0.0, top) for p in ((1.0 - level) / 2.0, (1.0 + level) / 2.0)]
-    rows = [_row_of(kind, mean, *ends, "unit of the outcome")]
+    top = 10.0 * float(ratio[-1] * np.sqrt(rates.max() / shape))
+    ends = [increasing(below, p, 0.0, top) for p in ((1.0 - level) / 2.0, (1.0 + level) / 2.0)]
+    rows = [_row_of(kind, mean, ends, "unit of the outcome")]
     if not kind:
-        middle, low, high = _summary(ratio, mass, level, lambda r: r**2 / (1.0 + r**2))
-        rows.append(
-            {
-                "name": "share of the residual variance between sites", "value": middle,
-                "low": low, "high": high,
-            }
-        )  # fmt: skip
+        squared = grid.spread[:, 0] ** 2
+        low, high = (r**2 / (1.0 + r**2) for r in grid.interval(log_mass, kind, level))
+        share = float(weights_of(log_mass) @ (squared / (1.0 + squared)))
+        rows.append({"name": SHARE, "value": share, "low": low, "high": high})
     return rows
 
 
-def _summary(
-    values: Array, mass: Array, level: float, of: Any = lambda value: value
-) -> tuple[float, float, float]:
-    """Return mean and interval of an increasing function of what has the shares `mass`."""
-    one = mass.sum(axis=0)
-    reached = np.cumsum(one) - one / 2
-    ends = np.interp([(1.0 - level) / 2.0, (1.0 + level) / 2.0], reached, values)
-    return float(one @ of(values)), float(of(ends[0])), float(of(ends[1]))
-
-
-def _row_of(kind: int, mean: float, low: float, high: float, unit: str) -> Row:
+def _row_of(kind: int, mean: float, ends: Sequence[float], unit: str) -> Row:
     """Return the row of one τ."""
     of = "slopes, per SD of the covariate" if kind else "intercepts"
     name = f"sd between sites of {of} ({unit})"
-    return {"name": name, "value": mean, "low": low, "high": high}
+    return {"name": name, "value": mean, "low": ends[0], "high": ends[1]}

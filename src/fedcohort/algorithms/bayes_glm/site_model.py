@@ -147,7 +147,7 @@ class BySite(Posterior):
 
     @classmethod
     def _restored(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> dict[str, Any]:
-        own = {name: arrays[name] for name in ARRAYS}
+        own: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
         own |= {"taus": tuple(meta["taus"]), "sites": int(meta["sites"]), "note": str(meta["note"])}
         own["own"] = {site: Own(**found) for site, found in meta["own"].items()}
         return super()._restored(arrays, meta) | own

@@ -37,6 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -186,7 +187,7 @@ class Moments:
         SingularInformation : a covariate is constant; it is named.
         """
         if self.constant.any():
-            named = ", ".join(repr(names[j]) for j in np.flatnonzero(self.constant))
+            named = ", ".join(repr(names[j]) for j in np.flatnonzero(self.constant).tolist())
             raise SingularInformation(
                 f"{named} has the same value in all records, so its coefficient has no scale. "
                 f"Leave it out."
@@ -302,7 +303,7 @@ def moments(
     SiteUnavailable : a site left.
     """
     origin = origin_of(task)
-    ask = asked or (lambda origin, centre: sites.sum(products, origin=origin, centre=centre))
+    ask = asked or partial(_asked, sites)
     sums = ask(origin, origin)
     n = int(sums.rows)
     if not n:
@@ -318,6 +319,11 @@ def moments(
             )
         check_classes(n, ones, sites.least)
     return _centred(sites, sums, origin, ask)
+
+
+def _asked(sites: Exact, origin: Array, centre: Array) -> Products:
+    """Return eq. (1) about `centre` (q,), of all rows."""
+    return sites.sum(products, origin=origin, centre=centre)
 
 
 def origin_of(task: Task) -> Array:
