@@ -211,6 +211,14 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("strategy", "fedavg"), ("hidden", (4,))),
         (("strategy", "ensemble"), ("hidden", (4,))),
     ],
+    "bayes_linear": [
+        (("by_site", "intercept"), ("site_effects", True)),
+        (("by_site", "all"),),
+    ],
+    "bayes_logistic": [
+        (("by_site", "intercept"), ("tol", 1e-3), ("site_effects", True)),
+        (("by_site", "all"), ("tol", 5e-3), ("site_scale", 0.1)),
+    ],
     "weight_erosion": [
         (("visit", "local"), ("hidden", (3,)), ("batch_size", 20)),
         (("visit", "full"), ("against", "noise")),

@@ -27,6 +27,8 @@ from fedcohort.training.linear.cross_products import (
     telling,
 )
 
+#: Largest number of points of τ: a fit has some 14, with effects of all coefficients some 100.
+MOST = 1000
 #: Why a posterior is refused that other sites and a prior cannot have given.
 WIDER = "at a posterior that is wider than this site's rows allow."
 
@@ -311,7 +313,7 @@ def _check(name: str, scale: Array, spread: Array, *, slopes: bool) -> None:
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise _refused(name, "with a scale that is not above 0.")
     e = 1 + len(scale) * slopes
-    if spread.ndim != 2 or spread.shape[1] != e or not len(spread):
+    if spread.ndim != 2 or spread.shape[1] != e or not 0 < len(spread) <= MOST:
         raise _refused(name, f"with effects of sites that are not of {e} coefficients.")
     if not (np.isfinite(spread).all() and (spread >= 0).all()):
         raise _refused(name, "with standard deviations of effects that are below 0.")
