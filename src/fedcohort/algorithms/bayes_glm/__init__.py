@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from fedcohort.algorithms.bayes_glm.checks import replicate
 from fedcohort.algorithms.bayes_glm.model import BayesLinearModel, BayesLogisticModel
 from fedcohort.algorithms.bayes_glm.program import fit_linear, fit_logistic
 from fedcohort.algorithms.bayes_glm.settings import (
@@ -35,6 +36,10 @@ _BY_SITE = (
     "with few sites they can be solved for each site's number of records and its means, and with "
     "by_site: all for its cross-products. So sites whose sums would tell of fewer than min_cell "
     "records are left out."
+)
+_CHECKS = (
+    " With predictive_draws, once sums of powers of the outcome and of outcomes that sites draw "
+    "from the model, and of squares of the sites' totals."
 )
 _EFFECTS = " With site_effects, each site's own effects, shrunken means, if records suffice."
 _ROUNDS = (
@@ -71,10 +76,11 @@ def _asked(
     config: PriorSettings, first: Step[..., Any], then: tuple[Step[..., Any], ...],
     by_site: Step[..., Any],
 ) -> tuple[Step[..., Any], ...]:  # fmt: skip
+    drawn = (replicate,) if config.predictive_draws else ()
     if config.by_site == "none":
-        return (*exact.STEPS, first, *then)
+        return (*exact.STEPS, first, *then, *drawn)
     own = (own_effects,) if config.site_effects else ()
-    return (*exact.STEPS, take_part, by_site, *own)
+    return (*exact.STEPS, take_part, by_site, *own, *drawn)
 
 
 def reveals_of_linear(config: BayesLinearSettings) -> str:
@@ -88,7 +94,8 @@ def reveals_of_logistic(config: BayesLogisticSettings) -> str:
 
 
 def _said(text: str, config: PriorSettings) -> str:
-    return text + _BY_SITE * (config.by_site != "none") + _EFFECTS * config.site_effects
+    by_site, checks = config.by_site != "none", config.predictive_draws > 0
+    return text + _BY_SITE * by_site + _EFFECTS * config.site_effects + _CHECKS * checks
 
 
 LINEAR = Method(
@@ -97,12 +104,12 @@ LINEAR = Method(
     tasks=("regression",),
     outcomes=("continuous",),
     paper="Gelman et al., Bayesian Data Analysis, 3rd ed. 2013, section 14.2",
-    reveals=f"{_ONCE}.{_BY_SITE}{_EFFECTS}",
+    reveals=f"{_ONCE}.{_BY_SITE}{_EFFECTS}{_CHECKS}",
     reveals_with=reveals_of_linear,
     settings=BayesLinearSettings,
     fit=fit_linear,
     model=BayesLinearBySite,
-    steps=(*exact.STEPS, *cross_products.STEPS, take_part, integrate, own_effects),
+    steps=(*exact.STEPS, *cross_products.STEPS, take_part, integrate, own_effects, replicate),
     asks=asked_by_linear,
     bounds=bounds_of_linear,
     preprocess={"scale": "none", "impute": "median"},
@@ -114,12 +121,20 @@ LOGISTIC = Method(
     tasks=("classification",),
     outcomes=("binary",),
     paper="Minka, Expectation propagation for approximate Bayesian inference, UAI 2001",
-    reveals=_ROUNDS + _BY_SITE + _EFFECTS,
+    reveals=_ROUNDS + _BY_SITE + _EFFECTS + _CHECKS,
     reveals_with=reveals_of_logistic,
     settings=BayesLogisticSettings,
     fit=fit_logistic,
     model=BayesLogisticBySite,
-    steps=(*exact.STEPS, *cross_products.STEPS, project, take_part, project_sites, own_effects),
+    steps=(
+        *exact.STEPS,
+        *cross_products.STEPS,
+        project,
+        take_part,
+        project_sites,
+        own_effects,
+        replicate,
+    ),
     asks=asked_by_logistic,
     bounds=bounds_of_logistic,
     preprocess={"scale": "none", "impute": "median"},

@@ -139,7 +139,7 @@ class Grid:
         """
         tau, every = self.spread[:, -kind], shares * unit
         correction = self.places[1] * self.delta / 6.0 * float(every[tau == 0].sum())
-        return float(every @ tau) + correction
+        return float(every @ tau + correction)
 
     @property
     def delta(self) -> float:

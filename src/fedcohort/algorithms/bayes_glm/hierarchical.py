@@ -45,6 +45,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaincc
 
+from fedcohort.algorithms.bayes_glm.checks import Points, checked
 from fedcohort.algorithms.bayes_glm.effects import Grid, weights_of
 from fedcohort.algorithms.bayes_glm.errors import OUTLYING, no_variance
 from fedcohort.algorithms.bayes_glm.settings import (
@@ -185,6 +186,8 @@ def linear_by_site(fed: Federation, config: BayesLinearSettings, task: Task) -> 
     fed.record(residual_sd=math.sqrt(float(shares @ rate) / shape))
     variance = rate / (shape - 1.0)
     own = _own(ground, config, task, shares, mean, variance[:, None, None] * inverse, variance)
+    points = Points(shares, mean, inverse, shape, rate, grid.spread)
+    checks = _checks(ground, config, task, points)
     means, scales = _back(ground, mean, rate[:, None, None] / shape * inverse)
     means[:, 0] += m.middle
     rows = [
@@ -193,7 +196,7 @@ def linear_by_site(fed: Federation, config: BayesLinearSettings, task: Task) -> 
         for row in _rows_of_linear(grid, log_mass, kind, config.level, np.log(rate), shape)
     ]
     return BayesLinearBySite(
-        **_common(ground, config, task, shares, means, scales, own, rows),
+        **_common(ground, config, task, shares, means, scales, own, rows, checks),
         shape=shape,
         rate=float(shares @ rate),
         rates=rate,
@@ -223,6 +226,8 @@ def logistic_by_site(
     shares = weights_of(log_mass)
     none = np.zeros(0)
     own = _own(ground, config, task, shares, reached.mean, reached.covariance, none)
+    points = Points(shares, reached.mean, reached.covariance, 1.0, none, grid.spread)
+    checks = _checks(ground, config, task, points)
     means, scales = _back(ground, reached.mean, reached.covariance)
     rows = [
         _row_of(
@@ -235,7 +240,7 @@ def logistic_by_site(
     ]
     top = float(log_mass.max())
     return BayesLogisticBySite(
-        **_common(ground, config, task, shares, means, scales, own, rows),
+        **_common(ground, config, task, shares, means, scales, own, rows, checks),
         log_evidence=top + math.log(float(np.exp(log_mass - top).sum())),
         rounds=reached.rounds,
     )
@@ -338,7 +343,7 @@ def _back(ground: Ground, mean: Array, scale: Array) -> tuple[Array, Array]:
 
 def _common(
     ground: Ground, config: PriorSettings, task: Task, shares: Array, means: Array, scales: Array,
-    own: Mapping[str, Own], rows: list[Row],
+    own: Mapping[str, Own], rows: list[Row], checks: tuple[Row, ...],
 ) -> dict[str, Any]:  # fmt: skip
     """Return the fields of both models."""
     m, middle = ground.moments, shares @ means
@@ -360,7 +365,16 @@ def _common(
         "sites": ground.partaking,
         "note": ground.note,
         "own": own,
+        "checks": checks,
     }
+
+
+def _checks(ground: Ground, config: PriorSettings, task: Task, points: Points) -> tuple[Row, ...]:
+    """Return posterior predictive checks where the settings ask for them."""
+    asked = {name: ground.asked[name] for name in ("origin", "slopes", "least")}
+    return checked(
+        ground.sites, ground.moments, ground.scale, points, config.predictive_draws, task.rng, asked
+    )
 
 
 def _rows_of_linear(

@@ -27,12 +27,14 @@ class Posterior(LinearFit):
     covariance : scale matrix (p + 1, p + 1) of (b₀, β): of a normal distribution its covariance.
     level : probability of the credible intervals.
     centre, scatter : mean (p,) and covariance (p, p) of the covariates of all training rows.
+    checks : rows of posterior predictive checks; most often none.
     """
 
     covariance: Array
     level: float
     centre: Array
     scatter: Array
+    checks: tuple[Row, ...] = ()
 
     #: Name of exp(β), or "".
     RATIO = ""
@@ -72,13 +74,14 @@ class Posterior(LinearFit):
         return super().arrays() | {name: getattr(self, name) for name in names}
 
     def meta(self) -> dict[str, Any]:
-        """Return names, rows and level."""
-        return super().meta() | {"level": self.level}
+        """Return names, rows, level and checks."""
+        return super().meta() | {"level": self.level, "checks": list(self.checks)}
 
     @classmethod
     def _restored(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> dict[str, Any]:
         own = {name: arrays[name] for name in ("covariance", "centre", "scatter")}
-        return super()._restored(arrays, meta) | own | {"level": float(meta["level"])}
+        more = {"level": float(meta["level"]), "checks": tuple(meta.get("checks", ()))}
+        return super()._restored(arrays, meta) | own | more
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -121,7 +124,7 @@ class BayesLinearModel(Posterior):
         return factor * self.spread(x), np.full(len(x), factor * self.variance)
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the intercept, and the residual standard deviation with its interval."""
+        """Return the intercept, the residual standard deviation with its interval, and checks."""
         half = (1.0 - self.level) / 2.0
         low, high = (self.rate / float(gammaincinv(self.shape, p)) for p in (1.0 - half, half))
         scale = float(np.sqrt(self.covariance[0, 0]))
@@ -131,6 +134,7 @@ class BayesLinearModel(Posterior):
         return [
             of_intercept(row, self.LINK),
             sigma | {"low": float(np.sqrt(low)), "high": float(np.sqrt(high))},
+            *self.checks,
         ]
 
     def meta(self) -> dict[str, Any]:
@@ -175,11 +179,11 @@ class BayesLogisticModel(Posterior):
         return variance, mean * (1.0 - mean) - variance
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the intercept with its credible interval."""
+        """Return the intercept with its credible interval, and checks."""
         scale = float(np.sqrt(self.covariance[0, 0]))
         one = np.array([self.intercept])
         row = credible_rows(["intercept"], one, np.array([scale]), self.level, "")[0]
-        return [of_intercept(row, self.LINK)]
+        return [of_intercept(row, self.LINK), *self.checks]
 
     def meta(self) -> dict[str, Any]:
         """Return names, rows, level, evidence and rounds."""

@@ -21,16 +21,19 @@ Revealed, only as sums over all sites: with several sites the sums of `data.exac
 `training.linear.cross_products` once, or twice if the mean is far from the public point; of
 `bayes_logistic` also `Projected`, once before the first round and in every round. Sites learn the
 posterior of every round. K rounds give about K p²/2 equations about n p numbers, as those of
-`logistic` do. With effects of sites (``by_site``), see `hierarchical`.
+`logistic` do. With effects of sites (``by_site``), see `hierarchical`; with
+``predictive_draws``, `checks`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from fedcohort.algorithms.bayes_glm.checks import Points, checked
 from fedcohort.algorithms.bayes_glm.errors import OUTLYING, no_variance
 from fedcohort.algorithms.bayes_glm.hierarchical import linear_by_site, logistic_by_site
 from fedcohort.algorithms.bayes_glm.model import BayesLinearModel, BayesLogisticModel
@@ -40,7 +43,13 @@ from fedcohort.arrays import Array
 from fedcohort.data.exact import Exact, exact_sums
 from fedcohort.numerics.propagation import damped
 from fedcohort.protocol import Federation, Task
-from fedcohort.training.linear.cross_products import Moments, inverted, moments, with_intercept
+from fedcohort.training.linear.cross_products import (
+    Moments,
+    inverted,
+    moments,
+    origin_of,
+    with_intercept,
+)
 from fedcohort.training.linear.newton import check_weight, unfinished
 
 
@@ -67,6 +76,16 @@ def fit_linear(fed: Federation, config: BayesLinearSettings, task: Task) -> Baye
     if rate <= 0.0 or shape <= 0.0:
         raise no_variance()
     fed.record(residual_sd=math.sqrt(rate / shape))
+    units = np.diag(np.r_[1.0 / math.sqrt(m.rows), scale])
+    within = np.zeros_like(units)
+    within[0, 0], within[1:, 1:] = 1.0, inverse
+    points = Points(
+        np.ones(1), np.r_[0.0, beta * scale][None], (units @ within @ units)[None], shape,
+        np.array([rate]), np.zeros((1, 0)),
+    )  # fmt: skip
+    checks = checked(
+        sites, m, scale, points, config.predictive_draws, task.rng, _asked(sites, task)
+    )
     return BayesLinearModel(
         features=task.features,
         intercept=float(m.intercept(beta)),
@@ -79,6 +98,7 @@ def fit_linear(fed: Federation, config: BayesLinearSettings, task: Task) -> Baye
         shape=shape,
         rate=rate,
         level=config.level,
+        checks=checks,
     )
 
 
@@ -101,6 +121,12 @@ def fit_logistic(fed: Federation, config: BayesLogisticSettings, task: Task) -> 
     scale = m.deviations(task.features)
     prior = np.r_[config.intercept_scale, np.full(len(scale), config.prior_scale)] ** -2.0
     found = propagate(sites, m, scale, prior, config)
+    points = Points(
+        np.ones(1), found.mean[None], found.covariance[None], 1.0, np.zeros(0), np.zeros((1, 0))
+    )
+    checks = checked(
+        sites, m, scale, points, config.predictive_draws, task.rng, _asked(sites, task)
+    )
     back = np.diag(np.r_[1.0, 1.0 / scale])
     back[0, 1:] = -m.mean / scale
     coefficients = back @ found.mean
@@ -116,7 +142,13 @@ def fit_logistic(fed: Federation, config: BayesLogisticSettings, task: Task) -> 
         log_evidence=found.log_evidence,
         rounds=found.rounds,
         level=config.level,
+        checks=checks,
     )
+
+
+def _asked(sites: Exact, task: Task) -> dict[str, Any]:
+    """Return what `replicate` is asked with where no site has effects of its own."""
+    return {"origin": origin_of(task), "slopes": False, "least": sites.least}
 
 
 @dataclass(frozen=True)

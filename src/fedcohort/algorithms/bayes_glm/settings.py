@@ -32,6 +32,12 @@ class PriorSettings(IntervalSettings, alone={"by_site": "none", "site_effects": 
         "per standard deviation of the covariate, of their coefficients",
         within="(0, 100]",
     )
+    predictive_draws: int = setting(
+        0,
+        "Draws of the posterior for predictive checks of the outcome; 0: no checks",
+        "draws",
+        within="[0, 1000]",
+    )
     site_effects: bool = setting(False, "Return each site's effects (each site's reply is visible)")
     level: float = changed(IntervalSettings, "level", doc="Probability of the credible intervals")
 

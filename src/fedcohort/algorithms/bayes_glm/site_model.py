@@ -125,14 +125,16 @@ class BySite(Posterior):
         return (*super().cautions(), *([self.note] if self.note else []))
 
     def rows_of_sites(self) -> list[Row]:
-        """Return the rows of τ, and of each site's own effects where they were asked for."""
+        """Return the rows of τ, of each site's own effects where they were asked for, and of
+        checks.
+        """
         names = ["intercept", *self.features]
         own = [
             {"name": f"effect of {site} on {name}", "value": mean, "standard_error": sd}
             for site, found in self.own.items()
             for name, mean, sd in zip(names, found.mean, found.sd, strict=False)
         ]
-        return [*self.taus, *own]
+        return [*self.taus, *own, *self.checks]
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays of a posterior, and the points."""

@@ -75,6 +75,7 @@ MORE: Mapping[tuple[str, str], int] = {
     ("disorder", "censored"): 1,
     ("project", "share"): 1,
     ("project_sites", "share"): 1,
+    **{("replicate", name): 1 for name in ("draws", "residual", "tau")},
     ("take_part", "centre"): 2,  # again about the means, to keep digits
     ("curvature", "scale"): 2,  # first about the origin only
     ("slopes", "scale"): 2,

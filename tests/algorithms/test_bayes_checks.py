@@ -1,0 +1,101 @@
+"""Posterior predictive checks are those of the pooled table, and find what a model lacks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.special import expit
+from scipy.stats import skew
+
+from algorithms.mixed_cases import simulated
+from algorithms.test_bayes_glm import fit
+from fedcohort.algorithms.bayes_glm import LINEAR, LOGISTIC, checks
+from fedcohort.data.tables import LabelledTable
+from fedcohort.protocol import Refused
+from fedcohort.protocol.step import Site
+
+
+def rows_of(model):
+    found = [row for row in model.parameters(np.zeros(0)) if row["name"].startswith("check: ")]
+    return {row["name"].removeprefix("check: ").removesuffix(" of the outcome"): row
+            for row in found}  # fmt: skip
+
+
+def between(parts):
+    y = np.concatenate([p.y for p in parts])
+    return np.sqrt(sum(len(p.y) * (p.y.mean() - y.mean()) ** 2 for p in parts) / len(y))
+
+
+def test_what_is_seen_of_a_value_is_that_of_the_pooled_table():
+    parts = simulated((30, 25, 40), 0.8, 1)
+    y = np.concatenate([p.y for p in parts])
+    for by_site in ("none", "intercept"):
+        found = rows_of(fit(LINEAR, parts, predictive_draws=20, by_site=by_site))
+        seen = [row["value"] for row in found.values()]
+        assert_allclose(seen, [y.mean(), y.std(), skew(y), between(parts)], rtol=1e-9)
+
+
+def test_what_is_seen_of_a_class_is_that_of_the_pooled_table():
+    rng = np.random.default_rng(1)
+    parts = []
+    for n in (60, 50, 40):
+        x = rng.normal(size=(n, 2))
+        parts.append(LabelledTable(x, (rng.random(n) < expit(x[:, 0])).astype(float)))
+    found = rows_of(fit(LOGISTIC, parts, predictive_draws=20))
+    y = np.concatenate([p.y for p in parts])
+    share, _, sites = (row["value"] for row in found.values())
+    assert_allclose([share, sites], [y.mean(), between(parts)], rtol=1e-9)
+
+
+def test_sites_that_differ_are_found_and_effects_of_sites_explain_them():
+    """Over seeds 0 to 19, p without effects of sites is at most 0.01, with them 0.2 to 0.8."""
+    parts = simulated((60, 50, 40, 70, 55), 1.0, 1)
+    without, within = (
+        rows_of(fit(LINEAR, parts, predictive_draws=200, by_site=b))[checks.BETWEEN]["p"]
+        for b in ("none", "intercept")
+    )
+    assert without < 0.05 < within < 0.95
+
+
+def test_a_skewed_residual_is_found_and_a_normal_one_is_not():
+    rng = np.random.default_rng(0)
+    p = []
+    for draw in (lambda n: rng.exponential(size=n), lambda n: rng.normal(size=n)):
+        x = rng.normal(size=(200, 2))
+        parts = [LabelledTable(x[k::2], (0.3 * x[:, 0] + draw(200))[k::2]) for k in (0, 1)]
+        p.append(rows_of(fit(LINEAR, parts, predictive_draws=200))["skewness"]["p"])
+    assert p[0] < 0.01
+    assert 0.01 < p[1] < 0.99
+
+
+def test_a_u_shaped_risk_is_found_and_a_logistic_one_is_not():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 1))
+    p = []
+    for f in (1.5 * x[:, 0] ** 2 + 0.5 * x[:, 0] - 1.5, x[:, 0]):
+        y = (rng.random(400) < expit(f)).astype(float)
+        found = rows_of(fit(LOGISTIC, [LabelledTable(x[k::2], y[k::2]) for k in (0, 1)],
+                            predictive_draws=200))  # fmt: skip
+        p.append(found["mean square of the risk score in class 1"]["p"])
+    assert min(p[0], 1 - p[0]) < 0.01
+    assert 0.01 < p[1] < 0.99
+
+
+def test_without_draws_nothing_is_asked():
+    assert rows_of(fit(LINEAR, simulated((30, 25), 0.5, 1))) == {}
+
+
+@pytest.mark.parametrize("change", [
+    {"draws": np.zeros((1001, 3))}, {"draws": np.zeros((0, 3))}, {"draws": np.zeros((4, 2))},
+    {"draws": np.full((4, 3), np.nan)}, {"unit": 0.0},
+], ids=str)  # fmt: skip
+def test_a_site_refuses_draws_that_no_honest_fit_has(change):
+    part = simulated((20,), 0.5, 1)[0]
+    asked = {
+        "origin": np.zeros(3), "centre": np.zeros(3), "scale": np.ones(2), "unit": 1.0,
+        "draws": np.zeros((4, 3)), "residual": np.ones(4), "tau": np.zeros((4, 0)),
+        "slopes": False, "least": 5,
+    } | change  # fmt: skip
+    with pytest.raises(Refused, match="site 's' draws no outcomes"):
+        checks.replicate.run(Site(name="s", data=part, state=None, entropy=(0,)), **asked)
