@@ -139,7 +139,9 @@ def survey(fed: Federation, config: PriorSettings, task: Task, kind: Kind) -> Gr
     told: list[Partaken] = []
 
     def ask(origin: Array, centre: Array) -> Partaken:
-        told.append(sites.sum(take_part, **(asked | {"centre": centre})))
+        told.append(
+            sites.sum(take_part, origin=origin, centre=centre, slopes=slopes, least=sites.least)
+        )
         if (few := int(told[0].sites)) < FEWEST:
             raise NothingToLearn(
                 f"by_site is {config.by_site!r}, and {few} of {few + int(told[0].others_out)} "
