@@ -59,27 +59,34 @@ def test_sites_that_differ_are_found_and_effects_of_sites_explain_them():
 
 
 def test_a_skewed_residual_is_found_and_a_normal_one_is_not():
-    rng = np.random.default_rng(0)
-    p = []
-    for draw in (lambda n: rng.exponential(size=n), lambda n: rng.normal(size=n)):
+    """Over seeds 0 to 19, p is at most 0.005 for an exponential error, 0.005 to 0.985 for a normal
+    one, of which five have a median in between."""
+
+    def p_of(seed, draw):
+        rng = np.random.default_rng(seed)
         x = rng.normal(size=(200, 2))
-        parts = [LabelledTable(x[k::2], (0.3 * x[:, 0] + draw(200))[k::2]) for k in (0, 1)]
-        p.append(rows_of(fit(LINEAR, parts, predictive_draws=200))["skewness"]["p"])
-    assert p[0] < 0.01
-    assert 0.01 < p[1] < 0.99
+        y = 0.3 * x[:, 0] + draw(rng)
+        parts = [LabelledTable(x[k::2], y[k::2]) for k in (0, 1)]
+        return rows_of(fit(LINEAR, parts, predictive_draws=200))["skewness"]["p"]
+
+    assert p_of(0, lambda rng: rng.exponential(size=200)) < 0.02
+    assert 0.05 < np.median([p_of(k, lambda rng: rng.normal(size=200)) for k in range(5)]) < 0.95
 
 
 def test_a_u_shaped_risk_is_found_and_a_logistic_one_is_not():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(400, 1))
-    p = []
-    for f in (1.5 * x[:, 0] ** 2 + 0.5 * x[:, 0] - 1.5, x[:, 0]):
-        y = (rng.random(400) < expit(f)).astype(float)
-        found = rows_of(fit(LOGISTIC, [LabelledTable(x[k::2], y[k::2]) for k in (0, 1)],
-                            predictive_draws=200))  # fmt: skip
-        p.append(found["mean square of the risk score in class 1"]["p"])
-    assert min(p[0], 1 - p[0]) < 0.01
-    assert 0.01 < p[1] < 0.99
+    """Over seeds 0 to 19, p is 0 for a U, and 0.14 to 1 without, where p near 1 is where the square
+    of x is significant in a logistic regression too."""
+
+    def p_of(seed, f):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=(400, 1))
+        y = (rng.random(400) < expit(f(x[:, 0]))).astype(float)
+        parts = [LabelledTable(x[k::2], y[k::2]) for k in (0, 1)]
+        found = rows_of(fit(LOGISTIC, parts, predictive_draws=200, tol=1e-4))
+        return found["mean square of the risk score in class 1"]["p"]
+
+    assert p_of(0, lambda x: 2.5 * x**2 + x - 2.5) < 0.01
+    assert 0.05 < np.median([p_of(k, lambda x: x) for k in range(5)]) < 0.95
 
 
 def test_without_draws_nothing_is_asked():
