@@ -284,9 +284,11 @@ def test_the_logistic_posterior_is_close_to_the_true_one_over_seeds(by_site):
     right to 3 %, with the sampler's noise in it."""
     errors = []
     for seed in range(6 if by_site == "intercept" else 1):
-        slope, sizes = (0.4, (40, 60, 50)) if by_site == "all" else (0.0, (40, 60, 30, 80, 6))
+        slope, sizes = (
+            (0.4, (30, 25, 35, 20, 30, 25)) if by_site == "all" else (0.0, (40, 60, 30, 80, 6))
+        )
         parts = yes_or_no(sizes, 0.8, slope, seed)
-        points, draws = (41, 2000) if by_site == "all" else (71, 3000)
+        points, draws = (33, 1500) if by_site == "all" else (71, 3000)
         *found, ess = far(parts, by_site, np.random.default_rng(seed), draws, points=points)
         assert ess > 250
         errors.append(np.concatenate(found))

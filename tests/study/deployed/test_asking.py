@@ -82,7 +82,7 @@ CASES = [
     ("logistic", {}, set()),
     ("logistic", {"solver": "admm", "l2": 0.1}, set()),
     ("bayes_linear", {}, set()),
-    ("bayes_linear", {"by_site": "all"}, set()),
+    ("bayes_linear", {"by_site": "all", "predictive_draws": 5}, set()),
     ("bayes_logistic", {}, set()),
     ("bayes_logistic", {"by_site": "intercept", "site_effects": True}, set()),
     ("bayes_net", {"rounds": 2}, LIFETIMES | {"sum_times", "sum_outcome"}),  # of classes here
