@@ -17,8 +17,8 @@ from numpy.testing import assert_allclose
 from scipy.integrate import quad
 from scipy.interpolate import CubicSpline
 from scipy.optimize import minimize, minimize_scalar
-from scipy.special import expit, log_expit
-from scipy.stats import multivariate_t, norm, t
+from scipy.special import expit, log_expit, stdtr
+from scipy.stats import multivariate_t, norm
 
 from algorithms.mixed_cases import simulated, stacked
 from algorithms.test_bayes_glm import fit
@@ -51,7 +51,7 @@ class Dense:
         b = np.linalg.solve(a, self.z.T @ inverse @ self.y)
         rate = (self.y @ inverse @ self.y - b @ a @ b) / 2
         logs = -np.linalg.slogdet(cov)[1] / 2 - np.linalg.slogdet(a)[1] / 2
-        logs += norm.logpdf([rho, slopes], scale=self.scale).sum() - self.shape * math.log(rate)
+        logs -= (rho**2 + slopes**2) / 2 / self.scale**2 + self.shape * math.log(rate)
         return b, np.linalg.inv(a), rate, logs
 
     def mean_of(self, functions):
@@ -123,13 +123,13 @@ def test_intervals_are_those_of_the_mixture():
     def below(x):
         def found(rho, b, inverse, rate):
             scale = rate / dense.shape * (new @ inverse @ new + rho**2 + 1)
-            return t.cdf(x, free, new @ b, math.sqrt(scale))
+            return stdtr(free, (x - new @ b) / math.sqrt(scale))
 
         return found  # fmt: skip
 
     def of_slope(x):
-        return lambda rho, b, inverse, rate: t.cdf(
-            x * dense.sd[1], free, b[2], math.sqrt(rate / dense.shape * inverse[2, 2])
+        return lambda rho, b, inverse, rate: stdtr(
+            free, (x * dense.sd[1] - b[2]) / math.sqrt(rate / dense.shape * inverse[2, 2])
         )
 
     assert_allclose(dense.mean_of([below(low), below(high)]), [0.05, 0.95], atol=1e-6)
@@ -280,8 +280,11 @@ def test_the_logistic_posterior_is_close_to_the_true_one():
 @pytest.mark.slow
 @pytest.mark.parametrize("by_site", ["intercept", "all"])
 def test_the_logistic_posterior_is_close_to_the_true_one_over_seeds(by_site):
-    """The mean of the errors over seeds is EP's own; it is below 2 % of an sd, and sds and τ are
-    right to 3 %, with the sampler's noise in it."""
+    """The mean over seeds of the errors of means (in sds), and of the logarithms of sds and τ.
+
+    The sampler's own is 0.01 over six tables, and 0.04 of one table of `all`, where errors over
+    seeds 0 to 2 are 0.09 at most.
+    """
     errors = []
     for seed in range(6 if by_site == "intercept" else 1):
         slope, sizes = (

@@ -75,7 +75,10 @@ OTHERS = [
     ("diabetes", "{method: bayes_linear}"),
     ("diabetes", "{method: bayes_linear, by_site: all}"),
     ("breast_cancer", "{method: bayes_logistic}"),
-    ("breast_cancer", "{method: bayes_logistic, by_site: intercept, site_effects: true, predictive_draws: 10}"),
+    (
+        "breast_cancer",
+        "{method: bayes_logistic, by_site: intercept, site_effects: true, predictive_draws: 10}",
+    ),
     ("breast_cancer", "{method: bayes_net, scale: standard, rounds: 2, hidden: [4]}"),
     ("diabetes", "{method: bayes_net, strategy: ensemble, rounds: 2, hidden: [4]}"),
     ("diabetes", "{method: bayes_net, strategy: fedavg, rounds: 2, hidden: [4], prior: mixture}"),
