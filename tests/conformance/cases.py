@@ -212,11 +212,11 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("strategy", "ensemble"), ("hidden", (4,))),
     ],
     "bayes_linear": [
-        (("by_site", "intercept"), ("site_effects", True)),
+        (("by_site", "intercept"), ("site_effects", True), ("predictive_draws", 3)),
         (("by_site", "all"),),
     ],
     "bayes_logistic": [
-        (("by_site", "intercept"), ("tol", 1e-3), ("site_effects", True)),
+        (("by_site", "intercept"), ("tol", 1e-3), ("predictive_draws", 3)),
         (("by_site", "all"), ("tol", 5e-3), ("site_scale", 0.1)),
     ],
     "weight_erosion": [
