@@ -214,6 +214,14 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("strategy", "virtual"), ("hidden", (4,))),
         (("strategy", "sep"), ("hidden", (4,))),
     ],
+    "bayes_linear": [
+        (("by_site", "intercept"), ("site_effects", True), ("predictive_draws", 3)),
+        (("by_site", "all"),),
+    ],
+    "bayes_logistic": [
+        (("by_site", "intercept"), ("tol", 1e-3), ("predictive_draws", 3)),
+        (("by_site", "all"), ("tol", 5e-3), ("site_scale", 0.1)),
+    ],
     "weight_erosion": [
         (("visit", "local"), ("hidden", (3,)), ("batch_size", 20)),
         (("visit", "full"), ("against", "noise")),

@@ -43,6 +43,14 @@ ROWS = 4096
 WIDEST = 30.0
 #: Smallest variance of f, below which eq. (3) would be rounding errors, and largest τ.
 NARROWEST, STEEPEST = 1e-10, 0.25
+#: A step from old factors to new ones is halved if changes grow, down to this share; else it grows
+#: by this factor, up to the whole way.
+LEAST, GROWTH = 1 / 16, 1.5
+
+
+def damped(share: float, grew: bool) -> float:
+    """Return the share of the way to new factors after a round, by whether changes grew in it."""
+    return max(share / 2, LEAST) if grew else min(share * GROWTH, 1.0)
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,9 @@ CASES = [
     ("bayes_cox", {}, set()),
     ("bayes_cox", {"baseline": "stratified"}, {"own_hazard"}),
     ("bayes_linear", {}, set()),
+    ("bayes_linear", {"by_site": "all", "predictive_draws": 5}, set()),
     ("bayes_logistic", {}, set()),
+    ("bayes_logistic", {"by_site": "intercept", "site_effects": True}, set()),
     ("bayes_net", {"rounds": 2}, LIFETIMES | {"sum_times", "sum_outcome"}),  # of classes here
     (
         "bayes_net",

@@ -27,12 +27,14 @@ class Posterior(LinearFit):
     covariance : scale matrix (p + 1, p + 1) of (b₀, β): of a normal distribution its covariance.
     level : probability of the credible intervals.
     centre, scatter : mean (p,) and covariance (p, p) of the covariates of all training rows.
+    checks : rows of posterior predictive checks; most often none.
     """
 
     covariance: Array
     level: float
     centre: Array
     scatter: Array
+    checks: tuple[Row, ...] = ()
 
     #: Name of exp(β), or "".
     RATIO = ""
@@ -72,13 +74,14 @@ class Posterior(LinearFit):
         return super().arrays() | {name: getattr(self, name) for name in names}
 
     def meta(self) -> dict[str, Any]:
-        """Return names, rows and level."""
-        return super().meta() | {"level": self.level}
+        """Return names, rows, level and checks."""
+        return super().meta() | {"level": self.level, "checks": list(self.checks)}
 
     @classmethod
     def _restored(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> dict[str, Any]:
         own = {name: arrays[name] for name in ("covariance", "centre", "scatter")}
-        return super()._restored(arrays, meta) | own | {"level": float(meta["level"])}
+        more = {"level": float(meta["level"]), "checks": tuple(meta.get("checks", ()))}
+        return super()._restored(arrays, meta) | own | more
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -128,7 +131,7 @@ class BayesLinearModel(Posterior):
         return constant - (v + 1.0) / 2.0 * np.log1p(away / v)
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the intercept, and the residual standard deviation with its interval."""
+        """Return the intercept, the residual standard deviation with its interval, and checks."""
         half = (1.0 - self.level) / 2.0
         low, high = (self.rate / float(gammaincinv(self.shape, p)) for p in (1.0 - half, half))
         scale = float(np.sqrt(self.covariance[0, 0]))
@@ -136,8 +139,9 @@ class BayesLinearModel(Posterior):
         row = credible_rows(["intercept"], one, np.array([scale]), self.level, "", self.freedom)[0]
         sigma = {"name": "residual sd", "value": float(np.sqrt(self.variance))}
         return [
-            _of_intercept(row, self.LINK),
+            of_intercept(row, self.LINK),
             sigma | {"low": float(np.sqrt(low)), "high": float(np.sqrt(high))},
+            *self.checks,
         ]
 
     def meta(self) -> dict[str, Any]:
@@ -182,11 +186,11 @@ class BayesLogisticModel(Posterior):
         return variance, mean * (1.0 - mean) - variance
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the intercept with its credible interval."""
+        """Return the intercept with its credible interval, and checks."""
         scale = float(np.sqrt(self.covariance[0, 0]))
         one = np.array([self.intercept])
         row = credible_rows(["intercept"], one, np.array([scale]), self.level, "")[0]
-        return [_of_intercept(row, self.LINK)]
+        return [of_intercept(row, self.LINK), *self.checks]
 
     def meta(self) -> dict[str, Any]:
         """Return names, rows, level, evidence and rounds."""
@@ -198,7 +202,8 @@ class BayesLogisticModel(Posterior):
         return super()._restored(arrays, meta) | own
 
 
-def _of_intercept(row: Row, link: str) -> Row:
-    """Return the row of the intercept among a model's parameters."""
+def of_intercept(row: Row, link: str, more: str = "") -> Row:
+    """Return the row of the intercept among a model's parameters; its note ends in `more`."""
     kept = {key: row[key] for key in ("standard_error", "low", "high")}
-    return {"name": "intercept", "value": row["coefficient"], "note": predicted(link)} | kept
+    note = "; ".join(filter(None, (predicted(link), more)))
+    return {"name": "intercept", "value": row["coefficient"], "note": note} | kept

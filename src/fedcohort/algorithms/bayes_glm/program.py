@@ -21,30 +21,36 @@ Revealed, only as sums over all sites: with several sites the sums of `data.exac
 `training.linear.cross_products` once, or twice if the mean is far from the public point; of
 `bayes_logistic` also `Projected`, once before the first round and in every round. Sites learn the
 posterior of every round. K rounds give about K p²/2 equations about n p numbers, as those of
-`logistic` do.
+`logistic` do. With effects of sites (``by_site``), see `hierarchical`; with
+``predictive_draws``, `checks`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from fedcohort.algorithms.bayes_glm.checks import Points, checked
+from fedcohort.algorithms.bayes_glm.errors import OUTLYING, no_variance
+from fedcohort.algorithms.bayes_glm.hierarchical import linear_by_site, logistic_by_site
 from fedcohort.algorithms.bayes_glm.model import BayesLinearModel, BayesLogisticModel
 from fedcohort.algorithms.bayes_glm.settings import BayesLinearSettings, BayesLogisticSettings
 from fedcohort.algorithms.bayes_glm.steps import Projected, project
 from fedcohort.arrays import Array
 from fedcohort.data.exact import Exact, exact_sums
-from fedcohort.protocol import Federation, NothingToLearn, SingularInformation, Task
-from fedcohort.training.linear.cross_products import Moments, inverted, moments, with_intercept
+from fedcohort.numerics.propagation import damped
+from fedcohort.protocol import Federation, Task
+from fedcohort.training.linear.cross_products import (
+    Moments,
+    inverted,
+    moments,
+    origin_of,
+    with_intercept,
+)
 from fedcohort.training.linear.newton import check_weight, unfinished
-
-#: A step from the old factors to the new ones is halved if changes grow, down to this share; else
-#: it grows by this factor, up to the whole way.
-LEAST, GROWTH = 1 / 16, 1.5
-#: What helps where few records count for nearly all.
-OUTLYING = "Look for values far from all others, or give a smaller prior_scale."
 
 
 def fit_linear(fed: Federation, config: BayesLinearSettings, task: Task) -> BayesLinearModel:
@@ -57,21 +63,29 @@ def fit_linear(fed: Federation, config: BayesLinearSettings, task: Task) -> Baye
     SingularInformation : a covariate is constant; it is named.
     SiteUnavailable : a site left during the fit.
     """
+    if config.by_site != "none":
+        return linear_by_site(fed, config, task)
     next(fed.rounds(1))
     sites = exact_sums(fed, task, "number")
     m = moments(sites, task, "number")
-    scale = deviations(m, task)
+    scale = m.deviations(task.features)
     inverse = inverted(m.varying + np.diag((scale / config.prior_scale) ** 2), task.features)
     beta = inverse @ m.xy
     shape = config.noise_shape + (m.rows - 1.0) / 2.0
     rate = config.noise_rate + max(m.yy - float(m.xy @ beta), 0.0) / 2.0
     if rate <= 0.0 or shape <= 0.0:
-        raise NothingToLearn(
-            "the outcome is the same in all records, or the covariates predict it without any "
-            "error, so that its variance has no proper posterior. Drop the covariate that is the "
-            "outcome itself, or give noise_shape and noise_rate above 0."
-        )
+        raise no_variance()
     fed.record(residual_sd=math.sqrt(rate / shape))
+    units = np.diag(np.r_[1.0 / math.sqrt(m.rows), scale])
+    within = np.zeros_like(units)
+    within[0, 0], within[1:, 1:] = 1.0, inverse
+    points = Points(
+        np.ones(1), np.r_[0.0, beta * scale][None], (units @ within @ units)[None], shape,
+        np.array([rate]), np.zeros((1, 0)),
+    )  # fmt: skip
+    checks = checked(
+        sites, m, scale, points, config.predictive_draws, task.rng, _asked(sites, task)
+    )
     return BayesLinearModel(
         features=task.features,
         intercept=float(m.intercept(beta)),
@@ -84,6 +98,7 @@ def fit_linear(fed: Federation, config: BayesLinearSettings, task: Task) -> Baye
         shape=shape,
         rate=rate,
         level=config.level,
+        checks=checks,
     )
 
 
@@ -99,11 +114,19 @@ def fit_logistic(fed: Federation, config: BayesLogisticSettings, task: Task) -> 
     NotConverged : `max_rounds` is reached.
     SiteUnavailable : a site left during the fit.
     """
+    if config.by_site != "none":
+        return logistic_by_site(fed, config, task)
     sites = exact_sums(fed, task, "class")
     m = moments(sites, task, "class")
-    scale = deviations(m, task)
+    scale = m.deviations(task.features)
     prior = np.r_[config.intercept_scale, np.full(len(scale), config.prior_scale)] ** -2.0
     found = propagate(sites, m, scale, prior, config)
+    points = Points(
+        np.ones(1), found.mean[None], found.covariance[None], 1.0, np.zeros(0), np.zeros((1, 0))
+    )
+    checks = checked(
+        sites, m, scale, points, config.predictive_draws, task.rng, _asked(sites, task)
+    )
     back = np.diag(np.r_[1.0, 1.0 / scale])
     back[0, 1:] = -m.mean / scale
     coefficients = back @ found.mean
@@ -119,7 +142,13 @@ def fit_logistic(fed: Federation, config: BayesLogisticSettings, task: Task) -> 
         log_evidence=found.log_evidence,
         rounds=found.rounds,
         level=config.level,
+        checks=checks,
     )
+
+
+def _asked(sites: Exact, task: Task) -> dict[str, Any]:
+    """Return what `replicate` is asked with where no site has effects of its own."""
+    return {"origin": origin_of(task), "slopes": False, "least": sites.least}
 
 
 @dataclass(frozen=True)
@@ -180,21 +209,5 @@ def propagate(
         if change < config.tol:
             check_weight(told.squares[0], told.squares[1], sites.least, OUTLYING)
             return Reached(mean, covariance, evidence, round_ + 1)
-        damping = max(damping / 2, LEAST) if change > last else min(damping * GROWTH, 1.0)
+        damping = damped(damping, change > last)
     raise unfinished(change, config.max_rounds, config.tol, "Raise max_rounds.")
-
-
-def deviations(m: Moments, task: Task) -> Array:
-    """Return the standard deviations of the covariates (p,).
-
-    Raises
-    ------
-    SingularInformation : a covariate is constant; it is named.
-    """
-    if m.constant.any():
-        named = ", ".join(repr(task.features[j]) for j in np.flatnonzero(m.constant))
-        raise SingularInformation(
-            f"{named} has the same value in all records, so its coefficient has no scale. Leave it "
-            f"out."
-        )
-    return np.sqrt(np.diag(m.xx) / m.rows)

@@ -69,11 +69,11 @@ def project(
     ------
     Refused : a `share`, `damping`, `scale` or `covariance` that no honest fit asks with.
     """
-    if why := _fault(scale, share, mean, covariance, damping):
+    why = wrong_share(scale, share, damping)
+    if why := why or (wrong_posterior(scale, mean, covariance) if len(mean) else ""):
         raise Refused("posterior", f"site {site.name!r} approximates no rows {why}")
     y = np.asarray(site.data.y, float)
-    z = np.ones((len(y), 1 + len(centre)))
-    z[:, 1:] = (site.data.x - centre) / scale
+    z = standardised(site.data.x, centre, scale)
     evidence = 0.0
     if site.state is None or not len(mean):
         now = started(y, share)
@@ -91,14 +91,24 @@ def project(
     return Keep(sums, Kept(tau, now.shift))
 
 
-def _fault(scale: Array, share: float, mean: Array, covariance: Array, damping: float) -> str:
-    """Return what is wrong with a question, or ""."""
+def standardised(x: Array, centre: Array, scale: Array) -> Array:
+    """Return z = (1, (x − centre)/scale) (n, p + 1) of rows x (n, p)."""
+    z = np.ones((len(x), 1 + len(scale)))
+    z[:, 1:] = (x - centre) / scale
+    return z
+
+
+def wrong_share(scale: Array, share: float, damping: float) -> str:
+    """Return what is wrong with the real numbers of a question, or ""."""
     if not (0.0 < share < 1.0 and 0.0 < damping <= 1.0):
         return "with a share or damping that is not between 0 and 1."
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         return "with a scale that is not above 0."
-    if not len(mean):
-        return ""
+    return ""
+
+
+def wrong_posterior(scale: Array, mean: Array, covariance: Array) -> str:
+    """Return what is wrong with a posterior, or ""."""
     k = 1 + len(scale)
     if mean.shape != (k,) or covariance.shape != (k, k) or not np.isfinite(covariance).all():
         return "at a posterior of another number of covariates."

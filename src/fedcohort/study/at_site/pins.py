@@ -74,6 +74,9 @@ MORE: Mapping[tuple[str, str], int] = {
     ("disorder", "dead"): 1,
     ("disorder", "censored"): 1,
     ("project", "share"): 1,
+    ("project_sites", "share"): 1,
+    **{("replicate", name): 1 for name in ("draws", "residual", "tau")},
+    ("take_part", "centre"): 2,  # again about the means, to keep digits
     ("curvature", "scale"): 2,  # first about the origin only
     ("slopes", "scale"): 2,
     ("sum_risks", "last"): 2,  # each time, and those joined without the rows held out

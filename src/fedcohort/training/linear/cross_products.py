@@ -35,8 +35,9 @@ Revealed: `Products`, once or twice, as a sum over all sites.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -178,6 +179,21 @@ class Moments:
         varies = ~self.constant
         return self.xx * np.outer(varies, varies)
 
+    def deviations(self, names: Sequence[str]) -> Array:
+        """Return the standard deviations of the covariates (p,).
+
+        Raises
+        ------
+        SingularInformation : a covariate is constant; it is named.
+        """
+        if self.constant.any():
+            named = ", ".join(repr(names[j]) for j in np.flatnonzero(self.constant).tolist())
+            raise SingularInformation(
+                f"{named} has the same value in all records, so its coefficient has no scale. "
+                f"Leave it out."
+            )
+        return np.sqrt(np.diag(self.xx) / self.rows)
+
     def intercept(self, coefficients: Array) -> Array:
         """Return b₀ (…) for β (…, p)."""
         return self.middle - coefficients @ self.mean
@@ -249,13 +265,18 @@ def collect(fed: Federation, task: Task) -> Pool:
     SiteUnavailable : a site left between two sums.
     """
     check_covariates(task)
-    origin = _origin(task)
+    origin = origin_of(task)
     sums = fed.sum(products, origin=origin, centre=origin)
     own = Columns(effective(*sums.spread), sums.spread[0], sums.rest)
     sites = Exact.of(fed, task, own)
     rarest = telling(sums, origin, origin, sites.least)
     check_cells(sums, rarest, task.features, sites.least)
-    found = _centred(sites, sums, origin)
+    found = _centred(
+        sites,
+        sums,
+        origin,
+        lambda origin, centre: sites.sum(products, origin=origin, centre=centre),
+    )
     if found.yy <= found.rows * (CONSTANT * found.middle) ** 2:
         raise NothingToLearn(
             f"the outcome has the same value in all {found.rows:.0f} records, so there is nothing "
@@ -264,12 +285,15 @@ def collect(fed: Federation, task: Task) -> Pool:
     return Pool(sites.fed, found, origin, rarest, sites.least)
 
 
-def moments(sites: Exact, task: Task, kind: Kind) -> Moments:
+def moments(
+    sites: Exact, task: Task, kind: Kind, asked: Callable[[Array, Array], Products] | None = None
+) -> Moments:
     """Return the cross-products of sites that `exact_sums` has checked; check the outcome.
 
     Parameters
     ----------
     kind : "class" for an outcome of 0 and 1, else "number".
+    asked : origin and centre → the sums, where some sites take no part; by default `products`.
 
     Raises
     ------
@@ -278,8 +302,9 @@ def moments(sites: Exact, task: Task, kind: Kind) -> Moments:
         combination of columns.
     SiteUnavailable : a site left.
     """
-    origin = _origin(task)
-    sums = sites.sum(products, origin=origin, centre=origin)
+    origin = origin_of(task)
+    ask = asked or partial(_asked, sites)
+    sums = ask(origin, origin)
     n = int(sums.rows)
     if not n:
         raise NothingToLearn(NO_RECORDS)
@@ -293,10 +318,15 @@ def moments(sites: Exact, task: Task, kind: Kind) -> Moments:
                 "Give an outcome of two levels."
             )
         check_classes(n, ones, sites.least)
-    return _centred(sites, sums, origin)
+    return _centred(sites, sums, origin, ask)
 
 
-def _origin(task: Task) -> Array:
+def _asked(sites: Exact, origin: Array, centre: Array) -> Products:
+    """Return eq. (1) about `centre` (q,), of all rows."""
+    return sites.sum(products, origin=origin, centre=centre)
+
+
+def origin_of(task: Task) -> Array:
     """Return the public centre of sums (q,); 0 for the outcome."""
     origin = np.zeros(len(task.features) + 1)
     if task.origin is not None:
@@ -304,12 +334,14 @@ def _origin(task: Task) -> Array:
     return origin
 
 
-def _centred(sites: Exact, sums: Products, origin: Array) -> Moments:
+def _centred(
+    sites: Exact, sums: Products, origin: Array, ask: Callable[[Array, Array], Products]
+) -> Moments:
     """Return eq. (2), summed again if digits are lost; refuse columns in which few rows differ."""
     found = Moments.of(sums, origin)
     within = np.r_[found.xx.diagonal(), found.yy]
     if (sums.inner.diagonal() > LOST * within).any():
-        sums = sites.sum(products, origin=origin, centre=found.centre)
+        sums = ask(origin, found.centre)
         found = Moments.of(sums, found.centre)
     sites.related(found.inner, found.centre)
     return found
