@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.integrate import quad
@@ -26,6 +26,7 @@ from fedcohort.protocol.step import Site
 from fedcohort.runtime.local import local
 from fedcohort.study.at_site.bounds import Bounds
 from fedcohort.study.at_site.pins import InMemory, Pins
+from fedcohort.training.linear.cross_products import products
 
 
 def fit(method, parts, min_cell=5, **options):
@@ -129,6 +130,84 @@ def test_any_split_gives_the_same_posteriors(seed, sites):
     unit = table.x.std(axis=0)
     assert_allclose(several.coefficients * unit, one.coefficients * unit, rtol=1e-6, atol=1e-7)
     assert_allclose(several.log_evidence, one.log_evidence, rtol=1e-7)
+
+
+# factors of sites -------------------------------------------------------------------------
+
+
+def factor(part):
+    """A site's factor: n, and Σ (1, x, y)(1, x, y)ᵀ from its reply `Products`.
+
+    ln p(D | w, σ²) is −n/2 ln σ² − (−w, 1)ᵀ Σ (−w, 1)/2σ² up to a constant, so these are its
+    natural parameters."""
+    origin = np.zeros(part.x.shape[1] + 1)
+    told = products.run(Site("s", part, None, (0,)), origin=origin, centre=origin)
+    total = np.r_[told.rows, told.total][:, None]
+    return np.block([[total, np.vstack([total[1:].T, told.inner])]])
+
+
+def posterior_of(natural, s=2.5):
+    """Mean, scale matrix, shape and rate of the prior of `bayes_linear` times such factors."""
+    n, total = natural[0, 0], natural[0]
+    variance = np.diag(natural)[1:-1] / n - (total[1:-1] / n) ** 2
+    precision = natural[:-1, :-1] + np.diag(np.r_[0.0, variance / s**2])
+    mean = np.linalg.solve(precision, natural[:-1, -1])
+    shape, rate = (n - 1) / 2, (natural[-1, -1] - mean @ precision @ mean) / 2
+    return mean, rate / shape * np.linalg.inv(precision), shape, rate
+
+
+def is_posterior_of(model, natural):
+    mean, spread, shape, rate = posterior_of(natural)
+    assert_allclose(np.r_[model.intercept, model.coefficients], mean, rtol=1e-8, atol=1e-9)
+    assert_allclose(model.covariance, spread, rtol=1e-8, atol=1e-10)
+    assert_allclose([model.shape, model.rate], [shape, rate], rtol=1e-8)
+
+
+def unevenly(table, sites, rng):
+    """Return the table's rows at sites of unequal size, in random order."""
+    at = np.sort(rng.choice(np.arange(8, len(table.y) - 8), sites - 1, replace=False))
+    order = rng.permutation(len(table.y))
+    return [LabelledTable(table.x[i], table.y[i]) for i in np.split(order, at)]
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 10**6), sites=st.integers(1, 6))
+def test_one_undamped_pass_over_sites_in_any_order_gives_the_posterior(seed, sites):
+    """Sequential PVI with full covariance: each site multiplies the last one by its factor."""
+    rng = np.random.default_rng(seed)
+    table = valued(60, 2, seed)
+    parts = unevenly(table, sites, rng)
+    passed = np.zeros((4, 4))
+    for part in rng.permutation(np.arange(sites)).tolist():
+        passed = passed + factor(parts[part])
+    is_posterior_of(fit(LINEAR, [table]), passed)
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 10**6), sites=st.integers(2, 5), damping=st.floats(0.25, 1.0))
+def test_damped_updates_of_factors_converge_to_the_posterior(seed, sites, damping):
+    """Synchronous PVI: each site's own factor goes a share of the way to what its rows tell."""
+    table = valued(60, 2, seed)
+    told = [factor(part) for part in unevenly(table, sites, np.random.default_rng(seed))]
+    kept = [np.zeros((4, 4)) for _ in told]
+    for _ in range(math.ceil(math.log(1e-12) / math.log1p(-min(damping, 0.999)))):
+        q = sum(kept)
+        best = [q - own + rows for own, rows in zip(kept, told, strict=True)]  # cavity times rows
+        kept = [own + damping * (b - q) for own, b in zip(kept, best, strict=True)]
+    is_posterior_of(fit(LINEAR, [table]), sum(kept))
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 10**6), sites=st.integers(2, 5))
+def test_without_a_sites_factor_the_posterior_is_that_of_the_other_sites(seed, sites):
+    rng = np.random.default_rng(seed)
+    table = valued(80, 2, seed)
+    parts = unevenly(table, sites, rng)
+    left = int(rng.integers(sites))
+    others = [part for k, part in enumerate(parts) if k != left]
+    assume(sum(len(part.y) for part in others) >= 16)
+    whole = sum(factor(part) for part in parts)
+    is_posterior_of(fit(LINEAR, others), whole - factor(parts[left]))
 
 
 def row_by_row(z, y, prior, sweeps=60):

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from scipy.stats import norm
+from scipy.stats import multivariate_normal, norm
 from statsmodels.duration.hazard_regression import PHReg
 
+from fedcohort.algorithms.bayes_net.steps import posterior_at_start, refine
+from fedcohort.data.tables import LabelledTable
 from fedcohort.models.bayes import Bayes, places
 from fedcohort.models.losses import PartialLikelihood, Squares
 from fedcohort.models.network import PIECE, Mlp, initial, network
+from fedcohort.protocol.step import Site, entropy
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.variational import Goal, Natural, Prior, _Divergence, maximise
 from fedcohort.training.rows import Rows
@@ -88,6 +93,111 @@ def test_rows_without_a_death_leave_the_posterior_to_the_cavity(size):
     assert loss == 0.0
     assert_allclose(theta[AT_COX.mean], [1 / 9, 1 / 4], atol=1e-3)
     assert_allclose(np.exp(-2 * theta[AT_COX.log_sd]), [9.0, 4.0], rtol=1e-3)
+
+
+# several sites ------------------------------------------------------------------------------
+
+
+def linear_sites(seed, sites=3, n=45):
+    """Return tables of y = z'w + N(0, 1) at sites that see other parts of x; z (n, 3) and y."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 2)) @ [[1.0, 0.6], [0.0, 0.8]]
+    x = x[np.argsort(x[:, 0])]
+    y = x @ [1.0, -0.5] + 0.3 + rng.normal(size=n)
+    parts = [LabelledTable(x[i], y[i]) for i in np.array_split(np.arange(n), sites)]
+    return parts, np.column_stack([x, np.ones(n)]), y
+
+
+@cache
+def propagated(in_turn, seed=0):
+    """Return q, the sites' factors, and each site's change in the last round, by `refine`.
+
+    The coordinator's loop of `bayes_net`, with a learning rate that falls."""
+    parts, *_ = linear_sites(seed)
+    k = len(parts)
+    q = posterior_at_start(SPEC, seed)
+    kept, last = [None] * k, [None] * k
+    for number, rate in enumerate(RATES):
+        plan = Plan(network=SPEC, loss="linear", epochs=8, batch_size=64).text
+        told = []
+        for j, part in enumerate(parts):
+            asked = {
+                "plan": plan, "rate": rate, "prior": PRIOR.text, "seed": seed, "sites": k,
+                "parts": 1 if in_turn else k, "damping": 1.0 if in_turn else 1 / k,
+            }  # fmt: skip
+            site = Site(f"s{j}", part, kept[j], entropy(seed, f"s{j}", number))
+            answer = refine.run(site, precision=q.precision, shift=q.shift, **asked)
+            kept[j] = Natural(answer.state.precision, answer.state.shift)
+            last[j] = Natural(answer.reply.precision, answer.reply.shift)
+            told.append(last[j])
+            if in_turn:
+                q = q.plus(told.pop())
+        for change in told:
+            q = q.plus(change)
+    return q, kept, last
+
+
+PRIOR = Prior(wide=0.8)
+RATES = [0.05] * 30 + np.geomspace(0.05, 0.0005, 30).tolist()
+
+
+@pytest.mark.parametrize("in_turn", [False, True], ids=["synchronous", "sequential"])
+def test_pvi_over_sites_ends_at_the_factorised_posterior_of_the_pooled_table(in_turn):
+    """Closed form as above. Over seeds 0 to 5 means differ by at most 0.09 posterior standard
+    deviations, and precisions by 17 %, from the noise of the slopes. Without one of the three
+    sites the bias's precision would be a third smaller."""
+    _, z, y = linear_sites(0)
+    q, _, _ = propagated(in_turn)
+    exact = z.T @ z + np.eye(3) / PRIOR.wide**2
+    apart = (q.shift / q.precision - np.linalg.solve(exact, z.T @ y)) * np.diag(exact) ** 0.5
+    assert np.abs(apart).max() < 0.25
+    assert_allclose(q.precision, np.diag(exact), rtol=0.25)
+
+
+def expected_log(z, y, q):
+    """E_q[ln p(y | z, w)] of y = z'w + N(0, 1) in closed form."""
+    residual = y - z @ (q.shift / q.precision)
+    return norm.logpdf(residual).sum() - 0.5 * (z**2 @ (1 / q.precision)).sum()
+
+
+def log_integral(g):
+    """ln ∫ exp(η'w − ½ λ w²) dw, of a Gaussian in natural parameters."""
+    return 0.5 * (g.shift**2 / g.precision + np.log(2 * np.pi / g.precision)).sum()
+
+
+def divergence(q, p):
+    """KL(q ‖ p) of independent normals."""
+    ratio, apart = p.precision / q.precision, q.shift / q.precision - p.shift / p.precision
+    return 0.5 * (ratio + p.precision * apart**2 - 1 - np.log(ratio)).sum()
+
+
+@pytest.mark.parametrize("in_turn", [False, True], ids=["synchronous", "sequential"])
+def test_local_free_energies_add_to_the_global_one_at_the_fixed_point(in_turn):
+    """D6.2, eq. (4.28). With q = p Π t_k/Z, the local free energy of eq. (1) at q_k = q is
+
+        F_k = E_q[ln p(D_k | w)] − E_q[ln t_k],   Σ F_k = E_q[ln p(D | w)] − KL(q ‖ p) − ln Z
+
+    for factors in natural parameters, whose constants are Z = 1 in the papers. The largest free
+    energy is ln p(D) less the divergence of the factorised posterior from the exact one; over seeds
+    0 to 5 it is at most 0.012 larger than that of q."""
+    parts, z, y = linear_sites(0)
+    q, kept, last = propagated(in_turn)
+    p = PRIOR.natural(3)
+    mean, second = q.shift / q.precision, 1 / q.precision + (q.shift / q.precision) ** 2
+    local = 0.0
+    for part, own in zip(parts, kept, strict=True):
+        rows = np.column_stack([part.x, np.ones(len(part.y))])
+        local += expected_log(rows, part.y, q) - (own.shift @ mean - 0.5 * own.precision @ second)
+    constant = log_integral(q) - log_integral(p)
+    whole = expected_log(z, y, q) - divergence(q, p)
+    assert_allclose(local + constant, whole, rtol=1e-9)
+    exact = z.T @ z + np.diag(p.precision)
+    evidence = multivariate_normal.logpdf(y, cov=np.eye(len(y)) + z @ z.T * PRIOR.wide**2)
+    best = evidence - 0.5 * (np.log(np.diag(exact)).sum() - np.linalg.slogdet(exact)[1])
+    assert 0 < best - whole < 0.05
+    for one in last:  # no site's q_k differs from q
+        assert np.abs(one.precision / q.precision).max() < 0.03
+        assert np.abs(one.shift * q.precision**-0.5).max() < 0.15
 
 
 @settings(max_examples=10, deadline=None)

@@ -125,10 +125,7 @@ class BayesLinearModel(Posterior):
 
     def log_density(self, x: Array, y: Array, event: Array) -> Array:
         """Return ln p(y | x) (n,), of Student's distribution with the scale of `intervals`."""
-        v, squared = self.freedom, self.variance + self.spread(x)
-        constant = gammaln((v + 1.0) / 2.0) - gammaln(v / 2.0) - 0.5 * np.log(v * np.pi * squared)
-        away = (np.asarray(y, float) - self.decision(x)) ** 2 / squared
-        return constant - (v + 1.0) / 2.0 * np.log1p(away / v)
+        return log_student(y - self.decision(x), self.variance + self.spread(x), self.freedom)
 
     def parameters(self, times: Array) -> list[Row]:
         """Return the intercept, the residual standard deviation with its interval, and checks."""
@@ -200,6 +197,13 @@ class BayesLogisticModel(Posterior):
     def _restored(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> dict[str, Any]:
         own = {"log_evidence": float(meta["log_evidence"]), "rounds": int(meta["rounds"])}
         return super()._restored(arrays, meta) | own
+
+
+def log_student(away: Array, squared: Array, freedom: float) -> Array:
+    """Return ln of Student's density at distances from its location, with squared scales."""
+    half = (freedom + 1.0) / 2.0
+    constant = gammaln(half) - gammaln(freedom / 2.0) - 0.5 * np.log(freedom * np.pi * squared)
+    return constant - half * np.log1p(away**2 / (freedom * squared))
 
 
 def of_intercept(row: Row, link: str, more: str = "") -> Row:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
-from scipy.special import expit, gammaincc, gammaincinv
+from scipy.special import expit, gammaincc, gammaincinv, logsumexp
 
 from fedcohort.algorithms.bayes_glm.model import (
     BayesLinearModel,
     BayesLogisticModel,
     Posterior,
+    log_student,
     of_intercept,
 )
 from fedcohort.arrays import Array
@@ -182,6 +183,12 @@ class BayesLinearBySite(BySite, BayesLinearModel):
         """
         residual = self.wider * self.variance
         return self.wider * self.spread(x), np.full(len(x), residual)
+
+    def log_density(self, x: Array, y: Array, event: Array) -> Array:
+        """Return ln p(y | x) (n,) at a new site."""
+        f, s = self.at_points(x)
+        each = log_student(np.asarray(y, float) - f, s + self.unit[:, None], self.freedom)
+        return logsumexp(each, axis=0, b=self.shares[:, None])
 
     def parameters(self, times: Array) -> list[Row]:
         """Return the intercept, the residual standard deviation, and what is known of sites."""
