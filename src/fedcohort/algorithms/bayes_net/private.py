@@ -73,6 +73,8 @@ from fedcohort.training.rows import rows_of
 SQUARES, MARK, FRESH = 0.1, 0.1, 0.1
 #: The count of records takes one part in `PART` of the total Σ 1/z².
 PART = 20
+#: T over √ε, by default.
+STEPS_BY_ROOT = 32
 #: Least share of the likelihood that clipping is taken to leave.
 LEAST_LEFT = 0.02
 #: Default C, for inputs within [−1, 1].
@@ -148,7 +150,14 @@ def releases(config: BayesNetSettings, dp: Dp) -> Sequence[Release]:
     for name, (able, why) in UNUSED.items():
         if (value := getattr(config, name)) != able:
             raise SettingError(f"setting {name!r} of method {config.method!r} is {value!r}, {why}.")
-    return _releases(config.dp_rounds, dp)
+    return _releases(rounds_of(config, dp), dp)
+
+
+def rounds_of(config: BayesNetSettings, dp: Dp) -> int:
+    """Return T: as set, or by ε. The noise of T steps grows as √T/ε, their progress as T."""
+    if config.dp_rounds is not None:
+        return config.dp_rounds
+    return max(1, round(STEPS_BY_ROOT * math.sqrt(dp.epsilon)))
 
 
 @lru_cache(maxsize=64)
@@ -168,8 +177,8 @@ def _releases(rounds: int, dp: Dp) -> tuple[Release, ...]:
 def reveals(config: BayesNetSettings, dp: Dp) -> str:
     """Describe what leaves a site in a private fit."""
     return (
-        f"Once the number of records, and {config.dp_rounds} times clipped slopes of the records' "
-        f"log likelihood and their squares, as sums over sites, with noise."
+        f"Once the number of records, and {rounds_of(config, dp)} times clipped slopes of the "
+        f"records' log likelihood and their squares, as sums over sites, with noise."
     )
 
 
@@ -228,7 +237,7 @@ def fit(fed: Federation, config: BayesNetSettings, task: Task, dp: Dp) -> BayesN
         centre=aim.centre,
         scale=aim.scale,
         times=aim.times,
-        rounds=config.dp_rounds,
+        rounds=slopes.count,
         samples=config.samples,
         seed=task.seed,
         level=config.level,
@@ -247,9 +256,9 @@ def climbed(
     eta = config.dp_learning_rate / (n * clip)
     mu, precision = start.shift / start.precision, start.precision
     h, left, noise = precision - prior, 0.0, 0.0
-    mean = LaterMean(config.dp_rounds)
+    mean = LaterMean(release.count)
     later = np.concatenate([mu, precision])
-    for number in fed.rounds(config.dp_rounds):
+    for number in fed.rounds(release.count):
         theta = Natural(precision, precision * mu).into(at)
         sums = fed.sum(sum_slopes_privately, theta=theta, plan=plan.text, clip=clip).sums
         kept = min(max(float(sums[-1]) / (MARK * clip * n), LEAST_LEFT), 1.0)

@@ -89,7 +89,9 @@ class BayesNetSettings(BatchSettings, IntervalSettings, method="bayes_net"):
         "Weight of the divergence from the prior; 1: Bayes' rule, below 1: a cold posterior",
         within="(0, 1]",
     )
-    dp_rounds: int = setting(60, "Noisy rounds of a private fit", "rounds", within="[1, inf)")
+    dp_rounds: int | None = setting(
+        None, "Noisy rounds of a private fit. Default: 32√ε", "rounds", within="[1, inf)"
+    )
     dp_learning_rate: float = setting(
         4.0, "η of a private fit, in units of the clip over the rows", within="(0, inf)"
     )
