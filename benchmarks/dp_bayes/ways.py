@@ -79,6 +79,7 @@ class Slopes:
         self.rng = np.random.default_rng(seed)
 
     def __call__(self, table: LabelledTable, q: Natural, clip: float, sd: float) -> Any:
+        """Return slopes (W,), squares (W,) and the share of the likelihood that is left."""
         sums = clipped_sums(
             q.into(self.at), rows_of(table, self.plan, (0, 0)), self.plan, self.rng, clip=clip,
             squares=private.SQUARES, mark=private.MARK * clip,
@@ -97,7 +98,8 @@ def summed(slopes: Slopes, sites: list[LabelledTable], epsilon: float, start: Na
     extra = math.sqrt(len(sites) / math.ceil(2 * len(sites) / 3))
 
     class Fed:
-        answered = [str(k) for k in range(len(sites))]
+        def __init__(self):
+            self.answered = [str(k) for k in range(len(sites))]
 
         def sum(self, step: Any, *, theta: Array | None = None, **_: Any) -> Any:
             n = float(sum(len(s.x) for s in sites))

@@ -210,9 +210,9 @@ def cohort(kind: str, n: int, seed: int) -> tuple[Any, pd.DataFrame, Any]:
     return fc.simulate(frames, outcome=outcome, dictionary=dictionary), table, f
 
 
-#: Correlation of f with what is predicted, mean ± sd over seeds 0 to 9 at ε 8, 600 rows and 20
-#: rounds; the limit is three standard deviations below the mean or more.
-LEARNT = {"binary": 0.8, "category": 0.8, "continuous": 0.8, "count": 0.6, "survival": 0.6}
+#: Least correlation of f with what is predicted: three standard deviations below the mean of seeds
+#: 0 to 9, which are 0.931 ± 0.005, 0.941 ± 0.007, 0.68 ± 0.14, 0.90 ± 0.04 and 0.76 ± 0.06.
+LEARNT = {"binary": 0.91, "category": 0.91, "continuous": 0.25, "count": 0.78, "survival": 0.58}
 
 
 @pytest.mark.parametrize("kind", OUTCOMES)
@@ -230,13 +230,13 @@ def test_each_outcome_is_learnt(kind: str):
 
 
 def test_at_a_large_epsilon_predictions_are_near_the_true_probabilities():
-    """Mean distance GAPS."""
+    """The mean distance is 0.021 ± 0.004 over seeds 0 to 4."""
     fed, table, f = cohort("binary", 1500, 1)
     fit = fc.fit(
         "bayes_net", fed, dp={"epsilon": 1000, "clip": 5.0}, dp_rounds=60, dp_learning_rate=10.0,
         hidden=(8,), prior_scale=0.5, samples=16, seed=0,
     )  # fmt: skip
-    assert np.abs(fit.predict(table) - 1 / (1 + np.exp(-f))).mean() < 0.06
+    assert np.abs(fit.predict(table) - 1 / (1 + np.exp(-f))).mean() < 0.04
 
 
 @pytest.mark.parametrize(

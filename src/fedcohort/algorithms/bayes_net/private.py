@@ -177,8 +177,8 @@ def _releases(rounds: int, dp: Dp) -> tuple[Release, ...]:
 def reveals(config: BayesNetSettings, dp: Dp) -> str:
     """Describe what leaves a site in a private fit."""
     return (
-        f"Once the number of records, and {rounds_of(config, dp)} times clipped slopes of the "
-        f"records' log likelihood and their squares, as sums over sites, with noise."
+        f"Once the number of records, and {rounds_of(config, dp)} times the sum over sites of "
+        f"clipped slopes of the records' log likelihood, and of their squares, with noise."
     )
 
 
