@@ -97,7 +97,8 @@ def digits(seed: int) -> Split:
     order = np.random.default_rng(seed).permutation(len(y))
     table = pd.DataFrame(x[order], columns=[f"x{j}" for j in range(64)])
     table["y"] = y[order].astype(str)
-    variables = {f"x{j}": {"type": "number", "usual": [0, 16]} for j in range(64)}
+    ends: dict[str, Any] = {"type": "number", "usual": [0, 16]}
+    variables = {f"x{j}": ends for j in range(64)}
     variables["y"] = {"type": "category", "levels": [str(k) for k in range(10)]}
     n = len(y) // 5
     sites = partition(table[n:].reset_index(drop=True), "iid", 5, seed, fc.Category("y"))

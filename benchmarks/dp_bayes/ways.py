@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -223,7 +224,7 @@ def main(seeds: int, epsilons: list[float], out: Path | None) -> None:
     """Measure and tell."""
     ways: dict[str, Any] = {"summed": summed, "local": local}
     for clip, rate in PARTS:
-        ways[f"parts {clip:g} {rate:g}"] = lambda *given, c=clip, r=rate: parts(*given, c, r)
+        ways[f"parts {clip:g} {rate:g}"] = partial(parts, clip=clip, rate=rate)
     for name, draw in (("simulated", simulated), ("digits", digits)):
         figures: dict[str, float] = {}
         for epsilon in epsilons:

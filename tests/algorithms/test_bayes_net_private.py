@@ -273,14 +273,13 @@ def test_a_site_refuses_another_plan_or_clip_than_the_study_s():
     guard = SiteGuard("north", "bayes_net", made, DP, 100, held=held)
     step = private.sum_slopes_privately
     call: Any = SimpleNamespace(step=step, number=1, history="h")
-    good = {"theta": np.zeros(2), **held[step.name]}
+    good: dict[str, Any] = {"theta": np.zeros(2), **held[step.name]}
     guard.admit(call, good)
     for odd in ({"clip": 2.0}, {"plan": good["plan"].replace("0.05", "0.06")}):
         with pytest.raises(Refused, match="than the study says"):
             guard.admit(call, good | odd)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_the_one_run_audit_refutes_a_missing_clip_and_nothing_else(seed: int):
     """Steinke, Nasr, Jagielski, NeurIPS 2023: 300 canaries, each with a column of its own."""
