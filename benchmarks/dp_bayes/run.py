@@ -179,7 +179,7 @@ def main(path: Path, seeds: int, epsilons: list[float], chosen: list[str], out: 
                 found = measured(draw, method, epsilon, seeds)
                 for name, (mean, half) in zip(names, found, strict=True):
                     if np.isfinite(mean):
-                        figures |= {f"{name} {epsilon:g}": mean, f"{name} {epsilon:g} ±": half}
+                        figures |= {f"{name}_{epsilon:g}": mean, f"{name}_{epsilon:g}_half": half}
                 if epsilon == 3:
                     at_three[method] = found[0][0]
                 shown = "  ".join(f"{mean:.3f} ± {half:.3f}" for mean, half in found)

@@ -241,7 +241,7 @@ def main(seeds: int, epsilons: list[float], out: Path | None) -> None:
             means = {way: float(np.mean(values)) for way, values in found.items()}
             best = max(v for way, v in means.items() if way.startswith("parts"))
             told = {"summed": means["summed"], "local": means["local"], "parts": best}
-            figures |= {f"{way} {epsilon:g}": round(v, 3) for way, v in told.items()}
+            figures |= {f"{way}_{epsilon:g}": round(v, 3) for way, v in told.items()}
             print(
                 f"{name:<10} ε {epsilon:g}", {k: round(v, 3) for k, v in means.items()}, flush=True
             )
