@@ -124,6 +124,7 @@ STRATEGY_ON = {
 #: Settings that keep the suite fast, where a method has them.
 SMALL: dict[str, Any] = {
     "rounds": 3,
+    "dp_rounds": 3,
     "internal_epochs": 2,
     "keep_rounds": (1,),
     "cluster_rounds": 2,

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fedcohort.algorithms.bayes_net import virtual
+from fedcohort.algorithms.bayes_net import private, program, virtual
 from fedcohort.algorithms.bayes_net.model import BayesNetModel
-from fedcohort.algorithms.bayes_net.program import INTERVALS, aim_of, fit, prior_of
+from fedcohort.algorithms.bayes_net.program import INTERVALS, aim_of, prior_of
 from fedcohort.algorithms.bayes_net.settings import BayesNetSettings
 from fedcohort.algorithms.bayes_net.steps import (
     STEPS,
@@ -24,7 +24,7 @@ from fedcohort.algorithms.bayes_net.virtual import keep_own, own_model, refine_s
 from fedcohort.data import timegrid
 from fedcohort.models.bayes import base_of
 from fedcohort.models.losses import InUnit, Rescaled
-from fedcohort.protocol import Method, Step, Task
+from fedcohort.protocol import Federation, Method, PrivateFits, Step, Task
 from fedcohort.training import class_sizes, hazard, outcome_moments
 
 #: Steps before the first round.
@@ -68,6 +68,8 @@ def bounds(config: BayesNetSettings, task: Task) -> Mapping[str, Collection[Any]
 
     The mean and the standard deviation of a value, and the unit of times, follow from sums.
     """
+    if task.dp is not None:
+        return {"plan": (private.plan_of(config, task).text,)}
     aim = aim_of(task, config.head)
     plan = config.plan(len(task.features), aim.model, aim.outputs)
     if config.strategy == "ensemble":
@@ -106,6 +108,13 @@ def reveals_with(config: BayesNetSettings) -> str:
     return f"{_ONCE}; {_REVEALS[config.strategy]}{_COX * (config.head == 'cox')}."
 
 
+def fit(fed: Federation, config: BayesNetSettings, task: Task) -> BayesNetModel:
+    """Fit the posterior, with noise where the study asks for an ε."""
+    if task.dp is not None:
+        return private.fit(fed, config, task, task.dp)
+    return program.fit(fed, config, task)
+
+
 METHOD = Method(
     name="bayes_net",
     title="Neural network with a posterior over its weights",
@@ -128,10 +137,17 @@ METHOD = Method(
         *hazard.STEPS,
         *STEPS,
         *virtual.STEPS,
+        *private.STEPS,
     ),
     asks=asks,
     own_model=own_model,
     bounds=bounds,
+    private=PrivateFits(
+        releases=private.releases,
+        reveals=private.reveals,
+        clips=private.CLIPS,
+        held=private.held,
+    ),
     preprocess={"scale": "standard", "impute": "median"},
 )
 

@@ -121,6 +121,12 @@ class BayesNetSettings(BatchSettings, IntervalSettings, method="bayes_net", alon
         "Weight of the divergence from the prior; 1: Bayes' rule, below 1: a cold posterior",
         within="(0, 1]",
     )
+    dp_rounds: int | None = setting(
+        None, "Noisy rounds of a private fit. Default: 32√ε", "rounds", within="[1, inf)"
+    )
+    dp_learning_rate: float = setting(
+        4.0, "η of a private fit, in units of the clip over the rows", within="(0, inf)"
+    )
     samples: int = setting(64, "Samples of the posterior for a prediction", within="[1, 100_000]")
     level: float = changed(IntervalSettings, "level", doc="Probability of the credible intervals")
     dtype: str = setting("float64", "Number type of the network", choices=("float64", "float32"))
