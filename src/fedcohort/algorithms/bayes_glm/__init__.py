@@ -4,7 +4,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from fedcohort.algorithms.bayes_glm.model import BayesLinearModel, BayesLogisticModel
-from fedcohort.algorithms.bayes_glm.program import fit_linear, fit_logistic
+from fedcohort.algorithms.bayes_glm.program import (
+    fit_linear,
+    fit_logistic,
+    forget_linear,
+    forget_logistic,
+)
 from fedcohort.algorithms.bayes_glm.settings import BayesLinearSettings, BayesLogisticSettings
 from fedcohort.algorithms.bayes_glm.steps import project
 from fedcohort.data import exact
@@ -45,6 +50,7 @@ LINEAR = Method(
     steps=(*exact.STEPS, *cross_products.STEPS),
     bounds=bounds_of_linear,
     preprocess={"scale": "none", "impute": "median"},
+    forget=forget_linear,
 )
 
 LOGISTIC = Method(
@@ -63,6 +69,7 @@ LOGISTIC = Method(
     steps=(*exact.STEPS, *cross_products.STEPS, project),
     bounds=bounds_of_logistic,
     preprocess={"scale": "none", "impute": "median"},
+    forget=forget_logistic,
 )
 
 __all__ = [

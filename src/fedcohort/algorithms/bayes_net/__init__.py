@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from fedcohort.algorithms.bayes_net.forgetting import forget
 from fedcohort.algorithms.bayes_net.model import BayesNetModel
 from fedcohort.algorithms.bayes_net.program import INTERVALS, aim_of, fit, prior_of
 from fedcohort.algorithms.bayes_net.settings import BayesNetSettings
@@ -100,6 +101,7 @@ METHOD = Method(
     asks=asks,
     bounds=bounds,
     preprocess={"scale": "standard", "impute": "median"},
+    forget=forget,
 )
 
 __all__ = ["METHOD", "BayesNetModel", "BayesNetSettings", "aim_of", "fit", "prior_of"]

@@ -83,6 +83,21 @@ class Factor:
 
 
 @message
+class Factors:
+    """Product of the sites' factors of the posterior: λ and η (W,)."""
+
+    precision: Array
+    shift: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return the fault of one reply, or ""."""
+        size = asked["precision"].shape
+        if self.precision.shape != size or self.shift.shape != size:
+            return "another number of weights than of the posterior."
+        return ""
+
+
+@message
 class Times:
     """Rows and Σ log t, with times below `SHORTEST` of the site's mean taken as that."""
 
@@ -145,6 +160,27 @@ def _refined(
     now = own.plus(change)
     told = Change(change.precision, change.shift, np.array(float(n)), np.array(n * loss))
     return Keep(told, Factor(now.precision, now.shift))
+
+
+@summed
+def multiply_factors(
+    site: NetSite, *, precision: Array, shift: Array, plan: str
+) -> Keep[Factors, Factor]:
+    """Return the product of the sites' own factors of the posterior.
+
+    Before, each site multiplies its factor by a Gaussian of natural parameters `precision` and
+    `shift` (W,).
+
+    Raises
+    ------
+    Refused : the site has no factor, or one of another network.
+    """
+    own, size = site.state, places_of(Plan.of(plan).network).mean.shape
+    fine = np.isfinite(precision).all() and np.isfinite(shift).all()
+    if own is None or {own.precision.shape, precision.shape, shift.shape} != {size} or not fine:
+        raise Refused("posterior", f"site {site.name!r} keeps no factor of such a posterior.")
+    now = Natural(own.precision, own.shift).plus(Natural(precision, shift))
+    return Keep(Factors(now.precision, now.shift), Factor(now.precision, now.shift))
 
 
 @summed
@@ -216,4 +252,4 @@ def places_of(spec: str) -> Places:
     return places(network(spec).module)
 
 
-STEPS = (sum_times, refine, refine_alone, train_posterior, train_alone)
+STEPS = (sum_times, refine, refine_alone, train_posterior, train_alone, multiply_factors)
