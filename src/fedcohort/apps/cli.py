@@ -296,6 +296,40 @@ def predict(
 
 
 @app.command()
+def forget(
+    folder: Annotated[
+        Path, typer.Argument(help="The folder of a finished run, or of an earlier forget.")
+    ],
+    site: Annotated[str, typer.Option(help="The hospital that withdraws.")],
+    out: Annotated[
+        Path | None, typer.Option(help="New folder; by default FOLDER-without-SITE.")
+    ] = None,
+    arm: Annotated[str | None, typer.Option(help="One arm; all by default.")] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(help="Rounds of the others; by default a fifth of the fit's.", min=1),
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option(help="Also fit anew without the hospital, and measure the distance.")
+    ] = True,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Where the study's relative paths start; by default its own folder."),
+    ] = None,
+    network: Annotated[Path | None, typer.Option(metavar="KIT", hidden=True)] = None,
+    debug: Debug = False,
+) -> None:
+    """Write a run's models without one hospital, and how far they are from a new fit."""
+    from fedcohort.apps import forgetting
+
+    forgetting.check_network(network)
+    found = forgetting.forget(
+        folder, site, out, arm=arm, rounds=rounds, compare=compare, data=data_dir
+    )
+    typer.echo(found)
+
+
+@app.command()
 def doctor(
     kit: Annotated[Path, typer.Argument(metavar="KIT", help="A party's kit.")],
     config: Annotated[

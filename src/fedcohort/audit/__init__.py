@@ -8,4 +8,7 @@ in an audit; it replays what a run revealed, and compares it with the rows.
     membership   training rows, from the final model             `scores`, `membership`
     epsilon      a lower bound of ε from one run with canaries   `canaries`, `epsilon`
     linkage      patients from the steps of a published curve    `linkage`
+
+`forgetting` and `forgotten` make a run's models without one hospital, and measure what is left of
+it.
 """

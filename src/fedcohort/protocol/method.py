@@ -180,6 +180,15 @@ class Fitted(ABC):
         """Return how unlike the training rows each row of x (n, p) is (n,), from 0 to 1."""
         raise NotSupported("unlike_training")
 
+    def divergence(self, other: Fitted) -> float:
+        """Return E_q[ln q − ln r] of this posterior q from another model's r, in nats.
+
+        Raises
+        ------
+        NotSupported : no posterior, or one of other parameters.
+        """
+        raise NotSupported("divergence")
+
     def predict_survival(self, x: Array, times: Array) -> Array:
         """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m).
 
@@ -389,6 +398,10 @@ class Method:
         `place_of`. None for a method without such a ranking.
     own : settings → why a fit with them cannot use rows of the coordinator (`Task.own`), or "";
         None if no fit can.
+    forget : (federation, settings, task, model) → the model without the sites that the federation
+        lacks, from what the others keep of the fit of `model`; `rounds` of the settings, if any,
+        are those of this call. Raises `NotSupported` where only a new fit forgets. None if no fit
+        can.
     """
 
     name: str
@@ -417,6 +430,7 @@ class Method:
     unguarded: str = ""
     outcomes: tuple[str, ...] = ("survival", "binary", "continuous", "count")
     own: Callable[[Any], str] | None = None
+    forget: Callable[[Federation, Any, Task, Any], Fitted] | None = None
 
     #: Settings of every method, which the caller handles before the program runs.
     COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute", "winsorise", "pool_levels"})

@@ -5,7 +5,12 @@ from typing import Any
 
 from fedcohort.algorithms.bayes_glm.checks import replicate
 from fedcohort.algorithms.bayes_glm.model import BayesLinearModel, BayesLogisticModel
-from fedcohort.algorithms.bayes_glm.program import fit_linear, fit_logistic
+from fedcohort.algorithms.bayes_glm.program import (
+    fit_linear,
+    fit_logistic,
+    forget_linear,
+    forget_logistic,
+)
 from fedcohort.algorithms.bayes_glm.settings import (
     BayesLinearSettings,
     BayesLogisticSettings,
@@ -113,6 +118,7 @@ LINEAR = Method(
     asks=asked_by_linear,
     bounds=bounds_of_linear,
     preprocess={"scale": "none", "impute": "median"},
+    forget=forget_linear,
 )
 
 LOGISTIC = Method(
@@ -138,6 +144,7 @@ LOGISTIC = Method(
     asks=asked_by_logistic,
     bounds=bounds_of_logistic,
     preprocess={"scale": "none", "impute": "median"},
+    forget=forget_logistic,
 )
 
 __all__ = [

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, gammaincinv, gammaln, ndtri, stdtrit
+from scipy.special import digamma, expit, gammaincinv, gammaln, ndtri, stdtrit
 
 from fedcohort.arrays import Array
 from fedcohort.numerics.mahalanobis import chi_squared, squared_distance
 from fedcohort.numerics.parameters import predicted
 from fedcohort.numerics.propagation import probability
 from fedcohort.numerics.wald import credible_rows
-from fedcohort.protocol import Row
+from fedcohort.protocol import Fitted, NotSupported, Row
 from fedcohort.training.linear.linear_model import LinearFit
 
 
@@ -57,6 +57,35 @@ class Posterior(LinearFit):
         covariates and many rows, the share of training rows that are nearer to the mean.
         """
         return chi_squared(*squared_distance(x, self.centre, self.scatter))
+
+    def divergence(self, other: Fitted) -> float:
+        """Return the divergence of normal posteriors of (b₀, β); see `Fitted.divergence`."""
+        return self._normal_divergence(other, 1.0)
+
+    def _normal_divergence(self, other: Fitted, precision: float) -> float:
+        """Return ½ [tr V'⁻¹V − k + ln |V'|/|V| + c (m' − m)ᵀ V'⁻¹ (m' − m)], c the `precision` and
+        V, V' the scale matrices.
+        """
+        if type(other) is not type(self) or other.features != self.features:
+            raise NotSupported("divergence from a posterior of other covariates")
+        moved = self._mean - other._mean
+        moved = moved / np.sqrt(np.diag(other._matrix))
+        unit = np.sqrt(np.outer(np.diag(other._matrix), np.diag(other._matrix)))
+        one, two = self._matrix / unit, other._matrix / unit  # of one scale, for precision
+        ratio = np.linalg.solve(two, one)
+        log_ratio = np.linalg.slogdet(two)[1] - np.linalg.slogdet(one)[1]
+        far = precision * float(moved @ np.linalg.solve(two, moved))
+        return 0.5 * (float(np.trace(ratio)) - len(moved) + float(log_ratio) + far)
+
+    @property
+    def _mean(self) -> Array:
+        """Posterior mean of (b₀, β)."""
+        return np.r_[self.intercept, self.coefficients]
+
+    @property
+    def _matrix(self) -> Array:
+        """V of N(m, V), or of N(m, σ² V)."""
+        return self.covariance
 
     def summary(self) -> list[Row]:
         """Return posterior mean, standard deviation and credible interval of each coefficient.
@@ -108,6 +137,20 @@ class BayesLinearModel(Posterior):
     def variance(self) -> float:
         """b/a, the squared scale of Student's distribution of a residual."""
         return self.rate / self.shape
+
+    @property
+    def _matrix(self) -> Array:
+        return self.covariance / self.variance
+
+    def divergence(self, other: Fitted) -> float:
+        """Return the divergence of posteriors of b₀, β and σ²: that of (b₀, β) given σ², whose
+        mean takes E 1/σ² = a/b, and that of inverse gamma distributions.
+        """
+        given = self._normal_divergence(other, 1.0 / self.variance)
+        assert isinstance(other, BayesLinearModel)
+        a, b, a2, b2 = self.shape, self.rate, other.shape, other.rate
+        found = (a - a2) * digamma(a) - gammaln(a) + gammaln(a2) + a2 * np.log(b / b2)
+        return given + float(found + a * (b2 - b) / b)
 
     def intervals(self, x: Array, level: float) -> Array:
         """Return the interval (n, 2) that holds a new outcome with probability `level`."""

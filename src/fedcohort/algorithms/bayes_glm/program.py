@@ -42,7 +42,7 @@ from fedcohort.algorithms.bayes_glm.steps import Projected, project
 from fedcohort.arrays import Array
 from fedcohort.data.exact import Exact, exact_sums
 from fedcohort.numerics.propagation import damped
-from fedcohort.protocol import Federation, Task
+from fedcohort.protocol import Federation, NotSupported, Task
 from fedcohort.training.linear.cross_products import (
     Moments,
     inverted,
@@ -102,8 +102,25 @@ def fit_linear(fed: Federation, config: BayesLinearSettings, task: Task) -> Baye
     )
 
 
-def fit_logistic(fed: Federation, config: BayesLogisticSettings, task: Task) -> BayesLogisticModel:
+def forget_linear(
+    fed: Federation, config: BayesLinearSettings, task: Task, model: BayesLinearModel
+) -> BayesLinearModel:
+    """Return the posterior without the sites that `fed` lacks (`Method.forget`): one new sum."""
+    return fit_linear(fed, config, task)
+
+
+def fit_logistic(
+    fed: Federation,
+    config: BayesLogisticSettings,
+    task: Task,
+    start: BayesLogisticModel | None = None,
+) -> BayesLogisticModel:
     """Return the posterior of a logistic regression on all sites that answer the first call.
+
+    Parameters
+    ----------
+    start : model at whose posterior the rows' kept factors are refreshed first; None: they begin
+        anew.
 
     Raises
     ------
@@ -120,7 +137,15 @@ def fit_logistic(fed: Federation, config: BayesLogisticSettings, task: Task) -> 
     m = moments(sites, task, "class")
     scale = m.deviations(task.features)
     prior = np.r_[config.intercept_scale, np.full(len(scale), config.prior_scale)] ** -2.0
-    found = propagate(sites, m, scale, prior, config)
+    first = None
+    if start is not None:
+        forth = np.diag(np.r_[1.0, scale])
+        forth[0, 1:] = m.mean
+        first = (
+            forth @ np.r_[start.intercept, start.coefficients],
+            (forth @ start.covariance @ forth.T),
+        )
+    found = propagate(sites, m, scale, prior, config, first)
     points = Points(
         np.ones(1), found.mean[None], found.covariance[None], 1.0, np.zeros(0), np.zeros((1, 0))
     )
@@ -151,6 +176,26 @@ def _asked(sites: Exact, task: Task) -> dict[str, Any]:
     return {"origin": origin_of(task), "slopes": False, "least": sites.least}
 
 
+def forget_logistic(
+    fed: Federation, config: BayesLogisticSettings, task: Task, model: BayesLogisticModel
+) -> BayesLogisticModel:
+    """Return the posterior without the sites that `fed` lacks (`Method.forget`).
+
+    The factors of the other rows are fixed at the model's posterior, so the first sum is over
+    these factors alone. From there to the fixed point, which is that of a new fit.
+
+    Raises
+    ------
+    NotSupported : preprocessing without the site gives other columns, or sites have effects.
+    FedcohortError : as `fit_logistic`.
+    """
+    if config.by_site != "none":
+        raise NotSupported("the kept parts hold effects of sites")
+    if task.features != model.features:
+        raise NotSupported("without this site the regression has other covariates or levels")
+    return fit_logistic(fed, config, task, model)
+
+
 @dataclass(frozen=True)
 class Reached:
     """The posterior at the fixed point, of z.
@@ -169,8 +214,9 @@ class Reached:
 
 
 def propagate(
-    sites: Exact, m: Moments, scale: Array, prior: Array, config: BayesLogisticSettings
-) -> Reached:
+    sites: Exact, m: Moments, scale: Array, prior: Array, config: BayesLogisticSettings,
+    start: tuple[Array, Array] | None = None,
+) -> Reached:  # fmt: skip
     """Return the fixed point of expectation propagation.
 
     The change of a round is that of a whole step: it is divided by the share of it that is taken.
@@ -179,9 +225,10 @@ def propagate(
     ----------
     scale : s (p,).
     prior : diagonal of P (p + 1,).
+    start : m and V, of factors that the sites keep; None without.
     """
     fed, share = sites.fed, m.middle
-    mean, covariance = np.zeros(0), np.zeros((0, 0))
+    mean, covariance = (np.zeros(0), np.zeros((0, 0))) if start is None else start
     damping, change = 1.0, math.inf
 
     def asked() -> Projected:

@@ -75,7 +75,7 @@ def project(
     y = np.asarray(site.data.y, float)
     z = standardised(site.data.x, centre, scale)
     evidence = 0.0
-    if site.state is None or not len(mean):
+    if site.state is None or not len(mean) or len(site.state.precision) != len(y):
         now = started(y, share)
     else:
         old = Factors(site.state.precision, site.state.shift)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedcohort.algorithms.bayes_net import private, program, virtual
+from fedcohort.algorithms.bayes_net.forgetting import forget
 from fedcohort.algorithms.bayes_net.model import BayesNetModel
 from fedcohort.algorithms.bayes_net.program import INTERVALS, aim_of, prior_of
 from fedcohort.algorithms.bayes_net.settings import BayesNetSettings
@@ -149,6 +150,7 @@ METHOD = Method(
         held=private.held,
     ),
     preprocess={"scale": "standard", "impute": "median"},
+    forget=forget,
 )
 
 __all__ = ["METHOD", "BayesNetModel", "BayesNetSettings", "aim_of", "fit", "prior_of"]

@@ -204,6 +204,21 @@ class BayesNetModel(Fitted):
         z = np.minimum((logs - f[:, 0]) * np.exp(-log_sd), FAR)
         return event * (z - log_sd - np.log(y)) - np.exp(z)
 
+    def divergence(self, other: Fitted) -> float:
+        """Return Σ_w ½ [λ'/λ + λ' (μ − μ')² − 1 + ln λ/λ'], primes for the other model's."""
+        if (
+            not isinstance(other, BayesNetModel)
+            or other.network != self.network
+            or len(self.thetas) + len(other.thetas) != 2
+        ):
+            raise NotSupported("divergence from a posterior of another network, or of an ensemble")
+        one, two = self.thetas[0], other.thetas[0]
+        at = places(network(self.network).module)
+        log_sd, log_sd2 = one[at.log_sd], two[at.log_sd]
+        moved = np.square(one[at.mean] - two[at.mean]) * np.exp(-2.0 * log_sd2)
+        ratio = 2.0 * (log_sd - log_sd2)
+        return 0.5 * float(np.sum(np.exp(ratio) + moved - 1.0 - ratio))
+
     def _draws(self, x: Array) -> Iterator[tuple[float, Array]]:
         """Yield a weight and the outputs (n,) or (n, K) of each draw.
 

@@ -191,7 +191,7 @@ def noisy_aim(task: Task) -> Aim:
     ------
     DataError : an outcome that is no class has no usual values.
     """
-    aim = aim_of(task, config.head)
+    aim = aim_of(task, "weibull")
     if aim.model in ("logistic", "softmax"):
         return aim
     low, high = task.usual

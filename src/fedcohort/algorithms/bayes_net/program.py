@@ -226,9 +226,16 @@ def fit(fed: Federation, config: BayesNetSettings, task: Task) -> BayesNetModel:
         level=config.level,
         every=config.method if config.every and config.private_weights == "last" else "",
     )
+    return model if config.every else finished(fed, model, plan, aim, task)
+
+
+def finished(
+    fed: Federation, model: BayesNetModel, plan: Plan, aim: Aim, task: Task
+) -> BayesNetModel:
+    """Return a model with what is summed after the last round."""
     if aim.grid is not None:
         model = with_hazard(fed, model, plan, aim.grid, task)
-    return model if config.every else with_spreads(fed, model, plan, task)
+    return with_spreads(fed, model, plan, task)
 
 
 def with_spreads(fed: Federation, model: BayesNetModel, plan: Plan, task: Task) -> BayesNetModel:

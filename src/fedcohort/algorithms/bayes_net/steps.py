@@ -86,6 +86,21 @@ class Factor:
 
 
 @message
+class Factors:
+    """Product of the sites' factors of the posterior: λ and η (W,)."""
+
+    precision: Array
+    shift: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return the fault of one reply, or ""."""
+        size = asked["precision"].shape
+        if self.precision.shape != size or self.shift.shape != size:
+            return "another number of weights than of the posterior."
+        return ""
+
+
+@message
 class Times:
     """Rows and Σ log t, with times below `SHORTEST` of the site's mean taken as that."""
 
@@ -184,6 +199,27 @@ def damped(site: Site[Any, Any], best: Natural, q: Natural, parts: int, damping:
 def told(change: Natural, n: int, loss: float) -> Change:
     """Return a change as it leaves a site of n rows with this mean loss."""
     return Change(change.precision, change.shift, np.array(float(n)), np.array(n * loss))
+
+
+@summed
+def multiply_factors(
+    site: NetSite, *, precision: Array, shift: Array, plan: str
+) -> Keep[Factors, Factor]:
+    """Return the product of the sites' own factors of the posterior.
+
+    Before, each site multiplies its factor by a Gaussian of natural parameters `precision` and
+    `shift` (W,).
+
+    Raises
+    ------
+    Refused : the site has no factor, or one of another network.
+    """
+    own, size = site.state, places_of(Plan.of(plan).network).mean.shape
+    fine = np.isfinite(precision).all() and np.isfinite(shift).all()
+    if own is None or {own.precision.shape, precision.shape, shift.shape} != {size} or not fine:
+        raise Refused("posterior", f"site {site.name!r} keeps no factor of such a posterior.")
+    now = Natural(own.precision, own.shift).plus(Natural(precision, shift))
+    return Keep(Factors(now.precision, now.shift), Factor(now.precision, now.shift))
 
 
 @summed
@@ -291,4 +327,5 @@ def places_of(spec: str) -> Places:
 
 STEPS = (
     sum_times, refine, refine_alone, refine_average, train_posterior, train_alone, count_spreads,
+    multiply_factors,
 )  # fmt: skip

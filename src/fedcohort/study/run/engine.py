@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
+from fedcohort.arrays import Array
 from fedcohort.data import prepare
 from fedcohort.data.describe.agreed import Agreed
 from fedcohort.data.dictionary import Dictionary
@@ -29,6 +30,7 @@ from fedcohort.protocol import (
     Method,
     NotConverged,
     NothingToLearn,
+    NotSupported,
     OwnRows,
     SettingError,
     SingularInformation,
@@ -195,6 +197,8 @@ class Run:
     epsilon : ε spent for each record (or site); None without noise.
     worked : processor seconds at each site; empty if sites are in other processes.
     own : by site, the model that it keeps, if each site has one; over a network it stays there.
+    kept : by site, what the last step left there, of a method that can forget sites; empty if sites
+        are in other processes.
     """
 
     model: Fitted
@@ -204,11 +208,27 @@ class Run:
     epsilon: float | None = None
     worked: Mapping[str, float] = field(default_factory=dict[str, float])
     own: Mapping[str, Fitted] = field(default_factory=dict[str, Fitted])
+    kept: Mapping[str, Mapping[str, Array]] = field(
+        default_factory=dict[str, Mapping[str, Array]], repr=False
+    )
 
     @property
     def rounds(self) -> int:
         """Number of recorded rounds."""
         return int(max((row["round"] for row in self.history), default=-1.0)) + 1
+
+
+@dataclass(frozen=True)
+class Before:
+    """A fit of more sites, some of which are to be forgotten (`Method.forget`).
+
+    Attributes
+    ----------
+    kept : `Run.kept` of that fit.
+    """
+
+    model: Fitted
+    kept: Mapping[str, Mapping[str, Array]]
 
 
 @dataclass
@@ -252,6 +272,7 @@ def fit_once(
     trail: Trail | None = None,
     observer: Callable[[Progress], None] | None = None,
     explained: bool = True,
+    before: Before | None = None,
 ) -> Run:
     """Fit one method to one problem, with every site in this process.
 
@@ -262,6 +283,7 @@ def fit_once(
     journal : file that makes the fit resumable; its calls are replayed.
     trail : keeps what left the sites, for a caller that goes on after a failed fit.
     explained : whether the model is to be explained (`Task.explained`).
+    before : fit whose further sites this one forgets; None for a new fit.
 
     Raises
     ------
@@ -294,6 +316,9 @@ def fit_once(
             problem.frames.items(), _guards(problem, method, config, seed), strict=True
         )
     ]  # fmt: skip
+    if before is not None:
+        for host in hosts:
+            host.state = {k: a.copy() for k, a in before.kept.get(host.name, {}).items()} or None
     trail = trail or Trail(Ledger(problem.min_cell))
     if journal:
         journal.parent.mkdir(parents=True, exist_ok=True)
@@ -310,14 +335,17 @@ def fit_once(
             fed.expecting(Known(rows, unit=unit, some=method.gaps))
             try:
                 run = fit_over(
-                    fed, problem, method, settings, table, seed, trail, explained=explained
-                )
+                    fed, problem, method, settings, table, seed, trail, explained=explained,
+                    before=before and before.model,
+                )  # fmt: skip
                 here = problem.runtime == "local"
                 worked = {host.name: host.seconds for host in hosts if here}
                 every = getattr(config, "every", False)
                 kept = {name: own.find(place[name]) for name in place if every}
                 models = {name: parts.model for name, parts in kept.items() if parts is not None}
-                return dataclasses.replace(run, worked=worked, own=models)
+                keeps = here and method.forget is not None
+                left = {host.name: host.state for host in hosts if keeps and host.state}
+                return dataclasses.replace(run, worked=worked, own=models, kept=left)
             finally:
                 trail.note(fed)
     finally:
@@ -411,12 +439,14 @@ def fit_over(
     *,
     every: bool = False,
     explained: bool = True,
+    before: Fitted | None = None,
 ) -> Run:
     """Fit one method over a federation of any kind; parameters and errors as in `fit_once`.
 
     Parameters
     ----------
     problem : what is known about the sites' tables; its own tables are not read.
+    before : model whose further sites this fit forgets; None for a new fit.
     every : whether these are all sites of a study; then a view without a value at any site is a
         DataError (for local tables `data.check.checks` finds it before).
     """
@@ -459,7 +489,13 @@ def fit_over(
         own=problem.own and OwnRows(*problem.own.each(design)),
         explained=explained,
     )
-    model = method.fit(fed if method.raw else fed.through(design), config, task)
+    there = fed if method.raw else fed.through(design)
+    if before is None:
+        model = method.fit(there, config, task)
+    elif method.forget is None:
+        raise NotSupported(f"method {method.name!r} keeps nothing of single sites")
+    else:
+        model = method.forget(there, config, task, before)
     return Run(model, design, fed.history, trail.ledger, private.epsilon_of(account))
 
 

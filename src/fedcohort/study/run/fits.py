@@ -18,7 +18,7 @@ from fedcohort.protocol import FedcohortError, Row, registry
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.file.second_consent import ranking_of
-from fedcohort.study.results import saved
+from fedcohort.study.results import forgetting, saved
 from fedcohort.study.results.kept import left_out_of, model_facts, notes_of
 from fedcohort.study.results.missing import stretches, waits
 from fedcohort.study.results.own_models import OF_SITES, folder_of
@@ -250,3 +250,5 @@ class Fits(Shelf, ABC):
             saved.write(self._models / folder / OF_SITES / folder_of(site), own)
         parts = saved.Saved.of(arm.method, run.model, run.design, self._dictionary, notes)
         saved.write(self._models / folder, parts)
+        if run.kept:
+            forgetting.keep(self._models.parent, folder, run.kept)
