@@ -239,7 +239,8 @@ def claims(case: Case, found: dict[str, Any]) -> tuple[list[str], dict[str, floa
             for name in (case.metric, *losses):
                 rows = [{k: v[name] for k, v in row.items()} for row in both]
                 of = gap(rows, "one", "other", case.ratio)
-                out |= told(f"{arm}_{beside}_{name}", of)
+                if len(rows) > 2:  # else there is no interval
+                    out |= told(f"{arm}_{beside}_{name}", of)
                 worse = of.difference < -0.005 if name == case.metric else of.difference >= 0.0
                 if worse:
                     wrong.append(
