@@ -1,7 +1,7 @@
 """Methods with a posterior beside those without one, on tables of `benchmarks/boosting/cases.py`.
 
     python benchmarks/bayes_cohorts/run.py PART --data FOLDER [--seeds 5] [--only NAME ...]
-        [--more] [--book FILE] [--out FILE]
+        [--arms ARM ...] [--more] [--book FILE] [--out FILE]
 
     classes    heart, four hospitals: AUC, log loss, Brier score, ECE, calibration slope
     survival   GBSG2, METABRIC, SUPPORT, the MDS cohort in four scenarios: C, integrated Brier
@@ -198,11 +198,12 @@ def over_arms(given: argparse.Namespace, book: Book, spread: Sequence[Case]) -> 
         if given.only and case.name not in given.only and case.group not in given.only:
             continue
         kind, found = case.outcome.type, {}
-        for arm in (*ARMS[kind], *([MORE] if given.more else [])):
+        arms = (*ARMS[kind], *([MORE] if given.more else []))
+        for arm in [name for name in arms if not given.arms or name in given.arms]:
             of = {"case": case.group, "arm": arm}
             found[arm] = book.of_seeds(of, given.seeds, partial(measured, case, arm))
         out = {"seeds": given.seeds, "rows": len(case.frame)}
-        names = [name for name, v in found[ARMS[kind][0]][0].items() if isinstance(v, float)]
+        names = [name for name, v in next(iter(found.values()))[0].items() if isinstance(v, float)]
         print(f"\n{case.group:18}" + " ".join(f"{name:>14}" for name in names))
         for arm, rows in found.items():
             table = pd.DataFrame(rows)
@@ -233,12 +234,13 @@ def claims(case: Case, found: dict[str, Any]) -> tuple[list[str], dict[str, floa
         return wrong, out
     losses = {"binary": ("log_loss", "ece"), "survival": ("ibs", "interval_loss")}[kind]
     for arm in posterior:
-        for beside in BESIDE[kind]:
+        for beside in [name for name in BESIDE[kind] if name in found]:
             both = [{"one": a, "other": b} for a, b in zip(found[arm], found[beside], strict=True)]
             for name in (case.metric, *losses):
                 rows = [{k: v[name] for k, v in row.items()} for row in both]
                 of = gap(rows, "one", "other", case.ratio)
-                out |= told(f"{arm}_{beside}_{name}", of)
+                if len(rows) > 2:  # else there is no interval
+                    out |= told(f"{arm}_{beside}_{name}", of)
                 worse = of.difference < -0.005 if name == case.metric else of.difference >= 0.0
                 if worse:
                     wrong.append(
@@ -308,6 +310,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder with heart/, uci/, …")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=())
+    parser.add_argument("--arms", nargs="*", default=(), help="of the part's; all if left out")
     parser.add_argument("--more", action="store_true", help="also the second try of bayes_net")
     parser.add_argument("--book", type=Path, default=Path("runs/bayes_cohorts.jsonl"))
     asks_out(parser)

@@ -174,4 +174,5 @@ def test_at_the_end_sites_tell_risk_sets_once():
     fit(thirds(table()), watch=lambda fed: Overheard(fed, seen))
     assert {k: len(v) for k, v in seen.items() if k != "death_cells"} == {
         "death_moments": 1, "death_spread": 1, "refine": 3, "count_deaths": 1, "sum_risks": 1,
+        "count_spreads": 1,
     }  # fmt: skip

@@ -124,7 +124,7 @@ def linear_gaussian(monkeypatch):
             known[site.name] = Natural(rng.gamma(2.0, 50.0, size), rng.normal(size=size) * 30)
         return cavity.plus(known[site.name]), len(site.data.x), 0.0
 
-    monkeypatch.setattr(steps, "_trained", exact)
+    monkeypatch.setattr(steps, "trained", exact)
     return known
 
 

@@ -121,8 +121,8 @@ class Noisy(Seeded):
             return layer(x)
         biases = () if layer.bias is None else (layer.bias, self.bias_log_sd)
         if self.shared:
-            bias = self._drawn(*biases) if biases else None
-            return self._sums(x, self._drawn(layer.weight, self.weight_log_sd), bias)
+            weight = self._drawn(layer.weight, self.weight_log_sd)
+            return self._sums(x, weight, self._drawn(*biases) if biases else None)
         if isinstance(layer, nn.Linear):
             noise = self._noise((*x.shape[:-1], layer.out_features), x)
             given = (x, noise, layer.weight, self.weight_log_sd, *biases)
