@@ -31,7 +31,7 @@ SMALL = {"hidden": (4,), "rounds": 3, "internal_epochs": 3, "samples": 20}
 def hosts_of(method, parts, states=None):
     hosts = [Host(name, part, method.steps, seed=3) for name, part in parts.items()]
     for host in hosts:
-        host.state = (states or {}).get(host.name)
+        host.first = (states or {}).get(host.name)
     return hosts
 
 

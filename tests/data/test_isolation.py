@@ -306,6 +306,6 @@ def test_kinds_of_outcome_switch_off_no_other_check():
     )
     assert with_kinds.cells.any()
     assert not without.cells.any()
-    assert (with_kinds.hold[..., :3] == without.hold).all()
+    assert_allclose(with_kinds.hold[..., :3], without.hold, rtol=1e-12)  # of another shape
     for name in {*type(without).__dataclass_fields__} - {"cells", "hold"}:
         assert (getattr(with_kinds, name) == getattr(without, name)).all()

@@ -58,7 +58,7 @@ def test_entries_are_read_and_arms_that_do_not_heed_them_are_named():
     assert "s.yaml, line 8, arms.1.method: 'deepcox' does not support entry times" in str(
         caught.value
     )
-    assert "data.outcome.entry ('enrolled'). Use cox" in str(caught.value)
+    assert "data.outcome.entry ('enrolled'). Use bayes_cox or cox" in str(caught.value)
 
 
 def late(n: int) -> pd.DataFrame:

@@ -118,7 +118,9 @@ class Host:
         self._once = once or InMemory()
         self.name = name
         self.seed = seed
+        #: What the site has kept, and what it has at the start of a run.
         self.state: dict[str, Array] | None = None
+        self.first: dict[str, Array] | None = None
         self.seconds = 0.0
         self._data = data
         self._consent = consent

@@ -47,7 +47,7 @@ class LocalTransport:
 
     Parameters
     ----------
-    hosts : the sites, with the states that they begin with.
+    hosts : the sites.
     store : keeps stateful answers for resuming; None: in memory alone.
     absent : (call number, site) → whether the site does not answer, or drawn absences; for studies
         of
@@ -65,7 +65,6 @@ class LocalTransport:
         threads: int = 1,
     ):
         self._hosts = {h.name: h for h in hosts}
-        self._first = {h.name: h.state for h in hosts}
         if not hosts:
             raise DataError("there are no sites: a federation needs at least one table.")
         if len(self._hosts) < len(hosts):
@@ -175,7 +174,7 @@ class LocalTransport:
                 f"site {host.name!r} holds the state of call {number}, which does not count, and "
                 f"not that of call {due}. Start again without --resume."
             )
-        host.state = self._first[host.name]
+        host.state = host.first
         if base is not None and due is not None:
             host.state, self._latest[host.name] = base[1].state, base
             if self._store is not None:
@@ -189,7 +188,7 @@ class LocalTransport:
         self._base.clear()
         self._kept = kept
         for name, host in self._hosts.items():
-            host.state = self._first[name]
+            host.state = host.first
             if self._store is not None and call.number == 0:
                 self._store.forget(name)
             held = None if self._store is None else self._store.load(name)

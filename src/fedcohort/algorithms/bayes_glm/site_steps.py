@@ -154,8 +154,9 @@ def project_sites(
     slopes: bool,
     least: int,
 ) -> Keep[ProjectedBySite, KeptBySite]:
-    """Approximate each row's part of the likelihood by a Gaussian, integrate the site's own effects
-    out, and sum.
+    """Approximate each row's likelihood by a Gaussian; sum without the site's own effects.
+
+    These are integrated out.
 
     For each of the G standard deviations `spread` (G, e) of these effects, at the posterior
     N(`mean`, `covariance`), (G, k) and (G, k, k), of the common coefficients; with means (0, k) the

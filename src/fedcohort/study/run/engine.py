@@ -318,7 +318,7 @@ def fit_once(
     ]  # fmt: skip
     if before is not None:
         for host in hosts:
-            host.state = {k: a.copy() for k, a in before.kept.get(host.name, {}).items()} or None
+            host.first = {k: a.copy() for k, a in before.kept.get(host.name, {}).items()} or None
     trail = trail or Trail(Ledger(problem.min_cell))
     if journal:
         journal.parent.mkdir(parents=True, exist_ok=True)
