@@ -17,9 +17,7 @@ from fedcohort.protocol.step import Site
 
 
 def rows_of(model):
-    found = [row for row in model.parameters(np.zeros(0)) if row["name"].startswith("check: ")]
-    return {row["name"].removeprefix("check: ").removesuffix(" of the outcome"): row
-            for row in found}  # fmt: skip
+    return {row["name"]: row for row in model.parameters(np.zeros(0)) if "share_above" in row}
 
 
 def between(parts):
@@ -52,7 +50,7 @@ def test_sites_that_differ_are_found_and_effects_of_sites_explain_them():
     """Over seeds 0 to 19, p without effects of sites is at most 0.01, with them 0.2 to 0.8."""
     parts = simulated((60, 50, 40, 70, 55), 1.0, 1)
     without, within = (
-        rows_of(fit(LINEAR, parts, predictive_draws=200, by_site=b))[checks.BETWEEN]["p"]
+        rows_of(fit(LINEAR, parts, predictive_draws=200, by_site=b))[checks.BETWEEN]["share_above"]
         for b in ("none", "intercept")
     )
     assert without < 0.05 < within < 0.95
@@ -67,7 +65,7 @@ def test_a_skewed_residual_is_found_and_a_normal_one_is_not():
         x = rng.normal(size=(200, 2))
         y = 0.3 * x[:, 0] + draw(rng)
         parts = [LabelledTable(x[k::2], y[k::2]) for k in (0, 1)]
-        return rows_of(fit(LINEAR, parts, predictive_draws=200))["skewness"]["p"]
+        return rows_of(fit(LINEAR, parts, predictive_draws=200))["skewness"]["share_above"]
 
     assert p_of(0, lambda rng: rng.exponential(size=200)) < 0.02
     assert 0.05 < np.median([p_of(k, lambda rng: rng.normal(size=200)) for k in range(5)]) < 0.95
@@ -83,7 +81,7 @@ def test_a_u_shaped_risk_is_found_and_a_logistic_one_is_not():
         y = (rng.random(400) < expit(f(x[:, 0]))).astype(float)
         parts = [LabelledTable(x[k::2], y[k::2]) for k in (0, 1)]
         found = rows_of(fit(LOGISTIC, parts, predictive_draws=200, tol=1e-4))
-        return found["mean square of the risk score in class 1"]["p"]
+        return found["mean square of the risk score in class 1"]["share_above"]
 
     assert p_of(0, lambda x: 2.5 * x**2 + x - 2.5) < 0.01
     assert 0.05 < np.median([p_of(k, lambda x: x) for k in range(5)]) < 0.95

@@ -3,6 +3,7 @@ import re
 
 from fedcohort.report.run import read
 from fedcohort.report.sections import posterior
+from fedcohort.report.sections.parameters import parameters
 from report import synthetic
 
 
@@ -42,3 +43,18 @@ def test_hospitals_that_were_left_out_stand_below_with_their_auc_or_a_note(tmp_p
     for words in ("5.412", "oslo", "0.860", "0.801–0.904", "bergen", "no fit without it"):
         assert words in said
     assert "Share due to the model" not in said
+
+
+def test_predictive_checks_have_a_table_of_their_own_without_words_of_credible_intervals(tmp_path):
+    folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=1)
+    content = json.loads((folder / "results.json").read_text())
+    head = {"arm": content["arms"][0]["arm"], "scenario": "iid", "repeat": 0}
+    row = {"name": "skewness", "value": 0.4, "low": -0.2, "high": 0.3, "share_above": 0.004}
+    content["parameters"] = [{**head, "name": "intercept", "value": 1.5}, {**head, **row}]
+    (folder / "results.json").write_text(json.dumps(content))
+    run = read(folder)
+    first, second = re.findall(r"<table.*?</table>", str(parameters(run, run.arms[0], "95 %")))
+    assert "skewness" not in first
+    assert "intercept" not in second
+    for words in ("skewness", "−0.2", "0.3", "0.004", "Share drawn above"):
+        assert words in second

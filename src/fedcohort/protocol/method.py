@@ -252,7 +252,8 @@ class Fitted(ABC):
         """Return the parameters besides those of covariates, such as the intercept.
 
         Keys are name and value, and optionally standard_error, p, low, high and note; a
-        baseline survival, at each of `times` (m,), has its time.
+        baseline survival, at each of `times` (m,), has its time. A posterior predictive check has
+        low and high, which hold 95 % of the draws, and share_above, of draws above the value.
         """
         raise NotSupported("parameters")
 

@@ -63,7 +63,7 @@ OTHERS = [
     ("diabetes", "{method: ridge, solver: admm, penalty: 0.1, weighting: sites}"),
     ("diabetes", "{method: lasso, solver: admm, penalty: 0.1, local: subgradient}"),
     ("diabetes", "{method: meta_analysis, pool: multivariate}"),
-    ("diabetes", "{method: mixed, scale: standard, site_effects: true, predictive_draws: 10}"),
+    ("diabetes", "{method: mixed, scale: standard, site_effects: true}"),
     ("diabetes", "{method: mixed, scale: standard}"),
     ("diabetes", "{method: glm, scale: standard, weights: age}"),
     ("breast_cancer", "{method: classifier, rounds: 2, hidden: [3], patience: 1}"),

@@ -176,16 +176,15 @@ def checked(
         low, high = np.quantile(drawn[:, j], [0.025, 0.975]).tolist()
         rows.append(
             {
-                "name": f"check: {name} of the outcome", "value": float(seen[j]), "p": p,
-                "low": low, "high": high, "note": NOTE,
+                "name": name, "value": float(seen[j]),
+                "low": low, "high": high, "share_above": p,
             }
         )  # fmt: skip
     return tuple(rows)
 
 
-#: Name of the last check, and what the others say.
+#: Name of the last check.
 BETWEEN = "standard deviation between sites"
-NOTE = "posterior predictive check: low and high hold 95 % of draws, p is the share above the value"
 
 
 def quantities(

@@ -16,6 +16,9 @@ from fedcohort.report.words import effect, number
 Row = Mapping[str, Any]
 #: What the table is called.
 CAPTION = "Rest of the model"
+#: The same of posterior predictive checks, and their columns.
+CHECKS = "Posterior predictive checks: a share near 0 or 1 shows what the model misses"
+CHECKED = ("Of the outcome", "Observed", "95 % of data drawn from the model", "Share drawn above")
 
 
 def level_of(arm: Arm) -> str:
@@ -47,9 +50,10 @@ def parameters(run: Run, arm: Arm, level: str) -> Markup | None:
     ----------
     level : coverage of the intervals, in words.
     """
-    rows = run.model_rows("parameters", arm.name)
-    if not rows:
+    every = run.model_rows("parameters", arm.name)
+    if not every:
         return None
+    rows = [r for r in every if not is_check(r)]
     valued = [r for r in rows if r.get("value") is not None]
     known = [k for k in ("standard_error", "low", "p") if any(r.get(k) is not None for r in valued)]
     penalty = any(r.get("shrunken") for r in run.model_rows("coefficients", arm.name))
@@ -73,7 +77,18 @@ def parameters(run: Run, arm: Arm, level: str) -> Markup | None:
         h("p", h("b", name(r)), f": {r['note']}.", class_="quiet") for r in rows if r.get("note")
     ]
     shown = table(head, body, numeric=range(1, len(head)), caption=CAPTION) if body else None
-    return h("div", shown, *notes)
+    checks = [
+        [name(r), effect(r["value"]), interval(r), words.fixed(number(r["share_above"]), 3)]
+        for r in every
+        if is_check(r)
+    ]
+    drawn = table(CHECKED, checks, numeric=range(1, len(CHECKED)), caption=CHECKS)
+    return h("div", shown, *notes, *([drawn] if checks else []))
+
+
+def is_check(row: Row) -> bool:
+    """Return whether a row is a posterior predictive check."""
+    return "share_above" in row
 
 
 def name(row: Row) -> str:

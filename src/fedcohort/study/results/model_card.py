@@ -383,13 +383,21 @@ def _parameters(
             words.p_value(r.get("p")),
         )
         for r in mine
-        if r["value"] is not None
+        if r["value"] is not None and not parameters.is_check(r)
     ]
     head = ("parameter", "value", "standard error", around, "p")
     if posterior:
         head, rows = ("parameter", "value", "posterior SD", around), [row[:4] for row in rows]
     notes = [f"- {_cell(parameters.name(r))}: {_cell(r['note'])}" for r in mine if r.get("note")]
-    return [f"### {parameters.CAPTION}", _table(head, rows) if rows else "", "\n".join(notes)]
+    checks = [
+        (parameters.name(r), words.effect(r["value"]), _ends(r, words.effect),
+         words.fixed(float(r["share_above"]), 3))
+        for r in mine
+        if parameters.is_check(r)
+    ]  # fmt: skip
+    drawn = [f"### {parameters.CHECKS}", _table(parameters.CHECKED, checks)] if checks else []
+    shown = _table(head, rows) if rows else ""
+    return [f"### {parameters.CAPTION}", shown, "\n".join(notes), *drawn]
 
 
 def _level(results: Mapping[str, Any], arm: Arm) -> str:
