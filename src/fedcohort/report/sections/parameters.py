@@ -57,9 +57,9 @@ def parameters(run: Run, arm: Arm, level: str) -> Markup | None:
     valued = [r for r in rows if r.get("value") is not None]
     known = [k for k in ("standard_error", "low", "p") if any(r.get(k) is not None for r in valued)]
     penalty = any(r.get("shrunken") for r in run.model_rows("coefficients", arm.name))
-    if penalty and "p" in known:
-        known.remove("p")
     posterior = is_posterior(run.model_rows("coefficients", arm.name))
+    if (penalty or posterior) and "p" in known:
+        known.remove("p")
     around = penalised_bar(level) if penalty else f"{level} CI"
     heads = {"standard_error": "SE", "low": around, "p": "p"}
     if posterior:
