@@ -12,7 +12,7 @@ from algorithms.mixed_cases import simulated
 from algorithms.test_bayes_glm import fit
 from fedcohort.algorithms.bayes_glm import LINEAR, LOGISTIC, checks
 from fedcohort.data.tables import LabelledTable
-from fedcohort.protocol import Refused
+from fedcohort.protocol import Refused, Task
 from fedcohort.protocol.step import Site
 
 
@@ -93,14 +93,25 @@ def test_without_draws_nothing_is_asked():
 
 @pytest.mark.parametrize("change", [
     {"draws": np.zeros((1001, 3))}, {"draws": np.zeros((0, 3))}, {"draws": np.zeros((4, 2))},
-    {"draws": np.full((4, 3), np.nan)}, {"unit": 0.0},
+    {"draws": np.full((4, 3), np.nan)}, {"unit": 0.0}, {"residual": np.zeros(4)},
+    {"residual": np.zeros(0)}, {"residual": np.ones(3)}, {"linear": False}, {"number": 3},
+    {"scale": np.zeros(2)}, {"tau": np.full((4, 1), -1.0)}, {"centre": np.full(3, np.inf)},
 ], ids=str)  # fmt: skip
 def test_a_site_refuses_draws_that_no_honest_fit_has(change):
     part = simulated((20,), 0.5, 1)[0]
     asked = {
         "origin": np.zeros(3), "centre": np.zeros(3), "scale": np.ones(2), "unit": 1.0,
         "draws": np.zeros((4, 3)), "residual": np.ones(4), "tau": np.zeros((4, 0)),
-        "slopes": False, "least": 5,
+        "slopes": False, "least": 5, "linear": True, "number": 4,
     } | change  # fmt: skip
     with pytest.raises(Refused, match="site 's' draws no outcomes"):
         checks.replicate.run(Site(name="s", data=part, state=None, entropy=(0,)), **asked)
+
+
+def test_an_approved_study_pins_the_number_of_draws_and_the_kind_of_outcome():
+    """Drawn classes of large coefficients are numbers of rows beyond a plane, which no regression
+    tells."""
+    for method, linear in ((LINEAR, True), (LOGISTIC, False)):
+        task = Task(kind=method.tasks[0], features=("a", "b"), outcome=method.outcomes[0])
+        rules = method.bounds(method.configure({"predictive_draws": 20}), task)
+        assert (tuple(rules["linear"]), tuple(rules["number"])) == ((linear,), (20,))

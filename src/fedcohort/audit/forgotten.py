@@ -176,7 +176,7 @@ def page(source: Source, content: Mapping[str, Any]) -> str:
 
 def lines(row: Mapping[str, Any]) -> list[str]:
     """Return what was done for one model and how far it is from a new fit, a sentence each."""
-    sites = words.listed(row["sites"])
+    sites = words.some(row["sites"])
     if row["why"]:
         found = [f"Fitted anew to the rows of {sites}, because {row['why']}: exactly without it."]
     else:

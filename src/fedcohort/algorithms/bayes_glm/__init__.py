@@ -54,7 +54,10 @@ _ROUNDS = (
 
 
 def _bounds(config: BySiteSettings, *, kinds: bool) -> Mapping[str, Collection[Any]]:
-    return {"link": ("",), "kinds": (kinds,), "slopes": (config.by_site == "all",)}
+    return {
+        "link": ("",), "kinds": (kinds,), "slopes": (config.by_site == "all",),
+        "linear": (not kinds,), "number": (config.predictive_draws,),
+    }  # fmt: skip
 
 
 def bounds_of_linear(config: BayesLinearSettings, task: Task) -> Mapping[str, Collection[Any]]:

@@ -15,7 +15,10 @@ that the model does not give what was seen.
 
 Revealed, as a sum over all sites: `Replicated`, once. Of the outcome it has Σ y³ or Σ y g², and
 Σ t_k²/n_k, besides what cross-products tell; the rest are draws. With two sites whose numbers of
-records are known, Σ t_k²/n_k gives the mean of each.
+records are known, Σ t_k²/n_k gives the mean of each. A coordinator that lies may choose the
+coefficients: very large ones make Σ y_rep the number of rows beyond a plane, one for each draw, and
+of values residuals near 0 make Σ y_rep³ a third moment of the covariates. Settings pin L and the
+kind of outcome.
 """
 
 from __future__ import annotations
@@ -65,6 +68,8 @@ def replicate(
     tau: Array,
     slopes: bool,
     least: int,
+    linear: bool,
+    number: int,
 ) -> Replicated:
     """Draw outcomes of all rows from a fitted model; sum their powers and those of the true ones.
 
@@ -75,16 +80,19 @@ def replicate(
     draws : (L, k), coefficients of standardised covariates.
     residual : (L,), residual standard deviations; of classes (0,).
     tau : (L, e), standard deviations of effects of sites; (L, 0) without.
+    linear, number : whether the outcome is a value, and L. Both are pinned by the study's settings.
 
     Raises
     ------
     Refused : numbers that no honest fit asks with.
     """
-    number, k = len(draws), 1 + len(scale)
-    fine = all(np.isfinite(a).all() for a in (draws, residual, tau, scale))
-    if not (fine and 0 < number <= MOST and draws.shape == (number, k) and unit > 0):
+    k, lengths = 1 + len(scale), (number * linear, number)
+    fine = all(np.isfinite(a).all() for a in (draws, residual, tau, scale, centre))
+    fine = fine and (scale > 0).all() and (residual > 0).all() and (tau >= 0).all() and unit > 0
+    shapes = draws.shape == (number, k) and (len(residual), len(tau)) == lengths
+    if not (fine and 0 < number <= MOST and shapes):
         raise Refused("posterior", f"site {site.name!r} draws no outcomes of such coefficients.")
-    table, linear, rng = site.data, len(residual) > 0, site.rng
+    table, rng = site.data, site.rng
     kept = not tau.shape[1] or partaking(table, origin, slopes=slopes, least=least)
     n = len(table.y) if kept else 0
     y = (np.asarray(table.y, float)[:n] - (centre[-1] if linear else 0.0)) / unit
@@ -160,6 +168,8 @@ def checked(
         draws=points.mean[at] + size[:, None] * away,
         residual=np.zeros(0) if residual is None else residual,
         tau=size[:, None] * points.tau[at],
+        linear=linear,
+        number=number,
     )
     seen = quantities(told.seen[None], told.pooled[:1], m.rows, told.pooled[1], linear=linear)[0]
     drawn = quantities(told.drawn, told.totals, m.rows, told.pooled[1], linear=linear)

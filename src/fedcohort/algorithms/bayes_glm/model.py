@@ -60,7 +60,7 @@ class Posterior(LinearFit):
 
     def divergence(self, other: Fitted) -> float:
         """Return the divergence of normal posteriors of (b₀, β); see `Fitted.divergence`."""
-        return self._normal_divergence(other, 1.0)
+        return max(self._normal_divergence(other, 1.0), 0.0)  # rounding may fall below 0
 
     def _normal_divergence(self, other: Fitted, precision: float) -> float:
         """Return ½ [tr V'⁻¹V − k + ln |V'|/|V| + c (m' − m)ᵀ V'⁻¹ (m' − m)], c the `precision` and
@@ -150,7 +150,7 @@ class BayesLinearModel(Posterior):
         assert isinstance(other, BayesLinearModel)
         a, b, a2, b2 = self.shape, self.rate, other.shape, other.rate
         found = (a - a2) * digamma(a) - gammaln(a) + gammaln(a2) + a2 * np.log(b / b2)
-        return given + float(found + a * (b2 - b) / b)
+        return max(given + float(found + a * (b2 - b) / b), 0.0)  # rounding may fall below 0
 
     def intervals(self, x: Array, level: float) -> Array:
         """Return the interval (n, 2) that holds a new outcome with probability `level`."""
