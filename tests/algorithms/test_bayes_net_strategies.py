@@ -189,6 +189,32 @@ def test_pvi_ends_at_the_pooled_posterior_however_late_sites_are(conjugate, site
     assert_allclose((mean - pooled(conjugate)[0]) * np.sqrt(precision), 0.0, atol=2e-4)
 
 
+@pytest.mark.parametrize("options", [{}, {"damping": 0.1}, {"strategy": "sep"}], ids=str)
+def test_a_fit_of_too_few_rounds_says_how_much_of_the_start_is_left(conjugate, options):
+    """In precisions, where sites solve exactly: the same share in each weight."""
+    conjugate.update(likelihoods(4, seed=1))
+    wanted = pooled(conjugate)[1]
+    gap = (wanted - reached(conjugate, rounds=5, **options)[1]) / (wanted - 1.0)
+    said = METHOD.configure({"rounds": 5, **options}).unfinished(4)
+    assert f" {gap.min():.0%} of what each site adds" in said
+    assert_allclose(gap, gap[0])
+    enough = int(said.split("Give rounds: ")[1].split()[0])
+    assert METHOD.configure({"rounds": enough - 1, **options}).unfinished(4)
+    assert not METHOD.configure({"rounds": enough, **options}).unfinished(4)
+
+
+def test_a_fit_warns_of_too_few_rounds_and_only_where_sites_change_a_common_posterior():
+    parts = parts_of(table("binary", 60), 5)
+    (said,) = fit(parts, rounds=2, internal_epochs=1).cautions()
+    assert said.startswith("with 5 sites, 2 rounds are too few: 64% ")
+    for options in ({"strategy": "fedavg"}, {"strategy": "sequential"}, {"damping": 1.0}):
+        assert not METHOD.configure({"rounds": 2, **options}).unfinished(5)
+    assert not METHOD.configure({"rounds": 1}).unfinished(1)
+    assert METHOD.configure({"sites_per_round": 3}).unfinished(30)
+    assert METHOD.configure({"staleness": 2}).unfinished(9)
+    assert not METHOD.configure({}).unfinished(4)
+
+
 def test_with_staleness_a_round_does_the_share_of_the_groups_in_a_round_of_all(conjugate):
     """As many visits, as near: after 150 rounds of three groups and 50 of all, by factors 0.5–2."""
     conjugate.update(likelihoods(9, seed=1))

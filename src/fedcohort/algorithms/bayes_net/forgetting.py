@@ -78,6 +78,7 @@ def forget(
         times=aim.times,
         rounds=config.rounds,
         centres=np.zeros(0),
+        caution="",
     )
     return finished(fed, refined, plan, aim, task)
 

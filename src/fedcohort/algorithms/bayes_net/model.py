@@ -66,6 +66,7 @@ class BayesNetModel(Fitted):
         (0,) if they are not known.
     every : name of the method if each site keeps a model of its own and this one, without last
         layer, predicts nothing; otherwise "".
+    caution : warning about how the fit ended; "" for none, and in a model read from a file.
     """
 
     features: tuple[str, ...]
@@ -86,6 +87,11 @@ class BayesNetModel(Fitted):
     centres: Array = field(default_factory=lambda: np.zeros(0))
     cumulative: Array = field(default_factory=lambda: np.zeros(0))
     every: str = ""
+    caution: str = ""
+
+    def cautions(self) -> tuple[str, ...]:
+        """Return a warning if the rounds were too few."""
+        return (self.caution,) if self.caution else ()
 
     def predict(self, x: Array) -> Array:
         """Return the prediction for each row of x (n, p).

@@ -225,6 +225,7 @@ def fit(fed: Federation, config: BayesNetSettings, task: Task) -> BayesNetModel:
         seed=task.seed,
         level=config.level,
         every=config.method if config.every and config.private_weights == "last" else "",
+        caution=config.unfinished(len(fed.sites)),
     )
     return model if config.every else finished(fed, model, plan, aim, task)
 

@@ -24,6 +24,8 @@ STRATEGIES = ("pvi", "virtual", "sep", "sequential", "fedavg", "ensemble")
 #: Of these, those that change the posterior by sums of damped changes.
 BY_CHANGES = ("pvi", "virtual", "sep")
 PRIORS = ("gaussian", "mixture")
+#: Largest share of the start in sites' factors at the end of a fit without a warning.
+UNFINISHED = 0.1
 #: Laws of a time to an event.
 HEADS = ("weibull", "cox")
 #: What one table alone is fitted with.
@@ -187,6 +189,33 @@ class BayesNetSettings(BatchSettings, IntervalSettings, method="bayes_net", alon
                 f"setting 'image' of method {self.method!r} has {pixels} pixels, but the fit has "
                 f"{found} columns. Name the pixels alone as features, one column each, row by row."
             )
+
+    def unfinished(self, sites: int) -> str:
+        """Return a warning if sites' factors still hold much of the start at the end; "" if not.
+
+        With damping ρ a factor keeps the share (1 − ρ)^N of its start after N visits, exactly where
+        a site's visit does not depend on the others.
+
+        Parameters
+        ----------
+        sites : of the fit.
+        """
+        if self.strategy not in (*BY_CHANGES, "sequential") or sites < 2:
+            return ""
+        drawn = min(self.sites_per_round or sites, sites)
+        usual = 1.0 if self.strategy == "sequential" else 1.0 / (sites if self.staleness else drawn)
+        kept = 1.0 - (usual if self.damping is None else self.damping)
+        a_round = drawn / sites / (self.staleness + 1)  # visits of a site in a round but the first
+        left = kept ** (1 + (self.rounds - 1) * a_round)
+        if left <= UNFINISHED:
+            return ""
+        most = 1 + math.ceil((math.log(UNFINISHED) / math.log(kept) - 1) / a_round)
+        return (
+            f"with {sites} sites, {self.rounds} rounds are too few: {left:.0%} of what each site "
+            f"adds to the posterior is still that of the start, so that probabilities and "
+            f"intervals are not yet those of the data. Give rounds: {most} or more; or, where "
+            f"sites are alike, a larger damping than {1.0 - kept:.2g}"
+        )
 
     def free_parameters(self, features: int, classes: int = 0) -> int:
         """Return the number of weights, each with a mean and a standard deviation.
