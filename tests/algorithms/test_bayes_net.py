@@ -24,8 +24,8 @@ from fedcohort.algorithms.bayes_net.steps import (
     posterior_at_start,
 )
 from fedcohort.data.tables import LabelledTable, SurvivalTable
-from fedcohort.models.bayes import Bayes
-from fedcohort.models.network import Mlp, initial
+from fedcohort.models.bayes import Bayes, base_of
+from fedcohort.models.network import Mlp, initial, network
 from fedcohort.protocol import DataError, NothingToLearn, NotSupported, Refused, SettingError, Task
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import Site, entropy
@@ -287,12 +287,40 @@ def test_a_reply_of_another_size_or_with_an_impossible_count_is_refused(reply):
 @pytest.mark.parametrize("change", [
     {"damping": 1e6}, {"damping": 0.0}, {"damping": -1.0}, {"damping": np.nan},
     {"precision": np.zeros(W)}, {"precision": -np.ones(W)}, {"precision": np.ones(W + 1)},
-    {"precision": np.full(W, np.nan)}, {"shift": np.zeros(1)},
+    {"precision": np.full(W, np.nan)}, {"shift": np.zeros(1)}, {"parts": 0}, {"parts": -1},
+    {"rate": np.nan}, {"rate": -1.0}, {"rate": 0.0}, {"rate": np.inf},
 ])  # fmt: skip
 def test_a_site_refuses_a_question_that_no_honest_round_asks(change):
     with pytest.raises(Refused, match="site 's'") as error:
         steps.refine.run(Site("s", ROWS, None, (0, 1)), **asked(np.ones(W)) | change)
     assert "\n" not in str(error.value)
+
+
+def test_a_hostile_coordinator_learns_a_row_for_which_alone_a_unit_is_active():
+    """Why the page says that only a private fit hides single rows: one step at a narrow posterior
+    moves the unit's weights in proportion to this row, whatever the other rows and sites are.
+    """
+    config = METHOD.configure(
+        {**SMALL, "hidden": (2,), "optimiser": "sgd", "internal_epochs": 1, "batch_size": 1000}
+    )
+    spec = config.plan(3, "logistic", 1)
+    one, layer = (
+        np.array([1.0, 0.3, -0.5]),
+        list(network(base_of(spec.network)).module.parameters()),
+    )
+    assert [tuple(p.shape) for p in layer] == [(2, 3), (2,), (1, 2), (1,)]
+    ranked = np.argsort(ROWS.x @ one)[::-1]
+    narrow, between = np.full(11, 1e8), (ROWS.x[ranked[:2]] @ one).mean()
+
+    def moved(out):
+        mean = np.zeros(11)
+        mean[:3], mean[6], mean[8] = one, -between, out
+        question = asked(narrow, plan=spec.text, rate=1e-3) | {"shift": narrow * mean}
+        told = steps.refine.run(Site("s", ROWS, None, (0, 1)), **question).reply
+        return (narrow * mean + told.shift) / (narrow + told.precision) - mean
+
+    found = moved(1.0) - moved(0.0)  # with a unit that counts, and with one that does not
+    assert_allclose(found[:3] / found[6], ROWS.x[ranked[0]], rtol=0.01)
 
 
 # sites with two of ten digits each ---------------------------------------------------------

@@ -189,8 +189,11 @@ def refine_average(
 
 def damped(site: Site[Any, Any], best: Natural, q: Natural, parts: int, damping: float) -> Natural:
     """Return a site's change of q, cut so that `parts` of them leave a tenth of each precision."""
-    if not 0.0 < damping <= 1.0:
-        raise Refused("posterior", f"site {site.name!r} takes no damping that is not in (0, 1].")
+    if not (0.0 < damping <= 1.0 and parts >= 1):
+        raise Refused(
+            "posterior", f"site {site.name!r} takes no damping that is not in (0, 1], and no round "
+            f"without sites.",
+        )  # fmt: skip
     change = best.less(q).times(damping)
     least = -(1.0 - LEFT) / parts * q.precision
     return Natural(np.maximum(change.precision, least), change.shift)
@@ -275,7 +278,15 @@ def trained(
     site: Site[Any, Any], q: Natural, cavity: Natural, plan: str, rate: float, prior: str,
     share: float,
 ) -> tuple[Natural, int, float]:  # fmt: skip
-    """Return the posterior after a visit, the number of rows, and the mean loss."""
+    """Return the posterior after a visit, the number of rows, and the mean loss.
+
+    Raises
+    ------
+    Refused : the rate is not a finite number above 0.
+    DataError : a variance leaves its bounds.
+    """
+    if not 0.0 < rate < np.inf:
+        raise Refused("posterior", f"site {site.name!r} trains at no rate that is not above 0.")
     p = Plan.of(plan)
     rows = rows_of(site.data, p, site.entropy)
     theta = q.into(places_of(p.network))

@@ -60,7 +60,8 @@ SHRUNKEN = (
 POSTERIOR = (
     " Of a posterior, the mark is its mean and the bar an interval that holds the effect with "
     "probability {}, given the prior and the data. P(> 0) is the probability that the coefficient "
-    "is above 0."
+    "is above 0. It is not a p-value: near 1 the coefficient is almost surely above 0, near 0 "
+    "almost surely below it, and at 0.5 its direction is open."
 )
 _SHORT = {"hazard ratio": "HR", "odds ratio": "OR", "rate ratio": "RR", "mean ratio": "MR",
           "relative risk ratio": "RRR"}  # fmt: skip

@@ -36,7 +36,7 @@ _EXPLAINED = (
 _POSTERIOR = (
     "These effects are a posterior: what the prior and the data say together. An interval holds "
     "the effect with the stated probability; P(> 0) is the probability that the coefficient is "
-    "above 0."
+    "above 0, and not a p-value: near 0 the coefficient is almost surely below 0."
 )
 _ASK = "*To be written by the people responsible for the model.*"
 #: Note on pooled levels: their names, and the rows below which a level is pooled.
