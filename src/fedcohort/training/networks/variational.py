@@ -34,7 +34,8 @@ from torch import Tensor
 
 from fedcohort.arrays import Array
 from fedcohort.models.bayes import Places, places
-from fedcohort.models.network import PIECE, FlatNet, network
+from fedcohort.models.layers import PIECE
+from fedcohort.models.network import FlatNet, network
 from fedcohort.training.networks.local import steps
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan
@@ -121,11 +122,11 @@ class Prior:
         precision = 0.0 if self.mixed else self.wide**-2.0
         return Natural(np.full(size, precision), np.zeros(size))
 
-    def slope(self, w: Tensor) -> Tensor:
-        """Return −∂ ln p/∂w (W,) of a mixture."""
+    def slope(self, w: Tensor, out: Tensor) -> Tensor:
+        """Return −∂ ln p/∂w (W,) of a mixture, in `out` (W,)."""
         a, b = self.wide**-2.0, self.narrow**-2.0
         odds = math.log(self.share / (1.0 - self.share)) + math.log(self.narrow / self.wide)
-        first = w.square().mul_(0.5 * (b - a)).add_(odds).sigmoid_()
+        first = torch.mul(w, w, out=out).mul_(0.5 * (b - a)).add_(odds).sigmoid_()
         return first.mul_(a - b).add_(b).mul_(w)
 
     def parts(self, batches: int) -> Iterator[float]:
@@ -204,27 +205,26 @@ class _Divergence:
             (precision[w], shift[w], net.theta[m], net.theta[s], net.grad[m], net.grad[s])
             for w, m, s in places(net.module).pieces(largest)
         ]
-        memory = net.theta.new_empty(4, max(len(piece[0]) for piece in self._pieces))
-        self._memory, self._noise = memory[:3], memory[3]
+        self._memory = net.theta.new_empty(4, max(len(piece[0]) for piece in self._pieces))
         self._generator = torch.Generator()
 
     def add(self, share: float, seed: int) -> None:
         """Add the slope of a mini-batch with this share of the term to `net.grad`."""
         prior = self._goal.prior
         scale = share * prior.weight / self._rows
+        sds, squares, draws, noise = self._memory
         if prior.mixed:
             self._generator.manual_seed(seed + 1)
-            drawn = torch.randn(self._memory.shape[1], generator=self._generator)
-            self._noise.copy_(drawn)
+            noise.copy_(torch.randn(len(noise), generator=self._generator))
         for precision, shift, mean, log_sd, slope_mean, slope_log_sd in self._pieces:
-            sd, by_mean, by_log_sd = self._memory[:, : len(mean)]
-            torch.exp(log_sd, out=sd)
-            torch.mul(precision, mean, out=by_mean).sub_(shift)
-            torch.mul(sd, sd, out=by_log_sd).mul_(precision).sub_(1.0)
+            n = len(mean)
+            sd, square = torch.exp(log_sd, out=sds[:n]), squares[:n]
+            torch.mul(sd, sd, out=square)
+            slope_mean.addcmul_(precision, mean, value=scale).sub_(shift, alpha=scale)
+            slope_log_sd.addcmul_(precision, square, value=scale).sub_(scale)
             if prior.mixed:
-                noise = sd.mul_(self._noise[: len(mean)])
-                slope = prior.slope(mean + noise)
-                by_mean.add_(slope, alpha=self._goal.share)
-                by_log_sd.addcmul_(slope, noise, value=self._goal.share)
-            slope_mean.add_(by_mean, alpha=scale)
-            slope_log_sd.add_(by_log_sd, alpha=scale)
+                moved = sd.mul_(noise[:n])
+                w = torch.add(mean, moved, out=draws[:n])
+                slope = prior.slope(w, square)
+                slope_mean.add_(slope, alpha=scale * self._goal.share)
+                slope_log_sd.addcmul_(slope, moved, value=scale * self._goal.share)
