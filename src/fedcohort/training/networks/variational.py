@@ -128,12 +128,20 @@ class Prior:
         precision = 0.0 if self.mixed else self.wide**-2.0
         return Natural(np.full(size, precision), np.zeros(size))
 
-    def factor(self, w: Tensor, out: Tensor) -> Tensor:
-        """Return −(∂ ln p/∂w)/w (W,) of a mixture, in `out` (W,)."""
-        a, b = self.wide**-2.0, self.narrow**-2.0
+    def constants(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ln(π s₂ / ((1 − π) s₁)) and s₂⁻² of a mixture, () each."""
         odds = math.log(self.share / (1.0 - self.share)) + math.log(self.narrow / self.wide)
-        first = torch.mul(w, w, out=out).mul_(0.5 * (b - a)).add_(odds).sigmoid_()
-        return first.mul_(a - b).add_(b)
+        return like.new_tensor(odds), like.new_tensor(self.narrow**-2.0)
+
+    def factor(self, w: Tensor, constants: tuple[Tensor, Tensor], out: Tensor) -> Tensor:
+        """Return −(∂ ln p/∂w)/w (W,) of a mixture, in `out` (W,), given its constants.
+
+        It is s₂⁻² + (s₁⁻² − s₂⁻²) r, with the share r of the wide part at w.
+        """
+        a, b = self.wide**-2.0, self.narrow**-2.0
+        # At z = 80 the share is 1; e⁻ᶻ of a larger z may be subnormal, which is slow.
+        z = torch.addcmul(constants[0], w, w, value=0.5 * (b - a), out=out)
+        return torch.add(constants[1], z.clamp_(max=80.0).sigmoid_(), alpha=a - b, out=out)
 
     def parts(self, batches: int) -> Iterator[float]:
         """Yield, again and again, the share of the divergence of each mini-batch, times M."""
@@ -211,6 +219,7 @@ class _Divergence:
         cut = list(places(net.module).pieces(largest))
         memory = theta.new_empty(4, max(w.stop - w.start for w, _, _ in cut))
         self._noise, self._generator = memory[0], torch.Generator()
+        self._constants = goal.prior.constants(theta) if goal.prior.mixed else (theta, theta)
         self._pieces = [
             (*given[:, w], theta[m], theta[s], grad[m], grad[s], *memory[:, : w.stop - w.start])
             for w, m, s in cut
@@ -233,6 +242,6 @@ class _Divergence:
                 moved = sd.mul_(noise)
                 torch.add(mean, moved, out=w)
                 # The slope by w is its product with a factor, which takes the place of σ².
-                factor = prior.factor(w, square)
+                factor = prior.factor(w, self._constants, square)
                 slope_mean.addcmul_(factor, w, value=scale * self._goal.share)
                 slope_log_sd.addcmul_(factor, w.mul_(moved), value=scale * self._goal.share)
