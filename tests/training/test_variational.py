@@ -16,8 +16,8 @@ from statsmodels.duration.hazard_regression import PHReg
 from fedcohort.algorithms.bayes_net.steps import posterior_at_start, refine
 from fedcohort.data.tables import LabelledTable
 from fedcohort.models.bayes import Bayes, places
-from fedcohort.models.losses import PartialLikelihood, Squares
 from fedcohort.models.layers import PIECE
+from fedcohort.models.losses import PartialLikelihood, Squares
 from fedcohort.models.network import Mlp, initial, network
 from fedcohort.protocol.step import Site, entropy
 from fedcohort.training.networks.plan import Plan
@@ -237,6 +237,13 @@ def test_the_mixtures_slope_is_that_of_its_density():
     given = torch.from_numpy(w)
     factor = prior.factor(given, prior.constants(given), torch.empty_like(given)).numpy()
     assert_allclose(factor * w, slope, rtol=1e-5, atol=1e-6)
+
+
+def test_far_from_0_the_mixtures_slope_is_that_of_its_wide_part():
+    prior = Prior(wide=2.0, narrow=0.0025, share=0.5)
+    given = torch.tensor([0.034, 0.05, 1.0, 100.0])
+    factor = prior.factor(given, prior.constants(given), torch.empty_like(given))
+    assert_allclose(factor, 2.0**-2, atol=160_000 * 2.0**-23)  # a + b − b in float32
 
 
 @pytest.mark.parametrize("batches", [1, 5, 30])
