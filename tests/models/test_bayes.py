@@ -146,3 +146,33 @@ def test_pieces_have_each_weight_once_in_order(base, largest):
     assert (np.concatenate([theta[i] for i in mean]) == at.mean).all()
     assert (np.concatenate([theta[i] for i in log_sd]) == at.log_sd).all()
     assert max(len(every[i]) for i in weights) <= largest
+
+
+def slopes_both_ways(spec, dtype, inputs, there):
+    """Return the slopes of the sum of outputs by `pull`, over what was there, and by `descend`,
+    which has them from `torch.autograd.grad`."""
+    net = network(spec, dtype)
+    net.load(initial(spec, 1))
+    x = torch.randn(5, inputs, generator=torch.Generator().manual_seed(0)).to(net.theta)
+    net.descend(lambda module: module(x).sum(), 7)
+    theirs = net.gradient()
+    net.grad.fill_(there)
+    net.pull(x, lambda f: (0.0, np.ones_like(f)), 7)
+    return net.gradient(), theirs
+
+
+@pytest.mark.parametrize(("dtype", "close"), [("float64", 1e-12), ("float32", 1e-5)])
+@pytest.mark.parametrize("wide", [3, 250], ids=["one piece", "several pieces"])
+def test_a_step_writes_autograds_slopes_over_whatever_was_there(wide, dtype, close):
+    """Both add the same products; σ² may differ in its last bit, by where a piece ends."""
+    spec = Bayes(start=0.1).spec(Mlp(inputs=150, hidden=(wide,), outputs=2).spec)
+    found, theirs = slopes_both_ways(spec, dtype, 150, math.nan)
+    assert_allclose(found, theirs, rtol=close, atol=close * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize(("spec", "inputs"), [
+    (Bayes(start=0.1).spec(IMAGE), 36), (Bayes(start=0.1, shared=True).spec(DENSE), 3),
+], ids=["convolution", "shared draws"])  # fmt: skip
+def test_layers_that_add_their_slopes_start_from_zeros(spec, inputs):
+    found, theirs = slopes_both_ways(spec, "float64", inputs, 1.0)
+    assert_allclose(found, theirs, rtol=1e-12, atol=1e-12 * np.abs(theirs).max())

@@ -16,8 +16,9 @@ from statsmodels.duration.hazard_regression import PHReg
 from fedcohort.algorithms.bayes_net.steps import posterior_at_start, refine
 from fedcohort.data.tables import LabelledTable
 from fedcohort.models.bayes import Bayes, places
+from fedcohort.models.layers import PIECE
 from fedcohort.models.losses import PartialLikelihood, Squares
-from fedcohort.models.network import PIECE, Mlp, initial, network
+from fedcohort.models.network import Mlp, initial, network
 from fedcohort.protocol.step import Site, entropy
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.variational import Goal, Natural, Prior, _Divergence, maximise
@@ -226,14 +227,23 @@ def test_without_rows_the_posterior_stays():
 
 
 def test_the_mixtures_slope_is_that_of_its_density():
-    found = Prior(wide=1.0, narrow=0.05, share=0.25)
+    prior = Prior(wide=1.0, narrow=0.05, share=0.25)
     w = np.linspace(-0.5, 0.5, 21)
 
     def log(v):
         return np.log(0.25 * norm.pdf(v, 0, 1.0) + 0.75 * norm.pdf(v, 0, 0.05))
 
     slope = -(log(w + 1e-6) - log(w - 1e-6)) / 2e-6
-    assert_allclose(found.slope(torch.from_numpy(w)).numpy(), slope, rtol=1e-5, atol=1e-6)
+    given = torch.from_numpy(w)
+    factor = prior.factor(given, prior.constants(given), torch.empty_like(given)).numpy()
+    assert_allclose(factor * w, slope, rtol=1e-5, atol=1e-6)
+
+
+def test_far_from_0_the_mixtures_slope_is_that_of_its_wide_part():
+    prior = Prior(wide=2.0, narrow=0.0025, share=0.5)
+    given = torch.tensor([0.034, 0.05, 1.0, 100.0])
+    factor = prior.factor(given, prior.constants(given), torch.empty_like(given))
+    assert_allclose(factor, 2.0**-2, atol=160_000 * 2.0**-23)  # a + b − b in float32
 
 
 @pytest.mark.parametrize("batches", [1, 5, 30])

@@ -21,7 +21,8 @@ With ς_k for the root, slopes g_k of a loss by a_k, and h_k = g_k ε_k / ς_k, 
     ∂/∂x_j = Σ_k μ_jk g_k + x_j Σ_k σ_jk² h_k                                              (2)
 
 so a step of a dense layer takes twice as many products of matrices as a plain one. `Sums` computes
-little else: an operation on each weight in new memory takes as long as a product.
+little else: an operation on each weight in new memory takes as long as a product. So σ² and the
+slopes are written into memory that all steps use (`Memory`).
 
 With q = N(μ, σ²) and natural parameters λ, a precision which may also be 0 or below, and η, λ times
 a mean, of a Gaussian c, for each weight and up to a constant,
@@ -45,7 +46,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedcohort.arrays import Array
-from fedcohort.models.layers import Seeded
+from fedcohort.models.layers import PIECE, Seeded
 
 #: Added to the variance of a sum, so that its root has a slope where no input has a variance.
 SMALLEST = 1e-16
@@ -97,6 +98,11 @@ class Noisy(Seeded):
     layer : its parameters are μ.
     start : log σ at the start.
     shared : in training, the weights are drawn instead, once for all rows.
+
+    Attributes
+    ----------
+    writes : `backward` writes the slopes over the parameters' gradients, and adds nothing to them.
+        Only a layer that `can_write`, and is called once, may be asked for that.
     """
 
     def __init__(
@@ -104,6 +110,8 @@ class Noisy(Seeded):
     ):
         super().__init__()
         self.layer, self.start, self.shared = layer, start, shared
+        self.can_write = isinstance(layer, nn.Linear) and not shared
+        self.writes, self._memory = False, None
         self.weight_log_sd = nn.Parameter(torch.empty_like(layer.weight))
         if layer.bias is not None:
             self.bias_log_sd = nn.Parameter(torch.empty_like(layer.bias))
@@ -125,11 +133,20 @@ class Noisy(Seeded):
             return self._sums(x, weight, self._drawn(*biases) if biases else None)
         if isinstance(layer, nn.Linear):
             noise = self._noise((*x.shape[:-1], layer.out_features), x)
-            given = (x, noise, layer.weight, self.weight_log_sd, *biases)
-            return cast("tuple[Tensor, ...]", Sums.apply(*given))[0]
+            given = (x, noise, layer.weight, self.weight_log_sd, *(biases or (None, None)))
+            memory = self._kept() if self.writes else None
+            return cast("tuple[Tensor, ...]", Sums.apply(*given, memory))[0]
         mean, spread = layer(x), _variance(self.weight_log_sd)
         variance = self._sums(x.square(), spread, _variance(biases[1]) if biases else None)
         return mean + (variance + SMALLEST).sqrt() * self._noise(mean.shape, mean)
+
+    def _kept(self) -> Memory:
+        if self._memory is None:
+            layer = self.layer
+            weights = (layer.weight, self.weight_log_sd)
+            biases = () if layer.bias is None else (layer.bias, self.bias_log_sd)
+            self._memory = Memory(torch.empty_like(layer.weight.detach()), weights, biases)
+        return self._memory
 
     def _noise(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """Return ε of eq. (1)."""
@@ -148,6 +165,36 @@ class Noisy(Seeded):
         return of(x, weight, bias, layer.stride, layer.padding)
 
 
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """Memory of a dense layer that all of its steps use.
+
+    Attributes
+    ----------
+    variance : for σ² (K, p).
+    weights, biases : μ and log σ, whose `grad` is for the slopes; no biases: ().
+    """
+
+    variance: Tensor
+    weights: tuple[Tensor, ...]
+    biases: tuple[Tensor, ...]
+
+    def fill(self, log_sd: Tensor) -> Tensor:
+        """Return σ², computed by pieces that fit into the processor's cache."""
+        size = PIECE if log_sd.is_cpu else log_sd.numel()
+        for given, out in zip(
+            log_sd.view(-1).split(size), self.variance.view(-1).split(size), strict=True
+        ):
+            torch.mul(given, 2.0, out=out).exp_()
+        return self.variance
+
+    def slopes(self, of: tuple[Tensor, ...]) -> Iterator[Tensor]:
+        """Yield the memory for the slopes by some parameters."""
+        for p in of:
+            assert p.grad is not None
+            yield p.grad
+
+
 class Sums(torch.autograd.Function):
     """Eq. (1) of a dense layer, with the slopes of eq. (2)."""
 
@@ -157,6 +204,7 @@ class Sums(torch.autograd.Function):
     def forward(
         x: Tensor, noise: Tensor, mean: Tensor, log_sd: Tensor,
         bias: Tensor | None = None, bias_log_sd: Tensor | None = None,
+        memory: Memory | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         """Return the sums of x (n, p), their standard deviations, and σ².
 
@@ -164,36 +212,49 @@ class Sums(torch.autograd.Function):
         ----------
         noise : ε (n, K). mean, log_sd : μ and log σ (K, p).
         bias, bias_log_sd : the same of the bias (K,).
+        memory : for σ² and the slopes by μ and log σ, which `backward` then does not return.
         """
-        spread = _variance(log_sd)
+        spread = _variance(log_sd) if memory is None else memory.fill(log_sd)
         constant = None if bias_log_sd is None else _variance(bias_log_sd)
         sd = functional.linear(x.square(), spread, constant).add_(SMALLEST).sqrt_()
         return torch.addcmul(functional.linear(x, mean, bias), sd, noise), sd, spread
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         """Keep what the slopes take."""
-        x, noise, mean, _, _, bias_log_sd = inputs
+        x, noise, mean, _, _, bias_log_sd, *more = inputs
         _, sd, spread = output
         ctx.mark_non_differentiable(sd, spread)
         ctx.save_for_backward(x, noise, mean, sd, spread, bias_log_sd)
         ctx.set_materialize_grads(False)
+        ctx.more, ctx.memory = len(more), more[0] if more else None
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         """Return the slopes by the inputs, given those by the sums."""
+        memory, rest = cast("Memory | None", ctx.memory), (None,) * ctx.more
         if grad_outputs[0] is None:
-            return (None,) * 6
+            return (*(None,) * 6, *rest)
         g = cast("Tensor", grad_outputs[0])
         x, noise, mean, sd, spread, bias_log_sd = ctx.saved_tensors
         h = (g * noise).div_(sd)
         by_x = None
         if ctx.needs_input_grad[0]:
             by_x = torch.addcmul(g @ mean, x, h @ spread)
+        if memory is not None:
+            by_mean, by_log_sd = memory.slopes(memory.weights)
+            torch.mm(g.t(), x, out=by_mean)
+            torch.mm(h.t(), x.square(), out=by_log_sd).mul_(spread)
+            if bias_log_sd is not None:
+                by_bias, by_bias_log_sd = memory.slopes(memory.biases)
+                torch.sum(g, 0, out=by_bias)
+                torch.sum(h, 0, out=by_bias_log_sd).mul_(_variance(bias_log_sd))
+            return (by_x, *(None,) * 6)
         by_mean, by_log_sd = g.t() @ x, (h.t() @ x.square()).mul_(spread)
         if bias_log_sd is None:
-            return by_x, None, by_mean, by_log_sd, None, None
-        return by_x, None, by_mean, by_log_sd, g.sum(0), h.sum(0) * _variance(bias_log_sd)
+            return (by_x, None, by_mean, by_log_sd, None, None, *rest)
+        by_bias, by_bias_log_sd = g.sum(0), h.sum(0) * _variance(bias_log_sd)
+        return (by_x, None, by_mean, by_log_sd, by_bias, by_bias_log_sd, *rest)
 
 
 def _variance(log_sd: Tensor) -> Tensor:

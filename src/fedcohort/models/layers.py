@@ -8,6 +8,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+#: Number of parameters that fit into a processor's cache: 256 KiB.
+PIECE = 2**15
+
 #: Activations of a perceptron, by the name users type.
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "tanh": nn.Tanh,

@@ -28,15 +28,12 @@ from fedcohort.models.bayes import Bayes, Noisy
 from fedcohort.models.conv import Conv, ConvNet
 from fedcohort.models.dec import Dec
 from fedcohort.models.forest import Forest, ForestNet, Leaves
-from fedcohort.models.layers import Seeded, dense
+from fedcohort.models.layers import PIECE, Seeded, dense
 from fedcohort.models.mcvae import Mcvae
 from fedcohort.models.vae import Vae
 
 #: Value (a number) and slope (same shape) of a loss at a network's outputs, (n,) or (n, K).
 Slope = Callable[[Array], tuple[float, Array]]
-
-#: Number of parameters that fit into a processor's cache: 256 KiB.
-PIECE = 2**15
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +114,9 @@ class FlatNet:
         self.block = module.block if isinstance(module, (ConvNet, ForestNet)) else None
         self._lent: Array | None = None
         self._drawing = [m for m in self.module.modules() if isinstance(m, Seeded)]
+        noisy = [m for m in self._drawing if isinstance(m, Noisy) and m.can_write]
+        written = sum(p.numel() for m in noisy for p in m.parameters())
+        self._writing = noisy if written == size else []
         self.module.eval()
 
     @property
@@ -169,12 +169,17 @@ class FlatNet:
 
         f and s are (n,), or (n, K) of K > 1 outputs, whose products are added too.
         """
-        self.grad.zero_()
+        if not self._writing:
+            self.grad.zero_()
         if self._drawing:
             self._sow(seed)
+        for layer in self._writing:
+            layer.writes = True
         out = self.module(x)
         value, s = slope(_shown(out.detach()))
         out.backward(torch.from_numpy(s.reshape(out.shape)).to(out))
+        for layer in self._writing:
+            layer.writes = False
         if self._drawing:
             self.module.eval()
         return value

@@ -15,6 +15,7 @@ from fedcohort.algorithms.bayes_net.model import EDGES, draws_of, spread
 from fedcohort.arrays import Array
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.bayes import Places, places
+from fedcohort.models.layers import PIECE
 from fedcohort.models.losses import SHORTEST
 from fedcohort.models.network import initial, network
 from fedcohort.protocol import DataError, Keep, Refused, Site, gathered, message, summed
@@ -157,16 +158,15 @@ def _refined(
     site: NetSite, q: Natural, plan: str, rate: float, prior: str, seed: int, parts: int,
     sites: int, damping: float, late: bool = False,
 ) -> Keep[Change, Factor]:  # fmt: skip
-    base = Prior.of(prior).natural(len(q.shift))
     if site.state is None:
         start = posterior_at_start(Plan.of(plan).network, seed)
-        own = start.less(base).times(1.0 / sites)
+        own = start.less(Prior.of(prior).natural(len(q.shift))).times(1.0 / sites)
     else:
         own = Natural(site.state.precision, site.state.shift)
     best, n, loss = trained(site, q, q.less(own), plan, rate, prior, 1.0 / sites)
     change = damped(site, best, q, parts, damping)
     if late:
-        floor = -(1.0 - LEFT) / sites * base.precision
+        floor = -(1.0 - LEFT) / sites * Prior.of(prior).natural(len(q.shift)).precision
         change = Natural(np.maximum(change.precision, floor - own.precision), change.shift)
     now = own.plus(change)
     return Keep(told(change, n, loss), Factor(now.precision, now.shift))
@@ -194,9 +194,11 @@ def damped(site: Site[Any, Any], best: Natural, q: Natural, parts: int, damping:
             "posterior", f"site {site.name!r} takes no damping that is not in (0, 1], and no round "
             f"without sites.",
         )  # fmt: skip
-    change = best.less(q).times(damping)
+    change = best.less(q)
+    if damping != 1.0:
+        change = change.times(damping)
     least = -(1.0 - LEFT) / parts * q.precision
-    return Natural(np.maximum(change.precision, least), change.shift)
+    return Natural(np.maximum(change.precision, least, out=least), change.shift)
 
 
 def told(change: Natural, n: int, loss: float) -> Change:
@@ -292,7 +294,7 @@ def trained(
     theta = q.into(places_of(p.network))
     found, loss = maximise(theta, rows, p, rate, site.entropy, Goal(cavity, Prior.of(prior), share))
     at = places_of(p.network)
-    if not np.isfinite(found).all() or _beyond(found[at.log_sd]):
+    if not all(_within(found[mean], found[log_sd]) for _, mean, log_sd in at.pieces(PIECE)):
         raise DataError(
             f"site {site.name!r}: the posterior's variance grows or falls without limit. Give a "
             f"smaller learning_rate, or a smaller prior_scale."
@@ -300,8 +302,9 @@ def trained(
     return Natural.of(found, at), len(rows.x), loss
 
 
-def _beyond(log_sd: Array) -> bool:
-    return bool(((log_sd < NARROWEST) | (log_sd > WIDEST)).any())
+def _within(mean: Array, log_sd: Array) -> bool:
+    """Return whether all means are finite, and all log σ in their limits; NaN is not."""
+    return bool(np.isfinite(mean).all() and log_sd.min() >= NARROWEST and log_sd.max() <= WIDEST)
 
 
 def _posterior(site: Site[Any, Any], precision: Array, shift: Array, plan: str) -> Natural:

@@ -34,7 +34,8 @@ from torch import Tensor
 
 from fedcohort.arrays import Array
 from fedcohort.models.bayes import Places, places
-from fedcohort.models.network import PIECE, FlatNet, network
+from fedcohort.models.layers import PIECE
+from fedcohort.models.network import FlatNet, network
 from fedcohort.training.networks.local import steps
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan
@@ -59,24 +60,30 @@ class Natural:
     @classmethod
     def of(cls, theta: Array, at: Places) -> Natural:
         """Return those of the posterior θ."""
-        precision = np.exp(-2.0 * theta[at.log_sd])
-        return cls(precision, precision * theta[at.mean])
+        precision, shift = np.empty(len(at.mean)), np.empty(len(at.mean))
+        for weights, mean, log_sd in at.pieces(PIECE):
+            one = np.multiply(theta[log_sd], -2.0, out=precision[weights])
+            np.multiply(np.exp(one, out=one), theta[mean], out=shift[weights])
+        return cls(precision, shift)
 
     def into(self, at: Places) -> Array:
         """Return θ of this posterior; all precisions are above 0."""
-        out = np.zeros(2 * len(at.mean))
-        for weights, mean, log_sd in at.pieces(len(at.mean)):
-            precision = self.precision[weights]
-            out[mean], out[log_sd] = self.shift[weights] / precision, -0.5 * np.log(precision)
+        out = np.empty(2 * len(at.mean))
+        for weights, mean, log_sd in at.pieces(PIECE):
+            precision, found = self.precision[weights], out[log_sd]
+            np.divide(self.shift[weights], precision, out=out[mean])
+            np.multiply(np.log(precision, out=found), -0.5, out=found)
         return out
 
     def plus(self, other: Natural, share: float = 1.0) -> Natural:
         """Return the product with another Gaussian to the power `share`."""
-        return Natural(self.precision + share * other.precision, self.shift + share * other.shift)
+        if share != 1.0:
+            other = other.times(share)
+        return Natural(self.precision + other.precision, self.shift + other.shift)
 
     def less(self, other: Natural) -> Natural:
         """Return the quotient by another Gaussian."""
-        return self.plus(other, -1.0)
+        return Natural(self.precision - other.precision, self.shift - other.shift)
 
     def times(self, share: float) -> Natural:
         """Return this Gaussian to the power `share`."""
@@ -121,12 +128,20 @@ class Prior:
         precision = 0.0 if self.mixed else self.wide**-2.0
         return Natural(np.full(size, precision), np.zeros(size))
 
-    def slope(self, w: Tensor) -> Tensor:
-        """Return −∂ ln p/∂w (W,) of a mixture."""
-        a, b = self.wide**-2.0, self.narrow**-2.0
+    def constants(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ln(π s₂ / ((1 − π) s₁)) and s₂⁻² of a mixture, () each."""
         odds = math.log(self.share / (1.0 - self.share)) + math.log(self.narrow / self.wide)
-        first = w.square().mul_(0.5 * (b - a)).add_(odds).sigmoid_()
-        return first.mul_(a - b).add_(b).mul_(w)
+        return like.new_tensor(odds), like.new_tensor(self.narrow**-2.0)
+
+    def factor(self, w: Tensor, constants: tuple[Tensor, Tensor], out: Tensor) -> Tensor:
+        """Return −(∂ ln p/∂w)/w (W,) of a mixture, in `out` (W,), given its constants.
+
+        It is s₂⁻² + (s₁⁻² − s₂⁻²) r, with the share r of the wide part at w.
+        """
+        a, b = self.wide**-2.0, self.narrow**-2.0
+        # At z = 80 the share is 1; e⁻ᶻ of a larger z may be subnormal, which is slow.
+        z = torch.addcmul(constants[0], w, w, value=0.5 * (b - a), out=out)
+        return torch.add(constants[1], z.clamp_(max=80.0).sigmoid_(), alpha=a - b, out=out)
 
     def parts(self, batches: int) -> Iterator[float]:
         """Yield, again and again, the share of the divergence of each mini-batch, times M."""
@@ -196,17 +211,19 @@ class _Divergence:
 
     def __init__(self, net: FlatNet, goal: Goal, rows: int):
         self._goal, self._rows = goal, rows
-        precision, shift = (
-            torch.from_numpy(v).to(net.theta) for v in (goal.cavity.precision, goal.cavity.shift)
-        )
         largest = PIECE if net.theta.is_cpu else len(net.theta)
+        cavity, theta, grad = goal.cavity, net.theta, net.grad
+        given = theta.new_empty(2, len(cavity.precision))
+        for values, out in zip((cavity.precision, cavity.shift), given, strict=True):
+            out.copy_(torch.from_numpy(values))
+        cut = list(places(net.module).pieces(largest))
+        memory = theta.new_empty(4, max(w.stop - w.start for w, _, _ in cut))
+        self._noise, self._generator = memory[0], torch.Generator()
+        self._constants = goal.prior.constants(theta) if goal.prior.mixed else (theta, theta)
         self._pieces = [
-            (precision[w], shift[w], net.theta[m], net.theta[s], net.grad[m], net.grad[s])
-            for w, m, s in places(net.module).pieces(largest)
+            (*given[:, w], theta[m], theta[s], grad[m], grad[s], *memory[:, : w.stop - w.start])
+            for w, m, s in cut
         ]
-        memory = net.theta.new_empty(4, max(len(piece[0]) for piece in self._pieces))
-        self._memory, self._noise = memory[:3], memory[3]
-        self._generator = torch.Generator()
 
     def add(self, share: float, seed: int) -> None:
         """Add the slope of a mini-batch with this share of the term to `net.grad`."""
@@ -214,17 +231,17 @@ class _Divergence:
         scale = share * prior.weight / self._rows
         if prior.mixed:
             self._generator.manual_seed(seed + 1)
-            drawn = torch.randn(self._memory.shape[1], generator=self._generator)
-            self._noise.copy_(drawn)
-        for precision, shift, mean, log_sd, slope_mean, slope_log_sd in self._pieces:
-            sd, by_mean, by_log_sd = self._memory[:, : len(mean)]
+            self._noise.copy_(torch.randn(len(self._noise), generator=self._generator))
+        for piece in self._pieces:
+            precision, shift, mean, log_sd, slope_mean, slope_log_sd, noise, sd, square, w = piece
             torch.exp(log_sd, out=sd)
-            torch.mul(precision, mean, out=by_mean).sub_(shift)
-            torch.mul(sd, sd, out=by_log_sd).mul_(precision).sub_(1.0)
+            torch.mul(sd, sd, out=square)
+            slope_mean.addcmul_(precision, mean, value=scale).sub_(shift, alpha=scale)
+            slope_log_sd.addcmul_(precision, square, value=scale).sub_(scale)
             if prior.mixed:
-                noise = sd.mul_(self._noise[: len(mean)])
-                slope = prior.slope(mean + noise)
-                by_mean.add_(slope, alpha=self._goal.share)
-                by_log_sd.addcmul_(slope, noise, value=self._goal.share)
-            slope_mean.add_(by_mean, alpha=scale)
-            slope_log_sd.add_(by_log_sd, alpha=scale)
+                moved = sd.mul_(noise)
+                torch.add(mean, moved, out=w)
+                # The slope by w is its product with a factor, which takes the place of σ².
+                factor = prior.factor(w, self._constants, square)
+                slope_mean.addcmul_(factor, w, value=scale * self._goal.share)
+                slope_log_sd.addcmul_(factor, w.mul_(moved), value=scale * self._goal.share)
