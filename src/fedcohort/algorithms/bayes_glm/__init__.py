@@ -11,11 +11,7 @@ from fedcohort.algorithms.bayes_glm.program import (
     forget_linear,
     forget_logistic,
 )
-from fedcohort.algorithms.bayes_glm.settings import (
-    BayesLinearSettings,
-    BayesLogisticSettings,
-    BySiteSettings,
-)
+from fedcohort.algorithms.bayes_glm.settings import BayesLinearSettings, BayesLogisticSettings
 from fedcohort.algorithms.bayes_glm.site_model import BayesLinearBySite, BayesLogisticBySite
 from fedcohort.algorithms.bayes_glm.site_steps import (
     integrate,
@@ -27,6 +23,7 @@ from fedcohort.algorithms.bayes_glm.steps import project
 from fedcohort.data import exact
 from fedcohort.protocol import Method, Step, Task
 from fedcohort.training.linear import cross_products
+from fedcohort.training.settings import BySiteSettings
 
 _ONCE = (
     "Only sums over all sites: once, over several, how many records differ in each column, and how "

@@ -47,7 +47,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -60,6 +60,7 @@ from fedcohort.algorithms.cox.disclosure import (
     most_sums,
 )
 from fedcohort.algorithms.cox.elastic import Path, cross_validate, follow
+from fedcohort.algorithms.cox.hierarchical import BySite, posterior_by_site
 from fedcohort.algorithms.cox.likelihood import (
     Ground,
     SharedBaseline,
@@ -72,6 +73,7 @@ from fedcohort.algorithms.cox.settings import (
     CoxSettings,
     LikelihoodSettings,
 )
+from fedcohort.algorithms.cox.site_model import BayesCoxBySite
 from fedcohort.algorithms.cox.steps import Totals, deaths, squares, stratum_sizes, totals
 from fedcohort.arrays import Array
 from fedcohort.data.exact import Exact, check_covariates, exact_sums
@@ -135,19 +137,28 @@ def fit_bayes(fed: Federation, config: BayesCoxSettings, task: Task) -> BayesCox
             f"out."
         )
     prior = Penalty(0.0, config.prior_scale**-2.0, np.ones(len(sd)))
+    by_site: list[BySite] = []
 
     def highest(begun: Climb[Here], ground: Ground) -> Summit[Here]:
-        return begun.to(prior), begun.here, None
+        if not config.own_effects:
+            return begun.to(prior), begun.here, None
+        found = posterior_by_site(sites, begun, ground, config, task)
+        by_site.append(found)
+        return begun.given(found.middle, found.total), begun.here, None
 
     model = fitted(sites, total, config, task, highest, "give a smaller prior_scale")
+    exact = config.time_grid == "exact"
+    common: dict[str, Any] = of_cox(model) | {
+        "mean": mean[: len(mean) * (not exact)],
+        "scatter": scatter[: len(mean) * (not exact)],
+    }
+    if by_site:
+        return BayesCoxBySite.of(common, by_site[0], sd)
     gamma = model.coefficients * sd
     spread = np.linalg.slogdet(model.covariance * np.outer(sd, sd) / config.prior_scale**2)[1]
-    exact = config.time_grid == "exact"
     return BayesCoxModel(
-        **of_cox(model),
+        **common,
         log_evidence=model.log_likelihood - prior.of(gamma) + 0.5 * float(spread),
-        mean=mean[: len(mean) * (not exact)],
-        scatter=scatter[: len(mean) * (not exact)],
     )
 
 
@@ -210,7 +221,7 @@ def fitted(
         scale = ground.scale
         sites.related(begun.part * np.outer(scale, scale), ground.centre[:p])
 
-    if config.baseline == "shared":
+    if not config.stratified:
         one = SharedBaseline(fed, ground, config.ties)
         begun = climb(one, max_sums=most_sums(config, cell, p))
         look(begun)
@@ -236,7 +247,7 @@ def fitted(
         for g, steps, dead in zip(grid, hazard, died, strict=True)
     )
     covariance = top.covariance / np.outer(ground.scale, ground.scale)
-    check = "none" if top.lasso else config.ph_check
+    check = "none" if top.lasso else config.trend
     return CoxModel(
         features=names,
         coefficients=top.gamma / ground.scale,
