@@ -101,6 +101,8 @@ def bounds(config: LikelihoodSettings, task: Task) -> Mapping[str, Collection[An
         "kinds": (True,),
         "together": (config.time_grid != "exact",),
     }
+    if isinstance(config, BayesCoxSettings):
+        found["covariates"] = (len(task.features) - task.offset,)
     if isinstance(config, CoxSettings):
         found |= {"folds": range(1, config.n_folds + 1), "without": range(config.n_folds)}
     return found

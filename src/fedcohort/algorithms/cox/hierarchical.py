@@ -25,9 +25,9 @@ the covariance of γ_k in the posterior, C_γk that of γ with γ_k, the first t
 by central differences of U along a root of C_k.
 
 First all points of τ share one γ_k* of each site, at the mean of γ and τ of the round before, until
-both hold still; then each point has its own, most often in one round. So a site's likelihood is
-seen at few points, some three and the grid's 15. If it were seen at all points in every round, the
-sums could tell more of it than its coefficients and their covariance.
+both hold still; then each point has its own, in one round or two. So a site's likelihood is seen at
+some three points, and once or twice the grid's 15. If it were seen at all of these in every round,
+the sums could tell more of it than its coefficients and their covariance.
 
 Revealed, only as sums over all sites: the sums of a stratified fit (`program`), but `OwnLikelihood`
 only at 0 and at the end; `Taking` once; `Expanded` (G (p + 1)² + G) some five times; `Skewed` (G p)
@@ -59,7 +59,6 @@ from fedcohort.algorithms.cox.site_steps import (
 from fedcohort.arrays import Array
 from fedcohort.data.exact import Exact
 from fedcohort.protocol import NotConverged, Task
-from fedcohort.training.linear.cross_products import origin_of
 from fedcohort.training.site_effects import (
     Grid,
     Own,
@@ -73,7 +72,7 @@ from fedcohort.training.site_effects import (
 #: First τ at which sites expand their likelihoods.
 START = 0.3
 #: Largest change of a mean, in standard deviations, at which rounds end. Newton's steps square it.
-STILL = 0.03
+STILL = 0.1
 #: The same of the mean of τ, as a share of it, before each point has its own expansion.
 STILL_TAU = 0.1
 #: Points of τ with a smaller share of the posterior need not hold still.
@@ -148,15 +147,13 @@ def posterior_by_site(
     SiteUnavailable : a site left during the fit.
     """
     p, fed = len(ground.scale), sites.fed
-    origin = origin_of(task)[:p]
-    taking = sites.sum(count_partaking, origin=origin, least=sites.least)
+    taking = sites.sum(count_partaking, covariates=p, least=sites.least)
     partaking, out = int(taking.sites), int(taking.others_out)
     check_enough(config.by_site, partaking, out)
     grid = Grid.over(config.site_scale, float(ground.deaths.sum()), 0).of(p)
     tau = grid.spread
     asked: dict[str, Any] = {
-        "origin": origin, "centre": ground.centre, "scale": ground.scale, "spread": tau,
-        "ties": config.ties,
+        "centre": ground.centre, "scale": ground.scale, "spread": tau, "ties": config.ties,
     }  # fmt: skip
 
     def expanded(points: Array, around: Array) -> _Reached:

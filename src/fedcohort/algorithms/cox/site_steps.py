@@ -1,9 +1,9 @@
 """Site steps of Cox regression with effects of sites. Replies are sums, except `own_ratios`.
 
 A site's own coefficients can be solved for from these sums (`hierarchical`), so the rules are those
-for a regression that a site shows: a site takes part with `least` deaths, `least` records more than
-coefficients, and cross-products of covariates, offset, weight and death that pass the checks of
-`training.linear.cross_products` and `data.differences`. Else its records enter none of these sums.
+for a regression that a site shows: a site takes part with `least` deaths, and if the checks of
+`training.disclosure` hide nothing of its covariates, offset, weights and deaths, cross-products of
+covariates among them. Else its records enter none of these sums.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ import numpy as np
 
 from fedcohort.algorithms.cox.placing import SurvivalSite, own_grid, placed, weights
 from fedcohort.arrays import Array
-from fedcohort.data.differences import own_differences
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.numerics.coxph import Placed, Pooled, pooled
-from fedcohort.numerics.residuals import own_powers
 from fedcohort.privacy.disclosure.records import over_few
-from fedcohort.protocol import NothingToLearn, Refused, gathered, message, summed
-from fedcohort.training.linear.cross_products import check_cells, products_of, telling
+from fedcohort.protocol import Refused, gathered, message, summed
+from fedcohort.training.disclosure import FINE, hidden
 from fedcohort.training.site_effects import integrated
 
 #: Largest number of points of τ: a fit has some 15.
@@ -77,9 +75,9 @@ class Mode(NamedTuple):
 
 
 @summed
-def count_partaking(site: SurvivalSite, *, origin: Array, least: int) -> Taking:
+def count_partaking(site: SurvivalSite, *, covariates: int, least: int) -> Taking:
     """Count the sites whose own coefficients would tell of enough records."""
-    kept = takes_part(site.data, origin, least)
+    kept = takes_part(site.data, covariates, least)
     out = not kept and len(site.data.x) > 0
     return Taking(np.array(float(kept)), np.array(float(out)))
 
@@ -88,7 +86,6 @@ def count_partaking(site: SurvivalSite, *, origin: Array, least: int) -> Taking:
 def expand_sites(
     site: SurvivalSite,
     *,
-    origin: Array,
     centre: Array,
     scale: Array,
     spread: Array,
@@ -113,7 +110,7 @@ def expand_sites(
     """
     _check(site.name, scale, spread, points, around)
     g, p = spread.shape
-    if not takes_part(site.data, origin, least):
+    if not takes_part(site.data, len(scale), least):
         return Expanded(np.zeros((g, p + 1, p + 1)), np.zeros(g))
     records = placed(site.data, *own_grid(site.data), centre, scale)
     forms = np.array(
@@ -126,7 +123,6 @@ def expand_sites(
 def skew_sites(
     site: SurvivalSite,
     *,
-    origin: Array,
     centre: Array,
     scale: Array,
     spread: Array,
@@ -147,7 +143,7 @@ def skew_sites(
     Refused : numbers that no honest fit asks with.
     """
     _check(site.name, scale, spread, points, spread)
-    if not takes_part(site.data, origin, least):
+    if not takes_part(site.data, len(scale), least):
         return Skewed(np.zeros(spread.shape))
     records = placed(site.data, *own_grid(site.data), centre, scale)
     every = zip(points, spread, covariance, strict=True)
@@ -159,7 +155,6 @@ def skew_sites(
 def own_ratios(
     site: SurvivalSite,
     *,
-    origin: Array,
     centre: Array,
     scale: Array,
     spread: Array,
@@ -181,7 +176,7 @@ def own_ratios(
     """
     _check(site.name, scale, spread, points, spread)
     p = spread.shape[1]
-    if not takes_part(site.data, origin, min_cell):
+    if not takes_part(site.data, len(scale), min_cell):
         return OwnRatios(np.zeros(p), np.zeros(p), np.array(False))
     records = placed(site.data, *own_grid(site.data), centre, scale)
     first, second = np.zeros(p), np.zeros(p)
@@ -201,25 +196,16 @@ def own_ratios(
 STEPS = (count_partaking, expand_sites, skew_sites, own_ratios)
 
 
-def takes_part(table: SurvivalTable, origin: Array, least: int) -> bool:
-    """Return whether a site's records suffice to take part; see the header."""
-    p, event = len(origin), np.asarray(table.event, float)
-    if event.sum() < least or len(event) < p + least:
+def takes_part(table: SurvivalTable, p: int, least: int) -> bool:
+    """Return whether a site's records suffice to take part, of `p` covariates; see the header."""
+    event, heavy = np.asarray(table.event, int), weights(table)
+    if event.sum() < max(least, 1) or (least > 1 and over_few(heavy.sum(), heavy @ heavy, least)):
         return False
     # a weight or an offset that differs in few records is told as a covariate's value is
-    more = [np.asarray(column, float) for column in (*table.x.T[p:], weights(table))]
-    more = [column for column in more if np.ptp(column) > 0]
-    heavy = weights(table)
-    if least > 1 and over_few(heavy.sum(), heavy @ heavy, least):
-        return False
-    rows = np.column_stack([table.x[:, :p], *more, event])
-    at = np.r_[origin, [np.median(column) for column in more], 0.0]
-    sums = products_of(rows, at, at, own_powers(rows))
-    try:
-        check_cells(sums, telling(sums, at, at, least), [""] * (len(at) - 1), least)
-    except NothingToLearn:
-        return False
-    return least < 2 or not own_differences(rows, least).any()
+    columns = np.column_stack([table.x, heavy])
+    varied = np.r_[np.ones(p, bool), np.ptp(columns[:, p:], axis=0) > 0]
+    found = hidden(columns[:, varied], event, p, least, kinds=2, crossed=True, every=False)
+    return found.reason == FINE
 
 
 def own_mode(records: Placed, gamma: Array, tau: Array, ties: str) -> Mode:

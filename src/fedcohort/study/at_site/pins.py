@@ -76,6 +76,8 @@ MORE: Mapping[tuple[str, str], int] = {
     ("project", "share"): 1,
     ("project_sites", "share"): 1,
     **{("replicate", name): 1 for name in ("draws", "residual", "tau")},
+    ("skew_sites", "points"): 1,
+    ("skew_sites", "covariance"): 1,
     ("take_part", "centre"): 2,  # again about the means, to keep digits
     ("curvature", "scale"): 2,  # first about the origin only
     ("slopes", "scale"): 2,
