@@ -228,6 +228,16 @@ def tau_row(of: str, value: float, ends: Sequence[float], unit: str) -> Row:
     return {"name": name, "value": value, "low": ends[0], "high": ends[1]}
 
 
+def check_row(name: str, seen: float, drawn: Array) -> Row:
+    """Return the row of a posterior predictive check: the value seen, among L drawn ones (L,).
+
+    ``share_above`` is the share of draws above it, with half of those that are equal.
+    """
+    p = float((drawn > seen).mean() + (drawn == seen).mean() / 2)
+    low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
+    return {"name": name, "value": seen, "low": low, "high": high, "share_above": p}
+
+
 def check_enough(by_site: str, few: int, out: int) -> None:
     """Refuse effects of sites where fewer than `FEWEST` sites take part, of few + out."""
     if few < FEWEST:

@@ -6,7 +6,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from fedcohort.algorithms.cox import own_steps, site_steps, steps
+from fedcohort.algorithms.cox import checks, own_steps, site_steps, steps
 from fedcohort.algorithms.cox.model import BayesCoxModel, CoxModel
 from fedcohort.algorithms.cox.own_steps import STEPS as OWN_STEPS
 from fedcohort.algorithms.cox.program import fit, fit_bayes
@@ -43,6 +43,10 @@ _BY_SITE = (
     "tell of fewer than min_cell records are left out."
 )
 _EFFECTS = " With site_effects, each site's own effects, shrunken means, if records suffice."
+_CHECKS = (
+    " With predictive_draws, once sums of a risk score and its square over deaths by quarter of "
+    "the deaths, and numbers of deaths and sums that sites draw from the model."
+)
 _STRATA = " Strata: records and deaths of each; sums by time are by time in each stratum."
 
 
@@ -65,7 +69,12 @@ def reveals_with(config: LikelihoodSettings) -> str:
 def _of_bayes(config: LikelihoodSettings) -> str:
     if not isinstance(config, BayesCoxSettings):
         return ""
-    return _PRODUCTS + _BY_SITE * config.own_effects + _EFFECTS * config.site_effects
+    return (
+        _PRODUCTS
+        + _BY_SITE * config.own_effects
+        + _EFFECTS * config.site_effects
+        + _CHECKS * (config.predictive_draws > 0)
+    )
 
 
 def asks(config: LikelihoodSettings) -> Iterator[Step[..., Any]]:
@@ -78,6 +87,8 @@ def asks(config: LikelihoodSettings) -> Iterator[Step[..., Any]]:
         yield steps.squares
         if config.own_effects:
             yield from site_steps.STEPS[: 3 + config.site_effects]
+        if config.predictive_draws:
+            yield from checks.STEPS
     if config.strata:
         yield steps.stratum_sizes
     if stratified:
@@ -131,7 +142,7 @@ BAYES = Method(
     tasks=("survival",),
     paper="Kalbfleisch, JRSS B 40(2), 1978; Tierney and Kadane, JASA 81(393), 1986",
     reveals=f"{_ONCE}{_SHARED}{_GRID}{_PRODUCTS} Stratified: {_STRATIFIED}{_EXACT}{_STRATA}"
-    f"{_BY_SITE}{_EFFECTS}",
+    f"{_BY_SITE}{_EFFECTS}{_CHECKS}",
     reveals_with=reveals_with,
     settings=BayesCoxSettings,
     fit=fit_bayes,
@@ -143,6 +154,7 @@ BAYES = Method(
         own_steps.own_trend,
         own_steps.own_hazard,
         *site_steps.STEPS,
+        *checks.STEPS,
         *timegrid.STEPS,
     ),
     asks=asks,

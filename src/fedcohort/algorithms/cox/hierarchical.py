@@ -161,7 +161,7 @@ def posterior_by_site(
         return _combined(told, grid, config.prior_scale)
 
     points, around = np.zeros((1, p)), np.full((1, p), min(START, config.site_scale / 2))
-    before, apart = np.zeros((len(tau), p)), False
+    before, apart, change = np.zeros((len(tau), p)), False, math.inf
     for _, round_ in zip(range(config.max_rounds), begun.rounds, strict=False):
         at = points
         found = expanded(points, around)

@@ -46,6 +46,7 @@ intervals of each stratum, `Expected` over all records. `disclosure` has the rul
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -53,6 +54,7 @@ import numpy as np
 
 from fedcohort.algorithms.cox import proportional
 from fedcohort.algorithms.cox.ascent import Climb, Here, Penalty, Top
+from fedcohort.algorithms.cox.checks import checked
 from fedcohort.algorithms.cox.disclosure import (
     check_late,
     check_strata,
@@ -84,6 +86,7 @@ from fedcohort.privacy.disclosure.rounding import origins
 from fedcohort.protocol import (
     Federation,
     NothingToLearn,
+    Row,
     SingularInformation,
     Task,
     check_all_answered,
@@ -146,11 +149,33 @@ def fit_bayes(fed: Federation, config: BayesCoxSettings, task: Task) -> BayesCox
         by_site.append(found)
         return begun.given(found.middle, found.total), begun.here, None
 
-    model = fitted(sites, total, config, task, highest, "give a smaller prior_scale")
+    checks: list[Row] = []
+
+    def after(ground: Ground, top: Top, shared: Hazards | None) -> None:
+        number, rng = config.predictive_draws, task.rng
+        tau, middle, covariance = np.zeros((number, 0)), top.gamma, top.covariance[None]
+        means = middle[None]
+        at = np.zeros(number, np.int64)
+        if by_site:
+            found = by_site[0]
+            at = rng.choice(len(found.shares), number, p=found.shares)
+            tau, means, covariance = found.tau[at], found.mean, found.covariance
+        roots = np.linalg.cholesky(covariance)[at]
+        away = np.einsum("lij,lj->li", roots, rng.normal(size=(number, len(middle))))
+        draws = means[at] + away
+        none = np.zeros((number, 0))
+        hazards = none if shared is None else shared.drawn(draws - middle, ground.deaths, rng)
+        checks.extend(checked(sites, ground, task, draws, tau, hazards))
+
+    model = fitted(
+        sites, total, config, task, highest, "give a smaller prior_scale",
+        after if config.predictive_draws else None,
+    )  # fmt: skip
     exact = config.time_grid == "exact"
     common: dict[str, Any] = of_cox(model) | {
         "mean": mean[: len(mean) * (not exact)],
         "scatter": scatter[: len(mean) * (not exact)],
+        "checks": tuple(checks),
     }
     if by_site:
         return BayesCoxBySite.of(common, by_site[0], sd)
@@ -160,6 +185,19 @@ def fit_bayes(fed: Federation, config: BayesCoxSettings, task: Task) -> BayesCox
         **common,
         log_evidence=model.log_likelihood - prior.of(gamma) + 0.5 * float(spread),
     )
+
+
+@dataclass(frozen=True)
+class Hazards:
+    """Baseline hazard at each grid time (T,), and means of covariates over risk sets (T, p)."""
+
+    steps: Array
+    centres: Array
+
+    def drawn(self, away: Array, deaths: Array, rng: np.random.Generator) -> Array:
+        """Return hazards (L, T) by eq. (1) of `checks`, of coefficients `away` (L, p) of β̂."""
+        law = rng.gamma(np.maximum(deaths, 1e-300), size=(len(away), len(deaths)))
+        return self.steps * law / np.maximum(deaths, 1.0) * np.exp(-away @ self.centres.T)
 
 
 #: The maximum, the last position on the way there at which the sites were asked, and a path.
@@ -193,11 +231,13 @@ def fitted(
     task: Task,
     highest: Highest,
     remedy: str = RIDGE,
+    after: Callable[[Ground, Top, Hazards | None], None] | None = None,
 ) -> CoxModel:
     """Return the model at the maximum that `highest` finds.
 
     Parameters
     ----------
+    after : called at the end with the shared baseline hazard, or None where sites have their own.
     remedy : of a monotone likelihood, for errors.
     """
     fed, names, p = sites.fed, tuple(sites.names), len(sites.names)
@@ -228,6 +268,8 @@ def fitted(
         top, here, path = highest(begun, ground)
         trend = partial(one.trend, here)
         hazard = _breslow(grid, ground, here.s0)
+        if after is not None:
+            after(ground, top, Hazards(np.concatenate(hazard), one.centres()))
         if not (exact or top.lasso):
             spread = one.disorder(here, top.covariance) / ground.scale
     else:
@@ -236,6 +278,8 @@ def fitted(
         look(begun)
         top, here, path = highest(begun, ground)
         trend = partial(each.trend, here)
+        if after is not None:
+            after(ground, top, None)
         if ground.late and not exact:
             hazard = by_stratum(each.hazard(top.gamma), ground.sizes)
         else:

@@ -76,6 +76,7 @@ MORE: Mapping[tuple[str, str], int] = {
     ("project", "share"): 1,
     ("project_sites", "share"): 1,
     **{("replicate", name): 1 for name in ("draws", "residual", "tau")},
+    **{("replicate_survival", name): 1 for name in ("cuts", "draws", "tau", "hazards")},
     ("skew_sites", "points"): 1,
     ("skew_sites", "covariance"): 1,
     ("take_part", "centre"): 2,  # again about the means, to keep digits
