@@ -19,6 +19,7 @@ from fedcohort.algorithms.bayes_glm.site_steps import (
     project_sites,
     take_part,
 )
+from fedcohort.algorithms.bayes_glm.skewed import cubes
 from fedcohort.algorithms.bayes_glm.steps import project
 from fedcohort.data import exact
 from fedcohort.protocol import Method, Step, Task
@@ -50,6 +51,12 @@ _ROUNDS = (
 )
 
 
+_SKEWNESS = (
+    " With skewness, once sums of third powers and of products of the covariates, weighted by the "
+    "skewness of the rows' approximations."
+)
+
+
 def _bounds(config: BySiteSettings, *, kinds: bool) -> Mapping[str, Collection[Any]]:
     return {"link": ("",), "kinds": (kinds,), "slopes": (config.by_site == "all",)}
 
@@ -71,7 +78,8 @@ def asked_by_linear(config: BayesLinearSettings) -> tuple[Step[..., Any], ...]:
 
 def asked_by_logistic(config: BayesLogisticSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit can call (`Method.asks`)."""
-    return _asked(config, cross_products.products, (project,), project_sites)
+    then = (project, cubes) if config.skewness else (project,)
+    return _asked(config, cross_products.products, then, project_sites)
 
 
 def _asked(
@@ -92,7 +100,7 @@ def reveals_of_linear(config: BayesLinearSettings) -> str:
 
 def reveals_of_logistic(config: BayesLogisticSettings) -> str:
     """Describe what leaves a site with these settings."""
-    return _said(_ROUNDS, config)
+    return _said(_ROUNDS + _SKEWNESS * config.skewness, config)
 
 
 def _said(text: str, config: BySiteSettings) -> str:
@@ -124,7 +132,7 @@ LOGISTIC = Method(
     tasks=("classification",),
     outcomes=("binary",),
     paper="Minka, Expectation propagation for approximate Bayesian inference, UAI 2001",
-    reveals=_ROUNDS + _BY_SITE + _EFFECTS + _CHECKS,
+    reveals=_ROUNDS + _SKEWNESS + _BY_SITE + _EFFECTS + _CHECKS,
     reveals_with=reveals_of_logistic,
     settings=BayesLogisticSettings,
     fit=fit_logistic,
@@ -133,6 +141,7 @@ LOGISTIC = Method(
         *exact.STEPS,
         *cross_products.STEPS,
         project,
+        cubes,
         take_part,
         project_sites,
         own_effects,

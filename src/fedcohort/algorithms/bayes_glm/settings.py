@@ -55,3 +55,14 @@ class BayesLogisticSettings(BySiteSettings, AscentSettings, method="bayes_logist
         unit="",
     )
     max_rounds: int = changed(AscentSettings, "max_rounds", default=200)
+    skewness: bool = setting(
+        False,
+        "Correct standard deviations and intervals for the skewness of the posterior, by one "
+        "more sum",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check(
+            ("skewness", self.by_site == "none" or not self.skewness, "false, or by_site: none")
+        )
