@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from scipy.special import logit
 from scipy.stats import multivariate_t
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -48,12 +49,15 @@ def measured(case: Case, seed: int) -> dict[str, float]:
         columns = [x.columns.get_loc(one) for one in model.features]
         unit = x.to_numpy()[:, columns].std(axis=0)
         rows = model.summary()
-        mean = model.coefficients * unit
-        sd = np.array([row["standard_error"] for row in rows]) * unit
+        middle = x.to_numpy()[:, columns].mean(axis=0)[None]  # the intercept is there
+        mean = np.r_[model.decision(middle), model.coefficients * unit]
+        spread_of = [row["standard_error"] for row in rows] * unit
+        sd = np.r_[np.sqrt(model.spread(middle)), spread_of]
         own = np.array([[row[end] for row in rows] for end in ("low", "high")]) * unit
-        out[f"{name}_mean"] = float(np.abs((mean - true[1:]) / spread[1:]).max())
-        out[f"{name}_sd"] = float(np.abs(sd / spread[1:] - 1).max())
-        out[f"{name}_ends"] = float(np.abs((own - ends[:, 1:]) / spread[1:]).max())
+        own = np.column_stack([logit(model.intervals(middle, 0.95)[0]), own])
+        out[f"{name}_mean"] = float(np.abs((mean - true) / spread).max())
+        out[f"{name}_sd"] = float(np.abs(sd / spread - 1).max())
+        out[f"{name}_ends"] = float(np.abs((own - ends) / spread).max())
     return out
 
 
