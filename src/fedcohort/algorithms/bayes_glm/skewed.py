@@ -17,9 +17,9 @@ of a row's f, are those of Cornish and Fisher, with the skewness γ₁ and z the
     z + γ₁ (z² − 1)/6                                                                        (3)
 
 Revealed, as a sum over all sites: `Cubes`, once: k (k + 1)(k + 2)/6 + k (k + 1)/2 + 2 different
-numbers of k = p + 1. That is what some k/3 rounds of `project` tell. w_i has length 1, and |c_i| is below 2, the skewness
-of an exponential density, at any posterior that a coordinator may choose; so no row adds more than
-2 to an entry of T.
+numbers of k = p + 1. That is what some k/3 rounds of `project` tell. w_i has length 1, and |c_i| is
+below 2, the skewness of an exponential density, at any posterior that a coordinator may choose; so
+no row adds more than 2 to an entry of T.
 """
 
 from __future__ import annotations
