@@ -134,7 +134,6 @@ def test_of_one_covariate_all_moments_are_near_those_of_quadrature():
     assert_allclose(errors, dense.own_sds, rtol=0.05)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(40, 60, 30, 50, 35, 45), (25,) * 8], ids=["six", "eight"])
 def test_mean_sd_and_tau_are_within_2_percent_of_quadrature(sizes):
     """Six seeds: means by at most 0.008 standard deviations, sds by 1.6 %, τ by 2.5 %."""

@@ -30,8 +30,12 @@ Quarters of 1 to `min_cell` − 1 deaths are joined.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from fedcohort.algorithms.cox.ascent import Top
+from fedcohort.algorithms.cox.hierarchical import BySite
 from fedcohort.algorithms.cox.likelihood import Ground
 from fedcohort.algorithms.cox.placing import SurvivalSite, own_grid, placed
 from fedcohort.algorithms.cox.site_steps import takes_part
@@ -211,15 +215,67 @@ def cuts_of(ground: Ground, least: int) -> Array:
     return out
 
 
+@dataclass(frozen=True)
+class Hazards:
+    """Baseline hazard at each grid time (T,), and means of covariates over risk sets (T, p)."""
+
+    steps: Array
+    centres: Array
+
+    def drawn(self, away: Array, deaths: Array, rng: np.random.Generator) -> Array:
+        """Return hazards (L, T) by eq. (1), of coefficients `away` (L, p) of β̂."""
+        law = rng.gamma(np.maximum(deaths, 1e-300), size=(len(away), len(deaths)))
+        return self.steps * law / np.maximum(deaths, 1.0) * np.exp(-away @ self.centres.T)
+
+
+@dataclass(frozen=True)
+class Law:
+    """Posterior of standardised coefficients, at G points of τ.
+
+    Attributes
+    ----------
+    shares : (G,).
+    mean, covariance : (G, p) and (G, p, p).
+    tau : (G, p); (G, 0) without effects of sites.
+    """
+
+    shares: Array
+    mean: Array
+    covariance: Array
+    tau: Array
+
+    @classmethod
+    def of(cls, top: Top) -> Law:
+        """Return Laplace's distribution at a mode."""
+        return cls(np.ones(1), top.gamma[None], top.covariance[None], np.zeros((1, 0)))
+
+    @classmethod
+    def of_sites(cls, found: BySite) -> Law:
+        """Return the posterior with effects of sites."""
+        return cls(found.shares, found.mean, found.covariance, found.tau)
+
+    def drawn(self, number: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return L coefficients (L, p) and τ of each, (L, p) or (L, 0)."""
+        at = rng.choice(len(self.shares), number, p=self.shares)
+        roots = np.linalg.cholesky(self.covariance)[at]
+        away = np.einsum("lij,lj->li", roots, rng.normal(size=self.mean[at].shape))
+        return self.mean[at] + away, self.tau[at]
+
+
 def checked(
-    sites: Exact, ground: Ground, task: Task, draws: Array, tau: Array, hazards: Array
+    sites: Exact, ground: Ground, task: Task, law: Law, number: int, shared: Hazards | None
 ) -> tuple[Row, ...]:
     """Return a row for each check.
 
     Parameters
     ----------
-    draws, tau, hazards : as of `replicate_survival`.
+    number : L.
+    shared : baseline hazard of all sites; None where each has its own.
     """
+    draws, tau = law.drawn(number, task.rng)
+    hazards = np.zeros((number, 0))
+    if shared is not None:
+        hazards = shared.drawn(draws - law.shares @ law.mean, ground.deaths, task.rng)
     cuts = cuts_of(ground, max(sites.least, 1))
     told = sites.sum(
         replicate_survival, times=ground.times, sizes=ground.sizes, centre=ground.centre,

@@ -46,7 +46,6 @@ intervals of each stratum, `Expected` over all records. `disclosure` has the rul
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -54,7 +53,7 @@ import numpy as np
 
 from fedcohort.algorithms.cox import proportional
 from fedcohort.algorithms.cox.ascent import Climb, Here, Penalty, Top
-from fedcohort.algorithms.cox.checks import checked
+from fedcohort.algorithms.cox.checks import Hazards, Law, checked
 from fedcohort.algorithms.cox.disclosure import (
     check_late,
     check_strata,
@@ -152,20 +151,8 @@ def fit_bayes(fed: Federation, config: BayesCoxSettings, task: Task) -> BayesCox
     checks: list[Row] = []
 
     def after(ground: Ground, top: Top, shared: Hazards | None) -> None:
-        number, rng = config.predictive_draws, task.rng
-        tau, middle, covariance = np.zeros((number, 0)), top.gamma, top.covariance[None]
-        means = middle[None]
-        at = np.zeros(number, np.int64)
-        if by_site:
-            found = by_site[0]
-            at = rng.choice(len(found.shares), number, p=found.shares)
-            tau, means, covariance = found.tau[at], found.mean, found.covariance
-        roots = np.linalg.cholesky(covariance)[at]
-        away = np.einsum("lij,lj->li", roots, rng.normal(size=(number, len(middle))))
-        draws = means[at] + away
-        none = np.zeros((number, 0))
-        hazards = none if shared is None else shared.drawn(draws - middle, ground.deaths, rng)
-        checks.extend(checked(sites, ground, task, draws, tau, hazards))
+        one = Law.of(top) if not by_site else Law.of_sites(by_site[0])
+        checks.extend(checked(sites, ground, task, one, config.predictive_draws, shared))
 
     model = fitted(
         sites, total, config, task, highest, "give a smaller prior_scale",
@@ -185,19 +172,6 @@ def fit_bayes(fed: Federation, config: BayesCoxSettings, task: Task) -> BayesCox
         **common,
         log_evidence=model.log_likelihood - prior.of(gamma) + 0.5 * float(spread),
     )
-
-
-@dataclass(frozen=True)
-class Hazards:
-    """Baseline hazard at each grid time (T,), and means of covariates over risk sets (T, p)."""
-
-    steps: Array
-    centres: Array
-
-    def drawn(self, away: Array, deaths: Array, rng: np.random.Generator) -> Array:
-        """Return hazards (L, T) by eq. (1) of `checks`, of coefficients `away` (L, p) of β̂."""
-        law = rng.gamma(np.maximum(deaths, 1e-300), size=(len(away), len(deaths)))
-        return self.steps * law / np.maximum(deaths, 1.0) * np.exp(-away @ self.centres.T)
 
 
 #: The maximum, the last position on the way there at which the sites were asked, and a path.
