@@ -83,18 +83,21 @@ def weibull(seed, f, n=300):
 
 
 def test_a_u_shaped_risk_is_found_and_a_line_is_not():
-    """Over seeds 0 to 19, p is 0 for a U, 0.07 to 0.86 for a line."""
+    """Over seeds 0 to 19, p is 0 for a U, 0.11 to 0.89 for a line."""
 
     def p_of(seed, f):
         rows = rows_of(fit(parted(*weibull(seed, f)), predictive_draws=100, ph_check="none"))
         return rows[SHAPE]["share_above"]
 
     assert p_of(0, lambda x: x**2 + 0.4 * x) < 0.01
-    assert 0.1 < np.median([p_of(k, lambda x: 0.7 * x) for k in range(5)]) < 0.9
+    assert 0.03 < np.median([p_of(k, lambda x: 0.7 * x) for k in range(5)]) < 0.97
 
 
 def test_an_effect_that_ends_is_found_and_a_constant_one_is_not():
-    """Over seeds 0 to 19, p is 0 for one that ends, 0.02 to 0.94 for a constant one."""
+    """The median of five uniform p is outside 0.03 to 0.97 with a probability of 0.0005.
+
+    Over seeds 0 to 19, p is 0 for one that ends, 0.03 to 0.94 for a constant one.
+    """
 
     def p_of(seed, *, ends):
         x, death, leave = weibull(seed, lambda x: 1.2 * x)
@@ -106,7 +109,7 @@ def test_an_effect_that_ends_is_found_and_a_constant_one_is_not():
         return rows[LATE]["share_above"]
 
     assert p_of(0, ends=True) < 0.02
-    assert 0.1 < np.median([p_of(k, ends=False) for k in range(5, 10)]) < 0.9
+    assert 0.03 < np.median([p_of(k, ends=False) for k in range(5)]) < 0.97
 
 
 def test_strata_have_rows_of_their_own():
