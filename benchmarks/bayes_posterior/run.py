@@ -117,15 +117,19 @@ class Target:
         return np.concatenate(rows) - 0.5 * (g * g) @ self.prior
 
 
-def target_of(x: pd.DataFrame, y: np.ndarray, sites: np.ndarray) -> Target:
-    """Fit, and return the posterior of standardised coefficients."""
+def fitted(x: pd.DataFrame, y: np.ndarray, sites: np.ndarray, **settings: Any) -> Any:
+    """Return the model of a fit with these settings."""
     frame = x.assign(y=y.astype(int))
     tables = {s: frame[sites == s].reset_index(drop=True) for s in sorted(set(sites))}
     kinds = dict.fromkeys(x.columns, "number")
     known = {"variables": {**kinds, "y": "binary"}}
     fed = fc.simulate(tables, outcome=fc.Binary("y"), dictionary=known)
-    fit = fc.fit("bayes_logistic", fed, min_cell=1)
-    model = fit.model
+    return fc.fit("bayes_logistic", fed, min_cell=1, **settings).model
+
+
+def target_of(x: pd.DataFrame, y: np.ndarray, sites: np.ndarray) -> Target:
+    """Fit, and return the posterior of standardised coefficients."""
+    model = fitted(x, y, sites)
     columns = [x.columns.get_loc(name) for name in model.features]
     values = x.to_numpy()[:, columns]
     middle, sd = values.mean(axis=0), values.std(axis=0)

@@ -22,9 +22,10 @@ from scipy.stats import multivariate_t, norm
 
 from algorithms.mixed_cases import simulated, stacked
 from algorithms.test_bayes_glm import fit
-from fedcohort.algorithms.bayes_glm import LINEAR, LOGISTIC, effects
+from fedcohort.algorithms.bayes_glm import LINEAR, LOGISTIC
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import NothingToLearn, SettingError
+from fedcohort.training import site_effects as effects
 
 #: The last site has few rows; few in all, for matrices of all rows in many quadratures.
 SIZES = (12, 9, 14, 6)

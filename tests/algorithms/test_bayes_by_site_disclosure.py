@@ -11,7 +11,6 @@ from numpy.testing import assert_allclose
 from algorithms.mixed_cases import simulated
 from deployed_cases import terms_of
 from fedcohort.algorithms.bayes_glm import LINEAR, LOGISTIC, site_steps
-from fedcohort.algorithms.bayes_glm.effects import Grid, integrated
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import Refused, Task
 from fedcohort.protocol.arguments import Arguments
@@ -20,6 +19,7 @@ from fedcohort.protocol.step import Site
 from fedcohort.runtime.local import local
 from fedcohort.study.at_site.bounds import Bounds
 from fedcohort.study.at_site.pins import InMemory, Pins
+from fedcohort.training.site_effects import Grid, integrated
 
 
 def products_of(part, parts):

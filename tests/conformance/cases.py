@@ -219,7 +219,12 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("by_site", "intercept"), ("site_effects", True), ("predictive_draws", 3)),
         (("by_site", "all"),),
     ],
+    "bayes_cox": [
+        (("by_site", "all"), ("site_effects", True), ("predictive_draws", 3)),
+        (("predictive_draws", 3), ("ph_check", "none")),
+    ],
     "bayes_logistic": [
+        (("skewness", True), ("tol", 1e-3)),
         (("by_site", "intercept"), ("tol", 1e-3), ("predictive_draws", 3)),
         (("by_site", "all"), ("tol", 5e-3), ("site_scale", 0.1)),
     ],

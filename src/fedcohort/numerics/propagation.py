@@ -134,6 +134,31 @@ def tilted(y: Array, centre: Array, width: Array) -> tuple[Array, Array, Array]:
     return out[0], out[1], out[2]
 
 
+def skewness(z: Array, y: Array, rows: Factors, mean: Array, covariance: Array) -> Array:
+    """Return the skewness (n,) of each row's tilted density at the posterior N(m, V).
+
+    Parameters
+    ----------
+    z : (n, q). y : (n,), 0 or 1.
+    rows : their factors.
+    mean, covariance : m (q,) and V (q, q).
+    """
+    v = np.maximum(np.einsum("ij,jk,ik->i", z, covariance, z), NARROWEST)
+    rest = np.maximum(1.0 / v - rows.precision, WIDEST**-2)
+    centre, width = (z @ mean / v - rows.shift) / rest, 1.0 / rest
+    out = np.empty(len(y))
+    for start in range(0, len(y), ROWS):
+        part = slice(start, start + ROWS)
+        sign, c, sd = 2.0 * y[part] - 1.0, centre[part], np.sqrt(width[part])
+        logs = log_expit((sign * c)[:, None] + (sign * sd)[:, None] * POINTS) - 0.5 * POINTS**2
+        mass = np.exp(logs - logs.max(axis=1, keepdims=True))
+        mass /= mass.sum(axis=1, keepdims=True)
+        away = POINTS - (mass @ POINTS)[:, None]
+        second, third = ((mass * away**power).sum(axis=1) for power in (2, 3))
+        out[part] = third / second**1.5
+    return out
+
+
 def probability(mean: Array, variance: Array) -> tuple[Array, Array]:
     """Return E σ(f) and Var σ(f) (n,) of f ~ N(mean, variance), both (n,)."""
     sd = np.sqrt(variance)

@@ -8,6 +8,8 @@ from typing import ClassVar
 from fedcohort.data.timegrid import check_rule
 from fedcohort.protocol import SettingError, Settings, changed, setting
 
+#: Fewest sites from which the standard deviation between sites can be learnt.
+FEWEST = 2
 #: User of a fit that gives every site a model of its own, which the site keeps.
 ALL = "all"
 
@@ -66,6 +68,50 @@ class PriorSettings(IntervalSettings):
         within="(0, 1000]",
     )
     level: float = changed(IntervalSettings, "level", doc="Probability of the credible intervals")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BySiteSettings(PriorSettings, alone={"by_site": "none", "site_effects": False}):
+    """Settings of Gaussian priors on coefficients and on effects of sites."""
+
+    by_site: str = setting(
+        "none",
+        "Coefficients of which each site has its own, drawn around the common one: none, the "
+        "intercept, or all",
+        choices=("none", "intercept", "all"),
+    )
+    site_scale: float = setting(
+        1.0,
+        "Scale of the half-normal prior of τ, the standard deviation of sites' intercepts and, "
+        "per standard deviation of the covariate, of their coefficients",
+        within="(0, 100]",
+    )
+    predictive_draws: int = setting(
+        0,
+        "Draws of the posterior for predictive checks of the outcome; 0: no checks",
+        "draws",
+        within="[0, 1000]",
+    )
+    site_effects: bool = setting(False, "Return each site's effects (each site's reply is visible)")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check(
+            (
+                "site_effects",
+                self.by_site != "none" or not self.site_effects,
+                "false, or by_site: intercept or all",
+            ),
+        )
+
+    def check_sites(self, sites: int) -> None:
+        """Refuse effects of sites with fewer than `FEWEST` sites."""
+        super().check_sites(sites)
+        if self.by_site != "none" and sites < FEWEST:
+            raise SettingError(
+                f"setting 'by_site' of method {self.method!r} is {self.by_site!r}, and {sites} "
+                f"site tells nothing about how sites differ; give 'none', or {FEWEST} sites."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

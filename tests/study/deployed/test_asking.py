@@ -83,9 +83,11 @@ CASES = [
     ("logistic", {"solver": "admm", "l2": 0.1}, set()),
     ("bayes_cox", {}, set()),
     ("bayes_cox", {"baseline": "stratified"}, {"own_hazard"}),
+    ("bayes_cox", {"by_site": "all", "site_effects": True}, {"own_hazard"}),
+    ("bayes_cox", {"predictive_draws": 5}, set()),
     ("bayes_linear", {}, set()),
     ("bayes_linear", {"by_site": "all", "predictive_draws": 5}, set()),
-    ("bayes_logistic", {}, set()),
+    ("bayes_logistic", {"skewness": True}, set()),
     ("bayes_logistic", {"by_site": "intercept", "site_effects": True}, set()),
     ("bayes_net", {"rounds": 2}, LIFETIMES | {"sum_times", "sum_outcome"}),  # of classes here
     (

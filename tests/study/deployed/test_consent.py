@@ -46,6 +46,8 @@ SURVIVAL = [
     "{method: forest, trees: 2, depth: 3}",
     "{method: bayes_cox}",
     "{method: bayes_cox, baseline: stratified, strata: menostat, ph_check: none}",
+    "{method: bayes_cox, by_site: all, site_effects: true, predictive_draws: 5}",
+    "{method: bayes_cox, predictive_draws: 5}",
     "{method: bayes_net, scale: standard, rounds: 2, hidden: [4], internal_epochs: 2}",
     "{method: bayes_net, strategy: sequential, rounds: 2, hidden: [4]}",
     "{method: bayes_net, head: cox, rounds: 2, hidden: [4], samples: 8}",
@@ -78,7 +80,7 @@ OTHERS = [
     ("diabetes", "{method: forest, trees: 2, strategy: union}"),
     ("diabetes", "{method: bayes_linear}"),
     ("diabetes", "{method: bayes_linear, by_site: all}"),
-    ("breast_cancer", "{method: bayes_logistic}"),
+    ("breast_cancer", "{method: bayes_logistic, skewness: true}"),
     (
         "breast_cancer",
         "{method: bayes_logistic, by_site: intercept, site_effects: true, predictive_draws: 10}",

@@ -11,11 +11,7 @@ from fedcohort.algorithms.bayes_glm.program import (
     forget_linear,
     forget_logistic,
 )
-from fedcohort.algorithms.bayes_glm.settings import (
-    BayesLinearSettings,
-    BayesLogisticSettings,
-    BySiteSettings,
-)
+from fedcohort.algorithms.bayes_glm.settings import BayesLinearSettings, BayesLogisticSettings
 from fedcohort.algorithms.bayes_glm.site_model import BayesLinearBySite, BayesLogisticBySite
 from fedcohort.algorithms.bayes_glm.site_steps import (
     integrate,
@@ -23,10 +19,12 @@ from fedcohort.algorithms.bayes_glm.site_steps import (
     project_sites,
     take_part,
 )
+from fedcohort.algorithms.bayes_glm.skewed import cubes
 from fedcohort.algorithms.bayes_glm.steps import project
 from fedcohort.data import exact
 from fedcohort.protocol import Method, Step, Task
 from fedcohort.training.linear import cross_products
+from fedcohort.training.settings import BySiteSettings
 
 _ONCE = (
     "Only sums over all sites: once, over several, how many records differ in each column, and how "
@@ -50,6 +48,12 @@ _EFFECTS = " With site_effects, each site's own effects, shrunken means, if reco
 _ROUNDS = (
     f"{_ONCE}; per round, of the rows' Gaussian approximations, one p x p matrix and the totals. "
     "The approximation of each row stays at its site."
+)
+
+
+_SKEWNESS = (
+    " With skewness, once sums of third powers and of products of the covariates, weighted by the "
+    "skewness of the rows' approximations."
 )
 
 
@@ -77,7 +81,8 @@ def asked_by_linear(config: BayesLinearSettings) -> tuple[Step[..., Any], ...]:
 
 def asked_by_logistic(config: BayesLogisticSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit can call (`Method.asks`)."""
-    return _asked(config, cross_products.products, (project,), project_sites)
+    then = (project, cubes) if config.skewness else (project,)
+    return _asked(config, cross_products.products, then, project_sites)
 
 
 def _asked(
@@ -98,7 +103,7 @@ def reveals_of_linear(config: BayesLinearSettings) -> str:
 
 def reveals_of_logistic(config: BayesLogisticSettings) -> str:
     """Describe what leaves a site with these settings."""
-    return _said(_ROUNDS, config)
+    return _said(_ROUNDS + _SKEWNESS * config.skewness, config)
 
 
 def _said(text: str, config: BySiteSettings) -> str:
@@ -130,7 +135,7 @@ LOGISTIC = Method(
     tasks=("classification",),
     outcomes=("binary",),
     paper="Minka, Expectation propagation for approximate Bayesian inference, UAI 2001",
-    reveals=_ROUNDS + _BY_SITE + _EFFECTS + _CHECKS,
+    reveals=_ROUNDS + _SKEWNESS + _BY_SITE + _EFFECTS + _CHECKS,
     reveals_with=reveals_of_logistic,
     settings=BayesLogisticSettings,
     fit=fit_logistic,
@@ -139,6 +144,7 @@ LOGISTIC = Method(
         *exact.STEPS,
         *cross_products.STEPS,
         project,
+        cubes,
         take_part,
         project_sites,
         own_effects,

@@ -36,6 +36,7 @@ from fedcohort.data.exact import Exact
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import Refused, Row, Site, message, summed
 from fedcohort.training.linear.cross_products import Moments
+from fedcohort.training.site_effects import check_row
 
 #: Largest number of draws, and largest g, in standard deviations.
 MOST, CUT = 1000, 3.0
@@ -180,17 +181,7 @@ def checked(
         names: Sequence[str] = ("mean", "standard deviation", "skewness", BETWEEN)
     else:
         names = ("share of class 1", "mean square of the risk score in class 1", BETWEEN)
-    rows: list[Row] = []
-    for j, name in enumerate(names):
-        p = float((drawn[:, j] > seen[j]).mean() + (drawn[:, j] == seen[j]).mean() / 2)
-        low, high = np.quantile(drawn[:, j], [0.025, 0.975]).tolist()
-        rows.append(
-            {
-                "name": name, "value": float(seen[j]),
-                "low": low, "high": high, "share_above": p,
-            }
-        )  # fmt: skip
-    return tuple(rows)
+    return tuple(check_row(name, float(seen[j]), drawn[:, j]) for j, name in enumerate(names))
 
 
 #: Name of the last check.

@@ -7,7 +7,7 @@ its own coefficients γ_k = γ + u_k of z = (1, (x − centre)/s): the intercept
     u_k0 ~ N(0, τ₀²),   u_kj ~ N(0, τ₁²),   τ ~ |N(0, s_τ²)|                                (1)
 
 in `bayes_linear` in residual standard deviations: u_k | σ² ~ N(0, σ² τ²). At each point of a grid
-of τ (`effects`) a site integrates u_k out.
+of τ (`training.site_effects`) a site integrates u_k out.
 
 `bayes_linear`: what remains of its cross-products of (z, y) is one matrix. With the sum M, its
 blocks M_zz, M_zy, M_yy, the prior's P = diag(0, 1/s², …), and D = Σ log|C|, the posterior given τ
@@ -46,15 +46,9 @@ import numpy as np
 from scipy.special import gammaincc
 
 from fedcohort.algorithms.bayes_glm.checks import Points, checked
-from fedcohort.algorithms.bayes_glm.effects import Grid, weights_of
 from fedcohort.algorithms.bayes_glm.errors import OUTLYING, no_variance
-from fedcohort.algorithms.bayes_glm.settings import (
-    FEWEST,
-    BayesLinearSettings,
-    BayesLogisticSettings,
-    BySiteSettings,
-)
-from fedcohort.algorithms.bayes_glm.site_model import BayesLinearBySite, BayesLogisticBySite, Own
+from fedcohort.algorithms.bayes_glm.settings import BayesLinearSettings, BayesLogisticSettings
+from fedcohort.algorithms.bayes_glm.site_model import BayesLinearBySite, BayesLogisticBySite
 from fedcohort.algorithms.bayes_glm.site_steps import (
     Likelihood,
     Partaken,
@@ -69,12 +63,19 @@ from fedcohort.data.classes import Kind
 from fedcohort.data.exact import Exact, exact_sums
 from fedcohort.numerics.mixture import increasing
 from fedcohort.numerics.propagation import damped
-from fedcohort.protocol import Federation, NothingToLearn, Row, Task
+from fedcohort.protocol import Federation, Row, Task
 from fedcohort.training.linear.cross_products import Moments, moments, origin_of
 from fedcohort.training.linear.newton import check_weight, unfinished
+from fedcohort.training.settings import BySiteSettings
+from fedcohort.training.site_effects import (
+    Grid,
+    Own,
+    check_enough,
+    note_of,
+    tau_row,
+    weights_of,
+)
 
-#: With fewer sites, τ is poorly known.
-FEW = 5
 #: Points of τ with a smaller share of the posterior need not have converged.
 SLIGHT = 1e-6
 #: Name of a row of the parameters.
@@ -105,18 +106,7 @@ class Ground:
     @property
     def note(self) -> str:
         """Warnings about few sites and sites left out; may be empty."""
-        notes: list[str] = []
-        if self.partaking < FEW:
-            notes.append(
-                f"{self.partaking} sites say little about how sites differ: the posterior of τ is "
-                f"largely its prior"
-            )
-        if self.out:
-            notes.append(
-                f"sites left out, because their sums would tell of fewer than {self.sites.least} "
-                f"records (min_cell): {self.out}"
-            )
-        return "; ".join(notes)
+        return note_of(self.partaking, self.out, self.sites.least)
 
     def back(self) -> Array:
         """Return the matrix (k, k) from coefficients of z to those of (1, x)."""
@@ -130,7 +120,7 @@ def survey(fed: Federation, config: BySiteSettings, task: Task, kind: Kind) -> G
 
     Raises
     ------
-    NothingToLearn : fewer than `FEWEST` sites take part; and the errors of `moments`.
+    NothingToLearn : too few sites take part; and the errors of `moments`.
     """
     sites = exact_sums(fed, task, kind)
     slopes = config.by_site == "all"
@@ -142,12 +132,7 @@ def survey(fed: Federation, config: BySiteSettings, task: Task, kind: Kind) -> G
         told.append(
             sites.sum(take_part, origin=origin, centre=centre, slopes=slopes, least=sites.least)
         )
-        if (few := int(told[0].sites)) < FEWEST:
-            raise NothingToLearn(
-                f"by_site is {config.by_site!r}, and {few} of {few + int(told[0].others_out)} "
-                f"sites with records can take part, so nothing tells how sites differ. Add sites "
-                f"or records, or give by_site: none."
-            )
+        check_enough(config.by_site, int(told[0].sites), int(told[0].others_out))
         return told[-1]
 
     m = moments(sites, task, kind, ask)
@@ -404,6 +389,4 @@ def _rows_of_linear(
 
 def _row_of(kind: int, mean: float, ends: Sequence[float], unit: str) -> Row:
     """Return the row of one τ."""
-    of = "slopes, per SD of the covariate" if kind else "intercepts"
-    name = f"sd between sites of {of} ({unit})"
-    return {"name": name, "value": mean, "low": ends[0], "high": ends[1]}
+    return tau_row("slopes, per SD of the covariate" if kind else "intercepts", mean, ends, unit)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.special import digamma, expit, gammaincinv, gammaln, ndtri, stdtrit
+from scipy.special import digamma, expit, gammaincinv, gammaln, stdtrit
 
+from fedcohort.algorithms.bayes_glm.skewed import above, quantile, skewness_along
 from fedcohort.arrays import Array
 from fedcohort.numerics.mahalanobis import chi_squared, squared_distance
 from fedcohort.numerics.parameters import predicted
@@ -202,10 +204,12 @@ class BayesLogisticModel(Posterior):
     ----------
     log_evidence : logarithm of the probability of the outcomes under the prior, approximate.
     rounds : number of rounds.
+    third : third cumulants (p + 1, p + 1, p + 1) of (b₀, β); (0, 0, 0) of a normal posterior.
     """
 
     log_evidence: float
     rounds: int
+    third: Array = field(default_factory=lambda: np.zeros((0, 0, 0)))
 
     LINK = "logit"
     RATIO = "odds_ratio"
@@ -216,9 +220,31 @@ class BayesLogisticModel(Posterior):
 
     def intervals(self, x: Array, level: float) -> Array:
         """Return the interval (n, 2) that holds a row's probability of class 1 with `level`."""
-        half = float(ndtri(0.5 + level / 2)) * np.sqrt(self.spread(x))
-        f = self.decision(x)
-        return expit(np.column_stack([f - half, f + half]))
+        s, f = np.sqrt(self.spread(x)), self.decision(x)
+        skew = self._skewness(np.column_stack([np.ones(len(f)), np.asarray(x, float)]), s)
+        ends = (quantile(p, skew) for p in (0.5 - level / 2, 0.5 + level / 2))
+        return expit(np.column_stack([f + s * z for z in ends]))
+
+    def _skewness(self, z: Array, scale: Array) -> Array:
+        """Return the skewness (n,) of zᵀ(b₀, β), of standard deviations `scale` (n,)."""
+        return skewness_along(self.third, z, scale) if len(self.third) else np.zeros(len(scale))
+
+    def summary(self) -> list[Row]:
+        """Return the rows of `Posterior.summary`, with the skewness in the intervals."""
+        return [self._skewed(row, j + 1) for j, row in enumerate(super().summary())]
+
+    def _skewed(self, row: Row, j: int) -> Row:
+        """Return a row with the interval of one of (b₀, β), by Cornish and Fisher."""
+        if not len(self.third):
+            return row
+        m, s = float(self._mean[j]), math.sqrt(self.covariance[j, j])
+        skew = self._skewness(np.eye(len(self.covariance))[j : j + 1], np.array([s]))
+        ends = (0.5 - self.level / 2, 0.5 + self.level / 2)
+        low, high = (m + s * float(quantile(p, skew)[0]) for p in ends)
+        row = row | {"low": low, "high": high, "above_0": float(above(np.array([-m / s]), skew)[0])}
+        if "or_low" in row:
+            row |= {"or_low": math.exp(min(low, 709.0)), "or_high": math.exp(min(high, 709.0))}
+        return row
 
     def uncertainty(self, x: Array) -> tuple[Array, Array]:
         """Return Var P and E P(1 − P) (n,), P the probability; their sum is that of the class."""
@@ -230,7 +256,11 @@ class BayesLogisticModel(Posterior):
         scale = float(np.sqrt(self.covariance[0, 0]))
         one = np.array([self.intercept])
         row = credible_rows(["intercept"], one, np.array([scale]), self.level, "")[0]
-        return [of_intercept(row, self.LINK), *self.checks]
+        return [of_intercept(self._skewed(row, 0), self.LINK), *self.checks]
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the arrays of a posterior, and third cumulants."""
+        return super().arrays() | ({"third": self.third} if len(self.third) else {})
 
     def meta(self) -> dict[str, Any]:
         """Return names, rows, level, evidence and rounds."""
@@ -238,7 +268,9 @@ class BayesLogisticModel(Posterior):
 
     @classmethod
     def _restored(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> dict[str, Any]:
-        own = {"log_evidence": float(meta["log_evidence"]), "rounds": int(meta["rounds"])}
+        own: dict[str, Any] = {"log_evidence": float(meta["log_evidence"])}
+        own |= {"rounds": int(meta["rounds"])}
+        own |= {"third": arrays["third"]} if "third" in arrays else {}
         return super()._restored(arrays, meta) | own
 
 

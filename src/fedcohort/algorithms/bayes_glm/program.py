@@ -21,8 +21,8 @@ Revealed, only as sums over all sites: with several sites the sums of `data.exac
 `training.linear.cross_products` once, or twice if the mean is far from the public point; of
 `bayes_logistic` also `Projected`, once before the first round and in every round. Sites learn the
 posterior of every round. K rounds give about K p²/2 equations about n p numbers, as those of
-`logistic` do. With effects of sites (``by_site``), see `hierarchical`; with
-``predictive_draws``, `checks`.
+`logistic` do. With ``skewness``, see `skewed`; with effects of sites (``by_site``), `hierarchical`;
+with ``predictive_draws``, `checks`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from fedcohort.algorithms.bayes_glm.errors import OUTLYING, no_variance
 from fedcohort.algorithms.bayes_glm.hierarchical import linear_by_site, logistic_by_site
 from fedcohort.algorithms.bayes_glm.model import BayesLinearModel, BayesLogisticModel
 from fedcohort.algorithms.bayes_glm.settings import BayesLinearSettings, BayesLogisticSettings
+from fedcohort.algorithms.bayes_glm.skewed import TOO_SKEWED, corrected, cubes
 from fedcohort.algorithms.bayes_glm.steps import Projected, project
 from fedcohort.arrays import Array
 from fedcohort.data.exact import Exact, exact_sums
@@ -146,8 +147,19 @@ def fit_logistic(
             (forth @ start.covariance @ forth.T),
         )
     found = propagate(sites, m, scale, prior, config, first)
+    covariance, third, caution = found.covariance, np.zeros((0, 0, 0)), sites.caution
+    if config.skewness:
+        told = sites.sum(
+            cubes, centre=m.mean, scale=scale, mean=found.mean, covariance=found.covariance
+        )
+        check_weight(told.squares[0], told.squares[1], sites.least, OUTLYING)
+        better = corrected(told, found.covariance)
+        if better is None:
+            caution = "; ".join(filter(None, (caution, TOO_SKEWED)))
+        else:
+            covariance, third = better
     points = Points(
-        np.ones(1), found.mean[None], found.covariance[None], 1.0, np.zeros(0), np.zeros((1, 0))
+        np.ones(1), found.mean[None], covariance[None], 1.0, np.zeros(0), np.zeros((1, 0))
     )
     checks = checked(
         sites, m, scale, points, config.predictive_draws, task.rng, _asked(sites, task)
@@ -160,12 +172,15 @@ def fit_logistic(
         intercept=float(coefficients[0]),
         coefficients=coefficients[1:],
         rows=int(m.rows),
-        caution=sites.caution,
-        covariance=back @ found.covariance @ back.T,
+        caution=caution,
+        covariance=back @ covariance @ back.T,
         centre=m.mean,
         scatter=m.xx / m.rows,
         log_evidence=found.log_evidence,
         rounds=found.rounds,
+        third=np.einsum("abc,ia,jb,kc->ijk", third, *[back[:, : len(third)]] * 3, optimize=True)
+        if len(third)
+        else third,
         level=config.level,
         checks=checks,
     )

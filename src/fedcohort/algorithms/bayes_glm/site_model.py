@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from scipy.special import expit, gammaincc, gammaincinv, logsumexp
@@ -18,25 +18,15 @@ from fedcohort.algorithms.bayes_glm.model import (
     of_intercept,
 )
 from fedcohort.arrays import Array
-from fedcohort.numerics.mixture import below, increasing, quantiles
+from fedcohort.numerics.mixture import increasing, quantiles
 from fedcohort.numerics.propagation import probability
-from fedcohort.numerics.wald import credible_rows
 from fedcohort.protocol import Row
+from fedcohort.training.site_effects import Own, mixed_row, own_rows
 
 #: Fields of `BySite` that are arrays.
 ARRAYS = ("shares", "means", "scales", "tau")
 #: What is said of the intercept.
 NEW = "f is common to sites, and a prediction is the mean over effects of a new site"
-
-
-class Own(NamedTuple):
-    """Posterior means and standard deviations (e,) of a site's own effects.
-
-    The intercept's at the covariates' means first; the others per standard deviation.
-    """
-
-    mean: list[float]
-    sd: list[float]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,19 +90,8 @@ class BySite(Posterior):
 
     def _row(self, name: str, j: int) -> Row:
         """Return the row of one of (b₀, β)."""
-        m, s = self.means[:, j], np.sqrt(self.scales[:, j, j])
-        middle = float(self.shares @ m)
-        variance = self.wider * float(self.shares @ s**2) + float(self.shares @ (m - middle) ** 2)
-        scale = np.array([math.sqrt(variance / self.wider)])
-        row = credible_rows([name], np.array([middle]), scale, self.level, self.RATIO, self.freedom)
-        parts = (self.shares, m[:, None], s[:, None])
-        half = (1.0 - self.level) / 2.0
-        low, high = (float(quantiles(p, *parts, self.freedom)[0]) for p in (half, 1.0 - half))
-        above = 1.0 - float(below(np.zeros(1), *parts, self.freedom)[0])
-        found = row[0] | {"low": low, "high": high, "above_0": above}
-        if self.RATIO:
-            found |= {"or_low": math.exp(min(low, 709.0)), "or_high": math.exp(min(high, 709.0))}
-        return found
+        parts = (self.shares, self.means[:, j], np.sqrt(self.scales[:, j, j]))
+        return mixed_row(name, parts, self.level, self.RATIO, self.freedom)
 
     def of_f(self, x: Array, level: float, residual: Array | float = 0.0) -> Array:
         """Return the interval (n, 2) of f, with a residual of squared scale (G,), of a new site."""
@@ -129,12 +108,7 @@ class BySite(Posterior):
         """Return the rows of τ, of each site's own effects where they were asked for, and of
         checks.
         """
-        names = ["intercept", *self.features]
-        own = [
-            {"name": f"effect of {site} on {name}", "value": mean, "standard_error": sd}
-            for site, found in self.own.items()
-            for name, mean, sd in zip(names, found.mean, found.sd, strict=False)
-        ]
+        own = own_rows(self.own, ["intercept", *self.features])
         return [*self.taus, *own, *self.checks]
 
     def arrays(self) -> dict[str, Array]:

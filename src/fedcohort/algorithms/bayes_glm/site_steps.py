@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.algorithms.bayes_glm.effects import Integrated, integrated
 from fedcohort.algorithms.bayes_glm.steps import standardised, wrong_posterior, wrong_share
 from fedcohort.arrays import Array
 from fedcohort.data.tables import LabelledTable
@@ -26,6 +25,7 @@ from fedcohort.training.linear.cross_products import (
     products_of,
     telling,
 )
+from fedcohort.training.site_effects import Integrated, integrated
 
 #: Largest number of points of τ: a fit has some 14, with effects of all coefficients some 100.
 MOST = 1000
@@ -47,8 +47,9 @@ class Partaken(Products):
 
 @message
 class Likelihood:
-    """Quadratic form of the likelihood without the effects of sites: eq. (1) of `effects`,
-    ``inner`` (G, q, q) and ``log_det`` (G,).
+    """Quadratic form of the likelihood without the effects of sites.
+
+    Eq. (1) of `training.site_effects`: ``inner`` (G, q, q) and ``log_det`` (G,).
     """
 
     inner: Array
@@ -59,9 +60,9 @@ class Likelihood:
 class ProjectedBySite:
     """Sums of the rows' Gaussian factors without the effects of sites, k = p + 1.
 
-    ``inner`` (G, k + 1, k + 1), eq. (1) of `effects` for Σ τ z zᵀ with Σ ν z beside it; ``log_det``
-    (G,); ``squares`` (G, 2), Σ τ and Σ τ²; ``evidence`` (G,), the rows' part of eq. (4) of
-    `numerics.propagation`.
+    ``inner`` (G, k + 1, k + 1), eq. (1) of `training.site_effects` for Σ τ z zᵀ with Σ ν z beside
+    it; ``log_det`` (G,); ``squares`` (G, 2), Σ τ and Σ τ²; ``evidence`` (G,), the rows' part of
+    eq. (4) of `numerics.propagation`.
     """
 
     inner: Array
@@ -265,7 +266,7 @@ def partaking(table: LabelledTable, origin: Array, *, slopes: bool, least: int) 
 
 
 def _factors(z: Array, tau: Array, nu: Array, spread: Array) -> Integrated:
-    """Return eq. (1) of `effects` for factors τ, ν (G, n) of rows z (n, k)."""
+    """Return eq. (1) of `training.site_effects` for factors τ, ν (G, n) of rows z (n, k)."""
     g, k = len(tau), z.shape[1]
     inner = np.zeros((g, k + 1, k + 1))
     for i in range(g):

@@ -205,6 +205,12 @@ class Climb(Generic[Here]):
             f"rounds (tol {tol:g}). Raise max_rounds, or {self._remedy}."
         )
 
+    def given(self, gamma: Array, covariance: Array) -> Top:
+        """Go to γ (p,), of an estimate with a covariance (p, p) that was found by other sums."""
+        self.here = self._likelihood.at(gamma)
+        reached = self.here.log_likelihood
+        return Top(gamma, covariance, reached, self.null, np.zeros_like(gamma), lasso=False)
+
     def _step(self, penalty: Penalty) -> Array:
         """Return the step (p,) to the maximum of the quadratic model less the penalty."""
         h, gamma = self.part + self._missed, self.here.gamma

@@ -36,7 +36,7 @@ def least_cell(config: LikelihoodSettings, min_cell: int, p: int) -> int:
     """Return m, the smallest number of records that leave in one interval."""
     if config.time_grid == "exact":
         return 1
-    if config.baseline == "stratified":
+    if config.stratified:
         return min_cell
     most = SUMS_WITH_PRIOR if isinstance(config, BayesCoxSettings) else SUMS
     sums = most + SUMS_PER_PENALTY * config.tried
@@ -50,7 +50,7 @@ def most_sums(config: LikelihoodSettings, cell: int, p: int) -> float:
 
 def check_late(ground: Ground, config: LikelihoodSettings) -> None:
     """Raise `SettingError` for late entries with a shared baseline on a grid but "exact"."""
-    if ground.late and config.baseline == "shared" and config.time_grid != "exact":
+    if ground.late and not config.stratified and config.time_grid != "exact":
         raise SettingError(
             "some records enter late: sums over those who leave an interval, less those who enter, "
             "could show a few patients. Set baseline 'stratified', which shows no risk set, or "

@@ -168,6 +168,12 @@ class SharedBaseline:
         self._means = means(g.weight, self._ties, here.s0, here.d0, s1, d1)
         return self._within - drift(self._means, self._mean)
 
+    def centres(self) -> Array:
+        """Return the mean of the covariates over each risk set (T, p), after `information`."""
+        m, t = self._means, len(self._ground.times)
+        total = np.maximum(np.bincount(m.time, m.weight, t), np.finfo(float).tiny)
+        return np.array([np.bincount(m.time, m.weight * c, t) / total for c in m.mean.T]).T
+
     def trend(self, here: OnGrid, g: Array) -> Trend:
         """Return the sums of the test for effects that change with g (T,), after `information`."""
         a, b = here.hazard.a, here.hazard.b

@@ -252,11 +252,13 @@ class BayesCoxModel(CoxModel):
     log_evidence : logarithm of the probability of the order of deaths under the prior, approximate.
     mean, scatter : mean (p,) and covariance (p, p) of the covariates of all records; (0,) and
         (0, p) of a fit at exact times.
+    checks : rows of posterior predictive checks; most often none.
     """
 
     log_evidence: float
     mean: Array
     scatter: Array
+    checks: tuple[Row, ...] = ()
 
     def intervals(self, x: Array, level: float) -> Array:
         """Return the interval (n, 2) that holds the log risk of rows x (n, p) with `level`."""
@@ -303,9 +305,13 @@ class BayesCoxModel(CoxModel):
         """Return the arrays to save."""
         return super().arrays() | {"mean": self.mean, "scatter": self.scatter}
 
+    def parameters(self, times: Array) -> list[Row]:
+        """Return the rows of `CoxModel.parameters`, and checks."""
+        return [*super().parameters(times), *self.checks]
+
     def meta(self) -> dict[str, Any]:
         """Return the other values to save."""
-        return super().meta() | {"log_evidence": self.log_evidence}
+        return super().meta() | {"log_evidence": self.log_evidence, "checks": list(self.checks)}
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> BayesCoxModel:
@@ -315,6 +321,7 @@ class BayesCoxModel(CoxModel):
             log_evidence=float(meta["log_evidence"]),
             mean=arrays["mean"],
             scatter=arrays["scatter"],
+            checks=tuple(meta.get("checks", ())),
         )
 
 

@@ -47,12 +47,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from fedcohort.algorithms.cox import proportional
 from fedcohort.algorithms.cox.ascent import Climb, Here, Penalty, Top
+from fedcohort.algorithms.cox.checks import Hazards, Law, checked
 from fedcohort.algorithms.cox.disclosure import (
     check_late,
     check_strata,
@@ -60,6 +61,7 @@ from fedcohort.algorithms.cox.disclosure import (
     most_sums,
 )
 from fedcohort.algorithms.cox.elastic import Path, cross_validate, follow
+from fedcohort.algorithms.cox.hierarchical import BySite, posterior_by_site
 from fedcohort.algorithms.cox.likelihood import (
     Ground,
     SharedBaseline,
@@ -72,6 +74,7 @@ from fedcohort.algorithms.cox.settings import (
     CoxSettings,
     LikelihoodSettings,
 )
+from fedcohort.algorithms.cox.site_model import BayesCoxBySite
 from fedcohort.algorithms.cox.steps import Totals, deaths, squares, stratum_sizes, totals
 from fedcohort.arrays import Array
 from fedcohort.data.exact import Exact, check_covariates, exact_sums
@@ -82,6 +85,7 @@ from fedcohort.privacy.disclosure.rounding import origins
 from fedcohort.protocol import (
     Federation,
     NothingToLearn,
+    Row,
     SingularInformation,
     Task,
     check_all_answered,
@@ -135,19 +139,38 @@ def fit_bayes(fed: Federation, config: BayesCoxSettings, task: Task) -> BayesCox
             f"out."
         )
     prior = Penalty(0.0, config.prior_scale**-2.0, np.ones(len(sd)))
+    by_site: list[BySite] = []
 
     def highest(begun: Climb[Here], ground: Ground) -> Summit[Here]:
-        return begun.to(prior), begun.here, None
+        if not config.own_effects:
+            return begun.to(prior), begun.here, None
+        found = posterior_by_site(sites, begun, ground, config, task)
+        by_site.append(found)
+        return begun.given(found.middle, found.total), begun.here, None
 
-    model = fitted(sites, total, config, task, highest, "give a smaller prior_scale")
+    checks: list[Row] = []
+
+    def after(ground: Ground, top: Top, shared: Hazards | None) -> None:
+        one = Law.of(top) if not by_site else Law.of_sites(by_site[0])
+        checks.extend(checked(sites, ground, task, one, config.predictive_draws, shared))
+
+    model = fitted(
+        sites, total, config, task, highest, "give a smaller prior_scale",
+        after if config.predictive_draws else None,
+    )  # fmt: skip
+    exact = config.time_grid == "exact"
+    common: dict[str, Any] = of_cox(model) | {
+        "mean": mean[: len(mean) * (not exact)],
+        "scatter": scatter[: len(mean) * (not exact)],
+        "checks": tuple(checks),
+    }
+    if by_site:
+        return BayesCoxBySite.of(common, by_site[0], sd)
     gamma = model.coefficients * sd
     spread = np.linalg.slogdet(model.covariance * np.outer(sd, sd) / config.prior_scale**2)[1]
-    exact = config.time_grid == "exact"
     return BayesCoxModel(
-        **of_cox(model),
+        **common,
         log_evidence=model.log_likelihood - prior.of(gamma) + 0.5 * float(spread),
-        mean=mean[: len(mean) * (not exact)],
-        scatter=scatter[: len(mean) * (not exact)],
     )
 
 
@@ -182,11 +205,13 @@ def fitted(
     task: Task,
     highest: Highest,
     remedy: str = RIDGE,
+    after: Callable[[Ground, Top, Hazards | None], None] | None = None,
 ) -> CoxModel:
     """Return the model at the maximum that `highest` finds.
 
     Parameters
     ----------
+    after : called at the end with the shared baseline hazard, or None where sites have their own.
     remedy : of a monotone likelihood, for errors.
     """
     fed, names, p = sites.fed, tuple(sites.names), len(sites.names)
@@ -210,13 +235,15 @@ def fitted(
         scale = ground.scale
         sites.related(begun.part * np.outer(scale, scale), ground.centre[:p])
 
-    if config.baseline == "shared":
+    if not config.stratified:
         one = SharedBaseline(fed, ground, config.ties)
         begun = climb(one, max_sums=most_sums(config, cell, p))
         look(begun)
         top, here, path = highest(begun, ground)
         trend = partial(one.trend, here)
         hazard = _breslow(grid, ground, here.s0)
+        if after is not None:
+            after(ground, top, Hazards(np.concatenate(hazard), one.centres()))
         if not (exact or top.lasso):
             spread = one.disorder(here, top.covariance) / ground.scale
     else:
@@ -225,6 +252,8 @@ def fitted(
         look(begun)
         top, here, path = highest(begun, ground)
         trend = partial(each.trend, here)
+        if after is not None:
+            after(ground, top, None)
         if ground.late and not exact:
             hazard = by_stratum(each.hazard(top.gamma), ground.sizes)
         else:
@@ -236,7 +265,7 @@ def fitted(
         for g, steps, dead in zip(grid, hazard, died, strict=True)
     )
     covariance = top.covariance / np.outer(ground.scale, ground.scale)
-    check = "none" if top.lasso else config.ph_check
+    check = "none" if top.lasso else config.trend
     return CoxModel(
         features=names,
         coefficients=top.gamma / ground.scale,

@@ -8,9 +8,9 @@ from typing import Literal
 from fedcohort.algorithms.cox import proportional
 from fedcohort.protocol import SettingError, changed, setting
 from fedcohort.training.settings import (
+    BySiteSettings,
     GridSettings,
     PathSettings,
-    PriorSettings,
     RidgeSettings,
     TiesSettings,
     WeightedSettings,
@@ -40,6 +40,16 @@ class LikelihoodSettings(TiesSettings, GridSettings, WeightedSettings):
         "time, its logarithm; none: no test",
         choices=(*proportional.TRANSFORMS, "none"),
     )
+
+    @property
+    def stratified(self) -> bool:
+        """Whether each site has its own baseline hazard."""
+        return self.baseline == "stratified"
+
+    @property
+    def trend(self) -> str:
+        """Function of time in the test of proportional hazards; "none" without a test."""
+        return "none" if self.lasso else self.ph_check
 
     @property
     def lasso(self) -> bool:
@@ -125,5 +135,48 @@ class CoxSettings(LikelihoodSettings, RidgeSettings, PathSettings, method="cox")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BayesCoxSettings(PriorSettings, LikelihoodSettings, method="bayes_cox"):
+class BayesCoxSettings(BySiteSettings, LikelihoodSettings, method="bayes_cox"):
     """Settings of `bayes_cox`."""
+
+    by_site: str = changed(
+        BySiteSettings,
+        "by_site",
+        doc="What each site has of its own: none; intercept: its baseline hazard (as baseline: "
+        "stratified); all: also its coefficients, drawn around the common ones",
+    )
+    site_scale: float = changed(
+        BySiteSettings,
+        "site_scale",
+        doc="Scale of the half-normal prior of τ, the standard deviation of sites' coefficients "
+        "per standard deviation of the covariate",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check(
+            (
+                "site_effects",
+                self.own_effects or not self.site_effects,
+                "false, or by_site: all",
+            ),
+            (
+                "predictive_draws",
+                not (self.predictive_draws and self.weights),
+                "0 with weights: a drawn outcome is of one record",
+            ),
+        )
+
+    @property
+    def own_effects(self) -> bool:
+        """Whether each site has its own coefficients."""
+        return self.by_site == "all"
+
+    @property
+    def stratified(self) -> bool:
+        """Whether each site has its own baseline hazard."""
+        return self.by_site != "none" or super().stratified
+
+    @property
+    def trend(self) -> str:
+        """Function of time in the test of proportional hazards; none where effects differ."""
+        return "none" if self.own_effects else super().trend

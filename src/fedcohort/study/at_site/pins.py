@@ -76,6 +76,11 @@ MORE: Mapping[tuple[str, str], int] = {
     ("project", "share"): 1,
     ("project_sites", "share"): 1,
     **{("replicate", name): 1 for name in ("draws", "residual", "tau")},
+    **{("replicate_survival", name): 1 for name in ("cuts", "draws", "tau", "hazards")},
+    ("cubes", "mean"): 1,
+    ("cubes", "covariance"): 1,
+    ("skew_sites", "points"): 1,
+    ("skew_sites", "covariance"): 1,
     ("take_part", "centre"): 2,  # again about the means, to keep digits
     ("curvature", "scale"): 2,  # first about the origin only
     ("slopes", "scale"): 2,

@@ -21,6 +21,7 @@ few of 1/√λ are; then the poles are π/2 from the line in t. Nothing is revea
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,11 +29,17 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from fedcohort.arrays import Array
+from fedcohort.numerics.mixture import below, quantiles
+from fedcohort.numerics.wald import credible_rows
+from fedcohort.protocol import NothingToLearn, Row
+from fedcohort.training.settings import FEWEST
 
 #: Largest distance h of points for one τ, and for two; largest τ, in prior standard deviations s.
 STEP, STEP_OF_TWO, FARTHEST = 0.4, 0.6, 5.0
 #: Points at which the posterior of τ is interpolated for its quantiles.
 FINE = 401
+#: With fewer sites, τ is poorly known.
+FEW = 5
 
 
 class Integrated(NamedTuple):
@@ -77,7 +84,8 @@ class Grid:
         ----------
         scale : s.
         rows : n.
-        covariates : those with effects of sites; 0 if only intercepts have one.
+        covariates : those with effects of sites besides the intercept; 0 if only intercepts have
+            one.
         """
         delta = min(scale / 10.0, rows**-0.5)
         last = math.asinh(FARTHEST * scale / delta)
@@ -91,6 +99,10 @@ class Grid:
         first, second = (a.ravel() for a in np.meshgrid(axis, axis, indexing="ij"))
         spread = np.column_stack([first, *[second] * covariates])
         return cls(axis, places, spread, np.add.outer(one, one).ravel())
+
+    def of(self, effects: int) -> Grid:
+        """Return the points for this number of effects, which have one τ."""
+        return Grid(self.axis, self.places, np.tile(self.spread, (1, effects)), self.log_prior)
 
     @property
     def kinds(self) -> int:
@@ -158,3 +170,94 @@ def weights_of(log_mass: Array) -> Array:
     """Return shares (G,) of a sum from the logarithms of its terms (G,)."""
     mass = np.exp(log_mass - log_mass.max())
     return mass / mass.sum()
+
+
+class Own(NamedTuple):
+    """Posterior means and standard deviations (e,) of a site's own effects.
+
+    The intercept's, if it has one, at the covariates' means first; the others per standard
+    deviation.
+    """
+
+    mean: list[float]
+    sd: list[float]
+
+
+def own_rows(own: Mapping[str, Own], names: Sequence[str]) -> list[Row]:
+    """Return the rows of each site's own effects on `names`."""
+    return [
+        {"name": f"effect of {site} on {name}", "value": mean, "standard_error": sd}
+        for site, found in own.items()
+        for name, mean, sd in zip(names, found.mean, found.sd, strict=False)
+    ]
+
+
+def mixed_row(
+    name: str,
+    parts: tuple[Array, Array, Array],
+    level: float,
+    ratio: str,
+    freedom: float = math.inf,
+) -> Row:
+    """Return the row of a coefficient: moments, quantiles and probabilities of the mixture.
+
+    Parameters
+    ----------
+    parts : shares, locations and scales (G,) of normal or Student's distributions.
+    ratio : name of exp(β), or "".
+    """
+    shares, m, s = parts
+    wider = 1.0 if math.isinf(freedom) else freedom / (freedom - 2.0)
+    middle = float(shares @ m)
+    variance = wider * float(shares @ s**2) + float(shares @ (m - middle) ** 2)
+    scale = np.array([math.sqrt(variance / wider)])
+    row = credible_rows([name], np.array([middle]), scale, level, ratio, freedom)[0]
+    columns = (shares, m[:, None], s[:, None])
+    half = (1.0 - level) / 2.0
+    low, high = (float(quantiles(p, *columns, freedom)[0]) for p in (half, 1.0 - half))
+    row |= {"above_0": 1.0 - float(below(np.zeros(1), *columns, freedom)[0])}
+    initials = "".join(word[0] for word in ratio.split("_") if word)
+    for key, end in (("low", low), ("high", high)):
+        row |= {key: end} | ({f"{initials}_{key}": math.exp(min(end, 709.0))} if ratio else {})
+    return row
+
+
+def tau_row(of: str, value: float, ends: Sequence[float], unit: str) -> Row:
+    """Return the row of one τ."""
+    name = f"sd between sites of {of} ({unit})"
+    return {"name": name, "value": value, "low": ends[0], "high": ends[1]}
+
+
+def check_row(name: str, seen: float, drawn: Array) -> Row:
+    """Return the row of a posterior predictive check: the value seen, among L drawn ones (L,).
+
+    ``share_above`` is the share of draws above it, with half of those that are equal.
+    """
+    p = float((drawn > seen).mean() + (drawn == seen).mean() / 2)
+    low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
+    return {"name": name, "value": seen, "low": low, "high": high, "share_above": p}
+
+
+def check_enough(by_site: str, few: int, out: int) -> None:
+    """Refuse effects of sites where fewer than `FEWEST` sites take part, of few + out."""
+    if few < FEWEST:
+        raise NothingToLearn(
+            f"by_site is {by_site!r}, and {few} of {few + out} sites with records can take part, "
+            f"so nothing tells how sites differ. Add sites or records, or give by_site: none."
+        )
+
+
+def note_of(partaking: int, out: int, least: int) -> str:
+    """Return warnings about few sites and sites left out; may be empty."""
+    notes: list[str] = []
+    if partaking < FEW:
+        notes.append(
+            f"{partaking} sites say little about how sites differ: the posterior of τ is "
+            f"largely its prior"
+        )
+    if out:
+        notes.append(
+            f"sites left out, because their sums would tell of fewer than {least} "
+            f"records (min_cell): {out}"
+        )
+    return "; ".join(notes)
