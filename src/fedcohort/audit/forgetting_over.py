@@ -5,8 +5,8 @@ For each model, as in `forgetting`:
 
     a new fit    session "fit" or "final", if it is asked for as a comparison
     the model    session "forget" or "forget-all": the preprocessing anew, then `Method.forget`;
-                 where a method, its settings or a hospital does not allow that, the new fit, and the
-                 reason is told
+                 where a method, its settings or a hospital does not allow that, the new fit, and
+                 the reason is told
 
 The new fit comes first, so that what hospitals keep at the end is of the model that is written.
 Differences of predictions and membership are not measured: rows are at the hospitals.
@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,13 +35,14 @@ from fedcohort.study.at_site.forgetting import FORGETS, NOT_KEPT
 from fedcohort.study.at_site.sessions import Session
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.forget import Forget, keeps
+from fedcohort.study.file.plan import Plan
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.results import saved
 from fedcohort.study.run import arithmetic, folder
 from fedcohort.study.run.engine import Before, Run, fit_over
 from fedcohort.study.run.network_fits import NetworkFits
-from fedcohort.study.run.pieces import write_text
-from fedcohort.study.run.runner import Event
+from fedcohort.study.run.pieces import FINAL, write_text
+from fedcohort.study.run.runner import Event, own_of
 from fedcohort.study.sites.layout import seed_of
 from fedcohort.study.sites.sites import Sites
 
@@ -58,6 +60,7 @@ def run_over(
     *,
     resume: bool = False,
     tell: Callable[[Event], None] = lambda event: None,
+    data: Path | None = None,
     debug: bool = False,
 ) -> dict[str, Any]:
     """Write the folder of the models without the hospitals of `terms`; return forget.json.
@@ -68,6 +71,7 @@ def run_over(
     first : folder of the run whose models these are.
     old : the same, or the folder of the last forgetting.
     gone : sites that `old` lacks already.
+    data : folder of the coordinator's own rows; None without.
 
     Raises
     ------
@@ -91,7 +95,8 @@ def run_over(
         tell(Event(int(now[1]), len(todo), str(now[0]), rounds, session, progress))
 
     def work(began: float) -> dict[str, Any]:
-        fits = NetworkFits(terms, sites, out / folder.WORK, out / "models", on_call, debug)
+        own = own_of(terms, data)
+        fits = NetworkFits(terms, sites, out / folder.WORK, out / "models", on_call, debug, own)
         made: list[Made] = []
         for done, (arm, name, final) in enumerate(todo):
             now[:] = [name, done]
@@ -114,9 +119,9 @@ def _made(
     plan, method = fits.plan, registry.find(arm.method)
     old, settings = saved.read(origin.folder / "models" / name), origin.run.settings(arm)
     index, kind = plan.arms.index(arm), "final" if final else "fit"
-    fit = partial(_fitted, fits, arm, index, int(old.notes.get("final") is not None and final))
+    fit = partial(_fitted, fits, arm, index)
     fresh = fit(kind, settings, None) if asked.compare else None
-    found, why = None, _unable(arm, keep=plan.keep)
+    found, why = None, _unable(plan, arm)
     if not why:
         try:
             more = refined(method, settings, asked.rounds or None)
@@ -137,28 +142,32 @@ def _made(
     return Made(name, arm, found[0], old, why, row)
 
 
-def _unable(arm: Arm, *, keep: bool) -> str:
+def _unable(plan: Plan, arm: Arm) -> str:
     """Return why a model cannot be made from what hospitals kept, or ""."""
     method = registry.find(arm.method)
     if method.forget is None:
         return f"method {method.name!r} keeps nothing of single sites"
-    if keeps(arm) and not keep:
+    if plan.privacy.dp is not None:
+        return "a private fit spends its ε again in any further round"
+    if keeps(arm) and not plan.keep:
         return "the study did not ask hospitals to keep their parts (keep: true)"
     return ""
 
 
 def _fitted(
-    fits: NetworkFits, arm: Arm, index: int, final: int, kind: str, given: Mapping[str, Any],
+    fits: NetworkFits, arm: Arm, index: int, kind: str, given: Mapping[str, Any],
     before: Before | None,
 ) -> tuple[Run, float]:  # fmt: skip
     """Return one fit over the sites that stay, and its seconds."""
     session = Session(kind, 0, index)
+    seed = seed_of(fits.plan, FINAL if kind in ("final", _KINDS["final"]) else 0)
+    problem = replace(fits.terms.problem, own=fits.own)
     began = time.perf_counter()
     try:
         with fits.session(session) as open_:
             run = fit_over(
-                open_.fed, fits.terms.problem, registry.find(arm.method), given, arm.preprocess,
-                _seed(fits, kind), open_.trail, every=True, before=before and before.model,
+                open_.fed, problem, registry.find(arm.method), given, arm.preprocess, seed,
+                open_.trail, every=True, before=before and before.model,
             )  # fmt: skip
     except NotSupported:
         fits.forget(session)
@@ -190,14 +199,6 @@ def _write_study(terms: Terms, out: Path) -> None:
     }  # fmt: skip
     for name, text in (("study.yaml", content), ("dictionary.yaml", terms.dictionary_content)):
         try:
-            write_text(
-                out / name, yaml.safe_dump(dict(text), sort_keys=False, allow_unicode=True)
-            )
+            write_text(out / name, yaml.safe_dump(dict(text), sort_keys=False, allow_unicode=True))
         except OSError as error:
             raise FedcohortError(f"{out / name}: {error.strerror}") from None
-
-
-def _seed(fits: NetworkFits, kind: str) -> int:
-    from fedcohort.study.run.pieces import FINAL
-
-    return seed_of(fits.plan, FINAL if kind in ("final", "forget-all") else 0)

@@ -8,9 +8,9 @@
                         if the study asks for consent after it; nothing is trained together
     fit-r0003-a01       arm 1 of repeat 3: its steps see the training rows
     final-r0000-a01     arm 1 over all rows of every site, if the study ends with such a fit
-    forget-r0000-a01, forget-all-r0000-a01    in a study that forgets hospitals (`forget:`): the same
-                        two models, made from what the sites kept of them; it has no other sessions
-                        than these and the fits
+    forget-r0000-a01, forget-all-r0000-a01    of a study that forgets hospitals (`forget:`): models
+                        1 of the first repeat and of all rows, from what the sites kept of them; it
+                        has these sessions, the fits of both, and no others
     judge-r0003-a01     its model on the blind rows; for censoring, the training rows' outcome,
                         except in a private study
     alone-r0003-a00     each site evaluates a model of its own: fitted on its training rows alone,
