@@ -148,7 +148,7 @@ def kept(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """List what this site keeps of fits (keep: true), so that a hospital can leave; or delete it."""
+    """List what this site keeps of fits so that a hospital can leave, or delete it."""
     from fedcohort.apps import steward
 
     for line in steward.keeps(node, hash_, delete=delete):
