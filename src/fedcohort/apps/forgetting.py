@@ -122,8 +122,9 @@ def forget_over(
         asked |= {"arm": arm} if arm else {}
         asked |= {"rounds": rounds} if rounds else {}
         asked |= {} if compare else {"compare": False}
-        content = {**without_key(first.content), FORGET: asked}
-        terms = Terms(content, first.dictionary_content)
+        content = without_key(first.content)
+        data = content.pop("data")  # which comes last, as in every study that is sent
+        terms = Terms({**content, FORGET: asked, "data": data}, first.dictionary_content)
         terms.check()
         status = deploying.fetched(
             office, kit, offer(terms.to_json(), kit), place, wait=wait, timeout=timeout,
