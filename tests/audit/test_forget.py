@@ -208,6 +208,7 @@ def test_wrong_input_is_one_line(place, arguments, said):
         (["--network", "kit"], "--network goes with --runtime flare or flower"),
         (["--withdrawal", "w.json"], "are for a network; add --network KIT"),
         (["--resume"], "are for a network; add --network KIT"),
+        (["--runtime", "flower-sim"], "are for a network; add --network KIT"),
     ],
 )
 def test_options_of_a_network_need_one(place, options, said):

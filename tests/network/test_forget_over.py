@@ -22,7 +22,7 @@ from fedcohort.audit import forgotten
 from fedcohort.network.coordinator import forgetting as at_coordinator
 from fedcohort.network.coordinator import lead
 from fedcohort.network.state import kept
-from fedcohort.protocol.errors import DataError, FedcohortError, InputError
+from fedcohort.protocol.errors import DataError, InputError
 from fedcohort.study.study import Study
 from network.hall import Hall
 from network.parties import Parties, shares
@@ -251,8 +251,9 @@ def test_nodes_do_not_let_a_coordinator_leave_out_one_that_stays(small, tmp_path
     withdraws(hall, "north", first, tmp_path)
     honest = at_coordinator.left
     monkeypatch.setattr(at_coordinator, "left", lambda *given: honest(*given)[1:])
-    with pytest.raises(FedcohortError, match=r"multiply_factors is asked over .* alone, masked"):
-        forget(hall, office, run, "north", compare=False)
+    row = of(forget(hall, office, run, "north", compare=False), NET)
+    assert row["how"] == "fitted anew"
+    assert "multiply_factors is asked over middle, south and west, and what is kept" in row["why"]
     for site in ("middle", "south", "west"):
         lines = (hall.nodes[site].state / "ledger.jsonl").read_text()
         assert '"multiply_factors"' not in lines, "no sum of factors left"
@@ -312,6 +313,24 @@ def _approves(hall, node, kit):
     for entry in hall.nodes["south"].store.entries():
         if entry.waits:
             steward.approve(*node, entry.study, kit)
+
+
+def test_logistic_regression_is_that_of_a_new_fit(tmp_path):
+    changes = {
+        "task": "classification", "arms": [{"method": "bayes_logistic"}], "final": False,
+        "data": {**STUDY["data"], "outcome": {"y": "horTh"}},
+        "evaluate": {**STUDY["evaluate"], "metrics": ["auc"]},
+    }  # fmt: skip
+    with Hall(tmp_path / "hall", names=FIVE) as hall:
+        hall.start()
+        office = hall.office()
+        run, first = fetched(hall, office, tmp_path / "run", **changes)
+        withdraws(hall, "north", first, tmp_path)
+        row = of(forget(hall, office, run, "north"), "bayes_logistic")
+        assert row["how"] == "forgotten"
+        assert row["divergence"]["after"] < 1e-8 < row["divergence"]["before"]
+        ledger = (hall.nodes["south"].state / "ledger.jsonl").read_text()
+        assert '"session":"forget-r0000-a00"' in ledger
 
 
 @pytest.mark.parametrize("engine", ["flare", "flower"])

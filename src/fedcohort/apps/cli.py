@@ -353,8 +353,10 @@ def forget(
             )
         )  # fmt: skip
         return
-    if withdrawal or resume:
-        raise InputError("--withdrawal and --resume are for a network; add --network KIT.")
+    if withdrawal or resume or runtime != "local":
+        raise InputError(
+            "--withdrawal, --resume and --runtime are for a network; add --network KIT."
+        )
     found = forgetting.forget(
         folder, site, out, arm=arm, rounds=rounds, compare=compare, data=data_dir
     )

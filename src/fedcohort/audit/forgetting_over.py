@@ -31,7 +31,7 @@ from fedcohort.audit.forgetting import Made, Origin, divergences, refined, row_o
 from fedcohort.audit.rebuilt import Finished
 from fedcohort.protocol import FedcohortError, NotSupported, Refused, registry
 from fedcohort.runtime.coordinator import Progress
-from fedcohort.study.at_site.forgetting import FORGETS, NOT_KEPT
+from fedcohort.study.at_site.forgetting import FORGETS, UNABLE
 from fedcohort.study.at_site.sessions import Session
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.forget import Forget, keeps
@@ -129,7 +129,7 @@ def _made(
         except NotSupported as error:
             why = str(error)
         except Refused as error:
-            if error.code != NOT_KEPT:
+            if error.code not in UNABLE:
                 raise
             why = str(error).rstrip(".")
     if found is None:
@@ -173,7 +173,7 @@ def _fitted(
         fits.forget(session)
         raise
     except Refused as error:
-        if error.code == NOT_KEPT:
+        if error.code in UNABLE:
             fits.forget(session)
         raise
     fits.forget(session)

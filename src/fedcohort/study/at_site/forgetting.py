@@ -24,8 +24,10 @@ from fedcohort.report import words
 #: Kinds of sessions → the kind of fit whose kept parts they begin with: that of the first repeat's
 #: training rows, and that of all rows.
 FORGETS: Mapping[str, str] = {"forget": "fit", "forget-all": "final"}
-#: Code of a site's refusal that has kept nothing; a new fit forgets then.
-NOT_KEPT = "kept"
+#: Codes of a site's refusals: it has kept nothing, or is asked for kept parts without all that stay.
+NOT_KEPT, FEWER = "kept", "forget"
+#: With these, nothing of a kept part has left, and a new fit forgets.
+UNABLE = (NOT_KEPT, FEWER)
 
 Check = Callable[[Call, Mapping[str, Any]], None]
 
@@ -72,7 +74,7 @@ def only_among(members: frozenset[str], gone: tuple[str, ...], check: Check) -> 
         if frozenset(call.among) != stay:
             over = words.listed(sorted(call.among)) or "unmasked parts"
             raise Refused(
-                "forget",
+                FEWER,
                 f"{call.step.name} is asked over {over}, and what is kept of this fit is summed "
                 f"over {words.listed(sorted(stay))} alone, masked. Over fewer sites it would tell "
                 f"the part of a hospital that stays.",

@@ -114,7 +114,11 @@ def read_forget(reader: Reader, arms: Sequence[Arm], *, network: bool) -> Forget
     names = [one["site"] for one in found]
     if not 0 < len(names) <= MOST or len(set(names)) < len(names):
         raise reader.doc.error(at, f"expected 1 to {MOST} withdrawals, each of another site.")
-    arm = reader.choice((*where, "arm"), [a.name for a in arms]) if given.get("arm") is not None else ""
+    arm = (
+        reader.choice((*where, "arm"), [a.name for a in arms])
+        if given.get("arm") is not None
+        else ""
+    )
     rounds = 0
     if given.get("rounds") is not None:
         rounds = reader.whole((*where, "rounds"), 0, low=1, high=MOST_ROUNDS)
