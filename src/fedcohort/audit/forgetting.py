@@ -28,7 +28,6 @@ it need not answer.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,11 +46,10 @@ from fedcohort.protocol import DataError, FedcohortError, Fitted, Method, NotSup
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.results import forgetting, saved
 from fedcohort.study.run.engine import Before, Problem, Run, fit_once
+from fedcohort.study.run.network_forget import refined
 from fedcohort.study.run.pieces import FINAL, JUDGED
 from fedcohort.study.sites.layout import Laid, lay_out, seed_of
 
-#: Rounds of the refinement, as a share of the fit's, if none are asked for.
-SHARE = 0.2
 #: Smallest number of rows on either side of an attack.
 LEAST = 20
 #: Shares of blind rows' times at which survival is compared.
@@ -166,7 +164,7 @@ def forget(
     Parameters
     ----------
     arm : its name; None: all arms over sites with a common model.
-    rounds : of the refinement; None: `SHARE` of the fit's.
+    rounds : of the refinement; None: `network_forget.SHARE` of the fit's.
     compare : also make a new fit without the site.
     tell : called with what is done now.
 
@@ -269,14 +267,6 @@ def _unable(
             f"another runtime"
         )
     return ""
-
-
-def refined(method: Method, settings: Mapping[str, Any], rounds: int | None) -> dict[str, Any]:
-    """Return the settings of the refinement."""
-    if "rounds" not in {f.name for f in method.fields}:
-        return {}
-    of = int(method.configure(settings).rounds)
-    return {"rounds": rounds or max(1, math.ceil(SHARE * of))}
 
 
 # measures -----------------------------------------------------------------------------

@@ -191,7 +191,7 @@ class Node:
                 return encode({}, {"kind": "withdrawal", "record": record})
             if kind == "ping":
                 return encode({}, {"kind": "pong", "version": VERSION})
-            raise Refused("kind", "a request has none of the known kinds.")
+            raise Refused("kind", "a request is none of offer, call, ranked, close, end and ping.")
         except Refused as error:
             return self._refuse(run, error)
         except Malformed:

@@ -24,7 +24,7 @@ from fedcohort.report import words
 #: Kinds of sessions → the kind of fit whose kept parts they begin with: that of the first repeat's
 #: training rows, and that of all rows.
 FORGETS: Mapping[str, str] = {"forget": "fit", "forget-all": "final"}
-#: Codes of a site's refusals: it has kept nothing, or is asked for kept parts without all that stay.
+#: Codes of refusals: the site has kept nothing; a sum of kept parts is not over all that stay.
 NOT_KEPT, FEWER = "kept", "forget"
 #: With these, nothing of a kept part has left, and a new fit forgets.
 UNABLE = (NOT_KEPT, FEWER)
