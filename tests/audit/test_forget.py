@@ -202,11 +202,27 @@ def test_wrong_input_is_one_line(place, arguments, said):
     assert not out
 
 
-def test_a_network_is_refused_with_the_way_that_there_is(place):
-    code, _, said = cli(place, "run", "--site", "a", "--network", "kit")
-    assert (code, said.count("\n")) == (1, 1)
-    assert "does not work over a network yet" in said
-    assert "steward refuses it" in said
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--network", "kit"], "--network goes with --runtime flare or flower"),
+        (["--withdrawal", "w.json"], "are for a network; add --network KIT"),
+        (["--resume"], "are for a network; add --network KIT"),
+        (["--runtime", "flower-sim"], "are for a network; add --network KIT"),
+    ],
+)
+def test_options_of_a_network_need_one(place, options, said):
+    code, _, found = cli(place, "run", "--site", "a", *options)
+    assert (code, found.count("\n"), said in found) == (2, 1, True)
+
+
+def test_a_deployed_run_is_forgotten_over_its_network(place, tmp_path):
+    (tmp_path / "run").mkdir()
+    told = {"network": {"hash": "ab" * 32, "sites": ["a"]}}
+    (tmp_path / "run" / "results.json").write_text(json.dumps(told))
+    code, _, found = cli(place, str(tmp_path / "run"), "--site", "a")
+    assert (code, found.count("\n")) == (2, 1)
+    assert "Forget over its network: --runtime flare --network KIT" in found
 
 
 def test_the_last_hospital_leaves_no_model(place):

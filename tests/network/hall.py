@@ -113,7 +113,7 @@ class Spoke:
 
 
 class Hall:
-    """A network of three sites.
+    """A network of three sites, or of those that are named.
 
     Parameters
     ----------
@@ -126,9 +126,10 @@ class Hall:
         folder: Path,
         approval: Mapping[str, str] | None = None,
         policy: Mapping[str, Mapping[str, str]] | None = None,
+        names: Sequence[str] = SITES,
     ):
         self.folder = folder
-        self.names = SITES
+        self.names = tuple(names)
         self.up: dict[str, Answering] = {}
         self.nodes: dict[str, Node] = {}
         self.hub: Hub | None = None
@@ -136,9 +137,9 @@ class Hall:
         self.said: list[str] = []
         self.calls = 0
         self.before: Callable[[str], None] = lambda site: None
-        self.network = Network.new(folder / "net", sites=SITES, leads=("lead", "second"))
+        self.network = Network.new(folder / "net", sites=names, leads=("lead", "second"))
         self.home = self.network.kit("coordinator")
-        for name, table in shares(SITES).items():
+        for name, table in shares(names).items():
             place = folder / name
             place.mkdir()
             table.to_csv(place / "patients.csv", index=False)

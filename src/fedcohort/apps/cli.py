@@ -316,13 +316,47 @@ def forget(
         Path | None,
         typer.Option(help="Where the study's relative paths start; by default its own folder."),
     ] = None,
-    network: Annotated[Path | None, typer.Option(metavar="KIT", hidden=True)] = None,
+    runtime: Annotated[
+        str, typer.Option(help="local, or the network's engine: flare or flower.")
+    ] = "local",
+    network: Annotated[
+        Path | None,
+        typer.Option(metavar="KIT", help="The lead's kit: ask the hospitals of a deployed run."),
+    ] = None,
+    withdrawal: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE", help="The hospital's withdrawal; by default its node is asked for it."
+        ),
+    ] = None,
+    wait: Annotated[
+        float | None,
+        typer.Option(help="Over a network: seconds to wait for approvals; no limit by default."),
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="Over a network: seconds that a call may take.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Over a network: follow a forgetting that was begun.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Write a run's models without one hospital, and how far they are from a new fit."""
-    from fedcohort.apps import forgetting
+    from fedcohort.apps import forgetting, runtimes
 
-    forgetting.check_network(network)
+    runtimes.check(runtime, network, wait, timeout, False)
+    if network is not None:
+        typer.echo(
+            forgetting.forget_over(
+                folder, site, out, network=network, runtime=runtime, withdrawals=withdrawal or (),
+                arm=arm, rounds=rounds, compare=compare, wait=wait, timeout=timeout, resume=resume,
+            )
+        )  # fmt: skip
+        return
+    if withdrawal or resume or runtime != "local":
+        raise InputError(
+            "--withdrawal, --resume and --runtime are for a network; add --network KIT."
+        )
     found = forgetting.forget(
         folder, site, out, arm=arm, rounds=rounds, compare=compare, data=data_dir
     )

@@ -28,7 +28,7 @@ from fedcohort.network.coordinator import lead
 from fedcohort.network.coordinator.lead import LOSS, Office, Status
 from fedcohort.network.coordinator.runs import lapse_of
 from fedcohort.network.kits import Kit
-from fedcohort.network.study_offer import offer
+from fedcohort.network.study_offer import Offer, offer
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.run.folder import default_folder
@@ -66,10 +66,10 @@ def run(
     FedcohortError : the study was refused, failed or was cancelled; or the coordinator is away.
     """
     kit = Kit.read(network)
-    _check(kit, runtime)
+    check_kit(kit, runtime)
     terms = Terms.of(study, overrides, seed)
     signed = offer(terms.to_json(), kit)
-    with _reached(kit) as office:
+    with reached(kit) as office:
         if cancel:
             ended = lead.cancel(office, signed.hash)
             folder = out or default_folder(terms.plan, True)
@@ -79,19 +79,9 @@ def run(
             typer.echo(f"{ended.study} ({ended.run[:12]}): {word}")
             return None
         folder = out or default_folder(terms.plan, resume)
-        made = lead.open_folder(folder, signed.hash, kit, resume=resume)
-        try:
-            first = lead.submit(
-                office, signed, wait=wait, timeout=timeout, resume=resume, command=command,
-                loss=FIRST,
-            )  # fmt: skip
-        except FedcohortError:
-            if made:
-                lead.release_folder(folder)
-            raise
-        status = _follow(office, first)
-        _check_end(status, folder)
-        lead.fetch(office, status.run, folder)
+        status = fetched(
+            office, kit, signed, folder, wait=wait, timeout=timeout, resume=resume, command=command
+        )
     results = Results.from_folder(folder)
     results.report()
     for name, why in sorted(status.absent.items()):
@@ -99,7 +89,32 @@ def run(
     return results
 
 
-def _check(kit: Kit, runtime: str) -> None:
+def fetched(
+    office: Office, kit: Kit, signed: Offer, folder: Path, *, wait: float | None,
+    timeout: float | None, resume: bool, command: str,
+) -> Status:  # fmt: skip
+    """Submit a signed study, follow it, and bring its files into a folder; parameters as of `run`.
+
+    Raises
+    ------
+    FedcohortError : see `run`.
+    """
+    made = lead.open_folder(folder, signed.hash, kit, resume=resume)
+    try:
+        first = lead.submit(
+            office, signed, wait=wait, timeout=timeout, resume=resume, command=command, loss=FIRST
+        )
+    except FedcohortError:
+        if made:
+            lead.release_folder(folder)
+        raise
+    status = _follow(office, first)
+    _check_end(status, folder)
+    lead.fetch(office, status.run, folder)
+    return status
+
+
+def check_kit(kit: Kit, runtime: str) -> None:
     """Check that a kit is a lead's, and of the requested engine."""
     if kit.role != "lead":
         raise InputError(
@@ -114,7 +129,7 @@ def _check(kit: Kit, runtime: str) -> None:
 
 
 @contextmanager
-def _reached(kit: Kit) -> Any:
+def reached(kit: Kit) -> Any:
     """Yield the coordinator as a lead asks it."""
     logging.getLogger("fedcohort").addHandler(logging.NullHandler())  # what counts is told
     spoke = engines.spoke(kit)

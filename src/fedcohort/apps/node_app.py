@@ -118,6 +118,44 @@ def refuse(
 
 
 @app.command()
+def withdraw(
+    hash_: Hash,
+    reason: Annotated[str, typer.Option("--reason", help="Why; the study's lead reads it.")],
+    node: NodeKit = HERE,
+    kit: StewardKit = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The signed file for the lead; by default withdrawal-HASH-SITE.json."),
+    ] = None,
+    config: Config = None,
+    debug: Debug = False,
+) -> None:
+    """Leave a study for good: refuse its calls, delete what is kept of it, let others forget us."""
+    from fedcohort.apps import steward
+
+    for line in steward.withdraw(node, config, hash_, kit, reason, out):
+        typer.echo(line)
+
+
+@app.command()
+def kept(
+    hash_: Annotated[
+        str | None, typer.Argument(metavar="[HASH]", help="One study; all by default.")
+    ] = None,
+    node: NodeKit = HERE,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete what is kept of this study.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """List what this site keeps of fits so that a hospital can leave, or delete it."""
+    from fedcohort.apps import steward
+
+    for line in steward.keeps(node, hash_, delete=delete):
+        typer.echo(line)
+
+
+@app.command()
 def history(
     hash_: Annotated[
         str | None, typer.Argument(metavar="[HASH]", help="One study; all by default.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import shlex
 import shutil
 import textwrap
@@ -15,7 +16,15 @@ from fedcohort.data import describe, prepare
 from fedcohort.network.kits import Kit
 from fedcohort.network.node.table import open_table
 from fedcohort.network.requests import FAILED, is_hash
-from fedcohort.network.state import cohorts, decisions, findings, signatures, study_store
+from fedcohort.network.state import (
+    cohorts,
+    decisions,
+    findings,
+    kept,
+    signatures,
+    study_store,
+    withdrawals,
+)
 from fedcohort.network.state import ledger as node_ledger
 from fedcohort.network.state.budget import Account, Amount, Budget
 from fedcohort.network.state.policy import Asked, Config
@@ -150,6 +159,96 @@ def refuse(node: Path, config: Path | None, text: str, steward: Path | None, rea
     return _decide(node, config, text, steward, study_store.REFUSED, reason)
 
 
+def withdraw(
+    node: Path, config: Path | None, text: str, steward: Path | None, reason: str, out: Path | None
+) -> Iterator[str]:
+    """Withdraw this site from a study for good; yield what was done.
+
+    The signed withdrawal is kept, and written to a file for the study's lead. The study, and all
+    that forget hospitals in it, are refused from now on; what this site kept of them is deleted.
+
+    Raises
+    ------
+    InputError : there is no reason, the kit is of someone else, or the file exists.
+    """
+    if not reason.strip():
+        raise InputError("--reason: say in a few words why; the study's lead reads it.")
+    kit = _site(node)
+    policy = _config(kit, config).policy
+    state = kit.folder / "state"
+    store = signatures.open_store(kit, policy, state)
+    family = store.family(store.find(text))
+    study, name = family[0], store.entry(family[0]).name
+    if (known := store.withdrawal(study)) and out is None:
+        one = withdrawals.Withdrawal.of(known)
+        raise InputError(
+            f"{kit.name} {one.said}. To write its file again, give --out and another name."
+        )
+    if steward is None and policy.approval == "steward":
+        raise InputError(
+            f"decisions at {kit.name} are signed by its data steward; give the kit of "
+            f"{signatures.name_of(kit.name)!r}: --kit STEWARD_KIT."
+        )
+    out = out or Path(f"withdrawal-{short(study)}-{kit.name}.json")
+    if out.exists():
+        raise InputError(f"--out {out}: this file exists. Name another one.")
+    signs = kit if steward is None else Kit.read(steward)
+    if known:
+        one = withdrawals.Withdrawal.of(known)
+    else:
+        one = withdrawals.made(signs, kit.name, kit.network, study, " ".join(reason.split()))
+        store.withdraw(study, one.record())
+        for each in family:
+            _refuse_for_good(store, kit, each, signs, one.reason)
+    deleted = sum(kept.delete(state, each) for each in family)
+    noted = node_ledger.NodeLedger(state / "ledger.jsonl")
+    try:
+        noted.note(study, "withdrawn", "withdrawn", f"the hospital {one.said} ({one.by})")
+    finally:
+        noted.close()
+    outfile.write(out, json.dumps(one.record(), indent=1) + "\n")
+    yield f"{kit.name} has withdrawn from {name} ({short(study)}), signed by {one.by}."
+    yield f"Deleted of what was kept here: {plain.of(deleted, 'file')}."
+    yield f"written: {out}"
+    yield (
+        "Give this file to the study's lead, or let the node run: the lead's command asks it. "
+        "Models that were made before still have this site's data in them."
+    )
+
+
+def _refuse_for_good(store: StudyStore, kit: Kit, study: str, signs: Kit, reason: str) -> None:
+    """Write a withdrawal into the history of a study as a refusal."""
+    said = f"withdrawn: {reason}"[: study_store.LONGEST_REASON]
+    sign = signatures.signer(signs, kit.name) if signs.role == "steward" else None
+    store.decide(study, study_store.REFUSED, signs.name, said, sign)
+
+
+def keeps(node: Path, text: str | None, *, delete: bool) -> Iterator[str]:
+    """Yield what this site keeps of fits, by study, or delete what it keeps of one.
+
+    Raises
+    ------
+    InputError : no such study, or none was named to delete.
+    """
+    kit = _site(node)
+    state = kit.folder / "state"
+    store = StudyStore(state / "desk", kit.network, kit.name, None)
+    study = None if text is None else store.find(text)
+    if delete:
+        if study is None:
+            raise InputError("--delete: name the study whose kept parts shall go.")
+        n = kept.delete(state, study)
+        yield f"deleted: {plain.of(n, 'file')} of {store.entry(study).name} ({short(study)})"
+        yield "Hospitals are forgotten in it by a new fit from now on."
+        return
+    found = list(kept.parts(state, study))
+    for one in found:
+        name = store.entry(one.study).name if store.has(one.study) else "a study no longer here"
+        yield f"{short(one.study)}  {name}  {one.name}  {plain.size(one.size)}  {one.at}"
+    if not found:
+        yield "Nothing is kept of fits here."
+
+
 def history(node: Path, config: Path | None, text: str | None) -> Iterator[str]:
     """Yield all decisions of a site, or those on one study, the earliest first.
 
@@ -251,6 +350,9 @@ def _decide(
     if decision == study_store.APPROVED:
         good["until"] = decisions.day(until) if until else decisions.until(policy.approval_days)
         good["runs"] = policy.approval_runs if runs is None else runs
+        if record_ := store.withdrawal(study):
+            said = withdrawals.Withdrawal.of(record_).said
+            raise InputError(f"{kit.name} {said}. That is for good; a new study can be approved.")
         _check_open(store, study)
     if steward is None:
         if policy.approval == "steward":

@@ -28,9 +28,8 @@ it need not answer.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.audit.rebuilt import Rebuilt
+from fedcohort.audit.rebuilt import Finished, Rebuilt
 from fedcohort.audit.scores import delong, scores
 from fedcohort.data.outcome import Survival
 from fedcohort.data.prepare import Design
@@ -47,11 +46,10 @@ from fedcohort.protocol import DataError, FedcohortError, Fitted, Method, NotSup
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.results import forgetting, saved
 from fedcohort.study.run.engine import Before, Problem, Run, fit_once
+from fedcohort.study.run.network_forget import refined
 from fedcohort.study.run.pieces import FINAL, JUDGED
 from fedcohort.study.sites.layout import Laid, lay_out, seed_of
 
-#: Rounds of the refinement, as a share of the fit's, if none are asked for.
-SHARE = 0.2
 #: Smallest number of rows on either side of an attack.
 LEAST = 20
 #: Shares of blind rows' times at which survival is compared.
@@ -79,41 +77,77 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Source:
+class Origin:
     """A finished run, or a folder from which sites were forgotten before.
 
     Attributes
     ----------
-    folder : of the models and of what sites keep.
+    folder : of the models.
     run : the run that they come from.
     gone : sites forgotten before.
     """
 
     folder: Path
-    run: Rebuilt
+    run: Finished
     gone: tuple[str, ...] = ()
 
-    def check(self, site: str) -> None:
-        """Check that a site can be forgotten.
+    def common(self, arm: str | None, site: str) -> list[Arm]:
+        """Return the arms with one model for all sites, or the one of that name.
 
         Raises
         ------
-        DataError : it took no part, was forgotten before, or is the last one.
+        DataError : no such arm, or only arms whose models belong to single sites.
         """
-        names = sorted(self.run.laid.problem.frames)
-        left = [name for name in names if name not in self.gone]
-        if site in self.gone:
-            raise DataError(f"{self.folder}: site {site!r} was forgotten before.")
-        if site not in names:
+        arms = self.run.arms() if arm is None else [self.run.arm(arm)]
+        found = [one for one in arms if not one.every]
+        if not found:
             raise DataError(
-                f"{self.folder}: site {site!r} took no part in this run; its sites are: "
-                f"{', '.join(left)}."
+                f"{self.folder}: the models of arm {arms[0].name!r} belong to single sites, and "
+                f"none to all. Run the study without {site!r}."
             )
-        if left == [site]:
-            raise DataError(
-                f"{self.folder}: site {site!r} is the last one, and without it there is no model. "
-                f"Delete the folder."
-            )
+        return found
+
+    def models(self, arm: Arm) -> list[tuple[str, int]]:
+        """Return an arm's models: names below `models/`, and repeats."""
+        final = (self.run.folder / "models" / arm.name / JUDGED).is_dir()
+        return [(f"{arm.name}/{JUDGED}", 0), (arm.name, FINAL)] if final else [(arm.name, 0)]
+
+
+@dataclass(frozen=True)
+class Source(Origin):
+    """An origin in one process; its folder also has what sites keep."""
+
+    run: Rebuilt
+
+    def check(self, site: str) -> None:
+        """Check that a site can be forgotten; see `check_site`."""
+        check_site(f"{self.folder}", self.run.laid.problem.frames, self.gone, site)
+
+
+def check_site(where: str, names: Iterable[str], gone: Collection[str], site: str) -> None:
+    """Check that a site can be forgotten.
+
+    Parameters
+    ----------
+    where : folder or name of the run.
+    names : its sites. gone : those that were forgotten before.
+
+    Raises
+    ------
+    DataError : the site took no part, was forgotten before, or is the last one.
+    """
+    left = [name for name in sorted(names) if name not in gone]
+    if site in gone:
+        raise DataError(f"{where}: site {site!r} was forgotten before.")
+    if site not in left:
+        raise DataError(
+            f"{where}: site {site!r} took no part in this run; its sites are: {', '.join(left)}."
+        )
+    if left == [site]:
+        raise DataError(
+            f"{where}: site {site!r} is the last one, and without it there is no model. Delete the "
+            f"models."
+        )
 
 
 def forget(
@@ -130,7 +164,7 @@ def forget(
     Parameters
     ----------
     arm : its name; None: all arms over sites with a common model.
-    rounds : of the refinement; None: `SHARE` of the fit's.
+    rounds : of the refinement; None: `network_forget.SHARE` of the fit's.
     compare : also make a new fit without the site.
     tell : called with what is done now.
 
@@ -141,19 +175,9 @@ def forget(
     FedcohortError : no model can be fitted without the site.
     """
     source.check(site)
-    run = source.run
-    arms = run.arms() if arm is None else [run.arm(arm)]
-    common = [one for one in arms if not one.every]
-    if not common:
-        raise DataError(
-            f"{source.folder}: the models of arm {arms[0].name!r} belong to single sites, and none "
-            f"to all. Run the study without {site!r}."
-        )
     found: list[Made] = []
-    for one in common:
-        final = (run.folder / "models" / one.name / JUDGED).is_dir()
-        names = [(f"{one.name}/{JUDGED}", 0), (one.name, FINAL)] if final else [(one.name, 0)]
-        for name, repeat in names:
+    for one in source.common(arm, site):
+        for name, repeat in source.models(one):
             tell(name)
             found.append(_made(source, site, one, name, repeat, rounds, compare))
     return found
@@ -178,7 +202,7 @@ def _made(
     made, seconds = None, 0.0
     if not why:
         try:
-            more = _refined(method, settings, rounds)
+            more = refined(method, settings, rounds)
             made, seconds = fitted({**settings, **more}, Before(old.model, kept))
         except NotSupported as error:
             why = str(error)
@@ -186,18 +210,33 @@ def _made(
     if made is None:
         assert fresh is not None
         made, seconds = fresh, spent
-    row: dict[str, Any] = {
-        "arm": arm.name, "method": method.name, "model": name, "sites": sorted(rest),
-        "how": "fitted anew" if why else "forgotten", "why": why,
-        "rounds": made.rounds, "seconds": round(seconds, 3),
-        "rounds_of_new_fit": fresh and fresh.rounds,
-        "seconds_of_new_fit": None if fresh is None else round(spent, 3),
-    }  # fmt: skip
+    row = row_of(arm, name, sorted(rest), why, (made, seconds), fresh and (fresh, spent))
     models = {"before": old.model, "after": made.model, "new": fresh and fresh.model}
     designs = {"before": old.design, "after": made.design, "new": fresh and fresh.design}
     seen = {k: (m, d) for k, m in models.items() if m is not None and (d := designs[k]) is not None}
     row |= measured(seen, laid, site, source.gone)
     return Made(name, arm, made, old, why, row)
+
+
+def row_of(
+    arm: Arm, name: str, sites: Sequence[str], why: str, made: tuple[Run, float],
+    fresh: tuple[Run, float] | None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return what forget.json says of a model before it is measured.
+
+    Parameters
+    ----------
+    sites : those that stay.
+    why : it was fitted anew; "" if it was not.
+    made, fresh : the model's fit and the new fit, each with its seconds.
+    """
+    return {
+        "arm": arm.name, "method": arm.method, "model": name, "sites": [*sites],
+        "how": "fitted anew" if why else "forgotten", "why": why,
+        "rounds": made[0].rounds, "seconds": round(made[1], 3),
+        "rounds_of_new_fit": fresh and fresh[0].rounds,
+        "seconds_of_new_fit": fresh and round(fresh[1], 3),
+    }  # fmt: skip
 
 
 def _laid(source: Source, repeat: int) -> Laid:
@@ -230,14 +269,6 @@ def _unable(
     return ""
 
 
-def _refined(method: Method, settings: Mapping[str, Any], rounds: int | None) -> dict[str, Any]:
-    """Return the settings of the refinement."""
-    if "rounds" not in {f.name for f in method.fields}:
-        return {}
-    of = int(method.configure(settings).rounds)
-    return {"rounds": rounds or max(1, math.ceil(SHARE * of))}
-
-
 # measures -----------------------------------------------------------------------------
 
 
@@ -254,7 +285,7 @@ def measured(
     found: dict[str, Any] = {"difference": None, "divergence": None}
     if "new" in models and models["after"][0] is not models["new"][0]:
         found["difference"] = differences(models, *_others(laid, site, gone))
-        found["divergence"] = _divergences({k: m for k, (m, _) in models.items()})
+        found["divergence"] = divergences({k: m for k, (m, _) in models.items()})
     return found | {"membership": _membership(models, laid, site)}
 
 
@@ -311,7 +342,7 @@ def _predicted(model: Fitted, design: Design, rows: pd.DataFrame) -> tuple[Array
     raise NotSupported("predict")
 
 
-def _divergences(models: Mapping[str, Fitted]) -> dict[str, float] | None:
+def divergences(models: Mapping[str, Fitted]) -> dict[str, float] | None:
     """Return the divergence of the old and the forgotten posterior from the new fit's."""
     try:
         return {k: models[k].divergence(models["new"]) for k in ("before", "after")}

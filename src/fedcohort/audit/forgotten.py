@@ -4,7 +4,8 @@
     forget.json      {"schema": 1, "study", "run", "forgotten", "site", "when", "models": [{"arm",
                      "method", "model", "sites", "how", "why", "rounds", "seconds",
                      "rounds_of_new_fit", "seconds_of_new_fit", "difference", "divergence",
-                     "membership"}]}; see `forgetting`
+                     "membership"}]}; see `forgetting`. Over a network also "network", the study's
+                     hash, and who withdrew, when and why; "run" is then a hash, too
     forget.md        the same in words
     ledger.jsonl     what left the other sites
     kept/ARM/        what each of them keeps, so that a further site can be forgotten
@@ -15,6 +16,7 @@ No number of the site alone is in it, and none of the coefficients before.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -23,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcohort.audit.forgetting import Made, Source
+from fedcohort.audit.forgetting import Made, Origin, Source
 from fedcohort.audit.rebuilt import rebuild
 from fedcohort.protocol import DataError, StudyError, registry
 from fedcohort.report import words
@@ -52,6 +54,11 @@ def opened(folder: Path, data: Path | None = None) -> Source:
     DataError : there is neither, a file is damaged, or the run was deployed.
     """
     path = folder / FILE
+    if deployed(folder):
+        raise DataError(
+            f"{folder}: this run was deployed, and its rows are at the sites. Forget over its "
+            f"network: --runtime flare --network KIT, with the lead's kit."
+        )
     if not path.is_file():
         return Source(folder, rebuild(folder, data))
     try:
@@ -60,6 +67,14 @@ def opened(folder: Path, data: Path | None = None) -> Source:
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{path}: this file is damaged. Forget again in the first run.") from None
     return Source(folder, rebuild(first, data), gone)
+
+
+def deployed(folder: Path) -> dict[str, Any]:
+    """Return what a folder says of its network; {} of a run, or a forgetting, in one process."""
+    for name in (FILE, "results.json"):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            return json.loads((folder / name).read_text(encoding="utf-8")).get("network") or {}
+    return {}
 
 
 def check_folder(out: Path) -> None:
@@ -73,8 +88,16 @@ def check_folder(out: Path) -> None:
         raise StudyError(f"--out {out}: it exists and is not empty. Name another folder.")
 
 
-def write(source: Source, site: str, made: Sequence[Made], out: Path) -> dict[str, Any]:
+def write(
+    source: Origin, site: str, made: Sequence[Made], out: Path,
+    network: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Write the folder; return the content of forget.json.
+
+    Parameters
+    ----------
+    network : of a forgetting over a network, what forget.json says of it, with "of", the hash of
+        the study that was run.
 
     Raises
     ------
@@ -83,11 +106,12 @@ def write(source: Source, site: str, made: Sequence[Made], out: Path) -> dict[st
     content: dict[str, Any] = {
         "schema": 1,
         "study": source.run.plan.study,
-        "run": Path(os.path.relpath(source.run.folder.resolve(), out.resolve())).as_posix(),
+        "run": str(network["of"]) if network else _relative(source.run.folder, out),
         "forgotten": [*source.gone, site],
         "site": site,
         "when": datetime.date.today().isoformat(),
         "fedcohort": VERSION,
+        **({"network": dict(network)} if network else {}),
         "models": [one.row for one in made],
     }
     try:
@@ -107,11 +131,15 @@ def write(source: Source, site: str, made: Sequence[Made], out: Path) -> dict[st
     return content
 
 
-def _write_model(source: Source, content: Mapping[str, Any], one: Made, out: Path) -> None:
+def _relative(folder: Path, out: Path) -> str:
+    return Path(os.path.relpath(folder.resolve(), out.resolve())).as_posix()
+
+
+def _write_model(source: Origin, content: Mapping[str, Any], one: Made, out: Path) -> None:
     notes = {k: v for k, v in one.old.notes.items() if k != "times"}
     notes |= {"without": list(content["forgotten"])}
     parts = saved.Saved.of(
-        one.arm.method, one.run.model, one.run.design, source.run.table.dictionary, notes
+        one.arm.method, one.run.model, one.run.design, source.run.dictionary, notes
     )
     folder = out / "models" / one.name
     saved.write(folder, parts)
@@ -120,7 +148,7 @@ def _write_model(source: Source, content: Mapping[str, Any], one: Made, out: Pat
         forgetting.keep(out, one.name, one.run.kept)
 
 
-def _ledger(source: Source, one: Made) -> list[str]:
+def _ledger(source: Origin, one: Made) -> list[str]:
     repeat = FINAL if one.old.notes.get("final") else 0
     scenario = source.run.plan.scenarios[0].name
     return tagged(one.run.ledger.lines, one.arm.name, scenario, repeat, {0: "forget"})
@@ -129,7 +157,7 @@ def _ledger(source: Source, one: Made) -> list[str]:
 # words --------------------------------------------------------------------------------
 
 
-def card(source: Source, content: Mapping[str, Any], one: Made) -> str:
+def card(source: Origin, content: Mapping[str, Any], one: Made) -> str:
     """Return the model card of a model without the forgotten sites."""
     plan, method = source.run.plan, registry.find(one.arm.method)
     settings = source.run.settings(one.arm)
@@ -161,7 +189,7 @@ def card(source: Source, content: Mapping[str, Any], one: Made) -> str:
     )
 
 
-def page(source: Source, content: Mapping[str, Any]) -> str:
+def page(source: Origin, content: Mapping[str, Any]) -> str:
     """Return the page about what was forgotten."""
     parts = [
         f"# {content['study']} without {content['site']}",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedcohort.data.dictionary import Dictionary
 from fedcohort.protocol import DataError, Method, registry
 from fedcohort.protocol.errors import InputError
 from fedcohort.study.file import plan as plans
@@ -23,22 +24,21 @@ from fedcohort.study.sites.layout import Laid, Table, lay_out, load, seed_of
 
 
 @dataclass(frozen=True)
-class Rebuilt:
-    """A run of a local study, and its table.
+class Finished:
+    """A finished run, without its rows.
 
     Attributes
     ----------
     folder : of the run.
-    plan, table : the study, and all of its rows.
+    plan : the study.
+    dictionary : of the columns that its fits see.
     results : content of results.json.
-    laid : sites and held-out rows of the first repeat of the first scenario: those of `saved`.
     """
 
     folder: Path
     plan: Plan
-    table: Table
+    dictionary: Dictionary
     results: dict[str, Any]
-    laid: Laid
 
     @property
     def seed(self) -> int:
@@ -87,6 +87,20 @@ class Rebuilt:
         return arm.configured()
 
 
+@dataclass(frozen=True)
+class Rebuilt(Finished):
+    """A run of a local study, and its table.
+
+    Attributes
+    ----------
+    table : all rows of the study.
+    laid : sites and held-out rows of the first repeat of the first scenario: those of `saved`.
+    """
+
+    table: Table
+    laid: Laid
+
+
 def rebuild(folder: Path, data: Path | None = None) -> Rebuilt:
     """Open a run, and divide its table over the sites again.
 
@@ -127,7 +141,7 @@ def rebuild(folder: Path, data: Path | None = None) -> Rebuilt:
             f"{folder}: {plan.source} holds other rows now than when the study ran, by their "
             f"number at the sites; an audit needs the same ones."
         )
-    return Rebuilt(folder, plan, table, results, laid)
+    return Rebuilt(folder, plan, table.dictionary, results, table, laid)
 
 
 def _rows_told(results: dict[str, Any]) -> dict[str, int]:

@@ -403,6 +403,7 @@ class Method:
         lacks, from what the others keep of the fit of `model`; `rounds` of the settings, if any,
         are those of this call. Raises `NotSupported` where only a new fit forgets. None if no fit
         can.
+    forgets : steps that only `forget` asks, besides those of a fit.
     """
 
     name: str
@@ -432,6 +433,7 @@ class Method:
     outcomes: tuple[str, ...] = ("survival", "binary", "continuous", "count")
     own: Callable[[Any], str] | None = None
     forget: Callable[[Federation, Any, Task, Any], Fitted] | None = None
+    forgets: tuple[Step[..., Any], ...] = ()
 
     #: Settings of every method, which the caller handles before the program runs.
     COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute", "winsorise", "pool_levels"})

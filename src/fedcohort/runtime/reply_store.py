@@ -154,6 +154,21 @@ class Answers:
                     self._db.execute("ROLLBACK")
                 raise
 
+    def latest(self, run: str, session: str) -> bytes | None:
+        """Return the state that the latest stored call of a session left; None without any."""
+        rows = self._all(
+            "SELECT state FROM answers WHERE run = ? AND session = ? ORDER BY id DESC LIMIT 1",
+            (run, session),
+        )
+        return bytes(rows[0][0]) if rows else None
+
+    def members(self, run: str, session: str) -> frozenset[str]:
+        """Return all sites of a session's masked sums, in whichever attempt."""
+        rows = self._all(
+            "SELECT DISTINCT sites FROM revealed WHERE run = ? AND session = ?", (run, session)
+        )
+        return frozenset(str(site) for (text,) in rows for site in json.loads(text))
+
     def revealed(self, run: str, session: str, question: str) -> tuple[str, tuple[str, ...]] | None:
         """Return the terms of a masked sum's first revelation, and its sites."""
         rows = self._all(

@@ -14,6 +14,7 @@ from fedcohort.algorithms.bayes_net.settings import BayesNetSettings
 from fedcohort.algorithms.bayes_net.steps import (
     STEPS,
     count_spreads,
+    multiply_factors,
     refine,
     refine_alone,
     refine_average,
@@ -151,6 +152,7 @@ METHOD = Method(
     ),
     preprocess={"scale": "standard", "impute": "median"},
     forget=forget,
+    forgets=(multiply_factors,),
 )
 
 __all__ = ["METHOD", "BayesNetModel", "BayesNetSettings", "aim_of", "fit", "prior_of"]

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from fedcohort.audit import forgetting_over, forgotten
 from fedcohort.network import requests
-from fedcohort.network.coordinator import runs
+from fedcohort.network.coordinator import forgetting, runs
 from fedcohort.network.coordinator.remote_sites import Halt, RemoteSites, Traffic, Watched
 from fedcohort.network.coordinator.runs import Run
 from fedcohort.network.kits import pinned
@@ -382,13 +383,22 @@ class Conductor:
             line, run.hash, under.traffic, run.timeout, run.absent,
             lambda: pinned(self._folder), run.consents, lambda gone: self._went_on(run, gone),
         )  # fmt: skip
-        if (run.out / "results.json").is_file() and not (run.out / WORK).exists():
+        whole = any((run.out / name).is_file() for name in ("results.json", forgotten.FILE))
+        if whole and not (run.out / WORK).exists():
             return  # it was complete when an earlier process ended
         resume = (run.out / WORK / "claim.json").is_file()
         if not resume and run.out.exists():
             shutil.rmtree(run.out)
+        terms = Terms.from_json(Offer.from_bytes(run.offer).terms)
+        if terms.plan.forget is not None:
+            first, old, gone = forgetting.places(self.runs, terms.plan.forget.of)
+            forgetting_over.run_over(
+                terms, sites, first, old, gone, run.out, resume=resume, tell=under.at,
+                data=self._folder / OWN_ROWS,
+            )  # fmt: skip
+            return
         runner.run_over(
-            Terms.from_json(Offer.from_bytes(run.offer).terms),
+            terms,
             sites,
             run.out,
             resume=resume,

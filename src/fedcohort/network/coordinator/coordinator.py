@@ -6,6 +6,7 @@ A lead's requests, over a sealed channel with a verified peer (`secure.channel.C
     status   state of a study: each site, the round, who answered, seconds, bytes
     fetch    a piece of a finished file, with a checksum; only for the lead who submitted
     cancel   end a study; only for the lead who submitted
+    withdrawal    a site's signed withdrawal from a study of this lead, if it withdrew
     hello    version and clock. A site tells its state; one that this kit does not list is told so
 
 The coordinator verifies an offer again, as every site does. `conductor` runs it.
@@ -22,15 +23,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedcohort.network import requests
-from fedcohort.network.coordinator import runs
+from fedcohort.network.coordinator import forgetting, runs
 from fedcohort.network.coordinator.conductor import Conductor
 from fedcohort.network.coordinator.runs import Run
 from fedcohort.network.engines import Opened
 from fedcohort.network.kits import Kit, Parties
 from fedcohort.network.requests import Standing
 from fedcohort.network.service import within
+from fedcohort.network.state.withdrawals import Withdrawal
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.errors import FedcohortError, Refused
+from fedcohort.protocol.line import Silence
 from fedcohort.secure.channel import Callee, Caller
 from fedcohort.secure.trust import Peer
 from fedcohort.study.file.terms import Terms
@@ -38,6 +41,8 @@ from fedcohort.version import VERSION
 
 #: Bytes of a file that one reply carries.
 PIECE = 1 << 20
+#: Seconds in which a site answers whether it withdrew.
+FAST = 10.0
 #: Studies of one lead that may be open at once, and that are kept in all.
 OPEN_EACH, KEPT_EACH = 20, 1000
 log = logging.getLogger(__name__)
@@ -113,7 +118,7 @@ class Coordinator:
                 return requests.reply(self._hello(peer, meta))
             serve = {
                 "submit": self._submit, "status": self._status, "fetch": self._fetch,
-                "cancel": self._cancel, "hello": self._here,
+                "cancel": self._cancel, "withdrawal": self._withdrawal, "hello": self._here,
             }.get(kind)  # fmt: skip
             if serve is None:
                 raise Refused("request", f"{kind!r:.40} is not something that a lead can ask.")
@@ -171,17 +176,23 @@ class Coordinator:
                     f"--resume follows it, with --cancel ends it.",
                 )
             self._check_room(peer, offer.hash)
+            names, withdrew = sorted(self._kit.sites), dict[str, str]()
+            if plan.forget is not None:
+                first = self._of(peer, {"run": plan.forget.of})
+                names = forgetting.left(first, plan, self._trust, len(names))
+                withdrew = {w["site"]: Withdrawal.of(w).said for w in plan.forget.withdrawals}
             run = Run(
                 folder=self._kit.folder / "runs" / offer.hash,
                 hash=offer.hash,
                 study=plan.study,
                 lead=peer.name,
                 quorum=plan.quorum,
-                sites={name: Standing() for name in sorted(self._kit.sites)},
+                sites={name: Standing() for name in names},
                 wait=requests.seconds(meta, "wait"),
                 timeout=requests.seconds(meta, "timeout") or 60.0,
                 command=requests.printable(meta.get("command")),
                 ticket=ticket,
+                leaving=withdrew,
             )
             self._studies.take(run, signed)
         self._say(f"{peer.name} submitted {run.study} ({run.hash[:12]})")
@@ -228,6 +239,22 @@ class Coordinator:
         self._say(f"{peer.name} cancels {run.study} ({run.hash[:12]})")
         return self._told(run)
 
+    def _withdrawal(self, peer: Peer, meta: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a site's withdrawal from a study; {} if it did not withdraw, with the reason."""
+        run, site = self._of(peer, meta), requests.printable(meta.get("site"))
+        if site not in self._kit.sites:
+            raise Refused("site", f"there is no site {site!r} in {self._kit.network}.")
+        body, record, why = requests.ask("withdrawal", run=run.hash), dict[str, Any](), ""
+        if site not in self._line.connected:
+            why = f"{site} is not connected"
+        for _, reply in self._line.exchange({site: body}, FAST) if not why else ():
+            if isinstance(reply, Silence):
+                why = f"{site} does not answer"
+                continue
+            found = requests.answer(reply)[1].get("record")
+            record = found if isinstance(found, dict) else record
+        return {"kind": "withdrawal", "record": record, "why": why}
+
     def _fetch(self, peer: Peer, meta: Mapping[str, Any]) -> bytes:
         """Return the list of a finished run's files, or a piece of one of them."""
         run = self._of(peer, meta)
@@ -265,7 +292,7 @@ class Coordinator:
             now, waits = time.time(), run.state == "waiting"
             told: dict[str, Any] = {
                 "kind": "status", "run": run.hash, "study": run.study, "state": run.state,
-                "reason": run.reason, "final": run.final, "absent": run.without,
+                "reason": run.reason, "final": run.final, "absent": {**run.leaving, **run.without},
                 "ahead": len(ahead),
                 "seconds": round((run.ended or now) - (run.started or run.submitted), 1),
                 "sites": {

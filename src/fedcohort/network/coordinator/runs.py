@@ -55,6 +55,8 @@ class Run:
     again : state of each site after it, by name.
     consents : why each site that withdrew did so, by name; None until all is decided.
     withdrew : the same, once the study goes on without them.
+    leaving : of a study that forgets hospitals, when and why each of them withdrew; they are not
+        asked.
     """
 
     folder: Path
@@ -80,6 +82,7 @@ class Run:
     again: dict[str, Standing] = field(default_factory=dict[str, Standing])
     consents: dict[str, str] | None = None
     withdrew: dict[str, str] = field(default_factory=dict[str, str])
+    leaving: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def asks_again(self) -> bool:

@@ -10,6 +10,7 @@
     close   a session, or (without one) the whole run, is over: its calls are refused from now on;
             with the end of the run, for the steward
     end     how a run ended that can be resumed, as after a failure: shown, nothing is closed
+    withdrawal    this site's signed withdrawal from a study, if it withdrew
     ping    whether the site is there, and its version
 
 A refusal is one line of names and rules for the coordinator, the site's log and its ledger; nothing
@@ -28,11 +29,12 @@ from pathlib import Path
 from typing import Any
 
 from fedcohort.network.kits import Kit
+from fedcohort.network.node import forgetting
 from fedcohort.network.node import log as node_log
 from fedcohort.network.node.studies import Studies, Study, by_steward, lapsed
 from fedcohort.network.requests import PASSING, is_hash, printable
 from fedcohort.network.service import unwritable
-from fedcohort.network.state import decisions, findings, signatures, study_store
+from fedcohort.network.state import decisions, findings, kept, signatures, study_store
 from fedcohort.network.state.budget import Budget, Spending
 from fedcohort.network.state.cohorts import Cohorts
 from fedcohort.network.state.ledger import NodeLedger
@@ -40,6 +42,7 @@ from fedcohort.network.state.policy import Config
 from fedcohort.network.state.replay_guard import OnDisk
 from fedcohort.network.state.rollback import Rollback
 from fedcohort.network.state.study_store import Noted, said_of, short
+from fedcohort.network.state.withdrawals import Withdrawal
 from fedcohort.network.study_offer import Offer
 from fedcohort.protocol import Dp
 from fedcohort.protocol.errors import Refused, VerbRefused
@@ -53,7 +56,15 @@ from fedcohort.runtime.site import Left, Limits, SiteEnd, disk, error_location
 from fedcohort.secure import Identity
 from fedcohort.secure.trust import Peer, Trust
 from fedcohort.study.at_site import ranked
-from fedcohort.study.at_site.sessions import FIRST, Session, is_few, open_session, over_with
+from fedcohort.study.at_site.forgetting import Kept, not_kept
+from fedcohort.study.at_site.sessions import (
+    FIRST,
+    Session,
+    is_few,
+    kept_of,
+    open_session,
+    over_with,
+)
 from fedcohort.study.file.second_consent import ranks
 from fedcohort.study.results.own_models import OwnModels
 from fedcohort.version import VERSION
@@ -175,6 +186,9 @@ class Node:
                 return self._close(run, meta)
             if kind == "end":
                 return self._end_of(run, meta)
+            if kind == "withdrawal":
+                record = self.store.withdrawal(run) if run else {}
+                return encode({}, {"kind": "withdrawal", "record": record})
             if kind == "ping":
                 return encode({}, {"kind": "pong", "version": VERSION})
             raise Refused("kind", "a request is none of offer, call, ranked, close, end and ping.")
@@ -232,9 +246,14 @@ class Node:
     def _standing(self, study: Study, blob: bytes) -> tuple[str, str, str]:
         """Return state, reason and code; an approved study is opened, so that calls may come."""
         run, plan = study.offer.hash, study.terms.plan
-        self.config.policy.check(study.asked, study.lead.name)
-        lead = study.lead
-        if self.store.put(run, blob, plan.study, lead.name, lead.organisation):
+        lead, name, of = study.lead, plan.study, ""
+        if plan.forget is not None:
+            of, name = plan.forget.of, f"{name}, without {', '.join(plan.forget.sites)}"
+            self._check_withdrawn(of)
+            forgetting.check(study.terms, lead.name, self.store, self._trust)
+        self._check_withdrawn(run)
+        self.config.policy.check(study.asked, lead.name)
+        if self.store.put(run, blob, name, lead.name, lead.organisation, of):
             self.log.info("offered %s %s, of %s", short(run), plan.study, lead.name)
         if (other := self.store.entry(run).lead) != lead.name:
             raise Refused(
@@ -292,10 +311,26 @@ class Node:
             return made.ended
         return self.store.lapse(run, made)
 
+    def _check_withdrawn(self, run: str) -> None:
+        """Refuse a study from which this site withdrew; what a run left in memory is removed.
+
+        Raises
+        ------
+        Refused : "withdrawn".
+        """
+        if not (record := self.store.withdrawal(run)):
+            return
+        if run in self._studies.held:
+            self._end.close(run)
+            self._studies.forget(run)
+        raise Refused("withdrawn", f"the hospital {Withdrawal.of(record).said}")
+
     # calls --------------------------------------------------------------------------------
 
     def _call(self, run: str, body: bytes) -> bytes:
         """Answer one call of an approved study."""
+        if run:
+            self._check_withdrawn(run)
         made, why = self._decision(run, self._lead(run)) if run else (None, "")
         if why:
             raise lapsed(run, why)
@@ -431,7 +466,29 @@ class Node:
                 lambda lines: self._heard(run, study.terms.plan.study, lines),
                 lambda name: OnDisk(self.state, run, study.mark, name),
                 self._models(run),
+                lambda name: self._part(study, name),
             )  # fmt: skip
+
+    def _part(self, study: Study, name: str) -> Kept:
+        """Return what this site keeps of the fit whose sites a study forgets."""
+        asked = study.terms.plan.forget
+        if asked is None:
+            raise not_kept(self.kit.name, "the study forgets nobody")
+        with disk():
+            return kept.load(self.state, asked.of, name, study.mark, self.kit.name)
+
+    def _keep(self, run: str, session: str) -> None:
+        """Keep what a fit left here, before its session is forgotten, of a study with `keep`."""
+        try:
+            study, table = self._studies.approved(run), self._run_of(run).table
+        except Refused:
+            return
+        name = kept_of(session, study.terms)
+        if not (name and table) or self.store.withdrawal(run):
+            return
+        if (left := self._end.left(run, session)) is not None:
+            kept.save(self.state, run, name, *left, table)
+            self.log.info("kept %s %s", short(run), name)
 
     def _heard(self, run: str, name: str, lines: Sequence[str]) -> None:
         """Write down what feedback finds of this site's table, for the people here alone."""
@@ -507,6 +564,8 @@ class Node:
         session, over = meta.get("session"), meta.get("over") is True
         with self._reading:
             name = session if isinstance(session, str) else None
+            if name is not None:
+                self._keep(run, name)
             self._end.close(run, name)
             if name is not None and (study := self._studies.held.get(run)) is not None:
                 over_with(study.terms, name, self._models(run))

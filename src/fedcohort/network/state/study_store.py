@@ -10,6 +10,7 @@ each:
     run.json         whether its run is open, its mark, digest of the table at its start
     again.json       the ranking that this run told the site: its hash, the run's mark
     end.json         how it ended, by the coordinator's word: shown; it decides nothing
+    withdrawal.json  this site's signed withdrawal from it (`withdrawals`); no call is answered then
 
 `decided.sqlite`, outside these folders, holds the highest number of each study's signed decisions
 and the runs that began under each.
@@ -32,7 +33,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -186,8 +187,14 @@ class StudyStore:
 
     # studies ------------------------------------------------------------------------------
 
-    def put(self, study: str, offer: bytes, name: str, lead: str, organisation: str) -> bool:
+    def put(
+        self, study: str, offer: bytes, name: str, lead: str, organisation: str, of: str = ""
+    ) -> bool:
         """Add a study; return whether it is new.
+
+        Parameters
+        ----------
+        of : the study in which it forgets hospitals; "" for another.
 
         Raises
         ------
@@ -209,6 +216,7 @@ class StudyStore:
         place.mkdir(exist_ok=True, mode=0o700)
         write(place / "offer", offer)
         about = {"study": name, "lead": lead, "organisation": organisation, "first": now()}
+        about |= {"of": of} if of else {}
         write(place / "study.json", json.dumps(about).encode())
         return True
 
@@ -218,6 +226,33 @@ class StudyStore:
     def offer(self, study: str) -> bytes:
         """Return a study as its lead signed it."""
         return (self._place(study) / "offer").read_bytes()
+
+    def has(self, study: str) -> bool:
+        """Return whether a study lies here."""
+        return (self._place(study) / "study.json").is_file()
+
+    def line(self, study: str) -> tuple[str, ...]:
+        """Return a study, the one in which it forgets hospitals, and so on to the first."""
+        found = [study]
+        while is_hash(of := _read(self._place(found[-1]) / "study.json").get("of")):
+            if of in found:
+                break
+            found.append(str(of))
+        return tuple(found)
+
+    def family(self, study: str) -> list[str]:
+        """Return the first study, and all that forget hospitals in it."""
+        first = self.line(study)[-1]
+        return [first, *(s for s in self._hashes() if s != first and self.line(s)[-1] == first)]
+
+    def withdrawal(self, study: str) -> dict[str, str]:
+        """Return this site's signed withdrawal from a study, or from its first; {} without."""
+        return _read(self._place(self.line(study)[-1]) / "withdrawal.json")
+
+    def withdraw(self, study: str, record: Mapping[str, str]) -> None:
+        """Keep this site's signed withdrawal from a study."""
+        first = self.line(study)[-1]
+        write(self._place(first) / "withdrawal.json", json.dumps(dict(record)).encode())
 
     def entries(self) -> list[Entry]:
         """Return all studies: those that wait first, then the latest first."""

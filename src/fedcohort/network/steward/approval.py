@@ -24,7 +24,7 @@ from fedcohort.network.state import decisions
 from fedcohort.network.state.budget import Account, Amount
 from fedcohort.network.state.policy import Asked, Policy
 from fedcohort.network.state.study_store import Entry
-from fedcohort.network.steward import details, record
+from fedcohort.network.steward import details, leaving, record
 from fedcohort.network.steward.earlier import Earlier
 from fedcohort.privacy.disclosure.models import ROWS_EACH, most_parameters
 from fedcohort.protocol import registry
@@ -99,9 +99,11 @@ def page(facts: Facts) -> list[Row]:
     rows = [
         *_ranked(facts),
         *_who(facts),
+        *([Row("Leaves", lines, risk=True)] if (lines := (*leaving.forgotten(plan),)) else []),
         *_what(facts),
         Row("Methods", tuple(_methods(plan))),
         Row("What leaves", tuple(_leaves(facts))),
+        *([Row("What stays", lines)] if (lines := (*leaving.kept(plan),)) else []),
         Row("Privacy", tuple(_privacy(plan, facts.account, facts.dataset))),
         Row("Risks", tuple(_risks(facts)), risk=True),
         Row("Earlier", tuple(_earlier(facts)), risk=bool(facts.earlier)),
@@ -203,7 +205,7 @@ def _named(variables: Sequence[Variable]) -> str:
 
 def _methods(plan: Plan) -> Iterator[str]:
     alike: dict[str, list[str]] = {}
-    for arm in plan.arms:
+    for arm in plan.arms if plan.forget is None else leaving.made_again(plan):
         where = {
             "isolated": "your rows alone, at your site",
             "centralised": "left out: it would need all rows in one place",
@@ -218,6 +220,9 @@ def _methods(plan: Plan) -> Iterator[str]:
         yield f"- {_others(more)}: see the details."
     for kind in asked_of(plan):
         yield f"- Besides: {registry.find(arm_of(kind).method).title}."
+    if plan.forget is not None:
+        yield leaving.fits(plan)
+        return
     again = ", and once on all rows" * plan.final
     yield (
         f"Each is trained {'once' if plan.repeats == 1 else f'{plan.repeats} times'} on "
@@ -233,7 +238,8 @@ def _leaves(facts: Facts) -> Iterator[str]:
     found = asking.of_study(plan, terms.outcome)
     cell = max(plan.min_cell, facts.policy.min_cell)
     shown = f"counts of 1 to {cell - 1} patients are hidden" if cell > 1 else "no count is hidden"
-    yield f"No row of your table, and no prediction for a patient. In Table 1 {shown}."
+    table_one = f" In Table 1 {shown}." * (plan.forget is None)
+    yield f"No row of your table, and no prediction for a patient.{table_one}"
     own = [s for s in found if s.verb == "gather"]
     groups = (
         (describe.STEPS, "Table 1 (rows, missing values, levels, means, quartiles)"),
@@ -242,13 +248,15 @@ def _leaves(facts: Facts) -> Iterator[str]:
     )
     runs = {step.run for steps, _ in groups for step in steps}
     said = [name for steps, name in groups if any(s in steps for s in own)]
-    yield f"- Readable as your site's own: {words.listed(said)}."
+    if said:
+        yield f"- Readable as your site's own: {words.listed(said)}."
     for step in (s for s in own if s.run not in runs):
         about = plain_words((step.run.__doc__ or "").strip().partition("\n")[0])
         yield f"- READABLE AS YOUR SITE'S OWN: {about}"
-    masked = plan.privacy.secure != "false"
+    masked, judged = plan.privacy.secure != "false", plan.forget is None
+    aims = "to prepare columns" + (", to train and to judge" if judged else " and to train")
     yield (
-        "- Sums over sites, to prepare columns, to train and to judge. "
+        f"- Sums over sites, {aims}. "
         + (
             "From three sites on, your part is masked: nobody can read it alone."
             if masked
@@ -271,6 +279,8 @@ def _trained(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield what training reveals, once for models that reveal the same."""
     said: dict[str, list[str]] = {}
     arms: list[Arm] = [a for a in plan.arms if a.scope == "sites"]
+    if plan.forget is not None:
+        arms = leaving.made_again(plan)
     for arm in [*arms, *(arm_of(kind) for kind in asked_of(plan))]:
         text = details.reveals(arm, registry.find(arm.method), plan.privacy.dp)
         said.setdefault(_clauses(text), []).append(arm.title)

@@ -195,6 +195,19 @@ class SiteEnd:
             one.drop()
         self._answers.forget(run, session)
 
+    def left(self, run: str, session: str) -> tuple[dict[str, Array], frozenset[str]] | None:
+        """Return what a session's last step left here, and all sites of its masked sums.
+
+        None if no step left anything, or the record is damaged.
+        """
+        with disk():
+            found, members = self._answers.latest(run, session), self._answers.members(run, session)
+        try:
+            state = {} if found is None else decode(found)[0]
+        except Malformed:
+            return None
+        return (state, members) if state else None
+
     # one call -------------------------------------------------------------------------
 
     def _session(self, run: str, name: str) -> _Session:
@@ -322,7 +335,7 @@ class SiteEnd:
         return view
 
     def _state(self, session: _Session, request: Request) -> dict[str, Array] | None:
-        """Return the state that the site had after the request's base.
+        """Return the state that the site had after the request's base; that at first before any.
 
         Raises
         ------
@@ -330,7 +343,7 @@ class SiteEnd:
         """
         base = request.base
         if base is None:
-            return None
+            return None if session.host is None else session.host.first
         if session.state is None or session.state[0] != base:
             key = (request.run, request.session, request.history)
             kept = self._load(key, base) if base in session.kept else None

@@ -91,6 +91,9 @@ def of_score(plan: Plan) -> Steps:
 def of_study(plan: Plan, outcome: Outcome | None) -> Steps:
     """Return all steps of a study, each once."""
     fits = [of_fit(plan, arm) for arm in plan.arms if arm.scope == "sites"]
+    if plan.forget is not None:  # nothing is described or judged
+        more = [registry.find(a.method).forgets for a in plan.arms if a.scope == "sites"]
+        return tuple({s.run: s for s in itertools.chain(*fits, *more)}.values())
     tuned = any(plan.is_tuned(arm) for arm in plan.arms if arm.scope == "sites")
     every = (
         *itertools.chain(*fits),

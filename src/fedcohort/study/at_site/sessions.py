@@ -8,6 +8,9 @@
                         if the study asks for consent after it; nothing is trained together
     fit-r0003-a01       arm 1 of repeat 3: its steps see the training rows
     final-r0000-a01     arm 1 over all rows of every site, if the study ends with such a fit
+    forget-r0000-a01, forget-all-r0000-a01    of a study that forgets hospitals (`forget:`): models
+                        1 of the first repeat and of all rows, from what the sites kept of them; it
+                        has these sessions, the fits of both, and no others
     judge-r0003-a01     its model on the blind rows; for censoring, the training rows' outcome,
                         except in a private study
     alone-r0003-a00     each site evaluates a model of its own: fitted on its training rows alone,
@@ -41,9 +44,12 @@ from fedcohort.protocol.once import InMemory, Once
 from fedcohort.study.at_site import asking, counting, judging
 from fedcohort.study.at_site.alone import Alone
 from fedcohort.study.at_site.consent import Consent, most_numbers
+from fedcohort.study.at_site.forgetting import FORGETS, Kept, not_kept, only_among, place_of
 from fedcohort.study.at_site.keeping import KeptRows, TriedRows, notes_of, place, place_tried
 from fedcohort.study.at_site.table import Halves, SiteTable
 from fedcohort.study.file.arms import Arm
+from fedcohort.study.file.forget import keeps as keeps_parts
+from fedcohort.study.file.plan import Plan
 from fedcohort.study.file.privacy import FEWEST
 from fedcohort.study.file.second_consent import ranking_of, ranks
 from fedcohort.study.file.terms import Terms
@@ -61,7 +67,8 @@ FIRST = ("describe", "count", *KINDS, "rank")
 #: Kinds that are asked once; of `KINDS` only those that the study asks for.
 ONCE = ("describe", "count", *KINDS)
 _TEXT = re.compile(
-    r"(rank|fit|final|judge|alone|tune|score)-r([0-9]{4})-a([0-9]{2})(?:-n([0-9]{5}))?"
+    r"(rank|fit|final|forget|forget-all|judge|alone|tune|score)"
+    r"-r([0-9]{4})-a([0-9]{2})(?:-n([0-9]{5}))?"
 )
 
 
@@ -71,8 +78,8 @@ class Session:
 
     Attributes
     ----------
-    kind : "describe", "count", "shift", "feedback", "rank", "fit", "final", "judge", "alone",
-        "tune" or "score".
+    kind : "describe", "count", "shift", "feedback", "rank", "fit", "final", "forget",
+        "forget-all", "judge", "alone", "tune" or "score".
     repeat, arm : the split, and the index of the plan's arm.
     number : of a fit in tuning, or of a candidate; −1 otherwise.
     """
@@ -98,7 +105,8 @@ class Session:
         ------
         VerbRefused : the study has no such session.
         """
-        if text in ONCE and (text not in KINDS or text in asked_of(terms.plan)):
+        ordinary = terms.plan.forget is None
+        if ordinary and text in ONCE and (text not in KINDS or text in asked_of(terms.plan)):
             return cls(text)
         found = _TEXT.fullmatch(text)
         if found is not None:
@@ -114,6 +122,8 @@ def _is_of(session: Session, terms: Terms) -> bool:
     if session.repeat >= plan.repeats or session.arm >= len(plan.arms):
         return False
     arm = plan.arms[session.arm]
+    if plan.forget is not None or session.kind in FORGETS:
+        return plan.forget is not None and _forgets(session, plan, arm)
     if (session.kind in TRIED) != (session.number >= 0):
         return False
     if session.kind == "rank":
@@ -130,6 +140,35 @@ def _is_of(session: Session, terms: Terms) -> bool:
     return arm.scope != "isolated"
 
 
+def _forgets(session: Session, plan: Plan, arm: Arm) -> bool:
+    """Return whether a study that forgets hospitals has such a session."""
+    if session.repeat or session.number >= 0 or arm.scope != "sites" or arm.every:
+        return False
+    if plan.forget is None or plan.forget.arm not in ("", arm.name):
+        return False
+    if session.kind in FORGETS and registry.find(arm.method).forget is None:
+        return False
+    kind = FORGETS.get(session.kind, session.kind)
+    return kind == "fit" or (kind == "final" and has_final(plan, arm))
+
+
+def kept_of(text: str, terms: Terms) -> str:
+    """Return the name under which a site keeps what a session left; "" if it keeps nothing of it.
+
+    Only of `keep: true`, and of fits whose models a study leaves.
+    """
+    try:
+        found = Session.parse(text, terms)
+    except VerbRefused:
+        return ""
+    arm = terms.plan.arms[found.arm]
+    if found.kind not in ("fit", "final", *FORGETS) or found.repeat:
+        return ""
+    if not (terms.plan.keep and keeps_parts(arm)):
+        return ""
+    return place_of(found.kind, found.arm)
+
+
 def open_session(
     terms: Terms,
     table: SiteTable,
@@ -139,6 +178,7 @@ def open_session(
     heard: Callable[[Sequence[str]], None] | None = None,
     once: Callable[[str], Once] | None = None,
     models: OwnModels | None = None,
+    parts: Callable[[str], Kept] | None = None,
 ) -> Host:
     """Return one site's side of a session.
 
@@ -151,10 +191,12 @@ def open_session(
     heard : takes the site's feedback, in lines for the people there.
     once : session → memory of first questions beyond it.
     models : the site's own models of this study (`user: all`).
+    parts : name (`kept_of`) → what the site keeps of the fit whose sites are forgotten.
 
     Raises
     ------
     VerbRefused : the study has no such session.
+    Refused : the site keeps nothing of a fit from which others are to be forgotten.
     SettingError : a private fit is not possible.
     """
     asked = Session.parse(session, terms)
@@ -174,9 +216,10 @@ def open_session(
         # what Table 1 hides stays hidden in comparisons of the same rows
         table_one = known if once is None else once("describe")
         return Host(table.site, table.frame, steps, plan.seed, consent, kept=kept, once=table_one)
-    final = asked.kind == "final"
+    final = asked.kind in ("final", "forget-all")
     seed, arm = seed_of(plan, FINAL if final else asked.repeat), plan.arms[asked.arm]
-    consent = Consent(terms, "fit" if final else asked.kind, arm, seed, known)
+    fits = final or asked.kind in FORGETS
+    consent = Consent(terms, "fit" if fits else asked.kind, arm, seed, known)
     if asked.kind == "rank":
         arm = ranking_of(arm)
         consent = Consent(terms, "fit", arm, seed, known)
@@ -190,7 +233,7 @@ def open_session(
         return Host(table.site, mine, steps, seed, consent)
     halves = table.halves(asked.repeat)
     train = table.frame if final else halves.train
-    if asked.kind in ("rank", "fit", "final", "tune"):
+    if fits or asked.kind in ("rank", "fit", "tune"):
         if asked.kind == "tune" and arm.folds == "row-kfold":
             fold = folds_of(train, terms.dictionary, seed)
             train = train[fold != asked.number % ROW_FOLDS].reset_index(drop=True)
@@ -206,9 +249,18 @@ def open_session(
             keeps = keeper(
                 registry.find(arm.method), table.site, terms.seen, notes, partial(models.keep, name)
             )
-        return Host(
-            table.site, train, asking.of_fit(plan, arm), seed, consent, guard, kept=keeps, size=size
-        )
+        steps, check, first = asking.of_fit(plan, arm), consent, None
+        if plan.forget is not None and asked.kind in FORGETS:
+            steps = (*steps, *registry.find(arm.method).forgets)
+            if keeps_parts(arm):
+                if parts is None:
+                    raise not_kept(table.site, "nothing is kept here")
+                first = parts(place_of(asked.kind, asked.arm))
+                check = only_among(first.members, plan.forget.sites, consent)
+        host = Host(table.site, train, steps, seed, check, guard, kept=keeps, size=size)
+        if first is not None:
+            host.first = {k: a.copy() for k, a in first.state.items()}
+        return host
     known = (terms.outcome, terms.dictionary, arm.method, least)
     if asked.kind == "score":
         fold = folds_of(train, terms.dictionary, seed)

@@ -20,6 +20,7 @@ from fedcohort.protocol import Dp, SettingError, registry
 from fedcohort.runtime.absences import WAIT, Availability
 from fedcohort.study.file import (
     coordinator_data,
+    forget,
     governance,
     horizon,
     privacy,
@@ -35,6 +36,7 @@ from fedcohort.study.file.arms import (
     tuning,
 )
 from fedcohort.study.file.coordinator_data import CoordinatorData
+from fedcohort.study.file.forget import Forget
 from fedcohort.study.file.horizon import Horizon
 from fedcohort.study.file.privacy import Privacy
 from fedcohort.study.file.reader import Reader
@@ -59,7 +61,7 @@ NETWORK = "network"
 TOP = (
     "study", "question", "task", "seed", "data", "preprocess", "scenarios", "arms", "bounds",
     "evaluate", "final", "tune", "privacy", "quorum", "availability", "feedback", "shift",
-    "carbon", "governance", "units", "consent", "coordinator_data", *CHANGES,
+    "carbon", "governance", "units", "consent", "coordinator_data", "keep", "forget", *CHANGES,
 )  # fmt: skip
 EVALUATE = ("test_fraction", "repeats", "draws", "metrics", "horizon", "umap", "local", "left_out")
 DATA = ("source", "query", "dictionary", "outcome", "exclude", "sites")
@@ -111,6 +113,8 @@ class Plan:
     left_out: bool = False
     again: SecondConsent | None = None
     coordinator_data: CoordinatorData | None = None
+    keep: bool = False
+    forget: Forget | None = None
 
     @property
     def at_home(self) -> bool:
@@ -250,6 +254,8 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         coordinator_data=coordinator_data.read(
             reader, arms, network=network, private=found.dp is not None
         ),
+        keep=forget.read_keep(reader, arms, private=found.dp is not None),
+        forget=forget.read_forget(reader, arms, network=network),
     )
 
 

@@ -29,6 +29,7 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.totals import Known
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
+from fedcohort.study.at_site.forgetting import FORGETS
 from fedcohort.study.at_site.judging import Said
 from fedcohort.study.at_site.sessions import Session
 from fedcohort.study.at_site.table import Unfit
@@ -117,7 +118,7 @@ class NetworkFits(Fits):
         try:
             fed = self._sites.federation(
                 session.text,
-                quorum=self.plan.quorum,
+                quorum=1.0 if session.kind in FORGETS else self.plan.quorum,
                 ledger=trail.ledger,
                 journal=book,
                 observer=lambda progress: self._on_call(session.text, progress),

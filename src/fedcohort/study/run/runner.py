@@ -161,7 +161,7 @@ def run_over(
     plan = terms.plan
     checked_secure(plan.privacy.secure, len(sites.names))
     check_sites(plan, len(sites.names))
-    own = _own_rows(terms, data)
+    own = own_of(terms, data)
     if plan.umap:
         cluster_umap.load()
     tunings, every, finals = cells_of(plan)
@@ -237,7 +237,7 @@ def second_consent(fits: NetworkFits, sites: Sites) -> Sites:
     return left
 
 
-def _own_rows(terms: Terms, data: Path | None) -> OwnFrames | None:
+def own_of(terms: Terms, data: Path | None) -> OwnFrames | None:
     """Return the coordinator's own rows of a study over a network; None if it asks for none.
 
     Raises
