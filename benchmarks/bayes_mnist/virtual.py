@@ -108,7 +108,7 @@ class Study:
             kind="classification", features=tuple(f"x{j}" for j in range(784)), outcome="category",
             levels=tuple("0123456789"), seed=given.seed, min_cell=1,
         )  # fmt: skip
-        aim = aim_of(self.task)
+        aim = aim_of(self.task, self.config.head)
         self.plan = self.config.plan(784, aim.loss, aim.outputs)
 
     def _parts(
