@@ -290,6 +290,12 @@ class Likelihoods(nn.Module):
         return functional.pad(below, (0, 1), value=1.0) - functional.pad(below, (1, 0))
 
 
+def sizes_of(heads: Sequence[Head]) -> tuple[int, int]:
+    """Return D, and the number of own parameters, of the likelihoods of these heads."""
+    outputs = sum(len(h.at) if h.kind == "categorical" else 1 for h in heads)
+    return outputs, sum(len(h.at) for h in heads if h.kind in (*_SCALED, "ordinal"))
+
+
 def _log_units(head: Head) -> tuple[float, float]:
     """Return a and b of eqs. (2), (6) and (7)."""
     m, s = head.shift, head.scale
