@@ -4,7 +4,7 @@ Schuster and Krogh, "The deep generative decoder", arXiv:2110.06672; Bioinformat
 GenoMed4All D6.2, chapter 9. Of a row x with known entries O, its representation z (q,), and the
 mixture φ = (π, μ, s) of K components with log precisions s_k (q,):
 
-    ln p(x | z) = Σ_{j∈O} ln p(x_j | y(z)),   y the decoder                                 (1)
+    ln p(x | z) = Σ_{j∈O} ln p(x_j | y(z)),   y the decoder, p of `models.likelihoods`      (1)
     ln p(z | φ) = ln Σ_k π_k N(z; μ_k, diag e^{−s_k})                                        (2)
     ln p(φ) = Σ_k softball(μ_k) + (α − 1) Σ_k ln π_k − Σ_k ‖s_k + 2 ln σ₀‖²/(2τ²)            (3)
     softball(μ) = −ln(1 + exp(a (‖μ‖/r − 1)))                                                (4)
@@ -39,7 +39,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -49,7 +49,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedcohort.data.prepare import Head, heads_from
 from fedcohort.models.layers import ACTIVATIONS
+from fedcohort.models.likelihoods import Likelihoods, sizes_of
 from fedcohort.models.vae import filled
 
 #: β₁, β₂ and ε of Adam for representations, those of the authors' code.
@@ -58,8 +60,6 @@ BETAS, EPSILON = (0.5, 0.7), 1e-8
 RATE = 0.1
 #: Rows whose representations are computed at once.
 BLOCK = 4096
-#: Smallest variance of an entry given z, in squares of a column's unit.
-FLOOR = 1e-4
 
 _TAG = 0x646764
 
@@ -80,6 +80,7 @@ class Dgd:
     spread, spread_sd : σ₀ and τ of eq. (3).
     pace : of the mixture's parameters; see the header.
     free : whether the mixture is μ', s' and π itself, not eq. (6).
+    heads : of all columns, by `data.prepare.plain_heads`; () for normal entries.
     """
 
     kind: ClassVar[str] = "dgd"
@@ -96,6 +97,7 @@ class Dgd:
     spread_sd: float = 1.0
     pace: float = 10.0
     free: bool = False
+    heads: Sequence[Sequence[Any]] = ()
 
     @property
     def spec(self) -> str:
@@ -103,41 +105,22 @@ class Dgd:
         return json.dumps({"kind": self.kind, **dataclasses.asdict(self)}, sort_keys=True)
 
     @property
+    def of_columns(self) -> tuple[Head, ...]:
+        """The heads of all columns."""
+        normal = (Head(name="", kind="normal", at=(j,)) for j in range(self.inputs))
+        return heads_from(self.heads) or tuple(normal)
+
+    @property
     def size(self) -> int:
         """Return P, the length of θ."""
-        sizes = (self.latent, *self.hidden, self.inputs)
-        decoder = sum((a + 1) * b for a, b in pairwise(sizes)) + self.inputs
+        outputs, own = sizes_of(self.of_columns)
+        sizes = (self.latent, *self.hidden, outputs)
+        decoder = sum((a + 1) * b for a, b in pairwise(sizes)) + own
         return decoder + self.components * (2 * self.latent + 1)
 
     def build(self) -> DgdNet:
         """Return the module with uninitialised parameters."""
         return DgdNet(self)
-
-
-class Normal(nn.Module):
-    """Normal entries with a variance for each column, `FLOOR` + exp(s_j)."""
-
-    def __init__(self, inputs: int):
-        super().__init__()
-        self.outputs = inputs
-        self._s = nn.Parameter(torch.empty(inputs))
-
-    def variance(self) -> Tensor:
-        """Return the variances (p,)."""
-        return FLOOR + self._s.exp()
-
-    def log_density(self, x: Tensor, known: Tensor, y: Tensor) -> Tensor:
-        """Return ln p(x_j | y) (…, n, p), 0 for entries that are not known."""
-        v = self.variance()
-        return -0.5 * known * ((2.0 * math.pi * v).log() + (x - y).square() / v)
-
-    def mean(self, y: Tensor) -> Tensor:
-        """Return E[x | y] (…, n, p)."""
-        return y
-
-    def sample(self, y: Tensor, seed: int) -> Tensor:
-        """Return a draw of x (…, n, p)."""
-        return y + self.variance().sqrt() * noise(seed, y)
 
 
 class DgdNet(nn.Module):
@@ -150,7 +133,7 @@ class DgdNet(nn.Module):
         parts: list[nn.Module] = []
         for a, b in pairwise(sizes):
             parts += [nn.utils.skip_init(nn.Linear, a, b), ACTIVATIONS[net.activation]()]
-        entries = Normal(net.inputs)
+        entries = Likelihoods(net.of_columns)
         parts.append(nn.utils.skip_init(nn.Linear, sizes[-1], entries.outputs))
         self._decoder = nn.Sequential(*parts)
         self.entries = entries

@@ -137,14 +137,19 @@ class Elbo(Objective):
     Attributes
     ----------
     beta : β ≥ 0, the weight of the divergence from the prior.
+    free_bits : λ ≥ 0 of `models.vae`, in nats; in training steps alone.
     """
 
     beta: float = 1.0
+    free_bits: float = 0.0
 
     @property
     def spec(self) -> str:
         """JSON text that determines the objective, for a plan's `loss`."""
-        return json.dumps({"kind": "elbo", **dataclasses.asdict(self)}, sort_keys=True)
+        entries = {"kind": "elbo", **dataclasses.asdict(self)}
+        if not self.free_bits:
+            del entries["free_bits"]
+        return json.dumps(entries, sort_keys=True)
 
     @property
     def draws(self) -> bool:
@@ -153,7 +158,12 @@ class Elbo(Objective):
 
     def __call__(self, module: nn.Module, x: Tensor, seed: int | None = None) -> Tensor:
         """Return the value (), averaged over the rows of x (n, p), which may hold NaN."""
-        return -cast("LatentNet", module).elbo(x, self.beta, seed).mean()
+        free = 0.0 if seed is None else self.free_bits
+        return -cast("LatentNet", module).elbo(x, self.beta, seed, free).mean()
+
+    def annealed(self, share: float) -> Self:
+        """Return the objective with a share of β."""
+        return self if share == 1.0 else dataclasses.replace(self, beta=share * self.beta)
 
     def take(self, rows: Array) -> Self:
         """Return itself, because it does not depend on the rows."""
@@ -286,7 +296,7 @@ def _reconstruction(entries: Mapping[str, Any]) -> Reconstruction:
 #: Objectives by the kind in their spec: functions of the spec.
 OBJECTIVES: Mapping[str, Callable[[Mapping[str, Any]], Objective]] = {
     "reconstruction": _reconstruction,
-    "elbo": lambda entries: Elbo(beta=entries["beta"]),
+    "elbo": lambda entries: Elbo(beta=entries["beta"], free_bits=entries.get("free_bits", 0.0)),
     "joint": lambda entries: Joint(**{k: v for k, v in entries.items() if k != "kind"}),
 }
 

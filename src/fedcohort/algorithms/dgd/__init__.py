@@ -61,7 +61,7 @@ def asks(config: DgdSettings) -> tuple[Step[..., Any], ...]:
 
 def bounds(config: DgdSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return the allowed arguments of steps (`Method.bounds`)."""
-    plans = [config.plan(len(task.features), k) for k in (1, config.n_clusters)]
+    plans = [config.plan(task, k) for k in (1, config.n_clusters)]
     bare = [replace(plan, validation_fraction=0.0) for plan in plans]
     return {
         "plan": tuple(plan.text for plan in (*plans, *bare)),

@@ -71,28 +71,28 @@ class DgdModel(Fitted):
         return self._of(x, lambda net, rows: net.entries.mean(net.decode(self._points(net, rows))))
 
     def impute(self, x: Array) -> Array:
-        """Return x (n, p) with missing entries at E[x | z], z the representation of the row."""
-        x = np.asarray(x, float)
-        return np.where(np.isnan(x), self.reconstruct(x), x) if np.isnan(x).any() else x
+        """Return x (n, p) with missing entries at E[x | z], z the representation of the row.
+
+        Where columns have likelihoods, these are values that a table can hold.
+        """
+
+        def filled(net: DgdNet, rows: Tensor) -> Tensor:
+            return net.entries.rounded(net.entries.mean(net.decode(self._points(net, rows))))
+
+        return self._filled(np.asarray(x, float), filled)
 
     def impute_drawn(self, x: Array, rng: np.random.Generator) -> Array:
         """Return x (n, p) with missing entries drawn: z from p(z | known entries), x from p(x | z).
 
         z is drawn by `models.dgd.drawn_given`.
         """
-        x = np.asarray(x, float)
         seeds = rng.integers(2**31, size=2)
-        gaps = np.isnan(x).any(axis=1)
-        if not gaps.any():
-            return x
 
         def draw(net: DgdNet, rows: Tensor) -> Tensor:
             z = drawn_given(net, rows, self._points(net, rows), DRAWS, int(seeds[0]))
             return net.entries.sample(net.decode(z), int(seeds[1]))
 
-        found = x.copy()
-        found[gaps] = np.where(np.isnan(x[gaps]), self._of(x[gaps], draw), x[gaps])
-        return found
+        return self._filled(np.asarray(x, float), draw)
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
         """Return n synthetic rows (n, p): z from the mixture, and x from p(x | z)."""
@@ -155,6 +155,13 @@ class DgdModel(Fitted):
             spec = spec_of(len(self.features), net.net.latent, self.encoder)
             start = encoded(spec, self.weights, self.dtype, rows)
         return represented(net, rows, Search(self.starts, self.steps), start)[0]
+
+    def _filled(self, x: Array, of: Callable[[DgdNet, Tensor], Tensor]) -> Array:
+        """Return x (n, p) with missing entries as in `of` of the rows that have such."""
+        gaps, found = np.isnan(x).any(axis=1), x.copy()
+        if gaps.any():
+            found[gaps] = np.where(np.isnan(x[gaps]), self._of(x[gaps], of), x[gaps])
+        return found
 
     def _of(self, x: Array, of: Callable[[DgdNet, Tensor], Tensor]) -> Array:
         net = self._net()

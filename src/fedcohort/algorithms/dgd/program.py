@@ -99,7 +99,7 @@ def fit(fed: Federation, config: DgdSettings, task: Task) -> DgdModel:
         theta, done = training.phase(1, theta, config.rounds, 0)
         theta = training.mixture(theta, least)
     theta, done = training.phase(config.n_clusters, theta, config.cluster_rounds, done)
-    plan = config.plan(len(task.features), config.n_clusters)
+    plan = config.plan(task, config.n_clusters)
     spec, theta, dropped = without_small(plan.network, theta, int(entries.rows), least)
     gaps = 1.0 - float(entries.known.mean()) / max(int(entries.rows), 1)
     return DgdModel(
@@ -140,7 +140,7 @@ class Training:
         """
         config, task = self.config, self.task
         paper = config.begin == "drawn"
-        plan = config.plan(len(task.features), config.n_clusters if paper else 1)
+        plan = config.plan(task, config.n_clusters if paper else 1)
         start = theta = initial(plan.network, task.seed)
         if task.own is None or task.own.first is None:
             return start
@@ -162,7 +162,7 @@ class Training:
         done : rounds before this phase.
         """
         fed, config, task = self.fed, self.config, self.task
-        plan, schedule = config.plan(len(task.features), components), config.phase(rounds, done)
+        plan, schedule = config.plan(task, components), config.phase(rounds, done)
 
         def held_out(theta: Array) -> float:
             sums = fed.sum(held_out_density, theta=plan.sent(theta), plan=plan.text)
@@ -190,8 +190,8 @@ class Training:
         ------
         SiteUnavailable : a site is absent.
         """
-        config, p = self.config, len(self.task.features)
-        before, after = config.plan(p, 1), config.plan(p, config.n_clusters)
+        config, task = self.config, self.task
+        before, after = config.plan(task, 1), config.plan(task, config.n_clusters)
         fed = self.fed.awaiting(len(self.fed.sites))
         fed.sum(place_rows, theta=before.sent(theta), plan=before.text)
         fed = fed.only(fed.answered).awaiting()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from fedcohort.data.prepare import Head, chosen, plain_heads
 from fedcohort.models.dgd import Dgd
 from fedcohort.models.objectives import Joint
-from fedcohort.protocol import changed, setting
+from fedcohort.protocol import Task, changed, setting
 from fedcohort.training.clusters.settings import LloydSettings, NumberSettings
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule
@@ -35,6 +37,11 @@ class DgdSettings(AveragingSettings, BatchSettings, method="dgd", alone={"aggreg
         doc="Widths of the decoder's hidden layers, from the representation on; (): linear",
     )  # fmt: skip
     activation: str = changed(PredictorSettings, "activation")
+    likelihoods: str | tuple[str, ...] = setting(
+        "dictionary",
+        "Distribution of each column: dictionary, by its type and range there; normal, for all; or "
+        "a list of column=kind for some, such as [grade=ordinal, visits=poisson]",
+    )
     begin: str = setting(
         "kmeans",
         "Start of the mixture. kmeans: `rounds` with one broad component, then k-means of the "
@@ -113,8 +120,18 @@ class DgdSettings(AveragingSettings, BatchSettings, method="dgd", alone={"aggreg
         """Standard deviation of a coordinate of z in phase 1: r/√q."""
         return self.radius / math.sqrt(self.q)
 
-    def network(self, features: int, components: int) -> Dgd:
-        """Return the network of so many columns; with one component, the broad one of phase 1."""
+    def network(self, features: int, components: int, heads: Sequence[Head] = ()) -> Dgd:
+        """Return the network of so many columns; with one component, the broad one of phase 1.
+
+        Parameters
+        ----------
+        heads : of the design; () if unknown, for normal entries.
+
+        Raises
+        ------
+        SettingError : `likelihoods` names no column, or a kind that a column cannot have.
+        """
+        asked = (self.likelihoods,) if isinstance(self.likelihoods, str) else self.likelihoods
         narrow = WITHIN * self.broad * components ** (-1.0 / self.q)
         if self.spread is not None:
             narrow = self.spread
@@ -130,17 +147,18 @@ class DgdSettings(AveragingSettings, BatchSettings, method="dgd", alone={"aggreg
             spread=narrow if components > 1 else self.broad,
             spread_sd=self.spread_sd,
             pace=self.mixture_rate,
+            heads=plain_heads(chosen(heads, asked)) if heads else (),
         )
 
-    def plan(self, features: int, components: int) -> Plan:
-        """Return the plan of each site, for so many columns and components."""
+    def plan(self, task: Task, components: int) -> Plan:
+        """Return the plan of each site, for the task's columns and so many components."""
         joint = Joint(
             weight=1.0 / components if self.prior_weight is None else self.prior_weight,
             decay=self.l2,
             starts=self.starts,
             steps=self.search_steps,
         )
-        spec = self.network(features, components).spec
+        spec = self.network(len(task.features), components, task.heads).spec
         return self.plan_of(spec, joint.spec, batch_size=self.batch_size)
 
     def free_parameters(self, features: int) -> int:
