@@ -29,9 +29,9 @@ prior, which would count twice.
 A new row has the z of largest (1) + (2) among those that Adam reaches from the means of components
 (`represented`).
 
-θ holds the decoder's layers and the parameters of the entries' distributions, then μ', (s' + 2 ln
-σ₀) and ln π up to a constant, each divided by `pace`: so one learning rate moves the mixture `pace`
-times as fast as the decoder.
+θ holds μ', (s' + 2 ln σ₀) and ln π up to a constant, each divided by `pace`, so that one learning
+rate moves the mixture `pace` times as fast as the decoder; then the decoder's layers, and the
+parameters of the entries' distributions.
 """
 
 from __future__ import annotations

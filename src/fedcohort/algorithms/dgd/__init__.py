@@ -87,8 +87,7 @@ METHOD = Method(
     ),
     reveals_with=reveals_with,
     unguarded=(
-        "Models weighted by rows, no sums of covariates (`training.networks.strategies`); clusters "
-        "of min_cell rows or more (`training.clusters.lloyd`); "
+        "Models weighted by rows, no sums of covariates; clusters of min_cell rows or more; "
         "components of fewer than min_cell rows are left out of the model "
         "(`algorithms.dgd.disclosure`); what a network may store of few rows is not checked."
     ),
