@@ -36,7 +36,7 @@ from fedcohort.training.rows import rows_of
 
 X = mixture(60, seed=5, k=3, p=P)[0]
 GAPS = holes(X, 0.2)
-DRAWN = {"begin": "drawn", "mixture_rate": 4.0}
+DRAWN = {"begin": "drawn", "mixture_rate": 4.0, "lr_rule": "constant", "learning_rate": 0.01}
 
 
 # against a plain loop -----------------------------------------------------------------
@@ -88,7 +88,7 @@ def plainly(parts, config, mu=0.0, keep=False, seed=1):
             z.requires_grad_()
             both = [
                 torch.optim.Adam(own, lr=config.learning_rate),
-                torch.optim.Adam([z], lr=10 * config.learning_rate, betas=(0.5, 0.7)),
+                torch.optim.Adam([z], lr=2 * config.learning_rate, betas=(0.5, 0.7)),
             ]
             if keep and r:
                 for one, state in zip(both, held[name], strict=True):
@@ -139,13 +139,14 @@ def test_one_site_is_the_centralised_fit():
 
 def test_each_row_has_an_adam_of_its_own_that_waits_for_its_batch():
     """The first step of Adam is the learning rate, whatever the slope: for each row, in each batch;
-    and rows of other batches do not move."""
+    and rows of other batches do not move. ε is up to 1e-5 of a slope here.
+    """
     config = METHOD.configure({**SMALL, "internal_epochs": 1, "batch_size": 7})
     plan = config.plan(task_of(), 3)
     rows = rows_of(FeatureTable(X), plan, (0, 0))
     theta = initial(plan.network, 0)
     _, _, _, held = visited(None, theta, rows, plan, 0.01, 2.0, (0, 0, 0), seek=False)
-    assert_allclose(np.abs(held.z), 0.02, rtol=1e-6)
+    assert_allclose(np.abs(held.z), 0.02, rtol=1e-5)
     assert_array_equal(held.taken, 1.0)
 
 
@@ -166,8 +167,9 @@ def test_rows_and_sites_without_an_entry_change_nothing():
 
 # what a fit finds ---------------------------------------------------------------------
 
-FOUND = {"n_clusters": 4, "rounds": 20, "cluster_rounds": 8, "internal_epochs": 5,
-         "learning_rate": 0.03, "search_steps": 40}  # fmt: skip
+QUICK = {"n_clusters": 4, "rounds": 10, "cluster_rounds": 2, "internal_epochs": 5,
+         "learning_rate": 0.05, "search_steps": 20}  # fmt: skip
+FOUND = {**QUICK, "rounds": 20, "cluster_rounds": 20, "search_steps": 40}
 
 
 @pytest.fixture(scope="module")
@@ -176,8 +178,16 @@ def found():
     return x, group, fitted(split(x, 3), **FOUND)
 
 
+def test_a_short_fit_finds_the_groups_of_a_known_mixture():
+    x, group = mixture(120)
+    label = fitted(split(x, 2), **QUICK).predict(x)
+    assert (
+        adjusted_rand_score(group, label) > 0.7
+    )  # 1.00, 1.00, 1.00, 1.00, 0.89, 0.81 with six seeds
+
+
 def test_a_fit_finds_a_known_mixture(found):
-    """Groups, their shares, and their centres, within 0.2 of a column's standard deviation."""
+    """Groups, their shares, and their centres, within 0.25 of a column's standard deviation."""
     x, group, model = found
     label = model.predict(x)
     assert adjusted_rand_score(group, label) > 0.97  # 1.000 with 10 seeds
@@ -185,7 +195,7 @@ def test_a_fit_finds_a_known_mixture(found):
         mine = x[label == k]
         assert abs(model.shares[k] - len(mine) / len(x)) < 0.05
         centre = model._of(model.means, lambda net, z: net.entries.mean(net.decode(z)))[k]
-        assert np.abs(centre - mine.mean(axis=0)).max() < 0.2
+        assert np.abs(centre - mine.mean(axis=0)).max() < 0.25
     assert_allclose(model.memberships(x).sum(axis=1), 1.0)
     assert [row["cluster"] for row in model.summary()] == [0, 1, 2, 3]
 
@@ -194,10 +204,8 @@ def test_samples_are_like_the_rows(found):
     x, _, model = found
     rows = model.sample(4000, np.random.default_rng(0))
     assert_allclose(rows.mean(axis=0), x.mean(axis=0), atol=0.15)
-    assert np.abs(np.corrcoef(rows.T) - np.corrcoef(x.T)).max() < 0.15
-    assert_array_equal(
-        *(model.sample(3, np.random.default_rng(4)) for _ in range(2))
-    )
+    assert np.abs(np.corrcoef(rows.T) - np.corrcoef(x.T)).max() < 0.2
+    assert_array_equal(*(model.sample(3, np.random.default_rng(4)) for _ in range(2)))
 
 
 def test_with_30_percent_missing_a_fit_beats_filling_with_means():
@@ -225,7 +233,7 @@ def test_drawn_entries_vary_as_much_as_the_truth_does_about_the_filled_ones(foun
     assert_array_equal(drawn[0], model.impute_drawn(gaps, np.random.default_rng(0)))
     error = ((model.impute(gaps) - x)[gone] ** 2).mean()
     twice = np.mean([((one - x)[gone] ** 2).mean() for one in drawn])
-    assert 1.3 < twice / error < 3.0
+    assert 1.5 < twice / error < 3.0
 
 
 def test_an_encoder_that_is_trained_on_drawn_rows_leads_to_the_representations(found):
@@ -241,7 +249,7 @@ def test_an_encoder_that_is_trained_on_drawn_rows_leads_to_the_representations(f
 def test_the_log_density_rises_and_rows_held_out_can_end_a_phase():
     fed = federation(split(GAPS, 2))
     config = METHOD.configure(
-        {**SMALL, "rounds": 200, "cluster_rounds": 2, "patience": 1, "learning_rate": 0.1}
+        {**SMALL, "rounds": 200, "cluster_rounds": 2, "patience": 1, "learning_rate": 0.03}
     )
     model = METHOD.fit(fed, config, task_of())
     history = pd.DataFrame(fed.history)
@@ -323,8 +331,8 @@ def test_no_message_has_an_array_for_each_row_and_states_stay_at_the_sites():
     parts = {f"s{i}": part for i, part in enumerate(np.split(mixture(94, p=P)[0], [41, 64]))}
     fed = federation(parts)
     METHOD.fit(fed, METHOD.configure(SMALL), task_of())
-    shapes = {tuple(f["shape"]) for e in fed.ledger for f in e.fields.values()}
-    assert not {n for shape in shapes for n in shape} & {41, 23, 30, 94}
+    fields = [f for line in map(json.loads, fed.ledger.lines) for f in line["fields"].values()]
+    assert not {n for f in fields for n in f["shape"]} & {41, 23, 30, 94}
     assert all(step.reply is not Held for step in METHOD.steps)
 
 

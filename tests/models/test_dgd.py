@@ -146,7 +146,9 @@ def test_the_slopes_of_the_loss_are_those_of_its_value():
         net.load(theta)
         return joint.at(net.module, x, z).item()
 
-    weights = slice(2 * K * Q, 2 * K * Q + K)  # their slope leaves the scale of the mixture as it is
+    weights = slice(
+        2 * K * Q, 2 * K * Q + K
+    )  # their slope leaves the scale of the mixture as it is
     way = rng.normal(size=theta.shape)
     way[weights] = 0
     up, down = (value(theta + s * step * way, z.detach()) for s in (1, -1))

@@ -57,12 +57,13 @@ class DgdSettings(AveragingSettings, BatchSettings, method="dgd", alone={"aggreg
     )
     restarts: int = changed(LloydSettings, "restarts")
     swaps: int = changed(LloydSettings, "swaps")
-    learning_rate: float = changed(AveragingSettings, "learning_rate", default=0.01)
+    learning_rate: float = changed(AveragingSettings, "learning_rate", default=0.03)
+    lr_rule: str = changed(AveragingSettings, "lr_rule", default="cosine")
     representation_rate: float = setting(
-        10.0, "Learning rate of representations, in units of η", within="(0, inf)"
+        2.0, "Learning rate of representations, in units of η", within="(0, inf)"
     )
     mixture_rate: float = setting(
-        10.0, "Learning rate of the mixture, in units of η", within="(0, inf)"
+        1.0, "Learning rate of the mixture, in units of η", within="(0, inf)"
     )
     l2: float = setting(
         0.0001, "λ: ½λ‖W‖² of the decoder's weights, loss averaged over rows", within="[0, inf)"

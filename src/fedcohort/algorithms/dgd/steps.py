@@ -226,7 +226,7 @@ def visited(
     parts = (points.z, points.first, points.second, points.taken[:, 0])
     z, first, second, taken = (t.cpu().numpy().astype(np.float64) for t in parts)
     left = Held(z, first, second, taken, memory.moments, np.array(memory.taken), np.array(mark))
-    return net.read() if n else theta.astype(np.float64), n, sum(seen), left
+    return net.read() if n else theta.astype(np.float64), n, float(sum(seen)), left
 
 
 def _points(
