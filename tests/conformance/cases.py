@@ -228,6 +228,16 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("by_site", "intercept"), ("tol", 1e-3), ("predictive_draws", 3)),
         (("by_site", "all"), ("tol", 5e-3), ("site_scale", 0.1)),
     ],
+    "dgd": [
+        (("begin", "drawn"), ("aggregation", "norm_bound"), ("encoder", (4,))),
+        (
+            ("strategy", "fedyogi"),
+            ("optimiser_state", "kept"),
+            ("batch_size", 20),
+            ("patience", 1),
+            ("patience_by", "count"),
+        ),
+    ],
     "weight_erosion": [
         (("visit", "local"), ("hidden", (3,)), ("batch_size", 20)),
         (("visit", "full"), ("against", "noise")),

@@ -27,6 +27,7 @@ from fedcohort.models.autoencoder import Autoencoder
 from fedcohort.models.bayes import Bayes, Noisy
 from fedcohort.models.conv import Conv, ConvNet
 from fedcohort.models.dec import Dec
+from fedcohort.models.dgd import Dgd, DgdNet
 from fedcohort.models.forest import Forest, ForestNet, Leaves
 from fedcohort.models.layers import PIECE, Seeded, dense
 from fedcohort.models.mcvae import Mcvae
@@ -80,6 +81,7 @@ class Mlp:
 #: a "bayes" stand on one of these, whose spec is their "base".
 NETWORKS: dict[str, Callable[..., Any]] = {
     "mlp": Mlp, "conv": Conv, "autoencoder": Autoencoder, "dec": Dec, "vae": Vae, "mcvae": Mcvae,
+    "dgd": Dgd,
 }  # fmt: skip
 
 
@@ -196,16 +198,32 @@ class FlatNet:
         if self._drawing:
             self._sow(seed)
         found = value(self.module)
-        slopes = torch.autograd.grad(found, self._parameters, allow_unused=True)
+        self._write(torch.autograd.grad(found, self._parameters, allow_unused=True))
+        if self._drawing:
+            self.module.eval()
+        return found.item()
+
+    def descend_with(
+        self, value: Callable[[nn.Module], Tensor], beside: Tensor
+    ) -> tuple[float, Tensor]:
+        """Write ∇θ of a value () into `grad`; return the value, and its slope in `beside`.
+
+        Parameters
+        ----------
+        beside : a leaf on which the value depends, too.
+        """
+        found = value(self.module)
+        *slopes, last = torch.autograd.grad(found, [*self._parameters, beside], allow_unused=True)
+        self._write(slopes)
+        return found.item(), last
+
+    def _write(self, slopes: Sequence[Tensor]) -> None:
         known = cast("Sequence[Tensor | None]", slopes)  # None: the value does not depend on it
         for here, slope in zip(self._slopes, known, strict=True):
             if slope is None:
                 here.zero_()
             else:
                 here.copy_(slope)
-        if self._drawing:
-            self.module.eval()
-        return found.item()
 
     def compute(self, of: Callable[[nn.Module], Tensor]) -> Array:
         """Return a function of the module, without dropout and gradient."""
@@ -274,7 +292,7 @@ def _module(entries: dict[str, Any]) -> nn.Module:
 
 def initial(spec: str, seed: int) -> Array:
     """Return the initial θ (P,): Glorot's uniform weights, a forest's leaves, a posterior's log σ,
-    factors 1 of normalisations, all else 0; it depends on the seed alone.
+    means of a mixture, factors 1 of normalisations, all else 0; it depends on the seed alone.
     """
     net = network(spec)
     draws = np.random.default_rng((seed, 0x6E6574))
@@ -290,4 +308,6 @@ def initial(spec: str, seed: int) -> Array:
                 layer.weight.copy_(torch.from_numpy(values))
             elif isinstance(layer, (Leaves, Noisy)):
                 layer.begin()
+            elif isinstance(layer, DgdNet):
+                layer.begin(draws)
     return net.read()

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from fedcohort.arrays import Array
 from fedcohort.models.dec import DecNet
+from fedcohort.models.dgd import DgdNet, Search, represented
 from fedcohort.models.forest import ForestNet, codes_of
 from fedcohort.models.losses import Loss, Worded, built
 from fedcohort.models.reconstruction import Noise, mixed
@@ -136,14 +137,19 @@ class Elbo(Objective):
     Attributes
     ----------
     beta : β ≥ 0, the weight of the divergence from the prior.
+    free_bits : λ ≥ 0 of `models.vae`, in nats; in training steps alone.
     """
 
     beta: float = 1.0
+    free_bits: float = 0.0
 
     @property
     def spec(self) -> str:
         """JSON text that determines the objective, for a plan's `loss`."""
-        return json.dumps({"kind": "elbo", **dataclasses.asdict(self)}, sort_keys=True)
+        entries = {"kind": "elbo", **dataclasses.asdict(self)}
+        if not self.free_bits:
+            del entries["free_bits"]
+        return json.dumps(entries, sort_keys=True)
 
     @property
     def draws(self) -> bool:
@@ -152,7 +158,52 @@ class Elbo(Objective):
 
     def __call__(self, module: nn.Module, x: Tensor, seed: int | None = None) -> Tensor:
         """Return the value (), averaged over the rows of x (n, p), which may hold NaN."""
-        return -cast("LatentNet", module).elbo(x, self.beta, seed).mean()
+        free = 0.0 if seed is None else self.free_bits
+        return -cast("LatentNet", module).elbo(x, self.beta, seed, free).mean()
+
+    def annealed(self, share: float) -> Self:
+        """Return the objective with a share of β."""
+        return self if share == 1.0 else dataclasses.replace(self, beta=share * self.beta)
+
+    def take(self, rows: Array) -> Self:
+        """Return itself, because it does not depend on the rows."""
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joint(Objective):
+    """Loss of a module of kind "dgd" (`models.dgd`), of given representations or of new rows.
+
+    Attributes
+    ----------
+    weight, decay : w and λ of eq. (5) there.
+    starts, steps : of the search for new rows' representations.
+    """
+
+    weight: float = 1.0
+    decay: float = 0.0
+    starts: int = 5
+    steps: int = 100
+
+    @property
+    def spec(self) -> str:
+        """JSON text that determines the objective, for a plan's `loss`."""
+        return json.dumps({"kind": "joint", **dataclasses.asdict(self)}, sort_keys=True)
+
+    @property
+    def search(self) -> Search:
+        """How representations of new rows are sought."""
+        return Search(self.starts, self.steps)
+
+    def __call__(self, module: nn.Module, x: Tensor, seed: int | None = None) -> Tensor:
+        """Return −ln p(x, z) (), averaged over new rows x (n, p), each at its own best z."""
+        return -represented(cast("DgdNet", module), x, self.search)[1].mean()
+
+    def at(self, module: nn.Module, x: Tensor, z: Tensor) -> Tensor:
+        """Return eq. (5) () of rows x (n, p) with the representations z (n, q)."""
+        net = cast("DgdNet", module)
+        rows = net.log_joint(x, z).mean()
+        return self.decay * net.decay() - rows - self.weight * net.log_hyperprior()
 
     def take(self, rows: Array) -> Self:
         """Return itself, because it does not depend on the rows."""
@@ -245,7 +296,8 @@ def _reconstruction(entries: Mapping[str, Any]) -> Reconstruction:
 #: Objectives by the kind in their spec: functions of the spec.
 OBJECTIVES: Mapping[str, Callable[[Mapping[str, Any]], Objective]] = {
     "reconstruction": _reconstruction,
-    "elbo": lambda entries: Elbo(beta=entries["beta"]),
+    "elbo": lambda entries: Elbo(beta=entries["beta"], free_bits=entries.get("free_bits", 0.0)),
+    "joint": lambda entries: Joint(**{k: v for k, v in entries.items() if k != "kind"}),
 }
 
 

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+from fedcohort.algorithms.autoencoders import collapse
+from fedcohort.algorithms.autoencoders.collapse import latent_divergences
 from fedcohort.algorithms.autoencoders.model import LatentModel
 from fedcohort.algorithms.autoencoders.program import VISITS, fit, views_of
 from fedcohort.algorithms.autoencoders.settings import McvaeSettings, VaeSettings
@@ -42,6 +44,8 @@ def reveals_with(config: VaeSettings) -> str:
     parts[-1] += config.reveals_more
     if config.looks and not config.counts:
         parts.append(HELD_OUT)
+    if config.record_kl and config.personal == "none":
+        parts.append(collapse.REVEALS)
     if config.personal != "none":
         parts.append(config.reveals_own("the coordinator sees"))
     if config.monitor != "none":
@@ -66,6 +70,7 @@ def asks(config: VaeSettings) -> tuple[Step[..., Any], ...]:
         trains,
         *sends,
         *held_out,
+        *(latent_divergences,) * (config.record_kl > 0),
         *heterogeneity.asks(config.monitor),
     )
 
@@ -73,7 +78,7 @@ def asks(config: VaeSettings) -> tuple[Step[..., Any], ...]:
 def bounds(config: VaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return the allowed arguments of steps (`Method.bounds`)."""
     views = views_of(task)
-    plan = config.plan(views)
+    plan = config.plan(views, task.heads)
     ways = (config.personal_way(plan),) if views else ()
     return {
         "plan": (plan.text, replace(plan, validation_fraction=0.0).text),
@@ -93,6 +98,7 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
         paper=paper,
         reveals=(
             f"{ONCE[0].upper()}{ONCE[1:]}; {SUMS}; {HELD_OUT}; "
+            f"{collapse.REVEALS}; "
             f"{fits.MORE}; an "
             f"aggregation other than mean: {SEEN}; with personal, besides, the user's own model, "
             f"which the coordinator sees; with monitor: {heterogeneity.REVEALS}."
@@ -104,6 +110,7 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
         model=LatentModel,
         steps=(
             *STEPS,
+            latent_divergences,
             train_kept,
             *counts.STEPS,
             *compression.STEPS,

@@ -17,14 +17,19 @@ layer of each decoder is each site's own.
 
 Rows of the coordinator give a first model and a validation loss (`training.networks.validated`).
 
-Revealed: see `steps`; with `personal` `training.personal`, and with a monitor
+The likelihood of each column is by the dictionary, and collapse is watched (`collapse`).
+
+Revealed: see `steps` and `collapse`; with `personal` `training.personal`, and with a monitor
 `training.heterogeneity`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from fedcohort.algorithms.autoencoders.collapse import LatentWatch, shares
 from fedcohort.algorithms.autoencoders.model import LatentModel
 from fedcohort.algorithms.autoencoders.settings import VaeSettings
 from fedcohort.algorithms.autoencoders.steps import (
@@ -62,7 +67,7 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
     entries = fed.sum(count_entries)
     least = task.min_cell if len(fed.sites) > 1 else 1
     check_entries(entries, task, least)
-    plan = config.plan(views)
+    plan = config.plan(views, task.heads)
 
     def held_out(theta: Array) -> float:
         sums = fed.sum(held_out_elbo, theta=plan.sent(theta), plan=plan.text)
@@ -76,14 +81,17 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
             fed, plan, config.schedule, rule, config.server, start, config.personal_way(plan),
             config, min_cell=least, seed=task.seed, visits=VISITS,
         )  # fmt: skip
-        theta, rounds = own.theta, own.rounds
+        theta, rounds, kl = own.theta, own.rounds, None
     else:
+        watch = watching(fed, plan, config.monitor, least)
+        seen = LatentWatch(fed, plan, watch, config.record_kl) if config.record_kl else watch
         course = averaging(
             fed, plan, config.schedule, rule, config.server(start),
             held_out if own is None or own.validation is None else own.loss, config.centre,
-            VISITS, watch=watching(fed, plan, config.monitor, least),
+            replace(VISITS, given=shares(config.anneal, config.share_rounds)), watch=seen,
         )  # fmt: skip
         theta, rounds = course.theta, course.rounds
+        kl = seen.ask(theta) if isinstance(seen, LatentWatch) else None
     return LatentModel(
         features=task.features,
         views=views,
@@ -92,6 +100,7 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
         dtype=config.dtype,
         passes=config.passes,
         rounds=rounds,
+        kl=kl,
     )
 
 

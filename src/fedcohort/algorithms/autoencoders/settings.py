@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from fedcohort.algorithms.autoencoders.collapse import ANNEALS
+from fedcohort.data.prepare import Head, chosen, plain_heads
 from fedcohort.models.mcvae import COMBINATIONS, Mcvae
 from fedcohort.models.objectives import Elbo
 from fedcohort.models.vae import Vae
@@ -43,30 +46,87 @@ class VaeSettings(
     beta: float = setting(
         1.0, "β: weight of the divergence from the prior; 1 is the ELBO", within="[0, inf)"
     )
+    likelihoods: str | tuple[str, ...] = setting(
+        "dictionary",
+        "Distribution of each column: dictionary, by its type and range there; normal, for all; or "
+        "a list of column=kind for some, such as [grade=ordinal, visits=poisson]",
+    )
+    free_bits: float = setting(
+        0.0, "λ: divergence of each latent dimension that costs nothing", "nats", within="[0, inf)"
+    )
+    anneal: str = setting(
+        "none",
+        "Let β rise by rounds: linear, once; cyclical, in the first half of each cycle",
+        choices=ANNEALS,
+    )
+    anneal_rounds: int | None = setting(
+        None,
+        "Rounds of the rise, or of a cycle. Default: a quarter of `rounds`",
+        "rounds",
+        within="[1, inf)",
+    )
+    record_kl: int = setting(
+        10,
+        "Record the divergence of each latent dimension from the prior every so many rounds, and "
+        "at the end; 0: never",
+        "rounds",
+        within="[0, inf)",
+    )
     internal_epochs: int = changed(VisitSettings, "internal_epochs", default=15)
     passes: int = setting(20, "impute: number of iterations", "times", within="[1, inf)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_personal()
+        plain = self.anneal == "none"
+        self.check(
+            ("anneal", plain or self.personal == "none", "none with a personal model"),
+            ("anneal", plain or self.optimiser_state == "fresh", "none, or optimiser_state: fresh"),
+            ("anneal", plain or self.compression == "none", "none, or compression: none"),
+        )
 
-    def network(self, views: Sequence[str]) -> Vae | Mcvae:
-        """Return the network of columns with these views (p,), joined to one view."""
+    @property
+    def share_rounds(self) -> int:
+        """Number of rounds of a rise or cycle of β."""
+        return self.anneal_rounds or max(1, self.rounds // 4)
+
+    def network(self, views: Sequence[str], heads: Sequence[Head] = ()) -> Vae | Mcvae:
+        """Return the network of columns with these views (p,), joined to one view.
+
+        Parameters
+        ----------
+        heads : of the columns, if they are not all normal.
+        """
         return Vae(
             inputs=len(views),
             latent=self.q,
             hidden=self.hidden,
             activation=self.activation,
             sees_mask=self.sees_mask,
+            heads=plain_heads(heads),
         )
 
     def free_parameters(self, n_features: int) -> int:
         """Return P of the network of so many columns of one view."""
         return self.network([""] * n_features).size
 
-    def plan(self, views: Sequence[str]) -> Plan:
-        """Return the plan of each site, for columns with these views (p,)."""
-        spec, loss = self.network(views).spec, Elbo(beta=self.beta).spec
+    def heads(self, heads: Sequence[Head]) -> tuple[Head, ...]:
+        """Return the heads of a fit, from those of the design; () for all normal.
+
+        Without heads that are not normal or have limits there are none, too.
+
+        Raises
+        ------
+        SettingError : `likelihoods` names no column, or a kind that a column cannot have.
+        """
+        asked = self.likelihoods
+        found = chosen(heads, (asked,) if isinstance(asked, str) else asked)
+        return found if any(map(_not_plain, found)) else ()
+
+    def plan(self, views: Sequence[str], heads: Sequence[Head] = ()) -> Plan:
+        """Return the plan of each site, for columns with these views (p,) and heads."""
+        network = self.network(views, self.heads(heads) if heads else ())
+        spec, loss = network.spec, Elbo(beta=self.beta, free_bits=self.free_bits).spec
         return self.plan_of(spec, loss, batch_size=self.batch_size)
 
     @property
@@ -85,7 +145,7 @@ class McvaeSettings(VaeSettings, method="mcvae"):
         choices=COMBINATIONS,
     )
 
-    def network(self, views: Sequence[str]) -> Vae | Mcvae:
+    def network(self, views: Sequence[str], heads: Sequence[Head] = ()) -> Vae | Mcvae:
         """Return the network of columns with these views (p,), in the order of their names."""
         names = sorted({*views})
         return Mcvae(
@@ -95,4 +155,11 @@ class McvaeSettings(VaeSettings, method="mcvae"):
             activation=self.activation,
             sees_mask=self.sees_mask,
             combine=self.combine,
+            heads=plain_heads(heads),
         )
+
+
+def _not_plain(head: Head) -> bool:
+    """Return whether a column is not normal, whole, or limited."""
+    limited = math.isfinite(head.low) or math.isfinite(head.high)
+    return head.kind != "normal" or head.whole or limited

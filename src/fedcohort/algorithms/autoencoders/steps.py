@@ -6,22 +6,26 @@ aggregation, `Visit` of each site instead of `Update`.
 
 A row without a known entry does not count. A site with no other rows returns the model that it
 received, with weight 0.
+
+See also `collapse`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.models.objectives import Elbo
 from fedcohort.protocol import Site, gathered, message, summed
 from fedcohort.protocol.updates import count_fault
 from fedcohort.training.networks.local import evaluate
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.strategies import Update, Visit
-from fedcohort.training.rows import known_rows
+from fedcohort.training.rows import Rows, known_rows
 
 
 @message
@@ -64,17 +68,30 @@ def count_entries(site: Site[Any, Any]) -> Entries:
 
 
 @summed
-def learn(site: Site[Any, Any], *, theta: Array, plan: str, rate: float) -> Update:
-    """Train from the common model; return the site's part of the mean."""
+def learn(
+    site: Site[Any, Any], *, theta: Array, plan: str, rate: float, share: float = 1.0
+) -> Update:
+    """Train from the common model; return the site's part of the mean.
+
+    `share` is that of β in this round.
+    """
     p = Plan.of(plan)
-    return Update.trained(theta, known_rows(site.data, p, site.entropy), p, rate, site.entropy)
+    return Update.trained(theta, _rows(site, p, share), p, rate, site.entropy)
 
 
 @gathered
-def learn_seen(site: Site[Any, Any], *, theta: Array, plan: str, rate: float) -> Visit:
+def learn_seen(
+    site: Site[Any, Any], *, theta: Array, plan: str, rate: float, share: float = 1.0
+) -> Visit:
     """Train from the common model; return the model itself, for a robust aggregation."""
     p = Plan.of(plan)
-    return Visit.trained(theta, known_rows(site.data, p, site.entropy), p, rate, site.entropy)
+    return Visit.trained(theta, _rows(site, p, share), p, rate, site.entropy)
+
+
+def _rows(site: Site[Any, Any], plan: Plan, share: float) -> Rows:
+    """Return the training rows, with a share of β in their objective."""
+    rows = known_rows(site.data, plan, site.entropy)
+    return replace(rows, loss=cast("Elbo", rows.loss).annealed(share))
 
 
 @summed
