@@ -430,6 +430,23 @@ def weibull_survival(times: Tensor, log_scale: Tensor, log_shape: Tensor) -> Ten
     return torch.where(times > 0, found, torch.ones_like(found))
 
 
+def weibull_time(hazard: Tensor, log_scale: Tensor, log_shape: Tensor) -> Tensor:
+    """Return the times (n,) at which the cumulative hazard −ln S, eq. (8), is `hazard` (n,)."""
+    shape = log_shape.clamp(-FAR / 4, FAR / 4)
+    return (log_scale + hazard.log() * (-shape).exp()).clamp(-FAR, FAR).exp()
+
+
+def piecewise_time(hazard: Tensor, logs: Tensor, edges: Tensor) -> Tensor:
+    """Return the times (n,) at which −ln S, eq. (9), is `hazard` (n,), of η (n, J)."""
+    rates = logs.clamp(-FAR, FAR).exp()
+    starts = functional.pad(edges, (1, 0))
+    steps = rates[:, :-1] * (edges - starts[:-1])
+    before = functional.pad(steps.cumsum(dim=1), (1, 0))
+    part = (hazard[:, None] > before).sum(dim=1).clamp(min=1) - 1
+    at = part[:, None]
+    return starts[part] + ((hazard[:, None] - before.gather(1, at)) / rates.gather(1, at))[:, 0]
+
+
 def spent(time: Tensor, edges: Tensor) -> Tensor:
     """Return the time (n, J) spent in parts [0, e_1), [e_1, e_2), …, [e_{J−1}, ∞), for `edges`
     (J − 1,) that ascend.
