@@ -18,7 +18,8 @@ parameters of its own. Its log likelihood, ln f of a censored time and ln S of a
 to (1); no other parameter depends on it.
 
 θ holds the encoder and the decoder as in `models.vae`, then the two parameters of the censoring,
-then the layers of the third network, whose hidden layers are the decoder's.
+then the layers of the third network, whose hidden layers are the decoder's. Its last layer begins
+at 0: with random weights some time would have a hazard of e^20.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from fedcohort.models.layers import Flat
 from fedcohort.models.likelihoods import (
     LEAST,
     piecewise_log_density,
@@ -85,7 +87,7 @@ class TimeHead(nn.Module):
         self.parts = net.parts
         self._leaving = nn.Parameter(torch.empty(2))
         self._trunk = hidden_layers(sizes, net.activation, net.dropout)
-        self._last = nn.utils.skip_init(nn.Linear, sizes[-1], net.parts or 2)
+        self._last = nn.utils.skip_init(Flat, sizes[-1], net.parts or 2)
 
     def log_density(self, z: Tensor, time: Tensor, event: Tensor, edges: Tensor) -> Tensor:
         """Return ln f of events and ln S of censored times (…, n) given z (…, n, q).
@@ -118,7 +120,7 @@ class TimeHead(nn.Module):
         ----------
         u : (2, n), uniform on [0, 1): each is where 1 − S is u.
         """
-        hazards = -torch.log1p(-u).to(z).clamp(min=LEAST)
+        hazards = (-torch.log1p(-u)).to(z).clamp(min=LEAST)
         y = self._last(self._trunk(z))
         if self.parts:
             died = piecewise_time(hazards[0], y, edges)
