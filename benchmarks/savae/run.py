@@ -6,8 +6,8 @@ FOLDER of `--survival` holds gbsg2.csv and whas500.csv (as in scikit-survival), 
 DeepSurv's support_deepsurv.csv and metabric_deepsurv.csv; that of `--mds` the IWG-PM cohort
 (mds_iwgpm_clean.csv.gz). None of them is part of this project.
 
-Five folds, by outcome, with rows of equal covariates in one fold (`StratifiedGroupKFold`): copies of
-a row in training and test would be recognised (references of SAVAE: WHAS). The rows of a fold's
+Five folds, by outcome, with rows of equal covariates in one fold (`StratifiedGroupKFold`): copies
+of a row in training and test would be recognised (as in WHAS, see docs). The rows of a fold's
 training part are dealt to three sites at random. A seed draws folds, sites and networks.
 
     cox          exact over sites, missing values by the pooled median
@@ -106,7 +106,9 @@ def folds_of(frame: pd.DataFrame, seed: int) -> list[tuple[np.ndarray, np.ndarra
     return list(folds.split(x, frame["event"], copies))
 
 
-def judged(arm: dict[str, Any], train: pd.DataFrame, test: pd.DataFrame, seed: int) -> dict[str, float]:
+def judged(
+    arm: dict[str, Any], train: pd.DataFrame, test: pd.DataFrame, seed: int
+) -> dict[str, float]:
     """Return C, the integrated Brier score and the seconds of one fit."""
     asked = {k: v for k, v in arm.items() if k not in ("method", "pooled")}
     at = np.random.default_rng(seed).permutation(np.arange(len(train)) % SITES)
@@ -131,7 +133,7 @@ def judged(arm: dict[str, Any], train: pd.DataFrame, test: pd.DataFrame, seed: i
 
 def main() -> None:
     """Fit every arm on every fold, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--survival", type=Path, required=True)
     parser.add_argument("--mds", type=Path)
     parser.add_argument("--sets", default="gbsg2,whas500")

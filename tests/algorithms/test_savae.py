@@ -1,6 +1,7 @@
 """Survival variational autoencoder over sites: training, curves, virtual patients, bad input."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -26,11 +27,10 @@ SMALL = {"q": 2, "hidden": (4,), "rounds": 3, "internal_epochs": 2, "samples": 1
 #: Settings with which the effect of `cohort` is learnt.
 LEARNT = {"q": 2, "hidden": (8,), "rounds": 12, "internal_epochs": 15, "learning_rate": 0.02,
           "weight": 3.0}  # fmt: skip
-CENSORED = 40.0
 
 
 def cohort(n, seed=0, missing=0.0):
-    """Return rows whose Weibull times depend on a factor of three columns; 40 % are censored."""
+    """Return rows whose Weibull times depend on a factor of three columns; 35 % are censored."""
     rng = np.random.default_rng(seed)
     z = rng.normal(size=n)
     x = np.column_stack([z + 0.4 * rng.normal(size=n) for _ in range(3)])
@@ -142,8 +142,8 @@ def test_every_strategy_gives_curves_and_virtual_patients(strategy):
 
 
 def test_the_times_of_a_known_effect_are_recovered(learnt):
-    """True curves of 400 new patients; over seeds 0 to 4 C is 0.69 ± 0.01, the best possible 0.70,
-    and the mean error of the curves 0.05 ± 0.01.
+    """True curves of 400 new patients. Over seeds 0 to 4 the mean error is 0.048 ± 0.005, and C is
+    0.006 ± 0.003 below that of the true factor.
     """
     new = cohort(400, 9)
     t = np.linspace(1, 15, 8)
@@ -151,16 +151,17 @@ def test_the_times_of_a_known_effect_are_recovered(learnt):
     error = np.abs(learnt.predict_survival(new, t) - truth).mean()
     time, event = new["time"].to_numpy(), new["event"].to_numpy(bool)
     best = harrell(new["z"].to_numpy(), time, event)
-    assert error < 0.1
-    assert harrell(learnt.predict(new), time, event) > best - 0.05
+    assert error < 0.07
+    assert harrell(learnt.predict(new), time, event) > best - 0.02
 
 
 def test_piecewise_times_recover_the_same(learnt):
+    """Over seeds 0 to 4 the mean difference of the curves is 0.011 ± 0.003."""
     fit = fitted(cohort(400), **LEARNT, time="piecewise", parts=6)
     new = cohort(400, 9)
     t = np.linspace(1, 15, 8)
     there = learnt.predict_survival(new, t)
-    assert np.abs(fit.predict_survival(new, t) - there).mean() < 0.08
+    assert np.abs(fit.predict_survival(new, t) - there).mean() < 0.03
 
 
 # curves -------------------------------------------------------------------------------
@@ -235,8 +236,8 @@ def test_a_kept_round_is_a_fit_of_that_many_rounds():
 
 
 def test_virtual_patients_live_and_leave_as_those_of_the_study(learnt):
-    """Kaplan–Meier curves at four times, of 3,000 virtual and 3,000 real patients; over seeds 0 to
-    4 the largest difference is 0.05 ± 0.01.
+    """Kaplan–Meier curves at four times, of 3,000 virtual and 3,000 real patients. Over seeds 0 to
+    4 the largest difference is 0.035 ± 0.017, and that of the shares of events 0.016 ± 0.014.
     """
     from lifelines import KaplanMeierFitter
 
@@ -254,6 +255,7 @@ def test_virtual_patients_live_and_leave_as_those_of_the_study(learnt):
 
 
 def test_filled_entries_beat_the_mean(learnt):
+    """Over seeds 0 to 4 the error is 0.47 ± 0.05 of that of the mean."""
     truth = cohort(300, 5)
     holes = truth.drop(columns=["time", "event", "z"])
     gone = np.random.default_rng(0).random(len(holes)) < 0.5
@@ -267,10 +269,16 @@ def test_filled_entries_beat_the_mean(learnt):
     assert np.isfinite(drawn_once).all()
 
 
-def test_an_ensemble_has_no_common_latent_variables():
+def test_an_ensemble_has_latent_variables_of_each_model():
     fit = fitted(cohort(90), **{**SMALL, "rounds": 1}, strategy="ensemble")
-    with pytest.raises(fc.NotSupported, match="latent variables of its own"):
-        fit.transform(cohort(3))
+    x = fit.parts.design.matrix(cohort(5, missing=0.3))
+    z = fit.model.transform(x)
+    assert z.shape == (5, 3 * 2)
+    for m, theta in enumerate(fit.model.thetas):
+        alone = replace(fit.model, thetas=theta[None], weights=np.ones(1))
+        assert_array_equal(alone.transform(x), z[:, 2 * m : 2 * m + 2])
+    filled = fit.model.impute(x)
+    assert_array_equal(filled[~np.isnan(x)], x[~np.isnan(x)])
 
 
 # bad input ----------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from torch import Tensor
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.models.savae import SavaeNet
-from fedcohort.protocol import NotSupported
 from fedcohort.training.networks.collapse import caution
 from fedcohort.training.networks.fits import StagedModel
 
@@ -75,7 +74,8 @@ class SavaeModel(StagedModel):
     def predict_survival(self, x: Array, times: Array) -> Array:
         """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m)."""
         parts = [w * found.mean(axis=0) for w, found in self._survival(x, times)]
-        return np.add.reduce(parts)
+        # The weights' own sum: so P(T > 0) is 1 although they are rounded.
+        return np.add.reduce(parts) / np.add.reduce(self.weights)
 
     def survival_bands(self, x: Array, times: Array, level: float) -> Array:
         """Return the interval (n, m, 2) that holds P(T > t | z) with probability `level`.
@@ -145,27 +145,37 @@ class SavaeModel(StagedModel):
     # latent variables -----------------------------------------------------------------
 
     def transform(self, x: Array) -> Array:
-        """Return the mean of z (n, q) given the known entries of each row of x (n, p)."""
-        return self._of(self._one("latent coordinates"), x, lambda net, rows: net.latent(rows))
+        """Return the mean of z (n, q) given the known entries of each row of x (n, p).
+
+        Of an ensemble those of its networks side by side (n, M q): each has latent variables of its
+        own.
+        """
+        parts = [self._of(t, x, lambda net, rows: net.latent(rows)) for t in self.thetas]
+        return np.concatenate(parts, axis=1)
 
     def reconstruct(self, x: Array) -> Array:
         """Return E[x|z] (n, p) at that mean of z, of levels their probability."""
-        theta = self._one("a reconstruction")
-        return self._of(theta, x, lambda net, rows: net.decode(net.latent(rows)))
+        return self._mean(x, lambda net, rows: net.decode(net.latent(rows)))
 
     def impute(self, x: Array) -> Array:
         """Return x (n, p) with missing entries filled, by `passes` of `LatentNet.impute`."""
         x, passes = np.asarray(x, float), self.passes
-        theta = self._one("filled entries")
-        found = self._of(theta, x, lambda net, rows: net.impute(rows, passes))
+        found = self._mean(x, lambda net, rows: net.impute(rows, passes))
+        if len(self.thetas) > 1:
+            found = self._of(self.thetas[0], found, lambda net, rows: net.rounded(rows))
         return np.where(np.isnan(x), found, x)
 
     def impute_drawn(self, x: Array, rng: np.random.Generator) -> Array:
         """Return x (n, p) with missing entries drawn given the known ones."""
         x, passes, seed = np.asarray(x, float), self.passes, int(rng.integers(2**31))
-        theta = self._one("filled entries")
+        theta = self.thetas[rng.choice(len(self.thetas), p=self.weights)]
         found = self._of(theta, x, lambda net, rows: net.impute_drawn(rows, passes, seed))
         return np.where(np.isnan(x), found, x)
+
+    def _mean(self, x: Array, of: Callable[[SavaeNet, Tensor], Tensor]) -> Array:
+        """Return the weighted mean over the networks of a function of each."""
+        parts = zip(self.thetas, self.weights, strict=True)
+        return np.add.reduce([w * self._of(theta, x, of) for theta, w in parts])
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
         """Return n synthetic rows (n, p): z from the prior, and x from p(x|z)."""
@@ -198,15 +208,6 @@ class SavaeModel(StagedModel):
         died, left = drawn.T * self.unit
         left = np.minimum(left, self.times[-1])
         return x, np.column_stack([np.minimum(died, left), died <= left])
-
-    def _one(self, what: str) -> Array:
-        """Return θ (P,) of the only network."""
-        if len(self.thetas) > 1:
-            raise NotSupported(
-                f"an ensemble of 'savae' has no {what}, as each of its models has latent variables "
-                f"of its own. Take another strategy, such as fedavg."
-            )
-        return self.thetas[0]
 
     def _of(
         self,
