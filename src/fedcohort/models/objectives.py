@@ -24,7 +24,7 @@ from fedcohort.models.dec import DecNet
 from fedcohort.models.forest import ForestNet, codes_of
 from fedcohort.models.losses import Loss, Worded, built
 from fedcohort.models.reconstruction import Noise, mixed
-from fedcohort.models.savae import SavaeNet
+from fedcohort.models.savae import Lives, SavaeNet
 from fedcohort.models.vae import LatentNet
 
 
@@ -176,14 +176,11 @@ class SurvivalElbo(Objective):
 
     Attributes
     ----------
-    time, event : (n,), in one unit, and 1.0 of an event.
-    edges : (J − 1,), ends of parts of the time, in that unit; (0,) for Weibull times.
+    lives : times of the rows.
     weight, beta, free_bits : w, β and λ.
     """
 
-    time: Tensor
-    event: Tensor
-    edges: Tensor
+    lives: Lives
     weight: float
     beta: float
     free_bits: float
@@ -191,7 +188,7 @@ class SurvivalElbo(Objective):
     @property
     def kinds(self) -> tuple[int, ...]:
         """Number of events."""
-        return (int(self.event.sum()),)
+        return (int(self.lives.event.sum()),)
 
     @property
     def draws(self) -> bool:
@@ -201,15 +198,15 @@ class SurvivalElbo(Objective):
     def __call__(self, module: nn.Module, x: Tensor, seed: int | None = None) -> Tensor:
         """Return the value (), averaged over the rows of x (n, p), which may hold NaN."""
         found = cast("SavaeNet", module).survival_elbo(
-            x, self.time.to(x), self.event.to(x), self.edges.to(x), weight=self.weight,
-            beta=self.beta, seed=seed, free_bits=0.0 if seed is None else self.free_bits,
+            x, self.lives.to(x), weight=self.weight, beta=self.beta, seed=seed,
+            free_bits=0.0 if seed is None else self.free_bits,
         )  # fmt: skip
         return -found.mean()
 
     def take(self, rows: Array) -> Self:
         """Return the objective of the rows with these numbers."""
         at = torch.from_numpy(rows)
-        return dataclasses.replace(self, time=self.time[at], event=self.event[at])
+        return dataclasses.replace(self, lives=self.lives.take(at))
 
 
 def lifted(weight: float, beta: float, free_bits: float) -> str:
@@ -307,12 +304,9 @@ def _lifetimes(numbers: Sequence[str], table: Any) -> ForestLikelihood:
 
 def _survival_elbo(numbers: Sequence[str], table: Any) -> SurvivalElbo:
     weight, beta, free_bits, unit, *edges = map(float, numbers)
-    return SurvivalElbo(
-        time=torch.from_numpy(np.asarray(table.time, float) / unit),
-        event=torch.from_numpy(np.asarray(table.event, float)),
-        edges=torch.tensor(edges, dtype=torch.float64),
-        weight=weight, beta=beta, free_bits=free_bits,
-    )  # fmt: skip
+    time, event = (torch.from_numpy(np.asarray(a, float)) for a in (table.time, table.event))
+    lives = Lives.of(time / unit, event, torch.tensor(edges, dtype=torch.float64))
+    return SurvivalElbo(lives=lives, weight=weight, beta=beta, free_bits=free_bits)
 
 
 #: Objectives with an outcome, by the first word of their name (`losses.scaled`, `lifetimes`,

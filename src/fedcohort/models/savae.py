@@ -13,12 +13,12 @@ they have ln p(t|z) for every row). By `models.likelihoods`, with outputs of a t
 
 A row without a known covariate has the posterior N(0, I).
 
-For virtual patients the time of censoring has a Weibull distribution without covariates, with two
+For virtual patients the time of censoring has the same distribution, without covariates, with
 parameters of its own. Its log likelihood, ln f of a censored time and ln S of an event, is added
 to (1); no other parameter depends on it.
 
-θ holds the encoder and the decoder as in `models.vae`, then the two parameters of the censoring,
-then the layers of the third network, whose hidden layers are the decoder's. Its last layer begins
+θ holds the encoder and the decoder as in `models.vae`, then the parameters of the censoring, then
+the layers of the third network, whose hidden layers are the decoder's. Its last layer begins
 at 0: with random weights some time would have a hazard of e^20.
 """
 
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,10 +34,12 @@ from torch import Tensor, nn
 from fedcohort.models.layers import Flat
 from fedcohort.models.likelihoods import (
     LEAST,
-    piecewise_log_density,
+    part_of,
+    piecewise_of_parts,
     piecewise_survival,
     piecewise_time,
-    weibull_log_density,
+    spent,
+    weibull_of_logs,
     weibull_survival,
     weibull_time,
 )
@@ -66,11 +68,40 @@ class Savae(Vae):
     def size(self) -> int:
         """Return P, the length of θ."""
         sizes = (self.latent, *self.hidden[::-1], self.parts or 2)
-        return super().size + 2 + sum((a + 1) * b for a, b in pairwise(sizes))
+        return super().size + sizes[-1] + sum((a + 1) * b for a, b in pairwise(sizes))
 
     def build(self) -> SavaeNet:
         """Return the module with uninitialised parameters."""
         return SavaeNet(self)
+
+
+class Lives(NamedTuple):
+    """Times of some rows, as the likelihoods need them.
+
+    Attributes
+    ----------
+    event : (n,), 1.0 of an event. log : (n,), logarithm of the time.
+    spent, part : (n, J), time in each part, and 1 in that of the end; (n, 1) of Weibull times.
+    """
+
+    event: Tensor
+    log: Tensor
+    spent: Tensor
+    part: Tensor
+
+    @classmethod
+    def of(cls, time: Tensor, event: Tensor, edges: Tensor) -> Lives:
+        """Return them of times and events (n,), with edges (J − 1,), or (0,) of Weibull times."""
+        log = time.clamp(min=LEAST).log()
+        return cls(event.to(time), log, spent(time, edges), part_of(time, edges))
+
+    def take(self, rows: Tensor) -> Lives:
+        """Return those of the rows with these numbers."""
+        return Lives(*(part[rows] for part in self))
+
+    def to(self, like: Tensor) -> Lives:
+        """Return them in the type and on the device of a tensor."""
+        return Lives(*(part.to(like) for part in self))
 
 
 class TimeHead(nn.Module):
@@ -85,21 +116,26 @@ class TimeHead(nn.Module):
         super().__init__()
         sizes = (net.latent, *net.hidden[::-1])
         self.parts = net.parts
-        self._leaving = nn.Parameter(torch.empty(2))
+        self._leaving = nn.Parameter(torch.empty(net.parts or 2))
         self._trunk = hidden_layers(sizes, net.activation, net.dropout)
         self._last = nn.utils.skip_init(Flat, sizes[-1], net.parts or 2)
 
-    def log_density(self, z: Tensor, time: Tensor, event: Tensor, edges: Tensor) -> Tensor:
-        """Return ln f of events and ln S of censored times (…, n) given z (…, n, q).
+    def log_density(self, z: Tensor, lives: Lives) -> Tensor:
+        """Return ln f of events and ln S of censored times (L, n) given z (L, n, q)."""
+        return self._density(self._last(self._trunk(z)), lives, lives.event)
 
-        Parameters
-        ----------
-        time, event : (n,). edges : (J − 1,) of eq. (3); (0,) for eq. (2).
-        """
+    def log_densities(self, z: Tensor, lives: Lives) -> tuple[Tensor, Tensor]:
+        """Return the same (L, n), and that of the time of censoring (n,)."""
         y = self._last(self._trunk(z))
+        both = torch.cat([y, self._leaving.expand(1, *y.shape[1:])])
+        event = torch.cat([lives.event.expand(y.shape[:2]), 1.0 - lives.event[None]])
+        found = self._density(both, lives, event)
+        return found[:-1], found[-1]
+
+    def _density(self, y: Tensor, lives: Lives, event: Tensor) -> Tensor:
         if self.parts:
-            return piecewise_log_density(time, event, y, edges)
-        return weibull_log_density(time, event, y[..., 0], y[..., 1])
+            return piecewise_of_parts(lives.spent, event[..., None] * lives.part, y)
+        return weibull_of_logs(lives.log, event, y[..., 0], y[..., 1])
 
     def survival(self, z: Tensor, times: Tensor, edges: Tensor) -> Tensor:
         """Return S (…, n, m) at times (m,) given z (…, n, q)."""
@@ -107,11 +143,6 @@ class TimeHead(nn.Module):
         if self.parts:
             return piecewise_survival(times, y, edges)
         return weibull_survival(times, y[..., 0], y[..., 1])
-
-    def censoring(self, time: Tensor, event: Tensor) -> Tensor:
-        """Return the log likelihood (n,) of the time of censoring."""
-        m, shape = self._leaving.expand(len(time), 2).T
-        return weibull_log_density(time, 1 - event.to(time), m, shape)
 
     def times(self, z: Tensor, u: Tensor, edges: Tensor) -> Tensor:
         """Return times of an event given z (n, q), and of censoring: (n, 2).
@@ -122,12 +153,14 @@ class TimeHead(nn.Module):
         """
         hazards = (-torch.log1p(-u)).to(z).clamp(min=LEAST)
         y = self._last(self._trunk(z))
+        leaving = self._leaving.expand_as(y)
         if self.parts:
-            died = piecewise_time(hazards[0], y, edges)
+            both = [
+                piecewise_time(h, of, edges) for h, of in zip(hazards, (y, leaving), strict=True)
+            ]
         else:
-            died = weibull_time(hazards[0], y[:, 0], y[:, 1])
-        m, shape = self._leaving.expand(len(z), 2).T
-        return torch.stack([died, weibull_time(hazards[1], m, shape)], dim=1)
+            both = [weibull_time(h, *of.T) for h, of in zip(hazards, (y, leaving), strict=True)]
+        return torch.stack(both, dim=1)
 
 
 class SavaeNet(VaeNet):
@@ -138,14 +171,14 @@ class SavaeNet(VaeNet):
         self.time = TimeHead(net)
 
     def survival_elbo(
-        self, x: Tensor, time: Tensor, event: Tensor, edges: Tensor, *, weight: float,
-        beta: float, seed: int | None, free_bits: float = 0.0,
+        self, x: Tensor, lives: Lives, *, weight: float, beta: float, seed: int | None,
+        free_bits: float = 0.0,
     ) -> Tensor:  # fmt: skip
-        """Return eq. (1), with the censoring's log likelihood, of each row: (n,).
+        """Return eq. (1), with the censoring's log likelihood, of each row of x (n, p): (n,).
 
         Parameters
         ----------
-        x, time, event : (n, p), (n,), (n,). edges : as in `TimeHead`. weight : w.
+        weight : w.
         seed, free_bits : as in `models.vae`.
         """
         held, known = filled(x)
@@ -153,9 +186,9 @@ class SavaeNet(VaeNet):
         noise = None if seed is None else drawn(seed, (len(x), self.latents), x)
         z = posterior.points(noise)
         fits = self.decoder.log_density(held, known, z)
-        times = self.time.log_density(z, time, event, edges).mean(dim=0)
+        times, leaving = self.time.log_densities(z, lives)
         each = posterior.divergences()
-        value = fits + weight * times - beta * each.sum(dim=1) + self.time.censoring(time, event)
+        value = fits + weight * times.mean(dim=0) - beta * each.sum(dim=1) + leaving
         if free_bits and len(x):
             value = value - beta * lacking(each.mean(dim=0), free_bits)
         return value

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
-from fedcohort.models.savae import SavaeNet
+from fedcohort.models.savae import Lives, SavaeNet
 from fedcohort.training.networks.collapse import caution
 from fedcohort.training.networks.fits import StagedModel
 
@@ -103,8 +103,8 @@ class SavaeModel(StagedModel):
 
             def part(net: SavaeNet, rows: Tensor) -> Tensor:
                 z = net.draws(rows[:, :-2], self._noise(rows))
-                time, event = rows[:, -2], rows[:, -1]
-                logs = net.time.log_density(z, time, event, edges.to(rows))
+                lives = Lives.of(rows[:, -2], rows[:, -1], edges.to(rows))
+                logs = net.time.log_density(z, lives)
                 return logs.logsumexp(dim=0) - math.log(len(z))
 
             both = np.column_stack([np.asarray(x, float), time, seen])
