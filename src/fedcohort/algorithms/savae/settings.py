@@ -36,7 +36,7 @@ class SavaeSettings(BatchSettings, CollapseSettings, FitSettings, method="savae"
         False, "Also give the encoder a mask of the missing entries, which are 0"
     )
     weight: float = setting(
-        1.0, "w: weight of the time's log likelihood beside that of a covariate",
+        10.0, "w: weight of the time's log likelihood beside that of a covariate",
         within="(0, inf)",
     )  # fmt: skip
     time: str = setting(
@@ -52,9 +52,10 @@ class SavaeSettings(BatchSettings, CollapseSettings, FitSettings, method="savae"
         100, "Draws of the latent variables for a prediction", "draws", within="[2, 10_000]"
     )
     passes: int = setting(20, "impute: number of iterations", "times", within="[1, inf)")
-    rounds: int = changed(FitSettings, "rounds", default=60)
-    internal_epochs: int = changed(VisitSettings, "internal_epochs", default=5)
-    learning_rate: float = changed(AveragingSettings, "learning_rate", default=0.005)
+    rounds: int = changed(FitSettings, "rounds", default=30)
+    internal_epochs: int = changed(VisitSettings, "internal_epochs", default=10)
+    batch_size: int = changed(BatchSettings, "batch_size", default=64)
+    learning_rate: float = changed(AveragingSettings, "learning_rate", default=0.003)
 
     @property
     def watches(self) -> bool:
