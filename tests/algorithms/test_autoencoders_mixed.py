@@ -10,9 +10,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fedcohort as fc
 from algorithms.autoencoder_cases import factors, fitted, holes, split
-from fedcohort.algorithms.autoencoders.collapse import caution, shares
 from fedcohort.models.objectives import Elbo
 from fedcohort.models.vae import Posterior, Vae
+from fedcohort.training.networks.collapse import caution, shares
 from models.vae_cases import elbos, loaded, of, some_rows, some_theta
 
 DICTIONARY = {

@@ -207,6 +207,12 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
             ("depth", 1),
         ),
     ],
+    "savae": [
+        (("strategy", "exact"), ("hidden", (4,)), ("time", "piecewise"), ("parts", 3)),
+        (("strategy", "ensemble"), ("hidden", (4,))),
+        (("patience", 2), ("hidden", (4,)), ("dropout", 0.1), ("batch_size", 20), ("record_kl", 1)),
+        (("personal", "fedrep"), ("hidden", (4,)), ("monitor", "gradient")),
+    ],
     "bayes_net": [
         (("strategy", "sequential"), ("prior", "mixture"), ("prior_narrow", 0.1)),
         (("strategy", "fedavg"), ("hidden", (4,))),

@@ -53,7 +53,7 @@ NOISY = [case for kind in KINDS for case in private_cases(kind)]
 every_private_case = pytest.mark.parametrize("case", NOISY, ids=str)
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 #: Methods whose curves may cross: their risk is the sum of the cumulative hazard.
-CROSSING = ("bayes_net", "forest", "regression_forest")
+CROSSING = ("bayes_net", "forest", "regression_forest", "savae")
 RISKS = [case for case in SURVIVAL if "predict_survival" in case.gives]
 every_survival_case = pytest.mark.parametrize("case", RISKS, ids=str)
 

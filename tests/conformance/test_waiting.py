@@ -10,7 +10,7 @@ from fedcohort.runtime.absences import Availability
 #: Methods that go on with the sites that are there; of networks, all strategies but two do.
 GO_ON = (
     "bayes_net", "classifier", "deep_clustering", "deepcox", "dgd", "mcvae", "personal",
-    "regression_forest", "regressor", "vae", "weight_erosion",
+    "regression_forest", "regressor", "savae", "vae", "weight_erosion",
 )  # fmt: skip
 CASES = [case for kind in KINDS for case in cases(kind)]
 

@@ -417,9 +417,14 @@ def weibull_log_density(
     ----------
     time, event : (n,), in one unit. log_scale, log_shape : (…, n).
     """
-    log, shape = time.clamp(min=LEAST).log(), log_shape.clamp(-FAR / 4, FAR / 4)
+    return weibull_of_logs(time.clamp(min=LEAST).log(), event, log_scale, log_shape)
+
+
+def weibull_of_logs(log: Tensor, event: Tensor, log_scale: Tensor, log_shape: Tensor) -> Tensor:
+    """Return the same of the logarithms of times (…, n)."""
+    shape = log_shape.clamp(-FAR / 4, FAR / 4)
     z = ((log - log_scale) * shape.exp()).clamp(-FAR, FAR)
-    return event.to(z) * (shape - log + z) - z.exp()
+    return event * (shape - log + z) - z.exp()
 
 
 def weibull_survival(times: Tensor, log_scale: Tensor, log_shape: Tensor) -> Tensor:
@@ -428,6 +433,23 @@ def weibull_survival(times: Tensor, log_scale: Tensor, log_shape: Tensor) -> Ten
     z = (times.clamp(min=LEAST).log() - log_scale[..., None]) * shape
     found = (-z.clamp(-FAR, FAR).exp()).exp()
     return torch.where(times > 0, found, torch.ones_like(found))
+
+
+def weibull_time(hazard: Tensor, log_scale: Tensor, log_shape: Tensor) -> Tensor:
+    """Return the times (n,) at which the cumulative hazard −ln S, eq. (8), is `hazard` (n,)."""
+    shape = log_shape.clamp(-FAR / 4, FAR / 4)
+    return (log_scale + hazard.log() * (-shape).exp()).clamp(-FAR, FAR).exp()
+
+
+def piecewise_time(hazard: Tensor, logs: Tensor, edges: Tensor) -> Tensor:
+    """Return the times (n,) at which −ln S, eq. (9), is `hazard` (n,), of η (n, J)."""
+    rates = logs.clamp(-FAR, FAR).exp()
+    starts = functional.pad(edges, (1, 0))
+    steps = rates[:, :-1] * (edges - starts[:-1])
+    before = functional.pad(steps.cumsum(dim=1), (1, 0))
+    part = (hazard[:, None] > before).sum(dim=1).clamp(min=1) - 1
+    at = part[:, None]
+    return starts[part] + ((hazard[:, None] - before.gather(1, at)) / rates.gather(1, at))[:, 0]
 
 
 def spent(time: Tensor, edges: Tensor) -> Tensor:
@@ -447,10 +469,20 @@ def piecewise_log_density(time: Tensor, event: Tensor, logs: Tensor, edges: Tens
     time, event : (n,), in one unit. logs : η (…, n, J). edges : (J − 1,), as in `spent`; an event
         at an edge is in the part before it.
     """
+    here = event[..., None] * part_of(time, edges)
+    return piecewise_of_parts(spent(time, edges), here, logs)
+
+
+def piecewise_of_parts(spent: Tensor, died: Tensor, logs: Tensor) -> Tensor:
+    """Return the same of the time (…, n, J) spent in each part, with 1 in the part of an event."""
     logs = logs.clamp(-FAR, FAR)
-    part = torch.bucketize(time, edges)
-    where = functional.one_hot(part, logs.shape[-1]).to(logs)
-    return event.to(logs) * (where * logs).sum(dim=-1) - (logs.exp() * spent(time, edges)).sum(-1)
+    return (died * logs - logs.exp() * spent).sum(dim=-1)
+
+
+def part_of(time: Tensor, edges: Tensor) -> Tensor:
+    """Return 1 in the part of each time (n,), else 0: (n, J)."""
+    hot = functional.one_hot(torch.bucketize(time, edges), len(edges) + 1)
+    return hot.to(time)
 
 
 def piecewise_survival(times: Tensor, logs: Tensor, edges: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from fedcohort.models.dgd import DgdNet, Search, represented
 from fedcohort.models.forest import ForestNet, codes_of
 from fedcohort.models.losses import Loss, Worded, built
 from fedcohort.models.reconstruction import Noise, mixed
+from fedcohort.models.savae import Lives, SavaeNet
 from fedcohort.models.vae import LatentNet
 
 
@@ -210,6 +211,68 @@ class Joint(Objective):
         return self
 
 
+@dataclass(frozen=True, kw_only=True)
+class SurvivalElbo(Objective):
+    """−L, eq. (1) of `models.savae`, of a module of that kind.
+
+    Attributes
+    ----------
+    lives : times of the rows.
+    weight, beta, free_bits : w, β and λ.
+    """
+
+    lives: Lives
+    weight: float
+    beta: float
+    free_bits: float
+
+    @property
+    def kinds(self) -> tuple[int, ...]:
+        """Number of events."""
+        return (int(self.lives.event.sum()),)
+
+    @property
+    def draws(self) -> bool:
+        """Whether a training step draws random numbers: always, z of each row."""
+        return True
+
+    def __call__(self, module: nn.Module, x: Tensor, seed: int | None = None) -> Tensor:
+        """Return the value (), averaged over the rows of x (n, p), which may hold NaN."""
+        found = cast("SavaeNet", module).survival_elbo(
+            x, self.lives.to(x), weight=self.weight, beta=self.beta, seed=seed,
+            free_bits=0.0 if seed is None else self.free_bits,
+        )  # fmt: skip
+        return -found.mean()
+
+    def take(self, rows: Array) -> Self:
+        """Return the objective of the rows with these numbers."""
+        at = torch.from_numpy(rows)
+        return dataclasses.replace(self, lives=self.lives.take(at))
+
+
+def lifted(weight: float, beta: float, free_bits: float) -> str:
+    """Return the name of `SurvivalElbo` but for the unit of the times, and the edges in it."""
+    return f"savae {weight!r} {beta!r} {free_bits!r}"
+
+
+@dataclass(frozen=True)
+class InTimes(Worded):
+    """Of any unit above 0, and `parts` − 1 edges that ascend from above 0 (`lifted`).
+
+    Attributes
+    ----------
+    parts : J, or 0 for no edges.
+    """
+
+    parts: int
+
+    def allows(self, numbers: Sequence[float]) -> bool:
+        """Return whether these are a unit and edges."""
+        unit, *edges = numbers
+        ascend = all(a < b for a, b in pairwise((0.0, *edges)))
+        return unit > 0 and len(edges) == max(self.parts - 1, 0) and ascend
+
+
 @dataclass(frozen=True)
 class ForestLikelihood(Objective):
     """Loss of a forest, −(1/T) Σ log p(y | x; tree) of `models.forest`, of a module of that kind.
@@ -280,10 +343,17 @@ def _lifetimes(numbers: Sequence[str], table: Any) -> ForestLikelihood:
     return ForestLikelihood(torch.from_numpy(codes))
 
 
-#: Losses of a forest by the first word of their name (`losses.scaled`, `lifetimes`): functions of
-#: the other words and the table.
-FORESTS: Mapping[str, Callable[[Sequence[str], Any], Objective]] = {
-    "leaves": _values, "lifetimes": _lifetimes,
+def _survival_elbo(numbers: Sequence[str], table: Any) -> SurvivalElbo:
+    weight, beta, free_bits, unit, *edges = map(float, numbers)
+    time, event = (torch.from_numpy(np.asarray(a, float)) for a in (table.time, table.event))
+    lives = Lives.of(time / unit, event, torch.tensor(edges, dtype=torch.float64))
+    return SurvivalElbo(lives=lives, weight=weight, beta=beta, free_bits=free_bits)
+
+
+#: Objectives with an outcome, by the first word of their name (`losses.scaled`, `lifetimes`,
+#: `lifted`): functions of the other words and the table.
+OF_OUTCOMES: Mapping[str, Callable[[Sequence[str], Any], Objective]] = {
+    "leaves": _values, "lifetimes": _lifetimes, "savae": _survival_elbo,
 }  # fmt: skip
 
 
@@ -306,12 +376,12 @@ def loss_of(text: str, table: Any) -> Loss | Objective:
 
     Parameters
     ----------
-    text : a name that `losses.built` knows or of `FORESTS`, or the spec of an objective, a JSON
+    text : a name that `losses.built` knows or of `OF_OUTCOMES`, or the spec of an objective, a JSON
         text with its kind.
     """
     model, *numbers = text.split(" ")
-    if model in FORESTS:
-        return FORESTS[model](numbers, table)
+    if model in OF_OUTCOMES:
+        return OF_OUTCOMES[model](numbers, table)
     return _objective(text) if text.startswith("{") else built(text, table)
 
 

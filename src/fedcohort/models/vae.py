@@ -42,7 +42,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcohort.data.prepare import heads_from
-from fedcohort.models.layers import ACTIVATIONS
+from fedcohort.models.layers import ACTIVATIONS, SeededDropout
 from fedcohort.models.likelihoods import FLOOR, Likelihoods, sizes_of
 
 #: The largest |ln τ²|.
@@ -66,6 +66,7 @@ class Vae:
     """
 
     kind: ClassVar[str] = "vae"
+    dropout: ClassVar[float] = 0.0
 
     inputs: int
     latent: int
@@ -142,7 +143,7 @@ class Encoder(nn.Module):
         super().__init__()
         self._sees_mask = net.sees_mask
         sizes = (net.inputs * (1 + net.sees_mask), *net.hidden)
-        self._trunk = _hidden(sizes, net.activation)
+        self._trunk = hidden_layers(sizes, net.activation, net.dropout)
         self._mean = nn.utils.skip_init(nn.Linear, sizes[-1], net.latent)
         self._log_variance = nn.utils.skip_init(nn.Linear, sizes[-1], net.latent)
 
@@ -166,7 +167,7 @@ class Decoder(nn.Module):
             outputs = self.likelihoods.outputs
         else:
             self._s = nn.Parameter(torch.empty(net.inputs))
-        self._trunk = _hidden(sizes, net.activation)
+        self._trunk = hidden_layers(sizes, net.activation, net.dropout)
         self._last = nn.utils.skip_init(nn.Linear, sizes[-1], outputs)
 
     def outputs(self, z: Tensor) -> Tensor:
@@ -366,11 +367,12 @@ def drawn(seed: int, shape: Sequence[int], like: Tensor) -> Tensor:
     return torch.randn(tuple(shape), generator=draws).to(like)
 
 
-def _hidden(sizes: Sequence[int], activation: str) -> nn.Sequential:
-    """Return hidden layers of these widths, each with its activation; none for one width."""
-    parts = (
-        part
-        for a, b in pairwise(sizes)
-        for part in (nn.utils.skip_init(nn.Linear, a, b), ACTIVATIONS[activation]())
-    )
-    return nn.Sequential(*parts)
+def hidden_layers(sizes: Sequence[int], activation: str, dropout: float = 0.0) -> nn.Sequential:
+    """Return hidden layers of these widths, each with activation and dropout; none for one
+    width.
+    """
+    found: list[nn.Module] = []
+    for a, b in pairwise(sizes):
+        found += [nn.utils.skip_init(nn.Linear, a, b), ACTIVATIONS[activation]()]
+        found += [SeededDropout(dropout)] if dropout else []
+    return nn.Sequential(*found)

@@ -6,20 +6,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fedcohort.algorithms.autoencoders import collapse
-from fedcohort.algorithms.autoencoders.collapse import latent_divergences
 from fedcohort.algorithms.autoencoders.model import LatentModel
-from fedcohort.algorithms.autoencoders.program import VISITS, fit, views_of
+from fedcohort.algorithms.autoencoders.program import VISITS, fit
 from fedcohort.algorithms.autoencoders.settings import McvaeSettings, VaeSettings
 from fedcohort.algorithms.autoencoders.steps import (
     STEPS,
-    count_entries,
     held_out_elbo,
     learn_seen,
 )
 from fedcohort.protocol import Method, Step, Task
 from fedcohort.training import heterogeneity, personal
-from fedcohort.training.networks import compression, counts, fits
+from fedcohort.training.networks import collapse, compression, counts, fits
+from fedcohort.training.networks.collapse import latent_divergences
+from fedcohort.training.networks.entries import REVEALS as ONCE
+from fedcohort.training.networks.entries import count_entries, views_of
 from fedcohort.training.networks.strategies import train_kept
 from fedcohort.training.personal import own_counts
 
@@ -29,7 +29,6 @@ _UNGUARDED = (
     "network may store of few rows is not checked."
 )
 
-ONCE = "once, how many rows and entries of each column are known, as sums over sites"
 SUMS = "each round, the sum over sites of their models, weighted by rows"
 LONE = " (for a view at only one site, that site's own part)"
 SEEN = "each round, every site's own model, which the coordinator sees: no masked sum can hide it"
@@ -109,6 +108,7 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
         fit=fit,
         model=LatentModel,
         steps=(
+            count_entries,
             *STEPS,
             latent_divergences,
             train_kept,

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcohort.algorithms.autoencoders.collapse import caution
 from fedcohort.arrays import Array
 from fedcohort.models.mcvae import Mcvae
 from fedcohort.models.network import network
 from fedcohort.models.vae import LatentNet
 from fedcohort.protocol import Fitted
+from fedcohort.training.networks.collapse import caution
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

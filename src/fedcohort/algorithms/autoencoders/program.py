@@ -27,22 +27,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
-from fedcohort.algorithms.autoencoders.collapse import LatentWatch, shares
 from fedcohort.algorithms.autoencoders.model import LatentModel
 from fedcohort.algorithms.autoencoders.settings import VaeSettings
 from fedcohort.algorithms.autoencoders.steps import (
-    Entries,
-    count_entries,
     held_out_elbo,
     learn,
     learn_seen,
 )
 from fedcohort.arrays import Array
 from fedcohort.models.network import initial
-from fedcohort.protocol import DataError, Federation, Task
+from fedcohort.protocol import Federation, Task
 from fedcohort.training.heterogeneity import watching
+from fedcohort.training.networks.collapse import LatentWatch, shares
+from fedcohort.training.networks.entries import check_entries, count_entries, views_of
 from fedcohort.training.networks.server import RULES
 from fedcohort.training.networks.strategies import Visits, averaging
 from fedcohort.training.networks.switching import personalise_as_set
@@ -102,47 +99,3 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
         rounds=rounds,
         kl=kl,
     )
-
-
-def views_of(task: Task) -> tuple[str, ...]:
-    """Return the view of each column of x (p,); "" if it has none."""
-    return task.views or ("",) * len(task.features)
-
-
-def check_entries(seen: Entries, task: Task, least: int) -> None:
-    """Refuse tables without enough rows or entries.
-
-    Parameters
-    ----------
-    least : fewest rows, and fewest entries of a column, of a fit.
-
-    Raises
-    ------
-    DataError : names the view or the column.
-    """
-    if not task.features:
-        raise DataError("there are no columns to learn from; name at least one.")
-    least = max(least, 1)
-    if seen.infinite.any():
-        at = int(np.flatnonzero(seen.infinite)[0])
-        raise DataError(
-            f"column {task.features[at]!r} has infinite values. Correct them, or leave the "
-            f"column out."
-        )
-    if seen.rows < least:
-        raise DataError(
-            f"{int(seen.rows)} rows with a known entry are too few; {least} are needed. Add sites."
-        )
-    views = np.array(views_of(task))
-    for view in sorted({*views[seen.known == 0].tolist()} - {""}):
-        if not seen.known[views == view].any():
-            raise DataError(
-                f"no site has an entry of view {view!r}. Take it out of the dictionary, or add a "
-                f"site that has it."
-            )
-    if (few := seen.known < least).any():
-        at = int(np.flatnonzero(few)[0])
-        raise DataError(
-            f"column {task.features[at]!r} has fewer than {least} known entries at all sites "
-            f"together. Leave it out, or add sites."
-        )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fedcohort.algorithms.autoencoders.collapse import ANNEALS
-from fedcohort.data.prepare import Head, chosen, plain_heads
+from fedcohort.data.prepare import Head, heads_asked, plain_heads
 from fedcohort.models.mcvae import COMBINATIONS, Mcvae
 from fedcohort.models.objectives import Elbo
 from fedcohort.models.vae import Vae
 from fedcohort.protocol import changed, setting
+from fedcohort.training.networks.collapse import ANNEALS, CollapseSettings
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule
 from fedcohort.training.networks.settings import (
@@ -27,6 +26,7 @@ from fedcohort.training.personal.settings import MaybeOwnSettings
 class VaeSettings(
     AveragingSettings,
     BatchSettings,
+    CollapseSettings,
     MaybeOwnSettings,
     method="vae",
     alone={"aggregation": "mean", "personal": "none", "monitor": "none", "compression": "none"},
@@ -46,14 +46,6 @@ class VaeSettings(
     beta: float = setting(
         1.0, "β: weight of the divergence from the prior; 1 is the ELBO", within="[0, inf)"
     )
-    likelihoods: str | tuple[str, ...] = setting(
-        "dictionary",
-        "Distribution of each column: dictionary, by its type and range there; normal, for all; or "
-        "a list of column=kind for some, such as [grade=ordinal, visits=poisson]",
-    )
-    free_bits: float = setting(
-        0.0, "λ: divergence of each latent dimension that costs nothing", "nats", within="[0, inf)"
-    )
     anneal: str = setting(
         "none",
         "Let β rise by rounds: linear, once; cyclical, in the first half of each cycle",
@@ -64,13 +56,6 @@ class VaeSettings(
         "Rounds of the rise, or of a cycle. Default: a quarter of `rounds`",
         "rounds",
         within="[1, inf)",
-    )
-    record_kl: int = setting(
-        10,
-        "Record the divergence of each latent dimension from the prior every so many rounds, and "
-        "at the end; 0: never",
-        "rounds",
-        within="[0, inf)",
     )
     internal_epochs: int = changed(VisitSettings, "internal_epochs", default=15)
     passes: int = setting(20, "impute: number of iterations", "times", within="[1, inf)")
@@ -110,22 +95,14 @@ class VaeSettings(
         """Return P of the network of so many columns of one view."""
         return self.network([""] * n_features).size
 
-    def heads(self, heads: Sequence[Head]) -> tuple[Head, ...]:
-        """Return the heads of a fit, from those of the design; () for all normal.
-
-        Without heads that are not normal or have limits there are none, too.
+    def plan(self, views: Sequence[str], heads: Sequence[Head] = ()) -> Plan:
+        """Return the plan of each site, for columns with these views (p,) and heads.
 
         Raises
         ------
         SettingError : `likelihoods` names no column, or a kind that a column cannot have.
         """
-        asked = self.likelihoods
-        found = chosen(heads, (asked,) if isinstance(asked, str) else asked)
-        return found if any(map(_not_plain, found)) else ()
-
-    def plan(self, views: Sequence[str], heads: Sequence[Head] = ()) -> Plan:
-        """Return the plan of each site, for columns with these views (p,) and heads."""
-        network = self.network(views, self.heads(heads) if heads else ())
+        network = self.network(views, heads_asked(heads, self.likelihoods))
         spec, loss = network.spec, Elbo(beta=self.beta, free_bits=self.free_bits).spec
         return self.plan_of(spec, loss, batch_size=self.batch_size)
 
@@ -157,9 +134,3 @@ class McvaeSettings(VaeSettings, method="mcvae"):
             combine=self.combine,
             heads=plain_heads(heads),
         )
-
-
-def _not_plain(head: Head) -> bool:
-    """Return whether a column is not normal, whole, or limited."""
-    limited = math.isfinite(head.low) or math.isfinite(head.high)
-    return head.kind != "normal" or head.whole or limited

@@ -1,18 +1,17 @@
 """Site steps of variational autoencoders.
 
-Revealed, only as sums over all sites: `Entries` once, `Update` every round, and `HeldOut` every
+Revealed, only as sums over all sites: `Update` every round, and `HeldOut` every
 round with a patience or ``lr_rule: plateau`` (or `training.networks.counts`). With a robust
 aggregation, `Visit` of each site instead of `Update`.
 
 A row without a known entry does not count. A site with no other rows returns the model that it
 received, with weight 0.
 
-See also `collapse`.
+See also `training.networks.entries` and `training.networks.collapse`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -21,30 +20,10 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.models.objectives import Elbo
 from fedcohort.protocol import Site, gathered, message, summed
-from fedcohort.protocol.updates import count_fault
 from fedcohort.training.networks.local import evaluate
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.strategies import Update, Visit
 from fedcohort.training.rows import Rows, known_rows
-
-
-@message
-class Entries:
-    """Rows with a known entry (), known entries of each column (p,), and number of sites with an
-    infinite entry in each column (p,).
-    """
-
-    rows: Array
-    known: Array
-    infinite: Array
-
-    def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return the fault of one reply, or ""."""
-        if self.known.shape != self.infinite.shape or self.known.ndim != 1:
-            return "another shape than one number for each column."
-        if why := count_fault("known", self.known) or count_fault("infinite", self.infinite):
-            return why
-        return "more entries in a column than rows." * bool((self.known > self.rows).any())
 
 
 @message
@@ -55,16 +34,6 @@ class HeldOut:
 
     rows: Array
     loss: Array
-
-
-@summed
-def count_entries(site: Site[Any, Any]) -> Entries:
-    """Count rows and known entries."""
-    x: Array = site.data.x
-    known = ~np.isnan(x)
-    rows = np.array(int(known.any(axis=1).sum()))
-    entries, infinite = known.sum(axis=0), np.isinf(x).any(axis=0).astype(np.int64)
-    return Entries(rows, np.asarray(entries), np.asarray(infinite))
 
 
 @summed
@@ -106,4 +75,4 @@ def held_out_elbo(site: Site[Any, Any], *, theta: Array, plan: str) -> HeldOut:
     return HeldOut(np.array(n), np.array(n * evaluate(theta, rows, p)))
 
 
-STEPS = (count_entries, learn, learn_seen, held_out_elbo)
+STEPS = (learn, learn_seen, held_out_elbo)

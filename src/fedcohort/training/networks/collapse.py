@@ -21,6 +21,7 @@ Revealed: `Divergences` in these rounds and at the end, only as sums over sites.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, cast
 
@@ -30,7 +31,7 @@ import torch
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.models.vae import LatentNet
-from fedcohort.protocol import Federation, Site, message, summed
+from fedcohort.protocol import Federation, Settings, Site, message, setting, summed
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.strategies import Watching
 from fedcohort.training.rows import BLOCK, known_rows
@@ -43,6 +44,27 @@ REVEALS = (
     "with record_kl, in some rounds the divergence of each latent dimension from the prior, as a "
     "sum over sites"
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollapseSettings(Settings):
+    """Settings of likelihoods, free bits and the watch."""
+
+    likelihoods: str | tuple[str, ...] = setting(
+        "dictionary",
+        "Distribution of each column: dictionary, by its type and range there; normal, for all; or "
+        "a list of column=kind for some, such as [grade=ordinal, visits=poisson]",
+    )
+    free_bits: float = setting(
+        0.0, "λ: divergence of each latent dimension that costs nothing", "nats", within="[0, inf)"
+    )
+    record_kl: int = setting(
+        10,
+        "Record the divergence of each latent dimension from the prior every so many rounds, and "
+        "at the end; 0: never",
+        "rounds",
+        within="[0, inf)",
+    )
 
 
 @message
