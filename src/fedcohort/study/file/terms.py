@@ -201,7 +201,7 @@ class Terms:
 
     def aside(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return rows without the columns of an outcome for evaluation only."""
-        if self.learnt is not None or self.outcome is None:
+        if self.learnt is not None or self.outcome is None or self.plan.kind.joint:
             return frame
         return frame.drop(columns=list(self.outcome.columns))
 
