@@ -35,7 +35,7 @@ _TOKEN = re.compile(
     |(?P<word>[^\s<>=!(),"'`]+))""",
     re.VERBOSE,
 )
-_COMPARED: dict[str, Callable[[Array, object], Array]] = {
+_COMPARED: dict[str, Callable[..., Array]] = {
     "=": np.equal, "==": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal,
     ">": np.greater, ">=": np.greater_equal,
 }  # fmt: skip

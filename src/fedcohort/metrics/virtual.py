@@ -234,7 +234,7 @@ def calibrated(train: Array, blind: Array, virtual: Array, rng: np.random.Genera
 def smote(
     table: Array, n: int, rng: np.random.Generator, neighbours: int = 5
 ) -> tuple[Array, Array, Array]:
-    """Return n interpolations of rows: the two rows' numbers and the share of the second, (n,) each.
+    """Return n interpolations: the two rows' numbers, and the share of the second, (n,) each.
 
     Chawla et al., "SMOTE", JAIR 16, 2002: a row, one of its `neighbours` nearest rows among the
     points (m, d) of eq. (3), and a uniform share between them.

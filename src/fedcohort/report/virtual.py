@@ -71,25 +71,27 @@ def page(about: Mapping[str, Any], lists: Lists, reference: Lists | None, versio
     reference : the same of interpolated real rows (SMOTE); None without real rows.
     """
     privacy = about["privacy"] or None
-    banner = h(
-        "p", h("strong", "With differential privacy. " if privacy else "No differential privacy. "),
-        privacy_words(privacy), class_="note" if privacy else "warning",
-    )  # fmt: skip
     facts = [
         ["Model", f"{about['method']}{_of_study(about)}"],
-        ["Rows", f"{about['n']:,}"],
         ["Condition", about["where"] or "none"],
         ["Seed", str(about["seed"])],
         ["ε, δ", f"{privacy['epsilon']:g}, {privacy['delta']:g}" if privacy else "none"],
         ["Compared with", about["compared"]],
     ]
-    top = join(
-        h("h1", "Virtual patients"),
-        p(f"{about['file']}: {about['n']:,} rows drawn from a model. None of them is a patient."),
-        banner,
-        table(["", ""], facts, spoken="The file", class_="even"),
-        *(p(line) for line in about["notes"]),
+    guarded = (
+        f"with differential privacy, ε = {privacy['epsilon']:g}"
+        if privacy
+        else ("without differential privacy")
     )
+    top = join(
+        p(f"File {about['file']}", class_="kicker"),
+        h("h1", f"{about['n']:,} virtual patients, {guarded}", class_="answer"),
+        h(
+            "div", p(privacy_words(privacy)), p("No row is a real patient’s."),
+            *(p(line) for line in about["notes"]), class_="card soft",
+        ),
+        table(["", ""], facts, spoken="The file", class_="even"),
+    )  # fmt: skip
     sections = [*blocks("virtual", lists, about.get("time_unit", ""), reference)]
     return document("Virtual patients", top, sections, (), version)
 
@@ -134,8 +136,8 @@ def blocks(key: str, lists: Lists, unit: str, reference: Lists | None = None) ->
         yield Section(
             f"{key}-marginals", "Columns", "Is each column spread alike?",
             "Grey: real rows; orange line: virtual rows. The error is the largest difference of "
-            "the two distributions, or of levels half the sum of the differences: 0 for equal ones, at "
-            "most 1. The largest errors come first; bins of few real patients are joined."
+            "the two distributions, or of levels half the sum of the differences: 0 for equal "
+            "ones, at most 1. The largest errors come first; bins of few real patients are joined."
             if beside else "Virtual rows alone.",
             marginals,
         )  # fmt: skip
@@ -257,15 +259,8 @@ def _small(name: str, rows: Sequence[Row]) -> Markup:
         high = HEIGHT * 0.95 * _height(r, wide, "real") / most
         shares = [f"{k} {words.percent(_nan(r[k]))}" for k in ("real", "virtual")]
         if r["real"] is not None:
-            bars.append(
-                (
-                    round(x, 2),
-                    round(HEIGHT - high, 2),
-                    round(max(wide - 1, 0.5), 2),
-                    round(high, 2),
-                    said,
-                )
-            )
+            box = (round(v, 2) for v in (x, HEIGHT - high, max(wide - 1, 0.5), high))
+            bars.append((*box, f"{told}: {', '.join(shares)}"))
         top = HEIGHT - HEIGHT * 0.95 * _height(r, wide, "virtual") / most
         outline += f"{'L' if outline else f'M{x:.2f} {HEIGHT} L'}{x:.2f} {top:.2f}H{x + wide:.2f}"
     outline += f"V{HEIGHT}"
@@ -341,7 +336,8 @@ def _correlations(key: str, lists: Lists) -> Markup | None:
     drawn = figure(
         f"{key}-pairs", "Correlations of pairs of columns", "On the diagonal, both are equal.",
         scatter_with_diagonal(
-            [Series(label="", look="c1", points=points)], "among real rows", "among virtual rows",
+            [Series(label="", look="c1", points=[pair]) for pair in points],
+            "among real rows", "among virtual rows",
             domain=(math.floor(10 * low) / 10, 1.0),
         ),
         both, "correlations among virtual rows against those among real rows",

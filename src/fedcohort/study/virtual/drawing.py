@@ -132,9 +132,7 @@ class Drawing:
 
     def table(self, n: int, seed: int, condition: Condition | None = None) -> pd.DataFrame:
         """Return n rows as one table; see `chunks`."""
-        return cast(
-            "pd.DataFrame", pd.concat([*self.chunks(n, seed, condition)], ignore_index=True)
-        )
+        return pd.concat([*self.chunks(n, seed, condition)], ignore_index=True)
 
 
 def outcome_of(spoken: Any) -> Outcome | None:
