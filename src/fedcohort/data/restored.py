@@ -9,8 +9,8 @@ not know is empty.
 A model knows the time from one date to another, not the dates. So the first date is `ANCHOR` in
 every row, and the second one lies the drawn time after it.
 
-Two rules concern whole rows: a survival time is above 0, and observation begins before it ends.
-`possible` finds the rows that keep them.
+Some rules concern whole rows: an outcome is known, a survival time is above 0, and observation
+begins before it ends. `possible` finds the rows that keep them.
 """
 
 from __future__ import annotations
@@ -72,13 +72,17 @@ def restored(
 
 
 def possible(frame: pd.DataFrame, outcome: Outcome | None) -> Array:
-    """Return the rows (n,) whose survival time is above 0 and after the start of observation."""
-    fine = np.ones(len(frame), bool)
-    if not isinstance(outcome, Survival) or outcome.time not in frame.columns:
+    """Return the rows (n,) with a possible outcome: known, and of survival a time above 0 and after
+    the start of observation.
+    """
+    if outcome is None:
+        return np.ones(len(frame), bool)
+    fine = frame[[*outcome.columns]].notna().all(axis=1).to_numpy()
+    if not isinstance(outcome, Survival):
         return fine
     time = frame[outcome.time].to_numpy(float)
     fine &= time > 0
-    if outcome.entry and outcome.entry in frame.columns:
+    if outcome.entry:
         fine &= frame[outcome.entry].to_numpy(float) < time
     return fine
 

@@ -182,8 +182,7 @@ def points(table: Columns, scale: Columns) -> Array:
         known = like[~np.isnan(like)]
         mean, sd = (known.mean(), known.std()) if len(known) else (0.0, 1.0)
         parts.append(np.where(np.isnan(x), 0.0, (x - mean) / (sd if sd > 0 else 1.0)))
-        if np.isnan(like).any() or np.isnan(x).any():
-            parts.append(np.isnan(x).astype(float))
+        parts.append(np.isnan(x).astype(float))
     for codes, k in zip(table.codes.T, table.levels, strict=True):
         parts += [(codes == level) / np.sqrt(2.0) for level in range(-1, k)]
     return np.stack(parts, axis=1) if parts else np.zeros((len(table.codes), 0))

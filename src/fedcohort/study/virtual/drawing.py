@@ -96,7 +96,7 @@ class Drawing:
         return self.design.outcome is not None and self.method.overrides("sample_outcome")
 
     def rows(self, n: int, rng: np.random.Generator) -> pd.DataFrame:
-        """Return n rows as the model draws them, also with impossible survival times."""
+        """Return n rows as the model draws them, also with impossible outcomes."""
         if self._inside:
             x, y = self.model.sample_outcome(n, rng)
             return restored(self.design, self.dictionary, x, y, rng)
@@ -113,7 +113,7 @@ class Drawing:
 
         Raises
         ------
-        NothingToLearn : hardly any row satisfies the condition, or has a possible survival time.
+        NothingToLearn : hardly any row satisfies the condition, or has a possible outcome.
         """
         rng = np.random.default_rng((seed, 0x7669727475616C))
         left, asked = n, 0
@@ -149,8 +149,8 @@ def outcome_of(spoken: Any) -> Outcome | None:
 def _rare(found: int, asked: int, condition: Condition | None) -> NothingToLearn:
     if condition is None:
         return NothingToLearn(
-            f"{found:,} of {asked:,} drawn rows have a survival time above 0. Train the model "
-            f"longer, or with a positive distribution of time."
+            f"{found:,} of {asked:,} drawn rows have a possible outcome, such as a survival "
+            f"time above 0. Train the model longer, or take another one."
         )
     return NothingToLearn(
         f"--where: {found:,} of {asked:,} drawn rows satisfy it, fewer than one in {RAREST:,}. "
