@@ -190,15 +190,14 @@ def _compared(
     found: list[dict[str, list[Row]]] = []
     smote = interpolated(train[[c for c in train.columns if c in known]], known, len(virtual), seed)
     for rows in (virtual, smote.reindex(columns=[*known.variables])):
-        lists = shown(Comparison.of(rows, train, blind, known, outcome, seed), MIN_CELL)
+        said = Comparison.of(rows, train, blind, known, outcome, seed)
+        name = "virtual rows" if rows is virtual else "SMOTE rows"
+        lists = shown(said, MIN_CELL, learnt_from=name)
         if not apart:
             privacy = lists["virtual_privacy"]
             kept = [r for r in privacy if not str(r["measure"]).startswith("membership")]
             lists = {**lists, "virtual_privacy": kept}
         found.append(lists)
-    for row in found[1]["virtual_scores"]:
-        if row["learnt_from"] == "virtual rows":
-            row["learnt_from"] = "SMOTE rows"
     return found[0], found[1]
 
 

@@ -293,8 +293,8 @@ LATENT = Kind(
     "left out. Classes are not predicted from its latent variables: a discriminant needs training "
     "rows.",
 )
-#: Virtual rows are compared with training rows, which a network does not have at one place: there
-#: the blind rows give the errors of marginals and associations, by sums.
+#: Virtual rows are compared with training rows, which a network does not have in one place: there
+#: each hospital compares them with its own blind rows.
 SYNTHESIS = Kind(
     "synthesis",
     (Survival, Binary, Category, Continuous, Count),
@@ -316,11 +316,16 @@ SYNTHESIS = Kind(
         ("utility", "utility_ratio", "log_rank_p", "distance_ratio", "copies", "membership_auc")
     ),
     none_left="marginal_error",
+    exactness=dict.fromkeys(
+        ("marginal_error", "association_error"),
+        "mean over hospitals of the error by their own blind patients",
+    ),
     lacks=dict.fromkeys(("virtual_scores", "virtual_privacy", "virtual_curves"), _ALWAYS),
     alone="Each hospital draws rows from its own model and compares them with its own blind rows; "
     "each value is the mean over hospitals.",
-    note="Errors of its rows are those of blind rows, by sums over hospitals. What needs training "
-    "rows at one place is left out: models of the outcome, distances, copies, and attacks.",
+    note="Each hospital compares rows drawn from the model with its own blind rows; each value is "
+    "the mean over hospitals. What needs training rows, or all blind rows, in one place is left "
+    "out: models of the outcome, distances, copies, and attacks.",
 )
 KINDS: Mapping[str, Kind] = {
     k.name: k for k in (SURVIVAL, CLASSIFICATION, REGRESSION, CLUSTERING, LATENT, SYNTHESIS)

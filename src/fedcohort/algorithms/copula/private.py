@@ -7,8 +7,8 @@ Gaussian releases of one account. x is within ±1 by the dictionary (`data.prepa
 1. Each column of the table has one part: the cells of a number between −1 and 1, or its levels, and
    one for "missing". A row adds 1 in one cell of each of the K parts: a norm of √K.
 2. The histograms, without counts below the noise, give each number's share F below a value, and
-   each normal's threshold. A row has the scores v_j = Φ⁻¹(F), cut to ±`MOST`, and (b − p)/√(p(1 − p)), cut alike,
-   0 if not seen; cut to ‖v‖ ≤ C √d it adds v vᵀ, of norm C² d.
+   each normal's threshold. A row has the scores v_j = Φ⁻¹(F), and (b − p)/√(p(1 − p)), cut to
+   ±`MOST`, 0 if not seen; cut to ‖v‖ ≤ C √d it adds v vᵀ, of norm C² d.
 
 A row is shortened as a whole, and the diagonal has the same weight, so r_ij = M_ij/√(M_ii M_jj). It
 is divided by the share of rows that see either value, and replaced by the correlation of latent

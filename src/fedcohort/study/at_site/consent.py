@@ -57,6 +57,7 @@ from fedcohort.study.at_site.coding import Coded
 from fedcohort.study.at_site.judging import Said, Seen
 from fedcohort.study.at_site.pins import Pins
 from fedcohort.study.at_site.placing import Clustered, clusters_of
+from fedcohort.study.at_site.virtual_sites import Drawn
 from fedcohort.study.file.arms import MOST_TRIALS, Arm
 from fedcohort.study.file.space import space_of
 from fedcohort.study.file.terms import Terms
@@ -165,7 +166,7 @@ class Consent:
             self._check_design(view.design)
         elif isinstance(view, Clustered):
             self._check_clustered(view)
-        elif isinstance(view, Coded):
+        elif isinstance(view, (Coded, Drawn)):
             self._check((view.said is None) == (self.kind == "alone"), "another model than its own")
             if view.said is not None:
                 self._check_design(view.said.design)

@@ -26,6 +26,7 @@ from fedcohort.data.dictionary import Dictionary, Variable
 from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.restored import significant
+from fedcohort.metrics import classification
 from fedcohort.metrics import virtual as metrics
 from fedcohort.metrics.membership import Auc, delong
 from fedcohort.metrics.survival.kaplan_meier import group_leavers
@@ -192,34 +193,31 @@ class Comparison:
         ])  # fmt: skip
 
     @cached_property
-    def models(self) -> tuple[Run | None, Run | None]:
-        """Models of the outcome from virtual rows and from training rows; None without one."""
-        if self.outcome is None:
-            return None, None
-        return tuple(
-            learnt(frame, self.outcome, self.dictionary, self.seed)
-            for frame in (self.virtual, self.train)
-        )  # pyright: ignore[reportReturnType]
+    def virtual_model(self) -> Run | None:
+        """A model of the outcome from virtual rows; None if they give none."""
+        return self._model(self.virtual)
 
     @cached_property
-    def scores(self) -> tuple[Score, Score] | None:
-        """Score of the model of virtual rows, and of the one of training rows, on the blind rows.
+    def training_model(self) -> Run | None:
+        """A model of the outcome from training rows; None if they give none."""
+        return self._model(self.train)
 
-        None without an outcome among the columns.
-        """
+    def _model(self, frame: pd.DataFrame) -> Run | None:
         if self.outcome is None:
             return None
+        names = [*self.names]
+        return learnt(frame[names], self.outcome, self.dictionary, self.seed)
+
+    def score(self, run: Run | None) -> Score:
+        """Return the score of a model of the outcome on the blind rows; NaN without a model."""
+        assert self.outcome is not None
         leading = LEADING[self.outcome.kind]
+        if run is None:
+            return Score(leading.metric, float("nan"), float("nan"))
         seen = Outcomes.of(self.blind, self.outcome, self.dictionary)
-        found: list[Score] = []
-        for run in self.models:
-            score = Score(leading.metric, float("nan"), float("nan"))
-            if run is not None:
-                said = seen.fits(run.model.predict(run.design.matrix(self.blind)))
-                one = leading.influence(said, seen)
-                score = Score(leading.metric, float(one.value), float(one.error))
-            found.append(score)
-        return found[0], found[1]
+        said = seen.fits(run.model.predict(run.design.matrix(self.blind)))
+        one = leading.influence(said, seen)
+        return Score(leading.metric, float(one.value), float(one.error))
 
     @cached_property
     def log_rank(self) -> LogRank | None:
@@ -232,18 +230,36 @@ class Comparison:
         return log_rank(group_leavers(group, 2, time, event, np.unique(time)))
 
     @cached_property
+    def _points(self) -> tuple[Array, Array, Array]:
+        """Training, blind and virtual rows as points, (n, d) each."""
+        train = columns_of(self.train, self.variables)
+        tables = (train, self.real, self.drawn)
+        return tuple(metrics.points(table, train) for table in tables)  # pyright: ignore[reportReturnType]
+
+    @cached_property
+    def _attack(self) -> metrics.Attack:
+        """Scores of the nearest-record attack on at most `MOST` training rows, and blind ones."""
+        train, blind, virtual = self._points
+        rng = np.random.default_rng((self.seed, 0x6E656172))
+        return metrics.nearest_record(_some(train, rng), blind, virtual)
+
+    def membership(self, weights: Array) -> Array:
+        """Return the AUC of the nearest-record attack (B,), for weights (B, n) of blind rows."""
+        members, others = self._attack
+        y = np.repeat([1.0, 0.0], [len(members), len(others)])
+        w = np.column_stack([np.ones((len(weights), len(members))), weights])
+        return classification.auc(y, np.concatenate([members, others]), w)
+
+    @cached_property
     def privacy(self) -> Privacy:
         """What the virtual rows reveal of the training rows, by at most `MOST` rows of each."""
         rng = np.random.default_rng((self.seed, 0x70726976))
-        train = columns_of(self.train, self.variables)
-        all_train = metrics.points(train, train)
-        virtual = _some(metrics.points(self.drawn, train), rng)
-        blind = _some(metrics.points(self.real, train), rng)
-        members = _some(all_train, rng)
+        all_train, blind, virtual = self._points
+        virtual, blind, members = (_some(rows, rng) for rows in (virtual, blind, all_train))
         attacks: dict[str, Auc] = {}
         if min(len(members), len(blind)) >= FEWEST:
             made = {
-                "nearest virtual row": metrics.nearest_record(members, blind, virtual),
+                "nearest virtual row": self._attack,
                 "nearest virtual row, calibrated": metrics.calibrated(members, blind, virtual, rng),
             }
             attacks = {name: delong(*attack) for name, attack in made.items()}

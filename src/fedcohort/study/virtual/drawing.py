@@ -28,10 +28,10 @@ from fedcohort.data.outcome import (
 )
 from fedcohort.data.prepare import Design
 from fedcohort.data.restored import possible, restored
-from fedcohort.protocol import Fitted, Method, NothingToLearn, NotSupported, registry
+from fedcohort.protocol import Fitted, NothingToLearn, registry
 from fedcohort.study.results.saved import OUTCOME, Saved
 
-#: Rows drawn at a time.
+#: Rows that are drawn at a time.
 CHUNK = 8192
 #: A condition that fewer than one row in so many satisfies is given up.
 RAREST = 2_000
@@ -53,7 +53,6 @@ class Drawing:
     outcome : among the columns, or None.
     """
 
-    method: Method
     model: Fitted
     design: Design
     dictionary: Dictionary
@@ -71,7 +70,7 @@ class Drawing:
         if not method.overrides("sample"):
             raise registry.not_supported("sample", saved.method)
         outcome = saved.design.outcome or outcome_of(saved.notes.get(OUTCOME))
-        return cls(method, saved.model, saved.design, saved.dictionary, outcome)
+        return cls(saved.model, saved.design, saved.dictionary, outcome)
 
     @property
     def drawn(self) -> Outcome | None:
@@ -93,17 +92,15 @@ class Drawing:
     @property
     def _inside(self) -> bool:
         """Whether the model has the outcome beside x."""
-        return self.design.outcome is not None and self.method.overrides("sample_outcome")
+        own = type(self.model).sample_outcome is not Fitted.sample_outcome
+        return self.design.outcome is not None and own
 
     def rows(self, n: int, rng: np.random.Generator) -> pd.DataFrame:
         """Return n rows as the model draws them, also with impossible outcomes."""
         if self._inside:
             x, y = self.model.sample_outcome(n, rng)
             return restored(self.design, self.dictionary, x, y, rng)
-        try:
-            x = self.model.sample(n, rng)
-        except NotSupported as error:
-            raise NotSupported(f"a fit of {self.method.name!r} draws no rows: {error}") from None
+        x = self.model.sample(n, rng)
         return restored(self.design, self.dictionary, x, None, rng)
 
     def chunks(

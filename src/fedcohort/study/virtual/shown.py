@@ -15,7 +15,7 @@ level is joined with others, correlations have two decimals, and curves are thos
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -42,8 +42,16 @@ OTHERS = "other levels"
 _Z = 1.959963984540054
 
 
-def shown(c: Comparison, min_cell: int) -> dict[str, list[Row]]:
-    """Return all lists of a comparison, by key."""
+def shown(
+    c: Comparison, min_cell: int, *, learnt_from: str = "virtual rows", private: bool = False
+) -> dict[str, list[Row]]:
+    """Return all lists of a comparison, by key.
+
+    Parameters
+    ----------
+    learnt_from : name of the compared rows in the list of scores.
+    private : nothing is shown of training rows.
+    """
     return {
         "virtual_marginals": [*_marginals(c.variables, c.drawn, c.real, c, min_cell)],
         "virtual_correlations": [*_correlations(c.variables, c.drawn, c.real)],
@@ -51,8 +59,8 @@ def shown(c: Comparison, min_cell: int) -> dict[str, list[Row]]:
             *_curve("real", c.blind, c.outcome, min_cell),
             *_curve("virtual", c.virtual, c.outcome, 1),
         ],
-        "virtual_scores": scores(c),
-        "virtual_privacy": [*_privacy(c, min_cell)],
+        "virtual_scores": [*_scores(c, learnt_from, private=private)],
+        "virtual_privacy": [*([] if private else _privacy(c, min_cell)), *_log_rank(c)],
     }
 
 
@@ -233,35 +241,42 @@ def _finite(value: float) -> float | None:
     return round(float(value), 4) if math.isfinite(value) else None
 
 
-def scores(c: Comparison, *, learnt_from: str = "virtual rows") -> list[Row]:
-    """Return the scores of models on the blind rows, with 95 % intervals; none without outcome."""
-    if c.scores is None:
-        return []
-    return [
-        {
+def _scores(c: Comparison, learnt_from: str, *, private: bool) -> Iterator[Row]:
+    """Yield the scores of models on the blind rows, with 95 % intervals."""
+    if c.outcome is None:
+        return
+    models = {learnt_from: c.virtual_model}
+    if not private:
+        models["training rows"] = c.training_model
+    for name, run in models.items():
+        s = c.score(run)
+        yield {
             "learnt_from": name, "metric": s.metric, "value": _finite(s.value),
             "low": _finite(s.value - _Z * s.error), "high": _finite(s.value + _Z * s.error),
-        }
-        for name, s in zip((learnt_from, "training rows"), c.scores, strict=True)
-    ]  # fmt: skip
+        }  # fmt: skip
+
+
+def _measure(
+    measure: str, value: float, blind: float | None = None, low: float | None = None,
+    high: float | None = None,
+) -> Row:  # fmt: skip
+    found = {"value": value, "blind": blind, "low": low, "high": high}
+    return {"measure": measure} | {
+        k: None if v is None or not math.isfinite(v) else round(float(v), 4)
+        for k, v in found.items()
+    }
+
+
+def _log_rank(c: Comparison) -> Iterator[Row]:
+    if (test := c.log_rank) is not None:
+        yield _measure("log-rank test of survival: p", test.p)
 
 
 def _privacy(c: Comparison, min_cell: int) -> Iterator[Row]:
     p = c.privacy
 
-    def row(measure: str, value: float, other: float | None = None, **more: float) -> Row:
-        blank: dict[str, float | None] = {"low": None, "high": None}
-        told = {**blank, **more}
-        found: Mapping[str, float | None] = {"value": value, "blind": other, **told}
-        return {"measure": measure} | {
-            k: None if v is None or not math.isfinite(v) else round(float(v), 4)
-            for k, v in found.items()
-        }
-
-    yield row("median distance to the nearest training row", p.near, p.usual)
+    yield _measure("median distance to the nearest training row", p.near, p.usual)
     alike = p.alike / max(p.blind, 1) if p.alike == 0 or p.alike >= min_cell else math.nan
-    yield row("share of rows that equal a training row", p.copied / max(p.rows, 1), alike)
+    yield _measure("share of rows that equal a training row", p.copied / max(p.rows, 1), alike)
     for name, auc in p.attacks.items():
-        yield row(f"membership: {name}", auc.value, 0.5, low=auc.low, high=auc.high)
-    if (test := c.log_rank) is not None:
-        yield row("log-rank test of survival: p", test.p)
+        yield _measure(f"membership: {name}", auc.value, 0.5, auc.low, auc.high)
