@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -29,6 +30,8 @@ from fedcohort.data.variable import DURATIONS, LARGEST, Variable
 
 #: Day of every first date.
 ANCHOR = "2000-01-01"
+#: See `_near`.
+TAIL = 2.0
 #: Numbers keep so many significant digits.
 DIGITS = 6
 #: Days from 1970 of the first and the last year that a table may hold.
@@ -90,7 +93,7 @@ def possible(frame: pd.DataFrame, outcome: Outcome | None) -> Array:
 def _undone(column: Column, part: Array, rng: np.random.Generator) -> Array:
     """Return a column's values or levels (n,), NaN or None if missing."""
     if isinstance(column, NumberColumn):
-        return column.undone(part[:, :1])
+        return _near(column).undone(part[:, :1])
     raw = part[:, : column.raw_width]
     known = ~np.isnan(raw).any(axis=1)
     found = np.full(len(part), None, object)
@@ -101,6 +104,22 @@ def _undone(column: Column, part: Array, rng: np.random.Generator) -> Array:
             rng.integers(len(column.pooled), size=len(pool))
         ]
     return found
+
+
+def _near(column: NumberColumn) -> NumberColumn:
+    """Return a column of ranks whose outermost knots are not far beyond the others.
+
+    Below the first inner knot and above the last one are few rows, so that the ends are those of a
+    wide cell. An end lies at most `TAIL` times as far out as its share of rows would at the density
+    beside it.
+    """
+    x, f = np.array(column.knots), np.array(column.shares)
+    if len(x) < 4:
+        return column
+    low = TAIL * (x[2] - x[1]) * max(1.0, (f[1] - f[0]) / (f[2] - f[1]))
+    high = TAIL * (x[-2] - x[-3]) * max(1.0, (f[-1] - f[-2]) / (f[-2] - f[-3]))
+    ends = max(x[0], x[1] - low), min(x[-1], x[-2] + high)
+    return replace(column, knots=(float(ends[0]), *column.knots[1:-1], float(ends[1])))
 
 
 def _of_outcome(design: Design, y: Array) -> dict[str, Array]:

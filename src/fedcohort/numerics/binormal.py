@@ -20,6 +20,8 @@ from fedcohort.arrays import Array
 
 #: Nodes of the rule, halvings of the interval, and the largest |ρ|.
 NODES, HALVINGS, MOST = 24, 40, 0.999
+#: Largest number of projections, and the change that ends them.
+PROJECTIONS, SETTLED = 200, 1e-6
 
 
 def upper(h: Array, k: Array, rho: Array) -> Array:
@@ -51,8 +53,23 @@ def biserial(p: Array, covariance: Array) -> Array:
 
 
 def nearest_correlation(r: Array, least: float = 1e-4) -> Array:
-    """Return a correlation matrix (d, d) near a symmetric one: eigenvalues from `least` up."""
-    values, vectors = np.linalg.eigh((r + r.T) / 2)
+    """Return the nearest correlation matrix (d, d), with eigenvalues of about `least` or more.
+
+    Alternating projections with Dykstra's correction (Higham, IMA J. Numer. Anal. 22, 2002).
+    """
+    y = (r + r.T) / 2
+    correction = np.zeros(y.shape)
+    for _ in range(PROJECTIONS):
+        values, vectors = np.linalg.eigh(y - correction)
+        x = (vectors * np.maximum(values, least)) @ vectors.T
+        correction = x - (y - correction)
+        moved = x.copy()
+        np.fill_diagonal(moved, 1.0)
+        done = np.abs(moved - y).max(initial=0.0) < SETTLED
+        y = moved
+        if done:
+            break
+    values, vectors = np.linalg.eigh(y)
     lifted = (vectors * np.maximum(values, least)) @ vectors.T
     scale = np.sqrt(np.diag(lifted))
     found = lifted / np.outer(scale, scale)

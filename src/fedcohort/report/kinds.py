@@ -71,7 +71,7 @@ KINDS: Mapping[str, Kind] = {
     "synthesis": Kind(
         use="draw virtual patients by", verb="", judged="virtual patients",
         asked="What virtual patients are compared by", leads="marginal_error", predicts=False,
-        ranks=False, closes=False, written="virtual patient",
+        ranks=False, written="virtual patient",
     ),
 }  # fmt: skip
 

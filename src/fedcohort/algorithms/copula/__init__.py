@@ -31,11 +31,12 @@ METHOD = Method(
     paper="Patki, Wedge, Veeramachaneni, DSAA 2016; private fits: Li, Xiong, Jiang, EDBT 2014",
     reveals=(
         "Only sums over all sites: once, for each pair of columns, the number of rows with both, "
-        "and sums, squares and products of the columns' normal scores or of 0 and 1; a site adds "
-        "nothing to a pair of which it has few rows."
+        "and sums, squares and products of the columns' normal scores; of two binary columns, "
+        "counts rounded to multiples of min_cell. A site adds nothing to a pair of which fewer "
+        "than min_cell of its rows have both."
     ),
     unguarded=(
-        "Pairs of columns of which a site has few rows are not summed (`data.describe.pairs`)."
+        "Sums over min_cell rows or more, and rounded counts (`algorithms.copula.program`)."
     ),
     settings=CopulaSettings,
     fit=fit,

@@ -13,8 +13,10 @@ R follows pair by pair: Pearson's r of two scores, the biserial and the tetracho
 (`numerics.binormal`) with binary values, rounded to a quarter of 1/√n or more; then the nearest
 correlation matrix. Missing entries are drawn by column, apart from all others.
 
-A pair of which some site has few rows is not summed there, and one of two binary values whose table
-has a small count at a site is closed, as in `data.describe.pairs`; its correlation is 0.
+A site adds nothing to a pair of which fewer than m of its rows (`min_cell`) have both. Of a pair of
+two binary values the sums are counts, and determine their table: a site rounds each to a multiple
+of m, so that no cell of the table has 1 … m − 1 rows. The sum of such counts is off by about
+m √(sites/12); a site with few rows of a value rounds most of its tables to none.
 
 Revealed: `Scores` once, as a sum over the sites; and what the preprocessing reveals. A private fit:
 see `private`.
@@ -29,7 +31,6 @@ from fedcohort.algorithms.copula.layout import Layout
 from fedcohort.algorithms.copula.model import CopulaModel
 from fedcohort.algorithms.copula.settings import CopulaSettings
 from fedcohort.arrays import Array, ratio
-from fedcohort.data.describe.pairs import closed_pairs
 from fedcohort.data.tables import FeatureTable
 from fedcohort.numerics.binormal import biserial, nearest_correlation, tetrachoric
 from fedcohort.privacy.disclosure.rounding import rounded, step
@@ -37,11 +38,13 @@ from fedcohort.protocol import DataError, Federation, NothingToLearn, Site, Task
 
 #: Fewest rows, in `min_cell`.
 ROWS = 4
+#: Distance of a joint share from its bounds.
+TINY = 1e-9
 
 
 @message
 class Scores:
-    """Sums of eq. (1), each (d, d), and the number of sites that close a pair (d, d).
+    """Sums of eq. (1), each (d, d), over sites with enough rows of a pair.
 
     ``rows`` () : number of rows.
     """
@@ -51,33 +54,31 @@ class Scores:
     s: Array
     q: Array
     p: Array
-    closed: Array
 
 
 @summed
 def sum_scores(
     site: Site[FeatureTable, None], *, place: Array, first: Array, number: Array, min_cell: int
 ) -> Scores:
-    """Sum scores of columns, and their products, over the rows with both values."""
+    """Sum scores of columns, and their products, over the rows with both values.
+
+    place, first, number : see `Layout`.
+    """
     scores = Layout(place, first, number.astype(bool)).scores(site.data.x)
     known = ~np.isnan(scores)
     z, k = np.where(known, scores, 0.0), known.astype(float)
     n = k.T @ k
-    binary = np.flatnonzero(number == 0)
-    closed = np.zeros(n.shape, bool)
-    closed[np.ix_(binary, binary)] = closed_pairs(scores[:, binary], min_cell)
-    out = closed | (n < max(min_cell, 1))
+    sums = [
+        np.where(n < max(min_cell, 1), 0.0, one) for one in (n, z.T @ k, (z * z).T @ k, z.T @ z)
+    ]
     lacking = len(z) - n
     few = (lacking > 0) & (lacking < min_cell)
-    pairs = np.where(few, len(z) - min_cell // 2, n)
-
-    def told(sums: Array) -> Array:
-        return np.where(out, 0.0, sums)
-
-    return Scores(
-        np.array(len(z)), told(pairs), told(z.T @ k), told((z * z).T @ k), told(z.T @ z),
-        closed.astype(np.int64),
-    )  # fmt: skip
+    sums[0] = np.where(few & (sums[0] > 0), len(z) - min_cell // 2, sums[0])
+    counts = np.outer(number == 0, number == 0)
+    if min_cell > 1:
+        np.fill_diagonal(counts, False)
+        sums = [np.where(counts, np.rint(one / min_cell) * min_cell, one) for one in sums]
+    return Scores(np.array(len(z)), *sums)
 
 
 def fit(fed: Federation, config: CopulaSettings, task: Task) -> CopulaModel:
@@ -132,7 +133,7 @@ def _first_of(layout: Layout) -> Array:
 
 
 def correlations(found: Scores, layout: Layout, min_cell: int) -> tuple[Array, int]:
-    """Return R (d, d), and the number of pairs that may not be shown.
+    """Return R (d, d), and the number of pairs without a correlation.
 
     A pair of two binary values needs `min_cell` rows of either value.
     """
@@ -148,14 +149,16 @@ def correlations(found: Scores, layout: Layout, min_cell: int) -> tuple[Array, i
     )
     flat = (spread < 1e-9) | (others < 1e-9)
     apart = ~layout.same()
-    shown = apart & ~rare & ~flat & (found.closed == 0) & (found.n >= max(min_cell, 2))
+    shown = apart & ~rare & ~flat & (found.n >= max(min_cell, 2))
     r = np.clip(ratio(covariance, np.sqrt(np.maximum(spread * others, 1e-18))), -0.999, 0.999)
     share = np.where(binary[:, None], mean, other)
     sd = np.sqrt(np.maximum(np.where(binary[:, None], others, spread), 1e-18))
     at = one & shown
     r[at] = biserial(share[at], covariance[at] / sd[at])
     at = both & shown
-    r[at] = tetrachoric(mean[at], other[at], found.p[at] / n[at])
+    p, q = mean[at], other[at]
+    joint = np.clip(found.p[at] / n[at], np.maximum(p + q - 1, 0) + TINY, np.minimum(p, q) - TINY)
+    r[at] = tetrachoric(p, q, joint)
     published = [
         rounded(v, step(1.0, int(m), 0.0)) if fine else 0.0
         for v, m, fine in zip(r.ravel().tolist(), n.ravel().tolist(), shown.ravel(), strict=True)

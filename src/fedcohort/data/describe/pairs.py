@@ -83,7 +83,7 @@ def sum_pairs(
     z = np.where(k, x - origin, 0.0)
     k = k.astype(float)
     n = k.T @ k
-    closed = closed_pairs(x, min_cell)
+    closed = _closed(x, min_cell)
     out = closed | (n < max(min_cell, 1))
     lacking = len(x) - n
     few = (lacking > 0) & (lacking < min_cell)
@@ -97,7 +97,7 @@ def sum_pairs(
     )
 
 
-def closed_pairs(x: Array, min_cell: int) -> Array:
+def _closed(x: Array, min_cell: int) -> Array:
     """Return which pairs of columns of x (n, p) are closed by (3): two-valued, with a small
     count.
     """

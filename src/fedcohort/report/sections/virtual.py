@@ -46,6 +46,6 @@ def _sections(run: Run, fit: Fit, name: str) -> dict[str, Section]:
     rows = {key: clustered.rows(run, key, fit) for key in LISTS.values()}
     own = {key: [r for r in found if not r["reference"]] for key, found in rows.items()}
     reference = {key: [r for r in found if r["reference"]] for key, found in rows.items()}
-    unit = str(run.mapping("outcome").get("unit") or "")
+    unit = str(run.mapping("outcome").get("time_unit") or "")
     made = virtual_parts.blocks(name, own, unit, reference)
     return {s.key.removeprefix(f"{name}-"): s for s in made}
