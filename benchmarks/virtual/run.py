@@ -3,8 +3,8 @@
     python benchmarks/virtual/run.py --data FOLDER [--out FILE] [--repeats 10] [--only gbsg2]
 
 FOLDER holds ``mds/mds_iwgpm_clean.csv.gz`` and ``heart/heart_4centres.csv``; gbsg2 is packaged.
-Each repeat halves the rows: one half trains over sites (gbsg2 three, MDS five, dealt at random; heart
-its four hospitals), the other half is blind. Every method draws four times as many rows as it had
+Each repeat halves the rows: one half trains over sites (gbsg2 3, MDS 5, dealt at random; heart
+its 4 hospitals), the other half is blind. Every method draws four times as many rows as it had
 training rows, at most 4,000. Figures are means over repeats with 95 % intervals (Student's t).
 
 Accepted: utility of the best model at least 0.97 of the training rows' on each cohort; with
