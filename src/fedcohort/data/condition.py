@@ -183,9 +183,7 @@ class _Parser:
         if not sign:
             self.fail("expected one of = != < <= > >=, 'in' or 'is'")
         if v.coded and sign in _ORDER:
-            self.fail(
-                f"column {v.name!r} has levels, which are compared by = or !=; expected these"
-            )
+            self.fail(f"column {v.name!r} has levels, compared by = or !=; expected one of these")
         value, compare = self._value(v), _COMPARED[sign]
         return lambda frame: _known(frame, v) & compare(_values(frame, v), value).astype(bool)
 

@@ -161,8 +161,9 @@ def significant(values: Array) -> Array:
     size = np.abs(values)
     known = np.isfinite(size) & (size > 0)
     power = np.floor(np.log10(size, where=known, out=np.zeros(len(size))))
-    step = 10.0 ** (power - DIGITS + 1)
-    return np.where(known, np.rint(values / step) * step, values)
+    places = DIGITS - 1 - power
+    up, down = 10.0 ** np.maximum(places, 0), 10.0 ** np.maximum(-places, 0)
+    return np.where(known, np.rint(values * up / down) / up * down, values)
 
 
 def _write_dates(

@@ -88,7 +88,7 @@ def fit(fed: Federation, config: CopulaSettings, task: Task) -> CopulaModel:
     ------
     DataError : there are no columns.
     SettingError : a scale other than "quantile".
-    NothingToLearn : fewer rows than 4 `min_cell`.
+    NothingToLearn : fewer rows than 4 `min_cell`, or than `min_cell` with a value of a column.
     SiteUnavailable : fewer sites answered than the quorum.
     """
     if not task.features:
@@ -104,13 +104,18 @@ def fit(fed: Federation, config: CopulaSettings, task: Task) -> CopulaModel:
     rows = int(found.rows)
     if rows < (needed := ROWS * max(task.min_cell, 1)):
         raise NothingToLearn(f"the sites have {rows} rows; a copula needs {needed}.")
+    known = np.diag(found.n)[_first_of(layout)]
+    if (few := known < max(task.min_cell, 1)).any():
+        name = task.features[int(layout.place[few][0])]
+        raise NothingToLearn(
+            f"fewer than {max(task.min_cell, 1)} rows have a value of {name!r}. Leave it out."
+        )
     r, unknown = correlations(found, layout, task.min_cell)
     fed.record(
         unknown_pairs=float(unknown), largest=float(np.abs(r - np.eye(len(r))).max(initial=0))
     )
     n = np.maximum(np.diag(found.n), 1.0)
     ones = np.diag(found.s) / n
-    there = np.diag(found.n)[_first_of(layout)] / rows
     a = int(layout.number.sum())
     return CopulaModel(
         features=task.features,
@@ -119,7 +124,7 @@ def fit(fed: Federation, config: CopulaSettings, task: Task) -> CopulaModel:
         number=layout.number.astype(np.int64),
         correlation=r,
         share=np.where(layout.number, 0.5, ones),
-        missing=np.clip(1.0 - there, 0.0, 1.0),
+        missing=np.clip(1.0 - known / rows, 0.0, 1.0),
         edges=np.tile([0.0, 1.0], (a, 1)),
         below=np.tile([0.0, 1.0], (a, 1)),
         unknown=unknown,
