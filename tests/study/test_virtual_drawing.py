@@ -13,7 +13,7 @@ import fedcohort as fc
 from fedcohort.data.condition import Condition
 from fedcohort.data.outcome import Survival
 from fedcohort.data.prepare import Design, NumberColumn
-from fedcohort.protocol import Fitted, NothingToLearn, NotSupported, SettingError
+from fedcohort.protocol import Fitted, NothingToLearn, NotSupported, SettingError, registry
 from fedcohort.study.kinds import SYNTHESIS
 from fedcohort.study.run.engine import Problem
 from fedcohort.study.virtual.comparing import Comparison, interpolated
@@ -95,7 +95,8 @@ def test_a_model_of_covariates_alone_leaves_the_outcome_empty():
     assert drawing().table(5, 0)[["time", "event"]].isna().all().all()
 
 
-def test_a_method_that_draws_no_rows_is_refused_with_those_that_do():
+def test_a_method_that_draws_no_rows_is_refused_with_those_that_do(monkeypatch):
+    monkeypatch.setattr(registry, "names", lambda: ["copula", "cox"])
     frame = patients(200)
     fed = fc.simulate({"a": frame[:100], "b": frame[100:]}, outcome=OUTCOME, dictionary=KNOWN)
     with pytest.raises(NotSupported, match=r"'cox' has no sample; these methods can: .*copula"):

@@ -107,9 +107,7 @@ def synthesise(
             )  # fmt: skip
             notes.append("This page is made of real rows. Before it leaves the hospital, read it.")
             if not apart:
-                notes.append(
-                    "Membership is not attacked: it needs rows that the model has not seen."
-                )
+                notes.append("No attack on membership: it needs rows that the model has not seen.")
     about = _about(parts, drawing, n, seed, where, out, compared, notes)
     if lists is None:
         lists = shown_alone(first, drawing.dictionary, drawing.drawn)

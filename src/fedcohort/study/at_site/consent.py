@@ -35,6 +35,7 @@ import numpy as np
 
 from fedcohort.data.describe import variables_of
 from fedcohort.data.encode import Encoding
+from fedcohort.data.outcome import columns_of
 from fedcohort.data.prepare import (
     Column,
     Design,
@@ -244,7 +245,7 @@ class Consent:
 
     def _check_column(self, c: Column) -> None:
         self._check_variable(c.variable)
-        taken = self.terms.outcome.columns if self.terms.outcome is not None else ()
+        taken = () if self.terms.plan.kind.joint else columns_of(self.terms.outcome)
         self._check(c.name not in taken, f"the outcome {c.name!r} is read as a feature")
         self._check(
             not c.indicator or self._option("impute") == "indicator",
