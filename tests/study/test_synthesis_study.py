@@ -63,6 +63,7 @@ def test_every_metric_of_the_task_is_given_and_described(done):
     assert set(found) == set(SYNTHESIS.metrics) <= set(METRICS)
     assert all(value is not None for value in found.values())
     assert found["copies"] == 0
+    assert 0.8 < found["distance_ratio"] < 1.3
     assert found["marginal_error"] < 0.15
     assert found["utility_ratio"] > 0.85
 
@@ -77,7 +78,7 @@ def test_results_and_report_show_the_rows_and_interpolated_ones(done):
     assert all(found[key] for key in KEYS)
     told = [r["learnt_from"] for r in found["virtual_scores"] if r["arm"] == "copula"]
     assert told == ["virtual rows", "training rows", "SMOTE rows", "training rows"]
-    page = done[1].report(done[0] / "page.html").read_text()
+    page = done[1].report().read_text()
     for title in (
         "Do virtual patients reveal real ones?", "Can a model learn from them?",
         "Do they live as long?", "Is each column spread alike?", "Do columns go together alike?",

@@ -1,6 +1,6 @@
 """Virtual patients: rows drawn from a model, beside the training rows and the blind rows.
 
-A model draws as many rows as it had training rows, at most `MOST`. Metrics are those of
+A model draws `TIMES` as many rows as it had training rows, at most `MOST`. Metrics are those of
 `study.virtual.comparing`:
 
     marginal_error      mean over columns of the error of a column's distribution
@@ -37,8 +37,8 @@ from fedcohort.study.run.engine import Problem, Run
 from fedcohort.study.virtual.comparing import Comparison
 from fedcohort.study.virtual.drawing import Drawing
 
-#: Largest number of rows that are drawn.
-MOST = 4_000
+#: Rows that are drawn for each training row; the largest number of them.
+TIMES, MOST = 4, 4_000
 #: Metrics of a hospital without a model.
 CHANCE = {"utility_ratio": 0.0, "membership_auc": 0.5, "copies": 0.0}
 
@@ -86,7 +86,7 @@ class Virtual:
     def predicted(self, run: Run, wanted: tuple[str, ...]) -> Comparison:
         """Return virtual rows beside the real ones."""
         drawing = Drawing(run.model, run.design, self.dictionary, self.outcome)
-        virtual = drawing.table(min(max(len(self.train), 1), MOST), self.seed)
+        virtual = drawing.table(min(TIMES * max(len(self.train), 1), MOST), self.seed)
         return Comparison.of(
             virtual, self.train, self.test, self.dictionary, drawing.drawn, self.seed
         )
@@ -97,6 +97,9 @@ class Virtual:
         shown = {k: float(v[0]) for k, v in found.items()}
         if "log_rank_p" in wanted and (test := said.log_rank) is not None:
             shown["log_rank_p"] = test.p
+        if {"copies", "distance_ratio"} & {*wanted}:
+            p = said.privacy
+            shown |= {"copies": p.copied / max(p.rows, 1), "distance_ratio": p.ratio}
         return {m: shown[m] if np.isfinite(shown.get(m, np.nan)) else None for m in wanted}
 
     def draws(self, said: Comparison, weights: Array, wanted: tuple[str, ...]) -> dict[str, Array]:
@@ -115,14 +118,8 @@ class Virtual:
             found["utility"] = mine
             if "utility_ratio" in wanted:
                 found["utility_ratio"] = ratio(mine, self._utility(said, said.training_model, w))
-        if {"distance_ratio", "copies", "membership_auc"} & {*wanted}:
-            p = said.privacy
-            found["copies"] = np.full(len(w), p.copied / max(p.rows, 1))
-            found["distance_ratio"] = np.full(len(w), p.ratio)
-            attack = next(iter(p.attacks.values()), None)
-            found["membership_auc"] = np.full(len(w), np.nan)
-            if attack is not None:
-                found["membership_auc"] = said.membership(w)
+        if "membership_auc" in wanted and said.privacy.attacks:
+            found["membership_auc"] = said.membership(w)
         nothing = np.full(len(w), np.nan)
         return {m: found.get(m, nothing) for m in wanted if m not in UNDRAWN}
 

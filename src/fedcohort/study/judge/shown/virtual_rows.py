@@ -8,7 +8,7 @@ shown.
 from __future__ import annotations
 
 from fedcohort.protocol import Row
-from fedcohort.study.judge.pooled.virtual import MOST, Virtual
+from fedcohort.study.judge.pooled.virtual import MOST, TIMES, Virtual
 from fedcohort.study.run.engine import Run
 from fedcohort.study.virtual.comparing import Comparison, interpolated
 from fedcohort.study.virtual.shown import KEYS, shown
@@ -29,7 +29,9 @@ def virtual_rows(run: Run, judge: Virtual, seed: int, *, private: bool) -> dict[
     if private:
         return found
     names = [name for name in judge.train.columns if name in judge.dictionary]
-    rows = interpolated(judge.train[names], judge.dictionary, min(len(judge.train), MOST), seed)
+    rows = interpolated(
+        judge.train[names], judge.dictionary, min(TIMES * len(judge.train), MOST), seed
+    )
     other = Comparison.of(
         rows.reindex(columns=[*judge.dictionary.variables]), judge.train, judge.test,
         judge.dictionary, said.outcome, seed,
