@@ -13,7 +13,8 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 import fedcohort as fc
 import several
-from fedcohort.audit.scores import delong, likelihood_ratios, scores
+from fedcohort.audit.scores import likelihood_ratios, scores
+from fedcohort.metrics.membership import delong
 
 
 @given(

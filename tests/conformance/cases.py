@@ -18,6 +18,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
+from fedcohort.data.prepare import Head
 from fedcohort.data.tables import FeatureTable, LabelledTable, SurvivalTable
 from fedcohort.privacy.guard import SiteGuard
 from fedcohort.protocol import Dp, Fitted, Method, SettingError, Task, registry
@@ -369,6 +370,10 @@ def tables(kind: str) -> dict[str, Table]:
         if kind == "latent":
             gaps = rng.random(x.shape) < [0.2, 0.0, name == "c"]
             out[name] = FeatureTable(np.where(gaps, np.nan, x - 0.5))
+        elif kind == "synthesis":
+            gaps = rng.random(n) < 0.2
+            binary = np.where(gaps, np.nan, x[:, 2] < 0.4)
+            out[name] = FeatureTable(np.column_stack([x[:, :2], binary]))
         elif kind == "clustering":
             out[name] = FeatureTable((x < np.where(x[:, [0]] < 0.5, 0.8, 0.3)).astype(float))
         elif kind == "survival":
@@ -407,13 +412,24 @@ OUTCOMES: dict[str, Outcome] = {
     "regression": Continuous("y"),
 }
 
-#: Kinds of task, the last two without an outcome.
-KINDS = (*OUTCOMES, "clustering", "latent")
+#: Kinds of task, the last ones without an outcome.
+KINDS = (*OUTCOMES, "clustering", "latent", "synthesis")
+
+#: Distributions of the columns of virtual patients.
+HEADS = (
+    Head(name="u", kind="normal", at=(0,), low=0.0, high=1.0),
+    Head(name="v", kind="normal", at=(1,), low=0.0, high=1.0),
+    Head(name="w", kind="bernoulli", at=(2,), low=0.0, high=1.0),
+)
 
 
 def kinds_of(entry: Method) -> list[str]:
-    """Return the kinds of task that a method learns, in the order of `KINDS`."""
-    return [kind for kind in KINDS if task_kind(kind) in entry.tasks and learnt(entry, kind)]
+    """Return the kinds of task that a method learns, in the order of `KINDS`.
+
+    A method of another task draws virtual patients by the same program.
+    """
+    found = [kind for kind in KINDS if task_kind(kind) in entry.tasks and learnt(entry, kind)]
+    return found if found == ["synthesis"] else [kind for kind in found if kind != "synthesis"]
 
 
 def task_kind(kind: str) -> str:
@@ -460,6 +476,7 @@ def task_of(case: Case, seed: int) -> Task:
             seed=seed,
             outcome=learnt(case.entry, kind) if about else "",
             levels=LEVELS if kind == SEVERAL else (),
+            heads=HEADS if kind == "synthesis" else (),
             **noise,
         )
     types = {**dict.fromkeys(features, "number"), **TYPES.get(kind, {})}

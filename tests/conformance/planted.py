@@ -61,7 +61,7 @@ def outcome_of(table: Table) -> np.ndarray | None:
 def planted(kind: str, plant: str) -> dict[str, Table] | None:
     """Return the tables of a kind of task with a plant in them; None where it has no such one."""
     out = dict(tables("latent" if kind == "clustering" else kind))
-    if plant == "outcome" and kind in ("clustering", "latent"):
+    if plant == "outcome" and kind in ("clustering", "latent", "synthesis"):
         return None
     rng = np.random.default_rng(11)
     for site, table in out.items():
@@ -90,7 +90,7 @@ def planted(kind: str, plant: str) -> dict[str, Table] | None:
 
 def _of_three(kind: str, table: Table, some: np.ndarray) -> Table:
     x = np.nan_to_num(table.x) if kind == "clustering" else np.array(table.x)
-    if kind == "latent":
+    if kind in ("latent", "synthesis"):
         x[~some, 2] = np.nan
     elif kind == "clustering":
         x[some] = 9.0

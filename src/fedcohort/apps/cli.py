@@ -296,6 +296,36 @@ def predict(
 
 
 @app.command()
+def synthesise(
+    model: Annotated[Path, typer.Argument(help="A saved model's folder.")],
+    n: Annotated[int, typer.Option("--n", help="Number of virtual patients.", min=1)],
+    out: Annotated[Path, typer.Option(help="CSV to write; .json and .html are written beside it.")],
+    where: Annotated[
+        str, typer.Option(help="Condition of every row, such as 'age > 70 and sex = f'.")
+    ] = "",
+    seed: Annotated[int, typer.Option(help="Seed of the draws.", min=0)] = 0,
+    real: Annotated[
+        str | None, typer.Option(help="Real rows to compare with: the model's training rows.")
+    ] = None,
+    blind: Annotated[
+        str | None, typer.Option(help="Real rows that the model has not seen, besides --real.")
+    ] = None,
+    force: Force = False,
+    debug: Debug = False,
+) -> None:
+    """Draw virtual patients from a model, with a page on their quality and privacy."""
+    from fedcohort.apps import synthesising
+
+    found = synthesising.synthesise(
+        model, n, out, where=where, seed=seed, real=real, blind=blind, force=force
+    )
+    for line in found.warnings:
+        typer.echo(f"fedcohort: {line}", err=True)
+    for path in found.files:
+        typer.echo(path)
+
+
+@app.command()
 def forget(
     folder: Annotated[
         Path, typer.Argument(help="The folder of a finished run, or of an earlier forget.")

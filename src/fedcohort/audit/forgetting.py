@@ -39,9 +39,10 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.audit.rebuilt import Finished, Rebuilt
-from fedcohort.audit.scores import delong, scores
+from fedcohort.audit.scores import scores
 from fedcohort.data.outcome import Survival
 from fedcohort.data.prepare import Design
+from fedcohort.metrics.membership import delong
 from fedcohort.protocol import DataError, FedcohortError, Fitted, Method, NotSupported
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.results import forgetting, saved

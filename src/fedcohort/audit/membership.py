@@ -16,8 +16,9 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.audit.findings import Findings
 from fedcohort.audit.rebuilt import Rebuilt
-from fedcohort.audit.scores import Auc, delong, likelihood_ratios, scores
+from fedcohort.audit.scores import likelihood_ratios, scores
 from fedcohort.data.prepare import Design
+from fedcohort.metrics.membership import Auc, delong
 from fedcohort.protocol import DataError, FedcohortError, Fitted
 from fedcohort.study.run.engine import Problem, Run, fit_once
 

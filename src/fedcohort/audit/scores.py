@@ -1,4 +1,4 @@
-"""Scores of rows under a model, and the AUC of training rows with its interval.
+"""Scores of rows under a model.
 
 A row's score is its log likelihood under the model, up to terms in the outcome alone; a model that
 memorised rows gives higher scores to its training rows (Yeom et al., CSF 2018). With
@@ -8,22 +8,14 @@ classes p_k that of class k), ŷ the value or, for counts, the mean:
     survival   δ log H − H          class   y log p + (1−y) log(1−p), or log p_y
     value      −(y − ŷ)²            count   y log ŷ − ŷ                                    (1)
 
-AUC = P(a member's score > another's), ties as ½, with the interval of DeLong, DeLong and
-Clarke-Pearson (Biometrics 44, 1988): with the placements V_i of m members among the others and W_j
-of n others among the members,
+`metrics.membership` has the AUC. An attacker with similar rows trains shadow models with and
+without each row (LiRA: Carlini et al., IEEE S&P 2022). With the means μ_in, μ_out of the row's
+scores in them, and standard deviations σ_in, σ_out common to all rows,
 
-    var(AUC) = var(V)/m + var(W)/n                                                         (2)
-
-cut to [0, 1]. An attacker with similar rows trains shadow models with and without each row (LiRA:
-Carlini et al., IEEE S&P 2022). With the means μ_in, μ_out of the row's scores in them, and standard
-deviations σ_in, σ_out common to all rows,
-
-    Λ = log N(s; μ_in, σ_in) − log N(s; μ_out, σ_out)                                      (3)
+    Λ = log N(s; μ_in, σ_in) − log N(s; μ_out, σ_out)                                      (2)
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -38,28 +30,6 @@ from fedcohort.protocol import DataError, Fitted, NotSupported
 
 #: Hazards and probabilities are kept this far from 0.
 TINY = 1e-12
-
-
-class Auc(NamedTuple):
-    """AUC with its 95 % interval, and the numbers of members and others."""
-
-    value: float
-    low: float
-    high: float
-    members: int
-    others: int
-
-
-def delong(members: Array, others: Array, confidence: float = 0.95) -> Auc:
-    """Return P(member > other) of scores (m,) and (n,), with the interval of eq. (2)."""
-    m, n = len(members), len(others)
-    both = stats.rankdata(np.concatenate([members, others]))
-    above = (both[:m] - stats.rankdata(members)) / n
-    below = 1.0 - (both[m:] - stats.rankdata(others)) / m
-    value = float(above.mean())
-    variance = (above.var(ddof=1) / m if m > 1 else 0.0) + (below.var(ddof=1) / n if n > 1 else 0.0)
-    half = float(stats.norm.ppf(0.5 + confidence / 2) * np.sqrt(variance))
-    return Auc(value, max(0.0, value - half), min(1.0, value + half), m, n)
 
 
 def scores(model: Fitted, design: Design, frame: pd.DataFrame) -> Array:
@@ -106,7 +76,7 @@ def _hazards(model: Fitted, table: SurvivalTable) -> Array:
 
 
 def likelihood_ratios(target: Array, shadows: Array, inside: Array) -> Array:
-    """Return Λ of each row (n,), eq. (3).
+    """Return Λ of each row (n,), eq. (2).
 
     Parameters
     ----------

@@ -18,6 +18,9 @@ from fedcohort.protocol.errors import DataError
 
 __all__ = ["TYPES", "Dictionary", "Variable"]
 
+#: A survival time without a range is above 0: at least this.
+LEAST_TIME = 1e-9
+
 #: Keys of a dictionary beside its variables.
 HEAD = ("title", "description", "licence")
 
@@ -54,6 +57,26 @@ class Dictionary:
         """Return the variables that may enter a model, in order."""
         taken = outcome.columns if outcome is not None else ()
         return tuple(v for v in self.variables.values() if v.usable and v.name not in taken)
+
+    def with_features(self, outcome: Outcome) -> Dictionary:
+        """Return the dictionary in which an outcome's columns are features, such as any other.
+
+        A survival time is then a number above 0, and an event a binary column.
+
+        Raises
+        ------
+        DataError : it lacks a column of the outcome.
+        """
+        variables = dict(self.variables)
+        for name in outcome.columns:
+            v = self[name]
+            if v.type == "event":
+                v = replace(v, type="binary")
+            elif v.type == "time" or outcome.roles[name] == "time":
+                low, high = v.range
+                v = replace(v, type="number", range=(low if low and low > 0 else LEAST_TIME, high))
+            variables[name] = replace(v, feature=True)
+        return replace(self, variables=variables)
 
     def with_views(self, views: Mapping[str, Iterable[str]]) -> Dictionary:
         """Return the dictionary with the named columns in these views.

@@ -237,6 +237,17 @@ class Fitted(ABC):
         """Return n synthetic rows: (n, p)."""
         raise NotSupported("sample")
 
+    def sample_outcome(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return n synthetic rows x (n, p) with their outcomes (n, k), of a model of both.
+
+        Survival, k = 2: a time above 0, and an event 0 or 1, as a study would observe them: the
+        time is the smaller one of a drawn event time and a drawn censoring time. A model without a
+        distribution of censoring gives events up to the last time that it knows, and beyond it that
+        time without an event. Classes, k = 1: the number in the order of `Task.levels`. Numbers,
+        k = 1: the value.
+        """
+        raise NotSupported("sample_outcome")
+
     def impute(self, x: Array) -> Array:
         """Return x (n, p) with its missing entries filled."""
         raise NotSupported("impute")

@@ -68,6 +68,11 @@ KINDS: Mapping[str, Kind] = {
         asked="What judges the latent coordinates", predicts=False,
         written="point of the latent space",
     ),
+    "synthesis": Kind(
+        use="draw virtual patients by", verb="", judged="virtual patients",
+        asked="What virtual patients are compared by", leads="marginal_error", predicts=False,
+        ranks=False, written="virtual patient",
+    ),
 }  # fmt: skip
 
 

@@ -273,6 +273,47 @@ METRICS: Mapping[str, Metric] = {
         sign=-1,
         unit="standard deviations",
     ),
+    "marginal_error": Metric(
+        "Marginal error",
+        "How far the distribution of a column of virtual patients is from that of blind patients, "
+        "mean over columns: the largest difference of the distribution functions, or half the sum "
+        "of differences of the shares of levels. 0 is equal, at most 1.",
+        sign=-1,
+    ),
+    "association_error": Metric(
+        "Correlation error",
+        "How far correlations between two columns of virtual patients are from those of blind "
+        "patients, mean over pairs: 0 is equal.",
+        sign=-1,
+    ),
+    "utility": Metric(
+        "Utility",
+        "C-index, AUC or R², on blind patients, of a model that learnt from virtual ones alone.",
+    ),
+    "utility_ratio": Metric(
+        "Utility ratio",
+        "The same, divided by that of a model that learnt from the training patients: 1 if virtual "
+        "patients teach as much.",
+    ),
+    "distance_ratio": Metric(
+        "Distance ratio",
+        "Median distance of virtual patients to the nearest training patient, divided by that of "
+        "blind patients: 1 if they are as far away as new patients; far below 1, they are near "
+        "copies.",
+        sign=0,
+    ),
+    "copies": Metric(
+        "Copies",
+        "Share of virtual patients that equal a training patient in every column.",
+        sign=-1,
+    ),
+    "membership_auc": Metric(
+        "Membership AUC",
+        "How well an attacker tells training patients from others, by the distance to the nearest "
+        "virtual patient: 0.5 is guessing, 1 is always.",
+        sign=-1,
+        chance=0.5,
+    ),
     "latent_accuracy": Metric(
         "Accuracy from latent coordinates",
         "Share of patients whose known class a linear discriminant predicts correctly from their "

@@ -44,6 +44,7 @@ from fedcohort.report.sections import (
     settings,
     training,
     validation,
+    virtual,
 )
 from fedcohort.report.sections.base import Section
 
@@ -60,6 +61,7 @@ SECTIONS: Sequence[Callable[[Run], Section | None]] = (
     cluster_map.cluster_map,
     cluster_map.cluster_images,
     bounds.section,
+    *map(virtual.section_of, virtual.LISTS),
     latent_errors.latent_errors,
     latent_errors.latent_filled,
     latent_map.latent_map,

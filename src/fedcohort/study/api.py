@@ -33,6 +33,7 @@ from fedcohort.data.read.frames import as_pandas, by_column, site_names, without
 from fedcohort.protocol import (
     DataError,
     Dp,
+    Method,
     NotSupported,
     SettingError,
     SiteUnavailable,
@@ -41,7 +42,7 @@ from fedcohort.protocol import (
 from fedcohort.study.file.arms import BOUNDS, PREPROCESS
 from fedcohort.study.file.privacy import FEWEST, checked_secure
 from fedcohort.study.file.yamlfile import nearest
-from fedcohort.study.kinds import ASIDE
+from fedcohort.study.kinds import ASIDE, KINDS
 from fedcohort.study.results import effects, fit_lines, saved
 from fedcohort.study.results.filled import completed, intervals
 from fedcohort.study.run.engine import Problem, Run, fit_once, noise_notes
@@ -457,6 +458,7 @@ def fit(
     dp: Mapping[str, Any] | Literal[False] | None = None,
     workers: int = 1,
     coordinator_data: Sequence[Any] | None = None,
+    task: str = "",
     **settings: Any,
 ) -> Fit:
     """Fit a registered method over the sites.
@@ -477,6 +479,9 @@ def fit(
         the same, to the last bit, as with one thread.
     coordinator_data : rows of the coordinator itself, which no site has, for methods that train a
         network: (table of the first model, table of the validation loss), of which one may be None.
+    task : kind of task, if the method serves several: ``"synthesis"`` makes the outcome's columns
+        features, so that `Fit.sample` draws them, too. Default: the outcome's, else the method's
+        first.
     settings : the method's, plus ``scale``, ``impute``, ``winsorise`` and ``pool_levels`` for the
         preprocessing.
         ``strategy="isolated"`` fits each site alone, ``"centralised"`` all rows as one table; both
@@ -520,7 +525,9 @@ def fit(
         noise=noise,
         workers=workers,
     )
-    if problem.kind not in entry.tasks:
+    if task:
+        problem = _asked(problem, entry, task)
+    elif problem.kind not in entry.tasks:
         problem = next((problem.aside_of(t) for t in ASIDE if t in entry.tasks), problem)
     if problem.kind not in entry.tasks:
         raise SettingError(fit_lines.serves(entry, fed.outcome))
@@ -533,6 +540,7 @@ def fit(
         notes: dict[str, Any] = {**noise_notes(entry, given, part)}
         if penalty := effects.penalty_of(entry, given):
             notes["shrunken"] = penalty
+        notes |= saved.outcome_note(KINDS[part.kind], part.aside)
         own = {
             site: Fit(method, dict(given), saved.Saved.of(method, m, run.design, known, notes))
             for site, m in sorted(run.own.items())
@@ -559,6 +567,23 @@ def fit(
         raise SiteUnavailable("there are no sites to fit alone.")
     fits = Fit(method, dict(given), next(iter(own.values())).parts, None, own)
     return _warned(fits, fed)
+
+
+def _asked(problem: Problem, entry: Method, task: str) -> Problem:
+    """Return the problem of a named kind of task.
+
+    Raises
+    ------
+    SettingError : there is no such kind, or the method does not serve it.
+    """
+    if task not in KINDS:
+        raise SettingError(f"task is {task!r}; {nearest(task, KINDS)}")
+    if task not in entry.tasks:
+        raise SettingError(
+            f"method {entry.name!r} serves {', '.join(entry.tasks)}, not {task}. Name one of these "
+            f"tasks, or take another method."
+        )
+    return problem.of(KINDS[task])
 
 
 def _coordinators(given: Any, fed: Cohort, dp: Dp | None) -> OwnFrames | None:

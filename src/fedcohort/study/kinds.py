@@ -69,7 +69,8 @@ class Kind:
     gives : required members of a method, and the error if it lacks one.
     timed : whether a time to an event is predicted.
     events : whether the outcome may have events.
-    aside : whether an outcome is for evaluation only: no fit sees it.
+    aside : whether an outcome is for evaluation only: no fit has it as its outcome.
+    joint : whether its columns are features of a fit, such as any other; else no fit sees them.
     scores : scores without an outcome, to tune by, the default first; none if an outcome scores.
     over_network : replacement of a metric if rows stay at their sites; None for none.
     none_left : the metric to ask for if none is left.
@@ -90,6 +91,7 @@ class Kind:
     timed: bool = False
     events: bool = False
     aside: bool = False
+    joint: bool = False
     scores: tuple[str, ...] = ()
     over_network: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
     none_left: str = ""
@@ -291,8 +293,42 @@ LATENT = Kind(
     "left out. Classes are not predicted from its latent variables: a discriminant needs training "
     "rows.",
 )
+#: Virtual rows are compared with training rows, which a network does not have in one place: there
+#: each hospital compares them with its own blind rows.
+SYNTHESIS = Kind(
+    "synthesis",
+    (Survival, Binary, Category, Continuous, Count),
+    {
+        "marginal_error": _ALWAYS,
+        "association_error": _ALWAYS,
+        "utility": Needs((Survival, Binary, Category, Continuous, Count)),
+        "utility_ratio": Needs((Survival, Binary, Category, Continuous, Count), exact=True),
+        "log_rank_p": Needs((Survival,)),
+        "distance_ratio": Needs(exact=True),
+        "copies": Needs(exact=True),
+        "membership_auc": Needs(exact=True),
+    },
+    types={**_CLASSES, "continuous": Continuous, "count": Count},
+    gives={"sample": "draws no rows; arms are compared by them"},
+    aside=True,
+    joint=True,
+    over_network=dict.fromkeys(
+        ("utility", "utility_ratio", "log_rank_p", "distance_ratio", "copies", "membership_auc")
+    ),
+    none_left="marginal_error",
+    exactness=dict.fromkeys(
+        ("marginal_error", "association_error"),
+        "mean over hospitals of the error by their own blind patients",
+    ),
+    lacks=dict.fromkeys(("virtual_scores", "virtual_privacy", "virtual_curves"), _ALWAYS),
+    alone="Each hospital draws rows from its own model and compares them with its own blind rows; "
+    "each value is the mean over hospitals.",
+    note="Each hospital compares rows drawn from the model with its own blind rows; each value is "
+    "the mean over hospitals. What needs training rows, or all blind rows, in one place is left "
+    "out: models of the outcome, distances, copies, and attacks.",
+)
 KINDS: Mapping[str, Kind] = {
-    k.name: k for k in (SURVIVAL, CLASSIFICATION, REGRESSION, CLUSTERING, LATENT)
+    k.name: k for k in (SURVIVAL, CLASSIFICATION, REGRESSION, CLUSTERING, LATENT, SYNTHESIS)
 }
 TASKS = tuple(KINDS)
 #: Kinds with an outcome for evaluation only.

@@ -156,7 +156,7 @@ def own(config: DeepClusteringSettings) -> str:
 METHOD = Method(
     name="deep_clustering",
     title="deep embedded clustering: groups in the latent space of an autoencoder",
-    tasks=("clustering",),
+    tasks=("clustering", "synthesis"),
     paper=(
         "Xie, Girshick, Farhadi, ICML 2016; Guo et al., IJCAI 2017 (IDEC); federated on patients "
         "with MDS: GenoMed4All, thesis on unsupervised clustering by federated learning"

@@ -180,9 +180,9 @@ def _what(facts: Facts) -> Iterator[Row]:
     used, rest, aside = details.uses(plan, dictionary, outcome)
     kind = kind_of(plan.task)
     lines = [f"{kind.use.capitalize()} {words.of(len(used), 'column')}: {_named(used)}."]
-    if outcome is not None and not kind.verb:
+    if outcome is not None and not kind.verb and not plan.kind.joint:
         lines.append(f"Left aside: {words.listed(sorted(set(outcome.columns)))}.")
-    elif outcome is not None:
+    elif outcome is not None and kind.verb:
         lines.insert(0, f"{kind.verb} {details.outcome_of(outcome, dictionary)}.")
     lines += [f"{name} is used as the {role}." for name, role in aside.items()]
     if rest:

@@ -89,6 +89,9 @@ def printable(text: str) -> str:
 def _sought(plan: Plan, outcome: Outcome | None, dictionary: Dictionary) -> Iterator[Row]:
     """Say the target: predictions, the classes that judge groups, or coordinates of a patient."""
     kind = kind_of(plan.task)
+    if plan.kind.joint:
+        yield ("sought", _virtual(outcome))
+        return
     if not kind.verb:
         yield ("sought", _coordinates(outcome))
         return
@@ -102,6 +105,17 @@ def _sought(plan: Plan, outcome: Outcome | None, dictionary: Dictionary) -> Iter
             f"are found, and has no part in them."
         )
     yield ("sought", said)
+
+
+def _virtual(outcome: Outcome | None) -> str:
+    """Say the use of a model that draws rows, and of the outcome among its columns."""
+    said = (
+        "virtual patients: rows that a model draws, with the columns below; nothing is predicted. "
+        "The model leaves the network. Each hospital compares its rows with patients held back."
+    )
+    if outcome is not None:
+        said += f" {words.listed([repr(c) for c in outcome.columns])} are columns like any other."
+    return said
 
 
 def _coordinates(outcome: Outcome | None) -> str:
@@ -148,6 +162,8 @@ def uses(
         for key, value in arm.configured().items()
         if key in COLUMN_SETTINGS and value
     }
+    if plan.kind.joint and outcome is not None:  # its columns are features
+        dictionary, outcome = dictionary.with_features(outcome), None
     taken = set(outcome.columns if outcome is not None else ())
     used = [v for v in dictionary.features(outcome) if v.name not in aside]
     rest = [

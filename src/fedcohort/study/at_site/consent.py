@@ -35,6 +35,7 @@ import numpy as np
 
 from fedcohort.data.describe import variables_of
 from fedcohort.data.encode import Encoding
+from fedcohort.data.outcome import columns_of
 from fedcohort.data.prepare import (
     Column,
     Design,
@@ -57,6 +58,7 @@ from fedcohort.study.at_site.coding import Coded
 from fedcohort.study.at_site.judging import Said, Seen
 from fedcohort.study.at_site.pins import Pins
 from fedcohort.study.at_site.placing import Clustered, clusters_of
+from fedcohort.study.at_site.virtual_sites import Drawn
 from fedcohort.study.file.arms import MOST_TRIALS, Arm
 from fedcohort.study.file.space import space_of
 from fedcohort.study.file.terms import Terms
@@ -165,7 +167,7 @@ class Consent:
             self._check_design(view.design)
         elif isinstance(view, Clustered):
             self._check_clustered(view)
-        elif isinstance(view, Coded):
+        elif isinstance(view, (Coded, Drawn)):
             self._check((view.said is None) == (self.kind == "alone"), "another model than its own")
             if view.said is not None:
                 self._check_design(view.said.design)
@@ -243,7 +245,7 @@ class Consent:
 
     def _check_column(self, c: Column) -> None:
         self._check_variable(c.variable)
-        taken = self.terms.outcome.columns if self.terms.outcome is not None else ()
+        taken = () if self.terms.plan.kind.joint else columns_of(self.terms.outcome)
         self._check(c.name not in taken, f"the outcome {c.name!r} is read as a feature")
         self._check(
             not c.indicator or self._option("impute") == "indicator",

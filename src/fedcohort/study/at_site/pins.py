@@ -44,6 +44,7 @@ from fedcohort.study.at_site.bounds import Bounds, beyond
 from fedcohort.study.at_site.coding import Coded
 from fedcohort.study.at_site.judging import EVERY, Own, Said
 from fedcohort.study.at_site.placing import Clustered
+from fedcohort.study.at_site.virtual_sites import Drawn
 from fedcohort.study.judge.summed.evaluation import BINS
 from fedcohort.study.judge.summed.time_scale import CELLS, TIMES
 from fedcohort.training.clusters.candidates import CANDIDATES, DRAWS, FEWEST, TRIES
@@ -305,5 +306,5 @@ def _model_of(view: View) -> str:
     """Return the text of a view's evaluated model; "" without one."""
     if isinstance(view, Said):
         return view.model
-    said = view.said if isinstance(view, (Clustered, Coded)) else None
+    said = view.said if isinstance(view, (Clustered, Coded, Drawn)) else None
     return "" if said is None else said.model

@@ -201,7 +201,7 @@ class Terms:
 
     def aside(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return rows without the columns of an outcome for evaluation only."""
-        if self.learnt is not None or self.outcome is None:
+        if self.learnt is not None or self.outcome is None or self.plan.kind.joint:
             return frame
         return frame.drop(columns=list(self.outcome.columns))
 
@@ -251,6 +251,13 @@ class Terms:
             raise DataError("the dictionary marks an outcome that the study does not name.")
         if not self.dictionary.features(self.outcome):
             raise DataError("the dictionary has no column to predict from beside the outcome.")
+        for arm in self.plan.arms if kind.joint else ():
+            if registry.find(arm.method).overrides("sample_outcome"):
+                raise StudyError(
+                    f"arm {arm.name!r}: over a network, virtual patients are drawn by methods that "
+                    f"have the outcome among their columns, and {arm.method!r} has it apart. Run "
+                    f"its study of task survival, and draw from the saved model."
+                )
         for arm in self.plan.arms:
             roles = {role: str(arm.settings.get(role, "")) for role in ("offset", "weights")}
             try:

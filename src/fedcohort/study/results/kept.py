@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from fedcohort.data.outcome import Survival
 from fedcohort.data.prepare import NumberColumn
 from fedcohort.protocol import Row
+from fedcohort.study.results import saved
 from fedcohort.study.results.saved import round_times
 
 
@@ -49,6 +50,7 @@ def notes_of(
         notes["shrunken"] = penalty
     if plan.horizon is not None:
         notes["horizon"] = {"time": horizon, "text": plan.horizon.text}
+    notes |= saved.outcome_note(plan.kind, plan.outcome)
     if cell.kind == "final":
         return notes | {"final": True, "trained_on": "all rows"}
     return notes | {"repeat": 0, "trained_on": f"{1 - plan.test_fraction:.0%} of the rows"}

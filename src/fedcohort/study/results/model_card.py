@@ -411,6 +411,8 @@ def _judges(results: Mapping[str, Any]) -> str:
     task, outcome = results["task"], results["outcome"]
     if not (judged := kind_of(task).judged) or not outcome["columns"]:
         return ""
+    if task == "synthesis":
+        return " (among the columns that are drawn)"
     if task == "latent" and outcome["kind"] == "survival":
         return " (left aside; no fit has seen it)"
     return f" (judges the {judged}; no fit has seen it)"
@@ -418,6 +420,12 @@ def _judges(results: Mapping[str, Any]) -> str:
 
 def _use(arm: Arm, results: Mapping[str, Any]) -> str:
     """Return how to apply the model."""
+    if results["task"] == "synthesis":
+        return (
+            f"## Use\n\n    fedcohort synthesise models/{arm.name} --n 1000 --out patients.csv\n\n"
+            f"draws 1,000 virtual patients, with a page on their quality and privacy. Rows of a "
+            f"model without differential privacy are to be treated as patient data."
+        )
     what = kind_of(str(results["task"]), results["outcome"]).written
     return (
         f"## Use\n\n    fedcohort predict models/{arm.name} PATIENTS.csv\n\n"

@@ -312,6 +312,18 @@ PARTS: dict[str, tuple[str, str]] = {
         "A discriminant needs sums of training rows by class, a second set beside those of the "
         "fit.",
     ),
+    "virtual_scores": (
+        "Models of virtual patients",
+        "They are tested beside models of the training rows, which needs these in one place.",
+    ),
+    "virtual_privacy": (
+        "Distances, copies, and attacks on membership",
+        "They compare virtual rows with all training rows, which needs these in one place.",
+    ),
+    "virtual_curves": (
+        "Survival of virtual patients",
+        "It is compared with the survival of all blind patients, which needs them in one place.",
+    ),
     "draws": (
         "Intervals over patients",
         "The seed of a study is public, so sums of one metric at known weights of the patients "

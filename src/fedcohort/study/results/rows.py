@@ -15,8 +15,9 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.study.run.engine import Problem, Run
 
-#: Metrics without bootstrap draws: repeated rows look miscalibrated, or more separate.
-UNDRAWN = ("d_calibration_p", "log_rank_p", "smallest_share")
+#: Metrics without bootstrap draws: repeated rows look miscalibrated, or more separate; some do not
+#: depend on the blind rows, or on their median alone.
+UNDRAWN = ("d_calibration_p", "log_rank_p", "smallest_share", "copies", "distance_ratio")
 #: Key of the blind rows' clusters in a piece: by site, or of `ALL`.
 LABELS, ALL = "labels", "all"
 #: Note on a hospital whose own rows give no model.

@@ -28,12 +28,16 @@ from safetensors.numpy import load, save
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Survival
+from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.prepare import Design
 from fedcohort.protocol import DataError, Fitted, registry
+from fedcohort.study.kinds import Kind
 from fedcohort.version import VERSION
 
 FORMAT = 3
+
+#: Note with the outcome whose columns are features of a model, as `Outcome.to_dict`.
+OUTCOME = "outcome"
 
 #: Largest sizes of a model's files, in bytes.
 LARGEST = {"model.json": 2**26, "model.safetensors": 2**32}
@@ -79,17 +83,23 @@ class Saved:
     ) -> Self:
         """Return the parts of a fit to save, with its part of the study's dictionary.
 
-        A raw method has no design, and keeps the whole dictionary.
+        A raw method has no design, and keeps the whole dictionary; so does a model of virtual
+        patients, whose rows have all its columns.
         """
         outcome = design.outcome
         used = {name for c in design.columns for name in (c.name, c.variable.since) if name}
         used |= {design.offset, design.strata, *(outcome.columns if outcome is not None else ())}
-        raw = not design.columns
+        raw = not design.columns or OUTCOME in notes
         known = {k: v for k, v in dictionary.variables.items() if raw or k in used}
         times: dict[str, Any] = {}
         if isinstance(outcome, Survival) and "times" in (arrays := model.arrays()):
             times = {"times": round_times(arrays["times"], outcome.time_unit(dictionary))}
         return cls(method, model, design, replace(dictionary, variables=known), {**times, **notes})
+
+
+def outcome_note(kind: Kind, outcome: Outcome | None) -> dict[str, Any]:
+    """Return the note on an outcome whose columns are features; empty in other kinds of task."""
+    return {OUTCOME: {} if outcome is None else outcome.to_dict()} if kind.joint else {}
 
 
 def round_times(grid: Array, unit: str) -> list[float]:

@@ -49,7 +49,7 @@ from fedcohort.runtime.reply_store import StateStore
 from fedcohort.secure import FEWEST, ThresholdRule
 from fedcohort.study.file import coordinator_data
 from fedcohort.study.file.privacy import check_visible, checked_secure
-from fedcohort.study.kinds import Kind
+from fedcohort.study.kinds import KINDS, Kind
 from fedcohort.study.results.own_models import OwnModels, keeper
 from fedcohort.study.run import private
 from fedcohort.study.sites.own_rows import OwnFrames
@@ -139,13 +139,19 @@ class Problem:
         aside = self.outcome or self.aside
         return dataclasses.replace(self, task=task, outcome=None, aside=aside)
 
-    def learnt(self) -> Problem:
+    def learnt(self, method: Method | None = None) -> Problem:
         """Return the problem as a fit sees it, without columns of an outcome for evaluation only.
 
-        They are removed from every table and from the dictionary.
+        They are removed from every table and from the dictionary. In a joint task they are features
+        instead, unless the method's model draws rows with their outcomes: then it has the outcome.
         """
         if self.aside is None:
             return self
+        if KINDS[self.kind].joint:
+            if method is not None and method.overrides("sample_outcome"):
+                return dataclasses.replace(self, outcome=self.aside, aside=None)
+            known = self.dictionary.with_features(self.aside)
+            return dataclasses.replace(self, dictionary=known, aside=None)
         taken = list(self.aside.columns)
 
         def left(frame: pd.DataFrame) -> pd.DataFrame:
@@ -290,7 +296,7 @@ def fit_once(
     SettingError : a setting that the method does not know or cannot use.
     FedcohortError : any error that the method raises on purpose.
     """
-    problem = problem.learnt()
+    problem = problem.learnt(method)
     config = method.configure(settings)
     checked_secure(problem.secure, len(problem.frames))
     check_visible(problem.secure, method, config)
