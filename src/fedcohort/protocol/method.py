@@ -238,6 +238,13 @@ class Fitted(ABC):
         """Return x (n, p) with its missing entries filled."""
         raise NotSupported("impute")
 
+    def impute_drawn(self, x: Array, rng: np.random.Generator) -> Array:
+        """Return x (n, p) with one draw of its missing entries given the known ones.
+
+        If the method draws its parameters, a draw also varies as far as these are unknown.
+        """
+        raise NotSupported("impute_drawn")
+
     def imputed_sd(self, x: Array) -> Array:
         """Return the standard deviation of the entries that `impute` fills in x (n, p), 0 for
         known ones.

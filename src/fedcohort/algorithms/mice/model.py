@@ -1,0 +1,86 @@
+"""Fitted chained equations: draws of the coefficients of each column's regression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.prepare import Head
+from fedcohort.protocol import Fitted
+from fedcohort.training.imputing.chained import Chain
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MiceModel(Fitted):
+    """Regressions of all columns on one another.
+
+    Attributes
+    ----------
+    features : names of the columns of x, in order (p,).
+    chain : the regressions, with their draws.
+    rows : records at all sites.
+    seed : of the draws of `impute`.
+    still : columns whose missing entries the chains did not draw, since few records lack them.
+    """
+
+    features: tuple[str, ...]
+    chain: Chain
+    rows: int
+    seed: int
+    still: tuple[str, ...] = ()
+
+    @property
+    def _rng(self) -> np.random.Generator:
+        return np.random.default_rng((self.seed, 0x6D696365))
+
+    def impute(self, x: Array) -> Array:
+        """Return x (n, p) with the mean of its missing entries given the others."""
+        return self.chain.mean(np.asarray(x, float), self._rng)
+
+    def imputed_sd(self, x: Array) -> Array:
+        """Return the standard deviation of each missing entry given the others (n, p), else 0."""
+        return self.chain.sd(np.asarray(x, float), self._rng)
+
+    def impute_drawn(self, x: Array, rng: np.random.Generator) -> Array:
+        """Return x (n, p) with one draw of its missing entries given the others."""
+        return self.chain.drawn(np.asarray(x, float), rng)
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the draws."""
+        numbered = enumerate(self.chain.coefficients)
+        return {"spread": self.chain.spread} | {f"column {j}": c for j, c in numbered}
+
+    def meta(self) -> dict[str, Any]:
+        """Return names, columns and rows."""
+        heads = [asdict(h) for h in self.chain.heads]
+        for head in heads:
+            for key in ("low", "high"):
+                head[key] = head[key] if np.isfinite(head[key]) else None
+        return {
+            "features": list(self.features), "heads": heads, "rows": self.rows, "seed": self.seed,
+            "still": list(self.still),
+        }  # fmt: skip
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
+        """Rebuild the model from what `arrays` and `meta` returned."""
+        heads = tuple(head_from(h) for h in meta["heads"])
+        coefficients = tuple(arrays[f"column {j}"] for j in range(len(heads)))
+        return cls(
+            features=tuple(meta["features"]),
+            chain=Chain(heads, coefficients, arrays["spread"]),
+            rows=int(meta["rows"]),
+            seed=int(meta["seed"]),
+            still=tuple(meta["still"]),
+        )
+
+
+def head_from(plain: Mapping[str, Any]) -> Head:
+    """Return a column from its saved values; None is no limit."""
+    limits = {"low": -np.inf, "high": np.inf}
+    given = {k: limits.get(k) if v is None else v for k, v in plain.items()}
+    return Head(**{**given, "at": tuple(plain["at"])})
