@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -120,6 +120,26 @@ class Task:
     def rng(self) -> np.random.Generator:
         """A fresh generator for the coordinator's own draws."""
         return np.random.default_rng((self.seed, 0x636F6F7264))
+
+
+class Estimates(NamedTuple):
+    """Coefficients with their uncertainty, which are pooled over imputed tables.
+
+    Attributes
+    ----------
+    names : of the k coefficients; an intercept is first and has the name "intercept".
+    values, covariance : (k,) and (k, k).
+    freedom : degrees of freedom of the residual; infinite if the normal distribution is used.
+    level : coverage of intervals.
+    ratio : name of exp(coefficient); "" without.
+    """
+
+    names: tuple[str, ...]
+    values: Array
+    covariance: Array
+    freedom: float
+    level: float
+    ratio: str
 
 
 class Fitted(ABC):
@@ -257,6 +277,10 @@ class Fitted(ABC):
     def summary(self) -> list[Row]:
         """Return one row per coefficient, with its standard error, interval and p-value."""
         raise NotSupported("summary")
+
+    def estimates(self) -> Estimates:
+        """Return the coefficients with their covariance, for fits of several imputed tables."""
+        raise NotSupported("multiple imputation")
 
     def parameters(self, times: Array) -> list[Row]:
         """Return the parameters besides those of covariates, such as the intercept.
@@ -444,7 +468,9 @@ class Method:
     forget: Callable[[Federation, Any, Task, Any], Fitted] | None = None
 
     #: Settings of every method, which the caller handles before the program runs.
-    COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute", "winsorise", "pool_levels"})
+    COMMON: ClassVar[frozenset[str]] = frozenset(
+        {"scale", "impute", "imputer", "imputations", "winsorise", "pool_levels"}
+    )
 
     @property
     def gives(self) -> frozenset[str]:
@@ -525,6 +551,12 @@ class Method:
         ------
         SettingError : ``impute`` is "none" and the method takes no missing values.
         """
+        if table.get("impute") == "multiple" and not self.overrides("estimates"):
+            raise SettingError(
+                f"impute is 'multiple', which pools coefficients with standard errors, and method "
+                f"{self.name!r} has none. Take 'cox', 'logistic', 'glm' or 'ridge', or impute "
+                f"'iterative'."
+            )
         if table.get("impute") == "none" and not self.gaps:
             raise SettingError(
                 f"impute is 'none', and method {self.name!r} takes no missing values. Fill them, "

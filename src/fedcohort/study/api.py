@@ -43,12 +43,13 @@ from fedcohort.study.file.privacy import FEWEST, checked_secure
 from fedcohort.study.file.yamlfile import nearest
 from fedcohort.study.kinds import ASIDE
 from fedcohort.study.results import effects, fit_lines, saved
-from fedcohort.study.results.filled import completed, intervals
+from fedcohort.study.results.filled import intervals
 from fedcohort.study.run.engine import Problem, Run, fit_once, noise_notes
 from fedcohort.study.run.warnings import crowded, drowned, filled_note, free_parameters
 from fedcohort.study.sites import own_rows
 from fedcohort.study.sites.own_rows import OwnFrames
 from fedcohort.study.sites.site_rule import Fate, fates_text
+from fedcohort.training.imputing.values import completed, values_of
 
 if TYPE_CHECKING:
     from fedcohort.report.plots import Picture
@@ -341,7 +342,9 @@ class Fit:
         Columns of a view that the table lacks are added.
         """
         frame = self._canonical(table)
-        filled = self.parts.design.table(self._give("impute", self.parts.design.matrix(frame)))
+        filled = values_of(
+            self.parts.design, self._give("impute", self.parts.design.matrix(frame))
+        )
         whole = completed(frame, filled)
         return whole.set_axis(table.index) if isinstance(table, pd.DataFrame) else whole
 

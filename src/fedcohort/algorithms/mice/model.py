@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.prepare import Head
+from fedcohort.data.prepare import heads_from, plain_heads
 from fedcohort.protocol import Fitted
 from fedcohort.training.imputing.chained import Chain
 
@@ -34,6 +34,11 @@ class MiceModel(Fitted):
     still: tuple[str, ...] = ()
 
     @property
+    def drawing(self) -> Chain:
+        """The distribution of missing entries, with all draws of its parameters."""
+        return self.chain
+
+    @property
     def _rng(self) -> np.random.Generator:
         return np.random.default_rng((self.seed, 0x6D696365))
 
@@ -56,19 +61,15 @@ class MiceModel(Fitted):
 
     def meta(self) -> dict[str, Any]:
         """Return names, columns and rows."""
-        heads = [asdict(h) for h in self.chain.heads]
-        for head in heads:
-            for key in ("low", "high"):
-                head[key] = head[key] if np.isfinite(head[key]) else None
         return {
-            "features": list(self.features), "heads": heads, "rows": self.rows, "seed": self.seed,
+            "features": list(self.features), "heads": plain_heads(self.chain.heads), "rows": self.rows, "seed": self.seed,
             "still": list(self.still),
         }  # fmt: skip
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
         """Rebuild the model from what `arrays` and `meta` returned."""
-        heads = tuple(head_from(h) for h in meta["heads"])
+        heads = heads_from(meta["heads"])
         coefficients = tuple(arrays[f"column {j}"] for j in range(len(heads)))
         return cls(
             features=tuple(meta["features"]),
@@ -78,9 +79,3 @@ class MiceModel(Fitted):
             still=tuple(meta["still"]),
         )
 
-
-def head_from(plain: Mapping[str, Any]) -> Head:
-    """Return a column from its saved values; None is no limit."""
-    limits = {"low": -np.inf, "high": np.inf}
-    given = {k: limits.get(k) if v is None else v for k, v in plain.items()}
-    return Head(**{**given, "at": tuple(plain["at"])})

@@ -107,7 +107,7 @@ def classes(u: Array, head: Head) -> Array:
     own = u[:, head.at]
     if head.kind == "bernoulli":
         own = head.shift + head.scale * own
-    return np.rint(own) @ np.arange(1, len(head.at) + 1)
+    return np.rint(own).astype(np.int64) @ np.arange(1, len(head.at) + 1)
 
 
 def terms(u: Array, head: Head, theta: Array) -> Terms:
@@ -224,7 +224,7 @@ def posterior(
     return theta + math.sqrt(spread) * np.linalg.solve(lower.T, normal), spread
 
 
-def _into_range(head: Head, value: Array) -> Array:
+def into_range(head: Head, value: Array) -> Array:
     """Return values cut to the dictionary's range, and whole where the column is."""
     value = np.clip(value, head.low, head.high)
     return np.clip(np.rint(value), head.low, head.high) if head.whole else value
@@ -232,7 +232,7 @@ def _into_range(head: Head, value: Array) -> Array:
 
 def _own(head: Head, value: Array) -> Array:
     """Return u (n, 1) of a number's values (n,) in the column's unit."""
-    x = (_into_range(head, value) - head.shift) / head.scale
+    x = (into_range(head, value) - head.shift) / head.scale
     if head.kind != "lognormal":
         return x[:, None]
     centre, spread = _log_scale(head)
@@ -269,6 +269,13 @@ def _levels(head: Head, p: Array, rng: np.random.Generator) -> Array:
     level = (rng.random((len(p), 1)) > np.cumsum(p, axis=1)[:, :-1]).sum(axis=1)
     hot = (level[:, None] == np.arange(1, len(head.at) + 1)) * 1.0
     return (hot - head.shift) / head.scale if head.kind == "bernoulli" else hot
+
+
+def levels_drawn(head: Head, mean: Array, rng: np.random.Generator) -> Array:
+    """Return the features (n, len(at)) of levels drawn by their features' means (n, len(at))."""
+    p = head.shift + head.scale * mean if head.kind == "bernoulli" else mean
+    p = np.clip(np.column_stack([1 - p.sum(axis=1), p]), 1e-6, None)
+    return _levels(head, p / p.sum(axis=1, keepdims=True), rng)
 
 
 def expected(u: Array, head: Head, theta: Array, spread: float) -> Array:
