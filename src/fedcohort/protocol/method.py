@@ -278,9 +278,9 @@ class Fitted(ABC):
         """Return one row per coefficient, with its standard error, interval and p-value."""
         raise NotSupported("summary")
 
-    def estimates(self) -> Estimates:
+    def inference(self) -> Estimates:
         """Return the coefficients with their covariance, for fits of several imputed tables."""
-        raise NotSupported("multiple imputation")
+        raise NotSupported("inference")
 
     def parameters(self, times: Array) -> list[Row]:
         """Return the parameters besides those of covariates, such as the intercept.
@@ -551,7 +551,7 @@ class Method:
         ------
         SettingError : ``impute`` is "none" and the method takes no missing values.
         """
-        if table.get("impute") == "multiple" and not self.overrides("estimates"):
+        if table.get("impute") == "multiple" and not self.overrides("inference"):
             raise SettingError(
                 f"impute is 'multiple', which pools coefficients with standard errors, and method "
                 f"{self.name!r} has none. Take 'cox', 'logistic', 'glm' or 'ridge', or impute "

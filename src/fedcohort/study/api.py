@@ -342,9 +342,7 @@ class Fit:
         Columns of a view that the table lacks are added.
         """
         frame = self._canonical(table)
-        filled = values_of(
-            self.parts.design, self._give("impute", self.parts.design.matrix(frame))
-        )
+        filled = values_of(self.parts.design, self._give("impute", self.parts.design.matrix(frame)))
         whole = completed(frame, filled)
         return whole.set_axis(table.index) if isinstance(table, pd.DataFrame) else whole
 

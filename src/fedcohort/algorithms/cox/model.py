@@ -156,7 +156,7 @@ class CoxModel(Fitted):
             row["grid_error"] = error / unit
         return rows
 
-    def estimates(self) -> Estimates:
+    def inference(self) -> Estimates:
         """Return β with its covariance.
 
         Raises

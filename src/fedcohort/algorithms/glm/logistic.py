@@ -76,7 +76,7 @@ class LogisticModel(Predictor):
             self.features, self.coefficients, self.standard_errors[1:], self.level, "odds_ratio"
         )
 
-    def estimates(self) -> Estimates:
+    def inference(self) -> Estimates:
         """Return (b₀, β) with their covariance."""
         return self._estimates("odds_ratio")
 

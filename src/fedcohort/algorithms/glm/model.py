@@ -90,7 +90,7 @@ class GlmModel(Predictor):
             self.df_residual if self.family.dispersed else math.inf,
         )
 
-    def estimates(self) -> Estimates:
+    def inference(self) -> Estimates:
         """Return (b₀, β) with their covariance."""
         return self._estimates(RATIOS.get((self.family.name, self.family.link), ""))
 

@@ -21,13 +21,13 @@ METHOD = Method(
     tasks=("latent",),
     paper="Dempster, Laird, Rubin, JRSS B 39, 1977; Schafer, 1997 (data augmentation)",
     reveals=(
-        "Only sums over all sites: once the number of rows, and of those that have each column; "
-        "then, in each round, totals and products of all columns, with missing values as expected "
-        "from the others, or as drawn at the sites."
+        "Only sums over all sites: once, over several, how many records differ in each column, and "
+        "how far; once the number of rows; then, in each round, totals and products of all "
+        "columns, with missing values as expected from the others, or as drawn at the sites."
     ),
     unguarded=(
-        "Each sum is over all rows, of which there are min_cell or more "
-        "(`algorithms.joint_normal.program`)."
+        "Columns that single out few records are refused, with missing entries at their public "
+        "point (`training.imputing.disclosure`)."
     ),
     settings=JointNormalSettings,
     fit=fit,

@@ -8,10 +8,10 @@ maximum of the likelihood of the known entries. From there M chains draw side by
     P-step   Σ ~ W⁻¹(n − 1, n S),   μ ~ N(x̄, Σ/n),  with x̄ and S of the completed rows      (1)
 
 where W⁻¹ is the inverse Wishart distribution. The number of steps follows from EM's: if EM takes R
-rounds for a factor of 10⁻⁶, then R/6 steps leave less than 1 % of the start's share in the variance.
+rounds for a factor of 10⁻⁶, then R/6 steps leave less than 1 % of the start in the variance.
 
-Revealed, only as sums over all sites: `Rows` once; `Expected` in each round of EM, p + p² numbers;
-`Completed` in each step, M (p + p²). Expectations at other parameters weigh the patterns of missing
+Revealed, only as sums over all sites: `Isolation` once, `Rows` once; `Expected` in each round of EM,
+p + p² numbers; `Completed` in each step, M (p + p²). Expectations at other parameters weigh the patterns of missing
 entries differently, so many rounds reveal more than the final mean and covariance: they can tell
 the row of a patient who alone has a pattern. `mice` has a rule against it.
 """
@@ -26,12 +26,13 @@ from fedcohort.algorithms.joint_normal.model import JointNormalModel
 from fedcohort.algorithms.joint_normal.settings import JointNormalSettings
 from fedcohort.algorithms.joint_normal.steps import (
     completed_sums,
-    count_present,
+    count_rows,
     expected_features,
 )
 from fedcohort.arrays import Array
 from fedcohort.data.prepare.iterative import MOST_ROUNDS, Expected, Reached, maximised
 from fedcohort.protocol import Federation, NothingToLearn, Task
+from fedcohort.training.imputing.disclosure import checked, heads_of
 from fedcohort.training.imputing.normal import Normals
 
 #: EM's rounds for each step of a chain, and the fewest steps.
@@ -50,8 +51,9 @@ def fit(fed: Federation, config: JointNormalSettings, task: Task) -> JointNormal
     """
     rounds = fed.rounds(2 * MOST_ROUNDS)
     next(rounds)
-    told = fed.sum(count_present)
-    there = fed.only(fed.answered).awaiting()
+    there, _ = checked(fed, task)
+    told = there.sum(count_rows)
+    there, heads = there.only(there.answered).awaiting(), heads_of(task)
     n, p = int(told.records), len(task.features)
     if n < max(task.min_cell, p + 2):
         raise NothingToLearn(
@@ -77,18 +79,16 @@ def fit(fed: Federation, config: JointNormalSettings, task: Task) -> JointNormal
         next(rounds)
     return JointNormalModel(
         features=task.features,
-        heads=task.heads,
+        heads=heads,
         mean=end.mean,
         covariance=end.covariance,
-        draws=Normals(task.heads, mean, covariance),
+        draws=Normals(heads, mean, covariance),
         rows=n,
         rounds=end.rounds,
     )
 
 
-def drawn(
-    total: Array, products: Array, n: int, rng: np.random.Generator
-) -> tuple[Array, Array]:
+def drawn(total: Array, products: Array, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """Return a draw of μ (p,) and Σ (p, p), eq. (1), from Σ x (p,) and Σ x xᵀ (p, p)."""
     mean = total / n
     scatter = products - n * np.outer(mean, mean)

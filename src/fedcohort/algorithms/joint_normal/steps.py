@@ -12,16 +12,16 @@ from fedcohort.data.prepare.iterative import Expected
 from fedcohort.data.tables import FeatureTable, remembered
 from fedcohort.numerics import gaussian
 from fedcohort.protocol import Site, message, summed
+from fedcohort.training.imputing.disclosure import known_isolation
 
 NormalSite = Site[FeatureTable, None]
 
 
 @message
 class Rows:
-    """Number of rows (), and rows that have each feature (p,)."""
+    """Number of rows ()."""
 
     records: Array
-    present: Array
 
 
 @message
@@ -33,10 +33,9 @@ class Completed:
 
 
 @summed
-def count_present(site: NormalSite) -> Rows:
-    """Count the rows, and those that have each feature."""
-    x = site.data.x
-    return Rows(np.array(len(x)), (~np.isnan(x)).sum(axis=0).astype(np.int64))
+def count_rows(site: NormalSite) -> Rows:
+    """Count the rows."""
+    return Rows(np.array(len(site.data.x)))
 
 
 @summed
@@ -59,4 +58,4 @@ def completed_sums(site: NormalSite, *, mean: Array, covariance: Array) -> Compl
 
 
 #: Every step of the method.
-STEPS = (count_present, expected_features, completed_sums)
+STEPS = (known_isolation, count_rows, expected_features, completed_sums)

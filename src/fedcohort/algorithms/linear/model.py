@@ -181,7 +181,7 @@ class LinearModel(Fitted):
             row["low"], row["high"] = beta - quantile * se, beta + quantile * se
         return rows
 
-    def estimates(self) -> Estimates:
+    def inference(self) -> Estimates:
         """Return (b₀, β) with their covariance."""
         names, values = ("intercept", *self.features), np.r_[self.intercept, self.coefficients]
         return Estimates(names, values, self.covariance, self.df_residual, self.level, "")

@@ -22,10 +22,11 @@ METHOD = Method(
     tasks=("latent",),
     paper="van Buuren, Groothuis-Oudshoorn, J. Stat. Softw. 45(3), 2011",
     reveals=(
-        "Only sums over all sites: at the start how many records have one column and not another; "
-        "then, in each sweep, of each column with missing values, totals and products of all "
-        "columns over the records that have it, with missing values as drawn at the sites, for "
-        "each chain."
+        "Only sums over all sites: at the start, over several, how many records differ in each "
+        "column, and how far; how many have one column and not another, and how many of these "
+        "have each level; then, in each sweep, of each column with missing values, totals and "
+        "products of all columns over the records that have it, with missing values as drawn at "
+        "the sites, for each chain."
     ),
     unguarded=(
         "Each sum is over min_cell records or more, and so is the difference of two "

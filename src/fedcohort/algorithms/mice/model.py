@@ -57,13 +57,14 @@ class MiceModel(Fitted):
     def arrays(self) -> dict[str, Array]:
         """Return the draws."""
         numbered = enumerate(self.chain.coefficients)
-        return {"spread": self.chain.spread} | {f"column {j}": c for j, c in numbered}
+        used = {f"uses {j}": u for j, u in enumerate(self.chain.uses)}
+        return {"spread": self.chain.spread} | {f"column {j}": c for j, c in numbered} | used
 
     def meta(self) -> dict[str, Any]:
         """Return names, columns and rows."""
         return {
-            "features": list(self.features), "heads": plain_heads(self.chain.heads), "rows": self.rows, "seed": self.seed,
-            "still": list(self.still),
+            "features": list(self.features), "heads": plain_heads(self.chain.heads),
+            "rows": self.rows, "seed": self.seed, "still": list(self.still),
         }  # fmt: skip
 
     @classmethod
@@ -71,11 +72,11 @@ class MiceModel(Fitted):
         """Rebuild the model from what `arrays` and `meta` returned."""
         heads = heads_from(meta["heads"])
         coefficients = tuple(arrays[f"column {j}"] for j in range(len(heads)))
+        uses = tuple(arrays[f"uses {j}"] for j in range(len(heads)))
         return cls(
             features=tuple(meta["features"]),
-            chain=Chain(heads, coefficients, arrays["spread"]),
+            chain=Chain(heads, uses, coefficients, arrays["spread"]),
             rows=int(meta["rows"]),
             seed=int(meta["seed"]),
             still=tuple(meta["still"]),
         )
-

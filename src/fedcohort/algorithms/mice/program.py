@@ -9,19 +9,23 @@ columns are the model: a row of any table is completed by them (`training.imputi
 Numbers take one sum a sweep. Levels and counts take Newton's steps, from the coefficients of the
 sweep before. Columns without missing entries are regressed in the last sweep alone.
 
-Sums over two sets of records reveal their difference, so with several sites:
+Columns that single out few records of the table are refused (`training.imputing.disclosure`). Sums
+over two sets of records reveal their difference, so with several sites:
 
     sets     of two sets, as many records as `min_cell` or none are in one alone; if not, both
              become the records that have both columns, and so on                          (1)
     entries  missing entries of a column that fewer than `min_cell` records lack, or no more than x
              has features, are not drawn in the chains, and stay in the middle: a sum whose few
              entries change shows the other entries of their records                       (2)
+    levels   a level that fewer than `min_cell` records of a set have, or have not, takes no part
+             in that set's regression                                                      (3)
 
 Drawn entries change from call to call by amounts that no one outside the site knows. Still, many
 sums of the same records reveal more than one does.
 
-Revealed, only as sums over all sites: `Present`, once or until (1) holds; `Slopes`, each call:
-for k coefficients and M chains, 1 + M (1 + k + k²) numbers. Sites learn all draws of coefficients.
+Revealed, only as sums over all sites: `Isolation` once; `Present`, once or until (1) holds;
+`Slopes`, each call: for k coefficients and M chains, 1 + M (1 + k + k²) numbers. Sites learn all
+draws of coefficients.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ from fedcohort.data.prepare import Head
 from fedcohort.protocol import DataError, Federation, NothingToLearn, Task
 from fedcohort.training.imputing import conditionals
 from fedcohort.training.imputing.chained import Chain
+from fedcohort.training.imputing.disclosure import checked, heads_of
 
 #: Newton's steps in the first and in later sweeps, and the change at which they end.
 STEPS_FIRST, STEPS_LATER, SETTLED = 12, 2, 1e-4
@@ -51,11 +56,13 @@ class Sets:
     Attributes
     ----------
     groups : (H, H), by column the columns that its records must have.
+    uses : (H, p), the features that its regression uses.
     missing : (H,), records without the column.
     records : at all sites.
     """
 
     groups: Array
+    uses: Array
     missing: Array
     records: int
 
@@ -69,20 +76,23 @@ def fit(fed: Federation, config: MiceSettings, task: Task) -> MiceModel:
     NothingToLearn : too few records, or too few have a group of columns together.
     SiteUnavailable : a site left during the fit.
     """
-    heads: tuple[Head, ...] = task.heads
+    heads = heads_of(task)
     if len(heads) < 2:
         raise DataError("chained equations need two columns or more; name another column.")
-    least = task.min_cell if len(fed.sites) > 1 else 1
     rounds = fed.rounds(config.sweeps)
     next(rounds)
-    sets = compared(fed, heads, least)
-    there = fed.only(fed.answered).awaiting()
+    there, least = checked(fed, task)
+    sets = compared(there, heads, least)
     rng, p, chains = task.rng, len(task.features), config.draws
     moving = sets.missing > 0
     if least > 1:
         moving &= sets.missing >= max(least, p)
-    common = {**packed(heads), "groups": sets.groups, "moving": moving.astype(np.int64)}
-    at = [np.tile(conditionals.start(h, p), (chains, 1)) for h in heads]
+    common = {**packed(heads), "groups": sets.groups, "uses": sets.uses}
+    common["moving"] = moving.astype(np.int64)
+    uses = tuple(np.flatnonzero(row) for row in sets.uses)
+    at = [
+        np.tile(conditionals.start(h, use), (chains, 1)) for h, use in zip(heads, uses, strict=True)
+    ]
     drawn, spread = [a.copy() for a in at], np.ones((chains, len(heads)))
     last = -1
     for sweep in range(config.sweeps):
@@ -94,6 +104,7 @@ def fit(fed: Federation, config: MiceSettings, task: Task) -> MiceModel:
                 continue
             before = drawn[j].mean(axis=0)
             first = not sweep or (end and not moving[j])
+            sums = None
             for _ in range(_steps(head, first=first)):
                 sums = there.sum(
                     chain_sums, **common, chains=chains, drawn=last,
@@ -108,6 +119,7 @@ def fit(fed: Federation, config: MiceSettings, task: Task) -> MiceModel:
                 at[j] = at[j] + step
                 if np.abs(step).max() < SETTLED:
                     break
+            assert sums is not None
             for m, found in enumerate(_terms(sums)):
                 drawn[j][m], spread[m, j] = conditionals.posterior(head, found, at[j][m], rng)
             moved = max(moved, float(np.abs(drawn[j].mean(axis=0) - before).max()))
@@ -115,11 +127,13 @@ def fit(fed: Federation, config: MiceSettings, task: Task) -> MiceModel:
         fed.record(change=moved)
     return MiceModel(
         features=task.features,
-        chain=Chain(heads, tuple(drawn), spread),
+        chain=Chain(heads, uses, tuple(drawn), spread),
         rows=sets.records,
         seed=task.seed,
         still=tuple(
-            h.name for h, moves, n in zip(heads, moving, sets.missing, strict=True) if n and not moves
+            h.name
+            for h, moves, n in zip(heads, moving, sets.missing, strict=True)
+            if n and not moves
         ),
     )
 
@@ -145,36 +159,49 @@ def _stepped(head: Head, sums: Slopes, at: Array) -> Array:
 
 
 def compared(fed: Federation, heads: Sequence[Head], least: int) -> Sets:
-    """Return the records of each column's regression, by rule (1).
+    """Return the records of each column's regression by rule (1), and its features by rule (3).
 
     Raises
     ------
-    NothingToLearn : fewer than `least` records, or too few have a group of columns together; the
-        message names the columns.
+    NothingToLearn : too few records have a group of columns together; the message names them.
     """
     first = np.array([h.at[0] for h in heads], np.int64)
     groups = np.eye(len(heads), dtype=np.int64)
     told = fed.sum(compare_sets, first=first, groups=groups)
     there, missing = fed.only(fed.answered).awaiting(), told.apart[-1, :-1]
     while True:
-        close = told.apart + told.apart.T
-        few = (close > 0) & (close < least)
-        if not few.any():
+        merged = _merged(groups, told.apart, least)
+        if (merged == groups).all():
             break
-        merged = groups.copy()
-        for j in range(len(heads)):
-            for i in np.flatnonzero(few[j, :-1]).tolist():
-                merged[j] |= groups[i]
-            if few[j, -1]:  # nearly all records: those of complete columns must have it too
-                for i in np.flatnonzero(told.apart[-1, :-1] == 0).tolist():
-                    merged[i] |= groups[j]
         groups = merged
         told = there.sum(compare_sets, first=first, groups=groups)
     records = int(told.records) - told.apart[-1, :-1]
     for j in np.flatnonzero(records < max(least, 2)).tolist():
-        names = ", ".join(repr(heads[i].name) for i in np.flatnonzero(groups[j]))
+        names = ", ".join(repr(heads[i].name) for i in np.flatnonzero(groups[j]).tolist())
         raise NothingToLearn(
             f"fewer than {max(least, 2)} records have {names}, at all sites together. Leave out "
             f"a column with many missing values, or add records."
         )
-    return Sets(groups, missing, int(told.records))
+    uses = np.ones((len(heads), told.above.shape[1]), np.int64)
+    for j, head in enumerate(heads):
+        if conditionals.family(head) == "levels":
+            for k in head.at:
+                few = np.minimum(told.above[:, k], told.known[:, k] - told.above[:, k])
+                uses[(few > 0) & (few < least), k] = 0
+        uses[j, list(head.at)] = 0
+    return Sets(groups, uses, missing, int(told.records))
+
+
+def _merged(groups: Array, apart: Array, least: int) -> Array:
+    """Return the groups (H, H) after one step of rule (1)."""
+    close = apart + apart.T
+    few = (close > 0) & (close < least)
+    merged = groups.copy()
+    whole = np.flatnonzero(apart[-1, :-1] == 0).tolist()  # sets of all records
+    for j in range(len(groups)):
+        for i in np.flatnonzero(few[j, :-1]).tolist():
+            merged[j] |= groups[i]
+        if few[j, -1]:
+            for i in whole:
+                merged[i] |= groups[j]
+    return merged

@@ -4,8 +4,8 @@ A site keeps its missing entries as last drawn, one set for each chain. A call f
 entries of one column anew, by coefficients that the coordinator sends, then sums what the next
 column's regression needs. So a column costs one call.
 
-Revealed, only as sums over all sites: `Present` at most a few times at the start, `Slopes` in each
-call after it.
+Revealed, only as sums over all sites: `Isolation` once, `Present` at most a few times at the start,
+`Slopes` in each call after it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,21 @@ from fedcohort.data.prepare.heads import KINDS
 from fedcohort.data.tables import FeatureTable
 from fedcohort.protocol import Keep, Site, message, summed
 from fedcohort.training.imputing import conditionals
+from fedcohort.training.imputing.disclosure import known_isolation
 
 
 @message
 class Present:
-    """Number of records (), and by pair of columns (H, H) of records in the first set but not in
-    the second. A set are the records that have all columns of a group; all records are the last.
+    """Numbers of records: of all (); by pair of sets (H + 1, H + 1), in the first but not in the
+    second; by set and feature (H, p), of those known there, ``above`` 0 and in all.
+
+    Set j are the records that have all columns of group j; the last are all records.
     """
 
     records: Array
     apart: Array
+    above: Array
+    known: Array
 
 
 @message
@@ -87,9 +92,12 @@ def compare_sets(site: Site[FeatureTable, None], *, first: Array, groups: Array)
     """
     there = ~np.isnan(site.data.x[:, first])
     inside = np.column_stack([_all(there, group) for group in groups] + [np.ones(len(there))])
+    x, sets = site.data.x, inside[:, :-1].T
     return Present(
         records=np.array(len(there)),
         apart=(inside.T @ (1 - inside)).astype(np.int64),
+        above=(sets @ (np.nan_to_num(x) > 0)).astype(np.int64),
+        known=(sets @ ~np.isnan(x)).astype(np.int64),
     )
 
 
@@ -105,6 +113,7 @@ def chain_sums(
     places: Array,
     numbers: Array,
     groups: Array,
+    uses: Array,
     moving: Array,
     chains: int,
     drawn: int,
@@ -117,6 +126,7 @@ def chain_sums(
 
     places, numbers : the columns (`packed`).
     groups : (H, H), as in `compare_sets`.
+    uses : (H, p), which features a column's regression uses.
     moving : (H,), whether a column's missing entries are drawn; the others stay in the middle.
     drawn, asked : numbers of the two columns; −1 draws none.
     coefficients, spread : of the drawn column, (M, k) and (M,).
@@ -126,7 +136,7 @@ def chain_sums(
     u = conditionals.scaled(site.data.x, heads)
     missing = np.isnan(u)
     there = ~missing[:, places[:, 0]]
-    rng = site.rng
+    rng, used = site.rng, [np.flatnonzero(row) for row in uses]
     kept = site.state.drawn if site.state is not None else None
     if kept is None:
         kept = _started(u, heads, moving.astype(bool), chains, rng)
@@ -137,11 +147,11 @@ def chain_sums(
         full = u.copy()
         full[missing] = kept[m]
         if drawn >= 0 and moving[drawn] and holes.any():
-            full[np.ix_(holes, heads[drawn].at)] = conditionals.drawn(
-                full[holes], heads[drawn], coefficients[m], float(spread[m]), rng
+            full[np.ix_(holes, np.array(heads[drawn].at))] = conditionals.drawn(
+                full[holes], heads[drawn], used[drawn], coefficients[m], float(spread[m]), rng
             )
         out[m] = full[missing]
-        found.append(conditionals.terms(full[use], heads[asked], at[m]))
+        found.append(conditionals.terms(full[use], heads[asked], used[asked], at[m]))
     return Keep(
         Slopes(
             records=np.array(int(use.sum())),
@@ -164,10 +174,10 @@ def _started(
         for head, moves in zip(heads, moving.tolist(), strict=True):
             rows = np.flatnonzero(missing[:, head.at[0]])
             own = conditionals.guess(u[rows], head, rng) if moves else conditionals.middle(head)
-            full[np.ix_(rows, head.at)] = own
+            full[np.ix_(rows, np.array(head.at))] = own
         found[m] = full[missing]
     return found
 
 
 #: Every step of the method.
-STEPS = (compare_sets, chain_sums)
+STEPS = (known_isolation, compare_sets, chain_sums)

@@ -118,9 +118,7 @@ def fit_tables(
     return Pooled(models, imputer.name)
 
 
-def imputation_design(
-    fed: Federation, outcome: Outcome, dictionary: Any, task: Task
-) -> Design:
+def imputation_design(fed: Federation, outcome: Outcome, dictionary: Any, task: Task) -> Design:
     """Return the design of the imputation: all covariates and the outcome, nothing filled."""
     options: dict[str, Any] = {"scale": "standard", "impute": "none", "min_cell": task.min_cell}
     if not isinstance(outcome, Survival):

@@ -11,7 +11,6 @@ Nothing is revealed here: rows are completed where they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,11 +30,13 @@ class Chain:
     Attributes
     ----------
     heads : of the columns of x, in order.
+    uses : by column the places in x that its regression uses.
     coefficients : by column (M, k).
     spread : of each draw and column (M, H).
     """
 
     heads: tuple[Head, ...]
+    uses: tuple[Array, ...]
     coefficients: tuple[Array, ...]
     spread: Array
 
@@ -47,13 +48,18 @@ class Chain:
     def only(self, m: int) -> Chain:
         """Return the regressions with draw m alone."""
         return Chain(
-            self.heads, tuple(c[m : m + 1] for c in self.coefficients), self.spread[m : m + 1]
+            self.heads,
+            self.uses,
+            tuple(c[m : m + 1] for c in self.coefficients),
+            self.spread[m : m + 1],
         )
 
     def drawn(self, x: Array, rng: np.random.Generator) -> Array:
         """Return x (n, p) with one draw of its missing entries, by a draw of the coefficients."""
         m = int(rng.integers(self.draws))
-        return np.where(np.isnan(x), conditionals.unscaled(self._swept(x, m, rng)[0], self.heads), x)
+        return np.where(
+            np.isnan(x), conditionals.unscaled(self._swept(x, m, rng)[0], self.heads), x
+        )
 
     def mean(self, x: Array, rng: np.random.Generator) -> Array:
         """Return x (n, p) with the mean of its missing entries, over all draws."""
@@ -78,7 +84,7 @@ class Chain:
         u = conditionals.scaled(x, self.heads)
         holes = [np.flatnonzero(np.isnan(u[:, head.at[0]])) for head in self.heads]
         for head, rows in zip(self.heads, holes, strict=True):
-            u[np.ix_(rows, head.at)] = conditionals.guess(u[rows], head, rng)
+            u[np.ix_(rows, np.array(head.at))] = conditionals.guess(u[rows], head, rng)
         mean, kept = np.zeros(u.shape), 0
         for sweep in range(SWEEPS if any(map(len, holes)) else 0):
             late = sweep >= SWEEPS // 2
@@ -86,9 +92,9 @@ class Chain:
             for j, (head, rows) in enumerate(zip(self.heads, holes, strict=True)):
                 if not len(rows):
                     continue
-                theta, spread = self.coefficients[j][m], float(self.spread[m, j])
+                cells = np.ix_(rows, np.array(head.at))
+                given = head, self.uses[j], self.coefficients[j][m], float(self.spread[m, j])
                 if late:
-                    own = conditionals.expected(u[rows], head, theta, spread)
-                    mean[np.ix_(rows, head.at)] += own
-                u[np.ix_(rows, head.at)] = conditionals.drawn(u[rows], head, theta, spread, rng)
+                    mean[cells] += conditionals.expected(u[rows], *given)
+                u[cells] = conditionals.drawn(u[rows], *given, rng)
         return u, mean / max(kept, 1)

@@ -1,7 +1,8 @@
 """One column given all others: sums of a regression, its posterior, and draws of the column.
 
-Van Buuren, "Flexible Imputation of Missing Data", 2nd ed. 2018, sections 3.2, 3.6 and 3.7. Of a row,
-u is its scaled features (`scaled`), and z = (1, u without the column's own). By kind of the column
+Van Buuren, "Flexible Imputation of Missing Data", 2nd ed. 2018, sections 3.2, 3.6 and 3.7. Of a
+row, u is its scaled features (`scaled`), and z = (1, u_use) with the features that its regression
+uses, none of the column's own. By kind of the column
 (`data.prepare.Head`), with n rows that have it, S = Σ z zᵀ and a ridge P,
 
     number   y = u;  θ̂ = (S + P)⁻¹ Σ z y,  r = Σ (y − zᵀθ̂)²,  ν = n − tr S (S + P)⁻¹
@@ -62,9 +63,9 @@ def family(head: Head) -> str:
     return "levels" if head.kind in _LEVELS else "count" if head.kind in _COUNTS else "number"
 
 
-def width(head: Head, p: int) -> int:
-    """Return the number k of coefficients of a column, with p features in all."""
-    q = 1 + p - len(head.at)
+def width(head: Head, use: Array) -> int:
+    """Return the number k of coefficients of a column, by the features that it uses."""
+    q = 1 + len(use)
     return q * len(head.at) if family(head) == "levels" else q
 
 
@@ -93,13 +94,15 @@ def unscaled(u: Array, heads: Sequence[Head]) -> Array:
     for head in heads:
         if head.kind == "lognormal":
             centre, spread = _log_scale(head)
-            x[:, head.at[0]] = (np.exp(centre + spread * u[:, head.at[0]]) - head.shift) / head.scale
+            x[:, head.at[0]] = (
+                np.exp(centre + spread * u[:, head.at[0]]) - head.shift
+            ) / head.scale
     return x
 
 
-def predictors(u: Array, head: Head) -> Array:
-    """Return z (n, q): ones, and u (n, p) without the column's own features."""
-    return np.column_stack([np.ones(len(u)), np.delete(u, head.at, axis=1)])
+def predictors(u: Array, use: Array) -> Array:
+    """Return z (n, q): ones, and the features of u (n, p) that are used."""
+    return np.column_stack([np.ones(len(u)), u[:, use]])
 
 
 def classes(u: Array, head: Head) -> Array:
@@ -110,9 +113,9 @@ def classes(u: Array, head: Head) -> Array:
     return np.rint(own).astype(np.int64) @ np.arange(1, len(head.at) + 1)
 
 
-def terms(u: Array, head: Head, theta: Array) -> Terms:
+def terms(u: Array, head: Head, use: Array, theta: Array) -> Terms:
     """Return the sums of rows u (n, p), all of which have the column, at θ (k,)."""
-    z = predictors(u, head)
+    z = predictors(u, use)
     kind = family(head)
     if kind == "levels":
         found = multinomial_terms(
@@ -125,13 +128,16 @@ def terms(u: Array, head: Head, theta: Array) -> Terms:
     y = head.shift + head.scale * y
     mu = np.exp(np.minimum(z @ theta, STEEPEST))
     return Terms(
-        len(z), z.T @ (y - mu), (z.T * mu) @ z, float(np.square(y - mu) @ (1 / np.maximum(mu, 1e-8)))
+        len(z),
+        z.T @ (y - mu),
+        (z.T * mu) @ z,
+        float(np.square(y - mu) @ (1 / np.maximum(mu, 1e-8))),
     )
 
 
-def start(head: Head, p: int) -> Array:
+def start(head: Head, use: Array) -> Array:
     """Return θ (k,) before the first step: of a count, its mean alone."""
-    theta = np.zeros(width(head, p))
+    theta = np.zeros(width(head, use))
     if family(head) == "count":
         theta[0] = math.log(max(head.shift, 0.1))
     return theta
@@ -188,9 +194,7 @@ def ridge(found: Terms) -> Ridge:
     root[1:, 1:] = vectors / np.sqrt(values + max(prior / alpha, SMALL))
     root[0, 0] = 1 / math.sqrt(n)
     root[0, 1:] = -middle @ root[1:, 1:]
-    return Ridge(
-        np.r_[y_middle - middle @ slopes, slopes], root, rest, max(n - 1 - used, 1.0)
-    )
+    return Ridge(np.r_[y_middle - middle @ slopes, slopes], root, rest, max(n - 1 - used, 1.0))
 
 
 def newton(head: Head, found: Terms, theta: Array) -> Array:
@@ -248,10 +252,10 @@ def _value(head: Head, own: Array) -> Array:
 
 
 def drawn(
-    u: Array, head: Head, theta: Array, spread: float, rng: np.random.Generator
+    u: Array, head: Head, use: Array, theta: Array, spread: float, rng: np.random.Generator
 ) -> Array:
     """Return a draw of the column's u (n, len(at)) in rows u (n, p), given their other features."""
-    z = predictors(u, head)
+    z = predictors(u, use)
     kind = family(head)
     if kind == "levels":
         return _levels(head, probabilities(z @ theta.reshape(len(head.at), -1).T), rng)
@@ -278,9 +282,9 @@ def levels_drawn(head: Head, mean: Array, rng: np.random.Generator) -> Array:
     return _levels(head, p / p.sum(axis=1, keepdims=True), rng)
 
 
-def expected(u: Array, head: Head, theta: Array, spread: float) -> Array:
+def expected(u: Array, head: Head, use: Array, theta: Array, spread: float) -> Array:
     """Return the mean of the column's features x (n, len(at)) given the others of u (n, p)."""
-    z = predictors(u, head)
+    z = predictors(u, use)
     kind = family(head)
     if kind == "levels":
         p = probabilities(z @ theta.reshape(len(head.at), -1).T)[:, 1:]
@@ -313,5 +317,3 @@ def middle(head: Head) -> Array:
     if head.kind == "lognormal" and head.shift <= 0:
         return _own(head, np.array([max(head.low, 1.0)]))[0]
     return np.zeros(1)
-
-

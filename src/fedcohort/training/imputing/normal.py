@@ -1,9 +1,9 @@
 """Rows completed by a multivariate normal distribution of their features.
 
-Equations in `numerics.gaussian`. Levels and binary columns take part as 0/1 features, as in Schafer,
-"Analysis of Incomplete Multivariate Data", 1997. A draw of them is no draw of a normal, which would
-be neither 0 nor 1: a column's levels have their conditional means, cut to [0, 1], as probabilities,
-given the known entries and the drawn numbers of the row.
+Equations in `numerics.gaussian`. Levels and binary columns take part as 0/1 features, as in
+Schafer, "Analysis of Incomplete Multivariate Data", 1997. A draw of a normal is neither 0 nor 1:
+so a column's levels are drawn with their conditional means, cut to [0, 1], as probabilities, given
+the known entries and the drawn numbers of the row.
 
 Nothing is revealed here: rows are completed where they are.
 """
@@ -57,7 +57,7 @@ class Normals:
             rows = np.flatnonzero(np.isnan(out[:, head.at[0]]))
             if len(rows):
                 own = gaussian.filled(out[rows], mean, covariance)[:, head.at]
-                out[np.ix_(rows, head.at)] = conditionals.levels_drawn(head, own, rng)
+                out[np.ix_(rows, np.array(head.at))] = conditionals.levels_drawn(head, own, rng)
         for head in self.heads:
             if conditionals.family(head) != "levels":
                 j = head.at[0]

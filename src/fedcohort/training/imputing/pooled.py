@@ -37,7 +37,7 @@ class Pooled(Fitted):
     @cached_property
     def rubin(self) -> Rubin:
         """The pooled coefficients."""
-        return Rubin.of([model.estimates() for model in self.models])
+        return Rubin.of([model.inference() for model in self.models])
 
     @property
     def coef_(self) -> Array:

@@ -101,7 +101,8 @@ def plain_drawing(drawing: Drawing) -> dict[str, Any]:
             "covariance": drawing.covariance.tolist(),
         }  # fmt: skip
     return {
-        "heads": heads, "coefficients": [c.tolist() for c in drawing.coefficients],
+        "heads": heads, "uses": [u.tolist() for u in drawing.uses],
+        "coefficients": [c.tolist() for c in drawing.coefficients],
         "spread": drawing.spread.tolist(),
     }  # fmt: skip
 
@@ -112,4 +113,5 @@ def drawing_from(plain: dict[str, Any]) -> Drawing:
     if "mean" in plain:
         return Normals(heads, np.array(plain["mean"]), np.array(plain["covariance"]))
     coefficients = tuple(np.array(c) for c in plain["coefficients"])
-    return Chain(heads, coefficients, np.array(plain["spread"]))
+    uses = tuple(np.array(u, np.int64) for u in plain["uses"])
+    return Chain(heads, uses, coefficients, np.array(plain["spread"]))
