@@ -60,7 +60,7 @@ def table(kind: str, n: int, rng: np.random.Generator) -> tuple[pd.DataFrame, pd
         end = rng.exponential(2.0, n)
         found["time"], found["event"] = np.minimum(time, end) + 1e-6, (time <= end) * 1.0
         late = (np.log(found["time"]) - np.log(found["time"]).mean()) / np.log(found["time"]).std()
-    chance = 1 / (1 + np.exp(-(0.9 * late + 0.6 * x2)))
+    chance = 1 / (1 + np.exp(-(1.5 * late + 0.5 * x2)))
     holes = found.copy()
     for name in ("x1", "b"):
         holes.loc[rng.random(n) < chance * 0.3 / chance.mean(), name] = np.nan

@@ -10,10 +10,10 @@ maximum of the likelihood of the known entries. From there M chains draw side by
 where W⁻¹ is the inverse Wishart distribution. The number of steps follows from EM's: if EM takes R
 rounds for a factor of 10⁻⁶, then R/6 steps leave less than 1 % of the start in the variance.
 
-Revealed, only as sums over all sites: `Isolation` once, `Rows` once; `Expected` in each round of EM,
-p + p² numbers; `Completed` in each step, M (p + p²). Expectations at other parameters weigh the patterns of missing
-entries differently, so many rounds reveal more than the final mean and covariance: they can tell
-the row of a patient who alone has a pattern. `mice` has a rule against it.
+Revealed, only as sums over all sites: `Isolation` once, `Rows` once; `Expected` in each round of
+EM, p + p² numbers; `Completed` in each step, M (p + p²). Expectations at other parameters weigh the
+patterns of missing entries differently, so many rounds reveal more than the final mean and
+covariance: they can tell the row of a patient who alone has a pattern. `mice` guards against it.
 """
 
 from __future__ import annotations

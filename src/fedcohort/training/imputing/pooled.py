@@ -6,6 +6,7 @@ predictions; of survival, the mean survival.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,15 +30,25 @@ class Pooled(Fitted):
     ----------
     models : one for each table.
     imputer : name of the method that imputed.
+    freedom : degrees of freedom of the residual without missing values; a saved model may not
+        know them (`inference`).
     """
 
     models: tuple[Fitted, ...]
     imputer: str
+    freedom: float
+
+    @classmethod
+    def of(cls, models: Sequence[Fitted], imputer: str) -> Self:
+        """Return the model of the fits of M ≥ 2 tables."""
+        freedom = min(model.inference().freedom for model in models)
+        return cls(tuple(models), imputer, freedom)
 
     @cached_property
     def rubin(self) -> Rubin:
         """The pooled coefficients."""
-        return Rubin.of([model.inference() for model in self.models])
+        found = [model.inference() for model in self.models]
+        return Rubin.of([one._replace(freedom=self.freedom) for one in found])
 
     @property
     def coef_(self) -> Array:
@@ -99,7 +110,11 @@ class Pooled(Fitted):
 
     def meta(self) -> dict[str, Any]:
         """Return the other values of all models."""
-        return {TABLES: [model.meta() for model in self.models], "imputer": self.imputer}
+        freedom = self.freedom if math.isfinite(self.freedom) else None
+        return {
+            TABLES: [model.meta() for model in self.models], "imputer": self.imputer,
+            "freedom": freedom,
+        }  # fmt: skip
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
@@ -118,4 +133,5 @@ def restored(kind: type[Fitted], arrays: Mapping[str, Array], meta: Mapping[str,
         )
         for m, one in enumerate(given)
     )
-    return Pooled(models, str(meta["imputer"]))
+    freedom = math.inf if meta["freedom"] is None else float(meta["freedom"])
+    return Pooled(models, str(meta["imputer"]), freedom)
