@@ -341,9 +341,18 @@ class Fit:
 
         Columns of a view that the table lacks are added.
         """
-        frame = self._canonical(table)
-        filled = values_of(self.parts.design, self._give("impute", self.parts.design.matrix(frame)))
-        whole = completed(frame, filled)
+        return self._completed(table, "impute")
+
+    def impute_drawn(self, table: Any, seed: int = 0) -> pd.DataFrame:
+        """Return the table with one draw of its missing cells given the known ones, as `impute`.
+
+        Several seeds give several tables; analyse each, and pool the results by Rubin's rules.
+        """
+        return self._completed(table, "impute_drawn", np.random.default_rng(seed))
+
+    def _completed(self, table: Any, how: str, *more: Any) -> pd.DataFrame:
+        frame, design = self.canonical(table), self.parts.design
+        whole = completed(frame, values_of(design, self._give(how, design.matrix(frame), *more)))
         return whole.set_axis(table.index) if isinstance(table, pd.DataFrame) else whole
 
     def intervals(self, table: Any, level: float = 0.95) -> pd.DataFrame:
@@ -417,12 +426,13 @@ class Fit:
         self._own("save")
         saved.write(Path(folder), self.parts)
 
-    def _canonical(self, table: Any) -> pd.DataFrame:
+    def canonical(self, table: Any) -> pd.DataFrame:
+        """Return a table in the form that the model's dictionary gives it."""
         self._own("predictions")
         return canonical(as_pandas(table), self.parts.dictionary)
 
     def _x(self, table: Any) -> Array:
-        return self.parts.design.matrix(self._canonical(table))
+        return self.parts.design.matrix(self.canonical(table))
 
     def _own(self, what: str) -> None:
         if self.run is None and self.sites:
