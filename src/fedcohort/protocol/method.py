@@ -365,8 +365,8 @@ class Fitted(ABC):
 #: Methods of `Fitted` that a model supports if its class overrides them.
 GIVEN = (
     "predict", "predict_survival", "transform", "memberships", "reconstruct", "sample", "impute",
-    "summary", "parameters", "splits", "others", "proportional_hazards", "proportional_odds",
-    "curves", "at_round",
+    "impute_drawn", "summary", "parameters", "splits", "others", "proportional_hazards",
+    "proportional_odds", "curves", "at_round",
 )  # fmt: skip
 
 

@@ -68,6 +68,11 @@ KINDS: Mapping[str, Kind] = {
         asked="What judges the latent coordinates", predicts=False,
         written="point of the latent space",
     ),
+    "imputation": Kind(
+        use="impute missing values by", verb="", judged="imputed values",
+        asked="What is left aside", leads="masked_rmse", predicts=False, ranks=False,
+        written="completed row",
+    ),
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ def bounds(config: JointNormalSettings, task: Task) -> Mapping[str, Collection[A
 METHOD = Method(
     name="joint_normal",
     title="multivariate normal of all columns (EM): missing values by their mean, or drawn",
-    tasks=("latent",),
+    tasks=("latent", "imputation"),
     paper="Dempster, Laird, Rubin, JRSS B 39, 1977; Schafer, 1997 (data augmentation)",
     reveals=(
         "Only sums over all sites: once, over several, how many records differ in each column, and "

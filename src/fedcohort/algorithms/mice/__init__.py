@@ -19,7 +19,7 @@ def bounds(config: MiceSettings, task: Task) -> Mapping[str, Collection[Any]]:
 METHOD = Method(
     name="mice",
     title="chained equations: missing values of mixed columns, drawn or by their mean",
-    tasks=("latent",),
+    tasks=("latent", "imputation"),
     paper="van Buuren, Groothuis-Oudshoorn, J. Stat. Softw. 45(3), 2011",
     reveals=(
         "Only sums over all sites: at the start, over several, how many records differ in each "

@@ -143,6 +143,11 @@ def check_scores(reader: Reader, kind: Kind, tune: Mapping[str, Any]) -> None:
     ------
     StudyError : a score for a study with an outcome, or an unknown one.
     """
+    if kind.aside and not kind.scores and tune:
+        raise reader.doc.error(
+            ("tune",),
+            f"a study of {kind.name} has no score to choose settings by; leave 'tune' out.",
+        )
     if kind.scores:
         reader.choice(("tune", "score"), kind.scores, kind.scores[0])
     elif "score" in tune:

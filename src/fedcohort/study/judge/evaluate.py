@@ -9,6 +9,7 @@ predictions, and is the same for every arm of a repeat:
     regression       `Values`: test, y (n,), usual; of a continuous outcome or a count
     clustering       `Clusters`: test, train; an outcome that no fit has seen, or none
     latent           `Latent`: the same
+    imputation       `Imputed`: the same, and a model that imputes
 
 All have `min_cell`. Over a network sums over sites give the metrics (`judge.summed`), by `steps`
 that a site agrees to.
@@ -31,25 +32,36 @@ from fedcohort.metrics.sums import latent as sums_of_latent
 from fedcohort.protocol import Method, Row, registry
 from fedcohort.protocol.step import Step
 from fedcohort.runtime.coordinator import Coordinator
-from fedcohort.study.at_site import cluster_sites, judging, latent_sites
+from fedcohort.study.at_site import cluster_sites, imputed_sites, judging, latent_sites
 from fedcohort.study.at_site.coding import Coded, names_of
 from fedcohort.study.at_site.judging import Own, Said, Seen
+from fedcohort.study.at_site.own_judging import judged_alone
 from fedcohort.study.at_site.placing import Clustered
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.judge.pooled.base import Judge
 from fedcohort.study.judge.pooled.classification import Labels
 from fedcohort.study.judge.pooled.clusters import Clusters
+from fedcohort.study.judge.pooled.imputed import Imputed
 from fedcohort.study.judge.pooled.latent import Latent
 from fedcohort.study.judge.pooled.regression import Values
 from fedcohort.study.judge.pooled.survival import Yardstick
 from fedcohort.study.judge.shown.classes import class_rows
 from fedcohort.study.judge.shown.clusters import cluster_rows
+from fedcohort.study.judge.shown.imputed_rows import imputed_rows
 from fedcohort.study.judge.shown.latent_rows import latent_rows
 from fedcohort.study.judge.shown.posterior import posterior_rows
 from fedcohort.study.judge.summed import clusters, clusters_shown, evaluation, latent
 from fedcohort.study.judge.summed.evaluation import Found
-from fedcohort.study.kinds import CLASSIFICATION, CLUSTERING, KINDS, LATENT, REGRESSION, SURVIVAL
+from fedcohort.study.kinds import (
+    CLASSIFICATION,
+    CLUSTERING,
+    IMPUTATION,
+    KINDS,
+    LATENT,
+    REGRESSION,
+    SURVIVAL,
+)
 from fedcohort.study.run.engine import Problem, Run
 from fedcohort.study.run.pieces import Cell
 from fedcohort.study.sites.layout import Laid, seed_of
@@ -205,6 +217,13 @@ def _coded(m: Model) -> Found:
     return replace(judged, more=latent.shown_rows(judge, method, m.run, order))
 
 
+def _masked(fed: Coordinator, model: str, plan: Plan) -> Found:
+    """Evaluate imputation at each site, by its own blind rows; metrics are means over sites."""
+    return judged_alone(
+        fed.through(Coded(model)), imputed_sites.tell_own_masked, imputed_sites.OWN, plan
+    )
+
+
 def _of_clusters(outcome: Outcome | None) -> Steps:
     found: Steps = (*sums_of_clusters.STEPS, *cluster_sites.STEPS)
     if outcome is None or not outcome.has_classes:
@@ -267,5 +286,14 @@ JUDGING: Mapping[str, Judging] = {
         {"judge": (Coded,), "alone": (Coded,), "score": (Coded,)},
         lambda run, judge, laid, plan, method, seed: latent_rows(method, run, judge),
         named=sums_of_latent.NAMED,
+    ),
+    IMPUTATION.name: Judging(
+        Imputed,
+        lambda outcome: imputed_sites.STEPS,
+        lambda outcome: imputed_sites.STEPS,
+        lambda m: _masked(m.fed, m.said.model, m.terms.plan),
+        lambda fed, plan: _masked(fed, "", plan),
+        {"judge": (Coded,), "alone": (Coded,)},
+        lambda run, judge, laid, plan, method, seed: imputed_rows(run, judge),
     ),
 }

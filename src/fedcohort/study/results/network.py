@@ -312,6 +312,10 @@ PARTS: dict[str, tuple[str, str]] = {
         "A discriminant needs sums of training rows by class, a second set beside those of the "
         "fit.",
     ),
+    "imputation_errors": (
+        "Errors by column",
+        "Each hospital hides entries of its own, and tells errors over all columns only.",
+    ),
     "draws": (
         "Intervals over patients",
         "The seed of a study is public, so sums of one metric at known weights of the patients "

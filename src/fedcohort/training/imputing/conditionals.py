@@ -42,6 +42,9 @@ RIDGE = 1e-5
 EVIDENCE, SMALL = 30, 1e-10
 #: A Newton step changes no coefficient by more than this.
 LONGEST = 3.0
+#: Draws, and means, of a lognormal column or a count are at most so many standard deviations above
+#: its mean: with few rows, an exponential of coefficients that are hardly known has no end.
+FARTHEST, FARTHEST_MEAN = 8.0, 4.0
 #: Largest linear predictor of a count.
 STEEPEST = 40.0
 _LEVELS, _COUNTS = ("bernoulli", "categorical", "ordinal"), ("poisson", "negbinomial")
@@ -146,7 +149,7 @@ def start(head: Head, use: Array) -> Array:
 def _penalty(head: Head, rows: float, k: int) -> Array:
     """Return the diagonal of P (k,); intercepts are free."""
     levels = family(head) == "levels"
-    diagonal = np.full(k, PRIOR if levels else RIDGE * max(rows, 1.0))
+    diagonal = np.full(k, PRIOR if levels else max(PRIOR, RIDGE * rows))
     diagonal[:: k // len(head.at) if levels else k] = 1e-8
     return diagonal
 
@@ -229,9 +232,16 @@ def posterior(
 
 
 def into_range(head: Head, value: Array) -> Array:
-    """Return values cut to the dictionary's range, and whole where the column is."""
-    value = np.clip(value, head.low, head.high)
+    """Return values cut to the dictionary's range and `_most`, and whole where the column is."""
+    value = np.clip(value, head.low, _most(head, FARTHEST))
     return np.clip(np.rint(value), head.low, head.high) if head.whole else value
+
+
+def _most(head: Head, deviations: float) -> float:
+    """Return the largest value of a column; of a skewed one at most so many deviations up."""
+    if head.kind in ("lognormal", *_COUNTS) and head.shift > 0:
+        return min(head.high, head.shift + deviations * head.scale)
+    return head.high
 
 
 def _own(head: Head, value: Array) -> Array:
@@ -262,7 +272,7 @@ def drawn(
     eta = z @ theta
     if kind == "number":
         return _own(head, _value(head, eta + spread * rng.standard_normal(len(eta))))
-    mu = np.exp(np.minimum(eta, math.log(min(head.high, 1e9)) if head.high > 0 else 0.0))
+    mu = np.exp(np.minimum(eta, math.log(max(min(_most(head, FARTHEST), 1e9), 1e-8))))
     if spread > 1 + 1e-9:
         mu = rng.gamma(np.maximum(mu / (spread - 1), 1e-12), spread - 1)
     return _own(head, rng.poisson(np.minimum(mu, 1e15)).astype(float))
@@ -297,7 +307,8 @@ def expected(u: Array, head: Head, use: Array, theta: Array, spread: float) -> A
         value = _value(head, eta) * math.exp(min(own**2 / 2, STEEPEST))
     else:
         value = _value(head, eta)
-    return ((np.clip(value, head.low, head.high) - head.shift) / head.scale)[:, None]
+    value = np.clip(value, head.low, _most(head, FARTHEST_MEAN))
+    return ((value - head.shift) / head.scale)[:, None]
 
 
 def guess(u: Array, head: Head, rng: np.random.Generator) -> Array:
