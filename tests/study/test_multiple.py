@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import fedcohort as fc
-from fedcohort.training.imputing.view import ImputedView
+from fedcohort.data.imputing.view import ImputedView
 
 VARIABLES = {
     "x1": {"type": "number"}, "x2": {"type": "number"}, "b": {"type": "binary"},

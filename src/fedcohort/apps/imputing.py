@@ -17,9 +17,9 @@ from typing import Any
 
 import pandas as pd
 
-from fedcohort.data.read import csvform, sources
+from fedcohort.data.read import sources
 from fedcohort.data.read.csvcells import harmless, with_commas
-from fedcohort.data.read.csvfile import UNPACK, require_file
+from fedcohort.data.read.rawcells import raw_cells
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import DataError, NotSupported, StudyError
 from fedcohort.study.api import Fit, load
@@ -119,7 +119,7 @@ def filled(model: Path, table: Path, multiple: int | None, seed: int) -> Filled:
     NotSupported : the method does not fill, or does not draw.
     """
     fit = load(model)
-    header, cells, form = _cells(table)
+    header, cells, separator = raw_cells(table)
     source = sources.load(str(table), Path(), dictionary=fit.parts.dictionary)
     if not isinstance(source.frames, pd.DataFrame) or len(source.frames) != len(cells):
         raise DataError(f"{table}: its rows cannot be told apart. Save it as plain CSV in UTF-8.")
@@ -132,7 +132,7 @@ def filled(model: Path, table: Path, multiple: int | None, seed: int) -> Filled:
     except DataError as error:
         raise DataError(f"{table}: {error}") from None
     counts = {name: int(rows.sum()) for name, rows in gone.items() if rows.any()}
-    texts = [_written(header, cells, frame, gone, form.separator) for frame in whole]
+    texts = [_written(header, cells, frame, gone, separator) for frame in whole]
     about = {
         "fedcohort": VERSION, "method": fit.method, "model": model.name, "rows": len(cells),
         "drawn_tables": multiple or 0, "filled_cells": counts,
@@ -143,28 +143,6 @@ def filled(model: Path, table: Path, multiple: int | None, seed: int) -> Filled:
     line = f"{table}: {total:,} cells filled in {len(counts)} columns, of {len(cells):,} rows."
     plain = json.dumps(about, indent=1, ensure_ascii=False) + "\n"
     return Filled(tuple(texts), plain, line)
-
-
-def _cells(table: Path) -> tuple[list[str], list[list[str]], csvform.Form]:
-    """Return header and rows of a CSV file as they are written, without empty lines."""
-    require_file(table)
-    opener = UNPACK.get(table.suffix.lower(), Path.open)
-    if table.suffix.lower() in (".parquet", ".zip", ".xlsx", ".xls"):
-        raise DataError(f"{table}: impute keeps the cells of a CSV file. Save it as CSV.")
-    form = csvform.form_of(table)
-    with opener(table) if opener is not Path.open else table.open("rb") as file:
-        body = file.read()
-    try:
-        text = body.decode(form.encoding)
-    except UnicodeDecodeError:
-        text = body.decode(form.western.encoding, "replace")
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=form.separator)
-    found = [row for row in list(rows)[form.skipped :] if row]
-    if not found:
-        raise DataError(f"{table} is empty. Its first line must name the columns.")
-    header, *data = found
-    wide = [[*row, *[""] * (len(header) - len(row))] for row in data]
-    return [name.strip() for name in header], wide, form
 
 
 def _gone(fit: Fit, frame: pd.DataFrame) -> dict[str, pd.Series]:

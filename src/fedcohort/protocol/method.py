@@ -551,7 +551,7 @@ class Method:
         ------
         SettingError : ``impute`` is "none" and the method takes no missing values.
         """
-        if table.get("impute") == "multiple" and not self.overrides("inference"):
+        if table.get("impute") == "multiple" and not (self.raw or self.overrides("inference")):
             raise SettingError(
                 f"impute is 'multiple', which pools coefficients with standard errors, and method "
                 f"{self.name!r} has none. Take 'cox', 'logistic', 'glm' or 'ridge', or impute "

@@ -23,6 +23,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.check import EVERY, Sheet, check_sheets, with_outcome
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.imputing.values import completed, values_of
 from fedcohort.data.outcome import Ordered, Outcome
 from fedcohort.data.prepare import checked
 from fedcohort.data.read import sources
@@ -49,7 +50,6 @@ from fedcohort.study.run.warnings import crowded, drowned, filled_note, free_par
 from fedcohort.study.sites import own_rows
 from fedcohort.study.sites.own_rows import OwnFrames
 from fedcohort.study.sites.site_rule import Fate, fates_text
-from fedcohort.training.imputing.values import completed, values_of
 
 if TYPE_CHECKING:
     from fedcohort.report.plots import Picture

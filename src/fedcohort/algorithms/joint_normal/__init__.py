@@ -27,7 +27,7 @@ METHOD = Method(
     ),
     unguarded=(
         "Columns that single out few records are refused, with missing entries at their public "
-        "point (`training.imputing.disclosure`)."
+        "point (`data.imputing.disclosure`)."
     ),
     settings=JointNormalSettings,
     fit=fit,

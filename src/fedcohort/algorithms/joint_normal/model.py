@@ -9,10 +9,10 @@ from typing import Any, Self
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.data.imputing.normal import Normals
 from fedcohort.data.prepare import Head, heads_from, plain_heads
 from fedcohort.numerics import gaussian
 from fedcohort.protocol import Fitted, NotSupported
-from fedcohort.training.imputing.normal import Normals
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -30,13 +30,15 @@ from fedcohort.algorithms.joint_normal.steps import (
     expected_features,
 )
 from fedcohort.arrays import Array
-from fedcohort.data.prepare.iterative import MOST_ROUNDS, Expected, Reached, maximised
+from fedcohort.data.imputing.disclosure import checked, heads_of
+from fedcohort.data.imputing.normal import Normals
+from fedcohort.data.prepare import Expected, Reached, maximised
 from fedcohort.protocol import Federation, NothingToLearn, Task
-from fedcohort.training.imputing.disclosure import checked, heads_of
-from fedcohort.training.imputing.normal import Normals
 
 #: EM's rounds for each step of a chain, and the fewest steps.
 PER_STEP, FEWEST = 6, 5
+#: Largest number of rounds and steps together.
+MOST = 1_000
 #: Added to S, in units of a feature's variance.
 RIDGE = 1e-6
 
@@ -49,7 +51,7 @@ def fit(fed: Federation, config: JointNormalSettings, task: Task) -> JointNormal
     NothingToLearn : fewer than `min_cell` rows, or no more rows than features.
     SiteUnavailable : a site left during the fit.
     """
-    rounds = fed.rounds(2 * MOST_ROUNDS)
+    rounds = fed.rounds(MOST)
     next(rounds)
     there, _ = checked(fed, task)
     told = there.sum(count_rows)

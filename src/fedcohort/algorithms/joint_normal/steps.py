@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.prepare.iterative import Expected
+from fedcohort.data.imputing.disclosure import known_isolation
+from fedcohort.data.prepare import Expected
 from fedcohort.data.tables import FeatureTable, remembered
 from fedcohort.numerics import gaussian
 from fedcohort.protocol import Site, message, summed
-from fedcohort.training.imputing.disclosure import known_isolation
 
 NormalSite = Site[FeatureTable, None]
 

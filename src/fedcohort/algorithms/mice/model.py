@@ -9,9 +9,9 @@ from typing import Any, Self
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.data.imputing.chained import Chain
 from fedcohort.data.prepare import heads_from, plain_heads
 from fedcohort.protocol import Fitted
-from fedcohort.training.imputing.chained import Chain
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

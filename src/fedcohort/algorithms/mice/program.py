@@ -1,15 +1,15 @@
 """Multiple imputation by chained equations, from sums over sites.
 
 Van Buuren, Groothuis-Oudshoorn, J. Stat. Softw. 45(3), 2011; equations in
-`training.imputing.conditionals`. M chains run side by side. A sweep takes the columns in turn: of
+`data.imputing.conditionals`. M chains run side by side. A sweep takes the columns in turn: of
 the records that have column j, the sites sum what its regression on the other columns needs, with
 missing entries as last drawn; the coordinator draws the coefficients from their posterior, and the
 sites draw the missing entries. After `sweeps` sweeps, the last draws of the coefficients of all
-columns are the model: a row of any table is completed by them (`training.imputing.chained`).
+columns are the model: a row of any table is completed by them (`data.imputing.chained`).
 Numbers take one sum a sweep. Levels and counts take Newton's steps, from the coefficients of the
 sweep before. Columns without missing entries are regressed in the last sweep alone.
 
-Columns that single out few records of the table are refused (`training.imputing.disclosure`). Sums
+Columns that single out few records of the table are refused (`data.imputing.disclosure`). Sums
 over two sets of records reveal their difference, so with several sites:
 
     sets     of two sets, as many records as `min_cell` or none are in one alone; if not, both
@@ -39,11 +39,11 @@ from fedcohort.algorithms.mice.model import MiceModel
 from fedcohort.algorithms.mice.settings import MiceSettings
 from fedcohort.algorithms.mice.steps import Slopes, chain_sums, compare_sets, packed
 from fedcohort.arrays import Array
+from fedcohort.data.imputing import conditionals
+from fedcohort.data.imputing.chained import Chain
+from fedcohort.data.imputing.disclosure import checked, heads_of
 from fedcohort.data.prepare import Head
 from fedcohort.protocol import DataError, Federation, NothingToLearn, Task
-from fedcohort.training.imputing import conditionals
-from fedcohort.training.imputing.chained import Chain
-from fedcohort.training.imputing.disclosure import checked, heads_of
 
 #: Newton's steps in the first and in later sweeps, and the change at which they end.
 STEPS_FIRST, STEPS_LATER, SETTLED = 12, 2, 1e-4

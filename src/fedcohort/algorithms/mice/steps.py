@@ -15,12 +15,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.prepare import Head
-from fedcohort.data.prepare.heads import KINDS
+from fedcohort.data.imputing import conditionals
+from fedcohort.data.imputing.disclosure import known_isolation
+from fedcohort.data.prepare import HEADS, Head
 from fedcohort.data.tables import FeatureTable
 from fedcohort.protocol import Keep, Site, message, summed
-from fedcohort.training.imputing import conditionals
-from fedcohort.training.imputing.disclosure import known_isolation
 
 
 @message
@@ -62,7 +61,7 @@ MiceSite = Site[FeatureTable, Entries]
 
 def packed(heads: Sequence[Head]) -> dict[str, Array]:
     """Return columns as arrays, for arguments of steps; names are left out."""
-    places = [(h.at[0], len(h.at), KINDS.index(h.kind), int(h.whole)) for h in heads]
+    places = [(h.at[0], len(h.at), HEADS.index(h.kind), int(h.whole)) for h in heads]
     numbers = [(h.shift, h.scale, h.low, h.high) for h in heads]
     return {
         "places": np.array(places, np.int64).reshape(-1, 4),
@@ -74,7 +73,7 @@ def unpacked(places: Array, numbers: Array) -> tuple[Head, ...]:
     """Return the columns of `packed`."""
     return tuple(
         Head(
-            name="", kind=KINDS[kind], at=tuple(range(first, first + n)), whole=bool(whole),
+            name="", kind=HEADS[kind], at=tuple(range(first, first + n)), whole=bool(whole),
             shift=shift, scale=scale, low=low, high=high,
         )
         for (first, n, kind, whole), (shift, scale, low, high) in zip(

@@ -24,7 +24,7 @@ WAYS: Mapping[str, str] = {
 #: Columns in a figure, those with the largest error first.
 MOST = 30
 #: Look of the best constant.
-CONSTANT = "c0"
+CONSTANT = "lower"
 
 
 def imputation_errors(run: Run) -> Section | None:

@@ -28,10 +28,10 @@ from safetensors.numpy import load, save
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.imputing.pooled import restored
 from fedcohort.data.outcome import Survival
 from fedcohort.data.prepare import Design
 from fedcohort.protocol import DataError, Fitted, registry
-from fedcohort.training.imputing.pooled import restored
 from fedcohort.version import VERSION
 
 FORMAT = 3

@@ -304,7 +304,7 @@ def fit_once(
             method, settings, problem.dp, problem.dictionary, problem.outcome, rows,
             problem.patients,
         )  # fmt: skip
-    several = multiple.Asked.of(table)
+    several = None if method.raw else multiple.Asked.of(table)
     steps = (*prepare.STEPS, *(several.steps if several else ()), *method.steps)
     own = OwnModels(journal and journal.with_suffix(".own"))
     place = {name: name.encode().hex() for name in problem.frames}
@@ -458,7 +458,7 @@ def fit_over(
     _check_own(problem, method, config)
     _check_outcome(problem, method)
     trail = trail or Trail(fed.ledger)
-    several = multiple.Asked.of(table)
+    several = None if method.raw else multiple.Asked.of(table)
     if several is not None:
         multiple.check(config, private=problem.dp is not None)
     account = None

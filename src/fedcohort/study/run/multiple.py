@@ -3,7 +3,7 @@
     1  The design of the analysis, and that of the imputation: the same columns and the outcome as
        features. Of survival these are the event and the cumulative hazard at the time.
     2  The imputer (`mice` or `joint_normal`) draws its parameters, once for each table.
-    3  Each site draws its missing values by them (`training.imputing.view`); no value leaves it.
+    3  Each site draws its missing values by them (`data.imputing.view`); no value leaves it.
     4  The method is fitted to each of the M tables, and Rubin's rules pool the fits.
 
 Revealed: by the imputer what its page says; by the method what its page says, M times.
@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 
 from fedcohort.data import prepare
+from fedcohort.data.imputing.pooled import Pooled
+from fedcohort.data.imputing.view import ImputedView
 from fedcohort.data.outcome import Outcome, Survival
-from fedcohort.data.prepare import Design, NumberColumn
-from fedcohort.data.prepare.options import IMPUTERS, TABLES
+from fedcohort.data.prepare import IMPUTERS, TABLES, Design, NumberColumn
 from fedcohort.protocol import DataError, Federation, Fitted, Method, SettingError, Task, registry
 from fedcohort.protocol.step import Step
-from fedcohort.training.imputing.pooled import Pooled
-from fedcohort.training.imputing.view import ImputedView
 
 #: Method of the cumulative hazard of step 1.
 HAZARD = "nelson_aalen"

@@ -34,12 +34,12 @@ import pandas as pd
 from fedcohort.arrays import Array, ratio
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import Encoding
+from fedcohort.data.imputing.values import values_of
 from fedcohort.metrics.latent import commonest, over_entries, units
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import NotSupported, Row
 from fedcohort.study.judge.pooled.base import Metrics
 from fedcohort.study.run.engine import Problem, Run
-from fedcohort.training.imputing.values import values_of
 
 #: Share of entries that are hidden, and the number of draws of each.
 SHARE, DRAWS = 0.3, 20

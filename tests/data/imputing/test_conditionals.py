@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.linear_model import BayesianRidge, LogisticRegression
 
+from fedcohort.data.imputing import conditionals
+from fedcohort.data.imputing.conditionals import Terms
 from fedcohort.data.prepare import Head
-from fedcohort.training.imputing import conditionals
-from fedcohort.training.imputing.conditionals import Terms
 
 NUMBER = Head(name="y", kind="normal", at=(0,))
 BINARY = Head(name="y", kind="bernoulli", at=(0,))

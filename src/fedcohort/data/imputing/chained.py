@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.data.imputing import conditionals
 from fedcohort.data.prepare import Head
-from fedcohort.training.imputing import conditionals
 
 #: Sweeps over a row's missing columns, with coefficients that are known.
 SWEEPS = 20

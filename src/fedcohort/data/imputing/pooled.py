@@ -15,8 +15,8 @@ from typing import Any, Self
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.data.imputing.rubin import Rubin
 from fedcohort.protocol import Fitted, Row
-from fedcohort.training.imputing.rubin import Rubin
 
 #: Key of a saved model's values that says that it is pooled.
 TABLES = "imputed_tables"
@@ -93,6 +93,10 @@ class Pooled(Fitted):
     def known_until(self, x: Array) -> Array:
         """Return the time (n,) up to which all models know the survival of rows of x (n, p)."""
         return np.min([model.known_until(x) for model in self.models], axis=0)
+
+    def proportional_hazards(self) -> list[Row]:
+        """Return nothing: the tests of single tables are not pooled."""
+        return []
 
     def cautions(self) -> tuple[str, ...]:
         """Return the cautions of all models, each once."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.data.imputing import conditionals
 from fedcohort.data.prepare import Head
 from fedcohort.numerics import gaussian
-from fedcohort.training.imputing import conditionals
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose
 from scipy import stats
 from statsmodels.imputation.mice import MICE
 
+from fedcohort.data.imputing.rubin import Rubin
 from fedcohort.protocol import Estimates
-from fedcohort.training.imputing.rubin import Rubin
 
 
 def estimates(values, variance, freedom=math.inf) -> Estimates:

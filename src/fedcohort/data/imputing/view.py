@@ -19,13 +19,12 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.prepare import Design, heads_from, plain_heads
-from fedcohort.data.prepare.design import Table
+from fedcohort.data.imputing.chained import Chain
+from fedcohort.data.imputing.normal import Normals
+from fedcohort.data.imputing.values import completed, values_of
+from fedcohort.data.prepare import Design, Table, heads_from, plain_heads
 from fedcohort.data.tables import FeatureTable
 from fedcohort.protocol.views import view
-from fedcohort.training.imputing.chained import Chain
-from fedcohort.training.imputing.normal import Normals
-from fedcohort.training.imputing.values import completed, values_of
 
 #: What draws missing values.
 Drawing = Chain | Normals
