@@ -45,6 +45,7 @@ PAGES = (
     "study/test_clustering_study.py::test_the_report_is_written*",
     "study/test_cohort.py::test_what_left_for_the_description*",
     "study/test_free_parameters.py::test_a_study_says_in_its_results_and_report*",
+    "study/test_imputation_study.py::test_a_study_has_every_metric*",
     "study/test_latent_study.py::test_the_report_and_the_card*",
     "study/test_synthesis_study.py::test_results_and_report*",
     "study/test_missing.py::test_a_simulated_study_names*",

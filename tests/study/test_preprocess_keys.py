@@ -45,8 +45,8 @@ def check(preprocess="{}", arm=""):
          "rarer levels become one."),
         ("{winsorize: 0.01}", "preprocess.winsorize: unknown key 'winsorize'; did you mean "
          "'winsorise'?"),
-        ("[median]", "preprocess: expected a mapping with keys scale, impute, winsorise, "
-         "pool_levels."),
+        ("[median]", "preprocess: expected a mapping with keys scale, impute, imputer, "
+         "imputations, winsorise, pool_levels."),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_named_with_its_place(preprocess, said):

@@ -326,6 +326,41 @@ def synthesise(
 
 
 @app.command()
+def impute(
+    study: Annotated[
+        Path,
+        typer.Argument(help="A study file that was run, its run's folder, or a model's folder."),
+    ],
+    table: Annotated[Path, typer.Argument(help="The table to fill: CSV.")],
+    out: Annotated[Path | None, typer.Option(help="CSV to write; the screen by default.")] = None,
+    multiple: Annotated[
+        int | None,
+        typer.Option(metavar="M", help="Write M drawn tables, not one.", min=2),
+    ] = None,
+    arm: Annotated[str | None, typer.Option(help="The arm; by default the first that can.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.", min=0)] = 0,
+    force: Force = False,
+    debug: Debug = False,
+) -> None:
+    """Fill a table's missing cells by a fitted model of a study; known cells stay as they are."""
+    from fedcohort.apps import imputing, outfile
+
+    model = imputing.model_of(study, arm)
+    places = imputing.places(out, multiple)
+    for place in places:
+        outfile.check(place, [model, table], force=force)
+    made = imputing.filled(model, table, multiple, seed)
+    if out is None:
+        typer.echo(made.texts[0], nl=False)
+        return
+    for place, text in zip(places, made.texts, strict=False):
+        outfile.write(place, text)
+        typer.echo(place)
+    outfile.write(places[-1], made.about)
+    typer.echo(made.line, err=True)
+
+
+@app.command()
 def forget(
     folder: Annotated[
         Path, typer.Argument(help="The folder of a finished run, or of an earlier forget.")

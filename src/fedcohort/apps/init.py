@@ -150,6 +150,10 @@ DRAFTS: Mapping[str, _TaskDraft] = {
             "{method: vae, q: 2, rounds: 20}",
         ),
     ),
+    "imputation": _TaskDraft(
+        "How far off are missing values that are imputed from the others?",
+        ("{method: mice}", "{method: joint_normal}"),
+    ),
 }
 
 #: How a study over a network is checked and run.

@@ -114,3 +114,33 @@ def filled(x: Array, mean: Array, covariance: Array) -> Array:
             conditional(part, block, precision)
             y[block.rows] = part
     return np.where(np.isnan(x), mean + sd * y, x)
+
+
+def drawn(x: Array, mean: Array, covariance: Array, rng: np.random.Generator) -> Array:
+    """Return x (n, d) with a draw of eqs. (1) and (2) where it is NaN."""
+    sd = np.sqrt(np.diag(covariance))
+    y = np.nan_to_num((x - mean) / sd)
+    precision = np.linalg.inv(covariance / np.outer(sd, sd))
+    for block in blocks(np.isnan(x)):
+        if block.missing.shape[1]:
+            part = y[block.rows]
+            spread = np.linalg.cholesky(conditional(part, block, precision))
+            mine = block.missing[block.pattern]
+            noise = rng.standard_normal(mine.shape)
+            noise = np.einsum("rij,rj->ri", spread[block.pattern], noise)
+            np.put_along_axis(part, mine, np.take_along_axis(part, mine, axis=1) + noise, axis=1)
+            y[block.rows] = part
+    return np.where(np.isnan(x), mean + sd * y, x)
+
+
+def conditional_sd(x: Array, covariance: Array) -> Array:
+    """Return the root of eq. (2)'s diagonal where x (n, d) is NaN, else 0."""
+    precision, out = np.linalg.inv(covariance), np.zeros(x.shape)
+    for block in blocks(np.isnan(x)):
+        if block.missing.shape[1]:
+            part = np.zeros((len(block.rows), x.shape[1]))
+            root = np.sqrt(np.diagonal(conditional(part, block, precision), axis1=1, axis2=2))
+            mine = block.missing[block.pattern]
+            np.put_along_axis(part, mine, root[block.pattern], axis=1)
+            out[block.rows] = part
+    return out

@@ -22,6 +22,7 @@ from fedcohort.protocol.errors import (
 from fedcohort.protocol.federation import Federation, View, check_all_answered, per_site
 from fedcohort.protocol.message import message
 from fedcohort.protocol.method import (
+    Estimates,
     Fitted,
     Method,
     OwnRows,
@@ -38,6 +39,7 @@ __all__ = [
     "Dp",
     "FedcohortError",
     "Federation",
+    "Estimates",
     "Fitted",
     "Gathered",
     "InputError",

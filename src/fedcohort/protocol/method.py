@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -120,6 +120,26 @@ class Task:
     def rng(self) -> np.random.Generator:
         """A fresh generator for the coordinator's own draws."""
         return np.random.default_rng((self.seed, 0x636F6F7264))
+
+
+class Estimates(NamedTuple):
+    """Coefficients with their uncertainty, which are pooled over imputed tables.
+
+    Attributes
+    ----------
+    names : of the k coefficients; an intercept is first and has the name "intercept".
+    values, covariance : (k,) and (k, k).
+    freedom : degrees of freedom of the residual; infinite if the normal distribution is used.
+    level : coverage of intervals.
+    ratio : name of exp(coefficient); "" without.
+    """
+
+    names: tuple[str, ...]
+    values: Array
+    covariance: Array
+    freedom: float
+    level: float
+    ratio: str
 
 
 class Fitted(ABC):
@@ -252,6 +272,13 @@ class Fitted(ABC):
         """Return x (n, p) with its missing entries filled."""
         raise NotSupported("impute")
 
+    def impute_drawn(self, x: Array, rng: np.random.Generator) -> Array:
+        """Return x (n, p) with one draw of its missing entries given the known ones.
+
+        If the method draws its parameters, a draw also varies as far as these are unknown.
+        """
+        raise NotSupported("impute_drawn")
+
     def imputed_sd(self, x: Array) -> Array:
         """Return the standard deviation of the entries that `impute` fills in x (n, p), 0 for
         known ones.
@@ -261,6 +288,10 @@ class Fitted(ABC):
     def summary(self) -> list[Row]:
         """Return one row per coefficient, with its standard error, interval and p-value."""
         raise NotSupported("summary")
+
+    def inference(self) -> Estimates:
+        """Return the coefficients with their covariance, for fits of several imputed tables."""
+        raise NotSupported("inference")
 
     def parameters(self, times: Array) -> list[Row]:
         """Return the parameters besides those of covariates, such as the intercept.
@@ -345,8 +376,8 @@ class Fitted(ABC):
 #: Methods of `Fitted` that a model supports if its class overrides them.
 GIVEN = (
     "predict", "predict_survival", "transform", "memberships", "reconstruct", "sample", "impute",
-    "summary", "parameters", "splits", "others", "proportional_hazards", "proportional_odds",
-    "curves", "at_round",
+    "impute_drawn", "summary", "parameters", "splits", "others", "proportional_hazards",
+    "proportional_odds", "curves", "at_round",
 )  # fmt: skip
 
 
@@ -450,7 +481,9 @@ class Method:
     forgets: tuple[Step[..., Any], ...] = ()
 
     #: Settings of every method, which the caller handles before the program runs.
-    COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute", "winsorise", "pool_levels"})
+    COMMON: ClassVar[frozenset[str]] = frozenset(
+        {"scale", "impute", "imputer", "imputations", "winsorise", "pool_levels"}
+    )
 
     @property
     def gives(self) -> frozenset[str]:
@@ -531,6 +564,12 @@ class Method:
         ------
         SettingError : ``impute`` is "none" and the method takes no missing values.
         """
+        if table.get("impute") == "multiple" and not (self.raw or self.overrides("inference")):
+            raise SettingError(
+                f"impute is 'multiple', which pools coefficients with standard errors, and method "
+                f"{self.name!r} has none. Take 'cox', 'logistic', 'glm' or 'ridge', or impute "
+                f"'iterative'."
+            )
         if table.get("impute") == "none" and not self.gaps:
             raise SettingError(
                 f"impute is 'none', and method {self.name!r} takes no missing values. Fill them, "

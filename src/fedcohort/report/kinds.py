@@ -73,6 +73,11 @@ KINDS: Mapping[str, Kind] = {
         asked="What virtual patients are compared by", leads="marginal_error", predicts=False,
         ranks=False, written="virtual patient",
     ),
+    "imputation": Kind(
+        use="impute missing values by", verb="", judged="imputed values",
+        asked="What is left aside", leads="masked_rmse", predicts=False, ranks=False,
+        written="completed row",
+    ),
 }  # fmt: skip
 
 

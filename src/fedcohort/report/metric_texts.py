@@ -314,6 +314,55 @@ METRICS: Mapping[str, Metric] = {
         sign=-1,
         chance=0.5,
     ),
+    "masked_rmse": Metric(
+        "Error of imputed numbers",
+        "Known numbers of blind patients are hidden at random and imputed: root mean square of "
+        "how far off that is, in standard deviations of each column: 0 is perfect, 1 is what the "
+        "column’s mean would do.",
+        sign=-1,
+        unit="standard deviations",
+    ),
+    "masked_rmse_own": Metric(
+        "Error of imputed numbers, own patients",
+        "The same among the held-back patients of one hospital only.",
+        sign=-1,
+        unit="standard deviations",
+    ),
+    "masked_mae": Metric(
+        "Mean absolute error of imputed numbers",
+        "The same, where large errors weigh less: about 0.8 is what the column’s mean would do.",
+        sign=-1,
+        unit="standard deviations",
+    ),
+    "masked_wrong": Metric(
+        "Wrong levels",
+        "Share of levels and yes-or-no values that are hidden at random and imputed wrong.",
+        sign=-1,
+    ),
+    "masked_coverage": Metric(
+        "Coverage of intervals",
+        "Share of hidden numbers inside the 95 % interval of several draws: 0.95 if the draws are "
+        "as uncertain as they should be.",
+        sign=0,
+    ),
+    "masked_rmse_by_value": Metric(
+        "Error of imputed numbers, hidden by value",
+        "The same where high values are hidden more often than low ones, which no method that "
+        "assumes values to be missing at random can know.",
+        sign=-1,
+        unit="standard deviations",
+    ),
+    "masked_rmse_by_view": Metric(
+        "Error of imputed numbers, view hidden",
+        "The same where each view is hidden as a whole, and imputed from the others.",
+        sign=-1,
+        unit="standard deviations",
+    ),
+    "masked_wrong_by_view": Metric(
+        "Wrong levels, view hidden",
+        "Share of levels imputed wrong where each view is hidden as a whole.",
+        sign=-1,
+    ),
     "latent_accuracy": Metric(
         "Accuracy from latent coordinates",
         "Share of patients whose known class a linear discriminant predicts correctly from their "

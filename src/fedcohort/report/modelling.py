@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from fedcohort.data.prepare import IMPUTERS, TABLES
 from fedcohort.report import words
 from fedcohort.report.words import number
 
@@ -119,8 +120,16 @@ def imputed(arms: Iterable[Arm]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for arm in arms:
         if method := arm.settings.get("impute"):
-            found.setdefault(str(method), []).append(arm.title)
+            name = several_tables(arm.settings) if method == "multiple" else str(method)
+            found.setdefault(name, []).append(arm.title)
     return found
+
+
+def several_tables(settings: Mapping[str, Any]) -> str:
+    """Return how several tables were imputed, and what became of them."""
+    tables = settings.get("imputations", TABLES)
+    imputer = settings.get("imputer", IMPUTERS[0])
+    return f"multiple, {tables} tables by {imputer}, pooled by Rubin’s rules"
 
 
 def _penalty(name: str, settings: Mapping[str, Any]) -> str:

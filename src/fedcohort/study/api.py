@@ -23,6 +23,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.check import EVERY, Sheet, check_sheets, with_outcome
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.imputing.values import completed, values_of
 from fedcohort.data.outcome import Ordered, Outcome
 from fedcohort.data.prepare import checked
 from fedcohort.data.read import sources
@@ -44,7 +45,7 @@ from fedcohort.study.file.privacy import FEWEST, checked_secure
 from fedcohort.study.file.yamlfile import nearest
 from fedcohort.study.kinds import ASIDE, KINDS
 from fedcohort.study.results import effects, fit_lines, saved
-from fedcohort.study.results.filled import completed, intervals
+from fedcohort.study.results.filled import intervals
 from fedcohort.study.run.engine import Problem, Run, fit_once, noise_notes
 from fedcohort.study.run.warnings import crowded, drowned, filled_note, free_parameters
 from fedcohort.study.sites import own_rows
@@ -341,9 +342,18 @@ class Fit:
 
         Columns of a view that the table lacks are added.
         """
-        frame = self._canonical(table)
-        filled = self.parts.design.table(self._give("impute", self.parts.design.matrix(frame)))
-        whole = completed(frame, filled)
+        return self._completed(table, "impute")
+
+    def impute_drawn(self, table: Any, seed: int = 0) -> pd.DataFrame:
+        """Return the table with one draw of its missing cells given the known ones, as `impute`.
+
+        Several seeds give several tables; analyse each, and pool the results by Rubin's rules.
+        """
+        return self._completed(table, "impute_drawn", np.random.default_rng(seed))
+
+    def _completed(self, table: Any, how: str, *more: Any) -> pd.DataFrame:
+        frame, design = self.canonical(table), self.parts.design
+        whole = completed(frame, values_of(design, self._give(how, design.matrix(frame), *more)))
         return whole.set_axis(table.index) if isinstance(table, pd.DataFrame) else whole
 
     def intervals(self, table: Any, level: float = 0.95) -> pd.DataFrame:
@@ -417,12 +427,13 @@ class Fit:
         self._own("save")
         saved.write(Path(folder), self.parts)
 
-    def _canonical(self, table: Any) -> pd.DataFrame:
+    def canonical(self, table: Any) -> pd.DataFrame:
+        """Return a table in the form that the model's dictionary gives it."""
         self._own("predictions")
         return canonical(as_pandas(table), self.parts.dictionary)
 
     def _x(self, table: Any) -> Array:
-        return self.parts.design.matrix(self._canonical(table))
+        return self.parts.design.matrix(self.canonical(table))
 
     def _own(self, what: str) -> None:
         if self.run is None and self.sites:

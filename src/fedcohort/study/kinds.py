@@ -327,8 +327,37 @@ SYNTHESIS = Kind(
     "the mean over hospitals. What needs training rows, or all blind rows, in one place is left "
     "out: models of the outcome, distances, copies, and attacks.",
 )
+#: Entries are hidden at each hospital, which does not tell which: so each has errors of its own.
+IMPUTATION = Kind(
+    "imputation",
+    (Survival, Binary, Category, Continuous, Count),
+    {
+        "masked_rmse": _ALWAYS,
+        "masked_mae": _ALWAYS,
+        "masked_wrong": _ALWAYS,
+        "masked_coverage": Needs(gives="impute_drawn"),
+        "masked_rmse_by_value": _ALWAYS,
+        "masked_rmse_by_view": _ALWAYS,
+        "masked_wrong_by_view": _ALWAYS,
+    },
+    types=_CLASSES | {"continuous": Continuous, "count": Count},
+    gives={"impute": "imputes no missing values; arms are compared by these"},
+    aside=True,
+    none_left="masked_rmse",
+    exactness=dict.fromkeys(
+        ("masked_rmse", "masked_mae", "masked_wrong", "masked_coverage", "masked_rmse_by_value",
+         "masked_rmse_by_view", "masked_wrong_by_view"),
+        "mean over hospitals of the error among their own blind patients",
+    ),
+    lacks={"imputation_errors": _ALWAYS},
+    alone="Each hospital hides and imputes entries of its own blind rows, in standard deviations "
+    "of these; each value is the mean over hospitals.",
+    note="Each hospital hides and imputes entries of its own blind rows; each value is the mean "
+    "over hospitals. Errors by column are left out.",
+)  # fmt: skip
 KINDS: Mapping[str, Kind] = {
-    k.name: k for k in (SURVIVAL, CLASSIFICATION, REGRESSION, CLUSTERING, LATENT, SYNTHESIS)
+    k.name: k
+    for k in (SURVIVAL, CLASSIFICATION, REGRESSION, CLUSTERING, LATENT, SYNTHESIS, IMPUTATION)
 }
 TASKS = tuple(KINDS)
 #: Kinds with an outcome for evaluation only.

@@ -93,7 +93,7 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
     return Method(
         name=settings.method,
         title=title,
-        tasks=("latent", "synthesis"),
+        tasks=("latent", "synthesis", "imputation"),
         paper=paper,
         reveals=(
             f"{ONCE[0].upper()}{ONCE[1:]}; {SUMS}; {HELD_OUT}; "

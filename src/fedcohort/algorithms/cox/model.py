@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from fedcohort.numerics.mahalanobis import chi_squared, squared_distance
 from fedcohort.numerics.parameters import chosen_row
 from fedcohort.numerics.survival import Baseline
 from fedcohort.numerics.wald import credible_rows, ratio_rows
-from fedcohort.protocol import DataError, Fitted, NotSupported, Row
+from fedcohort.protocol import DataError, Estimates, Fitted, NotSupported, Row
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +155,20 @@ class CoxModel(Fitted):
         for row, error, unit in zip(rows, self.grid_error.tolist(), errors.tolist(), strict=False):
             row["grid_error"] = error / unit
         return rows
+
+    def inference(self) -> Estimates:
+        """Return β with its covariance.
+
+        Raises
+        ------
+        NotSupported : a lasso penalty, with which β has no covariance.
+        """
+        if np.isnan(self.covariance).any():
+            raise NotSupported("coefficients with a lasso penalty have no standard errors to pool.")
+        freedom = math.inf if self.events is None else max(self.events - len(self.features), 1)
+        return Estimates(
+            self.features, self.coefficients, self.covariance, freedom, self.level, "hazard_ratio"
+        )
 
     def parameters(self, times: Array) -> list[Row]:
         """Return the constant of the linear predictor, a chosen λ, and baseline survival.

@@ -14,7 +14,7 @@ from fedcohort.algorithms.glm.predictor import Predictor
 from fedcohort.arrays import Array
 from fedcohort.numerics.parameters import intercept_row
 from fedcohort.numerics.wald import ratio_rows
-from fedcohort.protocol import Row
+from fedcohort.protocol import Estimates, Row
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,6 +75,10 @@ class LogisticModel(Predictor):
         return ratio_rows(
             self.features, self.coefficients, self.standard_errors[1:], self.level, "odds_ratio"
         )
+
+    def inference(self) -> Estimates:
+        """Return (b₀, β) with their covariance."""
+        return self._estimates("odds_ratio")
 
     def parameters(self, times: Array) -> list[Row]:
         """Return the intercept, with its test if the fit has standard errors."""

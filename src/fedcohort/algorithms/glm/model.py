@@ -14,7 +14,7 @@ from fedcohort.arrays import Array
 from fedcohort.numerics.families import Family
 from fedcohort.numerics.parameters import intercept_row
 from fedcohort.numerics.wald import ratio_rows
-from fedcohort.protocol import Row
+from fedcohort.protocol import Estimates, Row
 
 #: Meaning of exp(β) by family and link; with other links it is no ratio.
 RATIOS = {
@@ -89,6 +89,10 @@ class GlmModel(Predictor):
             RATIOS.get((self.family.name, self.family.link), ""),
             self.df_residual if self.family.dispersed else math.inf,
         )
+
+    def inference(self) -> Estimates:
+        """Return (b₀, β) with their covariance."""
+        return self._estimates(RATIOS.get((self.family.name, self.family.link), ""))
 
     def parameters(self, times: Array) -> list[Row]:
         """Return the intercept with its test, and an estimated dispersion."""

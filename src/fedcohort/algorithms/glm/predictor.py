@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.protocol import Fitted, NotSupported
+from fedcohort.protocol import Estimates, Fitted, NotSupported
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,6 +77,17 @@ class Predictor(Fitted):
     def cautions(self) -> tuple[str, ...]:
         """Return the warning about sums that tell of few records, if there is one."""
         return (self.caution,) if self.caution else ()
+
+    def _estimates(self, ratio: str) -> Estimates:
+        """Return (b₀, β) with their covariance; `ratio` is the name of exp(β)."""
+        return Estimates(
+            ("intercept", *self.features),
+            np.r_[self.intercept, self.coefficients],
+            self.covariance,
+            max(self.rows - len(self.features) - 1, 1),
+            self.level,
+            ratio,
+        )
 
     def predictor(self, x: Array) -> Array:
         """Return η (n,) of each row of x (n, p), or (n, p + 1) with the offset last."""

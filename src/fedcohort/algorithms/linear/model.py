@@ -13,7 +13,7 @@ from scipy.special import fdtrc, stdtr, stdtrit
 from fedcohort.algorithms.linear.course import Course
 from fedcohort.arrays import Array
 from fedcohort.numerics.parameters import chosen_row, intercept_row
-from fedcohort.protocol import Fitted, NotSupported, Row
+from fedcohort.protocol import Estimates, Fitted, NotSupported, Row
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +180,11 @@ class LinearModel(Fitted):
             row["t"], row["p"] = t, 2 * float(stdtr(self.df_residual, -abs(t)))
             row["low"], row["high"] = beta - quantile * se, beta + quantile * se
         return rows
+
+    def inference(self) -> Estimates:
+        """Return (b₀, β) with their covariance."""
+        names, values = ("intercept", *self.features), np.r_[self.intercept, self.coefficients]
+        return Estimates(names, values, self.covariance, self.df_residual, self.level, "")
 
     def parameters(self, times: Array) -> list[Row]:
         """Return the intercept, the chosen λ, and the residual variance.

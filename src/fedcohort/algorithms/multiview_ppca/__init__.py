@@ -70,7 +70,7 @@ def bounds(config: Settings, task: Task) -> Mapping[str, Collection[Any]]:
 METHOD = Method(
     name="multiview_ppca",
     title="one latent space of several views, which sites may lack; imputes, compares sites",
-    tasks=("latent", "synthesis"),
+    tasks=("latent", "synthesis", "imputation"),
     paper="Balelli, Silva, Lorenzi, MELBA 1, 2022 (Fed-mv-PPCA)",
     reveals=REVEALS,
     reveals_with=_reveals,

@@ -11,6 +11,7 @@ import numpy as np
 from fedcohort.algorithms.multiview_ppca.maths import latent
 from fedcohort.algorithms.multiview_ppca.maths.model import Prior, Theta, Views
 from fedcohort.arrays import Array
+from fedcohort.numerics import gaussian
 from fedcohort.protocol import Fitted, Row
 
 
@@ -119,6 +120,15 @@ class MultiView(Fitted):
     def imputed_sd(self, x: Array) -> Array:
         """Return the standard deviation of each missing entry given the others (n, p), else 0."""
         return latent.complete(x, self.theta, self.shape).sd
+
+    def impute_drawn(self, x: Array, rng: np.random.Generator) -> Array:
+        """Return x (n, p) with one draw of its missing entries given the others.
+
+        Parameters are those of the fit: draws do not vary as far as these are unknown.
+        """
+        theta = self.theta
+        covariance = theta.w @ theta.w.T + np.diag(theta.variance[self.shape.noise])
+        return gaussian.drawn(np.asarray(x, float), theta.mu, covariance, rng)
 
     def complete(self, x: Array) -> latent.Completed:
         """Return the results of `impute` and `imputed_sd`."""

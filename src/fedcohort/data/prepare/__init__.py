@@ -14,7 +14,7 @@ from typing import Any
 
 from fedcohort.data.prepare.bounded import bounded_design, check_options
 from fedcohort.data.prepare.columns import Column, LevelColumn, NumberColumn
-from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare.design import Design, Table
 from fedcohort.data.prepare.fit import (
     check_roles,
     classes_of,
@@ -22,9 +22,24 @@ from fedcohort.data.prepare.fit import (
     fit_design,
     strata_levels,
 )
+from fedcohort.data.prepare.heads import KINDS as HEADS
 from fedcohort.data.prepare.heads import Head, chosen, heads_asked, heads_from, plain_heads
-from fedcohort.data.prepare.iterative import IncompleteView, expected_moments
-from fedcohort.data.prepare.options import IMPUTES, MOST_WINSORISED, OPTIONS, SCALES, checked
+from fedcohort.data.prepare.iterative import (
+    Expected,
+    IncompleteView,
+    Reached,
+    expected_moments,
+    maximised,
+)
+from fedcohort.data.prepare.options import (
+    IMPUTERS,
+    IMPUTES,
+    MOST_WINSORISED,
+    OPTIONS,
+    SCALES,
+    TABLES,
+    checked,
+)
 from fedcohort.data.prepare.sketch import Histogram, Moments, count_between, histograms, refine
 from fedcohort.data.prepare.steps import (
     Cells,
@@ -60,8 +75,11 @@ __all__ = [
     "Cells",
     "Column",
     "Design",
+    "Expected",
     "Head",
     "Histogram",
+    "HEADS",
+    "IMPUTERS",
     "IMPUTES",
     "IncompleteView",
     "LevelColumn",
@@ -69,9 +87,12 @@ __all__ = [
     "Moments",
     "NumberColumn",
     "OPTIONS",
+    "Reached",
     "SCALES",
     "Spread",
     "STEPS",
+    "TABLES",
+    "Table",
     "asked",
     "bounded_design",
     "check_options",
@@ -85,6 +106,7 @@ __all__ = [
     "heads_asked",
     "heads_from",
     "histograms",
+    "maximised",
     "plain_heads",
     "refine",
     "strata_levels",

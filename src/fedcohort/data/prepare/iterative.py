@@ -14,7 +14,7 @@ covariance.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Self
@@ -121,20 +121,44 @@ def fit_joint(
     """
     view = IncompleteView(tuple(columns), tuple(centre.tolist()), tuple(scale.tolist()))
     inside = fed.through(view)
-    mean, covariance = np.zeros(len(centre)), np.eye(len(centre))
+
+    def ask(mean: Array, precision: Array) -> Expected:
+        return inside.sum(expected_moments, mean=mean, precision=precision)
+
+    *_, end = maximised(ask, rows, len(centre))
+    found = end.covariance * np.outer(scale, scale)
+    return Joint(
+        tuple((centre + scale * end.mean).tolist()),
+        tuple(tuple(row) for row in found.tolist()),
+        end.rounds,
+        end.change,
+    )
+
+
+class Reached(NamedTuple):
+    """μ (d,) and Σ (d, d) after so many rounds, and the last round's largest change."""
+
+    mean: Array
+    covariance: Array
+    rounds: int
+    change: float
+
+
+def maximised(ask: Callable[[Array, Array], Expected], rows: int, d: int) -> Iterator[Reached]:
+    """Yield μ and Σ after each round of the EM algorithm, from 0 and the identity.
+
+    Parameters
+    ----------
+    ask : (μ, Σ⁻¹) → the expected sums over all rows.
+    """
+    mean, covariance = np.zeros(d), np.eye(d)
     rounds, change = 0, np.inf
     while rounds < MOST_ROUNDS and change > TOLERANCE:
         precision = np.linalg.inv(covariance)
-        sums = inside.sum(expected_moments, mean=mean, precision=(precision + precision.T) / 2)
+        sums = ask(mean, (precision + precision.T) / 2)
         step = sums.total / rows
         new = sums.products / rows - np.outer(step, step)
-        new = (new + new.T) / 2 + RIDGE * np.eye(len(mean))
+        new = (new + new.T) / 2 + RIDGE * np.eye(d)
         change = float(max(np.abs(step).max(), np.abs(new - covariance).max()))
         mean, covariance, rounds = mean + step, new, rounds + 1
-    found = covariance * np.outer(scale, scale)
-    return Joint(
-        tuple((centre + scale * mean).tolist()),
-        tuple(tuple(row) for row in found.tolist()),
-        rounds,
-        change,
-    )
+        yield Reached(mean, covariance, rounds, change)

@@ -12,7 +12,11 @@ from fedcohort.protocol.errors import SettingError
 #: Possible values of `scale`.
 SCALES = ("none", "standard", "minmax", "quantile")
 #: Possible values of `impute`; "none" leaves missing values as NaN, for methods with `gaps`.
-IMPUTES = ("mean", "median", "most_frequent", "indicator", "iterative", "none")
+IMPUTES = ("mean", "median", "most_frequent", "indicator", "iterative", "multiple", "none")
+#: Methods that draw missing values, for `impute` "multiple".
+IMPUTERS = ("mice", "joint_normal")
+#: Default number of imputed tables, and the smallest.
+TABLES, FEWEST_TABLES = 20, 2
 #: The largest share of rows that `winsorise` cuts at each tail.
 MOST_WINSORISED = 0.25
 #: Share of rows that "minmax" and "quantile" cut at each tail if `winsorise` is 0.
@@ -22,6 +26,8 @@ TAIL = 0.005
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "scale": SCALES,
     "impute": IMPUTES,
+    "imputer": IMPUTERS,
+    "imputations": (),
     "winsorise": (),
     "pool_levels": (),
 }
@@ -38,6 +44,10 @@ def checked(key: str, value: Any) -> Any:
     if words:
         if value not in words:
             raise SettingError(known_name(key, value, words))
+        return value
+    if key == "imputations":
+        if type(value) is not int or value < FEWEST_TABLES:
+            raise SettingError(f"expected a whole number of tables, from {FEWEST_TABLES}.")
         return value
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if key == "winsorise":

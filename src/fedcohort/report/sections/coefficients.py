@@ -344,6 +344,8 @@ def _table(
     value = [f"{short} is"] * stepping + [f"{short} ({around})" if tested else short]
     head += [error_head, *value, *last] if tested else value
     gridded = _gridded(first)
+    pooled = any(c.get("fmi") is not None for c in first)
+    head += ["df", "Missing information"] * pooled
     head += ["Grid error"] * gridded + [f"{short} over all fits"] * bool(spread)
     shown = _three if plain else ratio
     body: list[list[str]] = []
@@ -358,6 +360,8 @@ def _table(
         value = [] if plain else [str(c.get("step") or words.MISSING)] * stepping
         value.append(_shown(c))
         line += [width, *value, *p_value] if tested else value
+        if pooled:
+            line += [fixed(c.get("df"), 0), words.percent(number(c.get("fmi")))]
         line += [fixed(c.get("grid_error"), 2)] * gridded
         if spread:
             ends = spread.get(_term(c), (math.nan, math.nan))
@@ -373,6 +377,11 @@ def _table(
         )
     if posterior:
         caption = "Posterior of the coefficients" + f"; {short} of its mean" * (not plain)
+    if pooled:
+        caption += (
+            ", pooled over imputed tables by Rubin’s rules; missing information is the share of an "
+            "estimate’s variance that is due to missing values"
+        )
     return table(head, body, numeric=range(1, len(head)), caption=caption)
 
 

@@ -147,6 +147,8 @@ def _filled(run: Run) -> str:
             f" Missing values were imputed {words.listed(said)}{f', not for {kept}' * bool(kept)}."
         )
     impute = run.mapping("preprocess").get("impute") or ""
+    if impute == "multiple":
+        impute = next(iter(ways), impute)
     if impute == "none":
         return " Missing values were not imputed."
     return f" Missing values were imputed ({words.spaced(str(impute))})." * bool(impute)

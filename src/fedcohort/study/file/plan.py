@@ -203,6 +203,12 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
     found = privacy.read(reader)
     learnt = outcome or _of_sample(kind, named)
     arms = arms_of(reader, kind, learnt, preprocess, tune)
+    if network and (several := [a for a in arms if a.preprocess.get("impute") == "multiple"]):
+        raise doc.error(
+            ("preprocess", "impute"),
+            f"over a network a site takes one preprocessing a session, and 'multiple' of arm "
+            f"{several[0].name!r} needs several. Give 'iterative' there.",
+        )
     if found.dp is not None:
         _check_private(reader, found.dp, arms, tune)
     again = second_consent.read(reader, arms, network=network, private=found.dp is not None)

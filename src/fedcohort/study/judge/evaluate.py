@@ -10,6 +10,7 @@ predictions, and is the same for every arm of a repeat:
     clustering       `Clusters`: test, train; an outcome that no fit has seen, or none
     latent           `Latent`: the same
     synthesis        `Virtual`: the same, and a model that draws rows
+    imputation       `Imputed`: the same, and a model that imputes
 
 All have `min_cell`. Over a network sums over sites give the metrics (`judge.summed`), by `steps`
 that a site agrees to.
@@ -32,7 +33,13 @@ from fedcohort.metrics.sums import latent as sums_of_latent
 from fedcohort.protocol import Method, Row, registry
 from fedcohort.protocol.step import Step
 from fedcohort.runtime.coordinator import Coordinator
-from fedcohort.study.at_site import cluster_sites, judging, latent_sites, virtual_sites
+from fedcohort.study.at_site import (
+    cluster_sites,
+    imputed_sites,
+    judging,
+    latent_sites,
+    virtual_sites,
+)
 from fedcohort.study.at_site.coding import Coded, names_of
 from fedcohort.study.at_site.judging import Own, Said, Seen
 from fedcohort.study.at_site.own_judging import judged_alone
@@ -42,12 +49,14 @@ from fedcohort.study.file.terms import Terms
 from fedcohort.study.judge.pooled.base import Judge
 from fedcohort.study.judge.pooled.classification import Labels
 from fedcohort.study.judge.pooled.clusters import Clusters
+from fedcohort.study.judge.pooled.imputed import Imputed
 from fedcohort.study.judge.pooled.latent import Latent
 from fedcohort.study.judge.pooled.regression import Values
 from fedcohort.study.judge.pooled.survival import Yardstick
 from fedcohort.study.judge.pooled.virtual import Virtual
 from fedcohort.study.judge.shown.classes import class_rows
 from fedcohort.study.judge.shown.clusters import cluster_rows
+from fedcohort.study.judge.shown.imputed_rows import imputed_rows
 from fedcohort.study.judge.shown.latent_rows import latent_rows
 from fedcohort.study.judge.shown.posterior import posterior_rows
 from fedcohort.study.judge.shown.virtual_rows import virtual_rows
@@ -56,6 +65,7 @@ from fedcohort.study.judge.summed.evaluation import Found
 from fedcohort.study.kinds import (
     CLASSIFICATION,
     CLUSTERING,
+    IMPUTATION,
     KINDS,
     LATENT,
     REGRESSION,
@@ -223,6 +233,13 @@ def _drawn(m: Model) -> Found:
     return judged_alone(rows, virtual_sites.tell_own_likeness, virtual_sites.OWN, m.terms.plan)
 
 
+def _masked(fed: Coordinator, model: str, plan: Plan) -> Found:
+    """Evaluate imputation at each site, by its own blind rows; metrics are means over sites."""
+    return judged_alone(
+        fed.through(Coded(model)), imputed_sites.tell_own_masked, imputed_sites.OWN, plan
+    )
+
+
 def _of_clusters(outcome: Outcome | None) -> Steps:
     found: Steps = (*sums_of_clusters.STEPS, *cluster_sites.STEPS)
     if outcome is None or not outcome.has_classes:
@@ -301,5 +318,14 @@ JUDGING: Mapping[str, Judging] = {
         lambda run, judge, laid, plan, method, seed: virtual_rows(
             run, judge, seed, private=plan.privacy.dp is not None
         ),
+    ),
+    IMPUTATION.name: Judging(
+        Imputed,
+        lambda outcome: imputed_sites.STEPS,
+        lambda outcome: imputed_sites.STEPS,
+        lambda m: _masked(m.fed, m.said.model, m.terms.plan),
+        lambda fed, plan: _masked(fed, "", plan),
+        {"judge": (Coded,), "alone": (Coded,)},
+        lambda run, judge, laid, plan, method, seed: imputed_rows(run, judge),
     ),
 }

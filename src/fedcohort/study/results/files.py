@@ -28,7 +28,14 @@ from fedcohort.data.read.csvcells import harmless
 from fedcohort.protocol import Method, registry
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import Plan
-from fedcohort.study.judge.shown import classes, clusters, latent_rows, posterior, virtual_rows
+from fedcohort.study.judge.shown import (
+    classes,
+    clusters,
+    imputed_rows,
+    latent_rows,
+    posterior,
+    virtual_rows,
+)
 from fedcohort.study.results.consent import consent_of, gone_of
 from fedcohort.study.results.model_card import card
 from fedcohort.study.results.outcomes import (
@@ -70,6 +77,7 @@ LISTED = (
 OF_TASK = {
     "classification": classes.OF_ALL, "clustering": clusters.KEYS, "latent": latent_rows.KEYS,
     "synthesis": virtual_rows.KEYS,
+    "imputation": imputed_rows.KEYS,
 }  # fmt: skip
 #: The same for types of outcome of classification.
 OF_TYPE: Mapping[str, tuple[str, ...]] = dict.fromkeys(("category", "ordinal"), classes.KEYS)

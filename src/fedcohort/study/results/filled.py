@@ -1,4 +1,4 @@
-"""A model's imputed values of missing cells, in the units of the table."""
+"""Intervals of a model's imputed numbers, in the units of the table."""
 
 from __future__ import annotations
 
@@ -9,21 +9,6 @@ from scipy.special import ndtri
 from fedcohort.arrays import Array
 from fedcohort.data.prepare import Design, NumberColumn
 from fedcohort.protocol import NotSupported
-
-
-def completed(frame: pd.DataFrame, filled: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with its missing cells and missing columns from `filled`.
-
-    Columns that `filled` lacks stay as they are.
-    """
-    out = frame.copy()
-    for name in filled:
-        values = pd.Series(filled[name].to_numpy(), index=frame.index)
-        if name not in frame.columns:
-            out[name] = values
-        elif (gone := frame[name].isna()).any():
-            out[name] = frame[name].astype(values.dtype).where(~gone, values)
-    return out
 
 
 def intervals(design: Design, x: Array, filled: Array, sd: Array, level: float) -> pd.DataFrame:

@@ -336,6 +336,12 @@ def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
     if any(r.get("grid_error") is not None for r in mine):
         head = (*head, "grid error, in standard errors")
         rows = [(*row, _number(r.get("grid_error"))) for row, r in zip(rows, mine, strict=True)]
+    if any(r.get("fmi") is not None for r in mine):
+        head = (*head, "degrees of freedom", "missing information")
+        rows = [
+            (*row, f"{r['df']:.0f}" if r.get("df") else "", words.percent(words.number(r["fmi"])))
+            for row, r in zip(rows, mine, strict=True)
+        ]
     pooled = [
         f"{_cell(r['column'])}, {POOLED.format(', '.join(map(_cell, r['levels'])), r['least'])}"
         for r in _of_model(results, "pooled", arm, scenario)
@@ -427,6 +433,11 @@ def _use(arm: Arm, results: Mapping[str, Any]) -> str:
             f"model without differential privacy are to be treated as patient data."
         )
     what = kind_of(str(results["task"]), results["outcome"]).written
+    if results["task"] == "imputation":
+        return (
+            f"## Use\n\n    fedcohort impute models/{arm.name} PATIENTS.csv --out FILLED.csv\n\n"
+            f"fills missing cells as `model.json` says, and leaves known cells as they are."
+        )
     return (
         f"## Use\n\n    fedcohort predict models/{arm.name} PATIENTS.csv\n\n"
         f"checks the table against the dictionary in `model.json` and writes a {what} for each row."

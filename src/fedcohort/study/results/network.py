@@ -324,6 +324,10 @@ PARTS: dict[str, tuple[str, str]] = {
         "Survival of virtual patients",
         "It is compared with the survival of all blind patients, which needs them in one place.",
     ),
+    "imputation_errors": (
+        "Errors by column",
+        "Each hospital hides entries of its own, and tells errors over all columns only.",
+    ),
     "draws": (
         "Intervals over patients",
         "The seed of a study is public, so sums of one metric at known weights of the patients "

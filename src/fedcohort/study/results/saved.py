@@ -28,6 +28,7 @@ from safetensors.numpy import load, save
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.imputing.pooled import restored
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.prepare import Design
 from fedcohort.protocol import DataError, Fitted, registry
@@ -189,7 +190,7 @@ def read(folder: Path) -> Saved:
         arrays = load(body)
         if odd := sorted({k for k, a in arrays.items() if _odd(a)} - {*text["unknown"]}):
             raise DataError(f"{folder}: the saved model is damaged: {odd[0]!r} is not finite.")
-        model = registry.find(text["method"]).model.restore(arrays, text["model"])
+        model = restored(registry.find(text["method"]).model, arrays, text["model"])
         design = Design.from_json(json.dumps(text["design"]))
         dictionary = Dictionary.from_dict(text["dictionary"], f"{folder}: model.json")
         notes = dict(text.get("notes", {}))

@@ -51,7 +51,7 @@ from fedcohort.study.file import coordinator_data
 from fedcohort.study.file.privacy import check_visible, checked_secure
 from fedcohort.study.kinds import KINDS, Kind
 from fedcohort.study.results.own_models import OwnModels, keeper
-from fedcohort.study.run import private
+from fedcohort.study.run import multiple, private
 from fedcohort.study.sites.own_rows import OwnFrames
 
 Frames = Mapping[str, pd.DataFrame]
@@ -310,7 +310,8 @@ def fit_once(
             method, settings, problem.dp, problem.dictionary, problem.outcome, rows,
             problem.patients,
         )  # fmt: skip
-    steps = (*prepare.STEPS, *method.steps)
+    several = None if method.raw else multiple.Asked.of(table)
+    steps = (*prepare.STEPS, *(several.steps if several else ()), *method.steps)
     own = OwnModels(journal and journal.with_suffix(".own"))
     place = {name: name.encode().hex() for name in problem.frames}
     hosts = [
@@ -463,6 +464,9 @@ def fit_over(
     _check_own(problem, method, config)
     _check_outcome(problem, method)
     trail = trail or Trail(fed.ledger)
+    several = None if method.raw else multiple.Asked.of(table)
+    if several is not None:
+        multiple.check(config, private=problem.dp is not None)
     account = None
     if problem.dp is not None:
         private.check_sites(problem.dp, len(fed.sites))
@@ -497,7 +501,12 @@ def fit_over(
         explained=explained,
     )
     there = fed if method.raw else fed.through(design)
-    if before is None:
+    if several is not None:
+        model = multiple.fit_tables(
+            fed, several, design, problem.dictionary, task,
+            lambda completed: method.fit(completed, config, task),
+        )  # fmt: skip
+    elif before is None:
         model = method.fit(there, config, task)
     elif method.forget is None:
         raise NotSupported(f"method {method.name!r} keeps nothing of single sites")
@@ -568,12 +577,13 @@ def _designed(
         prepare.check_options(table, method.preprocess)
         impute = table.get("impute", "mean")
         return private.design(config, problem.dictionary, problem.outcome, impute)
-    return prepare.fit_design(
+    several = multiple.Asked.of(table) is not None
+    design = prepare.fit_design(
         fed,
         problem.dictionary,
         problem.outcome,
         scale=table.get("scale", "none"),
-        impute=table.get("impute", "median"),
+        impute="median" if several else table.get("impute", "median"),
         winsorise=table.get("winsorise", 0.0),
         pool_levels=table.get("pool_levels", 0),
         min_cell=problem.min_cell,
@@ -582,3 +592,4 @@ def _designed(
         strata=getattr(config, "strata", ""),
         pixels=bool(getattr(config, "image", ())),
     )
+    return dataclasses.replace(design, impute="multiple", filled={}) if several else design

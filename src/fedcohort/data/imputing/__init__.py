@@ -1,0 +1,1 @@
+"""Draws of missing values, tables completed by them, and estimates over several tables."""
