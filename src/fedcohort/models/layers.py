@@ -39,6 +39,12 @@ def dense(
     return [*layers, last]
 
 
+class Flat(nn.Linear):
+    """A linear layer whose weights begin at 0 (`models.network.initial`), so that a network first
+    says the same of every row.
+    """
+
+
 class Seeded(nn.Module):
     """A layer that draws, in training, from its own generator, never from torch's global one."""
 

@@ -28,8 +28,9 @@ from fedcohort.models.bayes import Bayes, Noisy
 from fedcohort.models.conv import Conv, ConvNet
 from fedcohort.models.dec import Dec
 from fedcohort.models.forest import Forest, ForestNet, Leaves
-from fedcohort.models.layers import Seeded, dense
+from fedcohort.models.layers import Flat, Seeded, dense
 from fedcohort.models.mcvae import Mcvae
+from fedcohort.models.savae import Savae
 from fedcohort.models.vae import Vae
 
 #: Value (a number) and slope (same shape) of a loss at a network's outputs, (n,) or (n, K).
@@ -83,6 +84,7 @@ class Mlp:
 #: a "bayes" stand on one of these, whose spec is their "base".
 NETWORKS: dict[str, Callable[..., Any]] = {
     "mlp": Mlp, "conv": Conv, "autoencoder": Autoencoder, "dec": Dec, "vae": Vae, "mcvae": Mcvae,
+    "savae": Savae,
 }  # fmt: skip
 
 
@@ -269,7 +271,7 @@ def _module(entries: dict[str, Any]) -> nn.Module:
 
 def initial(spec: str, seed: int) -> Array:
     """Return the initial θ (P,): Glorot's uniform weights, a forest's leaves, a posterior's log σ,
-    factors 1 of normalisations, all else 0; it depends on the seed alone.
+    factors 1 of normalisations, all else 0 (`Flat`, too); it depends on the seed alone.
     """
     net = network(spec)
     draws = np.random.default_rng((seed, 0x6E6574))
@@ -278,7 +280,7 @@ def initial(spec: str, seed: int) -> Array:
         for layer in net.module.modules():
             if isinstance(layer, nn.GroupNorm):
                 layer.weight.fill_(1.0)
-            if isinstance(layer, (nn.Linear, nn.Conv2d, nn.Conv1d)):
+            if isinstance(layer, (nn.Linear, nn.Conv2d, nn.Conv1d)) and not isinstance(layer, Flat):
                 fans = sum(layer.weight.shape[:2]) * math.prod(layer.weight.shape[2:])
                 bound = math.sqrt(6.0 / fans)
                 values = draws.uniform(-bound, bound, tuple(layer.weight.shape))

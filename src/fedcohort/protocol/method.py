@@ -75,6 +75,8 @@ class Task:
         if only the sites' own rules apply.
     dp : request of a private fit; None for other fits.
     reach : for a private fit: lowest and highest usual outcome by the dictionary; None without.
+    heads : distribution (`data.prepare.Head`) of each source column of x but the offset, in order;
+        () if unknown.
     own : rows of the coordinator itself; None without.
     explained : whether the sites are asked for what explains the model (`Fitted.explained`).
     """
@@ -95,6 +97,7 @@ class Task:
     views: tuple[str, ...] = ()
     pairs: tuple[tuple[float, float], ...] = ()
     levels: tuple[str, ...] = ()
+    heads: tuple[Any, ...] = ()
     own: OwnRows | None = None
     explained: bool = True
 

@@ -22,6 +22,7 @@ from fedcohort.data.prepare.fit import (
     fit_design,
     strata_levels,
 )
+from fedcohort.data.prepare.heads import Head, chosen, heads_asked, heads_from, plain_heads
 from fedcohort.data.prepare.iterative import IncompleteView, expected_moments
 from fedcohort.data.prepare.options import IMPUTES, MOST_WINSORISED, OPTIONS, SCALES, checked
 from fedcohort.data.prepare.sketch import Histogram, Moments, count_between, histograms, refine
@@ -59,6 +60,7 @@ __all__ = [
     "Cells",
     "Column",
     "Design",
+    "Head",
     "Histogram",
     "IMPUTES",
     "IncompleteView",
@@ -76,10 +78,14 @@ __all__ = [
     "check_roles",
     "classes_of",
     "checked",
+    "chosen",
     "count_between",
     "empty_views",
     "fit_design",
+    "heads_asked",
+    "heads_from",
     "histograms",
+    "plain_heads",
     "refine",
     "strata_levels",
 ]

@@ -25,7 +25,7 @@ from typing import Any
 
 from fedcohort.data.dictionary import Dictionary, Variable
 from fedcohort.data.outcome import Outcome
-from fedcohort.data.prepare.columns import Column, LevelColumn, NumberColumn
+from fedcohort.data.prepare.columns import Column, LevelColumn, NumberColumn, ranged
 from fedcohort.data.prepare.design import Design
 from fedcohort.data.prepare.fit import check_roles, classes_of, strata_levels, unused
 from fedcohort.data.words import first_of
@@ -79,7 +79,7 @@ def bounded_design(
             f"Give 'usual: [low, high]', what most patients have, or 'feature: false'."
         )
     return Design(
-        columns=tuple(_column(v) for v in variables),
+        columns=tuple(ranged(_column(v), v) for v in variables),
         outcome=outcome,
         classes=classes_of(dictionary, outcome),
         scale="minmax",

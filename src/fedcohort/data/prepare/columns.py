@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,9 @@ from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Variable
 from fedcohort.data.encode import Encoded
 from fedcohort.protocol.errors import DataError
+
+#: Fields of a number that may be None: limits.
+_ENDS = ("low", "high", "least", "most")
 
 #: Rows processed at a time; this many fit into a processor's cache.
 PART = 8192
@@ -42,6 +45,7 @@ class NumberColumn:
     on the error of values from quantiles, in the column's unit; limits are those
         of eq. (2) of `sketch`.
     view : as in the dictionary.
+    least, most : the dictionary's range, in the column's unit; None for no limit.
     """
 
     name: str
@@ -58,6 +62,8 @@ class NumberColumn:
     indicator: bool = False
     error: float = 0.0
     view: str = ""
+    least: float | None = None
+    most: float | None = None
 
     @property
     def variable(self) -> Variable:
@@ -199,11 +205,21 @@ class LevelColumn:
 Column = NumberColumn | LevelColumn
 
 
+def ranged(column: Column, variable: Variable) -> Column:
+    """Return a column with the range that the dictionary gives its number."""
+    if isinstance(column, LevelColumn):
+        return column
+    return replace(column, least=variable.range[0], most=variable.range[1])
+
+
 def plain_column(column: Column) -> dict[str, Any]:
-    """Return a column's fields as JSON-able values; the view only if there is one."""
+    """Return a column's fields as JSON-able values; view and range only if there are some."""
     plain = asdict(column)
     if not column.view:
         del plain["view"]
+    for key in ("least", "most"):
+        if plain.get(key, 0.0) is None:
+            del plain[key]
     return plain
 
 
@@ -218,11 +234,11 @@ def column_from(plain: Mapping[str, Any]) -> Column:
     if "levels" in given:
         return LevelColumn(**given)
     column = NumberColumn(**given)
-    single = ("fill", "shift", "scale", "low", "high", "error")
+    single = ("fill", "shift", "scale", "low", "high", "error", "least", "most")
     numbers = [(key, getattr(column, key)) for key in single]
     numbers += [(key, x) for key in ("knots", "shares") for x in getattr(column, key)]
     for key, x in numbers:
-        if not _is_finite(x) and not (x is None and key in ("low", "high")):
+        if not _is_finite(x) and not (x is None and key in _ENDS):
             raise DataError(f"column {column.name!r}: its {key} is {x!r:.40}, no finite number.")
     if not column.scale > 0:
         raise DataError(f"column {column.name!r}: its scale is {column.scale:g}, not positive.")

@@ -38,6 +38,7 @@ from fedcohort.data.encode import (
 )
 from fedcohort.data.outcome import Outcome, Survival, weights_of
 from fedcohort.data.prepare.columns import Column, NumberColumn, column_from, parts_of, plain_column
+from fedcohort.data.prepare.heads import Head, heads_of
 from fedcohort.data.prepare.joint import Joint, completed
 from fedcohort.data.tables import FeatureTable, LabelledTable, SurvivalTable
 from fedcohort.protocol.errors import DataError
@@ -147,6 +148,11 @@ class Design:
                 own[0] = (float(at[0, 0]), float(at[1, 0]))
             found += own
         return (*found, *[(np.nan, np.nan)] * bool(self.offset))
+
+    @cached_property
+    def heads(self) -> tuple[Head, ...]:
+        """Distribution of each source column of x but the offset, in order."""
+        return heads_of(self.columns, self.scale)
 
     @cached_property
     def encoding(self) -> Encoding:

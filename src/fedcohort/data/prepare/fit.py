@@ -10,7 +10,7 @@ from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary, Variable
 from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Outcome
-from fedcohort.data.prepare.columns import Column, NumberColumn
+from fedcohort.data.prepare.columns import Column, NumberColumn, ranged
 from fedcohort.data.prepare.design import MOST_FILLED, Design
 from fedcohort.data.prepare.iterative import fit_joint
 from fedcohort.data.prepare.levels import NO_VALUES, Dropped, level_column
@@ -104,7 +104,9 @@ def fit_design(
         for v, c in zip(encoding.coded, seen.levels, strict=True)
     ]
     found = {c.name: c for c in (*numbers, *levels) if not isinstance(c, Dropped)}
-    columns = tuple(found[v.name] for v in variables if v.name in found)
+    columns = tuple(
+        found[v.name] if pixels else ranged(found[v.name], v) for v in variables if v.name in found
+    )
     if not columns:
         raise NothingToLearn(
             f"none of the {len(variables)} columns varies among the {seen.rows} rows of all sites, "

@@ -474,6 +474,7 @@ def fit_over(
         features=design.features,
         views=design.views,
         pairs=design.pairs,
+        heads=design.heads,
         seed=seed,
         min_cell=problem.min_cell,
         offset=bool(design.offset),
