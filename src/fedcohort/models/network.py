@@ -30,6 +30,7 @@ from fedcohort.models.dec import Dec
 from fedcohort.models.forest import Forest, ForestNet, Leaves
 from fedcohort.models.layers import Flat, Seeded, dense
 from fedcohort.models.mcvae import Mcvae
+from fedcohort.models.prior import LearntMixture
 from fedcohort.models.savae import Savae
 from fedcohort.models.vae import Vae
 
@@ -271,7 +272,9 @@ def _module(entries: dict[str, Any]) -> nn.Module:
 
 def initial(spec: str, seed: int) -> Array:
     """Return the initial θ (P,): Glorot's uniform weights, a forest's leaves, a posterior's log σ,
-    factors 1 of normalisations, all else 0 (`Flat`, too); it depends on the seed alone.
+    factors 1 of normalisations, means of a prior's components, all else 0 (`Flat`, too).
+
+    It depends on the seed alone.
     """
     net = network(spec)
     draws = np.random.default_rng((seed, 0x6E6574))
@@ -287,4 +290,6 @@ def initial(spec: str, seed: int) -> Array:
                 layer.weight.copy_(torch.from_numpy(values))
             elif isinstance(layer, (Leaves, Noisy)):
                 layer.begin()
+            elif isinstance(layer, LearntMixture):
+                layer.begin(draws)
     return net.read()

@@ -40,6 +40,8 @@ from fedcohort.arrays import Array
 
 #: The largest |ln v|.
 WIDEST = 20.0
+#: Distance of the means of a learnt mixture from 0, at first.
+START = 2.0
 
 
 class Gaussians(NamedTuple):
@@ -84,13 +86,38 @@ class LearntMixture(nn.Module):
         super().__init__()
         self._logits = nn.Parameter(torch.empty(components))
         self._log_variances = nn.Parameter(torch.empty(components, latent))
-        # A layer, so that the means begin apart (`network.initial`).
-        self._means = nn.utils.skip_init(nn.Linear, components, latent, bias=False)
+        self._means = nn.Parameter(torch.empty(components, latent))
 
     def forward(self) -> Gaussians:
         """Return the mixture."""
         log = self._log_variances.clamp(-WIDEST, WIDEST)
-        return Gaussians(self._logits.log_softmax(dim=0), self._means.weight.t(), log)
+        return Gaussians(self._logits.log_softmax(dim=0), self._means, log)
+
+    def begin(self, draws: np.random.Generator) -> None:
+        """Write equal weights, v = 1, and means `spread`."""
+        self._logits.zero_()
+        self._log_variances.zero_()
+        self._means.copy_(torch.from_numpy(spread(*self._means.shape, draws)))
+
+
+def spread(components: int, latent: int, draws: np.random.Generator) -> Array:
+    """Return points (C, q) at a distance `START` from 0 that repel each other.
+
+    With means near each other at first, one component may take two clusters. One component begins
+    at 0, and on a line the points are at equal distances.
+    """
+    if components == 1:
+        return np.zeros((1, latent))
+    if latent == 1:
+        return np.linspace(-START, START, components)[:, None]
+    found = draws.standard_normal((components, latent))
+    found /= np.linalg.norm(found, axis=1, keepdims=True)
+    for _ in range(100):
+        apart = found[:, None] - found
+        cubes = (np.square(apart).sum(axis=2) + 1e-6) ** 1.5
+        found = found + 0.3 / components * (apart / cubes[:, :, None]).sum(axis=1)
+        found /= np.linalg.norm(found, axis=1, keepdims=True)
+    return START * found
 
 
 class PseudoInputs(nn.Module):

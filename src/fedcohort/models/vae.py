@@ -360,7 +360,8 @@ class VaeNet(LatentNet):
         there = known.any(dim=1)
         prior = prior if self.mixture is None else self.mixture()
         if prior is not None:
-            value = (fits - beta * prior.divergence(*posterior, z)) * there
+            value = fits - beta * prior.divergence(posterior.mean, posterior.log_variance, z)
+            value = value * there
             if self.pseudo is None:
                 return value
             own = self._of_pseudo(self.pseudo.points)
@@ -377,9 +378,11 @@ class VaeNet(LatentNet):
     def _of_pseudo(self, points: Tensor) -> Gaussians:
         """Return eq. (3) of `models.prior` of α (K, p); the encoder has no slopes."""
         held = {name: value.detach() for name, value in self.encoder.named_parameters()}
-        return pseudo_prior(
-            points, lambda *rows: torch.func.functional_call(self.encoder, held, rows)
-        )
+
+        def encode(rows: Tensor, known: Tensor) -> Posterior:
+            return torch.func.functional_call(self.encoder, held, (rows, known))
+
+        return pseudo_prior(points, encode)
 
     def memberships(self, x: Tensor) -> Tensor:
         """Return the probability of each component of the learnt prior (n, C), at the mean of z.

@@ -132,7 +132,7 @@ class VaeSettings(LatentSettings, method="vae", alone=ALONE):
     )
     components: int = setting(
         10, "K: components of prior: mixture, or pseudo-inputs of each site of vamp",
-        within="[1, 1000]",
+        within="[1, 200]",
     )  # fmt: skip
     combine_priors: str = setting(
         "experts",
