@@ -162,6 +162,9 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("personal", "fedper"), ("monitor", "gradient")),
         (("compression", "int8"),),
         (("compression", "top_k"), ("strategy", "fedadam")),
+        (("prior", "vamp"), ("components", 3)),
+        (("prior", "vamp"), ("combine_priors", "product"), ("strategy", "fedprox")),
+        (("prior", "mixture"), ("components", 3)),
     ],
     "mcvae": [
         (

@@ -31,6 +31,7 @@ from fedcohort.models.dgd import Dgd, DgdNet
 from fedcohort.models.forest import Forest, ForestNet, Leaves
 from fedcohort.models.layers import PIECE, Flat, Seeded, dense
 from fedcohort.models.mcvae import Mcvae
+from fedcohort.models.prior import LearntMixture
 from fedcohort.models.savae import Savae
 from fedcohort.models.vae import Vae
 
@@ -293,7 +294,7 @@ def _module(entries: dict[str, Any]) -> nn.Module:
 
 def initial(spec: str, seed: int) -> Array:
     """Return the initial θ (P,): Glorot's uniform weights, a forest's leaves, a posterior's log σ,
-    means of a mixture, factors 1 of normalisations, all else 0 (`Flat`, too).
+    means of mixtures, factors 1 of normalisations, all else 0 (`Flat`, too).
 
     It depends on the seed alone.
     """
@@ -311,6 +312,6 @@ def initial(spec: str, seed: int) -> Array:
                 layer.weight.copy_(torch.from_numpy(values))
             elif isinstance(layer, (Leaves, Noisy)):
                 layer.begin()
-            elif isinstance(layer, DgdNet):
+            elif isinstance(layer, (DgdNet, LearntMixture)):
                 layer.begin(draws)
     return net.read()

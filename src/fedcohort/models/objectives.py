@@ -24,9 +24,10 @@ from fedcohort.models.dec import DecNet
 from fedcohort.models.dgd import DgdNet, Search, represented
 from fedcohort.models.forest import ForestNet, codes_of
 from fedcohort.models.losses import Loss, Worded, built
+from fedcohort.models.prior import gaussians
 from fedcohort.models.reconstruction import Noise, mixed
 from fedcohort.models.savae import Lives, SavaeNet
-from fedcohort.models.vae import LatentNet
+from fedcohort.models.vae import LatentNet, VaeNet
 
 
 class Objective(ABC):
@@ -139,17 +140,19 @@ class Elbo(Objective):
     ----------
     beta : β ≥ 0, the weight of the divergence from the prior.
     free_bits : λ ≥ 0 of `models.vae`, in nats; in training steps alone.
+    prior : a mixture (C, 1 + 2q) of `models.prior`, given in a round; None for the network's own.
     """
 
     beta: float = 1.0
     free_bits: float = 0.0
+    prior: Array | None = None
 
     @property
     def spec(self) -> str:
-        """JSON text that determines the objective, for a plan's `loss`."""
-        entries = {"kind": "elbo", **dataclasses.asdict(self)}
-        if not self.free_bits:
-            del entries["free_bits"]
+        """JSON text that determines the objective, for a plan's `loss`, without a prior."""
+        entries: dict[str, Any] = {"kind": "elbo", "beta": self.beta}
+        if self.free_bits:
+            entries["free_bits"] = self.free_bits
         return json.dumps(entries, sort_keys=True)
 
     @property
@@ -160,6 +163,9 @@ class Elbo(Objective):
     def __call__(self, module: nn.Module, x: Tensor, seed: int | None = None) -> Tensor:
         """Return the value (), averaged over the rows of x (n, p), which may hold NaN."""
         free = 0.0 if seed is None else self.free_bits
+        if self.prior is not None:
+            given = gaussians(self.prior, x)
+            return -cast("VaeNet", module).elbo(x, self.beta, seed, free, given).mean()
         return -cast("LatentNet", module).elbo(x, self.beta, seed, free).mean()
 
     def annealed(self, share: float) -> Self:

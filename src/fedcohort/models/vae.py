@@ -23,8 +23,16 @@ In training a latent dimension may have λ free bits (in nats; Kingma et al., "I
 inference with inverse autoregressive flow", NeurIPS 2016, eq. 15): KL is Σ_i max(λ, mean of KL_i
 over the rows of a step), so that nothing is gained by a smaller KL_i. (3) without it is reported.
 
+p(z) may be another than N(0, I), a Gaussian mixture (`models.prior`): learnt with the network, or
+given, with pseudo-inputs that follow it at a site.
+
+One column may be a label (semi-supervised, D6.2, 6.3.3; after Kingma et al., "Semi-supervised
+learning with deep generative models", NeurIPS 2014, eq. 9): the encoder does not see it, and its
+ln p(x_j|z) in (3) has a weight. So z tells the label of rows in which it is missing, and rows with
+and without a label have one objective.
+
 θ holds the encoder's layers, those of m and of ln τ², then s, or the parameters of the likelihoods,
-then the decoder's layers.
+then the decoder's layers, then those of the prior.
 """
 
 from __future__ import annotations
@@ -33,7 +41,7 @@ import dataclasses
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
@@ -44,6 +52,7 @@ from torch import Tensor, nn
 from fedcohort.data.prepare import heads_from
 from fedcohort.models.layers import ACTIVATIONS, SeededDropout
 from fedcohort.models.likelihoods import FLOOR, Likelihoods, sizes_of
+from fedcohort.models.prior import Gaussians, LearntMixture, PseudoInputs, memberships
 
 #: The largest |ln τ²|.
 WIDEST = 20.0
@@ -63,6 +72,9 @@ class Vae:
     activation : after each hidden layer, a name in `layers.ACTIVATIONS`.
     sees_mask : whether the encoder also gets which entries are known: then it has 2p inputs.
     heads : of all columns, by `data.prepare.plain_heads`; () for eq. (2).
+    components : of a prior that is learnt with the network; 0 for N(0, I), or a prior given.
+    pseudo : number of pseudo-inputs that are trained with the network.
+    label, label_weight : number of the head that is a label, −1 for none; its weight.
     """
 
     kind: ClassVar[str] = "vae"
@@ -74,10 +86,14 @@ class Vae:
     activation: str = "tanh"
     sees_mask: bool = False
     heads: Sequence[Sequence[Any]] = ()
+    components: int = 0
+    pseudo: int = 0
+    label: int = -1
+    label_weight: float = 1.0
 
     @property
     def spec(self) -> str:
-        """JSON text that determines the network; no heads are not written."""
+        """JSON text that determines the network; of `UNWRITTEN` only what differs."""
         return spec_of(self)
 
     @property
@@ -89,19 +105,30 @@ class Vae:
             outputs, own = sizes_of(heads_from(self.heads))
         back = (q, *self.hidden[::-1], outputs)
         layers = sum((a + 1) * b for way in (forth, back) for a, b in pairwise(way))
-        return layers + 2 * (forth[-1] + 1) * q + own
+        prior = self.components * (1 + 2 * q) + self.pseudo * self.inputs
+        return layers + 2 * (forth[-1] + 1) * q + own + prior
 
     def build(self) -> VaeNet:
         """Return the module with uninitialised parameters."""
         return VaeNet(self)
 
 
+#: Entries of a network that its text leaves out where they have these values.
+UNWRITTEN = {"heads": (), "components": 0, "pseudo": 0, "label": -1, "label_weight": 1.0}
+
+
 def spec_of(net: Any) -> str:
-    """Return the JSON text of a network with `heads`, which are left out if there are none."""
-    entries = {"kind": net.kind, **dataclasses.asdict(net)}
+    """Return the JSON text of a network."""
+    held = dataclasses.asdict(net)
     if not net.heads:
-        del entries["heads"]
-    return json.dumps(entries, sort_keys=True)
+        held["heads"] = ()
+    entries = {k: v for k, v in held.items() if k not in UNWRITTEN or v != UNWRITTEN[k]}
+    return json.dumps({"kind": net.kind, **entries}, sort_keys=True)
+
+
+def with_pseudo(spec: str, number: int) -> str:
+    """Return the text of the network of `spec` with so many pseudo-inputs at the end of θ."""
+    return json.dumps(json.loads(spec) | {"pseudo": number}, sort_keys=True)
 
 
 class Posterior(NamedTuple):
@@ -161,6 +188,7 @@ class Decoder(nn.Module):
         super().__init__()
         sizes = (net.latent, *net.hidden[::-1])
         self.likelihoods: Likelihoods | None = None
+        self._label, self._more = net.label, net.label_weight - 1.0
         outputs = net.inputs
         if net.heads:
             self.likelihoods = Likelihoods(heads_from(net.heads))
@@ -194,7 +222,11 @@ class Decoder(nn.Module):
         """Return Σ_{j∈O} ln p(x_j|z), averaged over the L points of z (L, n, q): (n,)."""
         y = self.outputs(z)
         if self.likelihoods is not None:
-            return self.likelihoods.log_density(held, known, y).sum(dim=-1).mean(dim=0)
+            each = self.likelihoods.log_density(held, known, y)
+            fits = each.sum(dim=-1)
+            if self._label >= 0:
+                fits = fits + self._more * each[..., self._label]
+            return fits.mean(dim=0)
         variance = self.variance()
         squares = (held - y).square().mean(dim=0)
         each = (2.0 * math.pi * variance).log() + squares / variance
@@ -296,14 +328,46 @@ class VaeNet(LatentNet):
         self.latents = net.latent
         self.encoder = Encoder(net)
         self.decoder = Decoder(net)
+        self.mixture = LearntMixture(net.components, net.latent) if net.components else None
+        self.pseudo = PseudoInputs(net.pseudo, net.inputs) if net.pseudo else None
+        self.label = tuple(net.heads[net.label][1]) if net.label >= 0 else ()
 
-    def elbo(self, x: Tensor, beta: float, seed: int | None, free_bits: float = 0.0) -> Tensor:
-        """Return eq. (3) of each row of x (n, p): (n,)."""
+    def seen(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return `filled` without the label, as the encoder sees it."""
         held, known = filled(x)
-        posterior = self.encoder(held, known)
+        if self.label:
+            hidden = torch.ones(x.shape[1], dtype=torch.bool, device=x.device)
+            hidden[[*self.label]] = False
+            held, known = held * hidden, known & hidden
+        return held, known
+
+    def elbo(
+        self, x: Tensor, beta: float, seed: int | None, free_bits: float = 0.0,
+        prior: Gaussians | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Return eq. (3) of each row of x (n, p): (n,).
+
+        Parameters
+        ----------
+        prior : p(z), if it is neither N(0, I) nor learnt with the network. Then pseudo-inputs,
+            if there are some, have the slopes of E_q ln p_m(z), which the value does not contain.
+        """
+        seen, known = self.seen(x)
+        posterior = self.encoder(seen, known)
         noise = None if seed is None else drawn(seed, (len(x), self.latents), x)
-        fits = self.decoder.log_density(held, known, posterior.points(noise))
+        z = posterior.points(noise)
+        fits = self.decoder.log_density(*filled(x), z)
         there = known.any(dim=1)
+        prior = prior if self.mixture is None else self.mixture()
+        if prior is not None:
+            value = fits - beta * prior.divergence(posterior.mean, posterior.log_variance, z)
+            value = value * there
+            if self.pseudo is None:
+                return value
+            own = self._of_pseudo(self.pseudo.points)
+            held = [part.detach() for part in (*posterior, z)]
+            follows = own.expected(held[0], held[1], held[2]) * there
+            return value + follows - follows.detach()
         each = posterior.divergences()
         value = (fits - beta * each.sum(dim=1)) * there
         if free_bits:
@@ -311,21 +375,55 @@ class VaeNet(LatentNet):
             value = value - beta * lacking(mean, free_bits)
         return value
 
+    def _of_pseudo(self, points: Tensor) -> Gaussians:
+        """Return eq. (3) of `models.prior` of α (K, p); the encoder has no slopes."""
+        held = {name: value.detach() for name, value in self.encoder.named_parameters()}
+
+        def encode(rows: Tensor, known: Tensor) -> Posterior:
+            return torch.func.functional_call(self.encoder, held, (rows, known))
+
+        return pseudo_prior(points, encode)
+
+    def memberships(self, x: Tensor) -> Tensor:
+        """Return the probability of each component of the learnt prior (n, C), at the mean of z.
+
+        Raises
+        ------
+        ValueError : the prior is not learnt with the network.
+        """
+        if self.mixture is None:
+            raise ValueError("the prior has no components.")
+        return memberships(self.mixture(), self.latent(x))
+
     def divergences(self, x: Tensor) -> Tensor:
         """Return KL_i of each row of x (n, p): (n, q)."""
-        held, known = filled(x)
+        held, known = self.seen(x)
         return self.encoder(held, known).divergences() * known.any(dim=1, keepdim=True)
 
     def latent(self, x: Tensor) -> Tensor:
         """Return m of each row of x (n, p): (n, q)."""
-        held, known = filled(x)
-        return self.encoder(held, known).mean * known.any(dim=1, keepdim=True)
+        held, known = self.seen(x)
+        mean = self.encoder(held, known).mean
+        if self.mixture is None:
+            return mean * known.any(dim=1, keepdim=True)
+        prior = self.mixture()
+        return torch.where(
+            known.any(dim=1, keepdim=True), mean, prior.log_weights.exp() @ prior.means
+        )
 
     def latent_draw(self, x: Tensor, seed: int) -> Tensor:
         """Return m + τε of each row of x (n, p): (n, q)."""
-        held, known = filled(x)
+        held, known = self.seen(x)
         noise = drawn(seed, (len(x), self.latents), x)
         points = self.encoder(held, known).points(noise)[0]
+        if self.mixture is not None:
+            prior = self.mixture()
+            uniform = torch.rand(
+                len(x), generator=torch.Generator().manual_seed(seed & 0xFFFFFFFF)
+            ).to(x)
+            ends = prior.log_weights.exp().cumsum(dim=0)
+            at = torch.searchsorted(ends, uniform).clamp(max=len(ends) - 1)
+            noise = prior.means[at] + (0.5 * prior.log_variances[at]).exp() * noise
         return torch.where(known.any(dim=1, keepdim=True), points, noise)
 
     def decode(self, z: Tensor) -> Tensor:
@@ -347,6 +445,13 @@ class VaeNet(LatentNet):
     def may_fill(self, known: Tensor) -> Tensor:
         """Return all entries of rows with a known one."""
         return known.any(dim=1, keepdim=True).expand_as(known)
+
+
+def pseudo_prior(points: Tensor, encode: Callable[[Tensor, Tensor], Posterior]) -> Gaussians:
+    """Return eq. (3) of `models.prior` of pseudo-inputs (K, p), whose entries are all known."""
+    mean, log = encode(points, torch.ones_like(points, dtype=torch.bool))
+    weight = -math.log(len(points))
+    return Gaussians(torch.full_like(mean[:, 0], weight), mean, log)
 
 
 def lacking(mean: Tensor, free_bits: float) -> Tensor:

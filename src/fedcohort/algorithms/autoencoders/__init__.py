@@ -6,9 +6,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fedcohort.algorithms.autoencoders.model import LatentModel
+from fedcohort.algorithms.autoencoders import joint
+from fedcohort.algorithms.autoencoders.model import LatentModel, VaeModel
 from fedcohort.algorithms.autoencoders.program import VISITS, fit
-from fedcohort.algorithms.autoencoders.settings import McvaeSettings, VaeSettings
+from fedcohort.algorithms.autoencoders.settings import (
+    LatentSettings,
+    McvaeSettings,
+    VaeSettings,
+)
 from fedcohort.algorithms.autoencoders.steps import (
     STEPS,
     held_out_elbo,
@@ -37,13 +42,16 @@ HELD_OUT = (
 )
 
 
-def reveals_with(config: VaeSettings) -> str:
+def reveals_with(config: LatentSettings) -> str:
     """Return what leaves a site, in plain words."""
     parts = [ONCE, SUMS + LONE if config.centre.plain else SEEN]
     parts[-1] += config.reveals_more
     if config.looks and not config.counts:
         parts.append(HELD_OUT)
-    if config.record_kl and config.personal == "none":
+    if _joint(config):
+        experts = config.visible
+        parts.append(joint.REVEALS_EXPERTS if experts else joint.REVEALS_PRODUCT)
+    if config.told_divergences and config.personal == "none":
         parts.append(collapse.REVEALS)
     if config.personal != "none":
         parts.append(config.reveals_own("the coordinator sees"))
@@ -53,7 +61,7 @@ def reveals_with(config: VaeSettings) -> str:
     return text[0].upper() + text[1:]
 
 
-def asks(config: VaeSettings) -> tuple[Step[..., Any], ...]:
+def asks(config: LatentSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps of a fit."""
     visits = VISITS.by(config)
     sends = compression.asks(config.compression)
@@ -63,18 +71,26 @@ def asks(config: VaeSettings) -> tuple[Step[..., Any], ...]:
     held_out = (held_out_elbo,) if config.looks else ()
     if config.counts:
         held_out = counts.STEPS
+    if _joint(config):
+        ask = joint.tell_prior if config.visible else joint.sum_priors
+        return (count_entries, ask, joint.learn_with_prior)
     trains = visits.sum if config.centre.plain else learn_seen
     return (
         count_entries,
         trains,
         *sends,
         *held_out,
-        *(latent_divergences,) * (config.record_kl > 0),
+        *(latent_divergences,) * (config.told_divergences > 0),
         *heterogeneity.asks(config.monitor),
     )
 
 
-def bounds(config: VaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
+def _joint(config: LatentSettings) -> bool:
+    """Return whether the prior is made of the sites' own."""
+    return isinstance(config, VaeSettings) and config.prior == "vamp"
+
+
+def bounds(config: LatentSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return the allowed arguments of steps (`Method.bounds`)."""
     views = views_of(task)
     plan = config.plan(views, task.heads)
@@ -83,13 +99,23 @@ def bounds(config: VaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
         "plan": (plan.text, replace(plan, validation_fraction=0.0).text),
         "since_cut": range(config.rounds),
         "at": range(config.rounds),
+        "pseudo": (config.components,) if isinstance(config, VaeSettings) else (),
         "patience": (-1 if config.patience is None else config.patience,),
         **compression.BOUNDS,
         **config.own_bounds(ways, config.rounds),
     }
 
 
-def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
+def _method(
+    title: str, paper: str, settings: type[LatentSettings], model: type[LatentModel] = LatentModel,
+    more: str = "", steps: tuple[Step[..., Any], ...] = (),
+) -> Method:  # fmt: skip
+    """Return a method.
+
+    Parameters
+    ----------
+    more, steps : what it reveals besides, in words that begin with "; ", and its steps for that.
+    """
     return Method(
         name=settings.method,
         title=title,
@@ -100,16 +126,18 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
             f"{collapse.REVEALS}; "
             f"{fits.MORE}; an "
             f"aggregation other than mean: {SEEN}; with personal, besides, the user's own model, "
-            f"which the coordinator sees; with monitor: {heterogeneity.REVEALS}."
+            f"which the coordinator sees; with monitor: {heterogeneity.REVEALS}"
+            f"{more}."
         ),
         reveals_with=reveals_with,
         unguarded=_UNGUARDED,
         settings=settings,
         fit=fit,
-        model=LatentModel,
+        model=model,
         steps=(
             count_entries,
             *STEPS,
+            *steps,
             latent_divergences,
             train_kept,
             *counts.STEPS,
@@ -129,6 +157,9 @@ VAE = _method(
     "variational autoencoder: latent coordinates of patients, missing values allowed",
     "Kingma, Welling, ICLR 2014; federated as a baseline in Balelli, Silva, Lorenzi 2022",
     VaeSettings,
+    VaeModel,
+    f"; {joint.REVEALS_EXPERTS}; {joint.REVEALS_PRODUCT}",
+    joint.STEPS,
 )
 MCVAE = _method(
     "multi-channel variational autoencoder: latent coordinates from several views of a patient",
@@ -136,4 +167,4 @@ MCVAE = _method(
     McvaeSettings,
 )
 
-__all__ = ["MCVAE", "VAE", "LatentModel", "McvaeSettings", "VaeSettings"]
+__all__ = ["MCVAE", "VAE", "LatentModel", "McvaeSettings", "VaeModel", "VaeSettings"]

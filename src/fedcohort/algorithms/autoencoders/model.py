@@ -14,8 +14,9 @@ from torch import Tensor
 from fedcohort.arrays import Array
 from fedcohort.models.mcvae import Mcvae
 from fedcohort.models.network import network
-from fedcohort.models.vae import LatentNet
-from fedcohort.protocol import Fitted
+from fedcohort.models.prior import drawn_from
+from fedcohort.models.vae import LatentNet, VaeNet
+from fedcohort.protocol import Fitted, NotSupported
 from fedcohort.training.networks.collapse import caution
 
 
@@ -32,6 +33,8 @@ class LatentModel(Fitted):
     rounds : rounds of the fit.
     kl : (q,), mean divergence of each latent dimension from the prior, in nats; None if it was not
         recorded.
+    prior : a mixture (C, 1 + 2q) of `models.prior`; None for that of the network.
+    owners : the site of each component, or ("",) of a product.
     """
 
     features: tuple[str, ...]
@@ -42,13 +45,26 @@ class LatentModel(Fitted):
     passes: int
     rounds: int
     kl: Array | None = None
+    prior: Array | None = None
+    owners: tuple[str, ...] = ()
 
     def transform(self, x: Array) -> Array:
         """Return the mean of z (n, q) given the known entries of each row of x (n, p).
 
-        For a row without any it is 0, the prior's.
+        For a row without any it is the prior's.
         """
-        return self._of(x, lambda net, rows: net.latent(rows))
+        z = self._of(x, lambda net, rows: net.latent(rows))
+        if self.prior is not None:
+            z[np.isnan(x).all(axis=1)] = self.prior[:, 0] @ np.split(self.prior[:, 1:], 2, 1)[0]
+        return z
+
+    def mixture(self) -> Array | None:
+        """Return the prior (C, 1 + 2q) of `models.prior`; None for N(0, I)."""
+        if self.prior is None and json.loads(self.network).get("components"):
+            found = self._of(np.zeros((0, 0)), lambda net, _: _packed(net))
+            found[:, 0] /= found[:, 0].sum()
+            return found
+        return self.prior
 
     def reconstruct(self, x: Array) -> Array:
         """Return E[x|z] (n, p) at that mean of z, also for missing entries, in the units of x.
@@ -77,7 +93,10 @@ class LatentModel(Fitted):
     def sample(self, n: int, rng: np.random.Generator) -> Array:
         """Return n synthetic rows (n, p): z from the prior, and x from p(x|z)."""
         entries = json.loads(self.network)
+        prior = self.mixture()
         z = rng.standard_normal((n, entries["latent"]))
+        if prior is not None:
+            z = drawn_from(prior, n, rng)
         if entries.get("heads"):
             seed = int(rng.integers(2**31))
             return self._of(z, lambda net, points: net.draw(points, seed))
@@ -98,21 +117,23 @@ class LatentModel(Fitted):
         return (*(note,) * several, *(() if self.kl is None else caution(self.kl)))
 
     def arrays(self) -> dict[str, Array]:
-        """Return θ, and the divergences if they were recorded."""
-        return {"theta": self.theta} | ({} if self.kl is None else {"kl": self.kl})
+        """Return θ, and the divergences and the prior if there are some."""
+        more = {"kl": self.kl, "prior": self.prior}
+        return {"theta": self.theta} | {k: v for k, v in more.items() if v is not None}
 
     def meta(self) -> dict[str, Any]:
         """Return names, the network's spec, and the iterations of `impute`."""
         names = ("network", "dtype", "passes", "rounds")
         lists = {"features": list(self.features), "views": list(self.views)}
+        lists |= {"owners": list(self.owners)} if self.owners else {}
         return lists | {name: getattr(self, name) for name in names}
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
         """Rebuild the model from what `arrays` and `meta` returned."""
         given: dict[str, Any] = {**arrays, **meta}
-        for name in ("features", "views"):
-            given[name] = tuple(given[name])
+        for name in ("features", "views", "owners"):
+            given[name] = tuple(given.get(name, ()))
         return cls(**given)
 
     def _of(self, x: Array, of: Callable[[LatentNet, Tensor], Tensor]) -> Array:
@@ -121,3 +142,56 @@ class LatentModel(Fitted):
         rows = torch.from_numpy(np.array(x, float)).to(net.theta)
         found = net.compute(lambda module: of(cast("LatentNet", module), rows))
         return found.astype(np.float64)
+
+
+def _packed(net: LatentNet) -> Tensor:
+    """Return the prior that is learnt with a network, (C, 1 + 2q)."""
+    mixture = cast("VaeNet", net).mixture
+    assert mixture is not None
+    log_weights, means, log_variances = mixture()
+    return torch.cat([log_weights.exp()[:, None], means, log_variances], dim=1)
+
+
+class VaeModel(LatentModel):
+    """The same of `vae`, with clusters of a prior that is a mixture, or with a label."""
+
+    def predict(self, x: Array) -> Array:
+        """Return the number of the likeliest class of the label (n,), or of the likeliest cluster.
+
+        Classes are in the order of the dictionary. The label's own entries in x are not looked at.
+
+        Raises
+        ------
+        NotSupported : the fit has neither a label nor the prior mixture.
+        """
+        entries = json.loads(self.network)
+        if "label" not in entries:
+            return self.memberships(x).argmax(axis=1)
+        return self.classes(x).argmax(axis=1)
+
+    def classes(self, x: Array) -> Array:
+        """Return the probability of each class of the label (n, K), at the mean of z.
+
+        Raises
+        ------
+        NotSupported : the fit has no label.
+        """
+        entries = json.loads(self.network)
+        if "label" not in entries:
+            raise NotSupported("this vae has no label; fit it with label: COLUMN.")
+        kind, at, shift, scale = entries["heads"][entries["label"]][:4]
+        rest = self.reconstruct(x)[:, at]
+        rest = shift + scale * rest if kind == "bernoulli" else rest
+        return np.column_stack([1.0 - rest.sum(axis=1), rest])
+
+    def memberships(self, x: Array) -> Array:
+        """Return the probability of each cluster (n, C), at the mean of z; rows sum to 1.
+
+        Raises
+        ------
+        NotSupported : the prior is not a mixture learnt with the network.
+        """
+        if not json.loads(self.network).get("components"):
+            raise NotSupported("this vae has no clusters; fit it with prior: mixture.")
+        found = self._of(x, lambda net, rows: cast("VaeNet", net).memberships(rows))
+        return found / found.sum(axis=1, keepdims=True)

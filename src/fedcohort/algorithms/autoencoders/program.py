@@ -19,16 +19,20 @@ Rows of the coordinator give a first model and a validation loss (`training.netw
 
 The likelihood of each column is by the dictionary, and collapse is watched (`collapse`).
 
-Revealed: see `steps` and `collapse`; with `personal` `training.personal`, and with a monitor
-`training.heterogeneity`.
+In `vae` the prior may be a mixture learnt with θ, or one made of the sites' own in each round
+(`joint`), and a column may be a label.
+
+Revealed: see `steps`, `joint` and `collapse`; with `personal` `training.personal`, and with a
+monitor `training.heterogeneity`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from fedcohort.algorithms.autoencoders.model import LatentModel
-from fedcohort.algorithms.autoencoders.settings import VaeSettings
+from fedcohort.algorithms.autoencoders.joint import JointPrior, learn_with_prior
+from fedcohort.algorithms.autoencoders.model import LatentModel, VaeModel
+from fedcohort.algorithms.autoencoders.settings import LatentSettings, VaeSettings
 from fedcohort.algorithms.autoencoders.steps import (
     held_out_elbo,
     learn,
@@ -40,16 +44,19 @@ from fedcohort.protocol import Federation, Task
 from fedcohort.training.heterogeneity import watching
 from fedcohort.training.networks.collapse import LatentWatch, shares
 from fedcohort.training.networks.entries import check_entries, count_entries, views_of
+from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.server import RULES
 from fedcohort.training.networks.strategies import Visits, averaging
 from fedcohort.training.networks.switching import personalise_as_set
 from fedcohort.training.networks.validated import begun
 
+#: Training steps with a prior that is made of the sites' own in each round.
+WITH_PRIOR = Visits(learn_with_prior)
 #: Training steps; rows without a known entry do not count in them.
 VISITS = Visits(learn, learn_seen)
 
 
-def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
+def fit(fed: Federation, config: LatentSettings, task: Task) -> LatentModel:
     """Train a variational autoencoder, eq. (1).
 
     Raises
@@ -72,7 +79,8 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
 
     start = initial(plan.network, task.seed)
     own, plan, start = begun(task, plan, start, config.schedule, counts=config.counts)
-    rule = RULES[config.strategy]
+    rule, asked = RULES[config.strategy], config.told_divergences
+    joint = joint_of(fed, plan, config)
     if config.personal != "none":
         own = personalise_as_set(
             fed, plan, config.schedule, rule, config.server, start, config.personal_way(plan),
@@ -81,15 +89,20 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
         theta, rounds, kl = own.theta, own.rounds, None
     else:
         watch = watching(fed, plan, config.monitor, least)
-        seen = LatentWatch(fed, plan, watch, config.record_kl) if config.record_kl else watch
+        seen = LatentWatch(fed, plan, watch, asked) if asked else watch
+        given, visits = shares(config.anneal, config.share_rounds), VISITS
+        if joint is not None:
+            given, visits = joint.arguments(given), WITH_PRIOR
         course = averaging(
             fed, plan, config.schedule, rule, config.server(start),
             held_out if own is None or own.validation is None else own.loss, config.centre,
-            replace(VISITS, given=shares(config.anneal, config.share_rounds)), watch=seen,
+            replace(visits, given=given), watch=seen,
         )  # fmt: skip
         theta, rounds = course.theta, course.rounds
         kl = seen.ask(theta) if isinstance(seen, LatentWatch) else None
-    return LatentModel(
+    prior, owners = (None, ()) if joint is None else joint.ask(theta)
+    model = VaeModel if isinstance(config, VaeSettings) else LatentModel
+    return model(
         features=task.features,
         views=views,
         network=plan.network,
@@ -98,4 +111,13 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
         passes=config.passes,
         rounds=rounds,
         kl=kl,
+        prior=prior,
+        owners=owners,
     )
+
+
+def joint_of(fed: Federation, plan: Plan, config: LatentSettings) -> JointPrior | None:
+    """Return the joint prior of a fit, if it has one."""
+    if isinstance(config, VaeSettings) and config.prior == "vamp":
+        return JointPrior(fed, plan, config.components, config.combine_priors)
+    return None

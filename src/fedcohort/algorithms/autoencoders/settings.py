@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from fedcohort.data.prepare import Head, heads_asked, plain_heads
+from fedcohort.data.words import known_name
 from fedcohort.models.mcvae import COMBINATIONS, Mcvae
 from fedcohort.models.objectives import Elbo
 from fedcohort.models.vae import Vae
-from fedcohort.protocol import changed, setting
+from fedcohort.protocol import SettingError, changed, setting
 from fedcohort.training.networks.collapse import ANNEALS, CollapseSettings
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule
@@ -21,17 +23,18 @@ from fedcohort.training.networks.settings import (
 )
 from fedcohort.training.personal.settings import MaybeOwnSettings
 
+#: What the bounds of a study take.
+ALONE = {"aggregation": "mean", "personal": "none", "monitor": "none", "compression": "none"}
+#: Priors of the latent space, and how those of sites are combined.
+PRIORS = ("normal", "vamp", "mixture")
+COMBINED = ("experts", "product")
+#: Kinds of a column that can be a label.
+LABELS = ("bernoulli", "categorical", "ordinal")
+
 
 @dataclass(frozen=True, kw_only=True)
-class VaeSettings(
-    AveragingSettings,
-    BatchSettings,
-    CollapseSettings,
-    MaybeOwnSettings,
-    method="vae",
-    alone={"aggregation": "mean", "personal": "none", "monitor": "none", "compression": "none"},
-):
-    """Settings of one fit of `vae`."""
+class LatentSettings(AveragingSettings, BatchSettings, CollapseSettings, MaybeOwnSettings):
+    """Settings that `vae` and `mcvae` have in common."""
 
     q: int = setting(5, "Dimension of the latent space", within="[1, 10_000]")
     hidden: tuple[int, ...] = changed(
@@ -75,6 +78,11 @@ class VaeSettings(
         """Number of rounds of a rise or cycle of β."""
         return self.anneal_rounds or max(1, self.rounds // 4)
 
+    @property
+    def told_divergences(self) -> int:
+        """Rounds between two records of the divergences from N(0, I); 0: never."""
+        return self.record_kl
+
     def network(self, views: Sequence[str], heads: Sequence[Head] = ()) -> Vae | Mcvae:
         """Return the network of columns with these views (p,), joined to one view.
 
@@ -113,8 +121,103 @@ class VaeSettings(
 
 
 @dataclass(frozen=True, kw_only=True)
-class McvaeSettings(VaeSettings, method="mcvae"):
-    """Settings of one fit of `mcvae`: those of `vae`, for each view's encoder and decoder."""
+class VaeSettings(LatentSettings, method="vae", alone=ALONE):
+    """Settings of one fit of `vae`."""
+
+    prior: str = setting(
+        "normal",
+        "Prior of the latent space: normal; mixture, learnt with the network, for clusters; vamp, "
+        "from pseudo-inputs of each site, combined in each round",
+        choices=PRIORS,
+    )
+    components: int = setting(
+        10, "K: components of prior: mixture, or pseudo-inputs of each site of vamp",
+        within="[1, 200]",
+    )  # fmt: skip
+    combine_priors: str = setting(
+        "experts",
+        "Common prior of the sites' mixtures, of vamp: experts, their mixture; product, one normal "
+        "distribution, by sums alone",
+        choices=COMBINED,
+    )
+    label: str = setting(
+        "",
+        "Column of known classes, which the encoder does not see, and `predict` gives; rows may "
+        "lack it",
+    )
+    label_weight: float = setting(
+        1.0, "Weight of the label's log likelihood beside that of a column", within="(0, inf)"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        normal, own = self.prior == "normal", self.prior != "vamp"
+        text = f"with prior: {self.prior}"
+        self.check(
+            ("free_bits", normal or not self.free_bits, f"0 {text}"),
+            ("personal", normal or self.personal == "none", f"none {text}"),
+            ("aggregation", own or self.aggregation == "mean", f"mean {text}"),
+            ("compression", own or self.compression == "none", f"none {text}"),
+            ("optimiser_state", own or self.optimiser_state == "fresh", f"fresh {text}"),
+            ("monitor", own or self.monitor == "none", f"none {text}"),
+            ("patience", own or self.patience is None, f"null {text}"),
+            ("lr_rule", own or self.lr_rule != "plateau", f"another {text}"),
+            ("label", not self.label or self.likelihoods != "normal",
+             "none with likelihoods: normal: a label is of levels"),
+            ("personal", not self.label or self.personal == "none", "none with a label"),
+        )  # fmt: skip
+
+    @property
+    def told_divergences(self) -> int:
+        """Rounds between two records of the divergences from N(0, I); 0: never."""
+        return self.record_kl if self.prior == "normal" else 0
+
+    @property
+    def visible(self) -> str:
+        """Name of the setting with which the coordinator sees each site's own numbers, or ""."""
+        if self.prior == "vamp" and self.combine_priors == "experts":
+            return "prior: vamp with combine_priors: experts"
+        return super().visible
+
+    def network(self, views: Sequence[str], heads: Sequence[Head] = ()) -> Vae:
+        """Return the same, with the prior's components and the label.
+
+        Raises
+        ------
+        SettingError : the label is no column of levels.
+        """
+        return replace(
+            cast("Vae", super().network(views, heads)),
+            components=self.components if self.prior == "mixture" else 0,
+            label=self._label_of(heads),
+            label_weight=self.label_weight if self.label else 1.0,
+        )
+
+    def free_parameters(self, n_features: int) -> int:
+        """Return P of the network of so many columns of one view, without a label."""
+        return replace(self, label="").network([""] * n_features).size
+
+    def _label_of(self, heads: Sequence[Head]) -> int:
+        """Return the number of the label's head; -1 without a label."""
+        if not self.label:
+            return -1
+        named = {head.name: i for i, head in enumerate(heads)}
+        if self.label not in named:
+            raise SettingError(f"setting 'label' has {known_name('column', self.label, named)}")
+        kind = heads[named[self.label]].kind
+        if kind not in LABELS:
+            raise SettingError(
+                f"setting 'label' names column {self.label!r}, which is {kind}; give a binary "
+                f"column or one of levels."
+            )
+        if len(heads) < 2:
+            raise SettingError(f"there is no column besides the label {self.label!r}; add some.")
+        return named[self.label]
+
+
+@dataclass(frozen=True, kw_only=True)
+class McvaeSettings(LatentSettings, method="mcvae", alone=ALONE):
+    """Settings of one fit of `mcvae`: those of each view's encoder and decoder."""
 
     combine: str = setting(
         "mean",

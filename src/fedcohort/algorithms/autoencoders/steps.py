@@ -45,7 +45,7 @@ def learn(
     `share` is that of β in this round.
     """
     p = Plan.of(plan)
-    return Update.trained(theta, _rows(site, p, share), p, rate, site.entropy)
+    return Update.trained(theta, rows_with(site, p, share), p, rate, site.entropy)
 
 
 @gathered
@@ -54,10 +54,10 @@ def learn_seen(
 ) -> Visit:
     """Train from the common model; return the model itself, for a robust aggregation."""
     p = Plan.of(plan)
-    return Visit.trained(theta, _rows(site, p, share), p, rate, site.entropy)
+    return Visit.trained(theta, rows_with(site, p, share), p, rate, site.entropy)
 
 
-def _rows(site: Site[Any, Any], plan: Plan, share: float) -> Rows:
+def rows_with(site: Site[Any, Any], plan: Plan, share: float) -> Rows:
     """Return the training rows, with a share of β in their objective."""
     rows = known_rows(site.data, plan, site.entropy)
     return replace(rows, loss=cast("Elbo", rows.loss).annealed(share))
