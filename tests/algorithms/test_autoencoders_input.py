@@ -18,8 +18,8 @@ from algorithms.autoencoder_cases import (
     without,
 )
 from fedcohort.algorithms.autoencoders import program
-from fedcohort.algorithms.autoencoders.steps import Entries
 from fedcohort.protocol import DataError, SettingError
+from fedcohort.training.networks.entries import Entries
 from fedcohort.training.networks.strategies import averaging
 
 X = holes(factors(40)[0])

@@ -290,6 +290,12 @@ class Likelihoods(nn.Module):
         return functional.pad(below, (0, 1), value=1.0) - functional.pad(below, (1, 0))
 
 
+def sizes_of(heads: Sequence[Head]) -> tuple[int, int]:
+    """Return D, and the number of own parameters, of the likelihoods of these heads."""
+    outputs = sum(len(h.at) if h.kind == "categorical" else 1 for h in heads)
+    return outputs, sum(len(h.at) for h in heads if h.kind in (*_SCALED, "ordinal"))
+
+
 def _log_units(head: Head) -> tuple[float, float]:
     """Return a and b of eqs. (2), (6) and (7)."""
     m, s = head.shift, head.scale
@@ -422,6 +428,23 @@ def weibull_survival(times: Tensor, log_scale: Tensor, log_shape: Tensor) -> Ten
     z = (times.clamp(min=LEAST).log() - log_scale[..., None]) * shape
     found = (-z.clamp(-FAR, FAR).exp()).exp()
     return torch.where(times > 0, found, torch.ones_like(found))
+
+
+def weibull_time(hazard: Tensor, log_scale: Tensor, log_shape: Tensor) -> Tensor:
+    """Return the times (n,) at which the cumulative hazard −ln S, eq. (8), is `hazard` (n,)."""
+    shape = log_shape.clamp(-FAR / 4, FAR / 4)
+    return (log_scale + hazard.log() * (-shape).exp()).clamp(-FAR, FAR).exp()
+
+
+def piecewise_time(hazard: Tensor, logs: Tensor, edges: Tensor) -> Tensor:
+    """Return the times (n,) at which −ln S, eq. (9), is `hazard` (n,), of η (n, J)."""
+    rates = logs.clamp(-FAR, FAR).exp()
+    starts = functional.pad(edges, (1, 0))
+    steps = rates[:, :-1] * (edges - starts[:-1])
+    before = functional.pad(steps.cumsum(dim=1), (1, 0))
+    part = (hazard[:, None] > before).sum(dim=1).clamp(min=1) - 1
+    at = part[:, None]
+    return starts[part] + ((hazard[:, None] - before.gather(1, at)) / rates.gather(1, at))[:, 0]
 
 
 def spent(time: Tensor, edges: Tensor) -> Tensor:

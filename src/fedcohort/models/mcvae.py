@@ -23,17 +23,25 @@ the mean of the product of the posteriors, in which an uninformative view has li
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedcohort.models.vae import Decoder, Encoder, LatentNet, Posterior, Vae, drawn, filled
+from fedcohort.models.vae import (
+    Decoder,
+    Encoder,
+    LatentNet,
+    Posterior,
+    Vae,
+    drawn,
+    filled,
+    lacking,
+    spec_of,
+)
 
 #: Ways to combine the posteriors of several views.
 COMBINATIONS = ("mean", "product")
@@ -47,6 +55,7 @@ class Mcvae:
     ----------
     views : number of the view of each of the p inputs (p,): 0 … K−1, without gaps.
     latent, hidden, activation, sees_mask : of each view's encoder and decoder, as in `vae.Vae`.
+    heads : of all columns, by `data.prepare.plain_heads`, or ().
     combine : one of `COMBINATIONS`; training is the same.
 
     Raises
@@ -62,6 +71,7 @@ class Mcvae:
     activation: str = "tanh"
     sees_mask: bool = False
     combine: str = "mean"
+    heads: Sequence[Sequence[Any]] = ()
 
     def __post_init__(self) -> None:
         found = sorted({*self.views})
@@ -70,8 +80,8 @@ class Mcvae:
 
     @property
     def spec(self) -> str:
-        """JSON text that determines the network."""
-        return json.dumps({"kind": self.kind, **dataclasses.asdict(self)}, sort_keys=True)
+        """JSON text that determines the network; no heads are not written."""
+        return spec_of(self)
 
     @property
     def parts(self) -> list[Vae]:
@@ -83,8 +93,18 @@ class Mcvae:
                 hidden=self.hidden,
                 activation=self.activation,
                 sees_mask=self.sees_mask,
+                heads=self._heads_of(view),
             )
-            for inputs in np.bincount(np.array(self.views, int))
+            for view, inputs in enumerate(np.bincount(np.array(self.views, int)))
+        ]
+
+    def _heads_of(self, view: int) -> list[list[Any]]:
+        """Return the heads of one view, with their places among its inputs."""
+        place = {j: k for k, j in enumerate(np.flatnonzero(np.array(self.views) == view).tolist())}
+        return [
+            [kind, [place[j] for j in at], *rest]
+            for kind, at, *rest in self.heads
+            if self.views[at[0]] == view
         ]
 
     @property
@@ -121,18 +141,31 @@ class McvaeNet(LatentNet):
         self.register_buffer("_order", order)
         self.register_buffer("_back", order.argsort())
 
-    def elbo(self, x: Tensor, beta: float, seed: int | None) -> Tensor:
+    def elbo(self, x: Tensor, beta: float, seed: int | None, free_bits: float = 0.0) -> Tensor:
         """Return eq. (1) of each row of x (n, p): (n,)."""
         parts = [filled(part) for part in self._split(x)]
         has = _any(known for _, known in parts)
         every = self._encoded(parts)
         posterior = Posterior(every.mean[has], every.log_variance[has])
         noise = None if seed is None else drawn(seed, every.mean.shape, x)[has]
-        z, value = posterior.points(noise), -beta * posterior.divergence()
+        each = posterior.divergences()
+        z, value = posterior.points(noise), -beta * each.sum(dim=1)
         rows = has.nonzero()[:, 1]  # row of each posterior, view after view
         for view, (held, known) in zip(self._views, parts, strict=True):
             value = value + view.decoder.log_density(held[rows], known[rows], z)
-        return x.new_zeros(len(x)).index_add(0, rows, value) / has.sum(dim=0).clamp(min=1)
+        views = has.sum(dim=0).clamp(min=1)
+        found = x.new_zeros(len(x)).index_add(0, rows, value) / views
+        if free_bits:
+            mean = (each / views[rows, None]).sum(dim=0) / has.any(dim=0).sum().clamp(min=1)
+            found = found - beta * lacking(mean, free_bits)
+        return found
+
+    def divergences(self, x: Tensor) -> Tensor:
+        """Return the mean over the views of each row of x (n, p) of their KL_i: (n, q)."""
+        parts = [filled(part) for part in self._split(x)]
+        has = _any(known for _, known in parts)
+        each = self._encoded(parts).divergences() * has[:, :, None]
+        return each.sum(dim=0) / has.sum(dim=0).clamp(min=1)[:, None]
 
     def _split(self, x: Tensor) -> Sequence[Tensor]:
         """Return the columns (n, d_k) of each view, from those of all (n, p)."""
@@ -146,17 +179,53 @@ class McvaeNet(LatentNet):
 
     def latent(self, x: Tensor) -> Tensor:
         """Return the mean of z given the views of each row of x (n, p): (n, q)."""
+        posterior, shares, _ = self._shared(x)
+        return (shares * posterior.mean).sum(dim=0)
+
+    def latent_draw(self, x: Tensor, seed: int) -> Tensor:
+        """Return a draw of z given the views of each row of x (n, p): (n, q).
+
+        "mean" draws one of a row's views, and z from its posterior; "product" draws from (2).
+        """
+        posterior, shares, has = self._shared(x)
+        noise = drawn(seed, posterior.mean.shape[1:], x)
+        if self._product:
+            precision = torch.where(has[:, :, None], (-posterior.log_variance).exp(), 0.0).sum(0)
+            points = (shares * posterior.mean).sum(dim=0) + noise / precision.sqrt()
+        else:
+            order = drawn(seed + 1, has.shape, x).masked_fill(~has, -torch.inf)
+            one = order.argmax(dim=0)[None, :, None].expand(1, -1, noise.shape[1])
+            mean, log = (part.gather(0, one)[0] for part in posterior)
+            points = mean + (0.5 * log).exp() * noise
+        return torch.where(has.any(dim=0)[:, None], points, noise)
+
+    def _shared(self, x: Tensor) -> tuple[Posterior, Tensor, Tensor]:
+        """Return the posterior of each view (K, n, q), its shares in the mean, and which views a
+        row has (K, n).
+        """
         parts = [filled(part) for part in self._split(x)]
         posterior, has = self._encoded(parts), _any(known for _, known in parts)
         log = -posterior.log_variance if self._product else torch.zeros_like(posterior.mean)
         weights = log.masked_fill(~has[:, :, None], -torch.inf)
-        shares = weights.softmax(dim=0).nan_to_num(0.0)  # a row without a view gives 0/0
-        return (shares * posterior.mean).sum(dim=0)
+        # A row without a view gives 0/0.
+        return posterior, weights.softmax(dim=0).nan_to_num(0.0), has
 
     def decode(self, z: Tensor) -> Tensor:
-        """Return y (n, p) of z (n, q)."""
-        y = torch.cat([view.decoder(z) for view in self._views], dim=1)
-        return y.index_select(1, self.get_buffer("_back"))
+        """Return E[x|z] (n, p) of z (n, q)."""
+        return self._joined([view.decoder(z) for view in self._views])
+
+    def draw(self, z: Tensor, seed: int) -> Tensor:
+        """Return a draw (n, p) from p(x|z) of z (n, q)."""
+        return self._joined([v.decoder.draw(z, seed + i) for i, v in enumerate(self._views)])
+
+    def rounded(self, x: Tensor) -> Tensor:
+        """Return x (n, p) as a table can hold it."""
+        parts = zip(self._views, self._split(x), strict=True)
+        return self._joined([view.decoder.rounded(part) for view, part in parts])
+
+    def _joined(self, parts: Sequence[Tensor]) -> Tensor:
+        """Return the columns (n, p) of all views from those of each (n, d_k)."""
+        return torch.cat([*parts], dim=1).index_select(1, self.get_buffer("_back"))
 
     def variance(self) -> Tensor:
         """Return σ² (p,)."""

@@ -31,6 +31,7 @@ from fedcohort.models.forest import Forest, ForestNet, Leaves
 from fedcohort.models.layers import Seeded, dense
 from fedcohort.models.mcvae import Mcvae
 from fedcohort.models.radial import Radial
+from fedcohort.models.savae import Savae
 from fedcohort.models.vae import Vae
 
 #: Value (a number) and slope (same shape) of a loss at a network's outputs, (n,) or (n, K).
@@ -84,7 +85,7 @@ class Mlp:
 #: a "bayes" stand on one of these, whose spec is their "base".
 NETWORKS: dict[str, Callable[..., Any]] = {
     "mlp": Mlp, "conv": Conv, "autoencoder": Autoencoder, "dec": Dec, "vae": Vae, "mcvae": Mcvae,
-    "radial": Radial,
+    "radial": Radial, "savae": Savae,
 }  # fmt: skip
 
 

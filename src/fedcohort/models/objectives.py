@@ -24,6 +24,7 @@ from fedcohort.models.dec import DecNet
 from fedcohort.models.forest import ForestNet, codes_of
 from fedcohort.models.losses import Loss, Worded, built
 from fedcohort.models.reconstruction import Noise, mixed
+from fedcohort.models.savae import SavaeNet
 from fedcohort.models.vae import LatentNet
 
 
@@ -136,14 +137,19 @@ class Elbo(Objective):
     Attributes
     ----------
     beta : β ≥ 0, the weight of the divergence from the prior.
+    free_bits : λ ≥ 0 of `models.vae`, in nats; in training steps alone.
     """
 
     beta: float = 1.0
+    free_bits: float = 0.0
 
     @property
     def spec(self) -> str:
         """JSON text that determines the objective, for a plan's `loss`."""
-        return json.dumps({"kind": "elbo", **dataclasses.asdict(self)}, sort_keys=True)
+        entries = {"kind": "elbo", **dataclasses.asdict(self)}
+        if not self.free_bits:
+            del entries["free_bits"]
+        return json.dumps(entries, sort_keys=True)
 
     @property
     def draws(self) -> bool:
@@ -152,11 +158,81 @@ class Elbo(Objective):
 
     def __call__(self, module: nn.Module, x: Tensor, seed: int | None = None) -> Tensor:
         """Return the value (), averaged over the rows of x (n, p), which may hold NaN."""
-        return -cast("LatentNet", module).elbo(x, self.beta, seed).mean()
+        free = 0.0 if seed is None else self.free_bits
+        return -cast("LatentNet", module).elbo(x, self.beta, seed, free).mean()
+
+    def annealed(self, share: float) -> Self:
+        """Return the objective with a share of β."""
+        return self if share == 1.0 else dataclasses.replace(self, beta=share * self.beta)
 
     def take(self, rows: Array) -> Self:
         """Return itself, because it does not depend on the rows."""
         return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurvivalElbo(Objective):
+    """−L, eq. (1) of `models.savae`, of a module of that kind.
+
+    Attributes
+    ----------
+    time, event : (n,), in one unit, and 1.0 of an event.
+    edges : (J − 1,), ends of parts of the time, in that unit; (0,) for Weibull times.
+    weight, beta, free_bits : w, β and λ.
+    """
+
+    time: Tensor
+    event: Tensor
+    edges: Tensor
+    weight: float
+    beta: float
+    free_bits: float
+
+    @property
+    def kinds(self) -> tuple[int, ...]:
+        """Number of events."""
+        return (int(self.event.sum()),)
+
+    @property
+    def draws(self) -> bool:
+        """Whether a training step draws random numbers: always, z of each row."""
+        return True
+
+    def __call__(self, module: nn.Module, x: Tensor, seed: int | None = None) -> Tensor:
+        """Return the value (), averaged over the rows of x (n, p), which may hold NaN."""
+        found = cast("SavaeNet", module).survival_elbo(
+            x, self.time.to(x), self.event.to(x), self.edges.to(x), weight=self.weight,
+            beta=self.beta, seed=seed, free_bits=0.0 if seed is None else self.free_bits,
+        )  # fmt: skip
+        return -found.mean()
+
+    def take(self, rows: Array) -> Self:
+        """Return the objective of the rows with these numbers."""
+        at = torch.from_numpy(rows)
+        return dataclasses.replace(self, time=self.time[at], event=self.event[at])
+
+
+def lifted(weight: float, beta: float, free_bits: float) -> str:
+    """Return the name of `SurvivalElbo` but for the unit of the times, and the edges in it."""
+    return f"savae {weight!r} {beta!r} {free_bits!r}"
+
+
+@dataclass(frozen=True)
+class InTimes(Worded):
+    """Of any unit above 0, and `parts` − 1 edges that ascend from above 0 (`lifted`).
+
+    Attributes
+    ----------
+    parts : J, or 0 for no edges.
+    """
+
+    parts: int
+
+    def allows(self, numbers: Sequence[float]) -> bool:
+        """Return whether these are a unit and edges."""
+        unit, *edges = numbers
+        ascend = all(a < b for a, b in pairwise((0.0, *edges)))
+        return unit > 0 and len(edges) == max(self.parts - 1, 0) and ascend
 
 
 @dataclass(frozen=True)
@@ -229,10 +305,20 @@ def _lifetimes(numbers: Sequence[str], table: Any) -> ForestLikelihood:
     return ForestLikelihood(torch.from_numpy(codes))
 
 
-#: Losses of a forest by the first word of their name (`losses.scaled`, `lifetimes`): functions of
-#: the other words and the table.
-FORESTS: Mapping[str, Callable[[Sequence[str], Any], Objective]] = {
-    "leaves": _values, "lifetimes": _lifetimes,
+def _survival_elbo(numbers: Sequence[str], table: Any) -> SurvivalElbo:
+    weight, beta, free_bits, unit, *edges = map(float, numbers)
+    return SurvivalElbo(
+        time=torch.from_numpy(np.asarray(table.time, float) / unit),
+        event=torch.from_numpy(np.asarray(table.event, float)),
+        edges=torch.tensor(edges, dtype=torch.float64),
+        weight=weight, beta=beta, free_bits=free_bits,
+    )  # fmt: skip
+
+
+#: Objectives with an outcome, by the first word of their name (`losses.scaled`, `lifetimes`,
+#: `lifted`): functions of the other words and the table.
+OF_OUTCOMES: Mapping[str, Callable[[Sequence[str], Any], Objective]] = {
+    "leaves": _values, "lifetimes": _lifetimes, "savae": _survival_elbo,
 }  # fmt: skip
 
 
@@ -245,7 +331,7 @@ def _reconstruction(entries: Mapping[str, Any]) -> Reconstruction:
 #: Objectives by the kind in their spec: functions of the spec.
 OBJECTIVES: Mapping[str, Callable[[Mapping[str, Any]], Objective]] = {
     "reconstruction": _reconstruction,
-    "elbo": lambda entries: Elbo(beta=entries["beta"]),
+    "elbo": lambda entries: Elbo(beta=entries["beta"], free_bits=entries.get("free_bits", 0.0)),
 }
 
 
@@ -254,12 +340,12 @@ def loss_of(text: str, table: Any) -> Loss | Objective:
 
     Parameters
     ----------
-    text : a name that `losses.built` knows or of `FORESTS`, or the spec of an objective, a JSON
+    text : a name that `losses.built` knows or of `OF_OUTCOMES`, or the spec of an objective, a JSON
         text with its kind.
     """
     model, *numbers = text.split(" ")
-    if model in FORESTS:
-        return FORESTS[model](numbers, table)
+    if model in OF_OUTCOMES:
+        return OF_OUTCOMES[model](numbers, table)
     return _objective(text) if text.startswith("{") else built(text, table)
 
 

@@ -1,4 +1,4 @@
-"""Variational autoencoder with a Gaussian decoder, for rows with missing entries.
+"""Variational autoencoder for rows with missing entries.
 
 Kingma and Welling, "Auto-encoding variational Bayes", ICLR 2014. With z ~ N(0, I_q), O the known
 entries of a row x (p,), and x̃ the row with 0 for the others:
@@ -8,15 +8,23 @@ entries of a row x (p,), and x̃ the row with 0 for the others:
     ELBO   = E_{q(z|x)} Σ_{j∈O} ln p(x_j|z) − β KL(q(z|x) ‖ N(0, I))                         (3)
     KL     = ½ Σ_i (τ_i² + m_i² − 1 − ln τ_i²)                                               (4)
 
-Without hidden layers m, ln τ² and y are linear. Then the best ELBO with β = 1 is the likelihood of
-factor analysis, and of probabilistic PCA if all σ_j are equal (Lucas et al., "Don't blame the
-ELBO!", NeurIPS 2019), because some rotation of z has a diagonal posterior.
+Or, with heads, p(x_j|z) is the likelihood of each column of a mixed table given y(z)
+(`models.likelihoods`).
+
+Without hidden layers m, ln τ² and y are linear. Then the best ELBO with β = 1 and (2) is the
+likelihood of factor analysis, and of probabilistic PCA if all σ_j are equal (Lucas et al., "Don't
+blame the ELBO!", NeurIPS 2019), because some rotation of z has a diagonal posterior.
 
 Columns are standardised, so 0 is the mean of missing entries, and an entry's standard deviation
 given z is at least √`FLOOR` of its column's. ln τ² is cut to ± `WIDEST`, with zero slope beyond.
 The posterior of a row without a known entry is the prior, and its ELBO is 0.
 
-θ holds the encoder's layers, those of m and of ln τ², then s, then the decoder's layers.
+In training a latent dimension may have λ free bits (in nats; Kingma et al., "Improving variational
+inference with inverse autoregressive flow", NeurIPS 2016, eq. 15): KL is Σ_i max(λ, mean of KL_i
+over the rows of a step), so that nothing is gained by a smaller KL_i. (3) without it is reported.
+
+θ holds the encoder's layers, those of m and of ln τ², then s, or the parameters of the likelihoods,
+then the decoder's layers.
 """
 
 from __future__ import annotations
@@ -28,15 +36,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from fedcohort.models.layers import ACTIVATIONS
-
-#: Smallest variance of an entry given z, in squares of a column's unit.
-FLOOR = 1e-4
+from fedcohort.data.prepare import heads_from
+from fedcohort.models.layers import ACTIVATIONS, SeededDropout
+from fedcohort.models.likelihoods import FLOOR, Likelihoods, sizes_of
 
 #: The largest |ln τ²|.
 WIDEST = 20.0
@@ -55,32 +62,46 @@ class Vae:
     hidden : widths of the encoder's hidden layers; the decoder has them in reverse.
     activation : after each hidden layer, a name in `layers.ACTIVATIONS`.
     sees_mask : whether the encoder also gets which entries are known: then it has 2p inputs.
+    heads : of all columns, by `data.prepare.plain_heads`; () for eq. (2).
     """
 
     kind: ClassVar[str] = "vae"
+    dropout: ClassVar[float] = 0.0
 
     inputs: int
     latent: int
     hidden: tuple[int, ...] = ()
     activation: str = "tanh"
     sees_mask: bool = False
+    heads: Sequence[Sequence[Any]] = ()
 
     @property
     def spec(self) -> str:
-        """JSON text that determines the network."""
-        return json.dumps({"kind": self.kind, **dataclasses.asdict(self)}, sort_keys=True)
+        """JSON text that determines the network; no heads are not written."""
+        return spec_of(self)
 
     @property
     def size(self) -> int:
         """Return P, the length of θ."""
         q, forth = self.latent, (self.inputs * (1 + self.sees_mask), *self.hidden)
-        back = (q, *self.hidden[::-1], self.inputs)
+        outputs, own = (self.inputs, self.inputs)
+        if self.heads:
+            outputs, own = sizes_of(heads_from(self.heads))
+        back = (q, *self.hidden[::-1], outputs)
         layers = sum((a + 1) * b for way in (forth, back) for a, b in pairwise(way))
-        return layers + 2 * (forth[-1] + 1) * q + self.inputs
+        return layers + 2 * (forth[-1] + 1) * q + own
 
     def build(self) -> VaeNet:
         """Return the module with uninitialised parameters."""
         return VaeNet(self)
+
+
+def spec_of(net: Any) -> str:
+    """Return the JSON text of a network with `heads`, which are left out if there are none."""
+    entries = {"kind": net.kind, **dataclasses.asdict(net)}
+    if not net.heads:
+        del entries["heads"]
+    return json.dumps(entries, sort_keys=True)
 
 
 class Posterior(NamedTuple):
@@ -91,8 +112,12 @@ class Posterior(NamedTuple):
 
     def divergence(self) -> Tensor:
         """Return eq. (4) of each row: (n,)."""
+        return self.divergences().sum(dim=-1)
+
+    def divergences(self) -> Tensor:
+        """Return the terms KL_i of eq. (4) of each row: (n, q)."""
         m, log = self
-        return 0.5 * (log.exp() + m**2 - 1.0 - log).sum(dim=1)
+        return 0.5 * (log.exp() + m**2 - 1.0 - log)
 
     def points(self, noise: Tensor | None) -> Tensor:
         """Return points (L, n, q) whose mean approximates an expectation over z.
@@ -118,7 +143,7 @@ class Encoder(nn.Module):
         super().__init__()
         self._sees_mask = net.sees_mask
         sizes = (net.inputs * (1 + net.sees_mask), *net.hidden)
-        self._trunk = _hidden(sizes, net.activation)
+        self._trunk = hidden_layers(sizes, net.activation, net.dropout)
         self._mean = nn.utils.skip_init(nn.Linear, sizes[-1], net.latent)
         self._log_variance = nn.utils.skip_init(nn.Linear, sizes[-1], net.latent)
 
@@ -130,54 +155,103 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """z (…, q) → y (…, p), and σ² (p,) of eq. (2)."""
+    """z (…, q) → outputs y (…, D), and p(x|z)."""
 
     def __init__(self, net: Vae):
         super().__init__()
         sizes = (net.latent, *net.hidden[::-1])
-        self._trunk = _hidden(sizes, net.activation)
-        self._last = nn.utils.skip_init(nn.Linear, sizes[-1], net.inputs)
-        self._s = nn.Parameter(torch.empty(net.inputs))
+        self.likelihoods: Likelihoods | None = None
+        outputs = net.inputs
+        if net.heads:
+            self.likelihoods = Likelihoods(heads_from(net.heads))
+            outputs = self.likelihoods.outputs
+        else:
+            self._s = nn.Parameter(torch.empty(net.inputs))
+        self._trunk = hidden_layers(sizes, net.activation, net.dropout)
+        self._last = nn.utils.skip_init(nn.Linear, sizes[-1], outputs)
 
-    def forward(self, z: Tensor) -> Tensor:
-        """Return y of z."""
+    def outputs(self, z: Tensor) -> Tensor:
+        """Return y (…, D) of z."""
         return self._last(self._trunk(z))
 
+    def forward(self, z: Tensor) -> Tensor:
+        """Return E[x|z] (…, p)."""
+        y = self.outputs(z)
+        return y if self.likelihoods is None else self.likelihoods.mean(y)
+
     def variance(self) -> Tensor:
-        """Return σ² (p,)."""
+        """Return σ² (p,) of eq. (2).
+
+        Raises
+        ------
+        ValueError : with heads, where it depends on z.
+        """
+        if self.likelihoods is not None:
+            raise ValueError("the variance of a column depends on z.")
         return FLOOR + self._s.exp()
 
     def log_density(self, held: Tensor, known: Tensor, z: Tensor) -> Tensor:
         """Return Σ_{j∈O} ln p(x_j|z), averaged over the L points of z (L, n, q): (n,)."""
+        y = self.outputs(z)
+        if self.likelihoods is not None:
+            return self.likelihoods.log_density(held, known, y).sum(dim=-1).mean(dim=0)
         variance = self.variance()
-        squares = (held - self(z)).square().mean(dim=0)
+        squares = (held - y).square().mean(dim=0)
         each = (2.0 * math.pi * variance).log() + squares / variance
         return -0.5 * (known * each).sum(dim=1)
+
+    def draw(self, z: Tensor, seed: int) -> Tensor:
+        """Return a draw (n, p) from p(x|z) of z (n, q)."""
+        y = self.outputs(z)
+        if self.likelihoods is not None:
+            return self.likelihoods.sample(y, seed)
+        return y + drawn(seed, y.shape, y) * self.variance().sqrt()
+
+    def rounded(self, x: Tensor) -> Tensor:
+        """Return x (n, p) as a table can hold it (`Likelihoods.rounded`)."""
+        return x if self.likelihoods is None else self.likelihoods.rounded(x)
 
 
 class LatentNet(nn.Module, ABC):
     """Interface of a variational autoencoder; x (n, p) may hold NaN."""
 
     @abstractmethod
-    def elbo(self, x: Tensor, beta: float, seed: int | None) -> Tensor:
+    def elbo(self, x: Tensor, beta: float, seed: int | None, free_bits: float = 0.0) -> Tensor:
         """Return eq. (3) of each row: (n,).
 
         Parameters
         ----------
         seed : of one draw of z for each row; None takes the points of `Posterior.points`.
+        free_bits : λ, in nats; for training.
         """
+
+    @abstractmethod
+    def divergences(self, x: Tensor) -> Tensor:
+        """Return KL_i of each row and latent dimension: (n, q); 0 for a row without entries."""
 
     @abstractmethod
     def latent(self, x: Tensor) -> Tensor:
         """Return the mean of z given the known entries of each row: (n, q)."""
 
     @abstractmethod
+    def latent_draw(self, x: Tensor, seed: int) -> Tensor:
+        """Return a draw of z given the known entries of each row: (n, q)."""
+
+    @abstractmethod
     def decode(self, z: Tensor) -> Tensor:
-        """Return y (n, p) of z (n, q)."""
+        """Return E[x|z] (n, p) of z (n, q)."""
+
+    @abstractmethod
+    def draw(self, z: Tensor, seed: int) -> Tensor:
+        """Return a draw (n, p) from p(x|z) of z (n, q)."""
+
+    @abstractmethod
+    def rounded(self, x: Tensor) -> Tensor:
+        """Return x (n, p) as a table can hold it (`Likelihoods.rounded`)."""
 
     @abstractmethod
     def variance(self) -> Tensor:
-        """Return σ² (p,)."""
+        """Return σ² (p,) of eq. (2)."""
 
     @abstractmethod
     def may_fill(self, known: Tensor) -> Tensor:
@@ -190,13 +264,27 @@ class LatentNet(nn.Module, ABC):
         entries. For a linear model this converges to its conditional mean: m = Mx̃ with
         M = (I + WᵀΨ⁻¹W)⁻¹WᵀΨ⁻¹, and x̃ = Wm where missing, is
         m = (I + W_OᵀΨ_O⁻¹W_O)⁻¹W_OᵀΨ_O⁻¹x_O. Entries outside `may_fill` are decoded but not
-        encoded.
+        encoded. With heads, the last output is `rounded`.
         """
         known = ~x.isnan()
         fixed = known | ~self.may_fill(known)
         y = self.decode(self.latent(x))
         for _ in range(0 if bool(fixed.all()) else passes - 1):
             y = self.decode(self.latent(torch.where(fixed, x, y)))
+        return torch.where(known, x, self.rounded(y))
+
+    def impute_drawn(self, x: Tensor, passes: int, seed: int) -> Tensor:
+        """Return x (n, p) with missing entries drawn given the known ones, approximately.
+
+        Draws of z from q and of x from p(x|z) alternate (Rezende, Mohamed and Wierstra, ICML 2014,
+        appendix F).
+        """
+        known = ~x.isnan()
+        fixed = known | ~self.may_fill(known)
+        y = self.draw(self.latent_draw(x, seed), seed + 1)
+        for i in range(1, 1 if bool(fixed.all()) else passes):
+            z = self.latent_draw(torch.where(fixed, x, y), seed + 2 * i)
+            y = self.draw(z, seed + 2 * i + 1)
         return torch.where(known, x, y)
 
 
@@ -209,22 +297,48 @@ class VaeNet(LatentNet):
         self.encoder = Encoder(net)
         self.decoder = Decoder(net)
 
-    def elbo(self, x: Tensor, beta: float, seed: int | None) -> Tensor:
+    def elbo(self, x: Tensor, beta: float, seed: int | None, free_bits: float = 0.0) -> Tensor:
         """Return eq. (3) of each row of x (n, p): (n,)."""
         held, known = filled(x)
         posterior = self.encoder(held, known)
         noise = None if seed is None else drawn(seed, (len(x), self.latents), x)
         fits = self.decoder.log_density(held, known, posterior.points(noise))
-        return (fits - beta * posterior.divergence()) * known.any(dim=1)
+        there = known.any(dim=1)
+        each = posterior.divergences()
+        value = (fits - beta * each.sum(dim=1)) * there
+        if free_bits:
+            mean = (each * there[:, None]).sum(dim=0) / there.sum().clamp(min=1)
+            value = value - beta * lacking(mean, free_bits)
+        return value
+
+    def divergences(self, x: Tensor) -> Tensor:
+        """Return KL_i of each row of x (n, p): (n, q)."""
+        held, known = filled(x)
+        return self.encoder(held, known).divergences() * known.any(dim=1, keepdim=True)
 
     def latent(self, x: Tensor) -> Tensor:
         """Return m of each row of x (n, p): (n, q)."""
         held, known = filled(x)
         return self.encoder(held, known).mean * known.any(dim=1, keepdim=True)
 
+    def latent_draw(self, x: Tensor, seed: int) -> Tensor:
+        """Return m + τε of each row of x (n, p): (n, q)."""
+        held, known = filled(x)
+        noise = drawn(seed, (len(x), self.latents), x)
+        points = self.encoder(held, known).points(noise)[0]
+        return torch.where(known.any(dim=1, keepdim=True), points, noise)
+
     def decode(self, z: Tensor) -> Tensor:
-        """Return y (n, p) of z (n, q)."""
+        """Return E[x|z] (n, p) of z (n, q)."""
         return self.decoder(z)
+
+    def draw(self, z: Tensor, seed: int) -> Tensor:
+        """Return a draw (n, p) from p(x|z) of z (n, q)."""
+        return self.decoder.draw(z, seed)
+
+    def rounded(self, x: Tensor) -> Tensor:
+        """Return x (n, p) as a table can hold it."""
+        return self.decoder.rounded(x)
 
     def variance(self) -> Tensor:
         """Return σ² (p,)."""
@@ -233,6 +347,11 @@ class VaeNet(LatentNet):
     def may_fill(self, known: Tensor) -> Tensor:
         """Return all entries of rows with a known one."""
         return known.any(dim=1, keepdim=True).expand_as(known)
+
+
+def lacking(mean: Tensor, free_bits: float) -> Tensor:
+    """Return Σ_i max(0, λ − KL_i) () of mean divergences KL_i (q,)."""
+    return (free_bits - mean).clamp(min=0.0).sum()
 
 
 def filled(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -248,11 +367,12 @@ def drawn(seed: int, shape: Sequence[int], like: Tensor) -> Tensor:
     return torch.randn(tuple(shape), generator=draws).to(like)
 
 
-def _hidden(sizes: Sequence[int], activation: str) -> nn.Sequential:
-    """Return hidden layers of these widths, each with its activation; none for one width."""
-    parts = (
-        part
-        for a, b in pairwise(sizes)
-        for part in (nn.utils.skip_init(nn.Linear, a, b), ACTIVATIONS[activation]())
-    )
-    return nn.Sequential(*parts)
+def hidden_layers(sizes: Sequence[int], activation: str, dropout: float = 0.0) -> nn.Sequential:
+    """Return hidden layers of these widths, each with activation and dropout; none for one
+    width.
+    """
+    found: list[nn.Module] = []
+    for a, b in pairwise(sizes):
+        found += [nn.utils.skip_init(nn.Linear, a, b), ACTIVATIONS[activation]()]
+        found += [SeededDropout(dropout)] if dropout else []
+    return nn.Sequential(*found)

@@ -7,17 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 from fedcohort.algorithms.autoencoders.model import LatentModel
-from fedcohort.algorithms.autoencoders.program import VISITS, fit, views_of
+from fedcohort.algorithms.autoencoders.program import VISITS, fit
 from fedcohort.algorithms.autoencoders.settings import McvaeSettings, VaeSettings
 from fedcohort.algorithms.autoencoders.steps import (
     STEPS,
-    count_entries,
     held_out_elbo,
     learn_seen,
 )
 from fedcohort.protocol import Method, Step, Task
 from fedcohort.training import heterogeneity, personal
-from fedcohort.training.networks import compression, counts, fits
+from fedcohort.training.networks import collapse, compression, counts, fits
+from fedcohort.training.networks.collapse import latent_divergences
+from fedcohort.training.networks.entries import REVEALS as ONCE
+from fedcohort.training.networks.entries import count_entries, views_of
 from fedcohort.training.networks.strategies import train_kept
 from fedcohort.training.personal import own_counts
 
@@ -27,7 +29,6 @@ _UNGUARDED = (
     "network may store of few rows is not checked."
 )
 
-ONCE = "once, how many rows and entries of each column are known, as sums over sites"
 SUMS = "each round, the sum over sites of their models, weighted by rows"
 LONE = " (for a view at only one site, that site's own part)"
 SEEN = "each round, every site's own model, which the coordinator sees: no masked sum can hide it"
@@ -42,6 +43,8 @@ def reveals_with(config: VaeSettings) -> str:
     parts[-1] += config.reveals_more
     if config.looks and not config.counts:
         parts.append(HELD_OUT)
+    if config.record_kl and config.personal == "none":
+        parts.append(collapse.REVEALS)
     if config.personal != "none":
         parts.append(config.reveals_own("the coordinator sees"))
     if config.monitor != "none":
@@ -66,6 +69,7 @@ def asks(config: VaeSettings) -> tuple[Step[..., Any], ...]:
         trains,
         *sends,
         *held_out,
+        *(latent_divergences,) * (config.record_kl > 0),
         *heterogeneity.asks(config.monitor),
     )
 
@@ -73,7 +77,7 @@ def asks(config: VaeSettings) -> tuple[Step[..., Any], ...]:
 def bounds(config: VaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return the allowed arguments of steps (`Method.bounds`)."""
     views = views_of(task)
-    plan = config.plan(views)
+    plan = config.plan(views, task.heads)
     ways = (config.personal_way(plan),) if views else ()
     return {
         "plan": (plan.text, replace(plan, validation_fraction=0.0).text),
@@ -93,6 +97,7 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
         paper=paper,
         reveals=(
             f"{ONCE[0].upper()}{ONCE[1:]}; {SUMS}; {HELD_OUT}; "
+            f"{collapse.REVEALS}; "
             f"{fits.MORE}; an "
             f"aggregation other than mean: {SEEN}; with personal, besides, the user's own model, "
             f"which the coordinator sees; with monitor: {heterogeneity.REVEALS}."
@@ -103,7 +108,9 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
         fit=fit,
         model=LatentModel,
         steps=(
+            count_entries,
             *STEPS,
+            latent_divergences,
             train_kept,
             *counts.STEPS,
             *compression.STEPS,

@@ -16,6 +16,7 @@ from fedcohort.models.mcvae import Mcvae
 from fedcohort.models.network import network
 from fedcohort.models.vae import LatentNet
 from fedcohort.protocol import Fitted
+from fedcohort.training.networks.collapse import caution
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,6 +30,8 @@ class LatentModel(Fitted):
     dtype : number type of the network.
     passes : iterations of `impute`.
     rounds : rounds of the fit.
+    kl : (q,), mean divergence of each latent dimension from the prior, in nats; None if it was not
+        recorded.
     """
 
     features: tuple[str, ...]
@@ -38,6 +41,7 @@ class LatentModel(Fitted):
     dtype: str
     passes: int
     rounds: int
+    kl: Array | None = None
 
     def transform(self, x: Array) -> Array:
         """Return the mean of z (n, q) given the known entries of each row of x (n, p).
@@ -47,36 +51,55 @@ class LatentModel(Fitted):
         return self._of(x, lambda net, rows: net.latent(rows))
 
     def reconstruct(self, x: Array) -> Array:
-        """Return y (n, p) from that mean of z, also for missing entries, in the units of x."""
+        """Return E[x|z] (n, p) at that mean of z, also for missing entries, in the units of x.
+
+        Of levels and binary columns it is their probability.
+        """
         return self._of(x, lambda net, rows: net.decode(net.latent(rows)))
 
     def impute(self, x: Array) -> Array:
-        """Return x (n, p) with missing entries filled, by `passes` of `LatentNet.impute`."""
+        """Return x (n, p) with missing entries filled, by `passes` of `LatentNet.impute`.
+
+        Where the likelihoods are not all normal, these are values that a table can hold.
+        """
         x = np.asarray(x, float)
         return np.where(
             np.isnan(x), self._of(x, lambda net, rows: net.impute(rows, self.passes)), x
         )
 
+    def impute_drawn(self, x: Array, rng: np.random.Generator) -> Array:
+        """Return x (n, p) with missing entries drawn given the known ones."""
+        x, seed = np.asarray(x, float), int(rng.integers(2**31))
+        passes = self.passes
+        found = self._of(x, lambda net, rows: net.impute_drawn(rows, passes, seed))
+        return np.where(np.isnan(x), found, x)
+
     def sample(self, n: int, rng: np.random.Generator) -> Array:
         """Return n synthetic rows (n, p): z from the prior, and x from p(x|z)."""
-        z = rng.standard_normal((n, json.loads(self.network)["latent"]))
+        entries = json.loads(self.network)
+        z = rng.standard_normal((n, entries["latent"]))
+        if entries.get("heads"):
+            seed = int(rng.integers(2**31))
+            return self._of(z, lambda net, points: net.draw(points, seed))
         y = self._of(z, lambda net, points: net.decode(points))
         return y + rng.standard_normal(y.shape) * np.sqrt(self.variances)
 
     @property
     def variances(self) -> Array:
-        """σ² (p,) of an entry given z."""
+        """σ² (p,) of an entry given z, if all likelihoods are normal."""
         return self._of(np.zeros((0, 0)), lambda net, _: net.variance())
 
     def cautions(self) -> tuple[str, ...]:
-        """Return a caution if several views were requested but there is only one."""
+        """Return cautions: several views were requested but there is only one; dimensions of z
+        hold nothing.
+        """
         several = json.loads(self.network)["kind"] == Mcvae.kind and len({*self.views}) == 1
         note = "the dictionary gives all columns one view: this is a plain vae"
-        return (note,) if several else ()
+        return (*(note,) * several, *(() if self.kl is None else caution(self.kl)))
 
     def arrays(self) -> dict[str, Array]:
-        """Return θ."""
-        return {"theta": self.theta}
+        """Return θ, and the divergences if they were recorded."""
+        return {"theta": self.theta} | ({} if self.kl is None else {"kl": self.kl})
 
     def meta(self) -> dict[str, Any]:
         """Return names, the network's spec, and the iterations of `impute`."""

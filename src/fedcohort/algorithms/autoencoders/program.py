@@ -17,27 +17,29 @@ layer of each decoder is each site's own.
 
 Rows of the coordinator give a first model and a validation loss (`training.networks.validated`).
 
-Revealed: see `steps`; with `personal` `training.personal`, and with a monitor
+The likelihood of each column is by the dictionary, and collapse is watched (`collapse`).
+
+Revealed: see `steps` and `collapse`; with `personal` `training.personal`, and with a monitor
 `training.heterogeneity`.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
 
 from fedcohort.algorithms.autoencoders.model import LatentModel
 from fedcohort.algorithms.autoencoders.settings import VaeSettings
 from fedcohort.algorithms.autoencoders.steps import (
-    Entries,
-    count_entries,
     held_out_elbo,
     learn,
     learn_seen,
 )
 from fedcohort.arrays import Array
 from fedcohort.models.network import initial
-from fedcohort.protocol import DataError, Federation, Task
+from fedcohort.protocol import Federation, Task
 from fedcohort.training.heterogeneity import watching
+from fedcohort.training.networks.collapse import LatentWatch, shares
+from fedcohort.training.networks.entries import check_entries, count_entries, views_of
 from fedcohort.training.networks.server import RULES
 from fedcohort.training.networks.strategies import Visits, averaging
 from fedcohort.training.networks.switching import personalise_as_set
@@ -62,7 +64,7 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
     entries = fed.sum(count_entries)
     least = task.min_cell if len(fed.sites) > 1 else 1
     check_entries(entries, task, least)
-    plan = config.plan(views)
+    plan = config.plan(views, task.heads)
 
     def held_out(theta: Array) -> float:
         sums = fed.sum(held_out_elbo, theta=plan.sent(theta), plan=plan.text)
@@ -76,14 +78,17 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
             fed, plan, config.schedule, rule, config.server, start, config.personal_way(plan),
             config, min_cell=least, seed=task.seed, visits=VISITS,
         )  # fmt: skip
-        theta, rounds = own.theta, own.rounds
+        theta, rounds, kl = own.theta, own.rounds, None
     else:
+        watch = watching(fed, plan, config.monitor, least)
+        seen = LatentWatch(fed, plan, watch, config.record_kl) if config.record_kl else watch
         course = averaging(
             fed, plan, config.schedule, rule, config.server(start),
             held_out if own is None or own.validation is None else own.loss, config.centre,
-            VISITS, watch=watching(fed, plan, config.monitor, least),
+            replace(VISITS, given=shares(config.anneal, config.share_rounds)), watch=seen,
         )  # fmt: skip
         theta, rounds = course.theta, course.rounds
+        kl = seen.ask(theta) if isinstance(seen, LatentWatch) else None
     return LatentModel(
         features=task.features,
         views=views,
@@ -92,48 +97,5 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
         dtype=config.dtype,
         passes=config.passes,
         rounds=rounds,
+        kl=kl,
     )
-
-
-def views_of(task: Task) -> tuple[str, ...]:
-    """Return the view of each column of x (p,); "" if it has none."""
-    return task.views or ("",) * len(task.features)
-
-
-def check_entries(seen: Entries, task: Task, least: int) -> None:
-    """Refuse tables without enough rows or entries.
-
-    Parameters
-    ----------
-    least : fewest rows, and fewest entries of a column, of a fit.
-
-    Raises
-    ------
-    DataError : names the view or the column.
-    """
-    if not task.features:
-        raise DataError("there are no columns to learn from; name at least one.")
-    least = max(least, 1)
-    if seen.infinite.any():
-        at = int(np.flatnonzero(seen.infinite)[0])
-        raise DataError(
-            f"column {task.features[at]!r} has infinite values. Correct them, or leave the "
-            f"column out."
-        )
-    if seen.rows < least:
-        raise DataError(
-            f"{int(seen.rows)} rows with a known entry are too few; {least} are needed. Add sites."
-        )
-    views = np.array(views_of(task))
-    for view in sorted({*views[seen.known == 0].tolist()} - {""}):
-        if not seen.known[views == view].any():
-            raise DataError(
-                f"no site has an entry of view {view!r}. Take it out of the dictionary, or add a "
-                f"site that has it."
-            )
-    if (few := seen.known < least).any():
-        at = int(np.flatnonzero(few)[0])
-        raise DataError(
-            f"column {task.features[at]!r} has fewer than {least} known entries at all sites "
-            f"together. Leave it out, or add sites."
-        )

@@ -1,46 +1,29 @@
 """Site steps of variational autoencoders.
 
-Revealed, only as sums over all sites: `Entries` once, `Update` every round, and `HeldOut` every
+Revealed, only as sums over all sites: `Update` every round, and `HeldOut` every
 round with a patience or ``lr_rule: plateau`` (or `training.networks.counts`). With a robust
 aggregation, `Visit` of each site instead of `Update`.
 
 A row without a known entry does not count. A site with no other rows returns the model that it
 received, with weight 0.
+
+See also `training.networks.entries` and `training.networks.collapse`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.models.objectives import Elbo
 from fedcohort.protocol import Site, gathered, message, summed
-from fedcohort.protocol.updates import count_fault
 from fedcohort.training.networks.local import evaluate
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.strategies import Update, Visit
-from fedcohort.training.rows import known_rows
-
-
-@message
-class Entries:
-    """Rows with a known entry (), known entries of each column (p,), and number of sites with an
-    infinite entry in each column (p,).
-    """
-
-    rows: Array
-    known: Array
-    infinite: Array
-
-    def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return the fault of one reply, or ""."""
-        if self.known.shape != self.infinite.shape or self.known.ndim != 1:
-            return "another shape than one number for each column."
-        if why := count_fault("known", self.known) or count_fault("infinite", self.infinite):
-            return why
-        return "more entries in a column than rows." * bool((self.known > self.rows).any())
+from fedcohort.training.rows import Rows, known_rows
 
 
 @message
@@ -54,27 +37,30 @@ class HeldOut:
 
 
 @summed
-def count_entries(site: Site[Any, Any]) -> Entries:
-    """Count rows and known entries."""
-    x: Array = site.data.x
-    known = ~np.isnan(x)
-    rows = np.array(int(known.any(axis=1).sum()))
-    entries, infinite = known.sum(axis=0), np.isinf(x).any(axis=0).astype(np.int64)
-    return Entries(rows, np.asarray(entries), np.asarray(infinite))
+def learn(
+    site: Site[Any, Any], *, theta: Array, plan: str, rate: float, share: float = 1.0
+) -> Update:
+    """Train from the common model; return the site's part of the mean.
 
-
-@summed
-def learn(site: Site[Any, Any], *, theta: Array, plan: str, rate: float) -> Update:
-    """Train from the common model; return the site's part of the mean."""
+    `share` is that of β in this round.
+    """
     p = Plan.of(plan)
-    return Update.trained(theta, known_rows(site.data, p, site.entropy), p, rate, site.entropy)
+    return Update.trained(theta, _rows(site, p, share), p, rate, site.entropy)
 
 
 @gathered
-def learn_seen(site: Site[Any, Any], *, theta: Array, plan: str, rate: float) -> Visit:
+def learn_seen(
+    site: Site[Any, Any], *, theta: Array, plan: str, rate: float, share: float = 1.0
+) -> Visit:
     """Train from the common model; return the model itself, for a robust aggregation."""
     p = Plan.of(plan)
-    return Visit.trained(theta, known_rows(site.data, p, site.entropy), p, rate, site.entropy)
+    return Visit.trained(theta, _rows(site, p, share), p, rate, site.entropy)
+
+
+def _rows(site: Site[Any, Any], plan: Plan, share: float) -> Rows:
+    """Return the training rows, with a share of β in their objective."""
+    rows = known_rows(site.data, plan, site.entropy)
+    return replace(rows, loss=cast("Elbo", rows.loss).annealed(share))
 
 
 @summed
@@ -89,4 +75,4 @@ def held_out_elbo(site: Site[Any, Any], *, theta: Array, plan: str) -> HeldOut:
     return HeldOut(np.array(n), np.array(n * evaluate(theta, rows, p)))
 
 
-STEPS = (count_entries, learn, learn_seen, held_out_elbo)
+STEPS = (learn, learn_seen, held_out_elbo)

@@ -17,7 +17,6 @@ from fedcohort.algorithms.bayes_net.steps import (
     refine,
     refine_alone,
     refine_average,
-    sum_times,
     train_alone,
     train_posterior,
 )
@@ -29,7 +28,12 @@ from fedcohort.protocol import Federation, Method, PrivateFits, Step, Task
 from fedcohort.training import class_sizes, hazard, outcome_moments
 
 #: Steps before the first round.
-FIRST = (*class_sizes.STEPS, *outcome_moments.STEPS, *timegrid.asks(INTERVALS), sum_times)
+FIRST = (
+    *class_sizes.STEPS,
+    *outcome_moments.STEPS,
+    *timegrid.asks(INTERVALS),
+    outcome_moments.sum_times,
+)
 #: Most sites of a fit.
 MOST_SITES = 100_000
 _TRAINS: Mapping[str, Step[..., Any]] = {

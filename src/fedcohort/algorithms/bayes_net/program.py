@@ -64,7 +64,7 @@ outputs of the network (`models.losses.Spread`); a time by Weibull's distributio
 the partial likelihood (`models.losses.PartialLikelihood`).
 
 Revealed: of classes `Sizes` (`training.class_sizes`), of values and counts `Moments`
-(`training.outcome_moments`), of times the sums of `data.timegrid` and `Times`, or with cox
+(`training.outcome_moments`), of times the sums of `data.timegrid` and `LogTimes`, or with cox
 those of `training.hazard`, once, as sums; pvi, virtual and sep `Change` and fedavg `Own` every
 round, as sums over the sites of the round; virtual `Finished` once, as a sum; sequential `Change`
 and ensemble `Own` of each site. At the end `Spreads`, as a sum, of which the model keeps groups of
@@ -92,7 +92,6 @@ from fedcohort.algorithms.bayes_net.steps import (
     refine,
     refine_alone,
     refine_average,
-    sum_times,
     train_alone,
     train_posterior,
 )
@@ -114,7 +113,7 @@ from fedcohort.training.class_sizes import count_each_class
 from fedcohort.training.hazard import Pool, centred
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.variational import Natural, Prior
-from fedcohort.training.outcome_moments import mean_and_spread
+from fedcohort.training.outcome_moments import mean_and_spread, unit_of_times
 
 #: Most intervals of follow-up, the last of which ends the curves.
 INTERVALS = 20
@@ -290,9 +289,7 @@ def surveyed(fed: Federation, aim: Aim, task: Task) -> Aim:
             )
         if aim.model == "cox":
             return replace(aim, grid=grid)
-        told = fed.awaiting().sum(sum_times)
-        scale = math.exp(float(told.logs) / float(told.rows))
-        return replace(aim, scale=scale, times=grid.times[grid.times <= grid.known])
+        return replace(aim, scale=unit_of_times(fed), times=grid.times[grid.times <= grid.known])
     mean, spread = mean_and_spread(fed, task.min_cell)
     if aim.model == "poisson":
         return replace(aim, scale=mean)

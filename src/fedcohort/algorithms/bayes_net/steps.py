@@ -13,14 +13,13 @@ import numpy as np
 
 from fedcohort.algorithms.bayes_net.model import EDGES, draws_of, spread
 from fedcohort.arrays import Array
-from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.bayes import Places, places
-from fedcohort.models.losses import SHORTEST
 from fedcohort.models.network import initial, network
 from fedcohort.protocol import DataError, Keep, Refused, Site, gathered, message, summed
 from fedcohort.protocol.updates import count_fault
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.variational import Goal, Natural, Prior, maximise
+from fedcohort.training.outcome_moments import sum_times
 from fedcohort.training.rows import rows_of
 
 #: Share of a precision that all changes of a round together leave at least.
@@ -101,14 +100,6 @@ class Factors:
 
 
 @message
-class Times:
-    """Rows and Σ log t, with times below `SHORTEST` of the site's mean taken as that."""
-
-    rows: Array
-    logs: Array
-
-
-@message
 class Spreads:
     """Training rows by v, eq. (1) of `model`: ``counts`` (B + 1,) between `EDGES` (B,)."""
 
@@ -116,15 +107,6 @@ class Spreads:
 
 
 NetSite = Site[Any, Factor | None]
-
-
-@summed
-def sum_times(site: Site[SurvivalTable, None]) -> Times:
-    """Count rows, and sum the logarithms of the times."""
-    time = np.asarray(site.data.time, float)
-    least = SHORTEST * time.mean() if len(time) else 1.0
-    logs = np.log(np.maximum(time, least)).sum() if len(time) else 0.0
-    return Times(np.array(float(len(time))), np.array(logs))
 
 
 @summed

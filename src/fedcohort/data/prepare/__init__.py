@@ -22,7 +22,7 @@ from fedcohort.data.prepare.fit import (
     fit_design,
     strata_levels,
 )
-from fedcohort.data.prepare.heads import Head, chosen, heads_from, plain_heads
+from fedcohort.data.prepare.heads import Head, chosen, heads_asked, heads_from, plain_heads
 from fedcohort.data.prepare.iterative import IncompleteView, expected_moments
 from fedcohort.data.prepare.options import IMPUTES, MOST_WINSORISED, OPTIONS, SCALES, checked
 from fedcohort.data.prepare.sketch import Histogram, Moments, count_between, histograms, refine
@@ -82,6 +82,7 @@ __all__ = [
     "count_between",
     "empty_views",
     "fit_design",
+    "heads_asked",
     "heads_from",
     "histograms",
     "plain_heads",

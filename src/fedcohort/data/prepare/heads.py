@@ -135,6 +135,24 @@ def chosen(heads: Sequence[Head], asked: Sequence[str]) -> tuple[Head, ...]:
     return tuple(named.values())
 
 
+def heads_asked(heads: Sequence[Head], asked: str | Sequence[str]) -> tuple[Head, ...]:
+    """Return the heads of a fit by its setting `likelihoods`.
+
+    () where all are normal, without limits and not whole, too.
+
+    Raises
+    ------
+    SettingError : see `chosen`.
+    """
+    found = chosen(heads, (asked,) if isinstance(asked, str) else asked) if heads else ()
+    return found if any(map(_not_plain, found)) else ()
+
+
+def _not_plain(head: Head) -> bool:
+    limited = math.isfinite(head.low) or math.isfinite(head.high)
+    return head.kind != "normal" or head.whole or limited
+
+
 def _as(head: Head, kind: str) -> Head:
     """Return a head with another kind.
 

@@ -150,6 +150,7 @@ class Bounds:
             kind=plan.task,
             features=tuple(view.features) if isinstance(view, Design) else (),
             views=view.views if isinstance(view, Design) else (),
+            heads=view.heads if isinstance(view, Design) else (),
             seed=self.seed,
             min_cell=plan.min_cell,
             offset=bool(getattr(config, "offset", "")),

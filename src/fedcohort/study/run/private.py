@@ -73,14 +73,15 @@ def held(
     """
     if method.private is None:
         return {}
-    features = views = ()
+    features = views = heads = ()
     if not method.raw:
         made = (method.design or design)(config, dictionary, outcome)
-        features, views = made.features, made.views
+        features, views, heads = made.features, made.views, made.heads
     task = Task(
         kind="latent" if outcome is None else outcome.kind,
         features=features,
         views=views,
+        heads=heads,
         dictionary=dictionary if method.raw else None,
         outcome_of=outcome if method.raw else None,
         outcome="" if outcome is None else outcome.type,

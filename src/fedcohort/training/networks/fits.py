@@ -26,6 +26,7 @@ from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Course, HeldOut
 from fedcohort.training.networks.server import RULES
 from fedcohort.training.networks.settings import COMPRESSED, COUNTS, MOMENTS
+from fedcohort.training.networks.strategies import Watching
 from fedcohort.training.networks.switching import personalise_as_set
 from fedcohort.training.networks.validated import CoordinatorRows, validating
 
@@ -88,6 +89,7 @@ def train_as_set(
     exact: Callable[[], Course],
     held_out: HeldOut,
     own: CoordinatorRows | None = None,
+    also: Callable[[Watching | None], Watching | None] = lambda watch: watch,
 ) -> Trained:
     """Train from θ (P,) by the strategy of the settings.
 
@@ -96,6 +98,7 @@ def train_as_set(
     exact : training of the strategy "exact".
     held_out : θ → its loss on the rows held out, over all sites.
     own : rows of the coordinator, see `validated.begun`; None without.
+    also : adds to what looks at the model before each round of an averaging.
 
     Raises
     ------
@@ -120,7 +123,7 @@ def train_as_set(
         course = strategies.sequential(fed, plan, schedule, theta, task.rng, held_out)
         return Trained.of(course)
     models = validating(own, config)
-    seen = models or heterogeneity.watching(fed, plan, config.monitor, task.min_cell)
+    seen = models or also(heterogeneity.watching(fed, plan, config.monitor, task.min_cell))
     course = strategies.averaging(
         fed, plan, schedule, RULES[config.strategy], config.server(theta), held_out, config.centre,
         watch=seen,

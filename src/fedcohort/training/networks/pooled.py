@@ -143,12 +143,14 @@ def exact(
     theta: Array,
     held_out: HeldOut,
     after: Callable[[Federation, Array], Array] | None = None,
+    draws: bool = False,
 ) -> Course:
     """Minimise the pooled loss from θ (P,) by its gradient, eq. (1); one step per round.
 
     Parameters
     ----------
     after : called after each step with the sites that answer and θ; returns θ.
+    draws : whether the loss draws random numbers, besides the network.
 
     A round waits for all sites: a sum without one would tell that site's gradient.
 
@@ -161,7 +163,7 @@ def exact(
 
     def advance(theta: Array, rate: float) -> tuple[Array, float]:
         nonlocal step, there
-        draw = step if descent.net.draws else -1
+        draw = step if draws or descent.net.draws else -1
         total = there.sum(pull_rows, theta=plan.sent(theta), plan=plan.text, draw=draw)
         step += 1
         if there.refused:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from fedcohort.arrays import Array
 from fedcohort.models.forest import leaf_count
 from fedcohort.protocol import Federation, Keep, Site, gathered, per_site, summed
 from fedcohort.protocol.step import Gathered, Summed
-from fedcohort.training.heterogeneity import Watch
 from fedcohort.training.networks import compression, moments
 from fedcohort.training.networks.compression import collected
 from fedcohort.training.networks.counts import Counted, count_idle, counting
@@ -120,6 +119,18 @@ def train_alone(
 # coordinator --------------------------------------------------------------------------
 
 
+class Watching(Protocol):
+    """Interface of what looks at the model before each round, and adds to the history."""
+
+    def __call__(self, theta: Array) -> bool:
+        """Look at θ (P,); return whether the training ends."""
+        ...
+
+    def recording(self, record: Callable[..., None]) -> Callable[..., None]:
+        """Return `record` of a federation, with more values."""
+        ...
+
+
 @dataclass(frozen=True)
 class Visits:
     """The training steps of `averaging`, with the arguments of `train_here` and more.
@@ -162,7 +173,7 @@ def averaging(
     centre: Aggregation = MEAN,
     visits: Visits = PLAIN,
     enough: Enough | None = None,
-    watch: Watch | Validated | None = None,
+    watch: Watching | Validated | None = None,
     counted: Counted | None = None,
 ) -> Course:
     """Train by rounds of local training and a mean, from `server.x`.

@@ -1,0 +1,170 @@
+"""Survival variational autoencoder: latent variables give the covariates and the time.
+
+GenoMed4All D6.2, section 6.4.4 (SAVAE); Apellániz, Parras, Zazo, arXiv 2312.14651. With z ~
+N(0, I_q), p(x, t | z) = p(x|z) p(t|z) and q(z|x) of `models.vae`, which does not see the time:
+
+    L = −β KL(q(z|x) ‖ N(0, I)) + E_q Σ_{j∈O} ln p(x_j|z) + w E_q ln p(t|z)                 (1)
+
+with ln f(t|z) of an event, and ln S(t|z) of a censored time (eqs. 6.12–6.14 of D6.2, corrected:
+they have ln p(t|z) for every row). By `models.likelihoods`, with outputs of a third network,
+
+    weibull      ln scale(z) and ln shape(z), eq. (8) there                                 (2)
+    piecewise    ln hazard(z) in each of J parts of the time, eq. (9) there                 (3)
+
+A row without a known covariate has the posterior N(0, I).
+
+For virtual patients the time of censoring has a Weibull distribution without covariates, with two
+parameters of its own. Its log likelihood, ln f of a censored time and ln S of an event, is added
+to (1); no other parameter depends on it.
+
+θ holds the encoder and the decoder as in `models.vae`, then the two parameters of the censoring,
+then the layers of the third network, whose hidden layers are the decoder's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fedcohort.models.likelihoods import (
+    LEAST,
+    piecewise_log_density,
+    piecewise_survival,
+    piecewise_time,
+    weibull_log_density,
+    weibull_survival,
+    weibull_time,
+)
+from fedcohort.models.vae import Posterior, Vae, VaeNet, drawn, filled, hidden_layers, lacking
+
+#: Distributions of the time given z.
+TIMES = ("weibull", "piecewise")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Savae(Vae):
+    """A survival variational autoencoder.
+
+    Attributes
+    ----------
+    parts : J of eq. (3); 0 for eq. (2).
+    dropout : probability that a hidden unit is dropped in a training step.
+    """
+
+    kind: ClassVar[str] = "savae"
+
+    parts: int = 0
+    dropout: float = 0.0  # pyright: ignore[reportIncompatibleVariableOverride]  a setting here
+
+    @property
+    def size(self) -> int:
+        """Return P, the length of θ."""
+        sizes = (self.latent, *self.hidden[::-1], self.parts or 2)
+        return super().size + 2 + sum((a + 1) * b for a, b in pairwise(sizes))
+
+    def build(self) -> SavaeNet:
+        """Return the module with uninitialised parameters."""
+        return SavaeNet(self)
+
+
+class TimeHead(nn.Module):
+    """z (…, q) → distribution of the time, in a unit of its own.
+
+    Attributes
+    ----------
+    parts : J, or 0.
+    """
+
+    def __init__(self, net: Savae):
+        super().__init__()
+        sizes = (net.latent, *net.hidden[::-1])
+        self.parts = net.parts
+        self._leaving = nn.Parameter(torch.empty(2))
+        self._trunk = hidden_layers(sizes, net.activation, net.dropout)
+        self._last = nn.utils.skip_init(nn.Linear, sizes[-1], net.parts or 2)
+
+    def log_density(self, z: Tensor, time: Tensor, event: Tensor, edges: Tensor) -> Tensor:
+        """Return ln f of events and ln S of censored times (…, n) given z (…, n, q).
+
+        Parameters
+        ----------
+        time, event : (n,). edges : (J − 1,) of eq. (3); (0,) for eq. (2).
+        """
+        y = self._last(self._trunk(z))
+        if self.parts:
+            return piecewise_log_density(time, event, y, edges)
+        return weibull_log_density(time, event, y[..., 0], y[..., 1])
+
+    def survival(self, z: Tensor, times: Tensor, edges: Tensor) -> Tensor:
+        """Return S (…, n, m) at times (m,) given z (…, n, q)."""
+        y = self._last(self._trunk(z))
+        if self.parts:
+            return piecewise_survival(times, y, edges)
+        return weibull_survival(times, y[..., 0], y[..., 1])
+
+    def censoring(self, time: Tensor, event: Tensor) -> Tensor:
+        """Return the log likelihood (n,) of the time of censoring."""
+        m, shape = self._leaving.expand(len(time), 2).T
+        return weibull_log_density(time, 1 - event.to(time), m, shape)
+
+    def times(self, z: Tensor, u: Tensor, edges: Tensor) -> Tensor:
+        """Return times of an event given z (n, q), and of censoring: (n, 2).
+
+        Parameters
+        ----------
+        u : (2, n), uniform on [0, 1): each is where 1 − S is u.
+        """
+        hazards = -torch.log1p(-u).to(z).clamp(min=LEAST)
+        y = self._last(self._trunk(z))
+        if self.parts:
+            died = piecewise_time(hazards[0], y, edges)
+        else:
+            died = weibull_time(hazards[0], y[:, 0], y[:, 1])
+        m, shape = self._leaving.expand(len(z), 2).T
+        return torch.stack([died, weibull_time(hazards[1], m, shape)], dim=1)
+
+
+class SavaeNet(VaeNet):
+    """Module of eq. (1)."""
+
+    def __init__(self, net: Savae):
+        super().__init__(net)
+        self.time = TimeHead(net)
+
+    def survival_elbo(
+        self, x: Tensor, time: Tensor, event: Tensor, edges: Tensor, *, weight: float,
+        beta: float, seed: int | None, free_bits: float = 0.0,
+    ) -> Tensor:  # fmt: skip
+        """Return eq. (1), with the censoring's log likelihood, of each row: (n,).
+
+        Parameters
+        ----------
+        x, time, event : (n, p), (n,), (n,). edges : as in `TimeHead`. weight : w.
+        seed, free_bits : as in `models.vae`.
+        """
+        held, known = filled(x)
+        posterior = self.posterior(held, known)
+        noise = None if seed is None else drawn(seed, (len(x), self.latents), x)
+        z = posterior.points(noise)
+        fits = self.decoder.log_density(held, known, z)
+        times = self.time.log_density(z, time, event, edges).mean(dim=0)
+        each = posterior.divergences()
+        value = fits + weight * times - beta * each.sum(dim=1) + self.time.censoring(time, event)
+        if free_bits and len(x):
+            value = value - beta * lacking(each.mean(dim=0), free_bits)
+        return value
+
+    def posterior(self, held: Tensor, known: Tensor) -> Posterior:
+        """Return q(z|x), N(0, I) for a row without a known entry."""
+        there = known.any(dim=1, keepdim=True)
+        mean, log = self.encoder(held, known)
+        return Posterior(mean * there, log * there)
+
+    def draws(self, x: Tensor, noise: Tensor) -> Tensor:
+        """Return z = m + τε (L, n, q) of rows x (n, p), with the same ε (L, q) for each row."""
+        mean, log = self.posterior(*filled(x))
+        return mean + (0.5 * log).exp() * noise[:, None, :]
