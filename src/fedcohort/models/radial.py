@@ -17,6 +17,10 @@ Records have p places: all columns of the study, then those of the outcome. A si
 Numbers are decoded as they are, a binary column as σ(·), levels by a softmax whose first output, of
 the reference level, is 0. Missing entries of an own column are 0, the mean of standard scales.
 
+Nothing in (1) to (3) makes a code mean the same at two sites. Places that are `carried`, such as
+the outcome, pass through unchanged: z = (F(r), r_c), and G copies its last places into r_c. Without
+any it is the paper.
+
 θ holds F's layers, then G's, then D's.
 """
 
@@ -52,7 +56,8 @@ class Radial:
     Attributes
     ----------
     inputs : p, places of a record.
-    latent : q.
+    latent : q, of F.
+    carried : places that pass through the latent space; a code has q + len(carried) places.
     heads : of the places, as of `data.prepare.plain_heads`; numbers of any kind.
     hidden : widths of the hidden layers of F and D; G has them in reverse.
     activation : after each hidden layer, a name in `layers.ACTIVATIONS`.
@@ -65,6 +70,7 @@ class Radial:
     heads: Sequence[Sequence[Any]]
     hidden: tuple[int, ...] = (32,)
     activation: str = "relu"
+    carried: tuple[int, ...] = ()
 
     @property
     def spec(self) -> str:
@@ -81,35 +87,44 @@ class RadialNet(nn.Module):
 
     def __init__(self, net: Radial):
         super().__init__()
-        self.latents = net.latent
+        self.latent = net.latent
+        self.codes = net.latent + len(net.carried)
+        carried = torch.tensor(net.carried, dtype=torch.long)
+        self.register_buffer("_carried", carried, persistent=False)
         self.decoded = Decoded(heads_from(net.heads), net.inputs)
 
         def stack(inputs: int, widths: Sequence[int], outputs: int) -> nn.Sequential:
             return nn.Sequential(*dense(inputs, widths, net.activation, 0.0, outputs, bias=True))
 
         self.encoder = stack(net.inputs, net.hidden, net.latent)
-        self.decoder = stack(net.latent, net.hidden[::-1], self.decoded.outputs)
+        self.decoder = stack(self.codes, net.hidden[::-1], self.decoded.outputs)
         self.judge = stack(net.inputs, net.hidden, 1)
 
     def encode(self, r: Tensor) -> Tensor:
-        """Return codes F(r) (n, q) of records (n, p), 0 where missing."""
-        return self.encoder(r)
+        """Return codes (n, q + c) of records (n, p), 0 where missing."""
+        return torch.cat([self.encoder(r), r[:, self.get_buffer("_carried")]], dim=1)
 
     def decode(self, z: Tensor, own: Tensor) -> Tensor:
-        """Return records G(z) (n, p) of codes (n, q), 0 outside the places `own` (p,), 0 or 1."""
-        return self.decoded(self.decoder(z)) * own
+        """Return records G(z) (n, p) of codes, 0 outside the places `own` (p,), 0 or 1."""
+        made = self.decoded(self.decoder(z))
+        return made.index_copy(1, self.get_buffer("_carried"), z[:, self.latent :]) * own
 
     def logit(self, r: Tensor) -> Tensor:
         """Return l (n,) of records (n, p): D = σ(l) is the probability that they are real."""
         return self.judge(r)[:, 0]
+
+    @property
+    def size_of_judge(self) -> int:
+        """Number of D's parameters, the last of θ."""
+        return sum(p.numel() for p in self.judge.parameters())
 
     def losses(self, r: Tensor, z: Tensor, weights: Tensor, own: Tensor) -> Losses:
         """Return eqs. (1) and (2).
 
         Parameters
         ----------
-        r : (n, p), the site's records. z : (m, q), codes of other sites. weights : (m,), α_ij over
-            the number of codes of site j; they add to 1. own : (p,).
+        r : (n, p), the site's records. z : (m, q + c), codes of other sites. own : (p,).
+        weights : (m,), α_ij over the number of codes of site j; they add to 1.
         """
         made = self.decode(z, own)
         real, false = self.logit(r), self.logit(made)
