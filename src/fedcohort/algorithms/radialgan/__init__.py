@@ -36,8 +36,6 @@ def reveals_with(config: RadialSettings) -> str:
     """Return what leaves a site, in plain words."""
     if not config.every:
         return ALONE.strip()
-    if not config.virtual:
-        return f"{COLUMNS} Each site's own model stays there."
     return f"{COLUMNS}{GROUPS if config.shares == 'mixture' else CODES}"
 
 

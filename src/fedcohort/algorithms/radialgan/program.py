@@ -59,10 +59,11 @@ from fedcohort.protocol import (
     Step,
     Task,
     check_all_answered,
-    mark_of,
     per_site,
 )
+from fedcohort.protocol.step import mark_of
 from fedcohort.training.outcome_moments import sum_times, unit_of_times
+from fedcohort.training.settings import ALL
 
 
 def fit(fed: Federation, config: RadialSettings, task: Task) -> RadialModel:
@@ -91,15 +92,11 @@ def fit(fed: Federation, config: RadialSettings, task: Task) -> RadialModel:
     told = fed.gather(tell_columns, least=least)
     shared = np.stack([c.own for c in told.values()]).all(axis=0)
     given["shared"] = shared
-    if not config.virtual:
-        next(iter(fed.rounds(1)))
-        none = _arguments({})
-        fed.sum(keep_predictor, **given, **none, virtual=0.0)
-    elif config.shares == "mixture":
+    if config.shares == "mixture":
         _by_mixtures(fed, config, given)
     else:
         _by_codes(fed, config, plan, given)
-    return RadialModel.of(task.features, task.levels, plan, config.user)
+    return RadialModel.of(task.features, task.levels, plan, ALL)
 
 
 def _by_mixtures(fed: Federation, config: RadialSettings, given: Mapping[str, Any]) -> None:
@@ -117,11 +114,6 @@ def _by_mixtures(fed: Federation, config: RadialSettings, given: Mapping[str, An
 def _arguments(told: Mapping[str, Groups]) -> dict[str, Array]:
     """Return the sites' groups as arguments: marks (S,), rows (S, K), means and covariances."""
     marks = np.array([mark_of(site) for site in told], np.int64)
-    if not told:
-        return {
-            "marks": marks, "rows": np.zeros((0, 1)), "means": np.zeros((0, 1, 1)),
-            "covariances": np.zeros((0, 1, 1, 1)),
-        }  # fmt: skip
     return {
         "marks": marks,
         **{name: np.stack([getattr(g, name) for g in told.values()]) for name in GROUP_FIELDS},
@@ -189,10 +181,7 @@ def asks(config: RadialSettings) -> Iterable[Step[..., Any]]:
         yield tell_predictor
         return
     yield tell_columns
-    if not config.virtual or config.shares == "mixture":
-        yield keep_predictor
-    if config.virtual:
-        yield from MIXTURE if config.shares == "mixture" else (tell_groups, *CODES)
+    yield from (*MIXTURE, keep_predictor) if config.shares == "mixture" else (tell_groups, *CODES)
 
 
 def own_model(

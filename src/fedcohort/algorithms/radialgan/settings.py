@@ -11,8 +11,7 @@ from fedcohort.data.prepare import plain_heads
 from fedcohort.data.prepare.heads import Head
 from fedcohort.models.layers import ACTIVATIONS
 from fedcohort.models.radial import Radial
-from fedcohort.protocol import SettingError, Task, changed, setting
-from fedcohort.training.settings import ALL, UserSettings
+from fedcohort.protocol import SettingError, Settings, Task, setting
 
 #: What crosses sites; places of a record that pass through the latent space unchanged.
 SHARES, CARRIES = ("mixture", "codes"), ("none", "outcome", "shared")
@@ -116,15 +115,9 @@ class RadialPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RadialSettings(UserSettings, method="radialgan", alone={"virtual": 0.0, "user": ""}):
+class RadialSettings(Settings, method="radialgan", alone={"virtual": 0.0}):
     """Settings of one fit of `radialgan`."""
 
-    for_all = True
-
-    user: str = changed(
-        UserSettings, "user", default=ALL,
-        doc="'all': each site keeps its own model. Empty: the model of a single site",
-    )  # fmt: skip
     shares: str = setting(
         "mixture", "What sites see of each other: a mixture fitted to the codes, or each code",
         choices=SHARES,
@@ -145,8 +138,8 @@ class RadialSettings(UserSettings, method="radialgan", alone={"virtual": 0.0, "u
     cycle: float = setting(1.0, "λ: weight of the cycle loss", within="[0, inf)")
     virtual: float = setting(
         1.0,
-        "Virtual rows for each own row of a site; 0: none, the predictor learns from own rows "
-        "alone. With shares: codes one row for each code of other sites",
+        "Virtual rows for each own row of a site; with shares: codes, which decodes each code of "
+        "other sites once, above 0. 0: own rows alone, of a single site, as the bounds are",
         "rows", within="[0, 100]",
     )  # fmt: skip
     rounds: int = setting(
@@ -166,14 +159,15 @@ class RadialSettings(UserSettings, method="radialgan", alone={"virtual": 0.0, "u
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fine = self.user in ("", ALL)
-        none = not (self.user == "" and self.virtual > 0)
         self.check(
-            ("user", fine, "'all', or '' for a single site"),
-            ("user", none, "'all'; only with virtual: 0 is there a model of a single site"),
             ("hidden", all(w > 0 for w in self.hidden), "widths above 0"),
             ("predictor", all(w > 0 for w in self.predictor), "widths above 0"),
         )
+
+    @property
+    def every(self) -> bool:
+        """Whether each site gets a model of its own, which it keeps."""
+        return self.virtual > 0
 
     @property
     def visible(self) -> str:
@@ -181,16 +175,22 @@ class RadialSettings(UserSettings, method="radialgan", alone={"virtual": 0.0, "u
         return f"shares: {self.shares}" if self.virtual else ""
 
     def check_sites(self, sites: int) -> None:
-        """Refuse a translation between fewer than two sites.
+        """Refuse a translation between fewer than two sites, and several sites without one.
 
         Raises
         ------
-        SettingError : there are fewer, and virtual rows are asked for.
+        SettingError : there are fewer, and virtual rows are asked for; or more, and none are.
         """
+        if not self.virtual and sites > 1:
+            raise SettingError(
+                f"method 'radialgan' has virtual: 0, own rows alone, and there are {sites} sites. "
+                f"Give virtual above 0; in a study 'bounds: [isolated]' gives the models of own "
+                f"rows alone."
+            )
         if self.virtual and sites < 2:
             raise SettingError(
                 f"method 'radialgan' translates the rows of other sites, and there is {sites} "
-                f"site. Add a site, or give virtual: 0 and user: '' for own rows alone."
+                f"site. Add a site, or give virtual: 0 for own rows alone."
             )
 
     def plan(self, task: Task) -> RadialPlan:

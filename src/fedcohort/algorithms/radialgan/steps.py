@@ -31,7 +31,8 @@ from fedcohort.algorithms.radialgan.training import (
     virtual_rows,
 )
 from fedcohort.arrays import Array
-from fedcohort.protocol import DataError, Keep, Site, gathered, mark_of, message, summed
+from fedcohort.protocol import DataError, Keep, Site, gathered, message, summed
+from fedcohort.protocol.step import mark_of
 
 
 def nothing(*shape: int) -> Any:
@@ -209,13 +210,11 @@ def keep_predictor(
 
     Parameters
     ----------
-    virtual : number of virtual rows for each own row; 0: none.
+    virtual : number of virtual rows for each own row.
     Others as of `train_networks`.
     """
     p = RadialPlan.of(plan)
     player = _player(site, p, shared, seed)
-    if not virtual:
-        return _finished(site, player, p, unit, seed, least, None, None)
     others = _others(site, marks, rows, means, covariances)
     binary = p.binary(shared.astype(bool).tolist())
     n = round(virtual * len(site.data.x))
@@ -225,14 +224,11 @@ def keep_predictor(
 
 def _finished(
     site: RadialSite, player: Player, plan: RadialPlan, unit: float, seed: int, least: int,
-    z: Array | None, others: Groups | None,
+    z: Array, others: Groups,
 ) -> Keep[Played, Radius]:  # fmt: skip
     """Return the state with the predictor on own rows and the decoded codes z (m, d)."""
     found = _alone(site, plan, unit, seed, least, player, z)
-    kept: dict[str, Array] = {"own": found.own, "model": found.model}
-    if others is not None:
-        kept |= vars(others)
-    state = _kept(player, **kept, times=found.times, cumulative=found.cumulative)
+    state = _kept(player, **vars(found), **vars(others))
     return Keep(Played(np.array(1), np.zeros(3)), state)
 
 

@@ -134,9 +134,9 @@ def play(
     for _ in range(epochs):
         told = np.zeros(3)
         parts = np.array_split(rng.permutation(n), max(round(n / size), 1))
-        for at in parts:
-            z = torch.from_numpy(drawn(others, size, rng, binary))
-            weights = np.full(size, 1.0 / size)
+        codes = torch.from_numpy(drawn(others, size * len(parts), rng, binary))
+        weights = np.full(size, 1.0 / size)
+        for at, z in zip(parts, codes.split(size), strict=True):
             player.judge(records.r[at], z, weights, records.own)
             slope, losses = player.slope(records.r[at], z, weights, records.own)
             player.descend(slope)
