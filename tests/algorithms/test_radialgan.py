@@ -10,9 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 
 import fedcohort as fc
-from fedcohort.algorithms.radialgan import METHOD, reveals_with
-from fedcohort.algorithms.radialgan.records import Groups, drawn, groups_of, records_of, rounded
-from fedcohort.algorithms.radialgan.steps import STEPS
+from fedcohort.algorithms.radialgan import METHOD
+from fedcohort.algorithms.radialgan.records import drawn, groups_of, records_of, rounded
 from fedcohort.data.tables import LabelledTable, SurvivalTable
 from fedcohort.models.network import initial
 from fedcohort.protocol import Task
@@ -212,14 +211,20 @@ def related(n, seed, turn):
     return u @ np.array([[c, -s], [s, c]]), y
 
 
-def two_sites(seed, n=150):
+#: Ranges of the columns, which a private fit scales by.
+RANGES = {
+    **{c: {"type": "number", "range": [-6, 6], "view": v} for c, v in zip("abcd", "llrr")},
+    "y": {"type": "binary"},
+}
+
+
+def two_sites(seed, n=150, **more):
     (one, y), (two, v) = related(n, seed, 0.0), related(n, seed + 500, 1.0)
     north = pd.DataFrame({"a": one[:, 0], "b": one[:, 1], "y": y})
     south = pd.DataFrame({"c": two[:, 0], "d": two[:, 1], "y": v})
-    return fc.simulate(
-        {"north": north, "south": south}, outcome=fc.Binary("y"), seed=seed,
-        views={"left": ["a", "b"], "right": ["c", "d"]},
-    )  # fmt: skip
+    more = more or {"views": {"left": ["a", "b"], "right": ["c", "d"]}}
+    tables = {"north": north, "south": south}
+    return fc.simulate(tables, outcome=fc.Binary("y"), seed=seed, **more)
 
 
 def by_class(fit, seed):

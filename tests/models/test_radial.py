@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from fedcohort.data.prepare.heads import heads_from
 from fedcohort.models.network import initial, network
 from fedcohort.models.radial import Decoded, Radial
-from fedcohort.data.prepare.heads import heads_from
 
 # x0 a number, x1 binary (standardised), x2 and x3 three levels, y the outcome
 HEADS = [
@@ -94,7 +94,7 @@ def test_the_losses_are_those_of_the_paper_row_by_row(seed, carried):
 
 
 def test_slopes_are_those_of_finite_differences():
-    theta, r, z, own, site = some(2, (4,))
+    theta, r, z, own, _ = some(2, (4,))
     weights = np.full(5, 0.2)
     net = network(spec_of((4,)).spec)
     net.load(theta)

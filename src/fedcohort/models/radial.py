@@ -118,6 +118,11 @@ class RadialNet(nn.Module):
         """Number of D's parameters, the last of θ."""
         return sum(p.numel() for p in self.judge.parameters())
 
+    @property
+    def size_of_encoder(self) -> int:
+        """Number of F's parameters, the first of θ."""
+        return sum(p.numel() for p in self.encoder.parameters())
+
     def losses(self, r: Tensor, z: Tensor, weights: Tensor, own: Tensor) -> Losses:
         """Return eqs. (1) and (2).
 

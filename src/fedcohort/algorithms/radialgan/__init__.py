@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from fedcohort.algorithms.radialgan import private
 from fedcohort.algorithms.radialgan.model import RadialModel
 from fedcohort.algorithms.radialgan.program import asks, fit, own_model
 from fedcohort.algorithms.radialgan.settings import RadialSettings
 from fedcohort.algorithms.radialgan.steps import STEPS
-from fedcohort.protocol import Method, Task
+from fedcohort.protocol import Method, PrivateFits, Task
 from fedcohort.training.outcome_moments import sum_times
 
 COLUMNS = (
@@ -43,7 +44,7 @@ def bounds(config: RadialSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return the allowed arguments of steps (`Method.bounds`)."""
     return {
         "plan": (config.plan(task).text,),
-        "epochs": (config.internal_epochs,),
+        "epochs": (config.internal_epochs, config.rounds * config.internal_epochs),
         "least": (task.min_cell, 1),
     }
 
@@ -63,10 +64,13 @@ METHOD = Method(
     settings=RadialSettings,
     fit=fit,
     model=RadialModel,
-    steps=(sum_times, *STEPS),
+    steps=(sum_times, *STEPS, *private.STEPS),
     asks=asks,
     own_model=own_model,
     bounds=bounds,
+    private=PrivateFits(
+        releases=private.releases, reveals=private.reveals, held=private.held, clips=private.CLIPS
+    ),
     preprocess={"scale": "standard", "impute": "none"},
 )
 

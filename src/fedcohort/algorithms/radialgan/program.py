@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.algorithms.radialgan.model import RadialModel
+from fedcohort.algorithms.radialgan.private import fit_privately
 from fedcohort.algorithms.radialgan.records import Groups
 from fedcohort.algorithms.radialgan.settings import RadialPlan, RadialSettings
 from fedcohort.algorithms.radialgan.steps import (
@@ -80,6 +81,8 @@ def fit(fed: Federation, config: RadialSettings, task: Task) -> RadialModel:
     config.check_sites(len(fed.sites))
     plan = config.plan(task)
     fed = fed.awaiting()
+    if task.dp is not None:
+        return RadialModel.of(task.features, task.levels, fit_privately(fed, config, task), ALL)
     least = task.min_cell if len(fed.sites) > 1 else 1
     unit = 1.0 if plan.classes else unit_of_times(fed)
     given: dict[str, Any] = {
@@ -192,7 +195,7 @@ def own_model(
         return None
     plan = RadialPlan.of(asked["plan"])
     found = Alone(*(left[name] for name in ("model", "times", "cumulative", "own")))
-    shared = asked["shared"].astype(bool).tolist()
+    shared = asked.get("shared", np.zeros(plan.inputs)).astype(bool).tolist()
     groups = Groups(*(left[name] for name in GROUP_FIELDS))
     levels = design.classes if plan.classes else ()
     return RadialModel.of(

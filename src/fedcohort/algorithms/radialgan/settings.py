@@ -27,7 +27,7 @@ class RadialPlan:
     heads : of the columns, as of `plain_heads`; [] if all are numbers.
     latent, hidden, activation : of the networks. carry : in `CARRIES`.
     cycle : λ. rate : η. batch : rows of a step. l2, predictor : of the site's predictor, its
-        penalty and hidden widths.
+        penalty and hidden widths. fixed : whether F stays at its start.
     """
 
     inputs: int
@@ -42,6 +42,7 @@ class RadialPlan:
     batch: int
     l2: float
     predictor: tuple[int, ...]
+    fixed: bool = False
 
     @property
     def text(self) -> str:

@@ -6,7 +6,7 @@ the messages.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -162,7 +162,7 @@ def tell_groups(
     return groups_of(player.codes(records.r), records.group, p.groups, least)
 
 
-def _others(
+def others_of(
     site: RadialSite, marks: Array, rows: Array, means: Array, covariances: Array
 ) -> Groups:  # fmt: skip
     """Return the groups of the other sites as one mixture: α_ij is the share of rows."""
@@ -195,7 +195,7 @@ def train_networks(
     p = RadialPlan.of(plan)
     records = records_of(site.data, p, unit, least)
     player = _player(site, p, shared, seed)
-    others = _others(site, marks, rows, means, covariances)
+    others = others_of(site, marks, rows, means, covariances)
     binary = p.binary(shared.astype(bool).tolist())
     losses = play(player, records, others, binary, epochs, site.rng)
     return Keep(Played(np.array(1), losses), _kept(player))
@@ -215,21 +215,28 @@ def keep_predictor(
     """
     p = RadialPlan.of(plan)
     player = _player(site, p, shared, seed)
-    others = _others(site, marks, rows, means, covariances)
+    others = others_of(site, marks, rows, means, covariances)
     binary = p.binary(shared.astype(bool).tolist())
-    n = round(virtual * len(site.data.x))
-    z = drawn(others, n, site.rng, binary)
-    return _finished(site, player, p, unit, seed, least, z, others)
+    done = finished(site, player, p, unit, seed, least, others, binary, virtual)
+    return Keep(Played(np.array(1), np.zeros(3)), done)
+
+
+def finished(
+    site: RadialSite, player: Player, plan: RadialPlan, unit: float, seed: int, least: int,
+    others: Groups, binary: Sequence[Sequence[float]], virtual: float,
+) -> Radius:  # fmt: skip
+    """Return the state with the predictor on own rows, and virtual ones drawn from `others`."""
+    z = drawn(others, round(virtual * len(site.data.x)), site.rng, binary)
+    return _finished(site, player, plan, unit, seed, least, z, others)
 
 
 def _finished(
     site: RadialSite, player: Player, plan: RadialPlan, unit: float, seed: int, least: int,
     z: Array, others: Groups,
-) -> Keep[Played, Radius]:  # fmt: skip
+) -> Radius:  # fmt: skip
     """Return the state with the predictor on own rows and the decoded codes z (m, d)."""
     found = _alone(site, plan, unit, seed, least, player, z)
-    state = _kept(player, **vars(found), **vars(others))
-    return Keep(Played(np.array(1), np.zeros(3)), state)
+    return _kept(player, **vars(found), **vars(others))
 
 
 def _alone(
@@ -355,7 +362,7 @@ def keep_predictor_of_codes(
     player = _player(site, p, shared, seed)
     others = groups_of(z, np.zeros(len(z)), 1, least)
     done = _finished(site, player, p, unit, seed, least, z, others)
-    return Keep(Columns(done.state.own[: p.inputs] > 0, np.array(1)), done.state)
+    return Keep(Columns(done.own[: p.inputs] > 0, np.array(1)), done)
 
 
 MIXTURE = (tell_groups, train_networks)

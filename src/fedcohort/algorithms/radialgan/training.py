@@ -115,6 +115,8 @@ class Player:
     def descend(self, slope: Array) -> None:
         """Take a step of F and G down a slope (P,)."""
         self.net.grad.copy_(torch.from_numpy(slope))
+        if self.plan.fixed:
+            self.net.grad[: self.module.size_of_encoder] = 0.0
         self._step(0)
 
     def _step(self, which: int) -> None:
