@@ -22,7 +22,7 @@ FEATURES = ("a", "b", "c")
 TASK = Task(kind="classification", features=FEATURES, outcome="binary", seed=3)
 #: Columns of the sites; 0 is shared.
 HAS = {"north": [0, 1], "south": [0, 2], "west": [0, 1, 2]}
-LAMBDA, RATE = 0.7, 0.01
+LAMBDA, RATE, BETAS = 0.7, 0.01, (0.5, 0.999)
 
 
 def table(site, n, seed):
@@ -59,8 +59,8 @@ def centralised(tables, theta, carried, latent, steps):
         d = stack(p + 1, (6,), 1)
         all_parameters = [*f.parameters(), *g.parameters(), *d.parameters()]
         nn.utils.vector_to_parameters(torch.from_numpy(theta.copy()), all_parameters)
-        fg = torch.optim.Adam([*f.parameters(), *g.parameters()], RATE)
-        sites[name] = (r, own, f, g, d, fg, torch.optim.Adam(d.parameters(), RATE))
+        fg = torch.optim.Adam([*f.parameters(), *g.parameters()], RATE, BETAS)
+        sites[name] = (r, own, f, g, d, fg, torch.optim.Adam(d.parameters(), RATE, BETAS))
 
     def encode(name, r):
         return torch.cat([sites[name][2](r), r[:, carried]], dim=1)

@@ -144,11 +144,11 @@ class RadialSettings(Settings, method="radialgan", alone={"virtual": 0.0}):
         "rows", within="[0, 100]",
     )  # fmt: skip
     rounds: int = setting(
-        5, "Exchanges of mixtures; with shares: codes, optimiser steps", "rounds",
+        10, "Exchanges of mixtures; with shares: codes, optimiser steps", "rounds",
         within="[1, inf)",
     )  # fmt: skip
     internal_epochs: int = setting(
-        20, "Passes over a site's rows after each exchange; not with shares: codes", "epochs",
+        40, "Passes over a site's rows after each exchange; not with shares: codes", "epochs",
         within="[1, inf)",
     )  # fmt: skip
     batch_size: int = setting(64, "Rows, and codes, of an optimiser step", within="[5, inf)")

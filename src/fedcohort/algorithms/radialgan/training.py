@@ -35,6 +35,14 @@ from fedcohort.training.networks.optimisers import Adam
 ITERATIONS = 500
 
 
+class Balanced(Adam):
+    """Adam with β₁ = 0.5, as usual for adversarial losses (Radford et al., ICLR 2016): the opponent
+    moves too, so that old slopes mislead.
+    """
+
+    beta1 = 0.5
+
+
 class Player:
     """The networks of a site with their optimiser.
 
@@ -49,7 +57,7 @@ class Player:
         self.module = cast("RadialNet", self.net.module)
         self.net.load(theta)
         self._judge = len(theta) - self.module.size_of_judge
-        self._adam = [Adam(self.net.theta[part]) for part in self._parts]
+        self._adam = [Balanced(self.net.theta[part]) for part in self._parts]
         for adam, part in zip(self._adam, self._parts, strict=True):
             adam.moments.copy_(torch.from_numpy(moments[:, part]))
             adam.taken = taken
