@@ -32,6 +32,7 @@ from fedcohort.models.forest import Forest, ForestNet, Leaves
 from fedcohort.models.layers import PIECE, Flat, Seeded, dense
 from fedcohort.models.mcvae import Mcvae
 from fedcohort.models.prior import LearntMixture
+from fedcohort.models.radial import Radial
 from fedcohort.models.savae import Savae
 from fedcohort.models.vae import Vae
 
@@ -83,7 +84,7 @@ class Mlp:
 #: a "bayes" stand on one of these, whose spec is their "base".
 NETWORKS: dict[str, Callable[..., Any]] = {
     "mlp": Mlp, "conv": Conv, "autoencoder": Autoencoder, "dec": Dec, "vae": Vae, "mcvae": Mcvae,
-    "dgd": Dgd, "savae": Savae,
+    "dgd": Dgd, "radial": Radial, "savae": Savae,
 }  # fmt: skip
 
 

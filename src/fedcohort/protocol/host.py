@@ -237,7 +237,7 @@ class Host:
     ) -> Answer:
         """Run a step of a private fit; its reply leaves with noise, or not at all."""
         public = {k: _copied(v) for k, v in arguments.items()}  # the step may change its own
-        out, state, _ = self._kept_by(step, self._run(step, call, arguments))
+        out, state, kept = self._kept_by(step, self._run(step, call, arguments))
         if type(out) is not (Noised if step.noised else Private):
             raise Refused(
                 "dp",
@@ -251,6 +251,8 @@ class Host:
         private = cast("Private[Any]", out)
         reply = checked(private.reply, step.reply, self.name, step.name)
         safe, spent = guard.protect(call, reply, private.sensitivity, call.share)
+        if kept is not None and self._kept is not None:
+            self._kept(call, public, kept)
         return Answer(safe, state, spent)
 
     def _kept_by(

@@ -1,0 +1,370 @@
+"""Steps of `radialgan`: columns, mixtures, training, the finished model, and codes.
+
+Each site's networks, its optimiser and its predictor stay in its state. What leaves is declared by
+the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedcohort.algorithms.radialgan.records import (
+    Groups,
+    columns_of,
+    drawn,
+    groups_of,
+    records_of,
+    table_of,
+)
+from fedcohort.algorithms.radialgan.settings import RadialPlan
+from fedcohort.algorithms.radialgan.training import (
+    Player,
+    baseline_of_rows,
+    begun,
+    play,
+    predictor_of,
+    virtual_rows,
+)
+from fedcohort.arrays import Array
+from fedcohort.protocol import DataError, Keep, Site, gathered, message, summed
+from fedcohort.protocol.step import mark_of
+
+
+def nothing(*shape: int) -> Any:
+    """Return the default of a field that is not there yet."""
+    return field(default_factory=lambda: np.zeros(shape))
+
+
+@message
+class Columns:
+    """Which columns a site has (p,) bool, and 1 for the site ()."""
+
+    own: Array
+    sites: Array
+
+
+@message
+class Played:
+    """Sums over sites: 1, and eqs. (1), (2) and the part of D in it, of the last pass (3,)."""
+
+    sites: Array
+    losses: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return the fault of one reply, or ""."""
+        del asked
+        fine = self.losses.shape == (3,) and not self.sites.shape and self.sites == 1
+        return "" if fine else "another number of sites than 1, or of losses than 3."
+
+
+@message
+class Codes:
+    """Codes F(r) of some or all records of a site (n, d)."""
+
+    z: Array
+
+
+@message
+class Slopes:
+    """Slopes of a site's eq. (3) by the codes of each site (S, B, d), and its losses (3,)."""
+
+    slopes: Array
+    losses: Array
+
+
+@message
+class Alone:
+    """The predictor of a single site (M,), its baseline's times and hazards (T,), columns (P,)."""
+
+    model: Array
+    times: Array
+    cumulative: Array
+    own: Array
+
+
+@message
+class Radius:
+    """What a site keeps.
+
+    Attributes
+    ----------
+    theta, moments, taken : of the networks and their optimiser.
+    chosen : numbers of the records of the last codes (B,). slope : of the last eq. (3) by θ.
+    model, times, cumulative : the finished predictor and its baseline hazard; empty before.
+    own : (P,), places that the site has. rows, means, covariances : others' groups, for `sample`.
+    """
+
+    theta: Array
+    moments: Array
+    taken: Array
+    chosen: Array = nothing(0)
+    slope: Array = nothing(0)
+    model: Array = nothing(0)
+    times: Array = nothing(0)
+    cumulative: Array = nothing(0)
+    own: Array = nothing(0)
+    rows: Array = nothing(0)
+    means: Array = nothing(0, 0)
+    covariances: Array = nothing(0, 0, 0)
+
+
+RadialSite = Site[Any, Radius | None]
+
+
+@gathered
+def tell_columns(site: RadialSite, *, least: int) -> Columns:
+    """Tell which columns the site has; a site of few rows refuses.
+
+    Raises
+    ------
+    DataError : there are fewer than `least` rows.
+    """
+    if len(site.data.x) < least:
+        raise DataError(
+            f"site {site.name!r} has fewer than {least} rows (min_cell), too few for codes of its "
+            f"own. Leave the site out."
+        )
+    return Columns(columns_of(site.data.x, least), np.array(1))
+
+
+def _player(site: RadialSite, plan: RadialPlan, shared: Array, seed: int) -> Player:
+    """Return the site's networks, at the common start before the first step."""
+    spec = plan.network(shared.astype(bool).tolist())
+    if site.state is None:
+        return Player(spec, plan, *begun(spec, seed))
+    state = site.state
+    return Player(spec, plan, state.theta, state.moments, float(state.taken))
+
+
+def _kept(player: Player, **more: Array) -> Radius:
+    return Radius(player.theta, player.moments, np.array(player.taken), **more)
+
+
+@gathered
+def tell_groups(
+    site: RadialSite, *, plan: str, shared: Array, unit: float, seed: int, least: int
+) -> Groups:
+    """Tell number, mean and covariance of the codes of each class of the site's records.
+
+    Parameters
+    ----------
+    plan : text of `RadialPlan`. shared : (p,), which columns all sites have.
+    unit : of times.
+    """
+    p = RadialPlan.of(plan)
+    records = records_of(site.data, p, unit, least)
+    player = _player(site, p, shared, seed)
+    return groups_of(player.codes(records.r), records.group, p.groups, least)
+
+
+def others_of(
+    site: RadialSite, marks: Array, rows: Array, means: Array, covariances: Array
+) -> Groups:  # fmt: skip
+    """Return the groups of the other sites as one mixture: α_ij is the share of rows."""
+    others = marks != mark_of(site.name)
+    d = means.shape[-1]
+    found = Groups(
+        rows[others].reshape(-1), means[others].reshape(-1, d),
+        covariances[others].reshape(-1, d, d),
+    )  # fmt: skip
+    if not found.rows.sum():
+        raise DataError(
+            "no other site has a class with min_cell rows or more, so there is nothing to "
+            "translate. Add a site."
+        )
+    return found
+
+
+@summed
+def train_networks(
+    site: RadialSite, *, plan: str, shared: Array, unit: float, seed: int, least: int,
+    marks: Array, rows: Array, means: Array, covariances: Array, epochs: int,
+) -> Keep[Played, Radius]:  # fmt: skip
+    """Train the site's networks on own rows and on codes drawn from the other sites' mixtures.
+
+    Parameters
+    ----------
+    marks : of the sites (S,). rows, means, covariances : their `Groups`, (S, …).
+    Others as of `tell_groups`.
+    """
+    p = RadialPlan.of(plan)
+    records = records_of(site.data, p, unit, least)
+    player = _player(site, p, shared, seed)
+    others = others_of(site, marks, rows, means, covariances)
+    binary = p.binary(shared.astype(bool).tolist())
+    losses = play(player, records, others, binary, epochs, site.rng)
+    return Keep(Played(np.array(1), losses), _kept(player))
+
+
+@summed
+def keep_predictor(
+    site: RadialSite, *, plan: str, shared: Array, unit: float, seed: int, least: int,
+    marks: Array, rows: Array, means: Array, covariances: Array, virtual: float,
+) -> Keep[Played, Radius]:  # fmt: skip
+    """Train the site's predictor on own rows and virtual ones, and keep it.
+
+    Parameters
+    ----------
+    virtual : number of virtual rows for each own row.
+    Others as of `train_networks`.
+    """
+    p = RadialPlan.of(plan)
+    player = _player(site, p, shared, seed)
+    others = others_of(site, marks, rows, means, covariances)
+    binary = p.binary(shared.astype(bool).tolist())
+    done = finished(site, player, p, unit, seed, least, others, binary, virtual)
+    return Keep(Played(np.array(1), np.zeros(3)), done)
+
+
+def finished(
+    site: RadialSite, player: Player, plan: RadialPlan, unit: float, seed: int, least: int,
+    others: Groups, binary: Sequence[Sequence[float]], virtual: float,
+) -> Radius:  # fmt: skip
+    """Return the state with the predictor on own rows, and virtual ones drawn from `others`."""
+    z = drawn(others, round(virtual * len(site.data.x)), site.rng, binary)
+    return _finished(site, player, plan, unit, seed, least, z, others)
+
+
+def _finished(
+    site: RadialSite, player: Player, plan: RadialPlan, unit: float, seed: int, least: int,
+    z: Array, others: Groups,
+) -> Radius:  # fmt: skip
+    """Return the state with the predictor on own rows and the decoded codes z (m, d)."""
+    found = _alone(site, plan, unit, seed, least, player, z)
+    return _kept(player, **vars(found), **vars(others))
+
+
+def _alone(
+    site: RadialSite, plan: RadialPlan, unit: float, seed: int, least: int,
+    player: Player | None = None, z: Array | None = None,
+) -> Alone:  # fmt: skip
+    """Return the predictor on own rows, and on the decoded codes z (m, d) if there are any."""
+    records = records_of(site.data, plan, unit, least)
+    own_rows = table_of(records.r, plan, unit)
+    r = records.r
+    if player is not None and z is not None and len(z):
+        r = np.concatenate([r, virtual_rows(player, records.own, z, site.rng)])
+    table = table_of(r, plan, unit)
+    outcome = np.asarray(table.event if not plan.classes else table[1])
+    if len(np.unique(outcome)) < 2 and (plan.classes or not outcome.any()):
+        raise DataError(
+            f"site {site.name!r} has no event, or one class alone, in own and virtual rows; no "
+            f"predictor can be learnt. Leave the site out."
+        )
+    model = predictor_of(table, plan, seed)
+    if plan.classes:
+        return Alone(model, np.zeros(0), np.zeros(0), records.own)
+    curve = baseline_of_rows(own_rows, model, plan)
+    return Alone(model, curve.times, curve.cumulative, records.own)
+
+
+@gathered
+def tell_predictor(
+    site: RadialSite, *, plan: str, unit: float, seed: int, least: int
+) -> Alone:  # fmt: skip
+    """Train a predictor on the rows of a single site, and tell it."""
+    return _alone(site, RadialPlan.of(plan), unit, seed, least)
+
+
+@gathered
+def encode(
+    site: RadialSite, *, plan: str, shared: Array, unit: float, seed: int, least: int,
+    slopes: Array, rate_of_slopes: float,
+) -> Keep[Codes, Radius]:  # fmt: skip
+    """Take a step by the slopes of the last codes, and tell codes of other records drawn anew.
+
+    Parameters
+    ----------
+    slopes : of the other sites' losses by this site's last codes (B, d); (0, d) at first.
+    rate_of_slopes : their weight: 1, or 0 to leave them out.
+    """
+    p = RadialPlan.of(plan)
+    records = records_of(site.data, p, unit, least)
+    player = _player(site, p, shared, seed)
+    state = site.state
+    if state is not None and len(slopes):
+        r = records.r[state.chosen.astype(int)]
+        back = player.pulled(r, slopes * rate_of_slopes)
+        player.descend(state.slope + back)
+    n = len(records.r)
+    size = min(p.batch, n)
+    chosen = site.rng.permutation(n)[:size]
+    z = player.codes(records.r[chosen])
+    return Keep(Codes(z), _kept(player, chosen=chosen.astype(float)))
+
+
+@gathered
+def answer_codes(
+    site: RadialSite, *, plan: str, shared: Array, unit: float, seed: int, least: int,
+    marks: Array, z: Array, counts: Array, rows: Array,
+) -> Keep[Slopes, Radius]:  # fmt: skip
+    """Take a step of the discriminator, and tell the slopes of the losses by the sites' codes.
+
+    Parameters
+    ----------
+    marks : of the sites (S,). z : their codes (S, B, d), of which `counts` (S,) each.
+    rows : n_j (S,), records of each site, which make α_ij.
+    """
+    p = RadialPlan.of(plan)
+    records = records_of(site.data, p, unit, least)
+    player = _player(site, p, shared, seed)
+    assert site.state is not None
+    r = records.r[site.state.chosen.astype(int)]
+    given, weights, places = _given(site, marks, z, counts, rows)
+    player.judge(r, torch.from_numpy(given), weights, records.own)
+    codes = torch.from_numpy(given).requires_grad_()
+    slope, losses = player.slope(r, codes, weights, records.own)
+    assert codes.grad is not None
+    told = np.zeros(z.shape)
+    told[places] = codes.grad.numpy()
+    kept = _kept(player, chosen=site.state.chosen, slope=slope)
+    return Keep(Slopes(told, np.array([float(v) for v in losses])), kept)
+
+
+def _given(
+    site: RadialSite, marks: Array, z: Array, counts: Array, rows: Array
+) -> tuple[Array, Array, tuple[Array, Array]]:
+    """Return others' codes (m, d), α_ij over their number (m,), and their places in z."""
+    others = marks != mark_of(site.name)
+    there = others[:, None] & (np.arange(z.shape[1])[None] < counts[:, None])
+    alpha = np.where(others, rows, 0.0)
+    each = alpha / alpha.sum() / np.maximum(counts, 1.0)
+    places = np.nonzero(there)
+    return z[places], each[places[0]], (places[0], places[1])
+
+
+@gathered
+def tell_codes(
+    site: RadialSite, *, plan: str, shared: Array, unit: float, seed: int, least: int
+) -> Codes:
+    """Tell the codes of all of the site's records."""
+    p = RadialPlan.of(plan)
+    player = _player(site, p, shared, seed)
+    return Codes(player.codes(records_of(site.data, p, unit, least).r))
+
+
+@gathered
+def keep_predictor_of_codes(
+    site: RadialSite, *, plan: str, shared: Array, unit: float, seed: int, least: int, z: Array
+) -> Keep[Columns, Radius]:
+    """Train the site's predictor on own rows and on the decoded codes of others, and keep it.
+
+    Parameters
+    ----------
+    z : codes of all records of the other sites (m, d).
+    """
+    p = RadialPlan.of(plan)
+    player = _player(site, p, shared, seed)
+    others = groups_of(z, np.zeros(len(z)), 1, least)
+    done = _finished(site, player, p, unit, seed, least, z, others)
+    return Keep(Columns(done.own[: p.inputs] > 0, np.array(1)), done)
+
+
+MIXTURE = (tell_groups, train_networks)
+CODES = (encode, answer_codes, tell_codes, keep_predictor_of_codes)
+STEPS = (tell_columns, *MIXTURE, keep_predictor, tell_predictor, *CODES)
