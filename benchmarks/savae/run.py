@@ -12,7 +12,7 @@ training part are dealt to three sites at random. A seed draws folds, sites and 
 
     cox          exact over sites, missing values by the pooled median
     deepcox      as `fc.fit("deepcox")` by default: fedavg, 60 rounds of 5 epochs
-    savae        as `fc.fit("savae")` by default: fedavg, 30 rounds of 10 epochs, batches of 64, w 10;
+    savae        as `fc.fit("savae")` by default: fedavg, 30 rounds of 10 epochs, batch 64, w 10;
                  on sets of more than 2,000 rows 4 epochs and batches of 128; missing values stay
                  missing
     savae_pooled the same on one table
