@@ -167,12 +167,12 @@ def main() -> None:
                         book.write(key, judged(asked, frame.iloc[train], frame.iloc[test], seed))
                     found += book.rows(**key)
             c, ibs = (np.array([line[m] for line in found]) for m in ("c", "ibs"))
-            table[f"{name} {arm}"] = {
+            table[f"{name}_{arm}".replace(" ", "_")] = {
                 "c": float(c.mean()), "c_sd": float(c.std()), "ibs": float(ibs.mean()),
                 "ibs_sd": float(ibs.std()), "fits": len(found),
                 "seconds": float(np.mean([line["seconds"] for line in found])),
             }  # fmt: skip
-            row = table[f"{name} {arm}"]
+            row = table[f"{name}_{arm}".replace(" ", "_")]
             print(f"{name:10}{arm:14} C {row['c']:.4f} ±{row['c_sd']:.3f}  IBS {row['ibs']:.4f} "
                   f"{row['seconds']:6.1f} s  ({len(found)})", flush=True)  # fmt: skip
     keep(args.out, table)
