@@ -12,7 +12,7 @@ training part are dealt to three sites at random. A seed draws folds, sites and 
 
     cox          exact over sites, missing values by the pooled median
     deepcox      as `fc.fit("deepcox")` by default: fedavg, 60 rounds of 5 epochs
-    savae        as `fc.fit("savae")` by default: fedavg, 30 rounds of 10 epochs, batches of 64, w 10;
+    savae        as `fc.fit("savae")` by default: fedavg, 30 rounds of 10 epochs, batch 64, w 10;
                  on sets of more than 2,000 rows 4 epochs and batches of 128; missing values stay
                  missing
     savae_pooled the same on one table
@@ -167,12 +167,12 @@ def main() -> None:
                         book.write(key, judged(asked, frame.iloc[train], frame.iloc[test], seed))
                     found += book.rows(**key)
             c, ibs = (np.array([line[m] for line in found]) for m in ("c", "ibs"))
-            table[f"{name} {arm}"] = {
+            table[f"{name}_{arm}".replace(" ", "_")] = {
                 "c": float(c.mean()), "c_sd": float(c.std()), "ibs": float(ibs.mean()),
                 "ibs_sd": float(ibs.std()), "fits": len(found),
                 "seconds": float(np.mean([line["seconds"] for line in found])),
             }  # fmt: skip
-            row = table[f"{name} {arm}"]
+            row = table[f"{name}_{arm}".replace(" ", "_")]
             print(f"{name:10}{arm:14} C {row['c']:.4f} ±{row['c_sd']:.3f}  IBS {row['ibs']:.4f} "
                   f"{row['seconds']:6.1f} s  ({len(found)})", flush=True)  # fmt: skip
     keep(args.out, table)

@@ -124,7 +124,8 @@ def test_rounds_are_those_of_a_plain_loop_from_the_formulas(sites):
     hosts = [Host(name, table, METHOD.steps, 1) for name, table in parts.items()]
     config = METHOD.configure(
         {"q": 2, "hidden": (), "rounds": 2, "internal_epochs": 3, "optimiser": "sgd",
-         "learning_rate": 0.002, "weight": 2.0, "record_kl": 0, "lr_rule": "constant", "batch_size": 0}
+         "learning_rate": 0.002, "weight": 2.0, "record_kl": 0, "lr_rule": "constant",
+         "batch_size": 0}
     )  # fmt: skip
     task = Task(kind="survival", features=("a", "b", "c"), outcome="survival", seed=1)
     fed = local(hosts)

@@ -15,6 +15,7 @@ from scipy.special import expit, logit
 from fedcohort.data.prepare import Head
 from fedcohort.models.likelihoods import (
     FLOOR,
+    Inputs,
     Likelihoods,
     piecewise_log_density,
     piecewise_survival,
@@ -240,6 +241,19 @@ def test_the_weibull_head_alone_recovers_scale_and_shape_under_censoring_of_40_p
 
     steps.step(loss)
     assert_allclose(y.detach(), np.log([scale, shape]), atol=0.08)
+
+
+def test_an_encoder_sees_logarithms_of_skewed_numbers_and_counts():
+    x = rows(30, 3)
+    known = np.ones((30, P), bool)
+    known[:5, [3, 7]] = False
+    seen = Inputs(HEADS)(torch.from_numpy(np.where(known, x, 0.0)), torch.from_numpy(known)).numpy()
+    others = [at for at in range(P) if at not in (3, 7, 9)]
+    assert_array_equal(seen[:, others], x[:, others])
+    assert_array_equal(seen[:5, [3, 7]], 0.0)
+    assert_allclose(seen[5:, 3], (np.log(M + S * x[5:, 3]) - A) / B)
+    for at in (7, 9):
+        assert_allclose(seen[5:, at], (np.log(M + S * x[5:, at] + 0.5) - A) / B)
 
 
 def test_an_ordinal_head_of_two_levels_is_a_bernoulli_one():

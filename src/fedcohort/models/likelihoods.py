@@ -290,6 +290,34 @@ class Likelihoods(nn.Module):
         return functional.pad(below, (0, 1), value=1.0) - functional.pad(below, (1, 0))
 
 
+class Inputs(nn.Module):
+    """x (…, p) as an encoder sees it: u of eq. (2) for numbers that are log-normal, and for counts.
+
+    Of a count u is that of v + ½. Without it, an encoder's linear layers would see outliers, and
+    encoding what was decoded, as `impute` does, could diverge: a mean is an exponential of y.
+    """
+
+    at: Tensor
+    units: Tensor
+
+    def __init__(self, heads: Sequence[Head]):
+        super().__init__()
+        logs = [h for h in heads if h.kind in ("lognormal", *_COUNTS)]
+        units = [(h.shift, h.scale, *_log_units(h), 0.5 * (h.kind in _COUNTS)) for h in logs]
+        self.register_buffer("at", torch.tensor([h.at[0] for h in logs]).long(), persistent=False)
+        found = torch.tensor(units, dtype=torch.float64).reshape(-1, 5).T
+        self.register_buffer("units", found, persistent=False)
+
+    def forward(self, x: Tensor, known: Tensor) -> Tensor:
+        """Return x (…, p) so, and 0 where it is not known."""
+        if not len(self.at):
+            return x
+        shift, scale, a, b, more = self.units
+        logs = (shift + scale * x[..., self.at] + more).clamp(min=LEAST).log()
+        seen = torch.where(known[..., self.at], (logs - a) / b, torch.zeros_like(logs))
+        return x.index_copy(-1, self.at, seen)
+
+
 def sizes_of(heads: Sequence[Head]) -> tuple[int, int]:
     """Return D, and the number of own parameters, of the likelihoods of these heads."""
     outputs = sum(len(h.at) if h.kind == "categorical" else 1 for h in heads)
@@ -481,7 +509,7 @@ def piecewise_of_parts(spent: Tensor, died: Tensor, logs: Tensor) -> Tensor:
 
 def part_of(time: Tensor, edges: Tensor) -> Tensor:
     """Return 1 in the part of each time (n,), else 0: (n, J)."""
-    hot = functional.one_hot(torch.bucketize(time, edges), len(edges) + 1)
+    hot = functional.one_hot(torch.bucketize(time.contiguous(), edges), len(edges) + 1)
     return hot.to(time)
 
 

@@ -9,7 +9,7 @@ entries of a row x (p,), and x̃ the row with 0 for the others:
     KL     = ½ Σ_i (τ_i² + m_i² − 1 − ln τ_i²)                                               (4)
 
 Or, with heads, p(x_j|z) is the likelihood of each column of a mixed table given y(z)
-(`models.likelihoods`).
+(`models.likelihoods`); the encoder sees logarithms of log-normal numbers and counts.
 
 Without hidden layers m, ln τ² and y are linear. Then the best ELBO with β = 1 and (2) is the
 likelihood of factor analysis, and of probabilistic PCA if all σ_j are equal (Lucas et al., "Don't
@@ -51,7 +51,7 @@ from torch import Tensor, nn
 
 from fedcohort.data.prepare import heads_from
 from fedcohort.models.layers import ACTIVATIONS, SeededDropout
-from fedcohort.models.likelihoods import FLOOR, Likelihoods, sizes_of
+from fedcohort.models.likelihoods import FLOOR, Inputs, Likelihoods, sizes_of
 from fedcohort.models.prior import Gaussians, LearntMixture, PseudoInputs, memberships
 
 #: The largest |ln τ²|.
@@ -169,6 +169,7 @@ class Encoder(nn.Module):
     def __init__(self, net: Vae):
         super().__init__()
         self._sees_mask = net.sees_mask
+        self._inputs = Inputs(heads_from(net.heads)) if net.heads else None
         sizes = (net.inputs * (1 + net.sees_mask), *net.hidden)
         self._trunk = hidden_layers(sizes, net.activation, net.dropout)
         self._mean = nn.utils.skip_init(nn.Linear, sizes[-1], net.latent)
@@ -176,6 +177,8 @@ class Encoder(nn.Module):
 
     def forward(self, held: Tensor, known: Tensor) -> Posterior:
         """Return the posterior of rows x̃ (n, p) with the known entries (n, p)."""
+        if self._inputs is not None:
+            held = self._inputs(held, known)
         seen = torch.cat([held, known.to(held)], dim=1) if self._sees_mask else held
         h = self._trunk(seen)
         return Posterior(self._mean(h), self._log_variance(h).clamp(-WIDEST, WIDEST))
