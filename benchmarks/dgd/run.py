@@ -181,7 +181,7 @@ def filled(args: argparse.Namespace) -> Iterator[tuple[str, Figures]]:
 
 def dgd_filled(fed: Any, frame: pd.DataFrame) -> Any:
     """Return the completed rows, in the frame's units."""
-    fit = fc.fit("dgd", fed, q=3, n_clusters=3, hidden=(), rounds=25, cluster_rounds=25)
+    fit = fc.fit("dgd", fed, q=5, n_clusters=3, hidden=(), rounds=25, cluster_rounds=15)
     design = fit.parts.design
     found = fit.model.impute(design.matrix(frame))
     shift = frame.mean().to_numpy()

@@ -246,15 +246,24 @@ def test_an_encoder_that_is_trained_on_drawn_rows_leads_to_the_representations(f
     assert_array_equal(back.transform(x[:5]), with_one.transform(x[:5]))
 
 
+def test_a_saved_model_computes_the_same_bytes():
+    model = fitted(split(GAPS, 2))
+    back = DgdModel.restore(model.arrays(), json.loads(json.dumps(model.meta())))
+    for what in ("transform", "reconstruct", "impute", "memberships"):
+        assert_array_equal(getattr(back, what)(GAPS), getattr(model, what)(GAPS))
+        assert np.isfinite(getattr(model, what)(GAPS)).all()
+
+
 def test_the_log_density_rises_and_rows_held_out_can_end_a_phase():
+    """Steps of 0.2 soon make it no better."""
     fed = federation(split(GAPS, 2))
-    config = METHOD.configure(
-        {**SMALL, "rounds": 200, "cluster_rounds": 2, "patience": 1, "learning_rate": 0.03}
-    )
+    given = {"rounds": 30, "cluster_rounds": 1, "patience": 1, "lr_rule": "constant"}
+    config = METHOD.configure({**SMALL, **given, "learning_rate": 0.1})
     model = METHOD.fit(fed, config, task_of())
     history = pd.DataFrame(fed.history)
-    assert history.negative_log_density.iloc[-1] < history.negative_log_density.iloc[0] - 1
-    assert model.rounds == len(history) < 202
+    assert history.negative_log_density.min() < history.negative_log_density.iloc[0] - 1
+    assert history.held_out_loss.min() < history.held_out_loss.iloc[0] - 1
+    assert model.rounds == len(history) < 31
 
 
 @pytest.mark.parametrize("k", [20, 30, 50])
@@ -271,9 +280,9 @@ def test_rows_of_the_coordinator_give_the_first_decoder():
     first = []
     for own in (None, OwnRows(first=FeatureTable(x[:60]))):
         fed = federation(split(x[60:], 2))
-        METHOD.fit(fed, METHOD.configure({**SMALL, "rounds": 20}), task_of(own=own))
+        METHOD.fit(fed, METHOD.configure({**SMALL, "rounds": 8}), task_of(own=own))
         first.append(fed.history[0]["negative_log_density"])
-    assert first[1] < first[0] - 2
+    assert first[1] < first[0] - 1
 
 
 def test_columns_have_the_likelihood_of_their_type():
