@@ -336,6 +336,36 @@ def test_a_component_of_fewer_rows_than_min_cell_is_left_out():
         assert_allclose(there.module.decode(z).detach(), net.module.decode(z).detach())
 
 
+def test_a_component_that_learnt_one_patient_is_not_in_the_model(monkeypatch):
+    """A row far out on its group's ray gets a component of two rows, whose mean is decoded a
+    quarter of the row's length from it; the nearest that stays is more than half of it away.
+    """
+    x, _ = mixture(120, seed=1)
+    row, seen = 2.5 * x[0], []
+
+    def nearest(spec, theta):
+        net = network(spec)
+        net.load(theta)
+        with torch.no_grad():
+            means = net.module.entries.mean(net.module.decode(net.module.means)).numpy()
+            rows = 121 * net.module.log_weights.exp().numpy()
+        far = np.linalg.norm(means - row, axis=1) / np.linalg.norm(row)
+        return far.min(), rows[far.argmin()]
+
+    monkeypatch.setattr(
+        "fedcohort.algorithms.dgd.program.without_small",
+        lambda spec, theta, *rest: (
+            seen.append(nearest(spec, theta)) or without_small(spec, theta, *rest)
+        ),
+    )
+    settings = QUICK | {"n_clusters": 12, "cluster_rounds": 12}
+    model = fitted(split(np.vstack([x, row]), 2), **settings)
+    assert seen[0][0] < 0.35
+    assert seen[0][1] < 5
+    assert nearest(model.network, model.theta)[0] > 0.5
+    assert 121 * model.shares.min() >= 5
+
+
 def test_no_message_has_an_array_for_each_row_and_states_stay_at_the_sites():
     parts = {f"s{i}": part for i, part in enumerate(np.split(mixture(94, p=P)[0], [41, 64]))}
     fed = federation(parts)
