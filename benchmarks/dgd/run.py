@@ -136,18 +136,20 @@ def mds(args: argparse.Namespace) -> Iterator[tuple[str, Figures]]:
     ]  # fmt: skip
     x = table[binary].iloc[np.random.default_rng(0).permutation(len(table))[:800]].astype(float)
     x.columns = [f"c{j}" for j in range(x.shape[1])]
-    types = {c: {"type": "binary"} for c in x}
+    types: dict[str, Any] = {str(c): {"type": "binary"} for c in x}
     at = np.arange(len(x)) % 3
     for k in (6,):
-        labels = []
+        labels: list[Any] = []
+        left = 0.0
         for seed in range(2):
             sites = {f"site{s}": x[at == s] for s in range(3)}
             fed = fc.simulate(sites, dictionary=types, seed=seed)
             fit = fc.fit("dgd", fed, n_clusters=k, q=5, hidden=(30,))
             labels.append(fit.model.predict(fit.parts.design.matrix(x)))
+            left = float(len(fit.model.shares))
         yield f"dgd {k}", {
             "agreement": adjusted_rand_score(*labels), "columns": float(x.shape[1]),
-            "left": float(len(fit.model.shares)),
+            "left": left,
         }  # fmt: skip
 
 
@@ -181,7 +183,7 @@ def filled(args: argparse.Namespace) -> Iterator[tuple[str, Figures]]:
 
 def dgd_filled(fed: Any, frame: pd.DataFrame) -> Any:
     """Return the completed rows, in the frame's units."""
-    fit = fc.fit("dgd", fed, q=3, n_clusters=3, hidden=(), rounds=25, cluster_rounds=25)
+    fit = fc.fit("dgd", fed, q=5, n_clusters=3, hidden=(), rounds=25, cluster_rounds=15)
     design = fit.parts.design
     found = fit.model.impute(design.matrix(frame))
     shift = frame.mean().to_numpy()
