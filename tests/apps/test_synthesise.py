@@ -11,7 +11,7 @@ import yaml
 
 import fedcohort as fc
 from command_line import COMMAND
-from fedcohort.apps import checking
+from fedcohort.apps import checking, init
 from fedcohort.apps.synthesising import synthesise
 from fedcohort.data.read import sources
 from fedcohort.protocol import DataError, NothingToLearn, SettingError, StudyError
@@ -159,3 +159,16 @@ def test_the_command_writes_three_files_and_names_an_impossible_condition(folder
     assert bad.returncode == 2
     assert bad.stderr.startswith("fedcohort: --where: 0 of")
     assert len(bad.stderr.splitlines()) == 1
+
+
+def test_init_drafts_a_study_whose_outcome_is_drawn_and_whose_preprocessing_is_the_methods(
+    tmp_path,
+):
+    frame = FRAME.assign(hospital=[f"h{i % 3}" for i in range(len(FRAME))])
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    study, _ = init.write("synthesis", str(tmp_path / "t.csv"), tmp_path, sites="hospital")
+    text = study.read_text()
+    assert "outcome: {time: time, event: event}" in text
+    assert "its columns are drawn, too" in text
+    assert "preprocess" not in text
+    assert fc.Study.from_file(study).plan.task == "synthesis"

@@ -206,7 +206,8 @@ def methods(
 @app.command()
 def init(
     task: Annotated[
-        str, typer.Option(help="survival, classification, regression, clustering or latent.")
+        str,
+        typer.Option(help="survival, classification, regression, clustering, latent or synthesis."),
     ] = "survival",
     data: Annotated[
         str | None, typer.Option(help="The table to draft from: as a study's source.")

@@ -30,7 +30,7 @@ from fedcohort.data.read.sql import database_file, is_url
 from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import DataError, StudyError
 from fedcohort.study.file.plan import NETWORK
-from fedcohort.study.kinds import TASKS
+from fedcohort.study.kinds import KINDS, TASKS
 from fedcohort.study.sites.exclusion import REASONS, stays
 from fedcohort.study.sites.site_rule import SiteRule, counts
 
@@ -153,6 +153,10 @@ DRAFTS: Mapping[str, _TaskDraft] = {
     "imputation": _TaskDraft(
         "How far off are missing values that are imputed from the others?",
         ("{method: mice}", "{method: joint_normal}"),
+    ),
+    "synthesis": _TaskDraft(
+        "Can virtual patients stand for the real ones?",
+        ("{method: copula}", "{method: multiview_ppca, q: 5}"),
     ),
 }
 
@@ -433,7 +437,10 @@ def about_outcome(task: str, outcome: Outcome, dictionary: Dictionary, *, sure: 
     """Return the comment behind the outcome."""
     guessed = [] if sure else ["guessed from names"]
     if DRAFTS[task].outcome is None:
-        return f"{'check: guessed from names; ' * (not sure)}it only judges, no fit sees it"
+        use = (
+            "its columns are drawn, too" if KINDS[task].joint else "it only judges, no fit sees it"
+        )
+        return f"{'check: guessed from names; ' * (not sure)}{use}"
     if isinstance(outcome, Binary) and (levels := dictionary[outcome.y].levels):
         guessed.append(f"{levels[-1]!r} counts as 1, the class to predict")
     if isinstance(outcome, Category):
@@ -521,6 +528,7 @@ def _study(task: str, draft: Draft) -> str:
     natural = draft.sites is None or "column" in draft.sites[0]
     question = kind.question.format(draft.outcome[0].get("y", "") if draft.outcome else "")
     scale = ", scale: standard" if kind.outcome is None else ""
+    prepared = f"preprocess: {{impute: median{scale}}}  # fitted over the sites, by sums only"
     made_up = ["iid", "unbalanced", *(["by-outcome"] if draft.outcome else [])]
     lines = [
         "# A study to start from. Lines that say \"check\" were guessed. Then, in this folder:",
@@ -542,7 +550,7 @@ def _study(task: str, draft: Draft) -> str:
         *([_key("exclude", draft.exclude)] if draft.exclude[0] else []),
         *([_key("sites", draft.sites)] if draft.sites else []),
         "",
-        f"preprocess: {{impute: median{scale}}}  # fitted over the sites, by sums only",
+        *([prepared] if not KINDS[task].joint else []),
         "arms:",
         *(f"  - {arm}" for arm in arms),
         f"bounds: {bounds}",

@@ -44,7 +44,7 @@ This package imports altair, so only `page` and the sections import it.
 """
 
 from fedcohort.report.charts.cells import Group, Heat, cut_off, heats, most_groups, pictures
-from fedcohort.report.charts.figures import figure
+from fedcohort.report.charts.figures import figure, slug
 from fedcohort.report.charts.grids import Grid, grid
 from fedcohort.report.charts.parts import Series
 from fedcohort.report.charts.plane import Dot, Ellipse, dots, ellipses
@@ -90,6 +90,7 @@ __all__ = [
     "pictures",
     "scatter_with_diagonal",
     "shape",
+    "slug",
     "stacked",
     "standalone",
     "ticks",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fedcohort.report import virtual_parts
-from fedcohort.report.charts.figures import slug
+from fedcohort.report.charts import slug
 from fedcohort.report.run import Run
 from fedcohort.report.sections import clustered
 from fedcohort.report.sections.base import Section
