@@ -13,7 +13,7 @@ from fedcohort.study.sites.layout import seed_of
 from latent_studies import Done, shares, study
 
 ARMS = [{"method": "mice", "draws": 2, "sweeps": 2}, {"method": "joint_normal", "draws": 2}]
-ASKED = {"task": "imputation", "arms": ARMS, "evaluate": {"repeats": 1}}
+ASKED = {"task": "imputation", "arms": ARMS, "bounds": [], "evaluate": {"repeats": 1}}
 
 
 @pytest.fixture(scope="module")
