@@ -87,7 +87,7 @@ def fit(fed: Federation, config: MiceSettings, task: Task) -> MiceModel:
     moving = sets.missing > 0
     if least > 1:
         moving &= sets.missing >= max(least, p)
-    common = {**packed(heads), "groups": sets.groups, "uses": sets.uses}
+    common = {**packed(heads), "groups": sets.groups, "regressed": sets.uses}
     common["moving"] = moving.astype(np.int64)
     uses = tuple(np.flatnonzero(row) for row in sets.uses)
     at = [
@@ -109,7 +109,7 @@ def fit(fed: Federation, config: MiceSettings, task: Task) -> MiceModel:
                 sums = there.sum(
                     chain_sums, **common, chains=chains, drawn=last,
                     coefficients=drawn[last] if last >= 0 else np.zeros((0, 0)),
-                    spread=spread[:, last] if last >= 0 else np.zeros(0),
+                    noises=spread[:, last] if last >= 0 else np.zeros(0),
                     asked=j, at=at[j],
                 )  # fmt: skip
                 last = -1

@@ -112,12 +112,12 @@ def chain_sums(
     places: Array,
     numbers: Array,
     groups: Array,
-    uses: Array,
+    regressed: Array,
     moving: Array,
     chains: int,
     drawn: int,
     coefficients: Array,
-    spread: Array,
+    noises: Array,
     asked: int,
     at: Array,
 ) -> Keep[Slopes, Entries]:
@@ -125,17 +125,17 @@ def chain_sums(
 
     places, numbers : the columns (`packed`).
     groups : (H, H), as in `compare_sets`.
-    uses : (H, p), which features a column's regression uses.
+    regressed : (H, p), which features a column's regression uses.
     moving : (H,), whether a column's missing entries are drawn; the others stay in the middle.
     drawn, asked : numbers of the two columns; −1 draws none.
-    coefficients, spread : of the drawn column, (M, k) and (M,).
+    coefficients, noises : of the drawn column, (M, k) and (M,).
     at : of the asked column (M, k).
     """
     heads = unpacked(places, numbers)
     u = conditionals.scaled(site.data.x, heads)
     missing = np.isnan(u)
     there = ~missing[:, places[:, 0]]
-    rng, used = site.rng, [np.flatnonzero(row) for row in uses]
+    rng, used = site.rng, [np.flatnonzero(row) for row in regressed]
     kept = site.state.drawn if site.state is not None else None
     if kept is None:
         kept = _started(u, heads, moving.astype(bool), chains, rng)
@@ -147,7 +147,7 @@ def chain_sums(
         full[missing] = kept[m]
         if drawn >= 0 and moving[drawn] and holes.any():
             full[np.ix_(holes, np.array(heads[drawn].at))] = conditionals.drawn(
-                full[holes], heads[drawn], used[drawn], coefficients[m], float(spread[m]), rng
+                full[holes], heads[drawn], used[drawn], coefficients[m], float(noises[m]), rng
             )
         out[m] = full[missing]
         found.append(conditionals.terms(full[use], heads[asked], used[asked], at[m]))

@@ -64,7 +64,7 @@ FINE = 16
 FIXED = frozenset(
     "times sizes tied grid centre scale origin spread unit middle frame groups marks of "
     "shared cut within n_levels axes used centroids codes numbers targets g risk_edges edges "
-    "known followed weight y_mean f_mean last".split()
+    "known followed weight y_mean f_mean last moving regressed".split()
 )
 #: Of these, those with one value in all steps of a session together.
 TOGETHER = frozenset({"times"})
@@ -85,6 +85,7 @@ MORE: Mapping[tuple[str, str], int] = {
     ("take_part", "centre"): 2,  # again about the means, to keep digits
     ("curvature", "scale"): 2,  # first about the origin only
     ("slopes", "scale"): 2,
+    ("compare_sets", "groups"): 30,  # sets of records are joined until they differ by enough
     ("sum_risks", "last"): 2,  # each time, and those joined without the rows held out
     ("sum_points", "origin"): 2,  # again about the mean, to keep precision
     ("sum_points", "groups"): 2,  # of levels, and of the columns
