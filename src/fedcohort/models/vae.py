@@ -52,7 +52,7 @@ from torch import Tensor, nn
 from fedcohort.data.prepare import heads_from
 from fedcohort.models.layers import ACTIVATIONS, SeededDropout
 from fedcohort.models.likelihoods import FLOOR, Likelihoods, sizes_of
-from fedcohort.models.prior import Gaussians, LearntMixture, PseudoInputs, memberships
+from fedcohort.models.prior import Gaussians, LearntMixture, PseudoInputs
 
 #: The largest |ln τ²|.
 WIDEST = 20.0
@@ -383,17 +383,6 @@ class VaeNet(LatentNet):
             return torch.func.functional_call(self.encoder, held, (rows, known))
 
         return pseudo_prior(points, encode)
-
-    def memberships(self, x: Tensor) -> Tensor:
-        """Return the probability of each component of the learnt prior (n, C), at the mean of z.
-
-        Raises
-        ------
-        ValueError : the prior is not learnt with the network.
-        """
-        if self.mixture is None:
-            raise ValueError("the prior has no components.")
-        return memberships(self.mixture(), self.latent(x))
 
     def divergences(self, x: Tensor) -> Tensor:
         """Return KL_i of each row of x (n, p): (n, q)."""
