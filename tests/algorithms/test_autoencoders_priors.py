@@ -163,8 +163,8 @@ def test_pseudo_inputs_begin_from_the_seed_alone_and_never_leave_a_site():
 
 
 def test_the_common_prior_follows_the_latent_points_of_all_sites():
-    # Two sites apart by 4 sd. N(0, I) has their latent points at a mean log density of −2.9 or
-    # less; over seeds 0 to 4 the experts gain 0.66 to 1.5 over it.
+    # Two sites apart by 4. Over seeds 0 to 4 of rows and fit, the mean log density of the latent
+    # points is 1.4 to 3.5 above that of N(0, I).
     x, _ = factors(120)
     parts = {"a": x[:60] + 2.0, "b": x[60:] - 2.0}
     fit = fitted("vae", parts, prior="vamp", components=4, rounds=25, learning_rate=0.03)
@@ -173,7 +173,7 @@ def test_the_common_prior_follows_the_latent_points_of_all_sites():
         fit.prior[:, 0], fit.prior[:, 1 : 1 + Q], fit.prior[:, 1 + Q :]
     )))  # fmt: skip
     normal = Normal(0.0, 1.0).log_prob(torch.from_numpy(z)).sum(dim=1).mean()
-    assert float(prior.log_prob(torch.from_numpy(z)).mean() - normal) > 0.1
+    assert float(prior.log_prob(torch.from_numpy(z)).mean() - normal) > 0.5
 
 
 def blobs(n, seed, apart=3.0):
@@ -238,11 +238,10 @@ def test_settings_that_do_not_go_with_a_prior_or_a_label_are_refused(given, said
         config_of("vae", **given)
 
 
-def test_without_mixture_and_label_there_are_no_clusters_and_no_classes():
+def test_a_normal_prior_is_one_cluster_and_without_a_label_there_are_no_classes():
     fit = fitted("vae", split(GAPS, 2))
-    for ask in (fit.memberships, fit.predict):
-        with pytest.raises(NotSupported, match="prior: mixture"):
-            ask(X)
+    assert_array_equal(fit.memberships(X), np.ones((len(X), 1)))
+    assert not fit.predict(X).any()
     with pytest.raises(NotSupported, match="label"):
         fit.classes(X)
 

@@ -387,17 +387,6 @@ class VaeNet(LatentNet):
 
         return pseudo_prior(points, encode)
 
-    def memberships(self, x: Tensor) -> Tensor:
-        """Return the probability of each component of the learnt prior (n, C), at the mean of z.
-
-        Raises
-        ------
-        ValueError : the prior is not learnt with the network.
-        """
-        if self.mixture is None:
-            raise ValueError("the prior has no components.")
-        return memberships(self.mixture(), self.latent(x))
-
     def divergences(self, x: Tensor) -> Tensor:
         """Return KL_i of each row of x (n, p): (n, q)."""
         held, known = self.seen(x)

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedcohort.arrays import Array
 from fedcohort.models.mcvae import Mcvae
 from fedcohort.models.network import network
-from fedcohort.models.prior import drawn_from
+from fedcohort.models.prior import drawn_from, gaussians, memberships
 from fedcohort.models.vae import LatentNet, VaeNet
 from fedcohort.protocol import Fitted, NotSupported
 from fedcohort.training.networks.collapse import caution
@@ -153,24 +153,20 @@ def _packed(net: LatentNet) -> Tensor:
 
 
 class VaeModel(LatentModel):
-    """The same of `vae`, with clusters of a prior that is a mixture, or with a label."""
+    """The same of `vae`, with clusters of its prior, and with a label."""
 
     def predict(self, x: Array) -> Array:
-        """Return the number of the likeliest class of the label (n,), or of the likeliest cluster.
+        """Return the number (n,) of the likeliest class of the label; without one, of the cluster.
 
-        Classes are in the order of the dictionary. The label's own entries in x are not looked at.
-
-        Raises
-        ------
-        NotSupported : the fit has neither a label nor the prior mixture.
+        The label's own entries in x are not looked at.
         """
-        entries = json.loads(self.network)
-        if "label" not in entries:
-            return self.memberships(x).argmax(axis=1)
-        return self.classes(x).argmax(axis=1)
+        shares = self.classes(x) if "label" in json.loads(self.network) else self.memberships(x)
+        return shares.argmax(axis=1)
 
     def classes(self, x: Array) -> Array:
         """Return the probability of each class of the label (n, K), at the mean of z.
+
+        Class 0 is the column's reference level, or 0; the others are in the order of `features`.
 
         Raises
         ------
@@ -185,13 +181,12 @@ class VaeModel(LatentModel):
         return np.column_stack([1.0 - rest.sum(axis=1), rest])
 
     def memberships(self, x: Array) -> Array:
-        """Return the probability of each cluster (n, C), at the mean of z; rows sum to 1.
+        """Return the probability of each component of the prior (n, C), at the mean of z.
 
-        Raises
-        ------
-        NotSupported : the prior is not a mixture learnt with the network.
+        Rows sum to 1. A normal prior has one component.
         """
-        if not json.loads(self.network).get("components"):
-            raise NotSupported("this vae has no clusters; fit it with prior: mixture.")
-        found = self._of(x, lambda net, rows: cast("VaeNet", net).memberships(rows))
+        prior, z = self.mixture(), torch.from_numpy(self.transform(x))
+        if prior is None:
+            return np.ones((len(z), 1))
+        found = memberships(gaussians(prior, z), z).numpy()
         return found / found.sum(axis=1, keepdims=True)
