@@ -223,6 +223,7 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("by_site", "intercept"), ("tol", 1e-3), ("predictive_draws", 3)),
         (("by_site", "all"), ("tol", 5e-3), ("site_scale", 0.1)),
     ],
+    "radialgan": [(("shares", "codes"), ("carry", "none"))],
     "weight_erosion": [
         (("visit", "local"), ("hidden", (3,)), ("batch_size", 20)),
         (("visit", "full"), ("against", "noise")),
