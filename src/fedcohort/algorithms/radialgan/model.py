@@ -13,6 +13,7 @@ from fedcohort.algorithms.radialgan.settings import RadialPlan
 from fedcohort.algorithms.radialgan.steps import Alone
 from fedcohort.algorithms.radialgan.training import Player, loss_and_spec, model_of, virtual_rows
 from fedcohort.arrays import Array
+from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.predictor import Predictor, baseline_arrays, baseline_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import NotSupported, Row
@@ -100,9 +101,9 @@ class RadialModel(Predictor):
         x, r = self.sample_rows(n, rng)
         plan = RadialPlan.of(self.plan)
         table = table_of(r, plan, 1.0)
-        if plan.classes:
-            return x, np.asarray(table[1])[:, None]
-        return x, np.column_stack([table[1], table[2]])
+        if isinstance(table, SurvivalTable):
+            return x, np.column_stack([table.time, table.event])
+        return x, np.asarray(table.y)[:, None]
 
     def sample_rows(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return n rows as `sample`, and the records (n, P) that they are part of."""
