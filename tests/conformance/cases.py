@@ -248,6 +248,7 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
             ("patience_by", "count"),
         ),
     ],
+    "radialgan": [(("shares", "codes"), ("carry", "none"))],
     "weight_erosion": [
         (("visit", "local"), ("hidden", (3,)), ("batch_size", 20)),
         (("visit", "full"), ("against", "noise")),

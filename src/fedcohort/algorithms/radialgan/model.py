@@ -8,11 +8,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from fedcohort.algorithms.radialgan.records import Groups, drawn
+from fedcohort.algorithms.radialgan.records import Groups, drawn, table_of
 from fedcohort.algorithms.radialgan.settings import RadialPlan
 from fedcohort.algorithms.radialgan.steps import Alone
 from fedcohort.algorithms.radialgan.training import Player, loss_and_spec, model_of, virtual_rows
 from fedcohort.arrays import Array
+from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.predictor import Predictor, baseline_arrays, baseline_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import NotSupported, Row
@@ -31,6 +32,8 @@ class RadialModel(Predictor):
     spec, radial : the networks, and their θ; "" and () without.
     binary : places of a code with two values, as of `RadialPlan.binary`.
     groups : mixture of the other sites' codes; None without.
+    told : at the coordinator, the last mean adversarial and cycle losses (2,), or of a private fit
+        the noisy number of records (1,); () at a site.
     """
 
     user: str
@@ -40,16 +43,20 @@ class RadialModel(Predictor):
     radial: Array = field(default_factory=lambda: np.zeros(0))
     binary: Sequence[Sequence[float]] = ()
     groups: Groups | None = None
+    told: Array = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def of(
         cls, features: tuple[str, ...], levels: tuple[str, ...], plan: RadialPlan, user: str, *,
         alone: Alone | None = None, theta: Array | None = None, spec: str = "",
         binary: Sequence[Sequence[float]] = (), groups: Groups | None = None,
+        told: Array | None = None,
     ) -> Self:  # fmt: skip
         """Return the model of a finished predictor; without one, the coordinator's."""
         model = model_of(plan)
         more: dict[str, Any] = {"theta": np.zeros(0)}
+        if told is not None:
+            more["told"] = told
         if alone is not None:
             more = {"theta": alone.model, "own": alone.own}
             if model == "cox":
@@ -91,14 +98,12 @@ class RadialModel(Predictor):
 
     def sample_outcome(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return n rows as `sample`, and their outcomes (n, k): a class number; or time, event."""
-        from fedcohort.algorithms.radialgan.records import table_of
-
         x, r = self.sample_rows(n, rng)
         plan = RadialPlan.of(self.plan)
         table = table_of(r, plan, 1.0)
-        if plan.classes:
-            return x, np.asarray(table[1])[:, None]
-        return x, np.column_stack([table[1], table[2]])
+        if isinstance(table, SurvivalTable):
+            return x, np.column_stack([table.time, table.event])
+        return x, np.asarray(table.y)[:, None]
 
     def sample_rows(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return n rows as `sample`, and the records (n, P) that they are part of."""
@@ -122,12 +127,20 @@ class RadialModel(Predictor):
         return [row for row in super().summary() if has.get(row["covariate"], 0)]
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the intercept, if any."""
-        return [] if self.every else self._intercept_rows()
+        """Return the intercept, if any; at the coordinator, the last mean losses of the sites."""
+        if not self.every:
+            return self._intercept_rows()
+        if len(self.told) == 1:
+            return [{"name": "records", "value": float(self.told[0]), "note": "with noise"}]
+        names = ("adversarial loss", "cycle loss")
+        return [
+            {"name": name, "value": value, "note": "mean over sites, last round"}
+            for name, value in zip(names, self.told.tolist(), strict=True)
+        ]
 
     def arrays(self) -> dict[str, Array]:
         """Return θ of predictor and networks, the columns, and the mixture."""
-        arrays = {"theta": self.theta, "own": self.own, "radial": self.radial}
+        arrays = {"theta": self.theta, "own": self.own, "radial": self.radial, "told": self.told}
         arrays["binary"] = np.array([list(b) for b in self.binary], float).reshape(-1, 3)
         arrays |= {} if self.groups is None else vars(self.groups)
         return arrays | baseline_arrays(self.baseline)
@@ -147,6 +160,6 @@ class RadialModel(Predictor):
         groups = Groups(*(arrays[f] for f in fields)) if "means" in arrays else None
         return cls(
             features=features, levels=levels, theta=arrays["theta"], own=arrays["own"],
-            radial=arrays["radial"], binary=arrays["binary"].tolist(), groups=groups,
+            radial=arrays["radial"], told=arrays["told"], binary=arrays["binary"].tolist(), groups=groups,
             baseline=baseline_of(arrays), **given,
         )  # fmt: skip

@@ -127,8 +127,10 @@ def keep_predictor_privately(
     return Keep(Private(told, {"records": 1.0}), done)
 
 
-def fit_privately(fed: Federation, config: RadialSettings, task: Task) -> RadialPlan:
-    """Run a private fit, after which each site keeps its model; return its plan.
+def fit_privately(fed: Federation, config: RadialSettings, task: Task) -> tuple[RadialPlan, Array]:
+    """Run a private fit, after which each site keeps its model.
+
+    Return its plan, and the noisy number of records (1,).
 
     Raises
     ------
@@ -147,14 +149,14 @@ def fit_privately(fed: Federation, config: RadialSettings, task: Task) -> Radial
             "no class of a site can be told from the noise: too few rows, at this epsilon. Ask for "
             "a larger epsilon, or leave small sites out."
         )
-    fed.sum(
+    done = fed.sum(
         keep_predictor_privately, **given, virtual=config.virtual,
         epochs=config.rounds * config.internal_epochs,
         marks=np.array([mark_of(site) for site in told], np.int64),
         rows=np.stack([g.rows for g in groups]), means=np.stack([g.means for g in groups]),
         covariances=np.stack([g.covariances for g in groups]),
     )  # fmt: skip
-    return plan
+    return plan, done.records
 
 
 def read(upper: Array, plan: RadialPlan, noise: float) -> Groups:

@@ -82,7 +82,8 @@ def fit(fed: Federation, config: RadialSettings, task: Task) -> RadialModel:
     plan = config.plan(task)
     fed = fed.awaiting()
     if task.dp is not None:
-        return RadialModel.of(task.features, task.levels, fit_privately(fed, config, task), ALL)
+        plan, records = fit_privately(fed, config, task)
+        return RadialModel.of(task.features, task.levels, plan, ALL, told=records)
     least = task.min_cell if len(fed.sites) > 1 else 1
     unit = 1.0 if plan.classes else unit_of_times(fed)
     given: dict[str, Any] = {
@@ -96,25 +97,28 @@ def fit(fed: Federation, config: RadialSettings, task: Task) -> RadialModel:
     shared = np.stack([c.own for c in told.values()]).all(axis=0)
     given["shared"] = shared
     if config.shares == "mixture":
-        _by_mixtures(fed, config, given)
+        losses = _by_mixtures(fed, config, given)
     else:
-        _by_codes(fed, config, plan, given)
-    return RadialModel.of(task.features, task.levels, plan, ALL)
+        losses = _by_codes(fed, config, given)
+    return RadialModel.of(task.features, task.levels, plan, ALL, told=losses[:2])
 
 
-def _by_mixtures(fed: Federation, config: RadialSettings, given: Mapping[str, Any]) -> None:
-    """Train by rounds of mixtures; each site then keeps its predictor."""
+def _by_mixtures(fed: Federation, config: RadialSettings, given: Mapping[str, Any]) -> Array:
+    """Train by rounds of mixtures; each site then keeps its predictor. Return the last losses."""
+    losses = np.zeros(3)
     for _ in fed.rounds(config.rounds):
         mixtures = _arguments(fed.gather(tell_groups, **given))
         sums = fed.sum(train_networks, **given, **mixtures, epochs=config.internal_epochs)
         check_all_answered(fed)
-        _record(fed, sums.losses / float(sums.sites))
+        losses = sums.losses / float(sums.sites)
+        _record(fed, losses)
     mixtures = _arguments(fed.gather(tell_groups, **given))
     fed.sum(keep_predictor, **given, **mixtures, virtual=config.virtual)
     check_all_answered(fed)
+    return losses
 
 
-def _arguments(told: Mapping[str, Groups]) -> dict[str, Array]:
+def _arguments(told: Mapping[str, Groups]) -> dict[str, Any]:
     """Return the sites' groups as arguments: marks (S,), rows (S, K), means and covariances."""
     marks = np.array([mark_of(site) for site in told], np.int64)
     return {
@@ -127,29 +131,32 @@ def _arguments(told: Mapping[str, Groups]) -> dict[str, Array]:
 GROUP_FIELDS = ("rows", "means", "covariances")
 
 
-def _by_codes(
-    fed: Federation, config: RadialSettings, plan: RadialPlan, given: Mapping[str, Any]
-) -> None:  # fmt: skip
-    """Train by exchanged codes and slopes; each site then keeps its predictor."""
+def _by_codes(fed: Federation, config: RadialSettings, given: Mapping[str, Any]) -> Array:
+    """Train by exchanged codes and slopes; each site then keeps its predictor. Return the last
+    losses.
+    """
     sites = list(fed.sites)
     marks = np.array([mark_of(site) for site in sites], np.int64)
     groups = fed.gather(tell_groups, **given)
     rows = np.array([max(float(groups[site].rows.sum()), 1.0) for site in sites])
     d = groups[sites[0]].means.shape[1]
     slopes: dict[str, Array] = {site: np.zeros((0, d)) for site in sites}
+    losses = np.zeros(3)
     for _ in fed.rounds(config.rounds):
         codes = fed.gather(encode, **given, slopes=per_site(slopes), rate_of_slopes=1.0)
         z, counts = _padded([codes[site].z for site in sites], d)
         told = fed.gather(answer_codes, **given, marks=marks, z=z, counts=counts, rows=rows)
         total = np.sum([told[site].slopes for site in sites], axis=0)
         slopes = {site: total[k, : int(counts[k])] for k, site in enumerate(sites)}
-        _record(fed, np.mean([told[site].losses for site in sites], axis=0))
+        losses = np.mean([told[site].losses for site in sites], axis=0)
+        _record(fed, losses)
     fed.gather(encode, **given, slopes=per_site(slopes), rate_of_slopes=1.0)
     codes = fed.gather(tell_codes, **given)
     others = {
         site: np.concatenate([codes[other].z for other in sites if other != site]) for site in sites
     }
     fed.gather(keep_predictor_of_codes, **given, z=per_site(others))
+    return losses
 
 
 def _padded(codes: list[Array], d: int) -> tuple[Array, Array]:

@@ -53,7 +53,7 @@ class RadialPlan:
     def of(cls, text: str) -> Self:
         """Return the plan of a text."""
         given = json.loads(text)
-        lists = {name: tuple(given.pop(name)) for name in ("hidden", "predictor")}
+        lists: dict[str, Any] = {name: tuple(given.pop(name)) for name in ("hidden", "predictor")}
         return cls(**given, **lists)
 
     @property

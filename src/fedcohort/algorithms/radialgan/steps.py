@@ -31,6 +31,7 @@ from fedcohort.algorithms.radialgan.training import (
     virtual_rows,
 )
 from fedcohort.arrays import Array
+from fedcohort.data.tables import SurvivalTable
 from fedcohort.protocol import DataError, Keep, Site, gathered, message, summed
 from fedcohort.protocol.step import mark_of
 
@@ -250,7 +251,7 @@ def _alone(
     if player is not None and z is not None and len(z):
         r = np.concatenate([r, virtual_rows(player, records.own, z, site.rng)])
     table = table_of(r, plan, unit)
-    outcome = np.asarray(table.event if not plan.classes else table[1])
+    outcome = np.asarray(table.event if isinstance(table, SurvivalTable) else table.y)
     if len(np.unique(outcome)) < 2 and (plan.classes or not outcome.any()):
         raise DataError(
             f"site {site.name!r} has no event, or one class alone, in own and virtual rows; no "
