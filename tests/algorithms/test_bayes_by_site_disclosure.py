@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from algorithms.cox_cases import simulated as survival
+from algorithms.cox_cases import split
 from algorithms.mixed_cases import simulated
 from deployed_cases import terms_of
-from fedcohort.algorithms.bayes_glm import LINEAR, LOGISTIC, site_steps
+from fedcohort.algorithms.bayes_glm import LINEAR, LOGISTIC, site_steps, steps
 from fedcohort.algorithms.bayes_net.virtual import keep_own
+from fedcohort.algorithms.cox import BAYES
 from fedcohort.algorithms.cox import site_steps as cox_steps
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import Refused, Task
@@ -239,3 +242,44 @@ def test_what_is_told_of_one_site_at_the_end_is_asked_once(tmp_path, arm, kind, 
     for name in names:
         with pytest.raises(Refused, match=f"{name} of {step.name} differs from its first value"):
             pins.check(one, asked | {name: asked[name] + 0.1})
+
+
+def test_at_a_narrow_posterior_a_coordinator_that_lies_reads_whole_rows():
+    """Why the page says so: of rows far from the plane where the log odds are 0 none counts."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(150, 2)), (rng.random(150) < 0.5).astype(float)
+    fed = local([Host(f"s{k}", LabelledTable(x[k::3], y[k::3]), LOGISTIC.steps) for k in range(3)])
+    honest = {"centre": np.zeros(2), "scale": np.ones(2), "share": 0.5, "damping": 1.0}
+    fed.sum(steps.project, **honest, mean=np.zeros(0), covariance=np.zeros((0, 0)))
+    found = 0
+    for at in np.linspace(-3.0, 3.0, 40):
+        mean, narrow = 3e3 * np.array([-at, 1.0, 0.0]), 1e-14 * np.eye(3)
+        told = fed.sum(steps.project, **honest, mean=mean, covariance=narrow)
+        one, two = told.squares
+        if one > 1e-12 and one**2 < (1.0 + 1e-6) * two:
+            row = told.precision[0, 1:] / told.precision[0, 0]
+            found += np.abs(x - row).max(axis=1).min() < 1e-6
+    assert found >= 2
+
+
+def test_at_large_coefficients_scores_of_cox_differ_by_the_difference_of_two_records():
+    """Why the page says so: one record outweighs each risk set; where two change places, the score
+    changes by a multiple of their difference. One question has 100 points.
+    """
+    table = survival(150, 2, 1, tied=False)
+    fed = local(
+        [Host(f"s{k}", p, BAYES.steps) for k, p in enumerate(split(table, np.arange(150) % 3))]
+    )
+    angles = np.linspace(0.0, 0.4, 100)
+    points = 100.0 * np.column_stack([np.cos(angles), np.sin(angles)])
+    zero = np.zeros((100, 2))
+    asked = {"spread": zero, "around": zero, "centre": np.zeros(2), "scale": np.ones(2)}
+    told = fed.sum(cox_steps.expand_sites, **asked, points=points, ties="breslow", least=5)
+    information = told.inner[:, :2, :2]
+    score = told.inner[:, :2, 2] - np.einsum("gij,gj->gi", information, points)
+    hard = np.flatnonzero(np.abs(information).max(axis=(1, 2)) < 0.05)
+    moved = np.diff(score[hard], axis=0)
+    moved = moved[np.abs(moved).max(axis=1) > 0.01]
+    apart = (table.x[:, None] - table.x[None]).reshape(-1, 2)
+    near = [min(np.abs(apart - m / k).max(axis=1).min() for k in range(1, 40)) for m in moved]
+    assert sum(np.array(near) < 0.02) >= 2

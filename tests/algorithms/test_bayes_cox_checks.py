@@ -148,7 +148,8 @@ def test_a_site_refuses_draws_that_no_honest_fit_has(change):
     asked = {
         "times": np.array([1.0]), "sizes": np.array([1]), "centre": np.zeros(2),
         "scale": np.ones(2), "cuts": np.ones((1, 3)), "draws": np.zeros((4, 2)),
-        "tau": np.zeros((4, 0)), "hazards": np.ones((4, 1)), "together": False, "least": 5, "number": 4,
+        "tau": np.zeros((4, 0)), "hazards": np.ones((4, 1)), "together": False, "least": 5,
+        "number": 4,
     } | change  # fmt: skip
     site = Site(name="s", data=simulated(30, 2, 1), state=None, entropy=(0,))
     with pytest.raises(Refused, match="site 's' draws no times"):

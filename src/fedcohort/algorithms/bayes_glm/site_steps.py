@@ -2,9 +2,9 @@
 
 A site takes part with `least` records or more. With effects of slopes, its own cross-products can
 be solved for (`hierarchical`), so it then needs `least` records more than coefficients, and its
-cross-products must pass the checks of `training.linear.cross_products`; else it takes no part. These
-count the rows that differ from an origin, which the coordinator chooses. At an origin that no row
-has they find no rare level, so a site makes them at its own medians as well.
+cross-products must pass the checks of `training.linear.cross_products`; else it takes no part.
+These count the rows that differ from an origin, which the coordinator chooses. At an origin that no
+row has they find no rare level, so a site makes them at its own medians as well.
 """
 
 from __future__ import annotations
