@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from algorithms.cox_cases import simulated as survival
+from algorithms.cox_cases import split
 from algorithms.mixed_cases import simulated
 from deployed_cases import terms_of
-from fedcohort.algorithms.bayes_glm import LINEAR, LOGISTIC, site_steps
+from fedcohort.algorithms.bayes_glm import LINEAR, LOGISTIC, site_steps, steps
+from fedcohort.algorithms.bayes_net.virtual import keep_own
+from fedcohort.algorithms.cox import BAYES
+from fedcohort.algorithms.cox import site_steps as cox_steps
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import Refused, Task
 from fedcohort.protocol.arguments import Arguments
@@ -188,3 +193,93 @@ def test_a_site_of_a_study_with_own_intercepts_tells_nothing_of_slopes(tmp_path)
         bounds.check(one, {"slopes": True, "least": least})
     with pytest.raises(Refused, match=r"least is not its privacy\.min_cell"):
         bounds.check(one, {"slopes": False, "least": 1})
+
+
+@pytest.mark.parametrize("at", [0.0, 0.5, 1.0, 1e3, 1e16, np.nan])
+@pytest.mark.parametrize("few", [1, 2, 4])
+def test_no_origin_hides_a_level_of_few_patients_from_their_own_site(at, few):
+    """With own coefficients the coordinator can solve for a site's cross-products. The origin from
+    which a site counts the rows of a level is the coordinator's: at 0.5 no row has it.
+    """
+    x = np.random.default_rng(3).normal(size=(40, 2))
+    y = (np.arange(40) % 2).astype(float)
+    x[:, 1] = np.arange(40) < few
+    rare = LabelledTable(x, y)
+    with np.errstate(invalid="ignore"):
+        assert not site_steps.partaking(rare, np.full(3, at), slopes=True, least=5)
+    x[:, 1] = np.where(np.arange(40) < few, np.arange(40) % 2 + 1.0, 0.0)  # of three levels
+    with np.errstate(invalid="ignore"):
+        assert not site_steps.partaking(rare, np.full(3, at), slopes=True, least=5)
+
+
+def test_a_site_takes_part_where_no_value_is_of_few_rows():
+    rng = np.random.default_rng(4)
+    ages, x = np.rint(rng.normal(60, 12, size=60)), rng.normal(size=(60, 3))
+    x[:, 0], x[:, 1] = ages, np.arange(60) < 6
+    enough = LabelledTable(x, (np.arange(60) % 2).astype(float))
+    assert site_steps.partaking(enough, np.array([60.0, 0, 0, 0]), slopes=True, least=5)
+
+
+@pytest.mark.parametrize(("arm", "kind", "step", "names"), [
+    ("{method: bayes_logistic, by_site: all, site_effects: true}", "classification",
+     site_steps.own_effects, ("shares", "mean", "covariance", "residual")),
+    ("{method: bayes_cox, by_site: all, site_effects: true}", "survival",
+     cox_steps.own_ratios, ("shares", "points", "mean", "covariance")),
+    ("{method: bayes_net, strategy: virtual}", "classification",
+     keep_own, ("precision", "shift", "ends")),
+], ids=["own_effects", "own_ratios", "keep_own"])  # fmt: skip
+def test_what_is_told_of_one_site_at_the_end_is_asked_once(tmp_path, arm, kind, step, names):
+    """Effects of a site at other coefficients, and losses at other weights, would be new numbers of
+    its rows for each question.
+    """
+    sample = "gbsg2" if kind == "survival" else "breast_cancer"
+    terms = terms_of(tmp_path, sample, f"[{arm}]", task=kind, bounds="[]")
+    pins = Pins(Bounds(terms, "fit", terms.plan.arms[0]), InMemory())
+    one = Call(0, step, "sum", None, Arguments({}, ()))
+    asked = {name: np.ones((1, 2)) for name in names}
+    pins.check(one, asked)
+    pins.check(one, asked)
+    for name in names:
+        with pytest.raises(Refused, match=f"{name} of {step.name} differs from its first value"):
+            pins.check(one, asked | {name: asked[name] + 0.1})
+
+
+def test_at_a_narrow_posterior_a_coordinator_that_lies_reads_whole_rows():
+    """Why the page says so: of rows far from the plane where the log odds are 0 none counts."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(150, 2)), (rng.random(150) < 0.5).astype(float)
+    fed = local([Host(f"s{k}", LabelledTable(x[k::3], y[k::3]), LOGISTIC.steps) for k in range(3)])
+    honest = {"centre": np.zeros(2), "scale": np.ones(2), "share": 0.5, "damping": 1.0}
+    fed.sum(steps.project, **honest, mean=np.zeros(0), covariance=np.zeros((0, 0)))
+    found = 0
+    for at in np.linspace(-3.0, 3.0, 40):
+        mean, narrow = 3e3 * np.array([-at, 1.0, 0.0]), 1e-14 * np.eye(3)
+        told = fed.sum(steps.project, **honest, mean=mean, covariance=narrow)
+        one, two = told.squares
+        if one > 1e-12 and one**2 < (1.0 + 1e-6) * two:
+            row = told.precision[0, 1:] / told.precision[0, 0]
+            found += np.abs(x - row).max(axis=1).min() < 1e-6
+    assert found >= 2
+
+
+def test_at_large_coefficients_scores_of_cox_differ_by_the_difference_of_two_records():
+    """Why the page says so: one record outweighs each risk set; where two change places, the score
+    changes by a multiple of their difference. One question has 100 points.
+    """
+    table = survival(150, 2, 1, tied=False)
+    fed = local(
+        [Host(f"s{k}", p, BAYES.steps) for k, p in enumerate(split(table, np.arange(150) % 3))]
+    )
+    angles = np.linspace(0.0, 0.4, 100)
+    points = 100.0 * np.column_stack([np.cos(angles), np.sin(angles)])
+    zero = np.zeros((100, 2))
+    asked = {"spread": zero, "around": zero, "centre": np.zeros(2), "scale": np.ones(2)}
+    told = fed.sum(cox_steps.expand_sites, **asked, points=points, ties="breslow", least=5)
+    information = told.inner[:, :2, :2]
+    score = told.inner[:, :2, 2] - np.einsum("gij,gj->gi", information, points)
+    hard = np.flatnonzero(np.abs(information).max(axis=(1, 2)) < 0.05)
+    moved = np.diff(score[hard], axis=0)
+    moved = moved[np.abs(moved).max(axis=1) > 0.01]
+    apart = (table.x[:, None] - table.x[None]).reshape(-1, 2)
+    near = [min(np.abs(apart - m / k).max(axis=1).min() for k in range(1, 40)) for m in moved]
+    assert sum(np.array(near) < 0.02) >= 2

@@ -10,8 +10,10 @@ from algorithms.cox_cases import Overheard, simulated, split
 from algorithms.test_bayes_cox import fit
 from fedcohort.algorithms.cox import BAYES, checks
 from fedcohort.data.tables import SurvivalTable
-from fedcohort.protocol import Refused, SettingError
+from fedcohort.protocol import Refused, SettingError, Task
+from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import Site
+from fedcohort.runtime.local import local
 
 SHAPE, LATE = "mean square of the risk score of deaths", "risk score of early less late deaths"
 
@@ -147,7 +149,66 @@ def test_a_site_refuses_draws_that_no_honest_fit_has(change):
         "times": np.array([1.0]), "sizes": np.array([1]), "centre": np.zeros(2),
         "scale": np.ones(2), "cuts": np.ones((1, 3)), "draws": np.zeros((4, 2)),
         "tau": np.zeros((4, 0)), "hazards": np.ones((4, 1)), "together": False, "least": 5,
+        "number": 4,
     } | change  # fmt: skip
     site = Site(name="s", data=simulated(30, 2, 1), state=None, entropy=(0,))
     with pytest.raises(Refused, match="site 's' draws no times"):
         checks.replicate_survival.run(site, **asked)
+
+
+def planes(directions, thresholds, far=120.0):
+    """Draws with which a record dies at once beyond a plane, and never before it."""
+    draws = np.repeat(far * np.asarray(directions, float), len(thresholds), axis=0)
+    hazards = np.exp(-far * np.tile(thresholds, len(directions)))[:, None]
+    return {"draws": draws, "hazards": hazards, "tau": np.zeros((len(draws), 0)),
+            "number": len(draws)}  # fmt: skip
+
+
+def asked_of(table, **more):
+    last = table.time.max()
+    return {
+        "times": np.array([last]), "sizes": np.array([1]), "centre": np.zeros(2),
+        "scale": np.ones(2), "cuts": np.full((1, 3), last), "together": True, "least": 5,
+    } | more  # fmt: skip
+
+
+def test_a_coordinator_that_lies_reads_risk_scores_of_single_records_from_the_draws():
+    """Why the page says so: between two planes one record dies, and the sum of g has its g. With
+    200 draws, 100 along each covariate, at three sites of 50 records each.
+    """
+    table = simulated(150, 2, 1, tied=False)
+    sites = [Host(f"s{k}", p, BAYES.steps) for k, p in enumerate(split(table, np.arange(150) % 3))]
+    asked = asked_of(table, **planes(np.eye(2), np.linspace(-3.0, 3.0, 100)))
+    told = local(sites).sum(checks.replicate_survival, **asked).drawn[:, 0].sum(axis=1)
+    g = np.clip(table.x.sum(axis=1) / np.sqrt(2.0), -3.0, 3.0)
+    died, total = -np.diff(told[:100, 0]), -np.diff(told[:100, 2])
+    alone = total[died == 1]
+    found = [np.abs(g - v).min() < 1e-9 for v in alone]
+    assert sum(found) >= 10
+
+
+def test_a_coordinator_that_lies_about_quarters_reads_the_score_of_one_death():
+    table = simulated(150, 2, 1, tied=False)
+    died = np.sort(table.time[table.event])
+    cuts = (died[9:12] + died[10:13]) / 2  # one death in each of the two quarters in the middle
+    asked = asked_of(
+        table, cuts=cuts[None], draws=np.array([[1.0, 0.0]]), tau=np.zeros((1, 0)),
+        hazards=np.ones((1, 1)), number=1,
+    )  # fmt: skip
+    sites = [Host(f"s{k}", p, BAYES.steps) for k, p in enumerate(split(table, np.arange(150) % 3))]
+    seen = local(sites).sum(checks.replicate_survival, **asked).seen[0]
+    assert seen[1, 0] == seen[2, 0] == 1
+    for quarter, time in ((1, died[10]), (2, died[11])):
+        (x,) = table.x[table.event & (table.time == time), 0]
+        assert_allclose(seen[quarter, 2], x, rtol=1e-12)
+
+
+def test_a_site_draws_as_often_as_the_studys_settings_say():
+    config = BAYES.configure({"predictive_draws": 200})
+    allowed = BAYES.bounds(config, Task(kind="survival", features=("x0", "x1")))["number"]
+    assert tuple(allowed) == (200,)
+    table = simulated(30, 2, 1)
+    asked = asked_of(table, **planes(np.eye(2), np.linspace(-3.0, 3.0, 100)))
+    site = Site(name="s", data=table, state=None, entropy=(0,))
+    with pytest.raises(Refused, match="site 's' draws no times"):
+        checks.replicate_survival.run(site, **asked | {"number": 100})

@@ -323,6 +323,26 @@ def test_a_hostile_coordinator_learns_a_row_for_which_alone_a_unit_is_active():
     assert_allclose(found[:3] / found[6], ROWS.x[ranked[0]], rtol=0.01)
 
 
+def test_a_hostile_coordinator_learns_a_row_from_the_loss_of_four_rounds():
+    """Weights with which the loss depends on the row alone that lies farthest in a direction."""
+    spec = METHOD.configure({**SMALL, "hidden": (1,), "internal_epochs": 1}).plan(3, "logistic", 1)
+    one = np.array([1.0, 0.3, -0.5])
+    ranked = np.argsort(ROWS.x @ one)[::-1]
+    between, narrow = (ROWS.x[ranked[:2]] @ one).mean(), np.full(6, 1e12)
+    size, factor = 1e-4 * (ROWS.x @ one - between).max(), 50.0
+
+    def output(direction):
+        mean = np.r_[direction, -between, factor, 0.0]
+        question = asked(narrow, plan=spec.text, rate=1e-30) | {"shift": narrow * mean}
+        told = steps.refine.run(Site("s", ROWS, None, (0, 1)), **question).reply
+        alone = told.loss - (len(ROWS.y) - 1) * np.log(2.0)
+        return np.abs(np.log(np.expm1(alone))) / factor
+
+    at = output(one)
+    found = [(output(one + size * axis) - at) / size for axis in np.eye(3)]
+    assert_allclose(found, ROWS.x[ranked[0]], atol=1e-3)
+
+
 # sites with two of ten digits each ---------------------------------------------------------
 
 

@@ -152,3 +152,13 @@ def test_what_a_fit_of_one_round_of_many_ended_as_is_not_told():
     (one,) = rehearsal.rehearsed(study.plan, study.table)
     assert any("not split" in caution for caution in one.run.model.cautions())
     assert findings() == []
+
+
+def test_too_few_rounds_for_so_many_sites_are_said_before_the_run():
+    """With 3 sites and a damping of 1/3, (2/3)^2 = 44 % of the start is left after 2 rounds."""
+    net = "{method: bayes_net, hidden: [2], rounds: %d, internal_epochs: 1, samples: 2}"
+    write(patients(), net % 2)
+    (said,) = [one for one in findings("warning") if "rounds are too few" in one]
+    assert said.startswith("arm 'bayes_net': with 3 sites, 2 rounds are too few: 44%")
+    write(patients(), net % 6)  # (2/3)^6 is 9 %
+    assert not [one for one in findings("warning") if "rounds are too few" in one]

@@ -2,8 +2,10 @@ import json
 
 import pytest
 
+from fedcohort.algorithms.bayes_net.settings import BayesNetSettings
 from fedcohort.report.run import Run, read
 from fedcohort.report.sections.headline import by_scenario, caveats, facts
+from fedcohort.report.sections.replies import _crowded
 from fedcohort.report.verdict import answer, judge, leading
 from report import synthetic
 
@@ -158,6 +160,19 @@ def test_hospitals_that_count_as_chance_are_named(tmp_path):
     run.results["scenarios"] = [{"scenario": "iid", "title": "alike", "sites": sites}]
     (line,) = [c for c in caveats(run, leading(run)) if "chance:" in c]
     assert line.endswith(" These are 2 of 3 hospitals.")
+
+
+def test_a_fit_that_ended_too_early_is_said_before_it_is_quoted(tmp_path):
+    """Such as bayes_net with many hospitals and few rounds; not among what left each hospital."""
+    note = BayesNetSettings(rounds=5).unfinished(4)
+    crowd = [{"arm": "exact", "note": note, "about": "fit"}, {"arm": "exact", "note": "60 free"}]
+    run = run_of(tmp_path, {"isolated": ALONE, "exact": GOOD, "centralised": POOLED}, crowded=crowd)
+    told = [c for c in caveats(run, leading(run)) if "rounds are too few" in c]
+    assert len(told) == 1
+    assert told[0].startswith("“")
+    assert told[0].endswith(".")
+    assert "with 4 sites, 5 rounds are too few" in told[0]
+    assert _crowded(run) == " exact: 60 free."
 
 
 def test_a_reason_that_ends_with_a_full_stop_gets_no_second_one(tmp_path):

@@ -34,7 +34,8 @@ def told_of_fits(file: str, plan: Plan, table: Table, tried: Sequence[Tried]) ->
             refused.setdefault(_RATIO.sub("", one.refused), []).append(one)
         if one.run is None:
             continue
-        cautions = () if one.short else one.run.model.cautions()  # such as of clusters not found
+        # such as of clusters not found; after one round only what settings tell of all rounds
+        cautions = _of_settings(plan, one) if one.short else one.run.model.cautions()
         for note in filter(None, (*cautions, filled_note(one.run.design))):
             said.setdefault(note, []).append(one)
     found = [
@@ -46,6 +47,14 @@ def told_of_fits(file: str, plan: Plan, table: Table, tried: Sequence[Tried]) ->
         for note, ones in said.items()
     ]
     return found + _left_out(file, plan, table, tried) + _few(file, plan, table, tried)
+
+
+def _of_settings(plan: Plan, one: Tried) -> tuple[str, ...]:
+    """Return a warning if the rounds of an arm are too few for its number of sites."""
+    if plan.privacy.dp is not None or one.arm.scope != "sites" or plan.is_tuned(one.arm):
+        return ()
+    settings = registry.find(one.arm.method).configure(one.arm.configured())
+    return (settings.unfinished(one.sites),)
 
 
 def _few(file: str, plan: Plan, table: Table, tried: Sequence[Tried]) -> list[Finding]:

@@ -112,6 +112,10 @@ class Settings:
         SettingError : the message has the setting, the number of sites and the number needed.
         """
 
+    def unfinished(self, sites: int) -> str:
+        """Return a warning if a fit over so many sites ends too early; "" if not."""
+        return ""
+
     def check_columns(self, features: int, most: int | None = None) -> None:
         """Refuse settings that do not fit the number of columns.
 

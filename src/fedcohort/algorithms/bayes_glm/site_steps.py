@@ -3,6 +3,8 @@
 A site takes part with `least` records or more. With effects of slopes, its own cross-products can
 be solved for (`hierarchical`), so it then needs `least` records more than coefficients, and its
 cross-products must pass the checks of `training.linear.cross_products`; else it takes no part.
+These count the rows that differ from an origin, which the coordinator chooses. At an origin that no
+row has they find no rare level, so a site makes them at its own medians as well.
 """
 
 from __future__ import annotations
@@ -257,9 +259,11 @@ def partaking(table: LabelledTable, origin: Array, *, slopes: bool, least: int) 
     if n < p + 1 + least:
         return False
     rows = joined(table)
-    sums = products_of(rows, origin, origin, own_powers(rows))
+    powers, middle = own_powers(rows), np.partition(rows, n // 2, axis=0)[n // 2]
     try:
-        check_cells(sums, telling(sums, origin, origin, least), [""] * p, least)
+        for at in (origin, middle):
+            sums = products_of(rows, at, at, powers)
+            check_cells(sums, telling(sums, at, at, least), [""] * p, least)
     except NothingToLearn:
         return False
     return True

@@ -26,6 +26,8 @@ BY_CHANGES = ("pvi", "virtual", "sep")
 PRIORS = ("gaussian", "mixture")
 #: Largest share of the start in sites' factors at the end of a fit without a warning.
 UNFINISHED = 0.1
+#: Share that is left after the number of rounds that a warning names.
+ENOUGH = 0.01
 #: Laws of a time to an event.
 HEADS = ("weibull", "cox")
 #: What one table alone is fitted with.
@@ -209,7 +211,7 @@ class BayesNetSettings(BatchSettings, IntervalSettings, method="bayes_net", alon
         left = kept ** (1 + (self.rounds - 1) * a_round)
         if left <= UNFINISHED:
             return ""
-        most = 1 + math.ceil((math.log(UNFINISHED) / math.log(kept) - 1) / a_round)
+        most = 1 + math.ceil((math.log(ENOUGH) / math.log(kept) - 1) / a_round)
         return (
             f"with {sites} sites, {self.rounds} rounds are too few: {left:.0%} of what each site "
             f"adds to the posterior is still that of the start, so that probabilities and "

@@ -114,6 +114,7 @@ def bounds(config: LikelihoodSettings, task: Task) -> Mapping[str, Collection[An
     }
     if isinstance(config, BayesCoxSettings):
         found["covariates"] = (len(task.features) - task.offset,)
+        found["number"] = (config.predictive_draws,)
     if isinstance(config, CoxSettings):
         found |= {"folds": range(1, config.n_folds + 1), "without": range(config.n_folds)}
     return found

@@ -80,6 +80,7 @@ def replicate_survival(
     hazards: Array,
     together: bool,
     least: int,
+    number: int,
 ) -> Survived:
     """Draw times of death of all records from a fitted model; count them by quarter.
 
@@ -90,12 +91,13 @@ def replicate_survival(
     tau : (L, p), standard deviations of effects of sites; (L, 0) without.
     hazards : (L, T), baseline hazards at `times`; (L, 0) where each site has its own.
     together : times are ends of intervals, within which hazards are constant.
+    number : L, which the study's settings pin.
 
     Raises
     ------
     Refused : numbers that no honest fit asks with.
     """
-    number, p = len(draws), len(scale)
+    p = len(scale)
     fine = all(np.isfinite(a).all() for a in (draws, tau, hazards, scale, cuts))
     if not (fine and 0 < number <= MOST and draws.shape == (number, p) and (scale > 0).all()):
         raise Refused("posterior", f"site {site.name!r} draws no times of such coefficients.")
@@ -280,7 +282,7 @@ def checked(
     told = sites.sum(
         replicate_survival, times=ground.times, sizes=ground.sizes, centre=ground.centre,
         scale=ground.scale, cuts=cuts, draws=draws, tau=tau, hazards=hazards,
-        together=ground.together, least=sites.least,
+        together=ground.together, least=sites.least, number=number,
     )  # fmt: skip
     return tuple(rows_of_checks(told, cuts, task.strata))
 

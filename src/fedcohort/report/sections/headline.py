@@ -142,7 +142,7 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
     out += cluster_verdict.caveats() if run.task == "clustering" else []
     out += latent_verdict.caveats() if run.task == "latent" else []
     out += [*_final(run), *_horizon(run), *_personal(run), *_deployed(run), *_missing(run)]
-    out += [*_drowned(run), *_filled(run)]
+    out += [*_drowned(run), *_cautions(run), *_filled(run)]
     for a in run.arms:
         reasons = run.failures(a.name)
         if reasons:
@@ -367,6 +367,18 @@ def _drowned(run: Run) -> list[str]:
         dict.fromkeys(
             f"“{titles.get(str(row['arm']), row['arm'])}” is no more than noise: {row['note']}."
             for row in run.rows("drowned")
+        )
+    )
+
+
+def _cautions(run: Run) -> list[str]:
+    """Return the warnings of fits about how they ended, such as after too few rounds."""
+    titles = {a.name: a.title for a in run.arms}
+    told = [row for row in run.rows("crowded") if row.get("about") == "fit"]
+    return list(
+        dict.fromkeys(
+            f"“{titles.get(str(row['arm']), row['arm'])}”: {str(row['note']).rstrip('.')}."
+            for row in told
         )
     )
 

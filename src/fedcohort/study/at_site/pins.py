@@ -81,6 +81,10 @@ MORE: Mapping[tuple[str, str], int] = {
     ("cubes", "covariance"): 1,
     ("skew_sites", "points"): 1,
     ("skew_sites", "covariance"): 1,
+    # a site's own effects are asked once, at the posterior at the end
+    **{("own_effects", name): 1 for name in ("shares", "mean", "covariance", "residual")},
+    **{("own_ratios", name): 1 for name in ("shares", "points", "mean", "covariance")},
+    **{("keep_own", name): 1 for name in ("precision", "shift", "ends")},
     ("take_part", "centre"): 2,  # again about the means, to keep digits
     ("curvature", "scale"): 2,  # first about the origin only
     ("slopes", "scale"): 2,

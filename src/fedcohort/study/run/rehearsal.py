@@ -36,6 +36,7 @@ class Tried:
     refused : why there is no model; "" if nothing was refused.
     run : the finished fit, if any.
     short : whether it had one round although the study asks for more.
+    sites : number of sites of the finished fit.
     """
 
     arm: Arm
@@ -43,6 +44,7 @@ class Tried:
     refused: str = ""
     run: Run | None = None
     short: bool = False
+    sites: int = 0
 
 
 class _TimeIsUp(Exception):
@@ -95,4 +97,4 @@ def _tried(plan: Plan, arm: Arm, scenario: Scenario, problem: Problem, limit: fl
         return Tried(arm, scenario, " ".join(str(error).split()))
     except Exception as error:  # as in a study, it fails only this fit
         return Tried(arm, scenario, defect(error))
-    return Tried(arm, scenario, run=run, short=short)
+    return Tried(arm, scenario, run=run, short=short, sites=len(part.frames))

@@ -179,6 +179,8 @@ def crowded_notes(
 ) -> list[dict[str, str]]:
     """Return notes on too many parameters for some sites' rows, and the model's own notes.
 
+    The model's own have ``about: "fit"``.
+
     Parameters
     ----------
     rows : training rows of each site; None if hidden.
@@ -189,7 +191,8 @@ def crowded_notes(
     classes = len(run.design.classes)
     n = free_parameters(arm.method, arm.configured(chosen), features, classes)
     note = crowded(n, rows)
-    return [{"note": told} for told in (note, *run.model.cautions()) if told]
+    own = [{"note": told, "about": "fit"} for told in run.model.cautions() if told]
+    return [{"note": note}] * bool(note) + own
 
 
 def filled_note(design: Design) -> str:
