@@ -30,11 +30,12 @@ SMALL = {
     "internal_epochs": 2,
     "samples": 10,
     "batch_size": 0,
+    "dropout": 0.0,
     "weight": 1.0,
 }
 #: Settings with which the effect of `cohort` is learnt.
 LEARNT = {"q": 2, "hidden": (8,), "rounds": 12, "internal_epochs": 15, "learning_rate": 0.02,
-          "weight": 3.0, "batch_size": 0}  # fmt: skip
+          "weight": 3.0, "batch_size": 0, "dropout": 0.0}  # fmt: skip
 
 
 def cohort(n, seed=0, missing=0.0):
@@ -125,7 +126,7 @@ def test_rounds_are_those_of_a_plain_loop_from_the_formulas(sites):
     config = METHOD.configure(
         {"q": 2, "hidden": (), "rounds": 2, "internal_epochs": 3, "optimiser": "sgd",
          "learning_rate": 0.002, "weight": 2.0, "record_kl": 0, "lr_rule": "constant",
-         "batch_size": 0}
+         "batch_size": 0, "dropout": 0.0}
     )  # fmt: skip
     task = Task(kind="survival", features=("a", "b", "c"), outcome="survival", seed=1)
     fed = local(hosts)

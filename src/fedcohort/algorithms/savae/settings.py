@@ -53,8 +53,9 @@ class SavaeSettings(BatchSettings, CollapseSettings, FitSettings, method="savae"
     )
     passes: int = setting(20, "impute: number of iterations", "times", within="[1, inf)")
     rounds: int = changed(FitSettings, "rounds", default=30)
-    internal_epochs: int = changed(VisitSettings, "internal_epochs", default=10)
+    internal_epochs: int = changed(VisitSettings, "internal_epochs", default=5)
     batch_size: int = changed(BatchSettings, "batch_size", default=64)
+    dropout: float = changed(FitSettings, "dropout", default=0.2)
     learning_rate: float = changed(AveragingSettings, "learning_rate", default=0.003)
 
     @property
