@@ -19,6 +19,7 @@ Seeds 0 and 1; of digits and transfer 0 alone.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 import warnings
@@ -183,7 +184,7 @@ def filled(args: argparse.Namespace) -> Iterator[tuple[str, Figures]]:
 
 def dgd_filled(fed: Any, frame: pd.DataFrame) -> Any:
     """Return the completed rows, in the frame's units."""
-    fit = fc.fit("dgd", fed, q=5, n_clusters=3, hidden=(), rounds=25, cluster_rounds=15)
+    fit = fc.fit("dgd", fed, q=3, n_clusters=3, hidden=(), rounds=25, cluster_rounds=25)
     design = fit.parts.design
     found = fit.model.impute(design.matrix(frame))
     shift = frame.mean().to_numpy()
@@ -245,8 +246,9 @@ def main() -> None:
         for name, rows in found.items():
             table = pd.DataFrame(rows)
             kept = {k: round(float(v), 4) for k, v in table.mean().items()}
-            kept |= {f"{k} sd": round(float(v), 4) for k, v in table.std().dropna().items()}
-            book.keep(args.out, {f"{part}, {name}": {**kept, "seeds": len(rows)}})
+            kept |= {f"{k}_sd": round(float(v), 4) for k, v in table.std().dropna().items()}
+            group = re.sub(r"\W+", "_", f"{part} {name}").strip("_")
+            book.keep(args.out, {group: {**kept, "seeds": len(rows)}})
 
 
 if __name__ == "__main__":

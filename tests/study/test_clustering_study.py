@@ -242,6 +242,28 @@ def test_rows_of_zeros_and_ones_are_compared_by_the_cosine():
     assert_allclose(found["silhouette"], want)
 
 
+def test_rows_with_missing_entries_are_judged_with_means_there_and_by_their_known_entries():
+    """Of `dgd`, which takes them as they are; the mean of a standardised column is 0."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(90, 3)) + 4.0 * rng.integers(2, size=(90, 1))
+    x[rng.random(x.shape) < 0.1] = np.nan
+    frame = pd.DataFrame(x, columns=["u", "v", "w"])
+    fed = fc.simulate({"a": frame[:30], "b": frame[30:60]})
+    given = Problem(fed.frames, fed.dictionary, None).aside_of("clustering")
+    test = frame[60:].reset_index(drop=True)
+    small = {"q": 1, "n_clusters": 2, "hidden": (), "rounds": 2, "cluster_rounds": 1}
+    method, small = registry.find("dgd"), {**small, "search_steps": 5, "swaps": 0}
+    run = fit_once(given, method, small, dict(method.preprocess), 1)
+    judge, wanted = evaluate.judge_of(given, test), ("silhouette", "reconstruction")
+    found = judge.metrics(judge.predicted(run, wanted), wanted)
+    rows = run.design.matrix(test)
+    full, label = np.nan_to_num(rows), run.model.predict(rows)
+    assert np.isnan(rows).any()
+    assert_allclose(found["silhouette"], reference.silhouette_score(full, label), atol=1e-9)
+    error = np.nanmean((run.model.reconstruct(rows) - rows) ** 2, axis=1).mean()
+    assert_allclose(found["reconstruction"], error)
+
+
 def test_survival_by_cluster_is_judged_as_lifelines_does():
     given, test = problem(Survival("time", "cens"))
     run, judge = fitted(given), evaluate.judge_of(given, test)

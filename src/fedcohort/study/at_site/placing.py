@@ -28,7 +28,13 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.views import view
 from fedcohort.study.at_site.judging import Rows, Said
 from fedcohort.study.at_site.table import Halves
-from fedcohort.study.judge.pooled.clusters import Rebuilt, agreement_of, labels_of, rebuilt_of
+from fedcohort.study.judge.pooled.clusters import (
+    Rebuilt,
+    agreement_of,
+    complete,
+    labels_of,
+    rebuilt_of,
+)
 from fedcohort.study.judge.shown.cluster_features import Levels, Number, columns
 from fedcohort.study.judge.shown.cluster_map import latent
 from fedcohort.study.run.engine import Run
@@ -73,14 +79,19 @@ class Placed:
     lost = 0
 
     @cached_property
-    def x(self) -> Array:
-        """Preprocessed features (n, p)."""
+    def _given(self) -> Array:
+        """Preprocessed features (n, p); NaN of a method that takes missing entries."""
         return self.run.design.matrix(self.frame)
+
+    @cached_property
+    def x(self) -> Array:
+        """Preprocessed features (n, p), without missing entries (`complete`)."""
+        return complete(self.run, self._given)
 
     @cached_property
     def z(self) -> Array:
         """The rows (n, d) in the model's latent space, or x."""
-        return latent(self.run, self.x)
+        return latent(self.run, self._given)
 
     @cached_property
     def clusters(self) -> int:
@@ -95,7 +106,7 @@ class Placed:
         ------
         DataError : a row has a cluster that the model does not list.
         """
-        return _labels(self.run, self.x, self.clusters)
+        return _labels(self.run, self._given, self.clusters)
 
     @cached_property
     def before(self) -> tuple[Array, int]:
@@ -117,7 +128,7 @@ class Placed:
 
     @cached_property
     def _rebuilt(self) -> Rebuilt | None:
-        return rebuilt_of(self.run, self.x)
+        return rebuilt_of(self.run, self._given)
 
     @cached_property
     def _columns(self) -> list[Levels | Number]:

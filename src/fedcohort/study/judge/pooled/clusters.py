@@ -48,7 +48,7 @@ CHANCE = {"c_index": 0.5, "ari": 0.0, "nmi": 0.0}
 class Rebuilt(NamedTuple):
     """Rows after reconstruction.
 
-    ``said`` (n, p); ``labels`` (n,); ``error`` (n,), mean squared error of a row.
+    ``said`` (n, p); ``labels`` (n,); ``error`` (n,), mean squared error of a row's known entries.
     """
 
     said: Array
@@ -62,7 +62,7 @@ class Grouped:
 
     Attributes
     ----------
-    x : (n, p), preprocessed.
+    x : (n, p), preprocessed; missing entries, of a method that takes them, are `complete`d.
     labels : (n,) integers in [0, k).
     clusters : k, number of clusters with training or blind rows.
     distance : metric of the silhouette.
@@ -160,6 +160,7 @@ class Clusters:
         """Return a fit's clusters of the test rows, and facts of the training rows' clusters."""
         x, known = run.design.matrix(self.test), run.design.matrix(self.train)
         labels, own = labels_of(run, x), labels_of(run, known)
+        full, learnt = complete(run, x), complete(run, known)
         k = int(max(labels.max(initial=0), own.max(initial=0))) + 1
         sizes = np.bincount(own, minlength=k)
         least = int(sizes[sizes > 0].min(initial=len(own)))
@@ -176,10 +177,10 @@ class Clusters:
             agreed = np.stack([np.nansum(part, axis=1) for part in parts])
         trained = rebuilt_of(run, known) if "g_ratio" in wanted else None
         return Grouped(
-            x, labels, k,
-            "cosine" if np.isin(known, (0.0, 1.0)).all() else "euclidean",
+            full, labels, k,
+            "cosine" if np.isin(learnt, (0.0, 1.0)).all() else "euclidean",
             least / len(own) if least >= self.min_cell else np.nan,
-            known.mean(axis=0), rank, rebuilt,
+            learnt.mean(axis=0), rank, rebuilt,
             np.nan if trained is None else float(trained.error.mean()), agreed,
         )  # fmt: skip
 
@@ -262,7 +263,16 @@ def rebuilt_of(run: Run, x: Array) -> Rebuilt | None:
         back = np.asarray(run.model.reconstruct(x), float)
     except NotSupported:
         return None
-    return Rebuilt(back, labels_of(run, back), ((back - x) ** 2).mean(axis=1))
+    squares, known = (back - x) ** 2, ~np.isnan(x)
+    error = squares.mean(axis=1)
+    if not known.all():
+        error = np.nansum(squares, axis=1) / np.maximum(known.sum(axis=1), 1)
+    return Rebuilt(back, labels_of(run, back), error)
+
+
+def complete(run: Run, x: Array) -> Array:
+    """Return rows x (n, p) with the design's fill, of a number the mean, for missing entries."""
+    return np.where(np.isnan(x), run.design.origin, x) if np.isnan(x).any() else x
 
 
 def agreement_of(run: Run, frame: pd.DataFrame, rebuilt: Rebuilt) -> tuple[Array, Array]:
