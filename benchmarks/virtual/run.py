@@ -80,7 +80,9 @@ def gbsg2(folder: Path) -> Cohort:
     """Return the packaged cohort, with usual ranges from the literature."""
     del folder
     found = sources.load("sample:gbsg2", Path())
-    assert found.dictionary is not None and found.outcome is not None
+    assert found.dictionary is not None
+    assert found.outcome is not None
+    assert isinstance(found.frames, pd.DataFrame)
     usual = {
         "age": (20, 85), "tsize": (1, 100), "pnodes": (1, 30), "progrec": (0, 1000),
         "estrec": (0, 600), "time": (1, 2700),

@@ -190,3 +190,11 @@ def test_a_table_without_events_gives_no_model_and_no_score(rows):
     c = Comparison.of(fresh.assign(event=0.0), train, blind, KNOWN, OUTCOME)
     assert c.virtual_model is None
     assert np.isnan(c.score(None).value)
+
+
+def test_a_fits_own_sample_leaves_missing_levels_empty():
+    frame = patients(300)
+    frame.loc[frame.index % 3 == 0, "grade"] = None
+    fed = fc.simulate({"a": frame[:150], "b": frame[150:]}, outcome=OUTCOME, dictionary=KNOWN)
+    rows = fc.fit("copula", fed).sample(600)
+    assert 0.25 < rows["grade"].isna().mean() < 0.42  # four standard errors about a third

@@ -94,10 +94,7 @@ def _undone(column: Column, part: Array, rng: np.random.Generator) -> Array:
     """Return a column's values or levels (n,), NaN or None if missing."""
     if isinstance(column, NumberColumn):
         return _near(column).undone(part[:, :1])
-    raw = part[:, : column.raw_width]
-    known = ~np.isnan(raw).any(axis=1)
-    found = np.full(len(part), None, object)
-    found[known] = column.undone(raw[known])
+    found = column.undone(part[:, : column.raw_width])
     if column.pooled:
         pool = np.flatnonzero(found == column.kept[-1])
         found[pool] = np.array(column.pooled, object)[

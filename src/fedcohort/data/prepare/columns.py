@@ -190,8 +190,10 @@ class LevelColumn:
         out[:] = places[:, None] == np.arange(1, len(self.kept))
 
     def undone(self, features: Array) -> Array:
-        """Return the likeliest level (n,), as text, of features (n, levels − 1)."""
-        return np.array(self.kept, object)[self.likeliest(features)]
+        """Return the likeliest level (n,), as text, of features (n, levels − 1); None: missing."""
+        found = np.array(self.kept, object)[self.likeliest(features)]
+        found[np.isnan(features).any(axis=1)] = None
+        return found
 
     @cached_property
     def _places(self) -> Array:
