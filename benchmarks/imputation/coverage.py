@@ -84,11 +84,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables", type=int, default=200)
     parser.add_argument("--rows", type=int, default=300)
+    parser.add_argument("--only", nargs="*", default=list(OUTCOMES), choices=list(OUTCOMES))
     book.asks_out(parser)
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
-    figures: dict[str, dict[str, float]] = {}
-    for kind in OUTCOMES:
+    for kind in asked.only:
+        figures: dict[str, dict[str, float]] = {}
         hit = {way: [] for way in WAYS}
         off = {way: [] for way in WAYS}
         wide = {way: [] for way in WAYS}
@@ -116,7 +117,7 @@ def main() -> None:
                     f"width_{name}": round(float(width[:, j].mean()), 3),
                 }
             print(group, figures[group], flush=True)
-    book.keep(asked.out, {k.replace(" ", "_"): v for k, v in figures.items()})
+        book.keep(asked.out, {k.replace(" ", "_"): v for k, v in figures.items()})
 
 
 if __name__ == "__main__":

@@ -464,6 +464,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "reconstruct": (X,),
     "sample": (5, np.random.default_rng(0)),
     "impute": (X,),
+    "impute_drawn": (X, np.random.default_rng(0)),
     "summary": (),
     "parameters": (np.linspace(0, 2, 3),),
     "splits": (),
