@@ -97,7 +97,7 @@ class LearntMixture(nn.Module):
         """Write equal weights, v = 1, and means `spread`."""
         self._logits.zero_()
         self._log_variances.zero_()
-        self._means.copy_(torch.from_numpy(spread(*self._means.shape, draws)))
+        self._means.copy_(torch.from_numpy(spread(len(self._means), self._means.shape[1], draws)))
 
 
 def spread(components: int, latent: int, draws: np.random.Generator) -> Array:
