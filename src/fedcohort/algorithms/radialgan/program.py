@@ -208,5 +208,5 @@ def own_model(
     return RadialModel.of(
         design.features, levels, plan, site, alone=found, theta=left["theta"],
         spec=plan.network(shared), binary=plan.binary(shared),
-        groups=groups if len(groups.rows) else None,
+        groups=groups if len(groups.rows) else None, unit=float(asked["unit"]),
     )  # fmt: skip
