@@ -124,10 +124,12 @@ def run(table: pd.DataFrame, task: str, seed: int, rows: int) -> list[dict[str, 
     return lines
 
 
-def summary(lines: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return by arm and metric the mean, the mean difference to `own` and its p by a t-test."""
+def summary(lines: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return by metric the mean of each arm, and of the mean difference to `own`, with p by a
+    t-test.
+    """
     frame = pd.DataFrame(lines)
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, float]] = {}
     for metric in ("auc", "ap", "c_index"):
         cells = frame.dropna(subset=[metric]).pivot_table(
             index=["seed", "site"], columns="arm", values=metric
@@ -135,10 +137,11 @@ def summary(lines: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         for arm in cells:
             d = (cells[arm] - cells["own"]).to_numpy()
             p = float(ttest_1samp(d, 0.0).pvalue) if d.any() else 1.0
-            found.setdefault(str(arm), {})[metric] = {
-                "mean": round(float(cells[arm].mean()), 4), "gain": round(float(d.mean()), 4),
-                "p": round(p, 4), "cells": len(d),
-            }  # fmt: skip
+            name = str(arm).replace(", ", "_")
+            found.setdefault(metric, {}).update(
+                {name: round(float(cells[arm].mean()), 4),
+                 f"{name}_gain": round(float(d.mean()), 4), f"{name}_p": round(p, 4)}
+            )  # fmt: skip
     return found
 
 
@@ -157,10 +160,11 @@ def main() -> None:
     for seed in range(given.seeds):
         for task in ("classification", "survival"):
             lines += run(table, task, seed, given.rows)
-        found = {"rows": given.rows, "seeds": seed + 1, "summary": summary(lines), "cells": lines}
+        found = {"of": {"rows": given.rows, "seeds": seed + 1}, **summary(lines)}
         if given.out:
             given.out.write_text(json.dumps(found, indent=1) + "\n")
-        print(json.dumps(found["summary"]), file=sys.stderr, flush=True)
+            given.out.with_name("cells.json").write_text(json.dumps(lines, indent=1) + "\n")
+        print(json.dumps(found), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
