@@ -40,6 +40,9 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 import fedcohort as fc
 from fedcohort.metrics.survival.concordance import harrell
 
+sys.path.append(str(Path(__file__).parents[1]))
+from book import asks_out, keep
+
 SHARED = ["age", "sex", "hb", "bm_blast_pct"]
 FLAGS = ["loss5_plus_other", "loss7_7q", "gain8", "loss20_20q", "lossY", "loss5_isolated_del5q",
          "i17q_or_loss17p", "loss12_12p"]  # fmt: skip
@@ -124,10 +127,12 @@ def run(table: pd.DataFrame, task: str, seed: int, rows: int) -> list[dict[str, 
     return lines
 
 
-def summary(lines: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return by arm and metric the mean, the mean difference to `own` and its p by a t-test."""
+def summary(lines: list[dict[str, Any]], rows: int) -> dict[str, dict[str, float]]:
+    """Return by metric the mean of each arm, and of the mean difference to `own`, with p by a
+    t-test.
+    """
     frame = pd.DataFrame(lines)
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, float]] = {}
     for metric in ("auc", "ap", "c_index"):
         cells = frame.dropna(subset=[metric]).pivot_table(
             index=["seed", "site"], columns="arm", values=metric
@@ -135,10 +140,12 @@ def summary(lines: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         for arm in cells:
             d = (cells[arm] - cells["own"]).to_numpy()
             p = float(ttest_1samp(d, 0.0).pvalue) if d.any() else 1.0
-            found.setdefault(str(arm), {})[metric] = {
-                "mean": round(float(cells[arm].mean()), 4), "gain": round(float(d.mean()), 4),
-                "p": round(p, 4), "cells": len(d),
-            }  # fmt: skip
+            name = str(arm).replace(", ", "_")
+            seeds = int(frame["seed"].nunique())
+            found.setdefault(metric, {"rows": rows, "seeds": seeds}).update(
+                {name: round(float(cells[arm].mean()), 4),
+                 f"{name}_gain": round(float(d.mean()), 4), f"{name}_p": round(p, 4)}
+            )  # fmt: skip
     return found
 
 
@@ -148,7 +155,7 @@ def main() -> None:
     parser.add_argument("path", metavar="FILE", type=Path, help="the IWG-PM cohort")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=150, help="training rows of a site")
-    parser.add_argument("--out", type=Path)
+    asks_out(parser)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -157,10 +164,11 @@ def main() -> None:
     for seed in range(given.seeds):
         for task in ("classification", "survival"):
             lines += run(table, task, seed, given.rows)
-        found = {"rows": given.rows, "seeds": seed + 1, "summary": summary(lines), "cells": lines}
+        found = summary(lines, given.rows)
+        keep(given.out, found)
         if given.out:
-            given.out.write_text(json.dumps(found, indent=1) + "\n")
-        print(json.dumps(found["summary"]), file=sys.stderr, flush=True)
+            given.out.with_name("cells.json").write_text(json.dumps(lines, indent=1) + "\n")
+        print(json.dumps(found), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

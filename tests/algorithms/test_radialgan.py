@@ -360,3 +360,19 @@ def test_a_private_fit_of_codes_is_refused():
             two_sites(0, 40, dictionary=RANGES), shares="codes",
             dp={"epsilon": 4, "delta": 1e-4},
         )  # fmt: skip
+
+
+def test_a_drawn_time_is_in_the_unit_of_the_table():
+    rng = np.random.default_rng(0)
+
+    def frame(columns):
+        x = rng.normal(size=(40, len(columns)))
+        days = 1000.0 * rng.uniform(0.5, 1.5, 40)
+        return pd.DataFrame(x, columns=columns).assign(days=days, died=rng.integers(0, 2, 40))
+
+    frames = {"north": frame(["a"]), "south": frame(["c"])}
+    fed = fc.simulate(
+        frames, outcome=fc.Survival("days", "died"), views={"left": ["a"], "right": ["c"]}
+    )
+    times = quick(fed).of("north").model.sample_outcome(400, rng)[1][:, 0]
+    assert 800 < np.median(times) < 1200  # the middle of the times, by carry: shared

@@ -303,7 +303,7 @@ class Case:
         """What its model supports; one that each site keeps for itself predicts nothing here."""
         given = self.entry.given(task_kind(self.kind))
         here = not getattr(self.config, "every", False)
-        return given if here else given - {"predict", "predict_survival", "at_round"}
+        return given if here else given - {"predict", "predict_survival", "at_round", "sample"}
 
     @property
     def dp(self) -> Dp | None:

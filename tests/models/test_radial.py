@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedcohort.data.prepare.heads import heads_from
+from fedcohort.data.prepare import heads_from
 from fedcohort.models.network import initial, network
 from fedcohort.models.radial import Decoded, Radial
 

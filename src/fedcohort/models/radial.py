@@ -36,8 +36,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcohort.data.prepare import Head
-from fedcohort.data.prepare.heads import heads_from
+from fedcohort.data.prepare import Head, heads_from
 from fedcohort.models.layers import dense
 
 

@@ -32,6 +32,7 @@ class RadialModel(Predictor):
     spec, radial : the networks, and their θ; "" and () without.
     binary : places of a code with two values, as of `RadialPlan.binary`.
     groups : mixture of the other sites' codes; None without.
+    unit : of the times of records.
     told : at the coordinator, the last mean adversarial and cycle losses (2,), or of a private fit
         the noisy number of records (1,); () at a site.
     """
@@ -43,6 +44,7 @@ class RadialModel(Predictor):
     radial: Array = field(default_factory=lambda: np.zeros(0))
     binary: Sequence[Sequence[float]] = ()
     groups: Groups | None = None
+    unit: float = 1.0
     told: Array = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
@@ -50,7 +52,7 @@ class RadialModel(Predictor):
         cls, features: tuple[str, ...], levels: tuple[str, ...], plan: RadialPlan, user: str, *,
         alone: Alone | None = None, theta: Array | None = None, spec: str = "",
         binary: Sequence[Sequence[float]] = (), groups: Groups | None = None,
-        told: Array | None = None,
+        told: Array | None = None, unit: float = 1.0,
     ) -> Self:  # fmt: skip
         """Return the model of a finished predictor; without one, the coordinator's."""
         model = model_of(plan)
@@ -64,7 +66,8 @@ class RadialModel(Predictor):
         return cls(
             features=features, model=model, levels=levels if model == "softmax" else (),
             network=loss_and_spec(plan)[1], user=user, plan=plan.text, spec=spec,
-            radial=np.zeros(0) if theta is None else theta, binary=binary, groups=groups, **more,
+            radial=np.zeros(0) if theta is None else theta, binary=binary, groups=groups,
+            unit=unit, **more,
         )  # fmt: skip
 
     @property
@@ -100,7 +103,7 @@ class RadialModel(Predictor):
         """Return n rows as `sample`, and their outcomes (n, k): a class number; or time, event."""
         x, r = self.sample_rows(n, rng)
         plan = RadialPlan.of(self.plan)
-        table = table_of(r, plan, 1.0)
+        table = table_of(r, plan, self.unit)
         if isinstance(table, SurvivalTable):
             return x, np.column_stack([table.time, table.event])
         return x, np.asarray(table.y)[:, None]
@@ -147,7 +150,7 @@ class RadialModel(Predictor):
 
     def meta(self) -> dict[str, Any]:
         """Return names, and the networks' specs."""
-        names = ("model", "network", "user", "plan", "spec")
+        names = ("model", "network", "user", "plan", "spec", "unit")
         lists = {"features": list(self.features), "levels": list(self.levels)}
         return lists | {name: getattr(self, name) for name in names}
 
@@ -160,6 +163,6 @@ class RadialModel(Predictor):
         groups = Groups(*(arrays[f] for f in fields)) if "means" in arrays else None
         return cls(
             features=features, levels=levels, theta=arrays["theta"], own=arrays["own"],
-            radial=arrays["radial"], told=arrays["told"], binary=arrays["binary"].tolist(), groups=groups,
-            baseline=baseline_of(arrays), **given,
+            radial=arrays["radial"], told=arrays["told"], binary=arrays["binary"].tolist(),
+            groups=groups, baseline=baseline_of(arrays), **given,
         )  # fmt: skip

@@ -143,14 +143,14 @@ def _by_codes(fed: Federation, config: RadialSettings, given: Mapping[str, Any])
     slopes: dict[str, Array] = {site: np.zeros((0, d)) for site in sites}
     losses = np.zeros(3)
     for _ in fed.rounds(config.rounds):
-        codes = fed.gather(encode, **given, slopes=per_site(slopes), rate_of_slopes=1.0)
+        codes = fed.gather(encode, **given, slopes=per_site(slopes))
         z, counts = _padded([codes[site].z for site in sites], d)
         told = fed.gather(answer_codes, **given, marks=marks, z=z, counts=counts, rows=rows)
         total = np.sum([told[site].slopes for site in sites], axis=0)
         slopes = {site: total[k, : int(counts[k])] for k, site in enumerate(sites)}
         losses = np.mean([told[site].losses for site in sites], axis=0)
         _record(fed, losses)
-    fed.gather(encode, **given, slopes=per_site(slopes), rate_of_slopes=1.0)
+    fed.gather(encode, **given, slopes=per_site(slopes))
     codes = fed.gather(tell_codes, **given)
     others = {
         site: np.concatenate([codes[other].z for other in sites if other != site]) for site in sites
@@ -208,5 +208,5 @@ def own_model(
     return RadialModel.of(
         design.features, levels, plan, site, alone=found, theta=left["theta"],
         spec=plan.network(shared), binary=plan.binary(shared),
-        groups=groups if len(groups.rows) else None,
+        groups=groups if len(groups.rows) else None, unit=float(asked["unit"]),
     )  # fmt: skip

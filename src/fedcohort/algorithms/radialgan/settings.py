@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from fedcohort.data.prepare import plain_heads
-from fedcohort.data.prepare.heads import Head
+from fedcohort.data.prepare import Head, plain_heads
 from fedcohort.models.layers import ACTIVATIONS
 from fedcohort.models.radial import Radial
 from fedcohort.protocol import SettingError, Settings, Task, setting

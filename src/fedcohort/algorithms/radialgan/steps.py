@@ -275,14 +275,13 @@ def tell_predictor(
 @gathered
 def encode(
     site: RadialSite, *, plan: str, shared: Array, unit: float, seed: int, least: int,
-    slopes: Array, rate_of_slopes: float,
+    slopes: Array,
 ) -> Keep[Codes, Radius]:  # fmt: skip
     """Take a step by the slopes of the last codes, and tell codes of other records drawn anew.
 
     Parameters
     ----------
     slopes : of the other sites' losses by this site's last codes (B, d); (0, d) at first.
-    rate_of_slopes : their weight: 1, or 0 to leave them out.
     """
     p = RadialPlan.of(plan)
     records = records_of(site.data, p, unit, least)
@@ -290,7 +289,7 @@ def encode(
     state = site.state
     if state is not None and len(slopes):
         r = records.r[state.chosen.astype(int)]
-        back = player.pulled(r, slopes * rate_of_slopes)
+        back = player.pulled(r, slopes)
         player.descend(state.slope + back)
     n = len(records.r)
     size = min(p.batch, n)
