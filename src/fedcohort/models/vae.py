@@ -52,7 +52,7 @@ from torch import Tensor, nn
 from fedcohort.data.prepare import heads_from
 from fedcohort.models.layers import ACTIVATIONS, SeededDropout
 from fedcohort.models.likelihoods import FLOOR, Inputs, Likelihoods, sizes_of
-from fedcohort.models.prior import Gaussians, LearntMixture, PseudoInputs, memberships
+from fedcohort.models.prior import Gaussians, LearntMixture, PseudoInputs
 
 #: The largest |ln τ²|.
 WIDEST = 20.0
