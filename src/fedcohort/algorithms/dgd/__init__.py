@@ -76,7 +76,7 @@ def bounds(config: DgdSettings, task: Task) -> Mapping[str, Collection[Any]]:
 METHOD = Method(
     name="dgd",
     title="deep generative decoder: clusters and latent coordinates, missing values allowed",
-    tasks=("clustering", "latent"),
+    tasks=("clustering", "latent", "synthesis", "imputation"),
     paper=(
         "Schuster, Krogh, The deep generative decoder, Bioinformatics 39(9), 2023; GenoMed4All "
         "D6.2, chapter 9"
