@@ -200,25 +200,29 @@ def summed_up(part: pd.DataFrame) -> dict[str, float]:
     top = part[part["arm"] == "good"].set_index(["seed", "space"])["score"]
     for space, group in top.groupby("space"):
         found[f"good {space}"] = round(float(group.mean()), 4)
-        found[f"good {space} sd"] = round(float(group.std()), 4)
+        if len(group) > 1:
+            found[f"good {space} sd"] = round(float(group.std()), 4)
     rest = part[part["arm"] != "good"]
     for (n, share, space), cell in rest.groupby(["n", "missing", "space"]):
         wide = cell.pivot_table(index="seed", columns="arm", values="score")
         wide["good"] = top.xs(space, level="space")
+        wide = wide.dropna()
+        if not {"bad", *ARMS} <= {*wide.columns} or wide.empty:
+            continue  # not finished
         key = f"n {int(n)} missing {round(100 * share)} {space}"
+        found[f"{key} seeds"] = len(wide)
         for arm in ("bad", "federated", "joint"):
-            if arm not in wide:
-                continue
             found[f"{key} {arm}"] = round(float(wide[arm].mean()), 4)
-            found[f"{key} {arm} sd"] = round(float(wide[arm].std()), 4)
+            if len(wide) > 1:
+                found[f"{key} {arm} sd"] = round(float(wide[arm].std()), 4)
             if arm != "bad":
                 gap = (wide["good"] - wide["bad"]).mean()
                 found[f"{key} {arm} share"] = round(
                     float((wide[arm] - wide["bad"]).mean() / gap), 3
                 )
-        if {"joint", "federated"} <= {*wide.columns}:
-            apart = wide["joint"] - wide["federated"]
-            found[f"{key} joint less federated"] = round(float(apart.mean()), 4)
+        apart = wide["joint"] - wide["federated"]
+        found[f"{key} joint less federated"] = round(float(apart.mean()), 4)
+        if len(wide) > 1:
             found[f"{key} joint less federated sd"] = round(float(apart.std()), 4)
     return found
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.spatial.distance import cdist
 from sklearn.metrics import adjusted_rand_score
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 from torch.nn import functional
@@ -27,10 +28,13 @@ from algorithms.autoencoder_cases import (
 )
 from algorithms.test_autoencoders import GAPS, X, leaves
 from fedcohort.algorithms.autoencoders import VAE, VaeModel, joint
+from fedcohort.data.tables import FeatureTable
 from fedcohort.models.network import initial
 from fedcohort.models.vae import FLOOR, drawn
 from fedcohort.protocol import NotSupported, SettingError
+from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import entropy
+from fedcohort.runtime.local import local
 
 K = 3
 
@@ -160,6 +164,26 @@ def test_pseudo_inputs_begin_from_the_seed_alone_and_never_leave_a_site():
             "rows": (), "means": (K, Q), "log_variances": (K, Q),
         }  # fmt: skip
     assert_array_equal(told[0].means, told[1].means)
+
+
+def test_pseudo_inputs_end_farther_from_rows_than_rows_of_another_site():
+    # Rows 0 and 1 at two sites: the median distance to the closest row of the site is 1.36 to 1.58
+    # of pseudo-inputs, and 1.05 to 1.24 of the rows of the other site.
+    x, _ = factors(120)
+    parts = {"a": x[:80], "b": x[80:]}
+    hosts = [Host(name, FeatureTable(rows), VAE.steps, 0) for name, rows in parts.items()]
+    settings = config_of(
+        "vae", prior="vamp", components=10, rounds=20, internal_epochs=10, learning_rate=0.02
+    )
+    VAE.fit(local(hosts), settings, task_of(seed=0))
+    for host, other in zip(hosts, ("b", "a"), strict=True):
+        assert host.state is not None
+        points = next(iter(host.state.values()))
+        assert points.shape == (10, P)
+        near = cdist(points, parts[host.name]).min(axis=1)
+        apart = cdist(parts[other], parts[host.name]).min(axis=1)
+        assert np.median(near) > np.median(apart)
+        assert near.min() > 1e-3
 
 
 def test_the_common_prior_follows_the_latent_points_of_all_sites():
