@@ -92,7 +92,8 @@ def mds(folders: dict[str, Path]) -> pd.DataFrame:
     frame = frame[frame["os_years"] > 0].rename(columns={"os_years": "time", "os_event": "event"})
     clinic = ["age", "sex", "bm_blast_pct", "hb", "plt", "anc", "wbc", "monocytes"]
     flags = [c for c in frame if str(c).startswith(("gene_", "cyto_loss", "cyto_gain", "cyto_i"))]
-    numeric = frame[flags].select_dtypes("number")
+    parts = ("mono", "multi", "bi", "other")  # of a gene, which add to its own column
+    numeric = frame[[c for c in flags if not str(c).endswith(parts)]].select_dtypes("number")
     flags = [str(c) for c in numeric if float(numeric[c].sum()) >= 30]
     return frame[[*clinic, *flags, "time", "event"]]
 
