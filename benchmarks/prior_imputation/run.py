@@ -199,9 +199,9 @@ def summed_up(part: pd.DataFrame) -> dict[str, float]:
     found: dict[str, float] = {"seeds": part["seed"].nunique()}
     top = part[part["arm"] == "good"].set_index(["seed", "space"])["score"]
     for space, group in top.groupby("space"):
-        found[f"good {space}"] = round(float(group.mean()), 4)
+        found[f"{space}_good"] = round(float(group.mean()), 4)
         if len(group) > 1:
-            found[f"good {space} sd"] = round(float(group.std()), 4)
+            found[f"{space}_good_sd"] = round(float(group.std()), 4)
     rest = part[part["arm"] != "good"]
     for (n, share, space), cell in rest.groupby(["n", "missing", "space"]):
         wide = cell.pivot_table(index="seed", columns="arm", values="score")
@@ -209,21 +209,21 @@ def summed_up(part: pd.DataFrame) -> dict[str, float]:
         wide = wide.dropna()
         if not {"bad", *ARMS} <= {*wide.columns} or wide.empty:
             continue  # not finished
-        key = f"n {int(n)} missing {round(100 * share)} {space}"
-        found[f"{key} seeds"] = len(wide)
+        key = f"{space}_n{int(n)}_missing{round(100 * share)}"
+        found[f"{key}_seeds"] = len(wide)
         for arm in ("bad", "federated", "joint"):
-            found[f"{key} {arm}"] = round(float(wide[arm].mean()), 4)
+            found[f"{key}_{arm}"] = round(float(wide[arm].mean()), 4)
             if len(wide) > 1:
-                found[f"{key} {arm} sd"] = round(float(wide[arm].std()), 4)
+                found[f"{key}_{arm}_sd"] = round(float(wide[arm].std()), 4)
             if arm != "bad":
                 gap = (wide["good"] - wide["bad"]).mean()
-                found[f"{key} {arm} share"] = round(
+                found[f"{key}_{arm}_share"] = round(
                     float((wide[arm] - wide["bad"]).mean() / gap), 3
                 )
         apart = wide["joint"] - wide["federated"]
-        found[f"{key} joint less federated"] = round(float(apart.mean()), 4)
+        found[f"{key}_joint_less_federated"] = round(float(apart.mean()), 4)
         if len(wide) > 1:
-            found[f"{key} joint less federated sd"] = round(float(apart.std()), 4)
+            found[f"{key}_joint_less_federated_sd"] = round(float(apart.std()), 4)
     return found
 
 
