@@ -25,8 +25,9 @@ good node's images. MDS: age, sex, blasts, blood counts, cytogenetics and genes 
 rows that have them all; ring sideroblasts, which nearly define SF3B1 disease, are left out.
 
 The settings follow eight trials of the good node alone, judged by its latent accuracy on MNIST's
-test rows of seed 0; they combine the best of these, and were not tried themselves. No federated arm was
-looked at. So "good" with seed 0 may be a little too high, and `joint` has settings of the others.
+test rows of seed 0; they combine the best of these, and were not tried themselves. No
+federated arm was looked at. So "good" with seed 0 may be a little too high,
+and `joint` has settings of the others.
 
 `--collect` writes mean and standard deviation over seeds, of paired differences too, and figures.
 """
