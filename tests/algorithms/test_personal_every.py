@@ -301,7 +301,7 @@ def test_every_method_with_a_user_fits_a_model_for_each_site_or_says_which_metho
     found = {m: registry.find(m) for m in registry.names()}
     users = {m for m, method in found.items() if "user" in method.settings.__dataclass_fields__}
     assert users == able | {
-        "weight_erosion", "influence", "ndoye", "vae", "mcvae", "deep_clustering",
+        "weight_erosion", "influence", "ndoye", "vae", "mcvae", "savae", "deep_clustering",
     }  # fmt: skip
     for name in users:
         ways = {"personal": "finetune"} if name not in ("personal", "weight_erosion") else {}

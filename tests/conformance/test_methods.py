@@ -237,7 +237,7 @@ def test_no_site_is_asked_for_a_sum_with_what_it_keeps_and_the_others_without(
 def test_every_kind_of_state_is_read_by_a_masked_sum_in_some_case():
     """So that the test above is of each step that keeps, and of what it keeps."""
     kept = {s.state for case in KEEPING for s in case.entry.steps if s.keeps and s.verb == "sum"}
-    assert len(kept) == 13
+    assert len(kept) == 17
 
 
 def test_every_strategy_and_every_rule_of_times_is_in_some_case():

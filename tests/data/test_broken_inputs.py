@@ -85,7 +85,7 @@ def every(column: str, new: str) -> Callable[[str], str]:
 STUDIES = [
     ("study: small", "study: a/b", "s.yaml, line 1, study: expected a valid folder name, such as 'gbsg2-rfs': at most 80 characters, no slash, no dot or space in front."),
     ("task: survival", "task: surival", "s.yaml, line 2, task: 'surival' is not possible; did you mean 'survival'?"),
-    ("task: survival", "task: synthesis", "s.yaml, line 2, task: 'synthesis' is not possible; known are classification, clustering, latent, regression, survival."),
+    ("task: survival", "task: forecast", "s.yaml, line 2, task: 'forecast' is not possible; known are classification, clustering, imputation, latent, regression, survival, synthesis."),
     ("data:\n", "dta:\n", "s.yaml, line 3, dta: unknown key 'dta'; did you mean 'data'?"),
     ("  source: t.csv\n", "", "s.yaml, line 3, data: the key 'source' is missing."),
     ("source: t.csv", "source: tt.csv", "there is no file tt.csv. Did you mean 't.csv'?"),
@@ -110,7 +110,7 @@ STUDIES = [
     ("repeats: 1", "test_fraction: 1.5", "s.yaml, line 9, evaluate.test_fraction: expected a number between 0 and 1."),
     ("repeats: 1", "metrics: [accuracy]", "s.yaml, line 9, evaluate.metrics.0: 'accuracy' is not possible in a study of survival, it evaluates classification; known are c_index, uno_c, ibs, calibration_slope, d_calibration_p, antolini_c."),
     ("evaluate:", "quorum: 2\nevaluate:", "s.yaml, line 9, quorum: expected a number between 0 and 1."),
-    ("evaluate:", "preprocess: {impute: middle}\nevaluate:", "s.yaml, line 9, preprocess.impute: 'middle' is not possible; known are indicator, iterative, mean, median, most_frequent, none."),
+    ("evaluate:", "preprocess: {impute: copied}\nevaluate:", "s.yaml, line 9, preprocess.impute: 'copied' is not possible; known are indicator, iterative, mean, median, most_frequent, multiple, none."),
     ("evaluate:", "tune: {trials: 3}\nevaluate:", "s.yaml, line 9, tune: 'trials' and 'space' belong together (Optuna)."),
     ("evaluate:", "study: again\nevaluate:", "s.yaml, line 9: key 'study' stands twice."),
     ("evaluate: {", "evaluate: {[", "s.yaml, line 9: this is no plain YAML (expected ',' or ']', but got '}')."),

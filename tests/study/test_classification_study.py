@@ -227,9 +227,9 @@ def test_a_judge_of_some_rows_judges_those_rows(problem):
         ),
         (
             "task: classification",
-            "task: synthesis",
-            "s.yaml, line 2, task: 'synthesis' is not possible; known are classification, "
-            "clustering, latent, regression, survival.",
+            "task: forecast",
+            "s.yaml, line 2, task: 'forecast' is not possible; known are classification, "
+            "clustering, imputation, latent, regression, survival, synthesis.",
         ),
         (
             "method: logistic, l2: 0.01",

@@ -97,7 +97,7 @@ def test_what_a_method_cannot_give_names_those_which_can():
     fit = fc.fit("deepcox", fc.simulate(three_sites(gbsg2()), outcome=OUTCOME), rounds=2)
     with pytest.raises(fc.NotSupported, match="can: bayes_cox, bayes_linear, bayes_logistic"):
         _ = fit.summary
-    able = "joint_normal, mcvae, mice, multiview_ppca, vae"
+    able = "dgd, joint_normal, mcvae, mice, multiview_ppca, savae, vae"
     with pytest.raises(fc.NotSupported, match=f"no impute; these methods can: {able}"):
         fit.impute(gbsg2())
 

@@ -123,7 +123,7 @@ def test_predict_takes_a_table_without_a_view_and_names_what_is_missing(tmp_path
 
 
 def test_the_catalogue_offers_none_to_methods_with_gaps_alone():
-    assert "iterative or none" in " ".join(catalogue.one("gappy").split())
+    assert "iterative, multiple or none" in " ".join(catalogue.one("gappy").split())
     assert "or none" not in " ".join(catalogue.one("ridge").split())
 
 

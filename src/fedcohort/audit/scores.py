@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Count
@@ -84,6 +83,8 @@ def likelihood_ratios(target: Array, shadows: Array, inside: Array) -> Array:
     shadows : scores (K, n) under shadow models, trained with the rows where `inside` (K, n) holds.
         A row that is in all of them, or in none, has Λ = 0.
     """
+    from scipy import stats  # slow to load
+
     seen = inside.sum(0), (~inside).sum(0)
     known = (seen[0] > 0) & (seen[1] > 0)
     total = np.zeros(len(target))

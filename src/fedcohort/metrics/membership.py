@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from fedcohort.arrays import Array
 
@@ -31,6 +30,8 @@ class Auc(NamedTuple):
 
 def delong(members: Array, others: Array, confidence: float = 0.95) -> Auc:
     """Return P(member > other) of scores (m,) and (n,), with the interval of eq. (1)."""
+    from scipy import stats  # slow to load
+
     m, n = len(members), len(others)
     both = stats.rankdata(np.concatenate([members, others]))
     above = (both[:m] - stats.rankdata(members)) / n

@@ -30,8 +30,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.spatial.distance import cdist
-from scipy.stats import rankdata
 
 from fedcohort.arrays import Array, ratio
 
@@ -92,6 +90,8 @@ def _distance(real: Array, virtual: Array, weights: Array) -> Array:
 
 def features(table: Columns) -> tuple[Array, Array]:
     """Return ranks of numbers and 0/1 of levels (n, p), NaN if missing, and each one's column."""
+    from scipy.stats import rankdata  # slow to load
+
     parts: list[Array] = []
     of: list[int] = []
     for j, x in enumerate(table.numbers.T):
@@ -190,6 +190,8 @@ def points(table: Columns, scale: Columns) -> Array:
 
 def nearest(rows: Array, among: Array) -> Array:
     """Return each row's distance (n,) to the nearest of others (m, d); rows (n, d)."""
+    from scipy.spatial.distance import cdist  # slow to load
+
     found = [
         cdist(rows[start : start + BLOCK], among).min(axis=1)
         for start in range(0, len(rows), BLOCK)
@@ -238,6 +240,8 @@ def smote(
     Chawla et al., "SMOTE", JAIR 16, 2002: a row, one of its `neighbours` nearest rows among the
     points (m, d) of eq. (3), and a uniform share between them.
     """
+    from scipy.spatial.distance import cdist  # slow to load
+
     one = rng.integers(len(table), size=n)
     k = min(neighbours, len(table) - 1)
     other = one.copy()

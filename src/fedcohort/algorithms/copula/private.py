@@ -185,8 +185,8 @@ def reveals(config: CopulaSettings, dp: Dp) -> str:
     """Return, in plain words, what leaves a site in any private fit."""
     del config, dp
     return (
-        "Once each, sums over sites of counts of levels and of cells of numbers, and of products "
-        "of columns' scores."
+        "Once each, the sum over sites of counts of levels and of cells of numbers, and of "
+        "products of columns' scores."
     )
 
 

@@ -11,7 +11,6 @@ from fedcohort.algorithms.dgd.program import fit, space_of
 from fedcohort.algorithms.dgd.settings import DgdSettings
 from fedcohort.algorithms.dgd.steps import (
     STEPS,
-    count_known,
     held_out_density,
     learn_decoder,
     learn_decoder_seen,
@@ -20,6 +19,7 @@ from fedcohort.algorithms.dgd.steps import (
 from fedcohort.protocol import Method, Step, Task
 from fedcohort.training.clusters import candidates, lloyd, seeding
 from fedcohort.training.networks import counts
+from fedcohort.training.networks.entries import count_entries
 
 ONCE = "once, how many rows and entries of each column are known, as sums over sites"
 SUMS = (
@@ -56,7 +56,7 @@ def asks(config: DgdSettings) -> tuple[Step[..., Any], ...]:
     looks = counts.STEPS if config.counts else (held_out_density,) * config.looks
     trains = learn_decoder if config.centre.plain else learn_decoder_seen
     begins = (place_rows, seeding.sum_points, *candidates.STEPS, *lloyd.STEPS)
-    return (count_known, trains, *looks, *begins * (config.begin == "kmeans"))
+    return (count_entries, trains, *looks, *begins * (config.begin == "kmeans"))
 
 
 def bounds(config: DgdSettings, task: Task) -> Mapping[str, Collection[Any]]:

@@ -10,43 +10,10 @@ import numpy as np
 import torch
 
 from fedcohort.algorithms.dgd.settings import DgdSettings
-from fedcohort.algorithms.dgd.steps import Entries
 from fedcohort.arrays import Array
 from fedcohort.models.dgd import Dgd, DgdNet
 from fedcohort.models.network import network
-from fedcohort.protocol import DataError, SettingError, Task
-
-
-def check_entries(seen: Entries, task: Task, least: int) -> None:
-    """Refuse tables without enough rows or entries.
-
-    Parameters
-    ----------
-    least : fewest rows, and fewest entries of a column, of a fit.
-
-    Raises
-    ------
-    DataError : names the column.
-    """
-    if not task.features:
-        raise DataError("there are no columns to learn from; name at least one.")
-    least = max(least, 1)
-    if seen.infinite.any():
-        at = int(np.flatnonzero(seen.infinite)[0])
-        raise DataError(
-            f"column {task.features[at]!r} has infinite values. Correct them, or leave the "
-            f"column out."
-        )
-    if seen.rows < least:
-        raise DataError(
-            f"{int(seen.rows)} rows with a known entry are too few; {least} are needed. Add sites."
-        )
-    if (few := seen.known < least).any():
-        at = int(np.flatnonzero(few)[0])
-        raise DataError(
-            f"column {task.features[at]!r} has fewer than {least} known entries at all sites "
-            f"together. Leave it out, or add sites."
-        )
+from fedcohort.protocol import SettingError
 
 
 def check_clusters(rows: int, config: DgdSettings, least: int) -> None:

@@ -43,14 +43,12 @@ import torch
 from fedcohort.algorithms.dgd.disclosure import (
     MIXTURE,
     check_clusters,
-    check_entries,
     without_small,
 )
 from fedcohort.algorithms.dgd.encoder import distilled
 from fedcohort.algorithms.dgd.model import DgdModel
 from fedcohort.algorithms.dgd.settings import DgdSettings
 from fedcohort.algorithms.dgd.steps import (
-    count_known,
     held_out_density,
     learn_decoder,
     learn_decoder_seen,
@@ -65,6 +63,7 @@ from fedcohort.training.clusters.candidates import from_candidates
 from fedcohort.training.clusters.lloyd import Found, lloyd
 from fedcohort.training.clusters.points import Space
 from fedcohort.training.clusters.seeding import Cloud, cloud
+from fedcohort.training.networks.entries import check_entries, count_entries
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.server import RULES
 from fedcohort.training.networks.strategies import Visits, averaging
@@ -89,7 +88,7 @@ def fit(fed: Federation, config: DgdSettings, task: Task) -> DgdModel:
     SettingError : fewer sites than the aggregation needs, or more clusters than the rows allow.
     SiteUnavailable : fewer sites answered than the quorum.
     """
-    entries = fed.sum(count_known)
+    entries = fed.sum(count_entries)
     least = task.min_cell if len(fed.sites) > 1 else 1
     check_entries(entries, task, least)
     training = Training(fed, config, task)

@@ -14,7 +14,7 @@ received, with weight 0.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -27,32 +27,13 @@ from fedcohort.models.dgd import DgdNet, ascend, drawn, represented
 from fedcohort.models.network import FlatNet, network
 from fedcohort.models.objectives import Joint, loss_of
 from fedcohort.protocol import Keep, Site, gathered, message, summed
-from fedcohort.protocol.updates import count_fault
 from fedcohort.training.clusters.points import Kept, Placed
+from fedcohort.training.networks.entries import count_entries
 from fedcohort.training.networks.local import Memory, evaluate
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.strategies import Update, Visit
 from fedcohort.training.rows import Rows, known_rows, tensor
-
-
-@message
-class Entries:
-    """Rows with a known entry (), known entries of each column (p,), and number of sites with an
-    infinite entry in each column (p,).
-    """
-
-    rows: Array
-    known: Array
-    infinite: Array
-
-    def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return the fault of one reply, or ""."""
-        if self.known.shape != self.infinite.shape or self.known.ndim != 1:
-            return "another shape than one number for each column."
-        if why := count_fault("known", self.known) or count_fault("infinite", self.infinite):
-            return why
-        return "more entries in a column than rows." * bool((self.known > self.rows).any())
 
 
 @message
@@ -85,16 +66,6 @@ class Held:
 
 
 DgdSite = Site[Any, Held | None]
-
-
-@summed
-def count_known(site: Site[Any, Any]) -> Entries:
-    """Count rows and known entries."""
-    x: Array = site.data.x
-    known = ~np.isnan(x)
-    rows = np.array(int(known.any(axis=1).sum()))
-    entries, infinite = known.sum(axis=0), np.isinf(x).any(axis=0).astype(np.int64)
-    return Entries(rows, np.asarray(entries), np.asarray(infinite))
 
 
 @summed
@@ -263,4 +234,4 @@ def _dealt(n: int, batches: int, epochs: int, entropy: tuple[int, ...]) -> Itera
             yield torch.from_numpy(np.sort(part))
 
 
-STEPS = (count_known, learn_decoder, learn_decoder_seen, place_rows, held_out_density)
+STEPS = (count_entries, learn_decoder, learn_decoder_seen, place_rows, held_out_density)

@@ -245,7 +245,7 @@ def reveals(config: RadialSettings, dp: Dp) -> str:
     del config, dp
     return (
         "Once, of each site and each class of the outcome, the number of rows and the sums and "
-        "products of their latent codes, with noise; and the number of rows of all sites."
+        "products of their latent codes, with noise; and the sum over sites of their rows."
     )
 
 
