@@ -10,6 +10,8 @@ from scipy import stats
 
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.likelihoods import (
+    FAR,
+    LEAST,
     piecewise_survival,
     piecewise_time,
     weibull_survival,
@@ -120,6 +122,8 @@ def test_drawn_times_are_where_the_cumulative_hazard_is_the_draw(seed):
     logs = torch.from_numpy(rng.normal(size=(9, 4)))
     edges = torch.from_numpy(np.sort(rng.uniform(0.1, 3, 3)))
     for i, t in enumerate(weibull_time(hazard, m, k)):
+        if not LEAST < t < 0.999 * np.exp(FAR):  # times are cut to these limits
+            continue
         found = weibull_survival(t[None], m[i : i + 1], k[i : i + 1])[0, 0]
         assert_allclose(found, np.exp(-hazard[i].numpy()), rtol=1e-8)
     for i, t in enumerate(piecewise_time(hazard, logs, edges)):
