@@ -386,7 +386,11 @@ def without(case: Case, runtime: str, **options: Any) -> Any:
 @every_case
 def test_nothing_leaves_a_site_that_has_as_many_entries_as_it_has_rows(case: Case):
     """But codes of patients and slopes by them, where they are asked for, as the method says."""
-    told = ("encode.z", "answer_codes.slopes") if ("shares", "codes") in case.settings else ()
+    told = (
+        ("encode.z", "answer_codes.slopes", "tell_codes.z")
+        if ("shares", "codes") in case.settings
+        else ()
+    )
     if told:
         entry = case.entry
         assert entry.reveals_with is not None
