@@ -68,7 +68,7 @@ def test_drawn_entries_have_the_conditional_covariance():
     mean = np.array([1.0, -1.0, 0.5])
     covariance = np.array([[1.0, 0.6, 0.3], [0.6, 2.0, 0.5], [0.3, 0.5, 1.5]])
     x = np.tile([np.nan, np.nan, 2.0], (6000, 1))
-    found = gaussian.drawn(x, mean, covariance, np.random.default_rng(0))
+    found = gaussian.filled(x, mean, covariance, np.random.default_rng(0))
     pull = covariance[:2, 2] / covariance[2, 2]
     assert_allclose(found[:, :2].mean(axis=0), mean[:2] + pull * 1.5, atol=0.07)
     wanted = covariance[:2, :2] - np.outer(pull, covariance[2, :2])

@@ -207,7 +207,10 @@ def methods(
 def init(
     task: Annotated[
         str,
-        typer.Option(help="survival, classification, regression, clustering, latent or synthesis."),
+        typer.Option(
+            help="survival, classification, regression, clustering, latent, imputation or "
+            "synthesis."
+        ),
     ] = "survival",
     data: Annotated[
         str | None, typer.Option(help="The table to draft from: as a study's source.")

@@ -103,32 +103,28 @@ def expected_sums(
     return total, products
 
 
-def filled(x: Array, mean: Array, covariance: Array) -> Array:
-    """Return x (n, d) with conditional means, eq. (1), where it is NaN."""
+def filled(
+    x: Array, mean: Array, covariance: Array, rng: np.random.Generator | None = None
+) -> Array:
+    """Return x (n, d) with conditional means, eq. (1), where it is NaN.
+
+    Parameters
+    ----------
+    rng : of a draw of eqs. (1) and (2) instead; None for the means.
+    """
     sd = np.sqrt(np.diag(covariance))
     y = np.nan_to_num((x - mean) / sd)
     precision = np.linalg.inv(covariance / np.outer(sd, sd))
     for block in blocks(np.isnan(x)):
         if block.missing.shape[1]:
             part = y[block.rows]
-            conditional(part, block, precision)
-            y[block.rows] = part
-    return np.where(np.isnan(x), mean + sd * y, x)
-
-
-def drawn(x: Array, mean: Array, covariance: Array, rng: np.random.Generator) -> Array:
-    """Return x (n, d) with a draw of eqs. (1) and (2) where it is NaN."""
-    sd = np.sqrt(np.diag(covariance))
-    y = np.nan_to_num((x - mean) / sd)
-    precision = np.linalg.inv(covariance / np.outer(sd, sd))
-    for block in blocks(np.isnan(x)):
-        if block.missing.shape[1]:
-            part = y[block.rows]
-            spread = np.linalg.cholesky(conditional(part, block, precision))
-            mine = block.missing[block.pattern]
-            noise = rng.standard_normal(mine.shape)
-            noise = np.einsum("rij,rj->ri", spread[block.pattern], noise)
-            np.put_along_axis(part, mine, np.take_along_axis(part, mine, axis=1) + noise, axis=1)
+            spread = conditional(part, block, precision)
+            if rng is not None:
+                mine = block.missing[block.pattern]
+                noise = rng.standard_normal(mine.shape)
+                noise = np.einsum("rij,rj->ri", np.linalg.cholesky(spread)[block.pattern], noise)
+                values = np.take_along_axis(part, mine, axis=1) + noise
+                np.put_along_axis(part, mine, values, axis=1)
             y[block.rows] = part
     return np.where(np.isnan(x), mean + sd * y, x)
 

@@ -11,6 +11,7 @@ from fedcohort.models.dgd import Dgd
 from fedcohort.models.objectives import Joint
 from fedcohort.protocol import Task, changed, setting
 from fedcohort.training.clusters.settings import LloydSettings, NumberSettings
+from fedcohort.training.networks.collapse import CollapseSettings
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule
 from fedcohort.training.networks.settings import (
@@ -37,11 +38,7 @@ class DgdSettings(AveragingSettings, BatchSettings, method="dgd", alone={"aggreg
         doc="Widths of the decoder's hidden layers, from the representation on; (): linear",
     )  # fmt: skip
     activation: str = changed(PredictorSettings, "activation")
-    likelihoods: str | tuple[str, ...] = setting(
-        "dictionary",
-        "Distribution of each column: dictionary, by its type and range there; normal, for all; or "
-        "a list of column=kind for some, such as [grade=ordinal, visits=poisson]",
-    )
+    likelihoods: str | tuple[str, ...] = changed(CollapseSettings, "likelihoods")
     begin: str = setting(
         "kmeans",
         "Start of the mixture. kmeans: `rounds` with one broad component, then k-means of the "
@@ -132,7 +129,6 @@ class DgdSettings(AveragingSettings, BatchSettings, method="dgd", alone={"aggreg
         ------
         SettingError : `likelihoods` names no column, or a kind that a column cannot have.
         """
-        asked = (self.likelihoods,) if isinstance(self.likelihoods, str) else self.likelihoods
         narrow = WITHIN * self.broad * components ** (-1.0 / self.q)
         if self.spread is not None:
             narrow = self.spread
@@ -148,7 +144,7 @@ class DgdSettings(AveragingSettings, BatchSettings, method="dgd", alone={"aggreg
             spread=narrow if components > 1 else self.broad,
             spread_sd=self.spread_sd,
             pace=self.mixture_rate,
-            heads=plain_heads(chosen(heads, asked)) if heads else (),
+            heads=plain_heads(chosen(heads, self.likelihoods)) if heads else (),
         )
 
     def plan(self, task: Task, components: int) -> Plan:

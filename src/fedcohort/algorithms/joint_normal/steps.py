@@ -53,7 +53,7 @@ def completed_sums(site: NormalSite, *, mean: Array, covariance: Array) -> Compl
     mean, covariance : of each chain (M, p) and (M, p, p).
     """
     rng, x = site.rng, site.data.x
-    full = [gaussian.drawn(x, m, c, rng) for m, c in zip(mean, covariance, strict=True)]
+    full = [gaussian.filled(x, m, c, rng) for m, c in zip(mean, covariance, strict=True)]
     return Completed(np.array([f.sum(axis=0) for f in full]), np.array([f.T @ f for f in full]))
 
 

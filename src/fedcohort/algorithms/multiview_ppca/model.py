@@ -128,7 +128,7 @@ class MultiView(Fitted):
         """
         theta = self.theta
         covariance = theta.w @ theta.w.T + np.diag(theta.variance[self.shape.noise])
-        return gaussian.drawn(np.asarray(x, float), theta.mu, covariance, rng)
+        return gaussian.filled(np.asarray(x, float), theta.mu, covariance, rng)
 
     def complete(self, x: Array) -> latent.Completed:
         """Return the results of `impute` and `imputed_sd`."""

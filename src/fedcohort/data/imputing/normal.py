@@ -51,7 +51,7 @@ class Normals:
         leveled = [h for h in self.heads if conditionals.family(h) == "levels"]
         numbers = np.setdiff1d(np.arange(x.shape[1]), [j for h in leveled for j in h.at])
         if len(numbers):
-            whole = gaussian.drawn(out, mean, covariance, rng)
+            whole = gaussian.filled(out, mean, covariance, rng)
             out[:, numbers] = whole[:, numbers]
         for head in leveled:
             rows = np.flatnonzero(np.isnan(out[:, head.at[0]]))

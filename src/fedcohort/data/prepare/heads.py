@@ -104,18 +104,19 @@ def _number(c: NumberColumn, at: tuple[int, ...], *, standard: bool) -> Head:
     )  # fmt: skip
 
 
-def chosen(heads: Sequence[Head], asked: Sequence[str]) -> tuple[Head, ...]:
+def chosen(heads: Sequence[Head], asked: str | Sequence[str]) -> tuple[Head, ...]:
     """Return heads with the kinds that a setting `likelihoods` asks for.
 
     Parameters
     ----------
-    asked : "dictionary": as they are; "normal": () for a model whose entries are all normal;
-        otherwise "column=kind" for some columns.
+    asked : one item, or several: "dictionary": as they are; "normal" alone: () for a model whose
+        entries are all normal; otherwise "column=kind" for some columns.
 
     Raises
     ------
     SettingError : an item is none of these, names no column, or a kind that its column cannot have.
     """
+    asked = (asked,) if isinstance(asked, str) else asked
     if tuple(asked) == ("normal",):
         return ()
     named: dict[str, Head] = {head.name: head for head in heads}
@@ -144,7 +145,7 @@ def heads_asked(heads: Sequence[Head], asked: str | Sequence[str]) -> tuple[Head
     ------
     SettingError : see `chosen`.
     """
-    found = chosen(heads, (asked,) if isinstance(asked, str) else asked) if heads else ()
+    found = chosen(heads, asked) if heads else ()
     return found if any(map(_not_plain, found)) else ()
 
 

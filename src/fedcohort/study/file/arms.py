@@ -143,7 +143,7 @@ def check_scores(reader: Reader, kind: Kind, tune: Mapping[str, Any]) -> None:
     ------
     StudyError : a score for a study with an outcome, or an unknown one.
     """
-    if (kind.joint or (kind.aside and not kind.scores)) and tune:
+    if kind.aside and not kind.scores and tune:
         raise reader.doc.error(
             ("tune",),
             f"a study of {kind.name} has no score to choose settings by; leave 'tune' out.",

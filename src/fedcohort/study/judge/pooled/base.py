@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Outcome
 from fedcohort.metrics.decision import Decision
+from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import Row
 from fedcohort.study.run.engine import Problem, Run
 
@@ -55,6 +59,45 @@ class Untaught:
     def taught(self, problem: Problem) -> Self:
         """See `Judge`."""
         return self
+
+
+@dataclass(frozen=True)
+class BesideTraining:
+    """A judge that compares blind rows with training rows, and predicts no outcome.
+
+    Attributes
+    ----------
+    train, test : training rows of the models, and blind rows.
+    outcome, dictionary : outcome for evaluation, or None; types and levels of the columns.
+    seed : of the judge's draws.
+    """
+
+    train: pd.DataFrame
+    test: pd.DataFrame
+    outcome: Outcome | None
+    dictionary: Dictionary
+    min_cell: int
+    seed: int
+
+    @classmethod
+    def of(
+        cls, problem: Problem, test: pd.DataFrame, seed: int = 0, horizon: float | None = None
+    ) -> Self:
+        """See `Judge`."""
+        return cls(problem.rows, test, problem.aside, problem.dictionary, problem.min_cell, seed)
+
+    def taught(self, problem: Problem) -> Self:
+        """See `Judge`."""
+        return replace(self, train=problem.rows)
+
+    @property
+    def can_rank(self) -> bool:
+        """Whether there are enough rows to publish `leading`."""
+        return len(self.test) >= fewest(self.min_cell)
+
+    def on(self, rows: Array) -> Self:
+        """See `Judge`."""
+        return replace(self, test=self.test[rows].reset_index(drop=True))
 
 
 class Judge(Protocol):

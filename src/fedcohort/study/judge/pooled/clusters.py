@@ -20,24 +20,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array, ratio
-from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Outcome, Survival, classes_of, levels_of
+from fedcohort.data.outcome import Survival, classes_of, levels_of
 from fedcohort.metrics import clusters, resampled
 from fedcohort.metrics.latent import agreement
 from fedcohort.metrics.survival import concordance
 from fedcohort.metrics.survival.kaplan_meier import group_leavers
 from fedcohort.metrics.survival.log_rank import log_rank
-from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import DataError, NotSupported, Row
-from fedcohort.study.judge.pooled.base import Metrics, constant
+from fedcohort.study.judge.pooled.base import BesideTraining, Metrics, constant
 from fedcohort.study.results.rows import UNDRAWN
-from fedcohort.study.run.engine import Problem, Run
+from fedcohort.study.run.engine import Run
 
 #: Largest number of rows for all pairs.
 MOST = 2000
@@ -103,45 +101,15 @@ def labels_of(run: Run, x: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Clusters:
+class Clusters(BesideTraining):
     """The blind rows of one repeat, and what their metrics need.
 
     Attributes
     ----------
-    train, test : training rows of the models, and blind rows.
-    outcome, dictionary : outcome for evaluation, or None; its levels.
-    seed : seed of the silhouette's sample.
+    seed : of the silhouette's sample.
     """
 
-    train: pd.DataFrame
-    test: pd.DataFrame
-    outcome: Outcome | None
-    dictionary: Dictionary
-    min_cell: int
-    seed: int
-
     leading: ClassVar[str] = "silhouette"
-
-    @classmethod
-    def of(
-        cls, problem: Problem, test: pd.DataFrame, seed: int = 0, horizon: float | None = None
-    ) -> Self:
-        """See `Judge`."""
-        train = problem.rows
-        return cls(train, test, problem.aside, problem.dictionary, problem.min_cell, seed)
-
-    def taught(self, problem: Problem) -> Clusters:
-        """See `Judge`."""
-        return replace(self, train=problem.rows)
-
-    @property
-    def can_rank(self) -> bool:
-        """Whether there are enough rows to publish the silhouette."""
-        return len(self.test) >= fewest(self.min_cell)
-
-    def on(self, rows: Array) -> Clusters:
-        """See `Judge`."""
-        return replace(self, test=self.test[rows].reset_index(drop=True))
 
     @property
     def reference(self) -> Array | None:

@@ -38,7 +38,7 @@ from fedcohort.data.imputing.values import values_of
 from fedcohort.metrics.latent import commonest, over_entries, units
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import NotSupported, Row
-from fedcohort.study.judge.pooled.base import Metrics
+from fedcohort.study.judge.pooled.base import Metrics, Untaught
 from fedcohort.study.run.engine import Problem, Run
 
 #: Share of entries that are hidden, and the number of draws of each.
@@ -85,7 +85,7 @@ Said = Mapping[str, Errors]
 
 
 @dataclass(frozen=True)
-class Imputed:
+class Imputed(Untaught):
     """The blind rows of one repeat, and what their metrics need.
 
     Attributes
@@ -113,10 +113,6 @@ class Imputed:
         """See `Judge`."""
         known = problem.learnt().dictionary
         return cls(test, test, np.arange(len(test)), known, problem.min_cell, seed)
-
-    def taught(self, problem: Problem) -> Imputed:
-        """See `Judge`; training rows are not used."""
-        return self
 
     @property
     def can_rank(self) -> bool:

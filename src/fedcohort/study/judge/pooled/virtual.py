@@ -18,22 +18,18 @@ In a private study none of them uses training rows, and those that need them are
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 
 from fedcohort.arrays import Array, ratio
-from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Outcome
 from fedcohort.metrics import classes, classification, regression, resampled
-from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import Row
 from fedcohort.study.judge.leading import Outcomes
-from fedcohort.study.judge.pooled.base import Metrics, constant
+from fedcohort.study.judge.pooled.base import BesideTraining, Metrics, constant
 from fedcohort.study.results.rows import UNDRAWN
-from fedcohort.study.run.engine import Problem, Run
+from fedcohort.study.run.engine import Run
 from fedcohort.study.virtual.comparing import Comparison
 from fedcohort.study.virtual.drawing import Drawing
 
@@ -44,44 +40,16 @@ CHANCE = {"utility_ratio": 0.0, "membership_auc": 0.5, "copies": 0.0}
 
 
 @dataclass(frozen=True)
-class Virtual:
+class Virtual(BesideTraining):
     """The blind rows of one repeat, and what their metrics need.
 
     Attributes
     ----------
-    train, test : training rows of the models, and blind rows.
-    outcome, dictionary : outcome among the columns, or None; their types.
-    seed : seed of the drawn rows.
+    outcome : among the columns of the rows, or None.
+    seed : of the drawn rows.
     """
 
-    train: pd.DataFrame
-    test: pd.DataFrame
-    outcome: Outcome | None
-    dictionary: Dictionary
-    min_cell: int
-    seed: int
-
     leading: ClassVar[str] = "marginal_error"
-
-    @classmethod
-    def of(
-        cls, problem: Problem, test: pd.DataFrame, seed: int = 0, horizon: float | None = None
-    ) -> Self:
-        """See `Judge`."""
-        return cls(problem.rows, test, problem.aside, problem.dictionary, problem.min_cell, seed)
-
-    def taught(self, problem: Problem) -> Virtual:
-        """See `Judge`."""
-        return replace(self, train=problem.rows)
-
-    @property
-    def can_rank(self) -> bool:
-        """Whether there are enough rows to publish their error."""
-        return len(self.test) >= fewest(self.min_cell)
-
-    def on(self, rows: Array) -> Virtual:
-        """See `Judge`."""
-        return replace(self, test=self.test[rows].reset_index(drop=True))
 
     def predicted(self, run: Run, wanted: tuple[str, ...]) -> Comparison:
         """Return virtual rows beside the real ones."""
