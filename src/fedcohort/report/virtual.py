@@ -66,7 +66,7 @@ def page(about: Mapping[str, Any], lists: Lists, reference: Lists | None, versio
         p(f"File {about['file']}", class_="kicker"),
         h("h1", f"{about['n']:,} virtual patients, {guarded}", class_="answer"),
         h(
-            "div", p(privacy_words(privacy)), p("No row is a real patient’s."),
+            "div", p(privacy_words(privacy)), p("Every row was drawn by the model."),
             *(p(line) for line in about["notes"]), class_="card soft",
         ),
         table(["", ""], facts, spoken="The file", class_="even"),
