@@ -178,7 +178,8 @@ def fit(fed: Federation, config: MiceSettings, task: Task) -> MiceModel:
             last = j if moving[j] else -1
         trace.add(drawn, spread)
         drift = trace.drift((sweep + 1) // 3, np.flatnonzero(moving).tolist())
-        fed.record(change=moved, drift=drift)
+        known = {} if math.isnan(drift) else {"drift": drift}
+        fed.record(change=moved, **known)
     coefficients, kept = trace.kept(drawn, spread, moving)
     return MiceModel(
         features=task.features,

@@ -332,6 +332,13 @@ class _ArmReader:
         except InputError as error:
             at = (*where, "impute") if item.get("impute") else ("preprocess", "impute")
             raise doc.error(at, str(error)) from None
+        if "impute" in self._kind.gives and (fills := table.get("impute", "none")) != "none":
+            at = (*where, "impute") if item.get("impute") else ("preprocess", "impute")
+            raise doc.error(
+                at,
+                f"{fills!r} fills the missing values before arm {name!r} could impute them. Leave "
+                f"impute out: the arms of this task fill them.",
+            )
         own: Where = ("tune", "arms", name)
         given = self._reader.get(own)
         has_own = given is not None and not (isinstance(given, dict) and [*given] == ["by"])
