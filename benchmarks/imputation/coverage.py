@@ -112,6 +112,7 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=200)
     parser.add_argument("--rows", type=int, default=300)
     parser.add_argument("--only", nargs="*", default=list(OUTCOMES), choices=list(OUTCOMES))
+    parser.add_argument("--ways", nargs="*", default=list(WAYS), choices=list(WAYS))
     parser.add_argument("--lines", type=Path, required=True, help="finished tables, to go on from")
     book.asks_out(parser)
     asked = parser.parse_args()
@@ -119,7 +120,7 @@ def main() -> None:
     lines = book.Book(asked.lines)
     for seed in range(asked.tables):
         for kind in asked.only:
-            for way in WAYS:
+            for way in asked.ways:
                 of = {"outcome": kind, "way": way, "rows": asked.rows, "seed": seed}
                 if not lines.lacks(of):
                     continue
@@ -130,7 +131,7 @@ def main() -> None:
     figures = {
         f"{kind} {way}".replace(" ", "_"): summary(rows)
         for kind in asked.only
-        for way in WAYS
+        for way in asked.ways
         if (rows := lines.rows(outcome=kind, way=way, rows=asked.rows))
     }
     for group, found in figures.items():
