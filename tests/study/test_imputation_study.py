@@ -173,7 +173,8 @@ def test_a_preprocessing_that_fills_before_the_arms_is_refused_with_its_line(tmp
     """Arms would see no missing value, and each column would be filled by its median."""
     own = {"impute": "median"}
     study = {
-        "study": "s", "task": "imputation", "data": {"source": "sample:diabetes", "sites": {"split": "iid", "n": 3}},
+        "study": "s", "task": "imputation",
+        "data": {"source": "sample:diabetes", "sites": {"split": "iid", "n": 3}},
         "arms": [{"method": "joint_normal", **(own if arm else {})}],
         **({} if arm else {"preprocess": own}),
     }  # fmt: skip
