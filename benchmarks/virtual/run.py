@@ -48,11 +48,15 @@ MOST, TIMES = 4_000, 4
 USE, SEEN = 0.97, 0.55
 #: ε of private fits, and δ.
 EPSILON, DELTA = 3.0, 1e-4
-#: Methods: name → method and settings; private ones have noise.
+#: Settings that `savae` has by default.
+BATCHES: Mapping[str, Any] = {"hidden": (32,), "batch_size": 64, "learning_rate": 0.003}
+#: Methods: name → method and settings; private ones have noise. `vae_whole` takes all rows of a
+#: site in one step, `vae` 64.
 MODELS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "copula": ("copula", {}),
     "multiview_ppca": ("multiview_ppca", {"q": 5}),
-    "vae": ("vae", {"q": 8, "rounds": 60, "internal_epochs": 4}),
+    "vae": ("vae", {"q": 8, "rounds": 60, "internal_epochs": 5} | BATCHES),
+    "vae_whole": ("vae", {"q": 8, "rounds": 60, "internal_epochs": 4}),
     "savae": ("savae", {}),
     "dgd": ("dgd", {}),
     "radialgan": ("radialgan", {}),
