@@ -56,6 +56,8 @@ MOST = 2.5
 CLEAR = 8.0
 #: Shares of the privacy, 1/z², of the two releases.
 PARTS = (0.4, 0.6)
+#: Smallest variance of correlations, in that of their noise.
+LEAST = 0.01
 
 
 @message
@@ -283,6 +285,20 @@ def _seen(layout: Layout, share: Array, gone: Array) -> Array:
     return np.maximum(found, EDGE)
 
 
+def shrunk(r: Array, sd: Array, pairs: Array) -> Array:
+    """Return noisy correlations r (d, d) times τ²/(τ² + sd²), τ² the variance of true ones.
+
+    τ² is the mean of r² − sd² over the `pairs` (d, d) with weights 1/sd⁴, so that pairs with much
+    noise count little.
+    """
+    if not pairs.any() or not (sd[pairs] > 0).all():
+        return r
+    weights = sd[pairs] ** -4
+    spread = float(np.average(r[pairs] ** 2 - sd[pairs] ** 2, weights=weights))
+    spread = max(spread, LEAST * float(np.average(sd[pairs] ** 2, weights=weights)))
+    return r * spread / (spread + sd**2)
+
+
 def correlations(m: Array, layout: Layout, share: Array, seen: Array, noise: float) -> Array:
     """Return R (d, d) of noisy products M (d, d).
 
@@ -293,10 +309,9 @@ def correlations(m: Array, layout: Layout, share: Array, seen: Array, noise: flo
     """
     diagonal = np.maximum(np.diag(m), 2.0 * noise)
     scale = np.sqrt(np.outer(diagonal, diagonal))
-    r = np.clip(m / scale, -1.0, 1.0)
-    r = np.where(np.abs(r) * scale < noise, 0.0, r)
     # a row that sees one alone adds nothing to the product, but adds to the diagonal
-    r = np.clip(r / np.sqrt(np.outer(seen, seen)), -0.999, 0.999)
+    scale = scale * np.sqrt(np.outer(seen, seen))
+    r = np.clip(shrunk(m / scale, noise / scale, ~layout.same()), -0.999, 0.999)
     binary = layout.binary
     p = np.clip(share, EDGE, 1.0 - EDGE)
     sd = np.sqrt(p * (1.0 - p))
@@ -311,7 +326,7 @@ def correlations(m: Array, layout: Layout, share: Array, seen: Array, noise: flo
     found = tetrachoric(
         np.broadcast_to(p[:, None], shape), np.broadcast_to(p[None, :], shape), joint
     )
-    r = np.where(both, np.where(r == 0, 0.0, found), r)
+    r = np.where(both, found, r)
     r = np.where(layout.same(), 0.0, r)
     np.fill_diagonal(r, 1.0)
     return nearest_correlation(r)
