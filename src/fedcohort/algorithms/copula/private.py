@@ -11,9 +11,9 @@ Gaussian releases of one account. x is within ±1 by the dictionary (`data.prepa
    ±`MOST`, 0 if not seen; cut to ‖v‖ ≤ C √d it adds v vᵀ, of norm C² d.
 
 A row is shortened as a whole, and the diagonal has the same weight, so r_ij = M_ij/√(M_ii M_jj). It
-is divided by the share of rows that see either value, and replaced by the correlation of latent
-normals that has it. One below the noise's standard deviation becomes 0. The nearest correlation
-matrix costs nothing more.
+is divided by the share of rows that see either value, multiplied by the share of its variance that
+is not noise (`shrunk`: James and Stein's rule, 1961), and replaced by the correlation of latent
+normals that has it. Shrinking and the nearest correlation matrix cost nothing more.
 
 Revealed: `NoisyCells` and `NoisyScores` once each, with noise, as sums over the sites.
 """
