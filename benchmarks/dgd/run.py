@@ -286,8 +286,8 @@ def by_rows(args: argparse.Namespace) -> Iterator[tuple[str, Figures]]:
 
 
 PARTS = {
-    "known": known, "filled": filled, "digits": of_digits, "slow": slow, "mds": mds, "transfer": transfer,
-    "time": by_rows,
+    "known": known, "filled": filled, "digits": of_digits, "slow": slow, "mds": mds,
+    "transfer": transfer, "time": by_rows,
 }  # fmt: skip
 
 
