@@ -33,7 +33,7 @@ from fedcohort.algorithms.copula.model import CopulaModel
 from fedcohort.algorithms.copula.settings import CopulaSettings
 from fedcohort.arrays import Array
 from fedcohort.data.tables import FeatureTable
-from fedcohort.numerics.binormal import biserial, nearest_correlation, tetrachoric
+from fedcohort.numerics.binormal import biserial, nearest_correlation, shrunk, tetrachoric
 from fedcohort.privacy.statistics import cross_products, histogram
 from fedcohort.protocol import (
     Dp,
@@ -56,8 +56,6 @@ MOST = 2.5
 CLEAR = 8.0
 #: Shares of the privacy, 1/z², of the two releases.
 PARTS = (0.4, 0.6)
-#: Smallest variance of correlations, in that of their noise.
-LEAST = 0.01
 
 
 @message
@@ -283,20 +281,6 @@ def _seen(layout: Layout, share: Array, gone: Array) -> Array:
     for j in np.flatnonzero(layout.place > layout.first).tolist():
         found[j] = found[j - 1] * (1.0 - share[j - 1])
     return np.maximum(found, EDGE)
-
-
-def shrunk(r: Array, sd: Array, pairs: Array) -> Array:
-    """Return noisy correlations r (d, d) times τ²/(τ² + sd²), τ² the variance of true ones.
-
-    τ² is the mean of r² − sd² over the `pairs` (d, d) with weights 1/sd⁴, so that pairs with much
-    noise count little.
-    """
-    if not pairs.any() or not (sd[pairs] > 0).all():
-        return r
-    weights = sd[pairs] ** -4
-    spread = float(np.average(r[pairs] ** 2 - sd[pairs] ** 2, weights=weights))
-    spread = max(spread, LEAST * float(np.average(sd[pairs] ** 2, weights=weights)))
-    return r * spread / (spread + sd**2)
 
 
 def correlations(m: Array, layout: Layout, share: Array, seen: Array, noise: float) -> Array:
