@@ -6,7 +6,7 @@
 known    300 rows of four groups in a plane, ten columns, three sites: `dgd` with 4, 20, 30 and 50
          components, a mixture on the latent points of `vae`, and `deep_clustering`.
 digits   400 of scikit-learn's digits at three sites, likewise with 10.
-slow     the digits with smaller steps, seeds 0 to 2: `dgd` with 10, 20, 30 and 50 components, its
+slow     the digits with smaller steps: `dgd` with 10, 20, 30 and 50 components, its
          points clustered by a mixture, a classifier of the digit on its points, on those of `vae`
          and on the pixels, tested on 800 others; --maps FOLDER writes UMAP's maps of the points.
 mds      genes and chromosomes of the MDS cohort, without a truth: how far two fits of different
@@ -16,7 +16,7 @@ filled   20 and 50 % of the entries of breast cancer, wine and diabetes missing 
 transfer 40 digits at each of two sites, with and without 600 public ones at the coordinator.
 time     seconds of a site's visit by rows.
 
-Seeds 0 and 1; of digits and transfer 0 alone, of slow 0 to 2.
+Seeds 0 and 1; of digits and transfer 0 alone.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ SLOW: Mapping[str, Any] = {"learning_rate": 0.01, "representation_rate": 0.3}
 
 def slow(args: argparse.Namespace) -> Iterator[tuple[str, Figures]]:
     """Yield figures of smaller steps, and what a classifier learns from the points."""
-    for seed in range(3):
+    for seed in range(2):
         frame, number = digits(1200, seed)
         new, later = frame[400:], number[400:]
         frame, number = frame[:400], number[:400]
