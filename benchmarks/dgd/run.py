@@ -177,7 +177,7 @@ def mapped(z: Any, y: Any, file: Path) -> None:
     import matplotlib.pyplot as plt
     import umap
 
-    at = umap.UMAP(random_state=0).fit_transform(z)
+    at = np.asarray(umap.UMAP(random_state=0).fit_transform(z))
     plt.figure(figsize=(4, 4))
     plt.scatter(*at.T, c=y, cmap="tab10", s=8)
     plt.savefig(file, dpi=80)
