@@ -15,6 +15,7 @@ from fedcohort.algorithms.copula import METHOD, CopulaModel, CopulaSettings, pri
 from fedcohort.algorithms.copula.layout import Layout
 from fedcohort.data.prepare import Head
 from fedcohort.data.tables import FeatureTable
+from fedcohort.numerics.binormal import shrunk
 from fedcohort.protocol import Dp, NothingToLearn, SettingError, Site, Task
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
@@ -182,6 +183,21 @@ def test_correlations_of_noisy_products_are_those_of_the_normals_without_noise()
     seen = private._seen(layout, SHARE, np.zeros(5))
     found = private.correlations(v.T @ v, layout, SHARE, seen, 0.0)
     assert_allclose(found, R, atol=0.08)
+
+
+def test_noisy_correlations_are_shrunk_to_their_mean_given_the_noise():
+    # True correlations N(0, 0.1²), noise of 0.05 to 0.3 by pair: the mean of the truth given the
+    # observation is r τ²/(τ² + sd²), of squared error 1/(1/τ² + 1/sd²) (normal with normal prior).
+    rng = np.random.default_rng(0)
+    truth, sd = 0.1 * rng.standard_normal((100, 100)), rng.uniform(0.05, 0.3, (100, 100))
+    seen = truth + sd * rng.standard_normal(truth.shape)
+    pairs = np.ones(truth.shape, bool)
+    found = shrunk(seen, sd, pairs)
+    best = np.mean(1 / (1 / 0.1**2 + 1 / sd**2))
+    assert_allclose(np.mean((found - truth) ** 2), best, rtol=0.05)
+    assert np.mean((found - truth) ** 2) < np.mean((seen * (abs(seen) > sd) - truth) ** 2) / 2
+    assert_array_equal(shrunk(seen, 0 * sd, pairs), seen)
+    assert_array_equal(shrunk(seen, sd, ~pairs), seen)
 
 
 def test_a_score_is_the_normal_quantile_of_the_share_below():

@@ -21,11 +21,12 @@ from torch import Tensor, nn
 
 from fedcohort.arrays import Array
 from fedcohort.models.dec import DecNet
-from fedcohort.models.dgd import DgdNet, Search, represented
+from fedcohort.models.dgd import DgdNet
 from fedcohort.models.forest import ForestNet, codes_of
 from fedcohort.models.losses import Loss, Worded, built
 from fedcohort.models.prior import gaussians
 from fedcohort.models.reconstruction import Noise, mixed
+from fedcohort.models.representations import Search, represented
 from fedcohort.models.savae import Lives, SavaeNet
 from fedcohort.models.vae import LatentNet, VaeNet
 

@@ -16,7 +16,8 @@ correlation matrix. Missing entries are drawn by column, apart from all others.
 A site adds nothing to a pair of which fewer than m of its rows (`min_cell`) have both. Of a pair of
 two binary values the sums are counts, and determine their table: a site rounds each to a multiple
 of m, so that no cell of the table has 1 … m − 1 rows. The sum of such counts is off by about
-m √(sites/12); a site with few rows of a value rounds most of its tables to none.
+m √(sites/12); a site with few rows of a value rounds most of its tables to none. So correlations of
+two binary values are multiplied by the share of their variance that is not rounding (`_joint`).
 
 Revealed: `Scores` once, as a sum over the sites; and what the preprocessing reveals. A private fit:
 see `private`.
@@ -32,7 +33,7 @@ from fedcohort.algorithms.copula.model import CopulaModel
 from fedcohort.algorithms.copula.settings import CopulaSettings
 from fedcohort.arrays import Array, ratio
 from fedcohort.data.tables import FeatureTable
-from fedcohort.numerics.binormal import biserial, nearest_correlation, tetrachoric
+from fedcohort.numerics.binormal import biserial, nearest_correlation, shrunk, tetrachoric
 from fedcohort.privacy.disclosure.rounding import rounded, step
 from fedcohort.protocol import DataError, Federation, NothingToLearn, Site, Task, message, summed
 
@@ -110,7 +111,7 @@ def fit(fed: Federation, config: CopulaSettings, task: Task) -> CopulaModel:
         raise NothingToLearn(
             f"fewer than {max(task.min_cell, 1)} rows have a value of {name!r}. Leave it out."
         )
-    r, unknown = correlations(found, layout, task.min_cell)
+    r, unknown = correlations(found, layout, task.min_cell, len(fed.sites))
     fed.record(
         unknown_pairs=float(unknown), largest=float(np.abs(r - np.eye(len(r))).max(initial=0))
     )
@@ -137,10 +138,11 @@ def _first_of(layout: Layout) -> Array:
     return np.array([where[int(f)] for f in layout.first.tolist()], np.int64)
 
 
-def correlations(found: Scores, layout: Layout, min_cell: int) -> tuple[Array, int]:
+def correlations(found: Scores, layout: Layout, min_cell: int, sites: int) -> tuple[Array, int]:
     """Return R (d, d), and the number of pairs without a correlation.
 
-    A pair of two binary values needs `min_cell` rows of either value.
+    A pair of two binary values needs `min_cell` rows of either value. Its covariance is shrunk by
+    the error of counts that `sites` sites rounded.
     """
     n = np.maximum(found.n, 1.0)
     mean, other = found.s / n, found.s.T / n
@@ -162,7 +164,8 @@ def correlations(found: Scores, layout: Layout, min_cell: int) -> tuple[Array, i
     r[at] = biserial(share[at], covariance[at] / sd[at])
     at = both & shown
     p, q = mean[at], other[at]
-    joint = np.clip(found.p[at] / n[at], np.maximum(p + q - 1, 0) + TINY, np.minimum(p, q) - TINY)
+    joint = _joint(found.p / n, mean, other, at, (least > 1) * least * np.sqrt(sites / 12) / n)[at]
+    joint = np.clip(joint, np.maximum(p + q - 1, 0) + TINY, np.minimum(p, q) - TINY)
     r[at] = tetrachoric(p, q, joint)
     published = [
         rounded(v, step(1.0, int(m), 0.0)) if fine else 0.0
@@ -172,3 +175,14 @@ def correlations(found: Scores, layout: Layout, min_cell: int) -> tuple[Array, i
     full = np.clip((full + full.T) / 2, -0.999, 0.999)
     np.fill_diagonal(full, 1.0)
     return nearest_correlation(full), int((np.triu(apart & ~shown, 1)).sum())
+
+
+def _joint(p: Array, mean: Array, other: Array, pairs: Array, error: Array) -> Array:
+    """Return the shares of rows with both values (d, d), as far as rounding leaves them known.
+
+    error : standard deviation of the share of a rounded count. The phi coefficient of a pair has
+        that of its four counts, and is shrunk (`numerics.binormal.shrunk`).
+    """
+    sd = np.sqrt(np.maximum(mean * (1 - mean) * other * (1 - other), TINY))
+    noise = error * np.sqrt((1 + mean**2) * (1 + other**2)) / sd
+    return mean * other + sd * shrunk((p - mean * other) / sd, noise, pairs)
