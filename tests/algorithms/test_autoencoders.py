@@ -27,7 +27,8 @@ from algorithms.autoencoder_cases import (
 )
 from fedcohort.algorithms.autoencoders import LatentModel
 from fedcohort.models.network import initial
-from fedcohort.models.vae import FLOOR, drawn
+from fedcohort.models.likelihoods import FLOOR
+from fedcohort.models.variational import drawn
 from fedcohort.protocol import SettingError
 from fedcohort.protocol.step import entropy
 

@@ -52,7 +52,7 @@ from torch.nn import functional
 from fedcohort.data.prepare import Head, heads_from
 from fedcohort.models.layers import ACTIVATIONS
 from fedcohort.models.likelihoods import Likelihoods, sizes_of
-from fedcohort.models.vae import filled
+from fedcohort.models.variational import filled
 
 #: β₁, β₂ and ε of Adam for representations, those of the authors' code.
 BETAS, EPSILON = (0.5, 0.7), 1e-8

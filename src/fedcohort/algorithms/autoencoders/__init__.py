@@ -73,7 +73,8 @@ def asks(config: LatentSettings) -> tuple[Step[..., Any], ...]:
         held_out = counts.STEPS
     if _joint(config):
         ask = joint.tell_prior if config.visible else joint.sum_priors
-        return (count_entries, ask, joint.learn_with_prior)
+        told = (latent_divergences,) * (config.told_divergences > 0)
+        return (count_entries, ask, joint.learn_with_prior, *told)
     trains = visits.sum if config.centre.plain else learn_seen
     return (
         count_entries,
@@ -100,6 +101,7 @@ def bounds(config: LatentSettings, task: Task) -> Mapping[str, Collection[Any]]:
         "since_cut": range(config.rounds),
         "at": range(config.rounds),
         "pseudo": (config.components,) if isinstance(config, VaeSettings) else (),
+        "own": range(-1, joint.MOST_SITES),
         "patience": (-1 if config.patience is None else config.patience,),
         **compression.BOUNDS,
         **config.own_bounds(ways, config.rounds),

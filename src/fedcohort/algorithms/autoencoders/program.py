@@ -89,7 +89,8 @@ def fit(fed: Federation, config: LatentSettings, task: Task) -> LatentModel:
         theta, rounds, kl = own.theta, own.rounds, None
     else:
         watch = watching(fed, plan, config.monitor, least)
-        seen = LatentWatch(fed, plan, watch, asked) if asked else watch
+        at = None if joint is None else joint.prior
+        seen = LatentWatch(fed, plan, watch, asked, at) if asked else watch
         given, visits = shares(config.anneal, config.share_rounds), VISITS
         if joint is not None:
             given, visits = joint.arguments(given), WITH_PRIOR
@@ -100,7 +101,7 @@ def fit(fed: Federation, config: LatentSettings, task: Task) -> LatentModel:
         )  # fmt: skip
         theta, rounds = course.theta, course.rounds
         kl = seen.ask(theta) if isinstance(seen, LatentWatch) else None
-    prior, owners = (None, ()) if joint is None else joint.ask(theta)
+    told = None if joint is None else joint.ask(theta)
     model = VaeModel if isinstance(config, VaeSettings) else LatentModel
     return model(
         features=task.features,
@@ -111,8 +112,8 @@ def fit(fed: Federation, config: LatentSettings, task: Task) -> LatentModel:
         passes=config.passes,
         rounds=rounds,
         kl=kl,
-        prior=prior,
-        owners=owners,
+        prior=None if told is None else told.prior,
+        owners=() if told is None else told.owners,
     )
 
 

@@ -80,7 +80,7 @@ class LatentSettings(AveragingSettings, BatchSettings, CollapseSettings, MaybeOw
 
     @property
     def told_divergences(self) -> int:
-        """Rounds between two records of the divergences from N(0, I); 0: never."""
+        """Rounds between two records of the divergences from the prior; 0: never."""
         return self.record_kl
 
     def network(self, views: Sequence[str], heads: Sequence[Head] = ()) -> Vae | Mcvae:
@@ -140,6 +140,12 @@ class VaeSettings(LatentSettings, method="vae", alone=ALONE):
         "distribution, by sums alone",
         choices=COMBINED,
     )
+    hide: float = setting(
+        0.0,
+        "Largest share of a row's known entries that the encoder does not see in a step; for rows "
+        "that lack more than those of training",
+        within="[0, 1]",
+    )
     label: str = setting(
         "",
         "Column of known classes, which the encoder does not see, and `predict` gives; rows may "
@@ -168,11 +174,6 @@ class VaeSettings(LatentSettings, method="vae", alone=ALONE):
         )  # fmt: skip
 
     @property
-    def told_divergences(self) -> int:
-        """Rounds between two records of the divergences from N(0, I); 0: never."""
-        return self.record_kl if self.prior == "normal" else 0
-
-    @property
     def visible(self) -> str:
         """Name of the setting with which the coordinator sees each site's own numbers, or ""."""
         if self.prior == "vamp" and self.combine_priors == "experts":
@@ -191,6 +192,7 @@ class VaeSettings(LatentSettings, method="vae", alone=ALONE):
             components=self.components if self.prior == "mixture" else 0,
             label=self._label_of(heads),
             label_weight=self.label_weight if self.label else 1.0,
+            hide=self.hide,
         )
 
     def free_parameters(self, n_features: int) -> int:
