@@ -1,7 +1,7 @@
 """Imputation study of D6.2, 6.6: one good node and one bad node, alone and together.
 
     python benchmarks/prior_imputation/run.py --data FOLDER --study mnist|mds --book FILE
-        [--seeds 3]
+        [--seeds 3] [--sizes 50 100]
     python benchmarks/prior_imputation/run.py --collect --book FILE [--out FILE]
 
 FOLDER holds `mnist/mnist.npz` and `mds/mds_iwgpm_clean.csv.gz`. The good node has `GOOD` complete
@@ -175,7 +175,8 @@ def run(given: argparse.Namespace) -> None:
     """Fit what the book lacks."""
     book = Book(given.book)
     # The paper's 50 rows first, over all seeds.
-    for n in sorted(SIZES[given.study], key=lambda n: (n != 50, n)):
+    sizes = [n for n in SIZES[given.study] if n in (given.sizes or SIZES[given.study])]
+    for n in sorted(sizes, key=lambda n: (n != 50, n)):
         for seed in range(given.seeds):
             good, bad, test = STUDIES[given.study](given.data, np.random.default_rng((seed, 26)), n)
             for share in MISSING:
@@ -288,6 +289,7 @@ def main() -> None:
     parser.add_argument("--study", choices=[*STUDIES])
     parser.add_argument("--book", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--sizes", type=int, nargs="+", help="rows of the bad node; default: all")
     parser.add_argument("--collect", action="store_true")
     asks_out(parser)
     given = parser.parse_args()

@@ -157,7 +157,7 @@ def test_at_the_start_of_a_round_the_sites_own_part_gives_the_common_prior(combi
     means, logs = (own[0], other[0]), (own[1], other[1])
     if combine == "experts":
         prior = experts([30.0, 10.0], means, logs)
-        common = without(prior, 0, 2)
+        common = without(prior, *own)
     else:
         moments = [matched(*part) for part in zip(means, logs, strict=True)]
         n = np.array([30.0, 10.0])[:, None]

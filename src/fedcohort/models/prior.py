@@ -191,10 +191,17 @@ class Common:
         )
 
 
-def without(prior: Array, at: int, components: int) -> Common:
-    """Return eq. (4) (C, 1 + 2q) as a function of the components from number `at`."""
-    own = slice(at, at + components)
-    return Common(np.delete(prior, own, axis=0), float(prior[own, 0].sum()))
+def without(prior: Array, means: Array, logs: Array) -> Common:
+    """Return eq. (4) (C, 1 + 2q) as a function of the part of μ (K, q) and ln v (K, q).
+
+    A site whose part is not in the prior has it whole.
+    """
+    parts, own = prior[:, 1:], np.concatenate([means, logs], axis=1)
+    for at in range(0, len(parts), len(own)):
+        here = slice(at, at + len(own))
+        if parts[here].shape == own.shape and np.allclose(parts[here], own, rtol=1e-6, atol=1e-9):
+            return Common(np.delete(prior, here, axis=0), float(prior[here, 0].sum()))
+    return Common(prior)
 
 
 def divided(prior: Array, weight: float, means: Array, logs: Array) -> Common:

@@ -101,7 +101,6 @@ def bounds(config: LatentSettings, task: Task) -> Mapping[str, Collection[Any]]:
         "since_cut": range(config.rounds),
         "at": range(config.rounds),
         "pseudo": (config.components,) if isinstance(config, VaeSettings) else (),
-        "own": range(-1, joint.MOST_SITES),
         "patience": (-1 if config.patience is None else config.patience,),
         **compression.BOUNDS,
         **config.own_bounds(ways, config.rounds),

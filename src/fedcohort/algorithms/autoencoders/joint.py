@@ -38,15 +38,12 @@ import torch
 from fedcohort.algorithms.autoencoders.steps import rows_with
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
-from fedcohort.models.prior import WIDEST, Common, divided, experts, matched, product, without
+from fedcohort.models.prior import WIDEST, divided, experts, matched, product, without
 from fedcohort.models.vae import VaeNet, with_pseudo
-from fedcohort.protocol import Federation, Keep, Site, gathered, message, per_site, summed
+from fedcohort.protocol import Federation, Keep, Site, gathered, message, summed
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.strategies import Update
 from fedcohort.training.rows import known_rows
-
-#: A site accepts no place above among the sites of a prior.
-MOST_SITES = 10_000
 
 _TAG = 0x70736575
 
@@ -125,17 +122,17 @@ def sum_priors(
     return PriorMoments(np.array(rows), rows / variance, rows * mean / variance)
 
 
-@summed(apart=("own",))
+@summed
 def learn_with_prior(
     site: Site[Any, PseudoPoints | None], *, theta: Array, plan: str, rate: float, prior: Array,
-    pseudo: int, own: int, per_row: float, share: float = 1.0,
+    pseudo: int, per_row: float, share: float = 1.0,
 ) -> Keep[Update, PseudoPoints]:  # fmt: skip
     """Train from the common model with the common prior; return the site's part of the mean.
 
     Parameters
     ----------
-    prior : (C, 1 + 2q), eq. (4) or (5) of `models.prior` at θ.
-    own : place of the site among those with a part in it; −1 without. `pseudo` components each.
+    prior : (C, 1 + 2q), eq. (4) or (5) of `models.prior` at θ. In (4) the site finds its own
+        components by their values; of (5) it takes it that its part is in it.
     per_row : 1/n of eq. (5), or 0 for eq. (4).
     """
     p = Plan.of(plan)
@@ -143,12 +140,11 @@ def learn_with_prior(
     points = _points(site, rows.x.shape[1], pseudo)
     if not len(rows.x):
         return Keep(Update.trained(theta, rows, p, rate, site.entropy), PseudoPoints(points))
-    common = Common(prior)
+    _, means, logs = _mixture(site, theta, p, pseudo)
     if per_row:
-        _, means, logs = _mixture(site, theta, p, pseudo)
-        common = divided(prior, per_row * len(rows.x) * (own >= 0), means, logs)
-    elif own >= 0:
-        common = without(prior, own * pseudo, pseudo)
+        common = divided(prior, per_row * len(rows.x), means, logs)
+    else:
+        common = without(prior, means, logs)
     rows = replace(rows, loss=replace(cast("Any", rows.loss), prior=common))
     start = np.concatenate([np.asarray(theta, float), points.ravel()])
     here = replace(p, network=with_pseudo(p.network, pseudo))
@@ -187,13 +183,12 @@ STEPS = (tell_prior, sum_priors, learn_with_prior)
 
 class Asked(NamedTuple):
     """A common prior: (C, 1 + 2q); the site of each component (C,), or ("",) of a product; rows of
-    a product; names of the sites that have a part in it.
+    a product.
     """
 
     prior: Array
     owners: tuple[str, ...]
     rows: float
-    parts: tuple[str, ...]
 
 
 @dataclass
@@ -229,16 +224,15 @@ class JointPrior:
             total = self.fed.sum(sum_priors, theta=sent, plan=self.plan.text, pseudo=self.pseudo)
             n = float(total.rows)
             prior = product(n, total.precision, total.pull)
-            return Asked(prior, ("",), n, tuple(self.fed.answered) if n else ())
+            return Asked(prior, ("",), n)
         told = self.fed.gather(tell_prior, theta=sent, plan=self.plan.text, pseudo=self.pseudo)
         parts = [*told.values()]
         prior = experts(
             [float(part.rows) for part in parts],
             [part.means for part in parts], [part.log_variances for part in parts],
         )  # fmt: skip
-        names = tuple(name for name, part in told.items() if part.rows)
-        owners = tuple(name for name in names for _ in range(self.pseudo))
-        return Asked(prior, owners or ("",), 0.0, names)
+        names = [name for name, part in told.items() if part.rows for _ in range(self.pseudo)]
+        return Asked(prior, tuple(names) or ("",), 0.0)
 
     def arguments(
         self, more: Callable[[Array], Mapping[str, Any]]
@@ -246,11 +240,8 @@ class JointPrior:
         """Return further arguments of a training step in each round, with those of `more`."""
 
         def given(theta: Array) -> Mapping[str, Any]:
-            prior, _, rows, parts = self.ask(theta)
-            at = {s: parts.index(s) if s in parts else -1 for s in self.fed.sites}
-            return {
-                "prior": prior, "pseudo": self.pseudo, "own": per_site(at),
-                "per_row": 1.0 / rows if rows else 0.0, **more(theta),
-            }  # fmt: skip
+            prior, _, rows = self.ask(theta)
+            per_row = 1.0 / rows if rows else 0.0
+            return {"prior": prior, "pseudo": self.pseudo, "per_row": per_row, **more(theta)}
 
         return given
