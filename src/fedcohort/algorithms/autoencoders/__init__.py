@@ -109,18 +109,19 @@ def bounds(config: LatentSettings, task: Task) -> Mapping[str, Collection[Any]]:
 
 def _method(
     title: str, paper: str, settings: type[LatentSettings], model: type[LatentModel] = LatentModel,
-    more: str = "", steps: tuple[Step[..., Any], ...] = (),
+    more: str = "", steps: tuple[Step[..., Any], ...] = (), tasks: tuple[str, ...] = (),
 ) -> Method:  # fmt: skip
     """Return a method.
 
     Parameters
     ----------
     more, steps : what it reveals besides, in words that begin with "; ", and its steps for that.
+    tasks : further kinds of task.
     """
     return Method(
         name=settings.method,
         title=title,
-        tasks=("latent", "synthesis", "imputation"),
+        tasks=("latent", "synthesis", "imputation", *tasks),
         paper=paper,
         reveals=(
             f"{ONCE[0].upper()}{ONCE[1:]}; {SUMS}; {HELD_OUT}; "
@@ -161,6 +162,7 @@ VAE = _method(
     VaeModel,
     f"; {joint.REVEALS_EXPERTS}; {joint.REVEALS_PRODUCT}",
     joint.STEPS,
+    ("clustering",),  # of `prior: mixture` (`VaeSettings.check_task`)
 )
 MCVAE = _method(
     "multi-channel variational autoencoder: latent coordinates from several views of a patient",

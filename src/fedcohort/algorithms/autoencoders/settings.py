@@ -173,6 +173,19 @@ class VaeSettings(LatentSettings, method="vae", alone=ALONE):
             ("personal", not self.label or self.personal == "none", "none with a label"),
         )  # fmt: skip
 
+    def check_task(self, kind: str) -> None:
+        """Refuse clusters without a mixture, or with a label, which is what `predict` then gives.
+
+        Raises
+        ------
+        SettingError : the task is clustering, and the prior is no mixture, or there is a label.
+        """
+        if kind == "clustering":
+            self.check(
+                ("prior", self.prior == "mixture", "mixture with task: clustering"),
+                ("label", not self.label, "none with task: clustering"),
+            )
+
     @property
     def visible(self) -> str:
         """Name of the setting with which the coordinator sees each site's own numbers, or ""."""
