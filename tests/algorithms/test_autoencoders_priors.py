@@ -214,15 +214,18 @@ def blobs(n, seed, apart=3.0):
     return (x - x.mean(axis=0)) / x.std(axis=0), group
 
 
-def test_the_mixture_recovers_a_known_one_over_sites():
-    # Of 12 fits (rows 0 to 5, fits 1 and 2) 11 have an index above 0.97, and one, in a local
-    # optimum, 0.44. Seeds are fixed, so this is one of the 11.
-    x, group = blobs(40, 0)
+def test_of_several_starts_the_best_recovers_a_known_mixture_over_sites():
+    # Of 20 fits (rows r, seed r + 1) with one start 19 have an index above 0.97, and one, in a
+    # local optimum, 0.44: rows 2 and seed 3, with which this begins. Its loss is 0.4 above that of
+    # the others, whose standard deviation is 0.05.
+    x, group = blobs(40, 2)
     parts = {"a": x[:70], "b": x[70:]}
-    fit = fitted(
-        "vae", parts, prior="mixture", components=3, rounds=30, internal_epochs=10,
-        learning_rate=0.02, anneal="linear", anneal_rounds=15,
-    )  # fmt: skip
+    given = {
+        "prior": "mixture", "components": 3, "rounds": 30, "internal_epochs": 10,
+        "learning_rate": 0.02, "anneal": "linear", "anneal_rounds": 15, "record_kl": 0,
+    }  # fmt: skip
+    fit = fitted("vae", parts, task=task_of(seed=3), starts=2, **given)
+    assert fit.rounds == 60
     assert isinstance(fit, VaeModel)
     members = fit.memberships(x)
     assert_allclose(members.sum(axis=1), 1.0, rtol=1e-12)

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedcohort.algorithms.autoencoders import joint
 from fedcohort.algorithms.autoencoders.model import LatentModel, VaeModel
-from fedcohort.algorithms.autoencoders.program import VISITS, fit
+from fedcohort.algorithms.autoencoders.program import VISITS, fit, starts_of
 from fedcohort.algorithms.autoencoders.settings import (
     LatentSettings,
     McvaeSettings,
@@ -151,7 +151,9 @@ def _method(
         asks=asks,
         bounds=bounds,
         preprocess={"impute": "none", "scale": "standard"},
-        own=lambda config: "",
+        own=lambda config: (
+            "with starts above 1 a fit begins at several models" if starts_of(config) > 1 else ""
+        ),
     )
 
 

@@ -140,6 +140,10 @@ class VaeSettings(LatentSettings, method="vae", alone=ALONE):
         "distribution, by sums alone",
         choices=COMBINED,
     )
+    starts: int = setting(
+        1, "Trainings of prior: mixture from different starts; the least loss is kept",
+        within="[1, 100]",
+    )  # fmt: skip
     hide: float = setting(
         0.0,
         "Largest share of a row's known entries that the encoder does not see in a step; for rows "
@@ -168,6 +172,8 @@ class VaeSettings(LatentSettings, method="vae", alone=ALONE):
             ("monitor", own or self.monitor == "none", f"none {text}"),
             ("patience", own or self.patience is None, f"null {text}"),
             ("lr_rule", own or self.lr_rule != "plateau", f"another {text}"),
+            ("starts", self.prior == "mixture" or self.starts == 1, f"1 {text}"),
+            ("starts", self.starts == 1 or self.monitor == "none", "1 with a monitor"),
             ("label", not self.label or self.likelihoods != "normal",
              "none with likelihoods: normal: a label is of levels"),
             ("personal", not self.label or self.personal == "none", "none with a label"),

@@ -22,7 +22,14 @@ from fedcohort.report.words import fixed, number, p_value
 KINDS: Mapping[str, tuple[str, str]] = {
     "site": ("hospitals", "A hospital"),
     "group": ("classes", "A class"),
+    "prior": ("priors", "A prior"),
 }
+#: What is said of priors.
+PRIORS = (
+    "A prior is the distribution of latent points that a model assumes: where hospitals have one "
+    "each, of its own patients, and in common, of all. It is drawn in the directions of the map, "
+    "from the model alone. "
+)
 #: What a row needs to be drawn.
 DRAWN = ("x", "y", "sx", "sy", "angle")
 
@@ -43,10 +50,14 @@ def latent_map(run: Run) -> Section | None:
         "Hospitals that lie apart have other patients, or measure in another way: “Measured "
         "alike” tells which, where it was asked. No fit has seen a class; classes that lie apart "
         "are what the measurements have in common, and those that do not may in further "
-        "components. Each fit has directions of its own, so that a panel may be turned or mirrored "
-        "against the next. First repeat.",
+        f"components. {PRIORS * _has_priors(run)}Each fit has directions of its own, so that a "
+        "panel may be turned or mirrored against the next. First repeat.",
         h("div", drawn[0][1], rest),
     )  # fmt: skip
+
+
+def _has_priors(run: Run) -> bool:
+    return any(r["by"] == "prior" for r in run.rows("latent_map"))
 
 
 def _figures(run: Run, arm: Arm) -> list[Markup]:
