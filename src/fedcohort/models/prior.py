@@ -22,7 +22,8 @@ Sites m with n_m of n rows have a common prior, the mixture of experts (4) or th
 At its site p_m is a function of the encoder and of the α_m that are being trained (λ = {φ, α},
 eq. 6.19), while the other sites' parts are held (`Common`). With all of p held, a small τ at the
 pseudo-inputs draws the rows' posteriors together, which makes p narrower in the next round, and the
-scale of z goes to 0.
+scale of z goes to 0. Trained within p, p_m covers what the other parts do not; it need not be the
+mean of q(z|x) over the site's rows.
 
 Corrected, see eq. 6.23 of D6.2: a product of M mixtures of K components has K^M components, so in
 (5) each site's mixture is replaced by one Gaussian of its mean and variance. Without the exponents

@@ -7,6 +7,7 @@ p-values are adjusted by Holm over all hospitals and views of a fit.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fedcohort.report import charts, latent_verdict, words
 from fedcohort.report.charts import LOOKS
@@ -26,10 +27,12 @@ KINDS: Mapping[str, tuple[str, str]] = {
 }
 #: What is said of priors.
 PRIORS = (
-    "A prior is the distribution of latent points that a model assumes: where hospitals have one "
-    "each, of its own patients, and in common, of all. It is drawn in the directions of the map, "
-    "from the model alone. "
+    "A prior is the distribution of latent points that a model assumes. Where each hospital has a "
+    "part in the common prior, the part is trained on its own patients; it may lie where the parts "
+    "of others do not. Priors are drawn in the directions of the map, from the model alone. "
 )
+#: Name of the prior of all hospitals; it comes last, so that hospitals keep their looks.
+COMMON = "common prior"
 #: What a row needs to be drawn.
 DRAWN = ("x", "y", "sx", "sy", "angle")
 
@@ -56,6 +59,10 @@ def latent_map(run: Run) -> Section | None:
     )  # fmt: skip
 
 
+def _order(name: str) -> tuple[bool, Any]:
+    return name == COMMON, natural(name)
+
+
 def _has_priors(run: Run) -> bool:
     return any(r["by"] == "prior" for r in run.rows("latent_map"))
 
@@ -69,10 +76,10 @@ def _figures(run: Run, arm: Arm) -> list[Markup]:
         for scenario in run.scenarios:
             names = [str(r["name"]) for r in rows if r["by"] == by and r["scenario"] == scenario]
             if names:
-                named.setdefault(tuple(sorted(names, key=natural)), []).append(scenario)
+                named.setdefault(tuple(sorted(names, key=_order)), []).append(scenario)
         # Shown names may differ between settings: a hidden one takes no look.
         if len(every := {n for names in named for n in names}) <= len(LOOKS) and named:
-            named = {tuple(sorted(every, key=natural)): [c for s in named.values() for c in s]}
+            named = {tuple(sorted(every, key=_order)): [c for s in named.values() for c in s]}
         for i, (names, found) in enumerate(named.items()):
             order = [c for c in run.scenarios if c in found]
             pages = [order[j : j + charts.MOST_PANELS]
