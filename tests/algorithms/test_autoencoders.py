@@ -26,8 +26,8 @@ from algorithms.autoencoder_cases import (
     without,
 )
 from fedcohort.algorithms.autoencoders import LatentModel
-from fedcohort.models.network import initial
 from fedcohort.models.likelihoods import FLOOR
+from fedcohort.models.network import initial
 from fedcohort.models.variational import drawn
 from fedcohort.protocol import SettingError
 from fedcohort.protocol.step import entropy
