@@ -333,3 +333,15 @@ def test_holes_are_left_out_of_a_fit_with_a_prior():
     fit = fitted("vae", split(holes(X, 0.5), 2), prior="mixture", components=K, task=task_of())
     filled = fit.impute(holes(X, 0.5))
     assert np.isfinite(filled).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({}, "prior"), ({"prior": "mixture", "label": "kind"}, "label")],
+    ids=["normal", "label"],
+)
+def test_clusters_need_a_mixture_and_no_label(given, said):
+    with pytest.raises(SettingError, match=f"'{said}'.*clustering"):
+        config_of("vae", **given).check_task("clustering")
+    config_of("vae", **given).check_task("latent")
+    config_of("vae", prior="mixture").check_task("clustering")
