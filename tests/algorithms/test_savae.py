@@ -15,8 +15,9 @@ from fedcohort.algorithms.savae import METHOD
 from fedcohort.algorithms.savae.program import edges_of
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.metrics.survival.concordance import harrell
+from fedcohort.models.likelihoods import FLOOR
 from fedcohort.models.network import initial
-from fedcohort.models.vae import FLOOR, drawn
+from fedcohort.models.variational import drawn
 from fedcohort.protocol import Task
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import entropy

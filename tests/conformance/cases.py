@@ -162,9 +162,9 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("personal", "fedper"), ("monitor", "gradient")),
         (("compression", "int8"),),
         (("compression", "top_k"), ("strategy", "fedadam")),
-        (("prior", "vamp"), ("components", 3)),
+        (("prior", "vamp"), ("components", 3), ("hide", 0.5)),
         (("prior", "vamp"), ("combine_priors", "product"), ("strategy", "fedprox")),
-        (("prior", "mixture"), ("components", 3)),
+        (("prior", "mixture"), ("components", 3), ("starts", 2)),
     ],
     "mcvae": [
         (

@@ -51,7 +51,7 @@ from torch.nn import functional
 from fedcohort.data.prepare import Head, heads_from
 from fedcohort.models.layers import ACTIVATIONS
 from fedcohort.models.likelihoods import Likelihoods, sizes_of
-from fedcohort.models.vae import filled
+from fedcohort.models.variational import filled
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.models.dgd import DgdNet
-from fedcohort.models.vae import filled
+from fedcohort.models.variational import filled
 
 #: β₁, β₂ and ε of Adam for representations, those of the authors' code.
 BETAS, EPSILON = (0.5, 0.7), 1e-8

@@ -43,7 +43,8 @@ from fedcohort.models.likelihoods import (
     weibull_survival,
     weibull_time,
 )
-from fedcohort.models.vae import Posterior, Vae, VaeNet, drawn, filled, hidden_layers, lacking
+from fedcohort.models.vae import Vae, VaeNet
+from fedcohort.models.variational import Posterior, drawn, filled, hidden_layers, lacking
 
 #: Distributions of the time given z.
 TIMES = ("weibull", "piecewise")

@@ -539,7 +539,7 @@ def fit(
     if task:
         problem = _asked(problem, entry, task)
     elif problem.kind not in entry.tasks:
-        problem = next((problem.aside_of(t) for t in ASIDE if t in entry.tasks), problem)
+        problem = next((problem.aside_of(t) for t in entry.tasks if t in ASIDE), problem)
     if problem.kind not in entry.tasks:
         raise SettingError(fit_lines.serves(entry, fed.outcome))
     problem = replace(problem, own=_coordinators(coordinator_data, fed, asked))

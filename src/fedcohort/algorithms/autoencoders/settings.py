@@ -80,7 +80,7 @@ class LatentSettings(AveragingSettings, BatchSettings, CollapseSettings, MaybeOw
 
     @property
     def told_divergences(self) -> int:
-        """Rounds between two records of the divergences from N(0, I); 0: never."""
+        """Rounds between two records of the divergences from the prior; 0: never."""
         return self.record_kl
 
     def network(self, views: Sequence[str], heads: Sequence[Head] = ()) -> Vae | Mcvae:
@@ -140,6 +140,16 @@ class VaeSettings(LatentSettings, method="vae", alone=ALONE):
         "distribution, by sums alone",
         choices=COMBINED,
     )
+    starts: int = setting(
+        1, "Trainings of prior: mixture from different starts; the least loss is kept",
+        within="[1, 100]",
+    )  # fmt: skip
+    hide: float = setting(
+        0.0,
+        "Largest share of a row's known entries that the encoder does not see in a step; for rows "
+        "that lack more than those of training",
+        within="[0, 1]",
+    )
     label: str = setting(
         "",
         "Column of known classes, which the encoder does not see, and `predict` gives; rows may "
@@ -162,15 +172,25 @@ class VaeSettings(LatentSettings, method="vae", alone=ALONE):
             ("monitor", own or self.monitor == "none", f"none {text}"),
             ("patience", own or self.patience is None, f"null {text}"),
             ("lr_rule", own or self.lr_rule != "plateau", f"another {text}"),
+            ("starts", self.prior == "mixture" or self.starts == 1, f"1 {text}"),
+            ("starts", self.starts == 1 or self.monitor == "none", "1 with a monitor"),
             ("label", not self.label or self.likelihoods != "normal",
              "none with likelihoods: normal: a label is of levels"),
             ("personal", not self.label or self.personal == "none", "none with a label"),
         )  # fmt: skip
 
-    @property
-    def told_divergences(self) -> int:
-        """Rounds between two records of the divergences from N(0, I); 0: never."""
-        return self.record_kl if self.prior == "normal" else 0
+    def check_task(self, kind: str) -> None:
+        """Refuse clusters without a mixture, or with a label, which is what `predict` then gives.
+
+        Raises
+        ------
+        SettingError : the task is clustering, and the prior is no mixture, or there is a label.
+        """
+        if kind == "clustering":
+            self.check(
+                ("prior", self.prior == "mixture", "mixture with task: clustering"),
+                ("label", not self.label, "none with task: clustering"),
+            )
 
     @property
     def visible(self) -> str:
@@ -191,6 +211,7 @@ class VaeSettings(LatentSettings, method="vae", alone=ALONE):
             components=self.components if self.prior == "mixture" else 0,
             label=self._label_of(heads),
             label_weight=self.label_weight if self.label else 1.0,
+            hide=self.hide,
         )
 
     def free_parameters(self, n_features: int) -> int:

@@ -22,7 +22,7 @@ from fedcohort.arrays import Array
 from fedcohort.models.dgd import DgdNet
 from fedcohort.models.network import Mlp, initial, network
 from fedcohort.models.representations import drawn
-from fedcohort.models.vae import filled
+from fedcohort.models.variational import filled
 from fedcohort.training.networks.optimisers import Adam
 
 #: Steps, rows of a step, and learning rate.

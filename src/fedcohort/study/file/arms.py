@@ -362,7 +362,7 @@ class _ArmReader:
             grid=self._grid(own if has_own else ("tune", "grid"), method, strict=has_own),
             folds=folds if scope == "sites" and not user else FOLDS[1],
         )
-        self._configure(where, method, arm.configured())
+        self._configure(where, method, arm.configured(), self._kind.name)
         self._space(method)
         return arm
 
@@ -399,9 +399,13 @@ class _ArmReader:
             for value in values:
                 self._configure(here, method, {key: value})
 
-    def _configure(self, where: Where, method: Method, settings: Mapping[str, Any]) -> None:
-        """Build a method's settings once."""
+    def _configure(
+        self, where: Where, method: Method, settings: Mapping[str, Any], task: str = ""
+    ) -> None:
+        """Build a method's settings once, and check that they serve the kind of task, if given."""
         try:
-            method.configure(settings)
+            config = method.configure(settings)
+            if task:
+                config.check_task(task)
         except InputError as error:
             raise self._reader.doc.error(where, str(error)) from None

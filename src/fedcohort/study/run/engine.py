@@ -301,6 +301,7 @@ def fit_once(
     checked_secure(problem.secure, len(problem.frames))
     check_visible(problem.secure, method, config)
     config.check_sites(len(problem.frames))
+    config.check_task(problem.kind)
     _check_own(problem, method, config)
     _check_outcome(problem, method)
     if problem.dp is not None:
