@@ -51,10 +51,19 @@ ARMS: dict[str, dict[str, Any]] = {
     "deepcox": {"method": "deepcox"},
     "savae": {"method": "savae"},
     "savae_pooled": {"method": "savae", "pooled": True},
+    "savae_tuned": {"method": "savae", "tuned": True},
 }
 #: Settings of `savae` on sets of more than 2,000 rows, for their time: a third of the steps.
 LARGE = {"internal_epochs": 3, "batch_size": 128}
 SWEEP = (0.3, 1.0, 3.0, 10.0, 30.0)
+#: Settings of which the arm `savae_tuned` chooses by folds of the training rows.
+CHOICES: dict[str, dict[str, Any]] = {
+    "as it is": {}, "w 3": {"weight": 3.0}, "w 30": {"weight": 30.0},
+    "beta 0.3": {"beta": 0.3}, "piecewise": {"time": "piecewise"},
+    "rate 0.001": {"learning_rate": 0.001}, "no dropout": {"dropout": 0.0},
+    "hidden 64": {"hidden": [64]},
+}  # fmt: skip
+INNER = 3
 
 
 def gbsg2(folders: dict[str, Path]) -> pd.DataFrame:
@@ -104,11 +113,13 @@ SETS: dict[str, Callable[[dict[str, Path]], pd.DataFrame]] = {
 }  # fmt: skip
 
 
-def folds_of(frame: pd.DataFrame, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def folds_of(
+    frame: pd.DataFrame, seed: int, number: int = FOLDS
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return train and test rows of each fold."""
     x = frame.drop(columns=["time", "event"])
     copies = x.groupby(list(x.columns), dropna=False, sort=False).ngroup().to_numpy()
-    folds = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=seed)
+    folds = StratifiedGroupKFold(number, shuffle=True, random_state=seed)
     return list(folds.split(x, frame["event"], copies))
 
 
@@ -116,7 +127,7 @@ def judged(
     arm: dict[str, Any], train: pd.DataFrame, test: pd.DataFrame, seed: int
 ) -> dict[str, float]:
     """Return C, the integrated Brier score and the seconds of one fit."""
-    asked = {k: v for k, v in arm.items() if k not in ("method", "pooled")}
+    asked = {k: v for k, v in arm.items() if k not in ("method", "pooled", "tuned")}
     at = np.random.default_rng(seed).permutation(np.arange(len(train)) % SITES)
     names = np.array(["one"] * len(train) if arm.get("pooled") else [f"s{k}" for k in at])
     fed = fc.simulate(
@@ -135,6 +146,26 @@ def judged(
     score = brier(u, d.astype(bool), t, e.astype(bool), np.asarray(curves), times)
     ibs = float(np.trapezoid(score, times) / (times[-1] - times[0]))
     return {"c": harrell(risk, t, e.astype(bool)), "ibs": ibs, "seconds": seconds}
+
+
+def chosen(
+    book: Book, name: str, train: pd.DataFrame, key: dict[str, Any], arm: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """Return the name and settings of `CHOICES` with the best mean C over inner folds."""
+    means: dict[str, float] = {}
+    for choice, more in CHOICES.items():
+        asked = {**arm, **more}
+        found: list[float] = []
+        for k, (own, held) in enumerate(folds_of(train, key["seed"] + 100, INNER)):
+            one = {**key, "arm": f"inner {choice}", "inner": k, **asked}
+            if book.lacks(one):
+                book.write(one, judged(asked, train.iloc[own], train.iloc[held], key["seed"]))
+            found += [line["c"] for line in book.rows(**one)]
+        means[choice] = float(np.mean(found))
+    best = max(means, key=lambda choice: means[choice])
+    text = ", ".join(f"{choice} {value:.4f}" for choice, value in means.items())
+    print(f"{name} fold {key['fold']}: {best} of {text}", flush=True)
+    return best, {**arm, **CHOICES[best]}
 
 
 def main() -> None:
@@ -165,9 +196,13 @@ def main() -> None:
             found: list[dict[str, float]] = []
             for seed in range(args.seeds):
                 for k, (train, test) in enumerate(folds_of(frame, seed)):
-                    key = {"set": name, "arm": arm, "seed": seed, "fold": k, **asked}
+                    key, here = {"set": name, "arm": arm, "seed": seed, "fold": k}, asked
+                    if given.get("tuned"):
+                        best, here = chosen(book, name, frame.iloc[train], key, asked)
+                        key["chosen"] = best
+                    key |= here
                     if book.lacks(key):
-                        book.write(key, judged(asked, frame.iloc[train], frame.iloc[test], seed))
+                        book.write(key, judged(here, frame.iloc[train], frame.iloc[test], seed))
                     found += book.rows(**key)
             c, ibs = (np.array([line[m] for line in found]) for m in ("c", "ibs"))
             table[f"{name}_{arm}".replace(" ", "_")] = {
