@@ -235,7 +235,7 @@ class SurvivalElbo(Objective):
     @property
     def kinds(self) -> tuple[int, ...]:
         """Number of events."""
-        return (int(self.lives.event.sum()),)
+        return (int(self.lives.ends[0].sum()),)
 
     @property
     def draws(self) -> bool:
