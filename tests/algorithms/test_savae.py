@@ -174,6 +174,35 @@ def test_piecewise_times_recover_the_same(learnt):
     assert np.abs(fit.predict_survival(new, t) - there).mean() < 0.03
 
 
+def test_an_annealed_round_has_its_share_of_beta():
+    """A rise of two rounds: the first round's model is that of half of β, the second's of all."""
+    frame, plain = cohort(60), {**SMALL, "record_kl": 0, "lr_rule": "constant", "rounds": 1}
+    rising = {"anneal": "linear", "anneal_rounds": 2, "beta": 3.0}
+    half = fitted(frame, **plain, beta=1.5).model.thetas
+    assert_array_equal(fitted(frame, **plain, **rising).model.thetas, half)
+    assert_array_equal(
+        fitted(frame, **plain, anneal="linear", anneal_rounds=1, beta=1.5).model.thetas, half
+    )
+    assert (fitted(frame, **plain, beta=3.0).model.thetas != half).any()
+    seen = fitted(frame, **plain, **rising, aggregation="median").model.thetas
+    assert_array_equal(seen, fitted(frame, **plain, beta=1.5, aggregation="median").model.thetas)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"strategy": "exact"}, {"strategy": "ensemble"}, {"optimiser_state": "kept"},
+     {"compression": "int8"}, {"personal": "fedper", "user": "s0"}],
+)  # fmt: skip
+def test_annealing_is_refused_where_no_round_has_a_share(settings):
+    with pytest.raises(fc.FedcohortError, match="anneal"):
+        METHOD.configure({**SMALL, "anneal": "linear", **settings})
+
+
+def test_settings_of_a_private_fit_are_unknown_as_there_is_none():
+    with pytest.raises(fc.FedcohortError, match="dp_rounds"):
+        METHOD.configure({"dp_rounds": 3})
+
+
 # curves -------------------------------------------------------------------------------
 
 

@@ -250,6 +250,10 @@ class SurvivalElbo(Objective):
         )  # fmt: skip
         return -found.mean()
 
+    def annealed(self, share: float) -> Self:
+        """Return the objective with a share of β."""
+        return self if share == 1.0 else dataclasses.replace(self, beta=share * self.beta)
+
     def take(self, rows: Array) -> Self:
         """Return the objective of the rows with these numbers."""
         at = torch.from_numpy(rows)

@@ -90,7 +90,7 @@ def fit(fed: Federation, config: LatentSettings, task: Task) -> LatentModel:
     else:
         watch = watching(fed, plan, config.monitor, least)
         seen = LatentWatch(fed, plan, watch, asked) if asked else watch
-        given, visits = shares(config.anneal, config.share_rounds), VISITS
+        given, visits = shares(config.anneal, config.share_rounds(config.rounds)), VISITS
         if joint is not None:
             given, visits = joint.arguments(given), WITH_PRIOR
         course = averaging(
