@@ -58,12 +58,11 @@ LARGE = {"internal_epochs": 3, "batch_size": 128}
 SWEEP = (0.3, 1.0, 3.0, 10.0, 30.0)
 #: Settings of which the arm `savae_tuned` chooses by folds of the training rows.
 CHOICES: dict[str, dict[str, Any]] = {
-    "as it is": {}, "w 3": {"weight": 3.0}, "w 30": {"weight": 30.0},
-    "beta 0.3": {"beta": 0.3}, "piecewise": {"time": "piecewise"},
-    "rate 0.001": {"learning_rate": 0.001}, "no dropout": {"dropout": 0.0},
-    "hidden 64": {"hidden": [64]},
+    "as it is": {}, "w 3": {"weight": 3.0}, "beta 0.3": {"beta": 0.3},
+    "anneal": {"anneal": "linear", "anneal_rounds": 15}, "piecewise": {"time": "piecewise"},
+    "rate 0.001": {"learning_rate": 0.001}, "hidden 64": {"hidden": [64]},
 }  # fmt: skip
-INNER = 3
+INNER = 2
 
 
 def gbsg2(folders: dict[str, Path]) -> pd.DataFrame:
