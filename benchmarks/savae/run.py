@@ -61,6 +61,8 @@ CHOICES: dict[str, dict[str, Any]] = {
     "as it is": {}, "w 3": {"weight": 3.0}, "beta 0.3": {"beta": 0.3},
     "anneal": {"anneal": "linear", "anneal_rounds": 15}, "piecewise": {"time": "piecewise"},
     "rate 0.001": {"learning_rate": 0.001}, "hidden 64": {"hidden": [64]},
+    "w 30": {"weight": 30.0}, "no dropout": {"dropout": 0.0},
+    "rate 0.01": {"learning_rate": 0.01},
 }  # fmt: skip
 INNER = 2
 
@@ -148,12 +150,12 @@ def judged(
 
 
 def chosen(
-    book: Book, name: str, train: pd.DataFrame, key: dict[str, Any], arm: dict[str, Any]
+    book: Book, train: pd.DataFrame, key: dict[str, Any], arm: dict[str, Any], names: list[str]
 ) -> tuple[str, dict[str, Any]]:
-    """Return the name and settings of `CHOICES` with the best mean C over inner folds."""
+    """Return the name and settings of these `CHOICES` with the best mean C over inner folds."""
     means: dict[str, float] = {}
-    for choice, more in CHOICES.items():
-        asked = {**arm, **more}
+    for choice in names:
+        asked = {**arm, **CHOICES[choice]}
         found: list[float] = []
         for k, (own, held) in enumerate(folds_of(train, key["seed"] + 100, INNER)):
             one = {**key, "arm": f"inner {choice}", "inner": k, **asked}
@@ -163,7 +165,7 @@ def chosen(
         means[choice] = float(np.mean(found))
     best = max(means, key=lambda choice: means[choice])
     text = ", ".join(f"{choice} {value:.4f}" for choice, value in means.items())
-    print(f"{name} fold {key['fold']}: {best} of {text}", flush=True)
+    print(f"{key['set']} fold {key['fold']}: {best} of {text}", flush=True)
     return best, {**arm, **CHOICES[best]}
 
 
@@ -176,6 +178,7 @@ def main() -> None:
     parser.add_argument("--arms", default=",".join(ARMS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sweep", action="store_true", help="weights w instead of the arms")
+    parser.add_argument("--choices", default=",".join(CHOICES), help="of savae_tuned")
     parser.add_argument("--book", type=Path, default=Path("savae.jsonl"))
     asks_out(parser)
     args = parser.parse_args()
@@ -185,6 +188,7 @@ def main() -> None:
     arms = {name: ARMS[name] for name in args.arms.split(",")}
     if args.sweep:
         arms = {f"w {w:g}": {**ARMS["savae"], "weight": w} for w in SWEEP}
+    names = args.choices.split(",")
     book = Book(args.book)
     table: dict[str, dict[str, float]] = {}
     for name in args.sets.split(","):
@@ -197,7 +201,7 @@ def main() -> None:
                 for k, (train, test) in enumerate(folds_of(frame, seed)):
                     key, here = {"set": name, "arm": arm, "seed": seed, "fold": k}, asked
                     if given.get("tuned"):
-                        best, here = chosen(book, name, frame.iloc[train], key, asked)
+                        best, here = chosen(book, frame.iloc[train], key, asked, names)
                         key["chosen"] = best
                     key |= here
                     if book.lacks(key):
