@@ -337,7 +337,6 @@ def test_the_task_synthesis_gives_the_fit_of_the_task_survival():
     assert_array_equal(there.model.thetas, fc.fit("savae", fed, **asked).model.thetas)
 
 
-
 def test_a_column_of_one_value_is_left_out():
     fit = fitted(cohort(60).assign(one=3.0), **{**SMALL, "rounds": 1})
     assert "one" not in fit.parts.design.features
