@@ -24,9 +24,7 @@ from fedcohort.training.rows import Rows, rows_of
 def learn_annealed(
     site: Site[Any, Any], *, theta: Array, plan: str, rate: float, share: float
 ) -> Update:
-    """Train from the common model with a share of the weight of the divergence from the prior;
-    return the site's part of the mean.
-    """
+    """Train with a share of the divergence's weight; return the site's part of the mean."""
     p = Plan.of(plan)
     return Update.trained(theta, _rows(site, p, share), p, rate, site.entropy)
 
@@ -35,7 +33,7 @@ def learn_annealed(
 def learn_annealed_seen(
     site: Site[Any, Any], *, theta: Array, plan: str, rate: float, share: float
 ) -> Visit:
-    """Train the same way; return the model itself, for a robust aggregation."""
+    """Train with a share of the divergence's weight; return the model, for a robust aggregation."""
     p = Plan.of(plan)
     return Visit.trained(theta, _rows(site, p, share), p, rate, site.entropy)
 
