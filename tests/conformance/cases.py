@@ -214,7 +214,15 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
     "savae": [
         (("strategy", "exact"), ("hidden", (4,)), ("time", "piecewise"), ("parts", 3)),
         (("strategy", "ensemble"), ("hidden", (4,))),
-        (("patience", 2), ("hidden", (4,)), ("dropout", 0.1), ("batch_size", 20), ("record_kl", 1)),
+        (
+            ("patience", 2),
+            ("hidden", (4,)),
+            ("dropout", 0.1),
+            ("batch_size", 20),
+            ("record_kl", 1),
+            ("anneal", "linear"),
+            ("anneal_rounds", 2),
+        ),
         (("personal", "fedrep"), ("hidden", (4,)), ("monitor", "gradient")),
     ],
     "bayes_net": [

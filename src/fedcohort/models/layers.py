@@ -67,5 +67,5 @@ class SeededDropout(Seeded):
         """Keep each entry with probability 1 − p, scaled by 1/(1 − p); keep all in `eval`."""
         if not self.training:
             return x
-        kept = torch.rand(x.shape, generator=self.generator) >= self.p
-        return x * kept.to(x) / (1.0 - self.p)
+        drawn = torch.rand(x.shape, generator=self.generator)
+        return x * drawn.ge_(self.p).to(x).div_(1.0 - self.p)

@@ -236,7 +236,7 @@ class SurvivalElbo(Objective):
     @property
     def kinds(self) -> tuple[int, ...]:
         """Number of events."""
-        return (int(self.lives.event.sum()),)
+        return (int(self.lives.ends[0].sum()),)
 
     @property
     def draws(self) -> bool:
@@ -250,6 +250,10 @@ class SurvivalElbo(Objective):
             free_bits=0.0 if seed is None else self.free_bits,
         )  # fmt: skip
         return -found.mean()
+
+    def annealed(self, share: float) -> Self:
+        """Return the objective with a share of β."""
+        return self if share == 1.0 else dataclasses.replace(self, beta=share * self.beta)
 
     def take(self, rows: Array) -> Self:
         """Return the objective of the rows with these numbers."""

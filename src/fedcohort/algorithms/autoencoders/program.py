@@ -97,7 +97,7 @@ def fit(fed: Federation, config: LatentSettings, task: Task) -> LatentModel:
         seen = LatentWatch(fed, plan, watch, asked, at) if asked else watch
         courses: list[Course] = []
         for number in range(starts_of(config)):
-            given, visits = shares(config.anneal, config.share_rounds), VISITS
+            given, visits = shares(config.anneal, config.share_rounds(config.rounds)), VISITS
             if joint is not None:
                 given, visits = joint.arguments(given), WITH_PRIOR
             schedule = replace(config.schedule, first=sum(c.rounds for c in courses))

@@ -12,7 +12,7 @@ from fedcohort.models.mcvae import COMBINATIONS, Mcvae
 from fedcohort.models.objectives import Elbo
 from fedcohort.models.vae import Vae
 from fedcohort.protocol import SettingError, changed, setting
-from fedcohort.training.networks.collapse import ANNEALS, CollapseSettings
+from fedcohort.training.networks.collapse import AnnealSettings
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule
 from fedcohort.training.networks.settings import (
@@ -33,7 +33,7 @@ LABELS = ("bernoulli", "categorical", "ordinal")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LatentSettings(AveragingSettings, BatchSettings, CollapseSettings, MaybeOwnSettings):
+class LatentSettings(AveragingSettings, BatchSettings, AnnealSettings, MaybeOwnSettings):
     """Settings that `vae` and `mcvae` have in common."""
 
     q: int = setting(5, "Dimension of the latent space", within="[1, 10_000]")
@@ -46,37 +46,17 @@ class LatentSettings(AveragingSettings, BatchSettings, CollapseSettings, MaybeOw
     sees_mask: bool = setting(
         False, "Also give the encoder a mask of the missing entries, which are 0"
     )
-    beta: float = setting(
-        1.0, "β: weight of the divergence from the prior; 1 is the ELBO", within="[0, inf)"
-    )
-    anneal: str = setting(
-        "none",
-        "Let β rise by rounds: linear, once; cyclical, in the first half of each cycle",
-        choices=ANNEALS,
-    )
-    anneal_rounds: int | None = setting(
-        None,
-        "Rounds of the rise, or of a cycle. Default: a quarter of `rounds`",
-        "rounds",
-        within="[1, inf)",
-    )
     internal_epochs: int = changed(VisitSettings, "internal_epochs", default=15)
     passes: int = setting(20, "impute: number of iterations", "times", within="[1, inf)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_personal()
-        plain = self.anneal == "none"
-        self.check(
-            ("anneal", plain or self.personal == "none", "none with a personal model"),
-            ("anneal", plain or self.optimiser_state == "fresh", "none, or optimiser_state: fresh"),
-            ("anneal", plain or self.compression == "none", "none, or compression: none"),
+        self.check_anneal(
+            personal=(self.personal, "none"),
+            optimiser_state=(self.optimiser_state, "fresh"),
+            compression=(self.compression, "none"),
         )
-
-    @property
-    def share_rounds(self) -> int:
-        """Number of rounds of a rise or cycle of β."""
-        return self.anneal_rounds or max(1, self.rounds // 4)
 
     @property
     def told_divergences(self) -> int:

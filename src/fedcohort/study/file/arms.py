@@ -224,6 +224,7 @@ def check_learnt(arms: Iterable[Arm], kind: Kind, outcome: Outcome | None) -> No
     for arm in arms:
         try:
             registry.check_outcome(registry.find(arm.method), kind.name, learnt)
+            kind.check_drawn(registry.find(arm.method), outcome)
         except SettingError as error:
             raise DataError(f"arm {arm.name!r}: {error}") from None
 

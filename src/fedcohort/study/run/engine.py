@@ -144,7 +144,13 @@ class Problem:
 
         They are removed from every table and from the dictionary. In a joint task they are features
         instead, unless the method's model draws rows with their outcomes: then it has the outcome.
+
+        Raises
+        ------
+        SettingError : it does, and there is no outcome that it learns.
         """
+        if method is not None:
+            KINDS[self.kind].check_drawn(method, self.outcome or self.aside)
         if self.aside is None:
             return self
         if KINDS[self.kind].joint:

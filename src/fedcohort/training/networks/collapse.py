@@ -68,6 +68,45 @@ class CollapseSettings(Settings):
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class AnnealSettings(CollapseSettings):
+    """The same, with β and its rise by rounds, eq. (2)."""
+
+    beta: float = setting(
+        1.0, "β: weight of the divergence from the prior; 1 is the ELBO", within="[0, inf)"
+    )
+    anneal: str = setting(
+        "none",
+        "Let β rise by rounds: linear, once; cyclical, in the first half of each cycle",
+        choices=ANNEALS,
+    )
+    anneal_rounds: int | None = setting(
+        None,
+        "Rounds of the rise, or of a cycle. Default: a quarter of `rounds`",
+        "rounds",
+        within="[1, inf)",
+    )
+
+    def check_anneal(self, **given: tuple[str, str]) -> None:
+        """Refuse an anneal where a setting is not the only value that goes with it.
+
+        Parameters
+        ----------
+        given : name of a setting → its value, and that only value.
+
+        Raises
+        ------
+        SettingError : names the first one.
+        """
+        plain = self.anneal == "none"
+        for name, (value, only) in given.items():
+            self.check(("anneal", plain or value == only, f"none, or {name}: {only}"))
+
+    def share_rounds(self, rounds: int) -> int:
+        """Return the number of rounds of a rise or cycle of β, of so many rounds."""
+        return self.anneal_rounds or max(1, rounds // 4)
+
+
 @message
 class Divergences:
     """n_k, and Σ_j KL_i (q,) over the training rows."""
