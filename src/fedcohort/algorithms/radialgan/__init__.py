@@ -45,7 +45,8 @@ def bounds(config: RadialSettings, task: Task) -> Mapping[str, Collection[Any]]:
     return {
         "plan": (config.plan(task).text,),
         "epochs": (config.internal_epochs, config.rounds * config.internal_epochs),
-        "least": (task.min_cell, 1),
+        # a single site tells its own predictor; of several none tells groups of fewer rows
+        "least": (task.min_cell,) if config.every else (task.min_cell, 1),
     }
 
 

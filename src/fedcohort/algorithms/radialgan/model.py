@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from fedcohort.algorithms.radialgan.records import Groups, drawn, table_of
+from fedcohort.algorithms.radialgan.messages import Alone, Groups
+from fedcohort.algorithms.radialgan.records import drawn, table_of
 from fedcohort.algorithms.radialgan.settings import RadialPlan
-from fedcohort.algorithms.radialgan.steps import Alone
 from fedcohort.algorithms.radialgan.training import Player, loss_and_spec, model_of, virtual_rows
 from fedcohort.arrays import Array
 from fedcohort.data.tables import SurvivalTable
