@@ -73,6 +73,13 @@ METHOD = Method(
         releases=private.releases, reveals=private.reveals, held=private.held, clips=private.CLIPS
     ),
     preprocess={"scale": "standard", "impute": "none"},
+    not_for={
+        "synthesis": (
+            "Each site has a model of its own, of its own columns, so no table of all columns can "
+            "be drawn and judged. Fit it in a study of the outcome; 'fedcohort synthesise' draws "
+            "from the model of one site (models/ARM/sites/SITE)."
+        )
+    },
 )
 
 __all__ = ["METHOD", "RadialModel", "RadialSettings", "fit"]
