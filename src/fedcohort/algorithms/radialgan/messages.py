@@ -16,7 +16,7 @@ import numpy as np
 
 from fedcohort.algorithms.radialgan.settings import RadialPlan
 from fedcohort.arrays import Array
-from fedcohort.protocol import DataError, message
+from fedcohort.protocol import Refused, message
 
 #: Largest size of a code, of a slope by a code, and of a mean and standard deviation of codes.
 WIDEST = 1e3
@@ -154,12 +154,13 @@ def check_slopes(slopes: Array, sent: int, d: int) -> None:
 
     Raises
     ------
-    DataError : another shape, not finite, or large.
+    Refused : another shape, not finite, or large.
     """
     if slopes.shape != (sent, d) or not _small(slopes):
-        raise DataError(
+        raise Refused(
+            "malformed",
             f"the coordinator sent slopes of another shape than the site's codes, or beyond "
-            f"{WIDEST:g} in size. The site does not train with them."
+            f"{WIDEST:g} in size. The site does not train with them.",
         )
 
 
@@ -168,12 +169,13 @@ def check_codes(z: Array, d: int) -> None:
 
     Raises
     ------
-    DataError : they are.
+    Refused : they are.
     """
     if not z.size or z.shape[-1] != d or not _small(z):
-        raise DataError(
+        raise Refused(
+            "malformed",
             f"the coordinator sent no codes, or codes of other than {d} places, or beyond "
-            f"{WIDEST:g} in size. The site does not train with them."
+            f"{WIDEST:g} in size. The site does not train with them.",
         )
 
 

@@ -42,7 +42,7 @@ from fedcohort.algorithms.radialgan.training import (
 )
 from fedcohort.arrays import Array
 from fedcohort.data.tables import SurvivalTable
-from fedcohort.protocol import DataError, Keep, Site, gathered, summed
+from fedcohort.protocol import DataError, Keep, Refused, Site, gathered, summed
 from fedcohort.protocol.step import mark_of
 
 RadialSite = Site[Any, Radius | None]
@@ -107,7 +107,8 @@ def others_of(
 
     Raises
     ------
-    DataError : they are no mixture of other sites' codes.
+    Refused : they are no mixture of other sites' codes.
+    DataError : no other site has a class that it may tell of.
     """
     others, s = marks != mark_of(site.name), len(marks)
     shapes = ((s, count), (s, count, d), (s, count, d, d))
@@ -121,8 +122,9 @@ def others_of(
         if not why and found.rows.sum():
             return found
     if why:
-        raise DataError(
-            f"the coordinator sent {why}, or none of this site. The site does not train with them."
+        raise Refused(
+            "malformed",
+            f"the coordinator sent {why}, or none of this site. The site does not train with them.",
         )
     raise DataError(
         "no other site has a class with min_cell rows or more, so there is nothing to "
