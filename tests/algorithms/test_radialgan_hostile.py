@@ -131,12 +131,27 @@ def test_forged_codes_and_slopes_are_refused_on_both_sides():
     for slopes in (np.zeros((b + 1, 2)), np.full((b, 2), np.nan), np.full((b, 2), 1e9)):
         with pytest.raises(fc.FedcohortError, match="the coordinator sent slopes"):
             ask(slopes, held)
+    fine = {"z": np.zeros((2, 3, 2)), "counts": np.full(2, 3.0), "rows": np.full(2, 9.0)}
+
+    def answer(**changed):
+        marks = np.array([mark_of("us"), mark_of("them")], np.int64)
+        site = Site("us", table(), held, (0, 1))
+        steps.answer_codes.run(site, plan=plan.text, **GIVEN, marks=marks, **{**fine, **changed})
+
+    answer()
     with pytest.raises(fc.FedcohortError, match="the coordinator sent no codes"):
-        steps.answer_codes.run(
-            Site("us", table(), held, (0, 1)), plan=plan.text, **GIVEN,
-            marks=np.array([mark_of("us"), mark_of("them")], np.int64),
-            z=np.full((2, 3, 2), np.inf), counts=np.full(2, 3.0), rows=np.full(2, 9.0),
-        )  # fmt: skip
+        answer(z=np.full((2, 3, 2), np.inf))
+    for odd in ({"counts": np.full(2, 4.0)}, {"rows": np.zeros(2)}, {"rows": np.full(2, np.nan)}):
+        with pytest.raises(fc.FedcohortError, match="other numbers of codes"):
+            answer(**odd)
+
+
+@pytest.mark.parametrize("virtual", [-1.0, 1e12, np.nan])
+def test_a_site_makes_no_more_virtual_rows_than_a_setting_allows(virtual):
+    plan = plan_of()
+    site = Site("us", table(), None, (0, 1))
+    with pytest.raises(fc.FedcohortError, match="virtual rows for each own row"):
+        steps.keep_predictor.run(site, plan=plan.text, **GIVEN, **mixture(plan), virtual=virtual)
 
 
 @given(seed=st.integers(0, 1000), unit=st.floats(1e-9, 1e9))

@@ -20,6 +20,8 @@ from fedcohort.protocol import Refused, message
 
 #: Largest size of a code, of a slope by a code, and of a mean and standard deviation of codes.
 WIDEST = 1e3
+#: Most virtual rows for each own row.
+MOST_VIRTUAL = 100.0
 #: Part of a covariance's trace by which an eigenvalue may be below 0, from rounding.
 ROUNDED = 1e-9
 
@@ -176,6 +178,37 @@ def check_codes(z: Array, d: int) -> None:
             "malformed",
             f"the coordinator sent no codes, or codes of other than {d} places, or beyond "
             f"{WIDEST:g} in size. The site does not train with them.",
+        )
+
+
+def check_shares(counts: Array, rows: Array, z: Array) -> None:
+    """Refuse numbers of codes that z (S, B, d) does not hold, or of rows that are no shares.
+
+    Raises
+    ------
+    Refused : they are.
+    """
+    fine = z.ndim == 3 and counts.shape == rows.shape == z.shape[:1]
+    if not (fine and ((counts >= 0) & (counts <= z.shape[1])).all() and (rows >= 1).all()):
+        raise Refused(
+            "malformed",
+            "the coordinator sent other numbers of codes than it sent codes, or of rows below 1. "
+            "The site does not train with them.",
+        )
+
+
+def check_virtual(virtual: float) -> None:
+    """Refuse a number of virtual rows for each own row that no setting allows.
+
+    Raises
+    ------
+    Refused : it is not within `MOST_VIRTUAL`.
+    """
+    if not 0 <= virtual <= MOST_VIRTUAL:
+        raise Refused(
+            "beyond",
+            f"the coordinator asks for {virtual:g} virtual rows for each own row; at most "
+            f"{MOST_VIRTUAL:g} are made.",
         )
 
 

@@ -21,7 +21,9 @@ from fedcohort.algorithms.radialgan.messages import (
     Radius,
     Slopes,
     check_codes,
+    check_shares,
     check_slopes,
+    check_virtual,
     unfit,
 )
 from fedcohort.algorithms.radialgan.records import (
@@ -178,6 +180,7 @@ def finished(
     others: Groups, binary: Sequence[Sequence[float]], virtual: float,
 ) -> Radius:  # fmt: skip
     """Return the state with the predictor on own rows, and virtual ones drawn from `others`."""
+    check_virtual(virtual)
     z = drawn(others, round(virtual * len(site.data.x)), site.rng, binary)
     return _finished(site, player, plan, unit, seed, least, z, others)
 
@@ -268,6 +271,7 @@ def answer_codes(
     assert site.state is not None
     r = records.r[site.state.chosen.astype(int)]
     check_codes(z, player.places)
+    check_shares(counts, rows, z)
     given, weights, places = _given(site, marks, z, counts, rows)
     player.judge(r, torch.from_numpy(given), weights, records.own)
     codes = torch.from_numpy(given).requires_grad_()
