@@ -251,9 +251,12 @@ def _releases(dp: Dp) -> tuple[Release, ...]:
 
 
 def held(config: RadialSettings, task: Task) -> Mapping[str, Mapping[str, Any]]:
-    """Return the arguments that a site checks, by step."""
+    """Return the arguments that a site checks, by step.
+
+    Any seed of the encoder will do: codes are clipped.
+    """
     assert task.dp is not None
-    plan = {"plan": plan_of(config, task).text, "seed": task.seed}
+    plan = {"plan": plan_of(config, task).text}
     return {
         tell_groups_privately.name: {**plan, "clip": task.dp.norm},
         keep_predictor_privately.name: plan,
