@@ -87,7 +87,7 @@ def run(table: pd.DataFrame, seed: int, rows: int, noise: bool) -> dict[str, dic
     found: dict[str, dict[str, float]] = {}
     for site, (train, blind) in dealing.items():
         drawn = Drawing.of(fit.of(site).parts).table(VIRTUAL, seed)
-        columns = SITES[site]
+        columns = [c for c in SITES[site] if c in drawn]  # nearly constant ones are left out
         virtual = drawn[[*columns, "dead"]].astype(float)
         others = pd.concat([t for s, (t, _) in dealing.items() if s != site])
         found[site] = {
