@@ -591,8 +591,8 @@ def _asked(problem: Problem, entry: Method, task: str) -> Problem:
         raise SettingError(f"task is {task!r}; {nearest(task, KINDS)}")
     if task not in entry.tasks:
         raise SettingError(
-            f"method {entry.name!r} serves {', '.join(entry.tasks)}, not {task}. Name one of these "
-            f"tasks, or take another method."
+            f"method {entry.name!r} serves {', '.join(entry.tasks)}, not {task}."
+            + (entry.why_not(task) or " Name one of these tasks, or take another method.")
         )
     return problem.of(KINDS[task])
 

@@ -13,11 +13,13 @@ R follows pair by pair: Pearson's r of two scores, the biserial and the tetracho
 (`numerics.binormal`) with binary values, rounded to a quarter of 1/√n or more; then the nearest
 correlation matrix. Missing entries are drawn by column, apart from all others.
 
-A site adds nothing to a pair of which fewer than m of its rows (`min_cell`) have both. Of a pair of
-two binary values the sums are counts, and determine their table: a site rounds each to a multiple
-of m, so that no cell of the table has 1 … m − 1 rows. The sum of such counts is off by about
-m √(sites/12); a site with few rows of a value rounds most of its tables to none. So correlations of
-two binary values are multiplied by the share of their variance that is not rounding (`_joint`).
+A site adds nothing to a pair of which fewer than m of its rows (`min_cell`) have both, nor to a
+number and a binary value that 1 … m − 1 of these rows have, or have not: p would sum their scores.
+Of a pair of two binary values, and of one, the sums are counts, and determine their table: a site
+rounds each to a multiple of m, so that no cell of the table has 1 … m − 1 rows. The sum of such
+counts is off by about m √(sites/12); a site with few rows of a value rounds most of its tables to
+none. So correlations of two binary values are multiplied by the share of their variance that is not
+rounding (`_joint`).
 
 Revealed: `Scores` once, as a sum over the sites; and what the preprocessing reveals. A private fit:
 see `private`.
@@ -58,28 +60,38 @@ class Scores:
 
 
 @summed
-def sum_scores(
-    site: Site[FeatureTable, None], *, place: Array, first: Array, number: Array, min_cell: int
-) -> Scores:
+def sum_scores(site: Site[FeatureTable, None], *, layout: str, min_cell: int) -> Scores:
     """Sum scores of columns, and their products, over the rows with both values.
 
-    place, first, number : see `Layout`.
+    layout : text of `Layout`.
     """
-    scores = Layout(place, first, number.astype(bool)).scores(site.data.x)
+    places = Layout.read(layout)
+    scores, m = places.scores(site.data.x), max(min_cell, 1)
     known = ~np.isnan(scores)
     z, k = np.where(known, scores, 0.0), known.astype(float)
     n = k.T @ k
-    sums = [
-        np.where(n < max(min_cell, 1), 0.0, one) for one in (n, z.T @ k, (z * z).T @ k, z.T @ z)
-    ]
+    shown = n >= m
+    if m > 1:
+        ones = np.where(places.binary[:, None], z.T @ k, m)
+        few = places.binary[:, None] & (_some(ones, m) | _some(n - ones, m))
+        shown &= ~((few | few.T) & (places.number[:, None] | places.number[None, :]))
+    sums = [np.where(shown, one, 0.0) for one in (n, z.T @ k, (z * z).T @ k, z.T @ z)]
     lacking = len(z) - n
-    few = (lacking > 0) & (lacking < min_cell)
-    sums[0] = np.where(few & (sums[0] > 0), len(z) - min_cell // 2, sums[0])
-    counts = np.outer(number == 0, number == 0)
-    if min_cell > 1:
-        np.fill_diagonal(counts, False)
-        sums = [np.where(counts, np.rint(one / min_cell) * min_cell, one) for one in sums]
+    few = (lacking > 0) & (lacking < m)
+    sums[0] = np.where(few & (sums[0] > 0), len(z) - m // 2, sums[0])
+    if m > 1:
+        counts = np.outer(places.binary, places.binary)
+        own = counts & np.eye(len(n), dtype=bool)
+        sums = [np.where(counts & ~own, np.rint(one / m) * m, one) for one in sums]
+        ones = np.rint(np.diag(sums[1]) / m) * m
+        ones = np.where(ones > np.diag(n) - m, np.diag(sums[0]), ones)
+        sums[1:] = [np.where(own, ones, one) for one in sums[1:]]
     return Scores(np.array(len(z)), *sums)
+
+
+def _some(counts: Array, m: int) -> Array:
+    """Return where counts are from 1 to m − 1."""
+    return (counts > 0.5) & (counts < m - 0.5)
 
 
 def fit(fed: Federation, config: CopulaSettings, task: Task) -> CopulaModel:
@@ -98,10 +110,7 @@ def fit(fed: Federation, config: CopulaSettings, task: Task) -> CopulaModel:
     if task.dp is not None:
         return private.fit(fed, config, task)
     layout = Layout.of(task.heads, ranks=True)
-    found = fed.sum(
-        sum_scores, place=layout.place, first=layout.first, number=layout.number.astype(np.int64),
-        min_cell=task.min_cell,
-    )  # fmt: skip
+    found = fed.sum(sum_scores, layout=layout.text, min_cell=task.min_cell)
     rows = int(found.rows)
     if rows < (needed := ROWS * max(task.min_cell, 1)):
         raise NothingToLearn(f"the sites have {rows} rows; a copula needs {needed}.")

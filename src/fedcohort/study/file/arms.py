@@ -308,7 +308,8 @@ class _ArmReader:
         if self._kind.name not in method.tasks:
             raise doc.error(
                 (*where, "method"),
-                f"{method.name!r} serves {', '.join(method.tasks)}, not {self._kind.name}.",
+                f"{method.name!r} serves {', '.join(method.tasks)}, not {self._kind.name}."
+                f"{method.why_not(self._kind.name)}",
             )
         try:
             registry.check_outcome(method, self._kind.name, self._learnt)
