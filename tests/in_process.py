@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import sys
 
 import pytest
+import typer.main
 
 from fedcohort.apps import cli
+
+#: Commands are made from the functions once, as in a process of its own.
+_made = functools.cache(typer.main.get_command)
 
 
 def command(*arguments: object) -> tuple[int, str, str]:
@@ -16,6 +21,7 @@ def command(*arguments: object) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["fedcohort", *map(str, arguments)])
+        patch.setattr(typer.main, "get_command", _made)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
                 cli.main()
