@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 import sys
+from collections.abc import Sequence
 
 import pytest
 import typer.main
@@ -14,6 +15,11 @@ from fedcohort.apps import cli
 
 #: Commands are made from the functions once, as in a process of its own.
 _made = functools.cache(typer.main.get_command)
+
+
+def app(words: Sequence[str], *, standalone_mode: bool) -> object:
+    """Run the command line's application, without what `main` says of errors."""
+    return _made(cli.app)(list(words), standalone_mode=standalone_mode)
 
 
 def command(*arguments: object) -> tuple[int, str, str]:
