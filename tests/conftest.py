@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import shutil
 import sys
@@ -29,6 +30,10 @@ import pytest  # noqa: E402 - after the threads are set
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 import slow_list  # noqa: E402
+from logs import caplog  # noqa: E402, F401 - a fixture
+
+# As with pytest's own plugin, no line is printed for want of a handler.
+logging.getLogger().addHandler(logging.NullHandler())
 
 for _name, _examples in (("make test", 10), ("whole", 25)):
     settings.register_profile(

@@ -95,12 +95,14 @@ OTHERS = [
     ),
     (
         "diabetes",
-        "{method: bayes_net, strategy: fedavg, rounds: 2, hidden: [4], prior: mixture, internal_epochs: 1}",
+        "{method: bayes_net, strategy: fedavg, rounds: 2, hidden: [4], prior: mixture, "
+        "internal_epochs: 1}",
     ),
     ("diabetes", "{method: bayes_net, strategy: sep, rounds: 2, hidden: [4], internal_epochs: 1}"),
     (
         "breast_cancer",
-        "{method: bayes_net, strategy: virtual, private_weights: biases, rounds: 2, internal_epochs: 1}",
+        "{method: bayes_net, strategy: virtual, private_weights: biases, rounds: 2, "
+        "internal_epochs: 1}",
     ),
 ]
 
