@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import shutil
 import sys
@@ -29,6 +30,10 @@ import pytest  # noqa: E402 - after the threads are set
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 import slow_list  # noqa: E402
+from logs import caplog  # noqa: E402, F401 - a fixture
+
+# As with pytest's own plugin, no line is printed for want of a handler.
+logging.getLogger().addHandler(logging.NullHandler())
 
 for _name, _examples in (("make test", 10), ("whole", 25)):
     settings.register_profile(
@@ -80,7 +85,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("slow")
         collected[test] = item.get_closest_marker("slow") is not None
     if slow_list.PAGES_DRAWN in os.environ:
-        items[:] = [i for i in items if slow_list.reads_a_page(slow_list.test_of(i.nodeid))]
+        items[:] = [i for i in items if slow_list.has_a_page(slow_list.test_of(i.nodeid))]
     items.sort(key=lambda item: item.path.parent.name in SHORT)
 
 
@@ -102,7 +107,11 @@ def _pages(pytestconfig: pytest.Config) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report, "write", as_read)
-        yield
+        if not any(map(slow_list.makes_a_page, pytestconfig.stash[COLLECTED])):
+            yield
+            return
+        with slow_list.drawn_where_looked_at(slow_list.makes_a_page):
+            yield
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -80,6 +80,14 @@ LOOKED_AT = tuple(f"report/test_{name}*" for name in (
     "comparison.py::*other_patients", "folded.py::*decision_curve", "latents.py::*no_negative",
     "latents.py::*told_apart_by_none", "latents.py::*user_wrote", "mixing.py::*never_show",
     "others.py::test_the_table_has", "steps.py::*called_shrunken",
+))  # fmt: skip
+
+#: Tests of studies that make a page themselves, and look at no drawing: none is made for them.
+MADE = tuple(f"study/test_{name}" for name in (
+    "availability.py::test_the_report_says*", "feedback_study.py::*",
+    "final.py::test_the_report_has*", "final.py::test_two_runs*", "final.py::test_a_private*",
+    "free_parameters.py::test_a_deployed_study_says*", "local_tests.py::test_the_report*",
+    "regression_study.py::test_led_by*", "shift_study.py::*",
 ))  # fmt: skip
 
 
@@ -154,26 +162,43 @@ def reads_a_page(test: str) -> bool:
     return _one_of(PAGES, test)
 
 
+def has_a_page(test: str) -> bool:
+    """Return whether a test reads a report's page, or makes one itself."""
+    return reads_a_page(test) or makes_a_page(test)
+
+
 def current_test() -> str:
     """Return the test that runs, or whose fixture is made."""
     return test_of(os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0])
 
 
 @contextmanager
-def drawn_where_looked_at() -> Iterator[None]:
-    """Draw no chart of a page for a test that looks at none."""
+def drawn_where_looked_at(blind: Callable[[str], bool] | None = None) -> Iterator[None]:
+    """Draw no chart of a page for a test that looks at none.
+
+    Parameters
+    ----------
+    blind : test → whether it looks at none; by default of the lists above.
+    """
     from fedcohort.report.charts import render
 
     draw, blank = render.draw, render.Drawing(render.Markup(""), 1.0, 1.0)
 
     def as_seen(chart: Any) -> Any:
-        test = current_test()
-        blind = reads_a_page(test) and _one_of(UNDRAWN, test) and not _one_of(LOOKED_AT, test)
-        return blank if blind else draw(chart)
+        return blank if (blind or _sees_none)(current_test()) else draw(chart)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(render, "draw", as_seen)
         yield
+
+
+def _sees_none(test: str) -> bool:
+    return reads_a_page(test) and _one_of(UNDRAWN, test) and not _one_of(LOOKED_AT, test)
+
+
+def makes_a_page(test: str) -> bool:
+    """Return whether a test makes a report's page itself, and looks at no drawing."""
+    return _one_of(MADE, test)
 
 
 def _one_of(patterns: Iterable[str], test: str) -> bool:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from fedcohort.apps import doctor
-from fedcohort.apps.cli import app
 from fedcohort.network import engines, service
 from fedcohort.network.kits.make import Network
 from fedcohort.network.service import Note
@@ -19,6 +18,7 @@ from fedcohort.network.state import rollback
 from fedcohort.network.state.rollback import Rollback
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.secure import certificates
+from in_process import app
 from network.hall import Hall, Spoke
 from network.wires import free_port
 

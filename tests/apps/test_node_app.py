@@ -11,11 +11,11 @@ import time
 
 import pytest
 
-from fedcohort.apps.cli import app
 from fedcohort.network.kits.make import Kit
 from fedcohort.network.state import decisions
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from hospital import STUDY, Hospital
+from in_process import app
 
 
 @pytest.fixture

@@ -137,6 +137,7 @@ SMALL: dict[str, Any] = {
     "trees": 4,
     "depth": 4,
     "share": 0.5,
+    "search_steps": 10,
 }
 
 #: Settings that a variant cannot do without, where a method has them.

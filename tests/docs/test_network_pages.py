@@ -35,8 +35,9 @@ def commands(page: str) -> list[list[str]]:
 def test_every_command_that_a_page_names_exists(path):
     found = commands(path.read_text(encoding="utf-8"))
     assert found
+    made = typer.main.get_command(app)
     for words in found:
-        command, rest = typer.main.get_command(app), list(words)
+        command, rest = made, list(words)
         while isinstance(command, click.Group):
             assert rest[0] in command.commands, words
             command = command.commands[rest.pop(0)]

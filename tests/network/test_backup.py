@@ -8,7 +8,6 @@ import threading
 
 import pytest
 
-from fedcohort.apps.cli import app
 from fedcohort.apps.node_service import Watch
 from fedcohort.network import requests
 from fedcohort.network.coordinator import lead, runs
@@ -22,6 +21,7 @@ from fedcohort.network.state.budget import Budget
 from fedcohort.network.state.policy import Config
 from fedcohort.network.state.rollback import Rollback
 from fedcohort.protocol.errors import InputError, Refused
+from in_process import app
 from network.hall import Hall, Spoke
 from network.parties import Parties as Network
 from network.wires import until

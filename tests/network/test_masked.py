@@ -19,8 +19,8 @@ from network.hall import Hall
 from network.parties import SITES
 
 TUNED = {"tune": {"by": "centre-kfold", "grid": {"l2": [0.1, 1.0]}}}
-ROWS = {"tune": {"by": "row-kfold", "grid": {"l2": [0.1, 1.0]}}}
-ONE = {"final": True, "evaluate": {"test_fraction": 0.25, "repeats": 1}}
+ROWS = {"tune": {"by": "row-kfold", "grid": {"l2": [0.1]}}}
+ONE = {"final": True, "evaluate": {"test_fraction": 0.25, "repeats": 1, "draws": 2}}
 
 
 def finished(hall: Hall, **study: Any) -> Path:

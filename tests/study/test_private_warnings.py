@@ -18,6 +18,7 @@ import fedcohort as fc
 from fedcohort.privacy import accounting
 from fedcohort.protocol import Dp, Release, registry
 from fedcohort.study.run.warnings import drowned, needed
+from logs import Logs
 
 NUMBERS = {name: {"type": "number", "usual": [-3, 3]} for name in "ab"}
 DICTIONARY = {"variables": {**NUMBERS, "y": {"type": "number", "usual": [-5, 5]}}}
@@ -86,7 +87,7 @@ def test_sites_that_are_protected_are_counted_in_place_of_records():
 
 @pytest.mark.parametrize(("epsilon", "says"), [(1e-9, True), (3.0, False)])
 def test_a_study_says_it_in_its_log_its_results_and_its_report(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, epsilon: float, says: bool
+    tmp_path: Path, caplog: Logs, epsilon: float, says: bool
 ):
     rows = pd.concat([table(80, i).assign(site=s) for i, s in enumerate("pqr")])
     rows.to_csv(tmp_path / "t.csv", index=False)

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.interpolate import CubicSpline
 
 from fedcohort.arrays import Array
 from fedcohort.numerics.mixture import below, quantiles
@@ -122,6 +121,8 @@ class Grid:
         -------
         values : (m', `FINE`) at equidistant t, for each value of the other τ.
         """
+        from scipy.interpolate import CubicSpline  # slow to load
+
         table = values.reshape((len(self.axis),) * self.kinds)
         table = np.moveaxis(table, kind, 0).reshape(len(self.axis), -1).copy()
         if measure:

@@ -38,6 +38,8 @@ def sites():
     return made
 
 
+#: Rounds of a network whose number of passes changes no step.
+BRIEF = {"rounds": 2, "internal_epochs": 1, "hidden": (3,)}
 #: Steps that a forest asks for of survival alone.
 LIFETIMES = {"death_moments", "death_spread", "death_cells"}
 CASES = [
@@ -89,14 +91,14 @@ CASES = [
     ("bayes_linear", {"by_site": "all", "predictive_draws": 5}, set()),
     ("bayes_logistic", {"skewness": True}, set()),
     ("bayes_logistic", {"by_site": "intercept", "site_effects": True}, set()),
-    ("bayes_net", {"rounds": 2}, LIFETIMES | {"sum_times", "sum_outcome"}),  # of classes here
+    ("bayes_net", BRIEF, LIFETIMES | {"sum_times", "sum_outcome"}),  # of classes here
     (
         "bayes_net",
-        {"rounds": 2, "head": "cox"},
+        {**BRIEF, "head": "cox"},
         LIFETIMES | {"sum_times", "sum_outcome", "count_deaths", "sum_risks"},
     ),
     *(
-        ("bayes_net", {"rounds": 2, "strategy": s}, LIFETIMES | {"sum_times", "sum_outcome"})
+        ("bayes_net", {**BRIEF, "strategy": s}, LIFETIMES | {"sum_times", "sum_outcome"})
         for s in ("sequential", "fedavg", "ensemble", "virtual", "sep")
     ),
     ("glm", {"family": "gamma"}, set()),

@@ -48,10 +48,10 @@ SURVIVAL = [
     "{method: bayes_cox, baseline: stratified, strata: menostat, ph_check: none}",
     "{method: bayes_cox, by_site: all, site_effects: true, predictive_draws: 5}",
     "{method: bayes_cox, predictive_draws: 5}",
-    "{method: bayes_net, scale: standard, rounds: 2, hidden: [4], internal_epochs: 2}",
-    "{method: bayes_net, strategy: sequential, rounds: 2, hidden: [4]}",
-    "{method: bayes_net, head: cox, rounds: 2, hidden: [4], samples: 8}",
-    "{method: bayes_net, strategy: virtual, rounds: 2, hidden: [4]}",
+    "{method: bayes_net, scale: standard, rounds: 2, hidden: [4], internal_epochs: 1}",
+    "{method: bayes_net, strategy: sequential, rounds: 2, hidden: [4], internal_epochs: 1}",
+    "{method: bayes_net, head: cox, rounds: 2, hidden: [4], samples: 8, internal_epochs: 1}",
+    "{method: bayes_net, strategy: virtual, rounds: 2, hidden: [4], internal_epochs: 1}",
 ]
 OTHERS = [
     ("breast_cancer", "{method: logistic, scale: standard, l2: 0.1}"),
@@ -85,11 +85,25 @@ OTHERS = [
         "breast_cancer",
         "{method: bayes_logistic, by_site: intercept, site_effects: true, predictive_draws: 10}",
     ),
-    ("breast_cancer", "{method: bayes_net, scale: standard, rounds: 2, hidden: [4]}"),
-    ("diabetes", "{method: bayes_net, strategy: ensemble, rounds: 2, hidden: [4]}"),
-    ("diabetes", "{method: bayes_net, strategy: fedavg, rounds: 2, hidden: [4], prior: mixture}"),
-    ("diabetes", "{method: bayes_net, strategy: sep, rounds: 2, hidden: [4]}"),
-    ("breast_cancer", "{method: bayes_net, strategy: virtual, private_weights: biases, rounds: 2}"),
+    (
+        "breast_cancer",
+        "{method: bayes_net, scale: standard, rounds: 2, hidden: [4], internal_epochs: 1}",
+    ),
+    (
+        "diabetes",
+        "{method: bayes_net, strategy: ensemble, rounds: 2, hidden: [4], internal_epochs: 1}",
+    ),
+    (
+        "diabetes",
+        "{method: bayes_net, strategy: fedavg, rounds: 2, hidden: [4], prior: mixture, "
+        "internal_epochs: 1}",
+    ),
+    ("diabetes", "{method: bayes_net, strategy: sep, rounds: 2, hidden: [4], internal_epochs: 1}"),
+    (
+        "breast_cancer",
+        "{method: bayes_net, strategy: virtual, private_weights: biases, rounds: 2, "
+        "internal_epochs: 1}",
+    ),
 ]
 
 

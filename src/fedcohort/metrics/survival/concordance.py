@@ -197,13 +197,14 @@ def count_at_least(values: Array, length: Array, least: Array) -> Array:
     count = np.zeros_like(length)
     for bit in reversed(range(n.bit_length())):
         is_one = (values >> bit & 1).astype(bool)
-        ones = np.r_[0, np.cumsum(is_one)]
+        ones = np.zeros(n + 1, np.int64)
+        np.cumsum(is_one, out=ones[1:])
         zeros = n - ones[-1]
         go_up = (least >> bit & 1).astype(bool)
         count = count + np.where(go_up, 0, ones[high] - ones[low])
         low = np.where(go_up, zeros + ones[low], low - ones[low])
         high = np.where(go_up, zeros + ones[high], high - ones[high])
-        values = np.r_[values[~is_one], values[is_one]]
+        values = np.concatenate((values[~is_one], values[is_one]))
     return count + high - low
 
 

@@ -174,7 +174,7 @@ def _shown(cells: Cells, few: Collection[str], closed: Collection[str], named: b
 
 def _few(classes: Array, min_cell: int) -> bool:
     """Return whether Table 1 would hide counts of these classes, without missing ones."""
-    return bool(hidden(np.r_[0, classes], min_cell).any())
+    return bool(hidden(np.concatenate(([0], classes)), min_cell).any())
 
 
 def hidden_rows(rows: Mapping[str, int], min_cell: int) -> set[str]:
