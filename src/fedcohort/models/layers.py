@@ -65,7 +65,8 @@ class SeededDropout(Seeded):
 
     def forward(self, x: Tensor) -> Tensor:
         """Keep each entry with probability 1 − p, scaled by 1/(1 − p); keep all in `eval`."""
-        if not self.training:
-            return x
-        kept = torch.rand(x.shape, generator=self.generator) >= self.p
-        return x * kept.to(x) / (1.0 - self.p)
+        return x if not self.training else x * self.kept(*x.shape).to(x) / (1.0 - self.p)
+
+    def kept(self, *shape: int) -> Tensor:
+        """Draw which entries are kept."""
+        return torch.rand(shape, generator=self.generator) >= self.p
