@@ -259,7 +259,8 @@ def intervals(fed: Federation, rule: str | int, min_cell: int, stratum: int = AL
     start = _reached(cells, at_least)
     if rule == "exact":
         died = time_grid(fed, rule, min_cell, stratum)
-        return Intervals(died, None, max(float(cells.edges[start]) if start else 0.0, float(died[-1])))
+        known = float(cells.edges[start]) if start else 0.0
+        return Intervals(died, None, max(known, float(died[-1])))
     known, ends = _tail(cells, start, at_least, most)
     filled = np.flatnonzero(cells.counts)
     of = np.searchsorted(ends, filled)

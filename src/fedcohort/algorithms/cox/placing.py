@@ -83,7 +83,7 @@ placed = _Memory()
 
 
 class _Risks:
-    """The latest risk weights of each placing, kept as long as it: two sums of a round need them."""
+    """The latest risk weights of each placing, which two sums of a round need."""
 
     def __init__(self) -> None:
         self._held: dict[int, tuple[Callable[[], Placed | None], Array, Array]] = {}
