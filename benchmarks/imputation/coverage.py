@@ -12,6 +12,7 @@ import argparse
 import math
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,45 +80,63 @@ def rows_of(way: str, kind: str, full: pd.DataFrame, holes: pd.DataFrame) -> pd.
     return fc.fit(method, fed, **settings).summary.set_index("covariate")
 
 
+def found_of(way: str, kind: str, rows: int, seed: int) -> dict[str, float]:
+    """Return coefficient, ends of the interval and fmi of each covariate, of one table."""
+    full, holes = table(kind, rows, np.random.default_rng((seed, len(kind))))
+    one = rows_of(way, kind, full, holes).loc[list(TRUTH)]
+    kept = [name for name in ("coefficient", "low", "high", "df", "fmi") if name in one]
+    return {f"{key}_{name}": float(one.loc[name, key]) for name in TRUTH for key in kept}
+
+
+def summary(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return coverage, bias and width of each covariate over tables."""
+    frame = pd.DataFrame(rows)
+    figures = {"tables": float(len(frame))}
+    for name, truth in TRUTH.items():
+        low, high = frame[f"low_{name}"], frame[f"high_{name}"]
+        value = frame[f"coefficient_{name}"]
+        figures |= {
+            f"cover_{name}": round(float(((low <= truth) & (truth <= high)).mean()), 3),
+            f"bias_{name}": round(float(value.mean() - truth), 3),
+            f"bias_error_{name}": round(float(value.std() / math.sqrt(len(value))), 4),
+            f"width_{name}": round(float((high - low).mean()), 3),
+        }
+        if f"fmi_{name}" in frame:
+            figures[f"fmi_{name}"] = round(float(frame[f"fmi_{name}"].mean()), 3)
+    return figures
+
+
 def main() -> None:
     """Print coverage, bias and width, by outcome and way."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables", type=int, default=200)
     parser.add_argument("--rows", type=int, default=300)
     parser.add_argument("--only", nargs="*", default=list(OUTCOMES), choices=list(OUTCOMES))
+    parser.add_argument("--ways", nargs="*", default=list(WAYS), choices=list(WAYS))
+    parser.add_argument("--lines", type=Path, required=True, help="finished tables, to go on from")
     book.asks_out(parser)
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
-    for kind in asked.only:
-        figures: dict[str, dict[str, float]] = {}
-        hit = {way: [] for way in WAYS}
-        off = {way: [] for way in WAYS}
-        wide = {way: [] for way in WAYS}
-        for seed in range(asked.tables):
-            full, holes = table(kind, asked.rows, np.random.default_rng((seed, len(kind))))
-            for way in WAYS:
-                try:
-                    found = rows_of(way, kind, full, holes).loc[list(TRUTH)]
-                except fc.FedcohortError as error:
-                    print(kind, way, seed, error, flush=True)
+    lines = book.Book(asked.lines)
+    for seed in range(asked.tables):
+        for kind in asked.only:
+            for way in asked.ways:
+                of = {"outcome": kind, "way": way, "rows": asked.rows, "seed": seed}
+                if not lines.lacks(of):
                     continue
-                truth = np.array(list(TRUTH.values()))
-                low, high = found["low"].to_numpy(), found["high"].to_numpy()
-                hit[way].append((low <= truth) & (truth <= high))
-                off[way].append(found["coefficient"].to_numpy() - truth)
-                wide[way].append(high - low)
-        for way in WAYS:
-            cover, bias, width = (np.array(v[way]) for v in (hit, off, wide))
-            group = f"{kind} {way}"
-            figures[group] = {"tables": float(len(cover))}
-            for j, name in enumerate(TRUTH):
-                figures[group] |= {
-                    f"cover_{name}": round(float(cover[:, j].mean()), 3),
-                    f"bias_{name}": round(float(bias[:, j].mean()), 3),
-                    f"width_{name}": round(float(width[:, j].mean()), 3),
-                }
-            print(group, figures[group], flush=True)
-        book.keep(asked.out, {k.replace(" ", "_"): v for k, v in figures.items()})
+                try:
+                    lines.write(of, found_of(way, kind, asked.rows, seed))
+                except fc.FedcohortError as error:
+                    print(of, error, flush=True)
+    figures = {
+        f"{kind} {way}".replace(" ", "_"): summary(rows)
+        for kind in asked.only
+        for way in asked.ways
+        if (rows := lines.rows(outcome=kind, way=way, rows=asked.rows))
+    }
+    for group, found in figures.items():
+        print(group, found, flush=True)
+    book.keep(asked.out, figures)
 
 
 if __name__ == "__main__":

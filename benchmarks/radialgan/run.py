@@ -1,6 +1,7 @@
 """RadialGAN on the IWG-PM cohort: three sites with different columns, against own rows and merging.
 
-    python benchmarks/radialgan/run.py FILE --seeds 5 --rows 150 [--out FILE]
+    python benchmarks/radialgan/run.py FILE --lines LINES [--rows 50] [--wide] [--arms own merged …]
+                                       [--seeds 5] [--out FILE]
 
 FILE is mds_iwgpm_clean.csv.gz, no part of this project. A seed deals rows to three sites:
 
@@ -8,23 +9,27 @@ FILE is mds_iwgpm_clean.csv.gz, no part of this project. A seed deals rows to th
     cytogenetic  the first four; platelets and eight flags of chromosomes
     genes        the first four; neutrophils and ten genes
 
-Each site trains on `--rows` of its rows and is judged on its others. The outcomes are death within
-two years (rows known to have died or to be followed for two years; AUC, average precision) and
-overall survival (Harrell's C). The predictor is the same in all arms, linear with penalty 0.01:
+With `--wide` all three have platelets and neutrophils, six shared columns. Each site trains on
+`--rows` of its rows and is judged on its others. The outcomes are death within two years (rows
+known to have died or to be followed for two years; AUC, average precision) and overall survival
+(Harrell's C). The predictor is the same in all arms, linear with penalty 0.01:
 
     own        each site's own rows and columns
-    merged     rows of all sites, the four shared columns
+    merged     rows of all sites, the shared columns
     mixture    `shares: mixture`, by `carry`: none (the paper), outcome, shared
+    long       carry: shared, three times as many rounds
+    many       carry: shared, five virtual rows for each own one
+    components carry: shared, up to three normals for each class
     codes      `shares: codes`, carry: shared
 
 All settings are fixed before. A cell is a seed and a site; differences to `own` are paired over
-cells.
+cells. LINES holds finished fits, so that a stopped run goes on; groups of the results are
+METRIC_ROWS, and METRIC_ROWS_wide.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 import warnings
@@ -41,7 +46,7 @@ import fedcohort as fc
 from fedcohort.metrics.survival.concordance import harrell
 
 sys.path.append(str(Path(__file__).parents[1]))
-from book import asks_out, keep
+from book import Book, asks_out, keep
 
 SHARED = ["age", "sex", "hb", "bm_blast_pct"]
 FLAGS = ["loss5_plus_other", "loss7_7q", "gain8", "loss20_20q", "lossY", "loss5_isolated_del5q",
@@ -52,13 +57,26 @@ SITES: dict[str, list[str]] = {
     "cytogenetic": [*SHARED, "plt", *(f"cyto_{f}" for f in FLAGS)],
     "genes": [*SHARED, "anc", *(f"gene_{g}" for g in GENES)],
 }
+#: Shared by all sites with `--wide`.
+WIDE = [*SHARED, "plt", "anc"]
 GAN: dict[str, Any] = {"rounds": 10, "internal_epochs": 40}
 ARMS: dict[str, dict[str, Any]] = {
-    "mixture, none": {**GAN, "carry": "none"},
-    "mixture, outcome": {**GAN, "carry": "outcome"},
-    "mixture, shared": {**GAN, "carry": "shared"},
-    "codes, shared": {"shares": "codes", "rounds": 300, "carry": "shared"},
+    "none": {**GAN, "carry": "none"},
+    "outcome": {**GAN, "carry": "outcome"},
+    "shared": {**GAN, "carry": "shared"},
+    "long": {**GAN, "carry": "shared", "rounds": 30},
+    "many": {**GAN, "carry": "shared", "virtual": 5.0},
+    "components": {**GAN, "carry": "shared", "components": 3},
+    "codes": {"shares": "codes", "rounds": 300, "carry": "shared"},
 }
+BASES = ("own", "merged")
+
+
+def columns_of(wide: bool) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the shared columns, and those of each site."""
+    if not wide:
+        return SHARED, SITES
+    return WIDE, {s: list(dict.fromkeys([*WIDE, *own])) for s, own in SITES.items()}
 
 
 def cohort(path: Path) -> pd.DataFrame:
@@ -95,80 +113,93 @@ def scores(model: Any, blind: pd.DataFrame, task: str) -> dict[str, float]:
     return {"auc": roc_auc_score(y, found), "ap": average_precision_score(y, found)}
 
 
-def run(table: pd.DataFrame, task: str, seed: int, rows: int) -> list[dict[str, Any]]:
-    """Return a line for each arm and site."""
+def run(table: pd.DataFrame, task: str, seed: int, rows: int, wide: bool, arm: str) -> Any:
+    """Return the metrics of an arm by site, and its seconds."""
+    shared, sites = columns_of(wide)
     own = ["os_years", "os_event"] if task == "survival" else ["dead"]
     outcome = fc.Survival(*own) if task == "survival" else fc.Binary("dead")
     dealing = dealt(table if task == "survival" else table[table["known"]], seed, rows)
-    frames = {s: train[[*SITES[s], *own]] for s, (train, _) in dealing.items()}
-    lines: list[dict[str, Any]] = []
-
-    def add(arm: str, site: str, model: Any, columns: list[str], began: float) -> None:
-        found = scores(model, dealing[site][1][[*columns, *{"os_years", "os_event", "dead"}]], task)
-        lines.append({"arm": arm, "task": task, "seed": seed, "site": site, **found,
-                      "seconds": round(time.perf_counter() - began, 2)})  # fmt: skip
-
+    frames = {s: train[[*sites[s], *own]] for s, (train, _) in dealing.items()}
     began = time.perf_counter()
-    for site, frame in frames.items():
-        one = fc.simulate({site: frame}, outcome=outcome, seed=seed)
-        add("own", site, fc.fit("radialgan", one, virtual=0), SITES[site], began)
-    merged = pd.concat([frame[[*SHARED, *own]] for frame in frames.values()])
-    one = fc.simulate({"all": merged}, outcome=outcome, seed=seed)
-    model = fc.fit("radialgan", one, virtual=0)
-    for site in frames:
-        add("merged", site, model, SHARED, began)
-    views = {c: [c] for c in dict.fromkeys(c for f in SITES.values() for c in f)}
-    fed = fc.simulate(frames, outcome=outcome, seed=seed, views=views)
-    for arm, settings in ARMS.items():
-        began = time.perf_counter()
-        fit = fc.fit("radialgan", fed, **settings)
-        for site in frames:
-            add(arm, site, fit.of(site), SITES[site], began)
-    return lines
+    models: dict[str, Any] = {}
+    columns = dict.fromkeys(sites, shared) if arm == "merged" else sites
+    if arm == "own":
+        for site, frame in frames.items():
+            one = fc.simulate({site: frame}, outcome=outcome, seed=seed)
+            models[site] = fc.fit("radialgan", one, virtual=0)
+    elif arm == "merged":
+        merged = pd.concat([frame[[*shared, *own]] for frame in frames.values()])
+        one = fc.simulate({"all": merged}, outcome=outcome, seed=seed)
+        models = dict.fromkeys(sites, fc.fit("radialgan", one, virtual=0))
+    else:
+        views = {c: [c] for c in dict.fromkeys(c for f in sites.values() for c in f)}
+        fed = fc.simulate(frames, outcome=outcome, seed=seed, views=views)
+        fit = fc.fit("radialgan", fed, **ARMS[arm])
+        models = {site: fit.of(site) for site in sites}
+    seconds = round(time.perf_counter() - began, 2)
+    truth = ["os_years", "os_event", "dead"]
+    return {
+        site: scores(models[site], dealing[site][1][[*columns[site], *truth]], task)
+        for site in sites
+    } | {"seconds": seconds}
 
 
-def summary(lines: list[dict[str, Any]], rows: int) -> dict[str, dict[str, float]]:
+def summary(book: Book, rows: int, wide: bool) -> dict[str, dict[str, float]]:
     """Return by metric the mean of each arm, and of the mean difference to `own`, with p by a
-    t-test.
+    t-test, over the seeds that both have.
     """
-    frame = pd.DataFrame(lines)
     found: dict[str, dict[str, float]] = {}
-    for metric in ("auc", "ap", "c_index"):
-        cells = frame.dropna(subset=[metric]).pivot_table(
-            index=["seed", "site"], columns="arm", values=metric
-        )
-        for arm in cells:
-            d = (cells[arm] - cells["own"]).to_numpy()
+    for metric, task in METRICS.items():
+
+        def cells(arm: str, task: str = task, metric: str = metric) -> dict[tuple[int, str], float]:
+            of = {"rows": rows, "wide": wide, "arm": arm, "task": task}
+            told = [(s, row) for s in range(SEEDS) for row in book.rows(**of, seed=s)]
+            return {(s, site): row[site][metric] for s, row in told for site in SITES}
+
+        base = cells("own")
+        for arm in (*BASES, *ARMS):
+            here = cells(arm)
+            both = sorted(base.keys() & here.keys())
+            if not both:
+                continue
+            d = np.array([here[k] - base[k] for k in both])
             p = float(ttest_1samp(d, 0.0).pvalue) if d.any() else 1.0
-            name = str(arm).replace(", ", "_")
-            seeds = int(frame["seed"].nunique())
-            found.setdefault(metric, {"rows": rows, "seeds": seeds}).update(
-                {name: round(float(cells[arm].mean()), 4),
-                 f"{name}_gain": round(float(d.mean()), 4), f"{name}_p": round(p, 4)}
+            group = f"{metric}_{rows}" + "_wide" * wide
+            found.setdefault(group, {}).update(
+                {arm: round(float(np.mean([here[k] for k in both])), 4),
+                 f"{arm}_gain": round(float(d.mean()), 4), f"{arm}_p": round(p, 4),
+                 f"{arm}_seeds": len(both) // len(SITES)}
             )  # fmt: skip
     return found
 
 
+#: Task of each metric; seeds that are looked for.
+METRICS = {"auc": "classification", "ap": "classification", "c_index": "survival"}
+SEEDS = 20
+
+
 def main() -> None:
-    """Run all seeds and write the results."""
+    """Run what is missing and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("path", metavar="FILE", type=Path, help="the IWG-PM cohort")
+    parser.add_argument("--lines", type=Path, required=True, help="finished fits")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=150, help="training rows of a site")
+    parser.add_argument("--wide", action="store_true", help="six shared columns")
+    parser.add_argument("--arms", nargs="*", default=[*BASES, *ARMS], choices=[*BASES, *ARMS])
     asks_out(parser)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    table = cohort(given.path)
-    lines: list[dict[str, Any]] = []
+    table, book = cohort(given.path), Book(given.lines)
     for seed in range(given.seeds):
         for task in ("classification", "survival"):
-            lines += run(table, task, seed, given.rows)
-        found = summary(lines, given.rows)
-        keep(given.out, found)
-        if given.out:
-            given.out.with_name("cells.json").write_text(json.dumps(lines, indent=1) + "\n")
-        print(json.dumps(found), file=sys.stderr, flush=True)
+            for arm in given.arms:
+                of = {"rows": given.rows, "wide": given.wide, "arm": arm, "task": task,
+                      "seed": seed}  # fmt: skip
+                if book.lacks(of):
+                    book.write(of, run(table, task, seed, given.rows, given.wide, arm))
+        keep(given.out, summary(book, given.rows, given.wide))
 
 
 if __name__ == "__main__":

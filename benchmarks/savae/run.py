@@ -51,10 +51,20 @@ ARMS: dict[str, dict[str, Any]] = {
     "deepcox": {"method": "deepcox"},
     "savae": {"method": "savae"},
     "savae_pooled": {"method": "savae", "pooled": True},
+    "savae_tuned": {"method": "savae", "tuned": True},
 }
 #: Settings of `savae` on sets of more than 2,000 rows, for their time: a third of the steps.
 LARGE = {"internal_epochs": 3, "batch_size": 128}
 SWEEP = (0.3, 1.0, 3.0, 10.0, 30.0)
+#: Settings of which the arm `savae_tuned` chooses by folds of the training rows.
+CHOICES: dict[str, dict[str, Any]] = {
+    "as it is": {}, "w 3": {"weight": 3.0}, "beta 0.3": {"beta": 0.3},
+    "anneal": {"anneal": "linear", "anneal_rounds": 15}, "piecewise": {"time": "piecewise"},
+    "rate 0.001": {"learning_rate": 0.001}, "hidden 64": {"hidden": [64]},
+    "w 30": {"weight": 30.0}, "no dropout": {"dropout": 0.0},
+    "rate 0.01": {"learning_rate": 0.01},
+}  # fmt: skip
+INNER = 2
 
 
 def gbsg2(folders: dict[str, Path]) -> pd.DataFrame:
@@ -104,11 +114,13 @@ SETS: dict[str, Callable[[dict[str, Path]], pd.DataFrame]] = {
 }  # fmt: skip
 
 
-def folds_of(frame: pd.DataFrame, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def folds_of(
+    frame: pd.DataFrame, seed: int, number: int = FOLDS
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return train and test rows of each fold."""
     x = frame.drop(columns=["time", "event"])
     copies = x.groupby(list(x.columns), dropna=False, sort=False).ngroup().to_numpy()
-    folds = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=seed)
+    folds = StratifiedGroupKFold(number, shuffle=True, random_state=seed)
     return list(folds.split(x, frame["event"], copies))
 
 
@@ -116,7 +128,7 @@ def judged(
     arm: dict[str, Any], train: pd.DataFrame, test: pd.DataFrame, seed: int
 ) -> dict[str, float]:
     """Return C, the integrated Brier score and the seconds of one fit."""
-    asked = {k: v for k, v in arm.items() if k not in ("method", "pooled")}
+    asked = {k: v for k, v in arm.items() if k not in ("method", "pooled", "tuned")}
     at = np.random.default_rng(seed).permutation(np.arange(len(train)) % SITES)
     names = np.array(["one"] * len(train) if arm.get("pooled") else [f"s{k}" for k in at])
     fed = fc.simulate(
@@ -137,6 +149,26 @@ def judged(
     return {"c": harrell(risk, t, e.astype(bool)), "ibs": ibs, "seconds": seconds}
 
 
+def chosen(
+    book: Book, train: pd.DataFrame, key: dict[str, Any], arm: dict[str, Any], names: list[str]
+) -> tuple[str, dict[str, Any]]:
+    """Return the name and settings of these `CHOICES` with the best mean C over inner folds."""
+    means: dict[str, float] = {}
+    for choice in names:
+        asked = {**arm, **CHOICES[choice]}
+        found: list[float] = []
+        for k, (own, held) in enumerate(folds_of(train, key["seed"] + 100, INNER)):
+            one = {**key, "arm": f"inner {choice}", "inner": k, **asked}
+            if book.lacks(one):
+                book.write(one, judged(asked, train.iloc[own], train.iloc[held], key["seed"]))
+            found += [line["c"] for line in book.rows(**one)]
+        means[choice] = float(np.mean(found))
+    best = max(means, key=lambda choice: means[choice])
+    text = ", ".join(f"{choice} {value:.4f}" for choice, value in means.items())
+    print(f"{key['set']} fold {key['fold']}: {best} of {text}", flush=True)
+    return best, {**arm, **CHOICES[best]}
+
+
 def main() -> None:
     """Fit every arm on every fold, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -146,6 +178,7 @@ def main() -> None:
     parser.add_argument("--arms", default=",".join(ARMS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sweep", action="store_true", help="weights w instead of the arms")
+    parser.add_argument("--choices", default=",".join(CHOICES), help="of savae_tuned")
     parser.add_argument("--book", type=Path, default=Path("savae.jsonl"))
     asks_out(parser)
     args = parser.parse_args()
@@ -155,6 +188,7 @@ def main() -> None:
     arms = {name: ARMS[name] for name in args.arms.split(",")}
     if args.sweep:
         arms = {f"w {w:g}": {**ARMS["savae"], "weight": w} for w in SWEEP}
+    names = args.choices.split(",")
     book = Book(args.book)
     table: dict[str, dict[str, float]] = {}
     for name in args.sets.split(","):
@@ -165,9 +199,13 @@ def main() -> None:
             found: list[dict[str, float]] = []
             for seed in range(args.seeds):
                 for k, (train, test) in enumerate(folds_of(frame, seed)):
-                    key = {"set": name, "arm": arm, "seed": seed, "fold": k, **asked}
+                    key, here = {"set": name, "arm": arm, "seed": seed, "fold": k}, asked
+                    if given.get("tuned"):
+                        best, here = chosen(book, frame.iloc[train], key, asked, names)
+                        key["chosen"] = best
+                    key |= here
                     if book.lacks(key):
-                        book.write(key, judged(asked, frame.iloc[train], frame.iloc[test], seed))
+                        book.write(key, judged(here, frame.iloc[train], frame.iloc[test], seed))
                     found += book.rows(**key)
             c, ibs = (np.array([line[m] for line in found]) for m in ("c", "ibs"))
             table[f"{name}_{arm}".replace(" ", "_")] = {

@@ -1,22 +1,26 @@
 """Virtual patients on three cohorts: likeness, use, and what they reveal, by method.
 
-    python benchmarks/virtual/run.py --data FOLDER [--out FILE] [--repeats 10] [--networks 10]
-        [--only gbsg2]
+    python benchmarks/virtual/run.py --data FOLDER [--out FILE] [--repeats 10] [--only gbsg2]
+        [--methods vae savae …] [--book FILE]
 
 FOLDER holds ``mds/mds_iwgpm_clean.csv.gz`` and ``heart/heart_4centres.csv``; gbsg2 is packaged.
 Each repeat halves the rows: one half trains over sites (gbsg2 3, MDS 5, dealt at random; heart
 its 4 hospitals), the other half is blind. Every method draws four times as many rows as it had
 training rows, at most 4,000. Figures are means over repeats with 95 % intervals (Student's t).
+``savae`` needs a survival outcome; each site's model of ``radialgan`` draws its share of the rows.
+``--methods`` measures these alone; the file keeps the others. ``--book`` holds finished repeats, so
+that a stopped run goes on.
 
 Accepted: utility of the best model at least 0.97 of the training rows' on each cohort; with
-differential privacy (ε = 3) the interval of the membership AUC lies below 0.55. Leaves with 1 if
-not.
+differential privacy (ε = 3) the interval of the membership AUC lies below 0.55. With all methods
+it leaves with 1 if not.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -36,7 +40,7 @@ from fedcohort.study.virtual.comparing import Comparison, interpolated
 from fedcohort.study.virtual.drawing import Drawing
 
 sys.path.append(str(Path(__file__).parents[1]))
-from book import asks_out, keep
+from book import Book, asks_out, keep
 
 #: Largest number of drawn rows, and as many as training rows times this.
 MOST, TIMES = 4_000, 4
@@ -44,17 +48,26 @@ MOST, TIMES = 4_000, 4
 USE, SEEN = 0.97, 0.55
 #: ε of private fits, and δ.
 EPSILON, DELTA = 3.0, 1e-4
-#: Methods: name → method and settings; private ones have noise.
+#: Settings that `savae` has by default.
+BATCHES: Mapping[str, Any] = {"hidden": (32,), "batch_size": 64, "learning_rate": 0.003}
+#: Methods: name → method and settings; private ones have noise. `vae_whole` takes all rows of a
+#: site in one step, `vae` 64.
 MODELS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "copula": ("copula", {}),
     "multiview_ppca": ("multiview_ppca", {"q": 5}),
-    "vae": ("vae", {"q": 8, "rounds": 60, "internal_epochs": 4}),
+    "vae": ("vae", {"q": 8, "rounds": 60, "internal_epochs": 5} | BATCHES),
+    "vae_whole": ("vae", {"q": 8, "rounds": 60, "internal_epochs": 4}),
+    "savae": ("savae", {}),
+    "dgd": ("dgd", {}),
+    "radialgan": ("radialgan", {}),
     "deep_clustering": ("deep_clustering", {"n_clusters": 4, "rounds": 10}),
     "copula_private": ("copula", {"dp": True}),
     "multiview_ppca_private": ("multiview_ppca", {"q": 5, "dp": True}),
 }
-#: Methods that train networks: they take most of the time.
-NETWORKS = ("vae", "deep_clustering")
+#: Methods whose models have the outcome beside the columns.
+BESIDE = ("savae", "radialgan")
+#: What stands beside the methods.
+BESIDES = ("smote", "training_rows")
 GENES = 14
 
 
@@ -173,8 +186,8 @@ def measured(
     }  # fmt: skip
 
 
-def repeat(cohort: Cohort, seed: int, *, networks: bool = True) -> dict[str, dict[str, float]]:
-    """Return the figures of each method in one repeat, with or without those of networks."""
+def halved(cohort: Cohort, seed: int) -> tuple[pd.DataFrame, pd.DataFrame, np.random.Generator]:
+    """Return training and blind rows of one repeat, and the generator of what follows."""
     rng = np.random.default_rng((seed, 0x76))
     order = rng.permutation(len(cohort.frame))
     half = len(order) // 2
@@ -182,32 +195,47 @@ def repeat(cohort: Cohort, seed: int, *, networks: bool = True) -> dict[str, dic
         cohort.frame.iloc[np.sort(part)].reset_index(drop=True)
         for part in (order[:half], order[half:])
     )
+    return train, blind, rng
+
+
+def repeat(cohort: Cohort, seed: int, name: str) -> dict[str, float]:
+    """Return the figures of one method in one repeat; none if it refuses."""
+    train, blind, rng = halved(cohort, seed)
     frames = cohort.sites(train, rng)
-    fed = fc.simulate(frames, outcome=cohort.outcome, dictionary=cohort.dictionary, seed=seed)
     n = min(TIMES * len(train), MOST)
-    out: dict[str, dict[str, float]] = {}
-    for name, (method, settings) in MODELS.items():
-        if name in NETWORKS and not networks:
-            continue
-        given = dict(settings)
-        if given.pop("dp", False):
-            given["dp"] = {"epsilon": EPSILON, "delta": DELTA}
-        began = time.perf_counter()
-        try:
-            fit = fc.fit(method, fed, seed=seed, task="synthesis", **given)
-            rows = Drawing.of(fit.parts).table(n, seed)
-        except fc.FedcohortError as error:
-            print(f"  {name}: {error}")
-            continue
-        took = time.perf_counter() - began
-        out[name] = measured(rows, train, blind, cohort, seed) | {"seconds": took}
-    known = [c for c in train.columns if c in cohort.dictionary]
-    out["smote"] = measured(
-        interpolated(train[known], cohort.dictionary, n, seed), train, blind, cohort, seed
-    )
-    again = train.iloc[rng.integers(len(train), size=len(train))].reset_index(drop=True)
-    out["training_rows"] = measured(again, train, blind, cohort, seed)
-    return out
+    if name == "smote":
+        known = [c for c in train.columns if c in cohort.dictionary]
+        rows = interpolated(train[known], cohort.dictionary, n, seed)
+        return measured(rows, train, blind, cohort, seed)
+    if name == "training_rows":
+        again = train.iloc[rng.integers(len(train), size=len(train))].reset_index(drop=True)
+        return measured(again, train, blind, cohort, seed)
+    fed = fc.simulate(frames, outcome=cohort.outcome, dictionary=cohort.dictionary, seed=seed)
+    method, given = MODELS[name][0], dict(MODELS[name][1])
+    if given.pop("dp", False):
+        given["dp"] = {"epsilon": EPSILON, "delta": DELTA}
+    if name not in BESIDE:
+        given["task"] = "synthesis"
+    began = time.process_time()
+    try:
+        fit = fc.fit(method, fed, seed=seed, **given)
+        rows = drawn(fit, {site: len(frame) for site, frame in frames.items()}, n, seed)
+    except fc.FedcohortError as error:
+        print(f"  {name}: {error}")
+        return {}
+    took = time.process_time() - began
+    return measured(rows, train, blind, cohort, seed) | {"seconds": took}
+
+
+def drawn(fit: fc.Fit, sizes: Mapping[str, int], n: int, seed: int) -> pd.DataFrame:
+    """Return n rows of a fit; of models that stay at their site, a share of each by its rows."""
+    if not fit.sites:
+        return Drawing.of(fit.parts).table(n, seed)
+    parts = [
+        Drawing.of(fit.of(site).parts).table(round(n * rows / sum(sizes.values())), seed + k)
+        for k, (site, rows) in enumerate(sizes.items())
+    ]
+    return pd.concat(parts, ignore_index=True)
 
 
 def summed(found: list[dict[str, float]]) -> dict[str, float]:
@@ -230,29 +258,39 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="the folder of the cohorts")
     parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--networks", type=int, default=10, help="repeats with networks")
-    parser.add_argument("--only", choices=[*COHORTS], help="one cohort")
+    parser.add_argument("--only", choices=[*COHORTS], nargs="+", default=[*COHORTS])
+    parser.add_argument("--methods", choices=[*MODELS, *BESIDES], nargs="+")
+    parser.add_argument("--book", type=Path, help="file of finished repeats, to go on with")
     asks_out(parser)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
+    book = Book(given.book or Path(tempfile.mkdtemp()) / "book.jsonl")
     missed = 0
-    for name in [given.only] if given.only else COHORTS:
+    for name in given.only:
         cohort = COHORTS[name](given.data)
         n, p = cohort.frame.shape
         print(f"{name}: {n} rows, {p} columns")
-        runs: dict[str, list[dict[str, float]]] = {}
-        for seed in range(given.repeats):
-            for method, figures in repeat(cohort, seed, networks=seed < given.networks).items():
-                runs.setdefault(method, []).append(figures)
-        table = {method: summed(found) for method, found in runs.items()}
-        for method, row in table.items():
+        table: dict[str, dict[str, float]] = {}
+        for method in given.methods or (*MODELS, *BESIDES):
+            if method == "savae" and cohort.outcome.kind != "survival":
+                continue
+            found = book.of_seeds(
+                {"cohort": name, "method": method}, given.repeats,
+                lambda seed, method=method, cohort=cohort: repeat(cohort, seed, method),
+            )  # fmt: skip
+            if not (found := [row for row in found if row]):
+                continue
+            row = table[method] = summed(found)
             shown = ("marginal_error", "association_error", "utility_ratio", "distance_ratio")
             print(
                 f"  {method:24}" + "".join(f" {k} {row.get(k, np.nan):.3f}" for k in shown)
                 + f" membership {row['membership_auc']:.3f} "
                 f"({row.get('membership_auc_low', np.nan):.3f}–"
-                f"{row.get('membership_auc_high', np.nan):.3f})"
+                f"{row.get('membership_auc_high', np.nan):.3f})", flush=True,
             )  # fmt: skip
+            keep(given.out, {f"{name}_{method}": row})
+        if given.methods:
+            continue
         models = [m for m in table if m in MODELS]
         best = max(table[m].get("utility_ratio", 0.0) for m in models)
         private = [m for m in models if m.endswith("_private")]
@@ -260,7 +298,6 @@ def main() -> int:
         fine = best >= USE and seen < SEEN
         print(f"  best utility {best:.3f} (at least {USE}); private membership up to {seen:.3f}")
         missed += not fine
-        keep(given.out, {f"{name}_{method}": row for method, row in table.items()})
     return int(missed > 0)
 
 

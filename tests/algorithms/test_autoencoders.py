@@ -26,8 +26,9 @@ from algorithms.autoencoder_cases import (
     without,
 )
 from fedcohort.algorithms.autoencoders import LatentModel
+from fedcohort.models.likelihoods import FLOOR
 from fedcohort.models.network import initial
-from fedcohort.models.vae import FLOOR, drawn
+from fedcohort.models.variational import drawn
 from fedcohort.protocol import SettingError
 from fedcohort.protocol.step import entropy
 

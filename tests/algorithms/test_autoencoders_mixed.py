@@ -13,7 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 import fedcohort as fc
 from algorithms.autoencoder_cases import factors, fitted, holes, split
 from fedcohort.models.objectives import Elbo
-from fedcohort.models.vae import Posterior, Vae
+from fedcohort.models.vae import Vae
+from fedcohort.models.variational import Posterior
 from fedcohort.training.networks.collapse import caution, shares
 from models.vae_cases import elbos, loaded, of, some_rows, some_theta
 

@@ -29,8 +29,9 @@ from algorithms.autoencoder_cases import (
 from algorithms.test_autoencoders import GAPS, X, leaves
 from fedcohort.algorithms.autoencoders import VAE, VaeModel, joint
 from fedcohort.data.tables import FeatureTable
+from fedcohort.models.likelihoods import FLOOR
 from fedcohort.models.network import initial
-from fedcohort.models.vae import FLOOR, drawn
+from fedcohort.models.variational import drawn
 from fedcohort.protocol import NotSupported, SettingError
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import entropy
@@ -50,18 +51,20 @@ def mixture_of(weights, means, logs):
     return MixtureSameFamily(Categorical(weights), each)
 
 
-def loss(parts, points, x, noise, prior):
-    """Return −ELBO with a prior, and less E_q ln of the site's own mixture, by torch alone."""
+def loss(parts, points, x, noise, prior, at):
+    """Return −ELBO with a mixture of experts whose components `at` are the site's, by torch."""
     m, log = encoded(parts, x)
     z, known = m + (log / 2).exp() * noise, ~torch.isnan(x)
     y = functional.linear(z, parts[5], parts[6])
     variance = (FLOOR + parts[4].exp()).expand_as(y)
     fits = Normal(y, variance.sqrt()).log_prob(torch.nan_to_num(x, 0.0))
     q = Normal(m, (log / 2).exp()).entropy().sum()
-    held = [part.detach() for part in parts]
-    own = mixture_of(torch.ones(K), *encoded(held, points))
-    value = (fits * known).sum() + q + prior.log_prob(z).sum()
-    return -value - own.log_prob(z.detach()).sum()
+    weights, means, logs = prior
+    own = encoded(parts, points)
+    means = torch.cat([means[:at], own[0], means[at + K :]])
+    logs = torch.cat([logs[:at], own[1], logs[at + K :]])
+    p = mixture_of(weights, means, logs)
+    return -((fits * known).sum() + q + p.log_prob(z).sum())
 
 
 def plainly(tables, combine, rounds, epochs, rate, seed=1):
@@ -94,8 +97,8 @@ def plainly(tables, combine, rounds, epochs, rate, seed=1):
         return torch.ones(1, dtype=torch.float64), mean[None], -precision.log()[None]
 
     for r in range(rounds):
-        prior, mean = mixture_of(*common(theta)), np.zeros_like(theta)
-        for name in sorted(tables):
+        prior, mean = common(theta), np.zeros_like(theta)
+        for i, name in enumerate(sorted(tables)):
             x = torch.from_numpy(tables[name])
             own = [*leaves(theta), torch.tensor(points[name], requires_grad=True)]
             draws = np.random.default_rng(entropy(seed, name, 2 + 2 * r))
@@ -103,7 +106,7 @@ def plainly(tables, combine, rounds, epochs, rate, seed=1):
             for _ in range(epochs):
                 noise = drawn(int(draws.integers(2**31)), (len(x), Q), x)
                 optimiser.zero_grad()
-                (loss(own[:-1], own[-1], x, noise, prior) / len(x)).backward()
+                (loss(own[:-1], own[-1], x, noise, prior, i * K) / len(x)).backward()
                 optimiser.step()
             flat = np.concatenate([part.detach().numpy().ravel() for part in own[:-1]])
             points[name] = own[-1].detach().numpy()
@@ -116,11 +119,10 @@ def plainly(tables, combine, rounds, epochs, rate, seed=1):
 def test_rounds_with_the_mixture_of_experts_are_those_of_a_plain_loop(sites):
     parts = split(GAPS, sites)
     theta, prior = plainly(parts, "experts", 3, 4, 0.01)
-    found = fitted("vae", parts, prior="vamp", components=K)
+    found = fitted("vae", parts, prior="vamp", components=K, record_kl=0)
     # Steps of Adam of size 0.01 magnify rounding; without the prior they end 1e-2 apart.
     assert_allclose(found.theta, theta, rtol=0, atol=1e-9)
     assert_allclose(found.prior, np.column_stack(prior), rtol=0, atol=1e-9)
-    assert np.abs(fitted("vae", parts).theta - theta).max() > 1e-3
     assert found.owners == tuple(name for name in sorted(parts) for _ in range(K))
 
 
@@ -134,9 +136,9 @@ def test_rounds_with_the_product_have_its_prior_and_ask_for_sums_alone():
     _, prior = plainly(parts, "product", 0, 4, 0.01)
     fed = federation(parts)
     plan = config_of("vae", **given).plan(VIEWS)
-    asked, owners = joint.JointPrior(fed, plan, K, "product").ask(theta)
-    assert_allclose(asked, np.column_stack(prior), rtol=1e-10, atol=1e-12)
-    assert owners == ("",)
+    asked = joint.JointPrior(fed, plan, K, "product").ask(theta)
+    assert_allclose(asked.prior, np.column_stack(prior), rtol=1e-10, atol=1e-12)
+    assert asked.owners == ("",)
     verbs = {step.verb for step in VAE.asks(config_of("vae", **given))}
     assert verbs == {"sum"}
 
@@ -212,15 +214,18 @@ def blobs(n, seed, apart=3.0):
     return (x - x.mean(axis=0)) / x.std(axis=0), group
 
 
-def test_the_mixture_recovers_a_known_one_over_sites():
-    # Of 12 fits (rows 0 to 5, fits 1 and 2) 11 have an index above 0.97, and one, in a local
-    # optimum, 0.44. Seeds are fixed, so this is one of the 11.
-    x, group = blobs(40, 0)
+def test_of_several_starts_the_best_recovers_a_known_mixture_over_sites():
+    # Of 20 fits (rows r, seed r + 1) with one start 19 have an index above 0.97, and one, in a
+    # local optimum, 0.44: rows 2 and seed 3, with which this begins. Its loss is 0.4 above that of
+    # the others, whose standard deviation is 0.05.
+    x, group = blobs(40, 2)
     parts = {"a": x[:70], "b": x[70:]}
-    fit = fitted(
-        "vae", parts, prior="mixture", components=3, rounds=30, internal_epochs=10,
-        learning_rate=0.02, anneal="linear", anneal_rounds=15,
-    )  # fmt: skip
+    given = {
+        "prior": "mixture", "components": 3, "rounds": 30, "internal_epochs": 10,
+        "learning_rate": 0.02, "anneal": "linear", "anneal_rounds": 15, "record_kl": 0,
+    }  # fmt: skip
+    fit = fitted("vae", parts, task=task_of(seed=3), starts=2, **given)
+    assert fit.rounds == 60
     assert isinstance(fit, VaeModel)
     members = fit.memberships(x)
     assert_allclose(members.sum(axis=1), 1.0, rtol=1e-12)
@@ -237,6 +242,28 @@ def test_a_fit_with_a_prior_is_read_back_and_draws_from_it():
     empty = np.full((1, P), np.nan)
     expected = fit.prior[:, 0] @ fit.prior[:, 1 : 1 + Q]
     assert_allclose(fit.transform(empty)[0], expected, rtol=1e-12, atol=1e-12)
+
+
+def test_rows_without_entries_are_drawn_from_the_common_prior():
+    # 2,000 draws: four standard errors of a mean are below 0.1 of the prior's sd.
+    fit = fitted("vae", {"a": X[:60] + 2.0, "b": X[60:] - 2.0}, prior="vamp", components=K)
+    empty, rng = np.full((2000, P), np.nan), np.random.default_rng(0)
+    found = fit.impute_drawn(empty, rng)
+    expected = fit.sample(2000, rng)
+    assert_allclose(found.mean(axis=0), expected.mean(axis=0), atol=0.15 * expected.std())
+    assert_allclose(found.std(axis=0), expected.std(axis=0), rtol=0.15)
+
+
+@pytest.mark.parametrize("given", [{"prior": "vamp"}, {"prior": "mixture"}], ids=str)
+def test_divergences_by_dimension_are_recorded_with_other_priors(given):
+    frames = {
+        s: pd.DataFrame(part, columns=[f"c{j}" for j in range(P)])
+        for s, part in split(X, 2).items()
+    }
+    fit = fc.fit("vae", fc.simulate(frames), **SMALL, components=K, record_kl=2, **given)
+    names = [f"kl_{i}" for i in range(1, Q + 1)]
+    assert fit.history[names].notna().any(axis=1).tolist() == [True, False, True]
+    assert (fit.model.kl >= 0).all() and fit.model.kl.max() > 0.01
 
 
 def test_a_site_without_rows_keeps_out_of_the_prior():
@@ -306,3 +333,15 @@ def test_holes_are_left_out_of_a_fit_with_a_prior():
     fit = fitted("vae", split(holes(X, 0.5), 2), prior="mixture", components=K, task=task_of())
     filled = fit.impute(holes(X, 0.5))
     assert np.isfinite(filled).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({}, "prior"), ({"prior": "mixture", "label": "kind"}, "label")],
+    ids=["normal", "label"],
+)
+def test_clusters_need_a_mixture_and_no_label(given, said):
+    with pytest.raises(SettingError, match=f"'{said}'.*clustering"):
+        config_of("vae", **given).check_task("clustering")
+    config_of("vae", **given).check_task("latent")
+    config_of("vae", prior="mixture").check_task("clustering")

@@ -15,6 +15,7 @@ from fedcohort.algorithms.copula import METHOD, CopulaModel, CopulaSettings, pri
 from fedcohort.algorithms.copula.layout import Layout
 from fedcohort.data.prepare import Head
 from fedcohort.data.tables import FeatureTable
+from fedcohort.numerics.binormal import shrunk
 from fedcohort.protocol import Dp, NothingToLearn, SettingError, Site, Task
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
@@ -100,13 +101,39 @@ def test_counts_of_two_binary_columns_leave_a_site_as_multiples_of_min_cell():
     x = truth().sample(150, np.random.default_rng(4))
     layout = Layout.of(HEADS, ranks=True)
     site = Site("s", FeatureTable(x), None, (0,))
-    told = program.sum_scores.run(
-        site, place=layout.place, first=layout.first, number=layout.number.astype(int), min_cell=5
-    )
+    told = program.sum_scores.run(site, layout=layout.text, min_cell=5)
     both = np.ix_([2, 3, 4], [2, 3, 4])
     off = ~np.eye(3, dtype=bool)
     for sums in (told.n, told.s, told.q, told.p):
         assert_array_equal(sums[both][off] % 5, 0)
+
+
+@pytest.mark.parametrize("few", [1, 4])
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_no_sum_is_of_the_few_rows_with_a_binary_value(few, value):
+    """p of a number and a value that one row has was that row's score; s was the count."""
+    x = truth().sample(60, np.random.default_rng(4))
+    x[:, 2] = 1 - value
+    x[:few, 2] = value
+    layout = Layout.of(HEADS, ranks=True).text
+    told = program.sum_scores.run(Site("s", FeatureTable(x), None, (0,)), layout=layout, min_cell=5)
+    for sums in (told.n, told.s, told.q, told.p):
+        assert not sums[2, :2].any()
+        assert not sums[:2, 2].any()
+    assert told.s[2, 2] in (0, 5, 55, 60)
+
+
+def test_a_site_answers_no_layout_but_that_of_the_study():
+    """By places of its own a coordinator cuts rows out, and takes the difference of two sums."""
+    task = Task(kind="synthesis", features=tuple("abcde"), heads=HEADS)
+    (allowed,) = METHOD.bounds(METHOD.configure({}), task)["layout"]
+    fine = Layout.of(HEADS, ranks=True)
+    assert allowed == fine.text
+    forged = Layout(np.array([0, 1, 1]), np.array([0, 0, 1]), np.array([True, True, True]))
+    assert forged.text != allowed
+    x = np.array([[0.2, 0.3]] * 9 + [[0.7, 0.3]])
+    assert np.isnan(forged.scores(x)[9, 1])  # the row that the first column cuts out
+    assert Layout.read(allowed).text == allowed
 
 
 def test_a_saved_model_draws_the_same_rows():
@@ -182,6 +209,21 @@ def test_correlations_of_noisy_products_are_those_of_the_normals_without_noise()
     seen = private._seen(layout, SHARE, np.zeros(5))
     found = private.correlations(v.T @ v, layout, SHARE, seen, 0.0)
     assert_allclose(found, R, atol=0.08)
+
+
+def test_noisy_correlations_are_shrunk_to_their_mean_given_the_noise():
+    # True correlations N(0, 0.1²), noise of 0.05 to 0.3 by pair: the mean of the truth given the
+    # observation is r τ²/(τ² + sd²), of squared error 1/(1/τ² + 1/sd²) (normal with normal prior).
+    rng = np.random.default_rng(0)
+    truth, sd = 0.1 * rng.standard_normal((100, 100)), rng.uniform(0.05, 0.3, (100, 100))
+    seen = truth + sd * rng.standard_normal(truth.shape)
+    pairs = np.ones(truth.shape, bool)
+    found = shrunk(seen, sd, pairs)
+    best = np.mean(1 / (1 / 0.1**2 + 1 / sd**2))
+    assert_allclose(np.mean((found - truth) ** 2), best, rtol=0.05)
+    assert np.mean((found - truth) ** 2) < np.mean((seen * (abs(seen) > sd) - truth) ** 2) / 2
+    assert_array_equal(shrunk(seen, 0 * sd, pairs), seen)
+    assert_array_equal(shrunk(seen, sd, ~pairs), seen)
 
 
 def test_a_score_is_the_normal_quantile_of_the_share_below():

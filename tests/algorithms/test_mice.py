@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +14,7 @@ from numpy.testing import assert_allclose
 import fedcohort as fc
 from algorithms.imputing_cases import cohort, mixed
 from fedcohort.algorithms.mice import METHOD
-from fedcohort.algorithms.mice.program import _merged
+from fedcohort.algorithms.mice.program import Trace, _merged, limit
 from fedcohort.data.prepare import Head
 from fedcohort.data.tables import FeatureTable
 from fedcohort.protocol import Task
@@ -153,3 +155,52 @@ def test_few_missing_entries_do_not_move_between_sums():
     fit = fc.fit("mice", cohort(holes), **QUICK)
     assert fit.model.still == ("a",)
     assert not fit.impute(holes)["a"].isna().any()
+
+
+def drift_of(moves: float, seed: int, chains: int = 10, columns: int = 6) -> float:
+    """Return the drift of independent draws whose mean moves by so many sd in a sweep."""
+    rng, trace = np.random.default_rng(seed), Trace(12)
+    for sweep in range(12):
+        draws = [rng.standard_normal((chains, 5)) + moves * sweep for _ in range(columns)]
+        trace.add(draws, np.ones((chains, columns)))
+    return trace.drift(4, range(columns))
+
+
+def test_the_drift_is_one_at_rest_and_above_its_limit_where_all_chains_move():
+    rest = [drift_of(0.0, seed) for seed in range(60)]
+    # 30 independent coefficients of 10 chains: F(30, 270), of mean 1.01 and sd 0.27
+    assert abs(np.mean(rest) - 1.0) < 3 * 0.27 / np.sqrt(60)
+    assert max(rest) < limit(6, 10) < drift_of(0.2, 0)
+
+
+def test_rows_of_nearly_collinear_columns_do_not_grow_with_the_sweeps(monkeypatch):
+    """Of five columns that say nearly the same, half of the entries are missing.
+
+    Sweeps by the last draw of the coefficients alone multiply a row's entries by more than 1 here.
+    """
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(120)[:, None] + 0.02 * rng.standard_normal((120, 5))
+    holes = pd.DataFrame(np.where(rng.random((120, 5)) < 0.5, np.nan, x), columns=list("acdef"))
+    numbers = {name: {"type": "number"} for name in "cdef"}
+    fit = fc.fit("mice", cohort(holes, **numbers), draws=4, sweeps=8)
+    chain, x = fit.model.chain, fit.parts.design.matrix(holes)
+    assert chain.spread.shape == (4, 5, 5)
+    last = dataclasses.replace(
+        chain,
+        coefficients=tuple(c[:, -1:] for c in chain.coefficients),
+        spread=chain.spread[:, -1:],
+    )
+    monkeypatch.setattr("fedcohort.data.imputing.chained.SWEEPS", 120)
+    # known entries are at most 2.8 sd; of twelve such tables the largest mean is 5.4
+    assert np.abs(chain.mean(x, np.random.default_rng(0))).max() < 6
+    assert np.abs(last.mean(x, np.random.default_rng(0))).max() > 100
+
+
+def test_a_fit_whose_chains_still_move_says_so_and_names_a_number_of_sweeps(fitted):
+    """The chains of a fit with 3 sweeps have no window at rest before; its drift is stated."""
+    model = fitted[-1].model
+    moving = dataclasses.replace(model, drift=model.limit + 1, sweeps=10)
+    assert "had not settled after 10 sweeps" in moving.cautions()[0]
+    assert "Set sweeps to 20" in moving.cautions()[0]
+    assert not dataclasses.replace(model, drift=1.0).cautions()
+    assert not dataclasses.replace(model, drift=float("nan")).cautions()

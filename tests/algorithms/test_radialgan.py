@@ -1,5 +1,7 @@
 """`radialgan` against a program that holds all networks and rows, and what its parts promise."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +14,7 @@ from torch import nn
 import fedcohort as fc
 from fedcohort.algorithms.radialgan import METHOD, RadialModel, reveals_with
 from fedcohort.algorithms.radialgan.records import drawn, groups_of, records_of, rounded
+from fedcohort.apps.synthesising import synthesise
 from fedcohort.data.tables import LabelledTable, SurvivalTable
 from fedcohort.models.network import initial
 from fedcohort.protocol import Task
@@ -326,7 +329,8 @@ def test_shares_codes_says_that_each_patients_code_leaves():
 
 
 def test_a_private_fit_shows_one_noisy_sum_a_site_and_leaves_a_model_there():
-    fit = quick(two_sites(0, 300, dictionary=RANGES), dp={"epsilon": 4, "delta": 1e-4})
+    # a seed other than 0: the guard once took another seed than 0 for one that the study lacks
+    fit = quick(two_sites(1, 300, dictionary=RANGES), dp={"epsilon": 4, "delta": 1e-4})
     assert (
         list(fit.ledger["step"]) == ["tell_groups_privately"] * 2 + ["keep_predictor_privately"] * 2
     )
@@ -376,3 +380,29 @@ def test_a_drawn_time_is_in_the_unit_of_the_table():
     )
     times = quick(fed).of("north").model.sample_outcome(400, rng)[1][:, 0]
     assert 800 < np.median(times) < 1200  # the middle of the times, by carry: shared
+
+
+def test_task_synthesis_is_refused_and_the_line_says_why_and_what_draws_instead():
+    with pytest.raises(fc.FedcohortError, match=r"model of its own, of its own columns.*draws"):
+        fc.fit("radialgan", two_sites(0, 40), task="synthesis")
+
+
+def test_rows_of_a_site_of_a_private_fit_have_no_guarantee_and_the_file_says_so(tmp_path):
+    """Its decoder was trained on the site's rows without noise."""
+    fit = quick(two_sites(0, 300, dictionary=RANGES), dp={"epsilon": 4, "delta": 1e-4})
+    fit.of("north").save(tmp_path / "north")
+    done = synthesise(tmp_path / "north", 50, tmp_path / "rows.csv")
+    told = json.loads((tmp_path / "rows.json").read_text())
+    assert not told["differential_privacy"]
+    assert told["epsilon"] is None
+    assert any("without noise on the hospital's own patients" in line for line in done.warnings)
+    assert any("draws no c, d" in line for line in done.warnings)
+    rows = pd.read_csv(tmp_path / "rows.csv")
+    assert rows[["a", "b", "y"]].notna().all(axis=None)
+    assert rows[["c", "d"]].isna().all(axis=None)
+
+
+def test_rows_of_the_common_model_are_refused_and_the_line_names_the_sites_models(tmp_path):
+    quick(two_sites(0, 40)).save(tmp_path / "all")
+    with pytest.raises(fc.FedcohortError, match=r"each site keeps its own model.*sites/SITE"):
+        synthesise(tmp_path / "all", 5, tmp_path / "rows.csv")

@@ -15,8 +15,9 @@ from fedcohort.algorithms.savae import METHOD
 from fedcohort.algorithms.savae.program import edges_of
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.metrics.survival.concordance import harrell
+from fedcohort.models.likelihoods import FLOOR
 from fedcohort.models.network import initial
-from fedcohort.models.vae import FLOOR, drawn
+from fedcohort.models.variational import drawn
 from fedcohort.protocol import Task
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import entropy
@@ -174,6 +175,32 @@ def test_piecewise_times_recover_the_same(learnt):
     assert np.abs(fit.predict_survival(new, t) - there).mean() < 0.03
 
 
+def test_an_annealed_round_has_its_share_of_beta():
+    """In a rise of two rounds the first is one of half of β."""
+    frame, plain = cohort(60), {**SMALL, "record_kl": 0, "rounds": 1, "internal_epochs": 1}
+    rising = {"anneal": "linear", "anneal_rounds": 2, "beta": 3.0}
+    half = fitted(frame, **plain, beta=1.5).model.thetas
+    assert_array_equal(fitted(frame, **plain, **rising).model.thetas, half)
+    assert (fitted(frame, **plain, beta=3.0).model.thetas != half).any()
+    seen = fitted(frame, **plain, **rising, aggregation="median").model.thetas
+    assert_array_equal(seen, fitted(frame, **plain, beta=1.5, aggregation="median").model.thetas)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"strategy": "exact"}, {"strategy": "ensemble"}, {"optimiser_state": "kept"},
+     {"compression": "int8"}, {"personal": "fedper", "user": "s0"}],
+)  # fmt: skip
+def test_annealing_is_refused_where_no_round_has_a_share(settings):
+    with pytest.raises(fc.FedcohortError, match="anneal"):
+        METHOD.configure({**SMALL, "anneal": "linear", **settings})
+
+
+def test_settings_of_a_private_fit_are_unknown_as_there_is_none():
+    with pytest.raises(fc.FedcohortError, match="dp_rounds"):
+        METHOD.configure({"dp_rounds": 3})
+
+
 # curves -------------------------------------------------------------------------------
 
 
@@ -292,6 +319,23 @@ def test_an_ensemble_has_latent_variables_of_each_model():
 
 
 # bad input ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outcome", [None, fc.Binary("sex")])
+def test_virtual_patients_without_a_time_are_refused(outcome):
+    frame = cohort(30).drop(columns="z").assign(s=np.arange(30) % 3)
+    fed = fc.simulate(frame, sites="s", outcome=outcome)
+    for task in ("", "synthesis"):
+        with pytest.raises(fc.FedcohortError, match="outcome of survival"):
+            fc.fit("savae", fed, **SMALL, task=task)
+
+
+def test_the_task_synthesis_gives_the_fit_of_the_task_survival():
+    frame = cohort(60).drop(columns="z").assign(s=np.arange(60) % 3)
+    fed = fc.simulate(frame, sites="s", outcome=OUTCOME)
+    asked = {**SMALL, "rounds": 1}
+    there = fc.fit("savae", fed, **asked, task="synthesis")
+    assert_array_equal(there.model.thetas, fc.fit("savae", fed, **asked).model.thetas)
 
 
 def test_a_column_of_one_value_is_left_out():

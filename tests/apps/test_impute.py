@@ -103,3 +103,36 @@ def test_a_model_that_does_not_fill_is_refused_by_name(table, tmp_path):
     (folder / "model.json").write_text('{"method": "kmeans"}')
     code, _, error = command("impute", tmp_path / "run", table)
     assert code != 0 and "no arm fills missing values (groups)" in error and "mice" in error
+
+
+def test_a_file_without_a_column_of_the_model_is_told_how_to_have_it_filled(model, tmp_path):
+    _, holes = mixed(20, 2)
+    holes.drop(columns="b").to_csv(tmp_path / "t.csv", index=False)
+    code, _, error = command("impute", model, tmp_path / "t.csv")
+    assert code == 2 and "no column 'b', which the model has" in error and "empty cells" in error
+    holes.assign(b="").to_csv(tmp_path / "t.csv", index=False)
+    code, text, _ = command("impute", model, tmp_path / "t.csv")
+    column = [r["b"] for r in csv.DictReader(text.splitlines())]
+    assert code == 0 and len(column) == 20 and all(map(float, column))
+
+
+def test_a_model_after_a_preprocessing_that_fills_is_refused(tmp_path):
+    """Its preprocessing would fill every cell of a column by one value."""
+    _, holes = mixed(60, 1)
+    fc.fit("joint_normal", cohort(holes), draws=0, impute="median").save(tmp_path / "m")
+    holes.to_csv(tmp_path / "t.csv", index=False)
+    code, _, error = command("impute", tmp_path / "m", tmp_path / "t.csv")
+    assert code == 2 and "impute: median" in error and "without impute" in error
+
+
+def test_a_first_study_of_a_messy_export_imputes_by_its_arms(tmp_path, monkeypatch):
+    """Hospitals of one row, decimal commas, a constant and an empty column."""
+    _, holes = mixed(160, 3)
+    holes.insert(0, "hospital", [f"K{min(i, 157) % 4 + max(0, i - 156)}" for i in range(160)])
+    holes["dose"], holes["lost"] = 5.0, np.nan
+    monkeypatch.chdir(tmp_path)
+    holes.to_csv("t.csv", index=False, sep=";", decimal=",")
+    assert command("init", "--task", "imputation", "--data", "t.csv")[0] == 0
+    text = Path("study.yaml").read_text()
+    assert "sites: {column: hospital}" in text and "impute:" not in text
+    assert command("data", "check", "study.yaml")[0] == 0

@@ -49,6 +49,14 @@ def test_the_table_passes_the_checks_of_its_dictionary(folder, tmp_path):
     assert [*rows.columns] == [*KNOWN.variables]
 
 
+def test_the_studys_dictionary_may_name_the_column_of_sites(folder, tmp_path):
+    synthesise(folder / "model", 40, tmp_path / "p.csv")
+    known = yaml.safe_load((folder / "d.yaml").read_text())
+    known["variables"]["hospital"] = {"type": "text", "identifier": True}
+    (tmp_path / "d.yaml").write_text(yaml.safe_dump(known))
+    assert checking.check([str(tmp_path / "p.csv")], tmp_path / "d.yaml").counts == (0, 0)
+
+
 def test_every_row_satisfies_the_condition_and_the_companion_repeats_it(folder, tmp_path):
     out = tmp_path / "p.csv"
     synthesise(folder / "model", 50, out, where="age > 70 and grade = high", seed=4)

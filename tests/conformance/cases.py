@@ -162,9 +162,9 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("personal", "fedper"), ("monitor", "gradient")),
         (("compression", "int8"),),
         (("compression", "top_k"), ("strategy", "fedadam")),
-        (("prior", "vamp"), ("components", 3)),
+        (("prior", "vamp"), ("components", 3), ("hide", 0.5)),
         (("prior", "vamp"), ("combine_priors", "product"), ("strategy", "fedprox")),
-        (("prior", "mixture"), ("components", 3)),
+        (("prior", "mixture"), ("components", 3), ("starts", 2)),
     ],
     "mcvae": [
         (
@@ -214,7 +214,15 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
     "savae": [
         (("strategy", "exact"), ("hidden", (4,)), ("time", "piecewise"), ("parts", 3)),
         (("strategy", "ensemble"), ("hidden", (4,))),
-        (("patience", 2), ("hidden", (4,)), ("dropout", 0.1), ("batch_size", 20), ("record_kl", 1)),
+        (
+            ("patience", 2),
+            ("hidden", (4,)),
+            ("dropout", 0.1),
+            ("batch_size", 20),
+            ("record_kl", 1),
+            ("anneal", "linear"),
+            ("anneal_rounds", 2),
+        ),
         (("personal", "fedrep"), ("hidden", (4,)), ("monitor", "gradient")),
     ],
     "bayes_net": [

@@ -13,7 +13,15 @@ from scipy.stats import bootstrap as scipy_bootstrap
 from scipy.stats import t as student
 from scipy.stats import ttest_rel
 
-from fedcohort.metrics.intervals import paired, percentile_interval, summarise
+from fedcohort.metrics.intervals import (
+    centred,
+    interval_of,
+    paired,
+    percentile_interval,
+    summarise,
+)
+from fedcohort.metrics.resampled import multiplicities
+from fedcohort.metrics.virtual import Columns, marginal_errors
 
 A = np.array([0.71, 0.74, 0.69, 0.73, 0.75, 0.70, 0.72, 0.74])
 B = np.array([0.70, 0.71, 0.69, 0.70, 0.74, 0.70, 0.70, 0.72])
@@ -106,3 +114,46 @@ def test_the_percentile_interval_equals_scipys():
 @pytest.mark.parametrize("draws", [[], [0.7], [math.nan, 0.7, math.nan]])
 def test_one_draw_gives_no_interval(draws):
     assert all(map(math.isnan, percentile_interval(draws)))
+
+
+@given(
+    draws=st.lists(st.floats(0, 1), min_size=2, max_size=30),
+    value=st.floats(0, 1),
+    biased=st.booleans(),
+)
+def test_every_interval_that_is_shown_contains_its_value(draws, value, biased):
+    got = interval_of(draws, value, biased=biased)
+    assert 0 <= got.low <= value <= got.high
+
+
+def test_draws_around_their_value_keep_their_percentiles():
+    draws = np.random.default_rng(0).normal(0.7, 0.1, 200)
+    assert interval_of(draws, 0.7, biased=False) == percentile_interval(draws)
+    assert_allclose(centred(draws, 0.6).mean(), 0.6)
+    assert all(map(math.isnan, interval_of([math.nan], 0.5, biased=True)))
+
+
+@pytest.mark.parametrize("power", [1.0, 1.3])
+def test_the_interval_of_a_distance_covers_the_mean_distance_of_such_cohorts(power):
+    # Eight uniform columns against a model with t^(1/power): equal at 1. Expected: the mean of
+    # Kolmogorov's distance, by sorted values, over 2,000 other cohorts. Covered in 100 cohorts,
+    # seeds 0 to 4: shifted 0.96 to 0.99 and 0.90 to 0.94, percentiles 0.03 and 0.49 at most; the
+    # standard deviation of a share of 0.92 is 0.027.
+    rng, n, c = np.random.default_rng(0), 60, 8
+    s = np.sort(rng.random((2000, n, c)), axis=1) ** power
+    up, down = (np.arange(a, n + a)[:, None] / n for a in (1, 0))
+    want = np.maximum(up - s, s - down).max(axis=1).mean()
+    grid = np.arange(1, 300)[:, None] / 300
+    none = np.zeros((n, 0), int)
+    model = Columns(np.repeat(grid ** (1 / power), c, axis=1), np.zeros((299, 0), int), ())
+    shifted = plain = 0
+    for _ in range(100):
+        weights = np.concatenate([np.ones((1, n)), multiplicities(n, 59, rng)])
+        real = Columns(rng.random((n, c)), none, ())
+        value, *draws = marginal_errors(real, model, weights).mean(axis=1)
+        low, high = interval_of(draws, value, biased=True)
+        shifted += low <= want <= high
+        low, high = percentile_interval(draws)
+        plain += low <= want <= high
+    assert shifted >= 84
+    assert plain < 65

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from torch import distributions as laws
 
-from fedcohort.models.dgd import Dgd, Search, ascend, drawn, drawn_given, represented
+from fedcohort.models.dgd import Dgd
 from fedcohort.models.network import network
 from fedcohort.models.objectives import Joint
+from fedcohort.models.representations import Search, ascend, drawn, drawn_given, represented
 
 P, Q, K = 6, 2, 3
 

@@ -10,7 +10,8 @@ from torch.distributions import Normal, kl_divergence
 
 from fedcohort.models.mcvae import Mcvae
 from fedcohort.models.objectives import Elbo
-from fedcohort.models.vae import Vae, drawn, filled
+from fedcohort.models.vae import Vae
+from fedcohort.models.variational import drawn, filled
 from models.vae_cases import elbos, loaded, of, some_rows, some_theta
 
 VIEWS, Q = (1, 0, 1, 2, 0, 2, 1), 2

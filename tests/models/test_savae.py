@@ -11,6 +11,7 @@ from scipy import stats
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.likelihoods import (
     FAR,
+    FLOOR,
     LEAST,
     piecewise_survival,
     piecewise_time,
@@ -20,7 +21,7 @@ from fedcohort.models.likelihoods import (
 from fedcohort.models.network import initial
 from fedcohort.models.objectives import InTimes, lifted, loss_of
 from fedcohort.models.savae import Savae
-from fedcohort.models.vae import FLOOR, Vae
+from fedcohort.models.vae import Vae
 from models.vae_cases import loaded, of, ppca, some_rows
 
 P, Q, N = 5, 2, 40

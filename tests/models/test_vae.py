@@ -12,9 +12,11 @@ from scipy.stats import multivariate_normal
 from sklearn.decomposition import FactorAnalysis
 from torch.distributions import Independent, Normal, kl_divergence
 
+from fedcohort.models.likelihoods import FLOOR
 from fedcohort.models.mcvae import Mcvae
 from fedcohort.models.objectives import Elbo, loss_of
-from fedcohort.models.vae import FLOOR, Posterior, Vae, drawn
+from fedcohort.models.vae import Vae
+from fedcohort.models.variational import Posterior, drawn
 from models.vae_cases import (
     elbos,
     factors,

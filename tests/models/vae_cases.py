@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from fedcohort.arrays import Array
+from fedcohort.models.likelihoods import FLOOR
 from fedcohort.models.mcvae import Mcvae
 from fedcohort.models.network import FlatNet, initial, network
-from fedcohort.models.vae import FLOOR, Vae
+from fedcohort.models.vae import Vae
 
 
 def loaded(spec: Vae | Mcvae, theta: Array) -> FlatNet:

@@ -213,6 +213,21 @@ def test_hospitals_and_classes_have_a_figure_each_with_a_panel_a_setting(tmp_pat
     assert "The two components hold 61 % of the variance" in text(section).replace("\u00a0", " ")
 
 
+def test_priors_have_a_figure_of_their_own_and_a_sentence(tmp_path):
+    def change(content):
+        site = [r for r in content["latent_map"] if r["by"] == "site"]
+        own = [{**r, "by": "prior", "n": None} for r in site]
+        content["latent_map"] += [*own, *({**r, "name": "common prior"} for r in own)]
+
+    section = latent_map.latent_map(edited(latents.make(tmp_path), change))
+    priors = downloads(section)[2]
+    assert {r[1] for r in priors[1:]} == {"common prior", *latents.SITES}
+    assert {r[2] for r in priors[1:]} == {""}
+    assert "A prior is the distribution" in text(section)
+    without = latent_map.latent_map(read(latents.make(tmp_path)))
+    assert "A prior is the distribution" not in text(without)
+
+
 def test_more_hospitals_than_looks_are_told_apart_by_none(tmp_path):
     def change(content):
         row = next(r for r in content["latent_map"] if r["by"] == "site")

@@ -166,3 +166,19 @@ def test_what_a_study_of_imputation_cannot_ask_is_refused_with_its_line(finished
     (finished / "other.yaml").write_text(yaml.safe_dump(study))
     code, _, error = command("run", finished / "other.yaml", "--out", finished / "other")
     assert code == 2 and told in error and len(error.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("arm", [False, True])
+def test_a_preprocessing_that_fills_before_the_arms_is_refused_with_its_line(tmp_path, arm):
+    """Arms would see no missing value, and each column would be filled by its median."""
+    own = {"impute": "median"}
+    study = {
+        "study": "s", "task": "imputation",
+        "data": {"source": "sample:diabetes", "sites": {"split": "iid", "n": 3}},
+        "arms": [{"method": "joint_normal", **(own if arm else {})}],
+        **({} if arm else {"preprocess": own}),
+    }  # fmt: skip
+    path = tmp_path / "s.yaml"
+    path.write_text(yaml.safe_dump(study))
+    with pytest.raises(fc.FedcohortError, match="'median' fills the missing values before arm"):
+        fc.Study.from_file(path)

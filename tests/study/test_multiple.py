@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import fedcohort as fc
+from fedcohort.algorithms.mice import MiceModel
 from fedcohort.data.imputing.view import ImputedView
 
 VARIABLES = {
@@ -96,6 +97,14 @@ def test_the_outcome_takes_part_so_that_an_effect_is_not_diluted():
     ).summary.set_index("covariate")
     # β = 0.8 with a standard error of 0.05 over seeds, of which three
     assert abs(rows.loc["x1", "coefficient"] - 0.8) < 0.15
+
+
+def test_what_the_imputer_cautions_of_is_kept_with_the_pooled_model(tmp_path, monkeypatch):
+    monkeypatch.setattr(MiceModel, "cautions", lambda self: ("Set sweeps to 20.",))
+    fit = fc.fit("ridge", cohort(table(90), "ridge"), impute="multiple", imputations=2)
+    fit.save(tmp_path / "m")
+    assert "Set sweeps to 20." in fit.model.cautions()
+    assert fc.load(tmp_path / "m").model.cautions() == fit.model.cautions()
 
 
 def test_sites_draw_the_same_again_and_differ_between_tables():

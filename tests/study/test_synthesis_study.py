@@ -68,6 +68,13 @@ def test_every_metric_of_the_task_is_given_and_described(done):
     assert found["utility_ratio"] > 0.85
 
 
+def test_every_interval_of_the_summary_contains_its_mean(done):
+    rows = json.loads((done[0] / "results.json").read_text())["summary"]
+    known = [r for r in rows if r["low"] is not None]
+    assert {"marginal_error", "association_error", "utility"} <= {r["metric"] for r in known}
+    assert all(r["low"] <= r["mean"] <= r["high"] for r in known)
+
+
 def test_a_hospital_alone_draws_rows_that_are_less_like_the_blind_ones(done):
     alone, together = (metrics(done[0], arm)["marginal_error"] for arm in ("isolated", "copula"))
     assert alone > together

@@ -27,6 +27,8 @@ from fedcohort.version import VERSION
 
 #: Digits of a filled number that matter.
 DIGITS = 6
+#: Ways of the preprocessing that fill a column by one value.
+CONSTANTS = ("mean", "median", "most_frequent", "indicator")
 #: Folder of default runs.
 RUNS = Path("runs")
 
@@ -115,14 +117,26 @@ def filled(model: Path, table: Path, multiple: int | None, seed: int) -> Filled:
 
     Raises
     ------
-    DataError : a column is missing or cannot be read, or the file is no plain CSV.
+    DataError : a column is missing or cannot be read, the file is no plain CSV, or the
+        preprocessing fills before the method.
     NotSupported : the method does not fill, or does not draw.
     """
     fit = load(model)
+    if (fills := fit.parts.design.impute) in CONSTANTS:
+        raise DataError(
+            f"{model}: its preprocessing fills every missing value of a column by the same one "
+            f"(impute: {fills}), so that {fit.method!r} fills none. Run the study without impute."
+        )
     header, cells, separator = raw_cells(table)
     source = sources.load(str(table), Path(), dictionary=fit.parts.dictionary)
     if not isinstance(source.frames, pd.DataFrame) or len(source.frames) != len(cells):
         raise DataError(f"{table}: its rows cannot be told apart. Save it as plain CSV in UTF-8.")
+    known = {c.name for c in fit.parts.design.columns if not c.variable.view}
+    if lacking := sorted(known - {*map(str, source.frames.columns)}):
+        raise DataError(
+            f"{table}: there is no column {lacking[0]!r}, which the model has. To have it filled, "
+            f"add it with empty cells; otherwise check its name."
+        )
     try:
         if multiple:
             whole = [fit.impute_drawn(source.frames, seed + m) for m in range(multiple)]

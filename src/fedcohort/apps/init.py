@@ -527,8 +527,9 @@ def _study(task: str, draft: Draft) -> str:
         bounds = f"{{isolated: {{{ridge}}}, centralised: {{}}}}  # ridge: few {kind.few} at a site"
     natural = draft.sites is None or "column" in draft.sites[0]
     question = kind.question.format(draft.outcome[0].get("y", "") if draft.outcome else "")
-    scale = ", scale: standard" if kind.outcome is None else ""
-    prepared = f"preprocess: {{impute: median{scale}}}  # fitted over the sites, by sums only"
+    options = [] if "impute" in KINDS[task].gives else ["impute: median"]
+    options += ["scale: standard"] if kind.outcome is None else []
+    prepared = f"preprocess: {{{', '.join(options)}}}  # fitted over the sites, by sums only"
     made_up = ["iid", "unbalanced", *(["by-outcome"] if draft.outcome else [])]
     lines = [
         "# A study to start from. Lines that say \"check\" were guessed. Then, in this folder:",

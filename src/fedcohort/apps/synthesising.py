@@ -123,10 +123,6 @@ def _files(table: str | None) -> list[Path]:
 
 def _check_drawn(condition: Condition, drawing: Drawing) -> None:
     """Refuse a condition on a column that the model does not draw."""
-    known = {c.name for c in drawing.design.columns} | set(
-        drawing.drawn.columns if drawing.drawn else ()
-    )
-    known |= {c.variable.since for c in drawing.design.columns}
     for name in condition.columns:
         if name not in drawing.filled:
             raise SettingError(
@@ -239,6 +235,9 @@ def _about(
 ) -> dict[str, Any]:
     """Return the companion of a file: how it was made, and its guarantee."""
     privacy: Any = parts.notes.get("privacy") or None
+    if privacy is not None and (why := parts.model.unprotected()):
+        privacy = None
+        notes.insert(0, why)
     outcome, dictionary = drawing.drawn, drawing.dictionary
     empty = [name for name in dictionary.variables if name not in drawing.filled]
     if empty:

@@ -18,6 +18,15 @@ ch. 8 and 13): with d_b the mean over repeats of the difference in draw b of B,
 
 The fits are fixed: (2) is about other patients, not other training rows.
 
+A distance between distributions, and any other maximum or absolute value, is larger in a draw than
+on the original patients: resampling adds its own noise to theirs. Its percentiles can lie above the
+value. So its draws are shifted to the value θ̂ of the original patients (`centred`),
+
+    θ_b − (θ̄ − θ̂),   θ̄ = mean of θ_b                                                        (3)
+
+The interval is then of the mean of θ̂ over cohorts of this size. The distance between the whole
+populations is smaller: θ̂ itself is above it by about as much as θ̄ is above θ̂, or more.
+
 Results that are nan are left out, and n counts the others. nan: a spread from one value; an
 interval or p-value of a comparison from fewer than `FEWEST` repeats.
 """
@@ -83,6 +92,34 @@ def percentile_interval(draws: ArrayLike, level: float = 0.95) -> Interval:
         return Interval(math.nan, math.nan)
     low, high = np.quantile(kept, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     return Interval(float(low), float(high))
+
+
+def centred(draws: ArrayLike, value: float) -> Array:
+    """Return a metric's draws (B,) shifted so that their mean is its value, eq. (3)."""
+    draws = np.asarray(draws, float)
+    kept = _finite(draws)
+    return draws - (kept.mean() - value) if len(kept) and math.isfinite(value) else draws
+
+
+def interval_of(draws: ArrayLike, value: float, *, biased: bool, level: float = 0.95) -> Interval:
+    """Return the interval of a metric, which contains its value.
+
+    Parameters
+    ----------
+    draws, level : as in `percentile_interval`.
+    value : of the original patients.
+    biased : whether draws are larger than the value in the mean. Then, and if the percentiles do
+        not contain the value, the draws are shifted, eq. (3); numbers that are never negative have
+        no negative end.
+    """
+    found = percentile_interval(draws, level)
+    if not (biased or value < found.low or value > found.high):
+        return found
+    kept = _finite(draws)
+    low, high = percentile_interval(centred(draws, value), level)
+    if len(kept) and min(kept.min(), value) >= 0:
+        low = max(low, 0.0)
+    return Interval(min(low, value), max(high, value)) if math.isfinite(low) else found
 
 
 def paired(a: ArrayLike, b: ArrayLike, test_train_ratio: float, level: float = 0.95) -> Comparison:

@@ -65,8 +65,11 @@ class SeededDropout(Seeded):
 
     def forward(self, x: Tensor) -> Tensor:
         """Keep each entry with probability 1 − p, scaled by 1/(1 − p); keep all in `eval`."""
-        return x if not self.training else x * self.kept(*x.shape).to(x) / (1.0 - self.p)
+        if not self.training:
+            return x
+        return x * self.factors(x, *x.shape)
 
-    def kept(self, *shape: int) -> Tensor:
-        """Draw which entries are kept."""
-        return torch.rand(shape, generator=self.generator) >= self.p
+    def factors(self, like: Tensor, *shape: int) -> Tensor:
+        """Draw the factors, in the type and on the device of a tensor: 0 or 1/(1 − p)."""
+        drawn = torch.rand(shape, generator=self.generator)
+        return drawn.ge_(self.p).to(like).div_(1.0 - self.p)

@@ -452,7 +452,7 @@ def weibull_of_logs(log: Tensor, event: Tensor, log_scale: Tensor, log_shape: Te
     """Return the same of the logarithms of times (…, n)."""
     shape = log_shape.clamp(-FAR / 4, FAR / 4)
     z = ((log - log_scale) * shape.exp()).clamp(-FAR, FAR)
-    return event * (shape - log + z) - z.exp()
+    return torch.addcmul(-z.exp(), event, shape - log + z)
 
 
 def weibull_survival(times: Tensor, log_scale: Tensor, log_shape: Tensor) -> Tensor:

@@ -31,17 +31,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedcohort.models.vae import (
-    Decoder,
-    Encoder,
-    LatentNet,
-    Posterior,
-    Vae,
-    drawn,
-    filled,
-    lacking,
-    spec_of,
-)
+from fedcohort.models.vae import Decoder, Encoder, Vae, spec_of
+from fedcohort.models.variational import LatentNet, Posterior, drawn, filled, lacking
 
 #: Ways to combine the posteriors of several views.
 COMBINATIONS = ("mean", "product")

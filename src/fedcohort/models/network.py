@@ -290,9 +290,8 @@ class FlatNet:
         for k, layer in enumerate(self._drawing):
             layer.generator.manual_seed(seed + k)
             units = cast("PerceptronNet", self.module).of.hidden[k]
-            dropout = cast("SeededDropout", layer)
-            kept = _numpy(dropout.kept(n, units)).T
-            found.append(np.divide(kept, 1.0 - dropout.p, dtype=_numpy(self.theta).dtype))
+            factors = cast("SeededDropout", layer).factors(self.theta, n, units)
+            found.append(_numpy(factors).T)
         return found
 
     def _by_output(self, s: Array) -> Array:

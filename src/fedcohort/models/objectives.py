@@ -21,13 +21,15 @@ from torch import Tensor, nn
 
 from fedcohort.arrays import Array
 from fedcohort.models.dec import DecNet
-from fedcohort.models.dgd import DgdNet, Search, represented
+from fedcohort.models.dgd import DgdNet
 from fedcohort.models.forest import ForestNet, codes_of
 from fedcohort.models.losses import Loss, Worded, built
-from fedcohort.models.prior import gaussians
+from fedcohort.models.prior import Common
 from fedcohort.models.reconstruction import Noise, mixed
+from fedcohort.models.representations import Search, represented
 from fedcohort.models.savae import Lives, SavaeNet
-from fedcohort.models.vae import LatentNet, VaeNet
+from fedcohort.models.vae import VaeNet
+from fedcohort.models.variational import LatentNet
 
 
 class Objective(ABC):
@@ -140,12 +142,12 @@ class Elbo(Objective):
     ----------
     beta : β ≥ 0, the weight of the divergence from the prior.
     free_bits : λ ≥ 0 of `models.vae`, in nats; in training steps alone.
-    prior : a mixture (C, 1 + 2q) of `models.prior`, given in a round; None for the network's own.
+    prior : of `models.prior`, given in a round; None for the network's own.
     """
 
     beta: float = 1.0
     free_bits: float = 0.0
-    prior: Array | None = None
+    prior: Common | None = None
 
     @property
     def spec(self) -> str:
@@ -164,8 +166,7 @@ class Elbo(Objective):
         """Return the value (), averaged over the rows of x (n, p), which may hold NaN."""
         free = 0.0 if seed is None else self.free_bits
         if self.prior is not None:
-            given = gaussians(self.prior, x)
-            return -cast("VaeNet", module).elbo(x, self.beta, seed, free, given).mean()
+            return -cast("VaeNet", module).elbo(x, self.beta, seed, free, self.prior).mean()
         return -cast("LatentNet", module).elbo(x, self.beta, seed, free).mean()
 
     def annealed(self, share: float) -> Self:
@@ -235,7 +236,7 @@ class SurvivalElbo(Objective):
     @property
     def kinds(self) -> tuple[int, ...]:
         """Number of events."""
-        return (int(self.lives.event.sum()),)
+        return (int(self.lives.ends[0].sum()),)
 
     @property
     def draws(self) -> bool:
@@ -249,6 +250,10 @@ class SurvivalElbo(Objective):
             free_bits=0.0 if seed is None else self.free_bits,
         )  # fmt: skip
         return -found.mean()
+
+    def annealed(self, share: float) -> Self:
+        """Return the objective with a share of β."""
+        return self if share == 1.0 else dataclasses.replace(self, beta=share * self.beta)
 
     def take(self, rows: Array) -> Self:
         """Return the objective of the rows with these numbers."""

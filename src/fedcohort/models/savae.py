@@ -43,7 +43,8 @@ from fedcohort.models.likelihoods import (
     weibull_survival,
     weibull_time,
 )
-from fedcohort.models.vae import Posterior, Vae, VaeNet, drawn, filled, hidden_layers, lacking
+from fedcohort.models.vae import Vae, VaeNet
+from fedcohort.models.variational import Posterior, drawn, filled, hidden_layers, lacking
 
 #: Distributions of the time given z.
 TIMES = ("weibull", "piecewise")
@@ -80,28 +81,39 @@ class Lives(NamedTuple):
 
     Attributes
     ----------
-    event : (n,), 1.0 of an event. log : (n,), logarithm of the time.
-    spent, part : (n, J), time in each part, and 1 in that of the end; (n, 1) of Weibull times.
+    ends : (2, n), 1.0 of an event in the first row, and of a censored time in the second.
+    log : (n,), logarithm of the time.
+    parts : time in each part (n, J), and 1 in that of the end (n, J); () of Weibull times.
     """
 
-    event: Tensor
+    ends: Tensor
     log: Tensor
-    spent: Tensor
-    part: Tensor
+    parts: tuple[Tensor, ...]
 
     @classmethod
     def of(cls, time: Tensor, event: Tensor, edges: Tensor) -> Lives:
         """Return them of times and events (n,), with edges (J − 1,), or (0,) of Weibull times."""
-        log = time.clamp(min=LEAST).log()
-        return cls(event.to(time), log, spent(time, edges), part_of(time, edges))
+        died = event.to(time)
+        ends, log = torch.stack([died, 1.0 - died]), time.clamp(min=LEAST).log()
+        return cls(ends, log, (spent(time, edges), part_of(time, edges)) if len(edges) else ())
 
     def take(self, rows: Tensor) -> Lives:
         """Return those of the rows with these numbers."""
-        return Lives(*(part[rows] for part in self))
+        return Lives(self.ends[:, rows], self.log[rows], tuple(part[rows] for part in self.parts))
 
     def to(self, like: Tensor) -> Lives:
         """Return them in the type and on the device of a tensor."""
-        return Lives(*(part.to(like) for part in self))
+        parts = tuple(part.to(like) for part in self.parts)
+        return Lives(self.ends.to(like), self.log.to(like), parts)
+
+    def log_density(self, y: Tensor, event: Tensor) -> Tensor:
+        """Return ln f where `event` (…, n) is 1, and ln S where it is 0, of parameters y (…, n, K)
+        of the time's distribution: (…, n).
+        """
+        if self.parts:
+            spent, end = self.parts
+            return piecewise_of_parts(spent, event[..., None] * end, y)
+        return weibull_of_logs(self.log, event, *y.unbind(dim=-1))
 
 
 class TimeHead(nn.Module):
@@ -122,20 +134,20 @@ class TimeHead(nn.Module):
 
     def log_density(self, z: Tensor, lives: Lives) -> Tensor:
         """Return ln f of events and ln S of censored times (L, n) given z (L, n, q)."""
-        return self._density(self._last(self._trunk(z)), lives, lives.event)
+        return lives.log_density(self._last(self._trunk(z)), lives.ends[0])
 
-    def log_densities(self, z: Tensor, lives: Lives) -> tuple[Tensor, Tensor]:
-        """Return the same (L, n), and that of the time of censoring (n,)."""
+    def fits(self, z: Tensor, lives: Lives, weight: float) -> Tensor:
+        """Return w times the mean of the same over L, plus that of the time of censoring: (n,).
+
+        Both are computed at once: a step spends its time on the number of operations.
+        """
         y = self._last(self._trunk(z))
+        points, ends = len(y), lives.ends
+        if points > 1:
+            ends = torch.cat([ends[:1].expand(points, -1), ends[1:]])
         both = torch.cat([y, self._leaving.expand(1, *y.shape[1:])])
-        event = torch.cat([lives.event.expand(y.shape[:2]), 1.0 - lives.event[None]])
-        found = self._density(both, lives, event)
-        return found[:-1], found[-1]
-
-    def _density(self, y: Tensor, lives: Lives, event: Tensor) -> Tensor:
-        if self.parts:
-            return piecewise_of_parts(lives.spent, event[..., None] * lives.part, y)
-        return weibull_of_logs(lives.log, event, y[..., 0], y[..., 1])
+        first, *rest, left = lives.log_density(both, ends).unbind(dim=0)
+        return torch.add(left, sum(rest, first), alpha=weight / points)
 
     def survival(self, z: Tensor, times: Tensor, edges: Tensor) -> Tensor:
         """Return S (…, n, m) at times (m,) given z (…, n, q)."""
@@ -186,18 +198,18 @@ class SavaeNet(VaeNet):
         noise = None if seed is None else drawn(seed, (len(x), self.latents), x)
         z = posterior.points(noise)
         fits = self.decoder.log_density(held, known, z)
-        times, leaving = self.time.log_densities(z, lives)
         each = posterior.divergences()
-        value = fits + weight * times.mean(dim=0) - beta * each.sum(dim=1) + leaving
+        value = fits + self.time.fits(z, lives, weight) - beta * each.sum(dim=1)
         if free_bits and len(x):
             value = value - beta * lacking(each.mean(dim=0), free_bits)
         return value
 
     def posterior(self, held: Tensor, known: Tensor) -> Posterior:
         """Return q(z|x), N(0, I) for a row without a known entry."""
-        there = known.any(dim=1, keepdim=True)
-        mean, log = self.encoder(held, known)
-        return Posterior(mean * there, log * there)
+        found, there = self.encoder(held, known), known.any(dim=1, keepdim=True)
+        if bool(there.all()):
+            return found
+        return Posterior(found.mean * there, found.log_variance * there)
 
     def draws(self, x: Tensor, noise: Tensor) -> Tensor:
         """Return z = m + τε (L, n, q) of rows x (n, p), with the same ε (L, q) for each row."""

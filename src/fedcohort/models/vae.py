@@ -24,7 +24,12 @@ inference with inverse autoregressive flow", NeurIPS 2016, eq. 15): KL is Σ_i m
 over the rows of a step), so that nothing is gained by a smaller KL_i. (3) without it is reported.
 
 p(z) may be another than N(0, I), a Gaussian mixture (`models.prior`): learnt with the network, or
-given, with pseudo-inputs that follow it at a site.
+given, with a part made of pseudo-inputs that are trained with the network.
+
+In training known entries can be hidden from the encoder, though not from the likelihood: of each
+row a share drawn uniformly from 0 to `hide`, anew in each step (Ma et al., "EDDI", ICML 2019,
+section 3.2). (3) is a bound for whatever the encoder sees. So it learns to encode rows with missing
+entries from rows without.
 
 One column may be a label (semi-supervised, D6.2, 6.3.3; after Kingma et al., "Semi-supervised
 learning with deep generative models", NeurIPS 2014, eq. 9): the encoder does not see it, and its
@@ -40,24 +45,30 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from fedcohort.data.prepare import heads_from
-from fedcohort.models.layers import ACTIVATIONS, SeededDropout
 from fedcohort.models.likelihoods import FLOOR, Inputs, Likelihoods, sizes_of
-from fedcohort.models.prior import Gaussians, LearntMixture, PseudoInputs
+from fedcohort.models.prior import Common, Gaussians, LearntMixture, PseudoInputs, draws_of
+from fedcohort.models.variational import (
+    LatentNet,
+    Posterior,
+    drawn,
+    filled,
+    hidden_layers,
+    lacking,
+)
 
 #: The largest |ln τ²|.
 WIDEST = 20.0
 
-_TAG = 0x656C626F
+_HIDDEN = 0x68696465
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +86,7 @@ class Vae:
     components : of a prior that is learnt with the network; 0 for N(0, I), or a prior given.
     pseudo : number of pseudo-inputs that are trained with the network.
     label, label_weight : number of the head that is a label, −1 for none; its weight.
+    hide : largest share of a row's known entries that the encoder does not see in training.
     """
 
     kind: ClassVar[str] = "vae"
@@ -90,6 +102,7 @@ class Vae:
     pseudo: int = 0
     label: int = -1
     label_weight: float = 1.0
+    hide: float = 0.0
 
     @property
     def spec(self) -> str:
@@ -114,7 +127,9 @@ class Vae:
 
 
 #: Entries of a network that its text leaves out where they have these values.
-UNWRITTEN = {"heads": (), "components": 0, "pseudo": 0, "label": -1, "label_weight": 1.0}
+UNWRITTEN = {
+    "heads": (), "components": 0, "pseudo": 0, "label": -1, "label_weight": 1.0, "hide": 0.0,
+}  # fmt: skip
 
 
 def spec_of(net: Any) -> str:
@@ -129,38 +144,6 @@ def spec_of(net: Any) -> str:
 def with_pseudo(spec: str, number: int) -> str:
     """Return the text of the network of `spec` with so many pseudo-inputs at the end of θ."""
     return json.dumps(json.loads(spec) | {"pseudo": number}, sort_keys=True)
-
-
-class Posterior(NamedTuple):
-    """Eq. (1) of some rows: m (n, q) and ln τ² (n, q)."""
-
-    mean: Tensor
-    log_variance: Tensor
-
-    def divergence(self) -> Tensor:
-        """Return eq. (4) of each row: (n,)."""
-        return self.divergences().sum(dim=-1)
-
-    def divergences(self) -> Tensor:
-        """Return the terms KL_i of eq. (4) of each row: (n, q)."""
-        m, log = self
-        return 0.5 * (log.exp() + m**2 - 1.0 - log)
-
-    def points(self, noise: Tensor | None) -> Tensor:
-        """Return points (L, n, q) whose mean approximates an expectation over z.
-
-        Parameters
-        ----------
-        noise : ε (n, q) of one draw m + τε (L = 1); without it, the 2q cubature points m ± √q τ_i
-            e_i (Arasaratnam and Haykin, IEEE Trans. Automat. Contr. 54(6), 2009), which are exact
-            for squares of z, and so for eq. (3) with a linear decoder.
-        """
-        spread = (0.5 * self.log_variance).exp()
-        if noise is not None:
-            return (self.mean + spread * noise)[None]
-        q = spread.shape[1]
-        steps = math.sqrt(q) * torch.eye(q).to(spread)[:, None, :] * spread
-        return torch.cat([self.mean + steps, self.mean - steps])
 
 
 class Encoder(nn.Module):
@@ -247,130 +230,61 @@ class Decoder(nn.Module):
         return x if self.likelihoods is None else self.likelihoods.rounded(x)
 
 
-class LatentNet(nn.Module, ABC):
-    """Interface of a variational autoencoder; x (n, p) may hold NaN."""
-
-    @abstractmethod
-    def elbo(self, x: Tensor, beta: float, seed: int | None, free_bits: float = 0.0) -> Tensor:
-        """Return eq. (3) of each row: (n,).
-
-        Parameters
-        ----------
-        seed : of one draw of z for each row; None takes the points of `Posterior.points`.
-        free_bits : λ, in nats; for training.
-        """
-
-    @abstractmethod
-    def divergences(self, x: Tensor) -> Tensor:
-        """Return KL_i of each row and latent dimension: (n, q); 0 for a row without entries."""
-
-    @abstractmethod
-    def latent(self, x: Tensor) -> Tensor:
-        """Return the mean of z given the known entries of each row: (n, q)."""
-
-    @abstractmethod
-    def latent_draw(self, x: Tensor, seed: int) -> Tensor:
-        """Return a draw of z given the known entries of each row: (n, q)."""
-
-    @abstractmethod
-    def decode(self, z: Tensor) -> Tensor:
-        """Return E[x|z] (n, p) of z (n, q)."""
-
-    @abstractmethod
-    def draw(self, z: Tensor, seed: int) -> Tensor:
-        """Return a draw (n, p) from p(x|z) of z (n, q)."""
-
-    @abstractmethod
-    def rounded(self, x: Tensor) -> Tensor:
-        """Return x (n, p) as a table can hold it (`Likelihoods.rounded`)."""
-
-    @abstractmethod
-    def variance(self) -> Tensor:
-        """Return σ² (p,) of eq. (2)."""
-
-    @abstractmethod
-    def may_fill(self, known: Tensor) -> Tensor:
-        """Return which entries (n, p) `impute` encodes once it has guessed them."""
-
-    def impute(self, x: Tensor, passes: int) -> Tensor:
-        """Return x (n, p) with approximate E[x_j | known entries] for missing entries.
-
-        Rows are repeatedly encoded and decoded, each by itself, and the output replaces missing
-        entries. For a linear model this converges to its conditional mean: m = Mx̃ with
-        M = (I + WᵀΨ⁻¹W)⁻¹WᵀΨ⁻¹, and x̃ = Wm where missing, is
-        m = (I + W_OᵀΨ_O⁻¹W_O)⁻¹W_OᵀΨ_O⁻¹x_O. Entries outside `may_fill` are decoded but not
-        encoded. With heads, the last output is `rounded`.
-        """
-        known = ~x.isnan()
-        fixed = known | ~self.may_fill(known)
-        y = self.decode(self.latent(x))
-        for _ in range(0 if bool(fixed.all()) else passes - 1):
-            y = self.decode(self.latent(torch.where(fixed, x, y)))
-        return torch.where(known, x, self.rounded(y))
-
-    def impute_drawn(self, x: Tensor, passes: int, seed: int) -> Tensor:
-        """Return x (n, p) with missing entries drawn given the known ones, approximately.
-
-        Draws of z from q and of x from p(x|z) alternate (Rezende, Mohamed and Wierstra, ICML 2014,
-        appendix F).
-        """
-        known = ~x.isnan()
-        fixed = known | ~self.may_fill(known)
-        y = self.draw(self.latent_draw(x, seed), seed + 1)
-        for i in range(1, 1 if bool(fixed.all()) else passes):
-            z = self.latent_draw(torch.where(fixed, x, y), seed + 2 * i)
-            y = self.draw(z, seed + 2 * i + 1)
-        return torch.where(known, x, y)
-
-
 class VaeNet(LatentNet):
     """Module of eqs. (1) to (3)."""
 
     def __init__(self, net: Vae):
         super().__init__()
-        self.latents = net.latent
+        self.latents, self._hide = net.latent, net.hide
         self.encoder = Encoder(net)
         self.decoder = Decoder(net)
         self.mixture = LearntMixture(net.components, net.latent) if net.components else None
         self.pseudo = PseudoInputs(net.pseudo, net.inputs) if net.pseudo else None
         self.label = tuple(net.heads[net.label][1]) if net.label >= 0 else ()
 
-    def seen(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return `filled` without the label, as the encoder sees it."""
+    def prior(self) -> Gaussians | None:
+        """Return the prior; None for N(0, I)."""
+        return self.given if self.mixture is None else self.mixture()
+
+    def seen(self, x: Tensor, seed: int | None = None) -> tuple[Tensor, Tensor]:
+        """Return `filled` without the label, as the encoder sees it.
+
+        Parameters
+        ----------
+        seed : of a training step, which hides entries.
+        """
         held, known = filled(x)
+        shown = torch.ones_like(known)
         if self.label:
-            hidden = torch.ones(x.shape[1], dtype=torch.bool, device=x.device)
-            hidden[[*self.label]] = False
-            held, known = held * hidden, known & hidden
-        return held, known
+            shown[:, [*self.label]] = False
+        if self._hide and seed is not None:
+            draws = torch.Generator().manual_seed((seed ^ _HIDDEN) & 0xFFFFFFFF)
+            share = self._hide * torch.rand((len(x), 1), generator=draws)
+            shown &= (torch.rand(x.shape, generator=draws) >= share).to(x.device)
+        return held * shown, known & shown
 
     def elbo(
         self, x: Tensor, beta: float, seed: int | None, free_bits: float = 0.0,
-        prior: Gaussians | None = None,
+        common: Common | None = None,
     ) -> Tensor:  # fmt: skip
         """Return eq. (3) of each row of x (n, p): (n,).
 
         Parameters
         ----------
-        prior : p(z), if it is neither N(0, I) nor learnt with the network. Then pseudo-inputs,
-            if there are some, have the slopes of E_q ln p_m(z), which the value does not contain.
+        common : p(z), if it is neither N(0, I) nor learnt with the network.
         """
-        seen, known = self.seen(x)
-        posterior = self.encoder(seen, known)
+        posterior = self.encoder(*self.seen(x, seed))
         noise = None if seed is None else drawn(seed, (len(x), self.latents), x)
         z = posterior.points(noise)
         fits = self.decoder.log_density(*filled(x), z)
-        there = known.any(dim=1)
-        prior = prior if self.mixture is None else self.mixture()
+        there = self.seen(x)[1].any(dim=1)
+        prior = None if self.mixture is None else self.mixture()
+        if common is not None:
+            own = None if self.pseudo is None else self.of_pseudo(self.pseudo.points)
+            prior = common.prior(own, x)
         if prior is not None:
-            value = fits - beta * prior.divergence(posterior.mean, posterior.log_variance, z)
-            value = value * there
-            if self.pseudo is None:
-                return value
-            own = self._of_pseudo(self.pseudo.points)
-            held = [part.detach() for part in (*posterior, z)]
-            follows = own.expected(held[0], held[1], held[2]) * there
-            return value + follows - follows.detach()
+            away = prior.divergence(posterior.mean, posterior.log_variance, z)
+            return (fits - beta * away) * there
         each = posterior.divergences()
         value = (fits - beta * each.sum(dim=1)) * there
         if free_bits:
@@ -378,45 +292,32 @@ class VaeNet(LatentNet):
             value = value - beta * lacking(mean, free_bits)
         return value
 
-    def _of_pseudo(self, points: Tensor) -> Gaussians:
-        """Return eq. (3) of `models.prior` of α (K, p); the encoder has no slopes."""
-        held = {name: value.detach() for name, value in self.encoder.named_parameters()}
-
-        def encode(rows: Tensor, known: Tensor) -> Posterior:
-            return torch.func.functional_call(self.encoder, held, (rows, known))
-
-        return pseudo_prior(points, encode)
+    def of_pseudo(self, points: Tensor) -> Gaussians:
+        """Return eq. (3) of `models.prior` of α (K, p), whose entries are all known."""
+        mean, log = self.encoder(points, torch.ones_like(points, dtype=torch.bool))
+        return Gaussians(torch.full_like(mean[:, 0], -math.log(len(points))), mean, log)
 
     def divergences(self, x: Tensor) -> Tensor:
-        """Return KL_i of each row of x (n, p): (n, q)."""
+        """Return KL_i of each row of x (n, p) from the prior, or its marginals: (n, q)."""
         held, known = self.seen(x)
-        return self.encoder(held, known).divergences() * known.any(dim=1, keepdim=True)
+        posterior, prior = self.encoder(held, known), self.prior()
+        each = posterior.divergences() if prior is None else prior.marginal_divergences(*posterior)
+        return each * known.any(dim=1, keepdim=True)
 
     def latent(self, x: Tensor) -> Tensor:
-        """Return m of each row of x (n, p): (n, q)."""
+        """Return m of each row of x (n, p), of a row without entries the prior's mean: (n, q)."""
         held, known = self.seen(x)
-        mean = self.encoder(held, known).mean
-        if self.mixture is None:
-            return mean * known.any(dim=1, keepdim=True)
-        prior = self.mixture()
-        return torch.where(
-            known.any(dim=1, keepdim=True), mean, prior.log_weights.exp() @ prior.means
-        )
+        mean, prior = self.encoder(held, known).mean, self.prior()
+        rest = torch.zeros_like(mean) if prior is None else prior.mean().expand_as(mean)
+        return torch.where(known.any(dim=1, keepdim=True), mean, rest)
 
     def latent_draw(self, x: Tensor, seed: int) -> Tensor:
         """Return m + τε of each row of x (n, p): (n, q)."""
         held, known = self.seen(x)
-        noise = drawn(seed, (len(x), self.latents), x)
+        noise, prior = drawn(seed, (len(x), self.latents), x), self.prior()
         points = self.encoder(held, known).points(noise)[0]
-        if self.mixture is not None:
-            prior = self.mixture()
-            uniform = torch.rand(
-                len(x), generator=torch.Generator().manual_seed(seed & 0xFFFFFFFF)
-            ).to(x)
-            ends = prior.log_weights.exp().cumsum(dim=0)
-            at = torch.searchsorted(ends, uniform).clamp(max=len(ends) - 1)
-            noise = prior.means[at] + (0.5 * prior.log_variances[at]).exp() * noise
-        return torch.where(known.any(dim=1, keepdim=True), points, noise)
+        rest = noise if prior is None else draws_of(prior, noise, seed)
+        return torch.where(known.any(dim=1, keepdim=True), points, rest)
 
     def decode(self, z: Tensor) -> Tensor:
         """Return E[x|z] (n, p) of z (n, q)."""
@@ -437,39 +338,3 @@ class VaeNet(LatentNet):
     def may_fill(self, known: Tensor) -> Tensor:
         """Return all entries of rows with a known one."""
         return known.any(dim=1, keepdim=True).expand_as(known)
-
-
-def pseudo_prior(points: Tensor, encode: Callable[[Tensor, Tensor], Posterior]) -> Gaussians:
-    """Return eq. (3) of `models.prior` of pseudo-inputs (K, p), whose entries are all known."""
-    mean, log = encode(points, torch.ones_like(points, dtype=torch.bool))
-    weight = -math.log(len(points))
-    return Gaussians(torch.full_like(mean[:, 0], weight), mean, log)
-
-
-def lacking(mean: Tensor, free_bits: float) -> Tensor:
-    """Return Σ_i max(0, λ − KL_i) () of mean divergences KL_i (q,)."""
-    return (free_bits - mean).clamp(min=0.0).sum()
-
-
-def filled(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return x (n, p) with 0 for missing entries, and which entries are known (n, p)."""
-    known = ~x.isnan()
-    return torch.where(known, x, torch.zeros((), dtype=x.dtype, device=x.device)), known
-
-
-def drawn(seed: int, shape: Sequence[int], like: Tensor) -> Tensor:
-    """Return standard normal draws that depend only on the shape and the seed."""
-    # Dropout and noise of inputs draw from the same seeds; this stream is another.
-    draws = torch.Generator().manual_seed((seed ^ _TAG) & 0xFFFFFFFF)
-    return torch.randn(tuple(shape), generator=draws).to(like)
-
-
-def hidden_layers(sizes: Sequence[int], activation: str, dropout: float = 0.0) -> nn.Sequential:
-    """Return hidden layers of these widths, each with activation and dropout; none for one
-    width.
-    """
-    found: list[nn.Module] = []
-    for a, b in pairwise(sizes):
-        found += [nn.utils.skip_init(nn.Linear, a, b), ACTIVATIONS[activation]()]
-        found += [SeededDropout(dropout)] if dropout else []
-    return nn.Sequential(*found)

@@ -8,7 +8,8 @@ Simul. 35, 1990),
 by Gauss and Legendre's rule in θ, r = sin θ. The tetrachoric correlation of two binary values with
 shares p and q, and both with share p₁₁, solves P(X > Φ⁻¹(1 − p), Y > Φ⁻¹(1 − q); ρ) = p₁₁
 (Pearson, 1900); (1) rises with ρ. The biserial one of a binary value and a standard normal is
-their covariance over φ(Φ⁻¹(1 − p)).
+their covariance over φ(Φ⁻¹(1 − p)). Noisy correlations are multiplied by the share of their
+variance that is not noise (`shrunk`), as means by James and Stein, Proc. 4th Berkeley Symp., 1961.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from fedcohort.arrays import Array
 NODES, HALVINGS, MOST = 24, 40, 0.999
 #: Largest number of projections, and the change that ends them.
 PROJECTIONS, SETTLED = 200, 1e-6
+#: Smallest variance of correlations, in that of their noise.
+LEAST = 0.01
 
 
 def upper(h: Array, k: Array, rho: Array) -> Array:
@@ -50,6 +53,20 @@ def biserial(p: Array, covariance: Array) -> Array:
     """Return ρ (…) of a binary value with share p and a standard normal, from their covariance."""
     density = np.exp(-np.square(ndtri(p)) / 2) / np.sqrt(2 * np.pi)
     return np.clip(covariance / density, -MOST, MOST)
+
+
+def shrunk(r: Array, sd: Array, pairs: Array) -> Array:
+    """Return noisy correlations r (d, d) times τ²/(τ² + sd²), τ² the variance of true ones.
+
+    τ² is the mean of r² − sd² over the `pairs` (d, d) with weights 1/sd⁴, so that pairs with much
+    noise count little.
+    """
+    if not pairs.any() or not (sd[pairs] > 0).all():
+        return r
+    weights = sd[pairs] ** -4
+    spread = float(np.average(r[pairs] ** 2 - sd[pairs] ** 2, weights=weights))
+    spread = max(spread, LEAST * float(np.average(sd[pairs] ** 2, weights=weights)))
+    return r * spread / (spread + sd**2)
 
 
 def nearest_correlation(r: Array, least: float = 1e-4) -> Array:

@@ -268,6 +268,16 @@ class Fitted(ABC):
         """
         raise NotSupported("sample_outcome")
 
+    def undrawn(self) -> tuple[str, ...]:
+        """Return the features that `sample` leaves empty in every row."""
+        return ()
+
+    def unprotected(self) -> str:
+        """Return why the guarantee of a private fit does not cover the rows that this model draws,
+        as a sentence; "" if it does.
+        """
+        return ""
+
     def impute(self, x: Array) -> Array:
         """Return x (n, p) with its missing entries filled."""
         raise NotSupported("impute")
@@ -449,6 +459,7 @@ class Method:
         are those of this call. Raises `NotSupported` where only a new fit forgets. None if no fit
         can.
     forgets : steps that only `forget` asks, besides those of a fit.
+    not_for : by task that it does not serve although a user may expect it, why, and what to do.
     """
 
     name: str
@@ -479,11 +490,16 @@ class Method:
     own: Callable[[Any], str] | None = None
     forget: Callable[[Federation, Any, Task, Any], Fitted] | None = None
     forgets: tuple[Step[..., Any], ...] = ()
+    not_for: Mapping[str, str] = field(default_factory=dict[str, str])
 
     #: Settings of every method, which the caller handles before the program runs.
     COMMON: ClassVar[frozenset[str]] = frozenset(
         {"scale", "impute", "imputer", "imputations", "winsorise", "pool_levels"}
     )
+
+    def why_not(self, task: str) -> str:
+        """Return " " and why it does not serve a task, if it says so; else ""."""
+        return f" {self.not_for[task]}" if task in self.not_for else ""
 
     @property
     def gives(self) -> frozenset[str]:

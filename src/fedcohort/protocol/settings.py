@@ -112,6 +112,14 @@ class Settings:
         SettingError : the message has the setting, the number of sites and the number needed.
         """
 
+    def check_task(self, kind: str) -> None:
+        """Refuse settings with which the method does not serve a kind of task that it lists.
+
+        Raises
+        ------
+        SettingError : the message has the setting that it needs.
+        """
+
     def unfinished(self, sites: int) -> str:
         """Return a warning if a fit over so many sites ends too early; "" if not."""
         return ""

@@ -539,7 +539,7 @@ def fit(
     if task:
         problem = _asked(problem, entry, task)
     elif problem.kind not in entry.tasks:
-        problem = next((problem.aside_of(t) for t in ASIDE if t in entry.tasks), problem)
+        problem = next((problem.aside_of(t) for t in entry.tasks if t in ASIDE), problem)
     if problem.kind not in entry.tasks:
         raise SettingError(fit_lines.serves(entry, fed.outcome))
     problem = replace(problem, own=_coordinators(coordinator_data, fed, asked))
@@ -591,8 +591,8 @@ def _asked(problem: Problem, entry: Method, task: str) -> Problem:
         raise SettingError(f"task is {task!r}; {nearest(task, KINDS)}")
     if task not in entry.tasks:
         raise SettingError(
-            f"method {entry.name!r} serves {', '.join(entry.tasks)}, not {task}. Name one of these "
-            f"tasks, or take another method."
+            f"method {entry.name!r} serves {', '.join(entry.tasks)}, not {task}."
+            + (entry.why_not(task) or " Name one of these tasks, or take another method.")
         )
     return problem.of(KINDS[task])
 

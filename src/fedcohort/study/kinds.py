@@ -18,7 +18,7 @@ from fedcohort.data.outcome import (
     Outcome,
     Survival,
 )
-from fedcohort.protocol import SettingError
+from fedcohort.protocol import Method, SettingError
 
 Classes = tuple[type[Outcome], ...]
 
@@ -112,6 +112,23 @@ class Kind:
         if not (isinstance(outcome, self.outcomes) or (outcome is None and self.aside)):
             name = "no" if outcome is None else f"a {outcome.type}"
             raise SettingError(self.refused.format(f"{name} outcome"))
+
+    def check_drawn(self, method: Method, outcome: Outcome | None) -> None:
+        """Refuse a method that draws rows with their outcome, without an outcome that it learns.
+
+        Raises
+        ------
+        SettingError : the task is joint, and there is no outcome of a task of the method.
+        """
+        if not self.joint or not method.overrides("sample_outcome"):
+            return
+        if outcome is None or outcome.kind not in method.tasks:
+            found = "no outcome" if outcome is None else f"a {outcome.type} outcome"
+            known = [task for task in method.tasks if not KINDS[task].aside]
+            raise SettingError(
+                f"method {method.name!r} draws rows with an outcome of {' or '.join(known)}, and "
+                f"there is {found}. Name such an outcome, or take another method."
+            )
 
     def metrics_of(
         self, outcome: Outcome | None, gives: Collection[str], *, pooled: bool, private: bool

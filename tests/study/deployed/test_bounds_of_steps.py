@@ -57,7 +57,7 @@ def test_every_whole_number_yes_or_no_and_text_of_every_step_has_a_rule():
 
     An argument of another type would be in none of these.
     """
-    free = (float, Array, np.ndarray, tuple[int, float] | None)
+    free = (float, Array, np.ndarray, Array | None, tuple[int, float] | None)
     start = tuple[Array, float, float, Array] | None
     steps = [(name, step) for name in ARMS for step in registry.find(name).steps]
     for name, step in [*steps, *(("", step) for step in OTHERS)]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedcohort.algorithms.autoencoders import joint
 from fedcohort.algorithms.autoencoders.model import LatentModel, VaeModel
-from fedcohort.algorithms.autoencoders.program import VISITS, fit
+from fedcohort.algorithms.autoencoders.program import VISITS, fit, starts_of
 from fedcohort.algorithms.autoencoders.settings import (
     LatentSettings,
     McvaeSettings,
@@ -73,7 +73,8 @@ def asks(config: LatentSettings) -> tuple[Step[..., Any], ...]:
         held_out = counts.STEPS
     if _joint(config):
         ask = joint.tell_prior if config.visible else joint.sum_priors
-        return (count_entries, ask, joint.learn_with_prior)
+        told = (latent_divergences,) * (config.told_divergences > 0)
+        return (count_entries, ask, joint.learn_with_prior, *told)
     trains = visits.sum if config.centre.plain else learn_seen
     return (
         count_entries,
@@ -108,18 +109,19 @@ def bounds(config: LatentSettings, task: Task) -> Mapping[str, Collection[Any]]:
 
 def _method(
     title: str, paper: str, settings: type[LatentSettings], model: type[LatentModel] = LatentModel,
-    more: str = "", steps: tuple[Step[..., Any], ...] = (),
+    more: str = "", steps: tuple[Step[..., Any], ...] = (), tasks: tuple[str, ...] = (),
 ) -> Method:  # fmt: skip
     """Return a method.
 
     Parameters
     ----------
     more, steps : what it reveals besides, in words that begin with "; ", and its steps for that.
+    tasks : further kinds of task.
     """
     return Method(
         name=settings.method,
         title=title,
-        tasks=("latent", "synthesis", "imputation"),
+        tasks=("latent", "synthesis", "imputation", *tasks),
         paper=paper,
         reveals=(
             f"{ONCE[0].upper()}{ONCE[1:]}; {SUMS}; {HELD_OUT}; "
@@ -149,7 +151,9 @@ def _method(
         asks=asks,
         bounds=bounds,
         preprocess={"impute": "none", "scale": "standard"},
-        own=lambda config: "",
+        own=lambda config: (
+            "with starts above 1 a fit begins at several models" if starts_of(config) > 1 else ""
+        ),
     )
 
 
@@ -160,6 +164,7 @@ VAE = _method(
     VaeModel,
     f"; {joint.REVEALS_EXPERTS}; {joint.REVEALS_PRODUCT}",
     joint.STEPS,
+    ("clustering",),  # of `prior: mixture` (`VaeSettings.check_task`)
 )
 MCVAE = _method(
     "multi-channel variational autoencoder: latent coordinates from several views of a patient",

@@ -5,12 +5,14 @@ round at the common model θ:
 
 1. Each site encodes its K pseudo-inputs α_m by θ. That gives a mixture p_m of K Gaussians.
 2. The coordinator makes the common prior p of these: a mixture of experts, or a product.
-3. Each site trains θ_m with p, and α_m so that p_m follows q(z|x) over its rows. θ is the mean of
-   θ_m by rows.
+3. Each site maximises its ELBO over θ_m and α_m. Its own part of p is p_m at the θ_m and α_m of
+   the step; the other parts are held. θ is the mean of θ_m by rows.
 
 α_m begin as normal noise from the study's seed, never as rows, and stay at their site. Given the
 common encoder, the mixture is all that they say of the latent space: sending them would give the
 same prior, and reveal points in the units of the columns besides.
+
+D6.2 says of this design (6.5): "we have not found satisfactory performance".
 
 Why the mixture of experts is a gather. A masked sum could carry it, if each site wrote to places of
 its own in one long vector. But the coordinator tells which places are whose, so it would read each
@@ -27,8 +29,8 @@ a sum over sites (product).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -36,8 +38,8 @@ import torch
 from fedcohort.algorithms.autoencoders.steps import rows_with
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
-from fedcohort.models.prior import WIDEST, experts, matched, product
-from fedcohort.models.vae import VaeNet, pseudo_prior, with_pseudo
+from fedcohort.models.prior import WIDEST, divided, experts, matched, product, without
+from fedcohort.models.vae import VaeNet, with_pseudo
 from fedcohort.protocol import Federation, Keep, Site, gathered, message, summed
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.strategies import Update
@@ -123,15 +125,27 @@ def sum_priors(
 @summed
 def learn_with_prior(
     site: Site[Any, PseudoPoints | None], *, theta: Array, plan: str, rate: float, prior: Array,
-    pseudo: int, share: float = 1.0,
+    pseudo: int, per_row: float, share: float = 1.0,
 ) -> Keep[Update, PseudoPoints]:  # fmt: skip
-    """Train from the common model with the common prior; return the site's part of the mean."""
+    """Train from the common model with the common prior; return the site's part of the mean.
+
+    Parameters
+    ----------
+    prior : (C, 1 + 2q), eq. (4) or (5) of `models.prior` at θ. In (4) the site finds its own
+        components by their values; of (5) it takes it that its part is in it.
+    per_row : 1/n of eq. (5), or 0 for eq. (4).
+    """
     p = Plan.of(plan)
     rows = rows_with(site, p, share)
     points = _points(site, rows.x.shape[1], pseudo)
     if not len(rows.x):
         return Keep(Update.trained(theta, rows, p, rate, site.entropy), PseudoPoints(points))
-    rows = replace(rows, loss=replace(cast("Any", rows.loss), prior=prior))
+    _, means, logs = _mixture(site, theta, p, pseudo)
+    if per_row:
+        common = divided(prior, per_row * len(rows.x), means, logs)
+    else:
+        common = without(prior, means, logs)
+    rows = replace(rows, loss=replace(cast("Any", rows.loss), prior=common))
     start = np.concatenate([np.asarray(theta, float), points.ravel()])
     here = replace(p, network=with_pseudo(p.network, pseudo))
     found = Update.trained(start, rows, here, rate, site.entropy)
@@ -157,7 +171,7 @@ def _mixture(
     net.load(theta)
 
     def encoded(module: torch.nn.Module) -> torch.Tensor:
-        _, means, logs = pseudo_prior(points, cast("VaeNet", module).encoder)
+        _, means, logs = cast("VaeNet", module).of_pseudo(points)
         return torch.cat([means, logs], dim=1)
 
     means, logs = np.split(net.compute(encoded).astype(float), 2, axis=1)
@@ -167,7 +181,17 @@ def _mixture(
 STEPS = (tell_prior, sum_priors, learn_with_prior)
 
 
-@dataclass(frozen=True)
+class Asked(NamedTuple):
+    """A common prior: (C, 1 + 2q); the site of each component (C,), or ("",) of a product; rows of
+    a product.
+    """
+
+    prior: Array
+    owners: tuple[str, ...]
+    rows: float
+
+
+@dataclass
 class JointPrior:
     """The common prior of a federation, asked for at a model.
 
@@ -181,15 +205,26 @@ class JointPrior:
     plan: Plan
     pseudo: int
     combine: str
+    _last: tuple[bytes, Asked] | None = field(default=None, init=False, repr=False)
 
-    def ask(self, theta: Array) -> tuple[Array, tuple[str, ...]]:
-        """Return the prior (C, 1 + 2q) at θ (P,), and the site of each component (C,); of a
-        product ("",).
-        """
+    def ask(self, theta: Array) -> Asked:
+        """Return the prior at θ (P,). Of the same θ twice in turn the sites are asked once."""
         sent = self.plan.sent(theta)
+        key = np.asarray(sent).tobytes()
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._asked(sent)
+        return self._last[1]
+
+    def prior(self, theta: Array) -> Array:
+        """Return the prior (C, 1 + 2q) at θ (P,)."""
+        return self.ask(theta).prior
+
+    def _asked(self, sent: Array) -> Asked:
         if self.combine == "product":
             total = self.fed.sum(sum_priors, theta=sent, plan=self.plan.text, pseudo=self.pseudo)
-            return product(float(total.rows), total.precision, total.pull), ("",)
+            n = float(total.rows)
+            prior = product(n, total.precision, total.pull)
+            return Asked(prior, ("",), n)
         told = self.fed.gather(tell_prior, theta=sent, plan=self.plan.text, pseudo=self.pseudo)
         parts = [*told.values()]
         prior = experts(
@@ -197,7 +232,7 @@ class JointPrior:
             [part.means for part in parts], [part.log_variances for part in parts],
         )  # fmt: skip
         names = [name for name, part in told.items() if part.rows for _ in range(self.pseudo)]
-        return prior, tuple(names) or ("",)
+        return Asked(prior, tuple(names) or ("",), 0.0)
 
     def arguments(
         self, more: Callable[[Array], Mapping[str, Any]]
@@ -205,6 +240,8 @@ class JointPrior:
         """Return further arguments of a training step in each round, with those of `more`."""
 
         def given(theta: Array) -> Mapping[str, Any]:
-            return {"prior": self.ask(theta)[0], "pseudo": self.pseudo, **more(theta)}
+            prior, _, rows = self.ask(theta)
+            per_row = 1.0 / rows if rows else 0.0
+            return {"prior": prior, "pseudo": self.pseudo, "per_row": per_row, **more(theta)}
 
         return given

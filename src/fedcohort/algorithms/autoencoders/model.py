@@ -15,7 +15,8 @@ from fedcohort.arrays import Array
 from fedcohort.models.mcvae import Mcvae
 from fedcohort.models.network import network
 from fedcohort.models.prior import drawn_from, gaussians, memberships
-from fedcohort.models.vae import LatentNet, VaeNet
+from fedcohort.models.vae import VaeNet
+from fedcohort.models.variational import LatentNet
 from fedcohort.protocol import Fitted, NotSupported
 from fedcohort.training.networks.collapse import caution
 
@@ -53,10 +54,7 @@ class LatentModel(Fitted):
 
         For a row without any it is the prior's.
         """
-        z = self._of(x, lambda net, rows: net.latent(rows))
-        if self.prior is not None:
-            z[np.isnan(x).all(axis=1)] = self.prior[:, 0] @ np.split(self.prior[:, 1:], 2, 1)[0]
-        return z
+        return self._of(x, lambda net, rows: net.latent(rows))
 
     def mixture(self) -> Array | None:
         """Return the prior (C, 1 + 2q) of `models.prior`; None for N(0, I)."""
@@ -140,7 +138,11 @@ class LatentModel(Fitted):
         net = network(self.network, self.dtype)
         net.load(self.theta)
         rows = torch.from_numpy(np.array(x, float)).to(net.theta)
-        found = net.compute(lambda module: of(cast("LatentNet", module), rows))
+
+        def under(module: torch.nn.Module) -> Tensor:
+            return cast("LatentNet", module).under(self.prior, lambda own: of(own, rows), rows)
+
+        found = net.compute(under)
         return found.astype(np.float64)
 
 

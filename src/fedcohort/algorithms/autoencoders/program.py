@@ -19,6 +19,9 @@ Rows of the coordinator give a first model and a validation loss (`training.netw
 
 The likelihood of each column is by the dictionary, and collapse is watched (`collapse`).
 
+A mixture learnt with θ has local optima. With `starts` the rounds are run from several first θ, and
+that with the least mean loss of its last rounds is kept.
+
 In `vae` the prior may be a mixture learnt with θ, or one made of the sites' own in each round
 (`joint`), and a column may be a label.
 
@@ -45,6 +48,7 @@ from fedcohort.training.heterogeneity import watching
 from fedcohort.training.networks.collapse import LatentWatch, shares
 from fedcohort.training.networks.entries import check_entries, count_entries, views_of
 from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.schedule import Course
 from fedcohort.training.networks.server import RULES
 from fedcohort.training.networks.strategies import Visits, averaging
 from fedcohort.training.networks.switching import personalise_as_set
@@ -89,18 +93,24 @@ def fit(fed: Federation, config: LatentSettings, task: Task) -> LatentModel:
         theta, rounds, kl = own.theta, own.rounds, None
     else:
         watch = watching(fed, plan, config.monitor, least)
-        seen = LatentWatch(fed, plan, watch, asked) if asked else watch
-        given, visits = shares(config.anneal, config.share_rounds), VISITS
-        if joint is not None:
-            given, visits = joint.arguments(given), WITH_PRIOR
-        course = averaging(
-            fed, plan, config.schedule, rule, config.server(start),
-            held_out if own is None or own.validation is None else own.loss, config.centre,
-            replace(visits, given=given), watch=seen,
-        )  # fmt: skip
-        theta, rounds = course.theta, course.rounds
+        at = None if joint is None else joint.prior
+        seen = LatentWatch(fed, plan, watch, asked, at) if asked else watch
+        courses: list[Course] = []
+        for number in range(starts_of(config)):
+            given, visits = shares(config.anneal, config.share_rounds(config.rounds)), VISITS
+            if joint is not None:
+                given, visits = joint.arguments(given), WITH_PRIOR
+            schedule = replace(config.schedule, first=sum(c.rounds for c in courses))
+            start = initial(plan.network, task.seed + number) if number else start
+            courses.append(averaging(
+                fed, plan, schedule, rule, config.server(start),
+                held_out if own is None or own.validation is None else own.loss, config.centre,
+                replace(visits, given=given), watch=seen,
+            ))  # fmt: skip
+        theta = min(courses, key=lambda course: course.loss).theta
+        rounds = sum(course.rounds for course in courses)
         kl = seen.ask(theta) if isinstance(seen, LatentWatch) else None
-    prior, owners = (None, ()) if joint is None else joint.ask(theta)
+    told = None if joint is None else joint.ask(theta)
     model = VaeModel if isinstance(config, VaeSettings) else LatentModel
     return model(
         features=task.features,
@@ -111,9 +121,14 @@ def fit(fed: Federation, config: LatentSettings, task: Task) -> LatentModel:
         passes=config.passes,
         rounds=rounds,
         kl=kl,
-        prior=prior,
-        owners=owners,
+        prior=None if told is None else told.prior,
+        owners=() if told is None else told.owners,
     )
+
+
+def starts_of(config: LatentSettings) -> int:
+    """Return the number of trainings, of which that with the least loss is kept."""
+    return config.starts if isinstance(config, VaeSettings) else 1
 
 
 def joint_of(fed: Federation, plan: Plan, config: LatentSettings) -> JointPrior | None:

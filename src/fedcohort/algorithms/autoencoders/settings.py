@@ -12,7 +12,7 @@ from fedcohort.models.mcvae import COMBINATIONS, Mcvae
 from fedcohort.models.objectives import Elbo
 from fedcohort.models.vae import Vae
 from fedcohort.protocol import SettingError, changed, setting
-from fedcohort.training.networks.collapse import ANNEALS, CollapseSettings
+from fedcohort.training.networks.collapse import AnnealSettings
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Schedule
 from fedcohort.training.networks.settings import (
@@ -33,7 +33,7 @@ LABELS = ("bernoulli", "categorical", "ordinal")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LatentSettings(AveragingSettings, BatchSettings, CollapseSettings, MaybeOwnSettings):
+class LatentSettings(AveragingSettings, BatchSettings, AnnealSettings, MaybeOwnSettings):
     """Settings that `vae` and `mcvae` have in common."""
 
     q: int = setting(5, "Dimension of the latent space", within="[1, 10_000]")
@@ -46,41 +46,21 @@ class LatentSettings(AveragingSettings, BatchSettings, CollapseSettings, MaybeOw
     sees_mask: bool = setting(
         False, "Also give the encoder a mask of the missing entries, which are 0"
     )
-    beta: float = setting(
-        1.0, "β: weight of the divergence from the prior; 1 is the ELBO", within="[0, inf)"
-    )
-    anneal: str = setting(
-        "none",
-        "Let β rise by rounds: linear, once; cyclical, in the first half of each cycle",
-        choices=ANNEALS,
-    )
-    anneal_rounds: int | None = setting(
-        None,
-        "Rounds of the rise, or of a cycle. Default: a quarter of `rounds`",
-        "rounds",
-        within="[1, inf)",
-    )
     internal_epochs: int = changed(VisitSettings, "internal_epochs", default=15)
     passes: int = setting(20, "impute: number of iterations", "times", within="[1, inf)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_personal()
-        plain = self.anneal == "none"
-        self.check(
-            ("anneal", plain or self.personal == "none", "none with a personal model"),
-            ("anneal", plain or self.optimiser_state == "fresh", "none, or optimiser_state: fresh"),
-            ("anneal", plain or self.compression == "none", "none, or compression: none"),
+        self.check_anneal(
+            personal=(self.personal, "none"),
+            optimiser_state=(self.optimiser_state, "fresh"),
+            compression=(self.compression, "none"),
         )
 
     @property
-    def share_rounds(self) -> int:
-        """Number of rounds of a rise or cycle of β."""
-        return self.anneal_rounds or max(1, self.rounds // 4)
-
-    @property
     def told_divergences(self) -> int:
-        """Rounds between two records of the divergences from N(0, I); 0: never."""
+        """Rounds between two records of the divergences from the prior; 0: never."""
         return self.record_kl
 
     def network(self, views: Sequence[str], heads: Sequence[Head] = ()) -> Vae | Mcvae:
@@ -140,6 +120,16 @@ class VaeSettings(LatentSettings, method="vae", alone=ALONE):
         "distribution, by sums alone",
         choices=COMBINED,
     )
+    starts: int = setting(
+        1, "Trainings of prior: mixture from different starts; the least loss is kept",
+        within="[1, 100]",
+    )  # fmt: skip
+    hide: float = setting(
+        0.0,
+        "Largest share of a row's known entries that the encoder does not see in a step; for rows "
+        "that lack more than those of training",
+        within="[0, 1]",
+    )
     label: str = setting(
         "",
         "Column of known classes, which the encoder does not see, and `predict` gives; rows may "
@@ -162,15 +152,25 @@ class VaeSettings(LatentSettings, method="vae", alone=ALONE):
             ("monitor", own or self.monitor == "none", f"none {text}"),
             ("patience", own or self.patience is None, f"null {text}"),
             ("lr_rule", own or self.lr_rule != "plateau", f"another {text}"),
+            ("starts", self.prior == "mixture" or self.starts == 1, f"1 {text}"),
+            ("starts", self.starts == 1 or self.monitor == "none", "1 with a monitor"),
             ("label", not self.label or self.likelihoods != "normal",
              "none with likelihoods: normal: a label is of levels"),
             ("personal", not self.label or self.personal == "none", "none with a label"),
         )  # fmt: skip
 
-    @property
-    def told_divergences(self) -> int:
-        """Rounds between two records of the divergences from N(0, I); 0: never."""
-        return self.record_kl if self.prior == "normal" else 0
+    def check_task(self, kind: str) -> None:
+        """Refuse clusters without a mixture, or with a label, which is what `predict` then gives.
+
+        Raises
+        ------
+        SettingError : the task is clustering, and the prior is no mixture, or there is a label.
+        """
+        if kind == "clustering":
+            self.check(
+                ("prior", self.prior == "mixture", "mixture with task: clustering"),
+                ("label", not self.label, "none with task: clustering"),
+            )
 
     @property
     def visible(self) -> str:
@@ -191,6 +191,7 @@ class VaeSettings(LatentSettings, method="vae", alone=ALONE):
             components=self.components if self.prior == "mixture" else 0,
             label=self._label_of(heads),
             label_weight=self.label_weight if self.label else 1.0,
+            hide=self.hide,
         )
 
     def free_parameters(self, n_features: int) -> int:

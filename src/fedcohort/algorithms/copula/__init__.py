@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from fedcohort.algorithms.copula import private
+from fedcohort.algorithms.copula.layout import Layout
 from fedcohort.algorithms.copula.model import CopulaModel
 from fedcohort.algorithms.copula.program import fit, sum_scores
 from fedcohort.algorithms.copula.settings import CopulaSettings
@@ -19,9 +20,9 @@ def asks(config: CopulaSettings) -> tuple[Step[..., Any], ...]:
 
 
 def bounds(config: CopulaSettings, task: Task) -> Mapping[str, Collection[Any]]:
-    """Return the allowed arguments of steps (`Method.bounds`): none are to be bounded."""
-    del config, task
-    return {}
+    """Return the allowed arguments of steps (`Method.bounds`)."""
+    del config
+    return {"layout": (Layout.of(task.heads, ranks=task.dp is None).text,)}
 
 
 METHOD = Method(
@@ -31,9 +32,9 @@ METHOD = Method(
     paper="Patki, Wedge, Veeramachaneni, DSAA 2016; private fits: Li, Xiong, Jiang, EDBT 2014",
     reveals=(
         "Only sums over all sites: once, for each pair of columns, the number of rows with both, "
-        "and sums, squares and products of the columns' normal scores; of two binary columns, "
-        "counts rounded to multiples of min_cell. A site adds nothing to a pair of which fewer "
-        "than min_cell of its rows have both."
+        "and sums, squares and products of the columns' normal scores; of binary columns, counts "
+        "rounded to multiples of min_cell. A site adds nothing to a pair of which fewer than "
+        "min_cell of its rows have both, nor to a number and a value that so few of them have."
     ),
     unguarded=(
         "Sums over min_cell rows or more, and rounded counts (`algorithms.copula.program`)."

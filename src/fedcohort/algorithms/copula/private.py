@@ -11,9 +11,9 @@ Gaussian releases of one account. x is within ±1 by the dictionary (`data.prepa
    ±`MOST`, 0 if not seen; cut to ‖v‖ ≤ C √d it adds v vᵀ, of norm C² d.
 
 A row is shortened as a whole, and the diagonal has the same weight, so r_ij = M_ij/√(M_ii M_jj). It
-is divided by the share of rows that see either value, and replaced by the correlation of latent
-normals that has it. One below the noise's standard deviation becomes 0. The nearest correlation
-matrix costs nothing more.
+is divided by the share of rows that see either value, multiplied by the share of its variance that
+is not noise (`shrunk`: James and Stein's rule, 1961), and replaced by the correlation of latent
+normals that has it. Shrinking and the nearest correlation matrix cost nothing more.
 
 Revealed: `NoisyCells` and `NoisyScores` once each, with noise, as sums over the sites.
 """
@@ -33,7 +33,7 @@ from fedcohort.algorithms.copula.model import CopulaModel
 from fedcohort.algorithms.copula.settings import CopulaSettings
 from fedcohort.arrays import Array
 from fedcohort.data.tables import FeatureTable
-from fedcohort.numerics.binormal import biserial, nearest_correlation, tetrachoric
+from fedcohort.numerics.binormal import biserial, nearest_correlation, shrunk, tetrachoric
 from fedcohort.privacy.statistics import cross_products, histogram
 from fedcohort.protocol import (
     Dp,
@@ -293,10 +293,9 @@ def correlations(m: Array, layout: Layout, share: Array, seen: Array, noise: flo
     """
     diagonal = np.maximum(np.diag(m), 2.0 * noise)
     scale = np.sqrt(np.outer(diagonal, diagonal))
-    r = np.clip(m / scale, -1.0, 1.0)
-    r = np.where(np.abs(r) * scale < noise, 0.0, r)
     # a row that sees one alone adds nothing to the product, but adds to the diagonal
-    r = np.clip(r / np.sqrt(np.outer(seen, seen)), -0.999, 0.999)
+    scale = scale * np.sqrt(np.outer(seen, seen))
+    r = np.clip(shrunk(m / scale, noise / scale, ~layout.same()), -0.999, 0.999)
     binary = layout.binary
     p = np.clip(share, EDGE, 1.0 - EDGE)
     sd = np.sqrt(p * (1.0 - p))
@@ -311,7 +310,7 @@ def correlations(m: Array, layout: Layout, share: Array, seen: Array, noise: flo
     found = tetrachoric(
         np.broadcast_to(p[:, None], shape), np.broadcast_to(p[None, :], shape), joint
     )
-    r = np.where(both, np.where(r == 0, 0.0, found), r)
+    r = np.where(both, found, r)
     r = np.where(layout.same(), 0.0, r)
     np.fill_diagonal(r, 1.0)
     return nearest_correlation(r)

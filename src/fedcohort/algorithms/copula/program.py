@@ -13,10 +13,13 @@ R follows pair by pair: Pearson's r of two scores, the biserial and the tetracho
 (`numerics.binormal`) with binary values, rounded to a quarter of 1/√n or more; then the nearest
 correlation matrix. Missing entries are drawn by column, apart from all others.
 
-A site adds nothing to a pair of which fewer than m of its rows (`min_cell`) have both. Of a pair of
-two binary values the sums are counts, and determine their table: a site rounds each to a multiple
-of m, so that no cell of the table has 1 … m − 1 rows. The sum of such counts is off by about
-m √(sites/12); a site with few rows of a value rounds most of its tables to none.
+A site adds nothing to a pair of which fewer than m of its rows (`min_cell`) have both, nor to a
+number and a binary value that 1 … m − 1 of these rows have, or have not: p would sum their scores.
+Of a pair of two binary values, and of one, the sums are counts, and determine their table: a site
+rounds each to a multiple of m, so that no cell of the table has 1 … m − 1 rows. The sum of such
+counts is off by about m √(sites/12); a site with few rows of a value rounds most of its tables to
+none. So correlations of two binary values are multiplied by the share of their variance that is not
+rounding (`_joint`).
 
 Revealed: `Scores` once, as a sum over the sites; and what the preprocessing reveals. A private fit:
 see `private`.
@@ -32,7 +35,7 @@ from fedcohort.algorithms.copula.model import CopulaModel
 from fedcohort.algorithms.copula.settings import CopulaSettings
 from fedcohort.arrays import Array, ratio
 from fedcohort.data.tables import FeatureTable
-from fedcohort.numerics.binormal import biserial, nearest_correlation, tetrachoric
+from fedcohort.numerics.binormal import biserial, nearest_correlation, shrunk, tetrachoric
 from fedcohort.privacy.disclosure.rounding import rounded, step
 from fedcohort.protocol import DataError, Federation, NothingToLearn, Site, Task, message, summed
 
@@ -57,28 +60,38 @@ class Scores:
 
 
 @summed
-def sum_scores(
-    site: Site[FeatureTable, None], *, place: Array, first: Array, number: Array, min_cell: int
-) -> Scores:
+def sum_scores(site: Site[FeatureTable, None], *, layout: str, min_cell: int) -> Scores:
     """Sum scores of columns, and their products, over the rows with both values.
 
-    place, first, number : see `Layout`.
+    layout : text of `Layout`.
     """
-    scores = Layout(place, first, number.astype(bool)).scores(site.data.x)
+    places = Layout.read(layout)
+    scores, m = places.scores(site.data.x), max(min_cell, 1)
     known = ~np.isnan(scores)
     z, k = np.where(known, scores, 0.0), known.astype(float)
     n = k.T @ k
-    sums = [
-        np.where(n < max(min_cell, 1), 0.0, one) for one in (n, z.T @ k, (z * z).T @ k, z.T @ z)
-    ]
+    shown = n >= m
+    if m > 1:
+        ones = np.where(places.binary[:, None], z.T @ k, m)
+        few = places.binary[:, None] & (_some(ones, m) | _some(n - ones, m))
+        shown &= ~((few | few.T) & (places.number[:, None] | places.number[None, :]))
+    sums = [np.where(shown, one, 0.0) for one in (n, z.T @ k, (z * z).T @ k, z.T @ z)]
     lacking = len(z) - n
-    few = (lacking > 0) & (lacking < min_cell)
-    sums[0] = np.where(few & (sums[0] > 0), len(z) - min_cell // 2, sums[0])
-    counts = np.outer(number == 0, number == 0)
-    if min_cell > 1:
-        np.fill_diagonal(counts, False)
-        sums = [np.where(counts, np.rint(one / min_cell) * min_cell, one) for one in sums]
+    few = (lacking > 0) & (lacking < m)
+    sums[0] = np.where(few & (sums[0] > 0), len(z) - m // 2, sums[0])
+    if m > 1:
+        counts = np.outer(places.binary, places.binary)
+        own = counts & np.eye(len(n), dtype=bool)
+        sums = [np.where(counts & ~own, np.rint(one / m) * m, one) for one in sums]
+        ones = np.rint(np.diag(sums[1]) / m) * m
+        ones = np.where(ones > np.diag(n) - m, np.diag(sums[0]), ones)
+        sums[1:] = [np.where(own, ones, one) for one in sums[1:]]
     return Scores(np.array(len(z)), *sums)
+
+
+def _some(counts: Array, m: int) -> Array:
+    """Return where counts are from 1 to m − 1."""
+    return (counts > 0.5) & (counts < m - 0.5)
 
 
 def fit(fed: Federation, config: CopulaSettings, task: Task) -> CopulaModel:
@@ -97,10 +110,7 @@ def fit(fed: Federation, config: CopulaSettings, task: Task) -> CopulaModel:
     if task.dp is not None:
         return private.fit(fed, config, task)
     layout = Layout.of(task.heads, ranks=True)
-    found = fed.sum(
-        sum_scores, place=layout.place, first=layout.first, number=layout.number.astype(np.int64),
-        min_cell=task.min_cell,
-    )  # fmt: skip
+    found = fed.sum(sum_scores, layout=layout.text, min_cell=task.min_cell)
     rows = int(found.rows)
     if rows < (needed := ROWS * max(task.min_cell, 1)):
         raise NothingToLearn(f"the sites have {rows} rows; a copula needs {needed}.")
@@ -110,7 +120,7 @@ def fit(fed: Federation, config: CopulaSettings, task: Task) -> CopulaModel:
         raise NothingToLearn(
             f"fewer than {max(task.min_cell, 1)} rows have a value of {name!r}. Leave it out."
         )
-    r, unknown = correlations(found, layout, task.min_cell)
+    r, unknown = correlations(found, layout, task.min_cell, len(fed.sites))
     fed.record(
         unknown_pairs=float(unknown), largest=float(np.abs(r - np.eye(len(r))).max(initial=0))
     )
@@ -137,10 +147,11 @@ def _first_of(layout: Layout) -> Array:
     return np.array([where[int(f)] for f in layout.first.tolist()], np.int64)
 
 
-def correlations(found: Scores, layout: Layout, min_cell: int) -> tuple[Array, int]:
+def correlations(found: Scores, layout: Layout, min_cell: int, sites: int) -> tuple[Array, int]:
     """Return R (d, d), and the number of pairs without a correlation.
 
-    A pair of two binary values needs `min_cell` rows of either value.
+    A pair of two binary values needs `min_cell` rows of either value. Its covariance is shrunk by
+    the error of counts that `sites` sites rounded.
     """
     n = np.maximum(found.n, 1.0)
     mean, other = found.s / n, found.s.T / n
@@ -162,7 +173,8 @@ def correlations(found: Scores, layout: Layout, min_cell: int) -> tuple[Array, i
     r[at] = biserial(share[at], covariance[at] / sd[at])
     at = both & shown
     p, q = mean[at], other[at]
-    joint = np.clip(found.p[at] / n[at], np.maximum(p + q - 1, 0) + TINY, np.minimum(p, q) - TINY)
+    joint = _joint(found.p / n, mean, other, at, (least > 1) * least * np.sqrt(sites / 12) / n)[at]
+    joint = np.clip(joint, np.maximum(p + q - 1, 0) + TINY, np.minimum(p, q) - TINY)
     r[at] = tetrachoric(p, q, joint)
     published = [
         rounded(v, step(1.0, int(m), 0.0)) if fine else 0.0
@@ -172,3 +184,14 @@ def correlations(found: Scores, layout: Layout, min_cell: int) -> tuple[Array, i
     full = np.clip((full + full.T) / 2, -0.999, 0.999)
     np.fill_diagonal(full, 1.0)
     return nearest_correlation(full), int((np.triu(apart & ~shown, 1)).sum())
+
+
+def _joint(p: Array, mean: Array, other: Array, pairs: Array, error: Array) -> Array:
+    """Return the shares of rows with both values (d, d), as far as rounding leaves them known.
+
+    error : standard deviation of the share of a rounded count. The phi coefficient of a pair has
+        that of its four counts, and is shrunk (`numerics.binormal.shrunk`).
+    """
+    sd = np.sqrt(np.maximum(mean * (1 - mean) * other * (1 - other), TINY))
+    noise = error * np.sqrt((1 + mean**2) * (1 + other**2)) / sd
+    return mean * other + sd * shrunk((p - mean * other) / sd, noise, pairs)

@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 
 from fedcohort.arrays import Array
-from fedcohort.models.dgd import DgdNet, drawn
+from fedcohort.models.dgd import DgdNet
 from fedcohort.models.network import Mlp, initial, network
-from fedcohort.models.vae import filled
+from fedcohort.models.representations import drawn
+from fedcohort.models.variational import filled
 from fedcohort.training.networks.optimisers import Adam
 
 #: Steps, rows of a step, and learning rate.

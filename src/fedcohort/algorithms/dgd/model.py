@@ -12,8 +12,9 @@ from torch import Tensor
 
 from fedcohort.algorithms.dgd.encoder import encoded, spec_of
 from fedcohort.arrays import Array
-from fedcohort.models.dgd import DgdNet, Search, drawn, drawn_given, represented
+from fedcohort.models.dgd import DgdNet
 from fedcohort.models.network import FlatNet, network
+from fedcohort.models.representations import Search, drawn, drawn_given, represented
 from fedcohort.protocol import Fitted, Row
 
 #: Points from which `impute_drawn` chooses a representation.
@@ -84,7 +85,7 @@ class DgdModel(Fitted):
     def impute_drawn(self, x: Array, rng: np.random.Generator) -> Array:
         """Return x (n, p) with missing entries drawn: z from p(z | known entries), x from p(x | z).
 
-        z is drawn by `models.dgd.drawn_given`.
+        z is drawn by `models.representations.drawn_given`.
         """
         seeds = rng.integers(2**31, size=2)
 

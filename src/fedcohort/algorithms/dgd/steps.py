@@ -23,9 +23,10 @@ import torch
 from torch import Tensor
 
 from fedcohort.arrays import Array
-from fedcohort.models.dgd import DgdNet, ascend, drawn, represented
+from fedcohort.models.dgd import DgdNet
 from fedcohort.models.network import FlatNet, network
 from fedcohort.models.objectives import Joint, loss_of
+from fedcohort.models.representations import ascend, drawn, represented
 from fedcohort.protocol import Keep, Site, gathered, message, summed
 from fedcohort.training.clusters.points import Kept, Placed
 from fedcohort.training.networks.entries import count_entries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -24,6 +25,8 @@ class MiceModel(Fitted):
     chain : the regressions, with their draws.
     rows : records at all sites.
     seed : of the draws of `impute`.
+    sweeps, drift, limit : of the chains: their sweeps, the drift of the last ones (program, eq. 4),
+        and the largest drift of settled chains; NaN with fewer than 3 sweeps.
     still : columns whose missing entries the chains did not draw, since few records lack them.
     """
 
@@ -31,6 +34,9 @@ class MiceModel(Fitted):
     chain: Chain
     rows: int
     seed: int
+    sweeps: int
+    drift: float
+    limit: float
     still: tuple[str, ...] = ()
 
     @property
@@ -41,6 +47,16 @@ class MiceModel(Fitted):
     @property
     def _rng(self) -> np.random.Generator:
         return np.random.default_rng((self.seed, 0x6D696365))
+
+    def cautions(self) -> tuple[str, ...]:
+        """Return whether the chains had not settled, and how many sweeps to take."""
+        if not self.drift > self.limit:
+            return ()
+        return (
+            f"The chains had not settled after {self.sweeps} sweeps: the means of their "
+            f"coefficients still moved (drift {self.drift:.1f}; at rest about 1, at most "
+            f"{self.limit:.1f}). Set sweeps to {2 * self.sweeps}.",
+        )
 
     def impute(self, x: Array) -> Array:
         """Return x (n, p) with the mean of its missing entries given the others."""
@@ -65,6 +81,8 @@ class MiceModel(Fitted):
         return {
             "features": list(self.features), "heads": plain_heads(self.chain.heads),
             "rows": self.rows, "seed": self.seed, "still": list(self.still),
+            "sweeps": self.sweeps, "limit": self.limit,
+            "drift": None if math.isnan(self.drift) else self.drift,
         }  # fmt: skip
 
     @classmethod
@@ -78,5 +96,8 @@ class MiceModel(Fitted):
             chain=Chain(heads, uses, coefficients, arrays["spread"]),
             rows=int(meta["rows"]),
             seed=int(meta["seed"]),
+            sweeps=int(meta["sweeps"]),
+            drift=math.nan if meta["drift"] is None else float(meta["drift"]),
+            limit=float(meta["limit"]),
             still=tuple(meta["still"]),
         )

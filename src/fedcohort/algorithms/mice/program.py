@@ -4,8 +4,8 @@ Van Buuren, Groothuis-Oudshoorn, J. Stat. Softw. 45(3), 2011; equations in
 `data.imputing.conditionals`. M chains run side by side. A sweep takes the columns in turn: of
 the records that have column j, the sites sum what its regression on the other columns needs, with
 missing entries as last drawn; the coordinator draws the coefficients from their posterior, and the
-sites draw the missing entries. After `sweeps` sweeps, the last draws of the coefficients of all
-columns are the model: a row of any table is completed by them (`data.imputing.chained`).
+sites draw the missing entries. The draws of the last `KEPT` sweeps are the model: a row of any
+table is completed by them (`data.imputing.chained`).
 Numbers take one sum a sweep. Levels and counts take Newton's steps, from the coefficients of the
 sweep before. Columns without missing entries are regressed in the last sweep alone.
 
@@ -20,6 +20,14 @@ over two sets of records reveal their difference, so with several sites:
     levels   a level that fewer than `min_cell` records of a set have, or have not, takes no part
              in that set's regression                                                      (3)
 
+Whether the chains have settled is seen from the draws. With d_mk the mean of coefficient k of chain
+m over the last w sweeps, less that over the w before, w a third of all sweeps, and s_k the standard
+deviation of coefficient k between chains,
+
+    drift    D = M Σ_k (mean_m d_mk)²/s_k² / Σ_k var_m(d_mk)/s_k²                          (4)
+
+D is about 1 at rest, and larger while all chains move one way.
+
 Drawn entries change from call to call by amounts that no one outside the site knows. Still, many
 sums of the same records reveal more than one does.
 
@@ -30,8 +38,11 @@ draws of coefficients.
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +58,8 @@ from fedcohort.protocol import DataError, Federation, NothingToLearn, Task
 
 #: Newton's steps in the first and in later sweeps, and the change at which they end.
 STEPS_FIRST, STEPS_LATER, SETTLED = 12, 2, 1e-4
+#: Sweeps whose draws are kept, at most.
+KEPT = 5
 
 
 @dataclass(frozen=True)
@@ -65,6 +78,44 @@ class Sets:
     uses: Array
     missing: Array
     records: int
+
+
+class Trace:
+    """Draws of the latest sweeps: (coefficients by column (M, k), spread (M, H)) of each."""
+
+    def __init__(self, most: int):
+        self._sweeps = deque[tuple[list[Array], Array]](maxlen=most)
+
+    def add(self, coefficients: Sequence[Array], spread: Array) -> None:
+        """Keep the draws of a sweep."""
+        self._sweeps.append(([c.copy() for c in coefficients], spread.copy()))
+
+    def drift(self, w: int, columns: Sequence[int]) -> float:
+        """Return eq. (4) over windows of w sweeps; NaN for w = 0 and for no columns."""
+        if not w or not columns:
+            return math.nan
+        made = [np.concatenate([c[j] for j in columns], axis=1) for c, _ in self._sweeps]
+        d = np.mean(made[-w:], axis=0) - np.mean(made[-2 * w : -w], axis=0)
+        wide = np.maximum(made[-1].std(axis=0, ddof=1), 1e-12)
+        moved, noise = d.mean(axis=0) / wide, d.std(axis=0, ddof=1) / wide
+        return float(len(d) * np.square(moved).sum() / max(np.square(noise).sum(), 1e-12))
+
+    def kept(self, last: Sequence[Array], spread: Array, moving: Array) -> tuple[Any, Array]:
+        """Return coefficients by column (M, S, k) and spread (M, S, H) of the last S sweeps.
+
+        Columns that are regressed in the last sweep alone have its draws in all.
+        """
+        sweeps = list(self._sweeps)[-KEPT:]
+        coefficients = tuple(
+            np.stack([c[j] if moving[j] else one for c, _ in sweeps], axis=1)
+            for j, one in enumerate(last)
+        )
+        return coefficients, np.stack([np.where(moving, s, spread) for _, s in sweeps], axis=1)
+
+
+def limit(columns: int, chains: int) -> float:
+    """Return the drift above which chains have not settled: 4 sd above 1, of eq. (4) at rest."""
+    return 1 + 4 * math.sqrt(2 / max(columns, 1) * (1 + 1 / (chains - 1)))
 
 
 def fit(fed: Federation, config: MiceSettings, task: Task) -> MiceModel:
@@ -94,7 +145,8 @@ def fit(fed: Federation, config: MiceSettings, task: Task) -> MiceModel:
         np.tile(conditionals.start(h, use), (chains, 1)) for h, use in zip(heads, uses, strict=True)
     ]
     drawn, spread = [a.copy() for a in at], np.ones((chains, len(heads)))
-    last = -1
+    trace = Trace(max(KEPT, 2 * (config.sweeps // 3)))
+    drift, last = math.nan, -1
     for sweep in range(config.sweeps):
         if sweep:
             next(rounds)
@@ -124,10 +176,17 @@ def fit(fed: Federation, config: MiceSettings, task: Task) -> MiceModel:
                 drawn[j][m], spread[m, j] = conditionals.posterior(head, found, at[j][m], rng)
             moved = max(moved, float(np.abs(drawn[j].mean(axis=0) - before).max()))
             last = j if moving[j] else -1
-        fed.record(change=moved)
+        trace.add(drawn, spread)
+        drift = trace.drift((sweep + 1) // 3, np.flatnonzero(moving).tolist())
+        known = {} if math.isnan(drift) else {"drift": drift}
+        fed.record(change=moved, **known)
+    coefficients, kept = trace.kept(drawn, spread, moving)
     return MiceModel(
         features=task.features,
-        chain=Chain(heads, uses, tuple(drawn), spread),
+        chain=Chain(heads, uses, coefficients, kept),
+        sweeps=config.sweeps,
+        drift=drift,
+        limit=limit(int(moving.sum()), chains),
         rows=sets.records,
         seed=task.seed,
         still=tuple(

@@ -45,7 +45,8 @@ def bounds(config: RadialSettings, task: Task) -> Mapping[str, Collection[Any]]:
     return {
         "plan": (config.plan(task).text,),
         "epochs": (config.internal_epochs, config.rounds * config.internal_epochs),
-        "least": (task.min_cell, 1),
+        # a single site tells its own predictor; of several none tells groups of fewer rows
+        "least": (task.min_cell,) if config.every else (task.min_cell, 1),
     }
 
 
@@ -72,6 +73,13 @@ METHOD = Method(
         releases=private.releases, reveals=private.reveals, held=private.held, clips=private.CLIPS
     ),
     preprocess={"scale": "standard", "impute": "none"},
+    not_for={
+        "synthesis": (
+            "Each site has a model of its own, of its own columns, so no table of all columns can "
+            "be drawn and judged. Fit it in a study of the outcome; 'fedcohort synthesise' draws "
+            "from the model of one site (models/ARM/sites/SITE)."
+        )
+    },
 )
 
 __all__ = ["METHOD", "RadialModel", "RadialSettings", "fit"]

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from fedcohort.algorithms.radialgan.records import Groups, drawn, table_of
+from fedcohort.algorithms.radialgan.messages import Alone, Groups
+from fedcohort.algorithms.radialgan.records import drawn, table_of
 from fedcohort.algorithms.radialgan.settings import RadialPlan
-from fedcohort.algorithms.radialgan.steps import Alone
 from fedcohort.algorithms.radialgan.training import Player, loss_and_spec, model_of, virtual_rows
 from fedcohort.arrays import Array
 from fedcohort.data.tables import SurvivalTable
@@ -107,6 +107,18 @@ class RadialModel(Predictor):
         if isinstance(table, SurvivalTable):
             return x, np.column_stack([table.time, table.event])
         return x, np.asarray(table.y)[:, None]
+
+    def undrawn(self) -> tuple[str, ...]:
+        """Return the columns that the site lacks."""
+        pairs = zip(self.features, self.own.tolist(), strict=False)
+        return tuple(name for name, has in pairs if not has)
+
+    def unprotected(self) -> str:
+        """Return that decoder and predictor of a site have no noise."""
+        return (
+            "The noise of this fit protects the patients of the other hospitals. The decoder that "
+            "drew these rows was trained without noise on the hospital's own patients."
+        )
 
     def sample_rows(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return n rows as `sample`, and the records (n, P) that they are part of."""

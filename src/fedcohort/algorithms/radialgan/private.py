@@ -12,6 +12,10 @@ norm ≤ C². The coordinator makes means and covariances of them, with eigenval
 a class whose number is below `SEEN` standard deviations of the noise is left out. What sites do
 with these mixtures costs no further privacy, and stays there.
 
+With M `components` there are K M sums. A record's part follows from its code and the start alone:
+the angle of the first two places of F(r) − F(0), divided into M (with q = 1 the sign, two parts).
+A record is still in one sum.
+
 Columns are within [−1, 1]; missing entries, and columns that a site lacks, are 0. Times are in
 units of the highest usual time of the dictionary.
 
@@ -28,9 +32,10 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.algorithms.radialgan.records import Groups, records_of
+from fedcohort.algorithms.radialgan.messages import Groups, Radius
+from fedcohort.algorithms.radialgan.records import records_of
 from fedcohort.algorithms.radialgan.settings import RadialPlan, RadialSettings
-from fedcohort.algorithms.radialgan.steps import RadialSite, Radius, finished, others_of
+from fedcohort.algorithms.radialgan.steps import RadialSite, finished, others_of
 from fedcohort.algorithms.radialgan.training import Player, begun, play
 from fedcohort.arrays import Array
 from fedcohort.privacy.statistics import cross_products
@@ -60,7 +65,7 @@ PART = 50
 
 @message
 class Products:
-    """Upper triangles of eq. (1) for each of K classes (K, (d + 1)(d + 2)/2)."""
+    """Upper triangles of eq. (1), K classes of M parts each (K M, (d + 1)(d + 2)/2)."""
 
     upper: Array
 
@@ -102,10 +107,25 @@ def tell_groups_privately(
     """
     p = RadialPlan.of(plan)
     records = records_of(site.data, p, unit, 1)
-    z = _player(p, seed).codes(records.r)[:, _own_places(p)]
-    rows = np.column_stack([np.ones(len(z)), z])
-    sums = [cross_products(rows[records.group == k], clip) for k in range(p.groups)]
+    player = _player(p, seed)
+    codes = player.codes(records.r)
+    rows = np.column_stack([np.ones(len(codes)), codes[:, _own_places(p)]])
+    middle = player.codes(np.zeros((1, p.records)))
+    part = sector((codes - middle)[:, : p.latent], p.components)
+    sums = [
+        cross_products(rows[(records.group == k) & (part == c)], clip)
+        for k in range(p.groups)
+        for c in range(p.components)
+    ]
     return Private(Products(np.stack([s.value for s in sums])), {"upper": sums[0].l2})
+
+
+def sector(z: Array, parts: int) -> Array:
+    """Return the part (n,) of each code (n, q), from 0, by the angle of its first two places."""
+    if z.shape[1] < 2:
+        return np.minimum((z[:, 0] > 0).astype(np.int64), parts - 1)
+    turn = np.arctan2(z[:, 1], z[:, 0]) / (2.0 * np.pi) + 0.5
+    return np.minimum((turn * parts).astype(np.int64), parts - 1)
 
 
 @summed
@@ -119,7 +139,7 @@ def keep_predictor_privately(
     """
     p = RadialPlan.of(plan)
     player = _player(p, seed)
-    others = others_of(site, marks, rows, means, covariances)
+    others = others_of(site, p.normals, player.places, marks, rows, means, covariances)
     binary = p.binary([False] * p.inputs)
     play(player, records_of(site.data, p, unit, 1), others, binary, epochs, site.rng)
     done = finished(site, player, p, unit, seed, 1, others, binary, virtual)
@@ -160,7 +180,7 @@ def fit_privately(fed: Federation, config: RadialSettings, task: Task) -> tuple[
 
 
 def read(upper: Array, plan: RadialPlan, noise: float) -> Groups:
-    """Return the groups of noisy sums (K, …) of eq. (1).
+    """Return the groups of noisy sums (K M, …) of eq. (1).
 
     Parameters
     ----------
@@ -179,7 +199,7 @@ def read(upper: Array, plan: RadialPlan, noise: float) -> Groups:
         values, vectors = np.linalg.eigh(total[1:, 1:] / n - np.outer(mean, mean))
         rows[c] = n
         if carried:
-            means[c, plan.latent :] = _of_class(c, plan)
+            means[c, plan.latent :] = _of_class(c // plan.components, plan)
         means[c, own] = mean
         covariances[c][np.ix_(own, own)] = (vectors * np.maximum(values, LEAST)) @ vectors.T
     return Groups(rows, means, covariances)
@@ -231,9 +251,12 @@ def _releases(dp: Dp) -> tuple[Release, ...]:
 
 
 def held(config: RadialSettings, task: Task) -> Mapping[str, Mapping[str, Any]]:
-    """Return the arguments that a site checks, by step."""
+    """Return the arguments that a site checks, by step.
+
+    Any seed of the encoder will do: codes are clipped.
+    """
     assert task.dp is not None
-    plan = {"plan": plan_of(config, task).text, "seed": task.seed}
+    plan = {"plan": plan_of(config, task).text}
     return {
         tell_groups_privately.name: {**plan, "clip": task.dp.norm},
         keep_predictor_privately.name: plan,

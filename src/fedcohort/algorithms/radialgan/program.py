@@ -34,14 +34,13 @@ from typing import Any
 
 import numpy as np
 
+from fedcohort.algorithms.radialgan.messages import Alone, Groups
 from fedcohort.algorithms.radialgan.model import RadialModel
 from fedcohort.algorithms.radialgan.private import fit_privately
-from fedcohort.algorithms.radialgan.records import Groups
 from fedcohort.algorithms.radialgan.settings import RadialPlan, RadialSettings
 from fedcohort.algorithms.radialgan.steps import (
     CODES,
     MIXTURE,
-    Alone,
     answer_codes,
     encode,
     keep_predictor,

@@ -4,9 +4,19 @@ A record is a row of x, 0 where missing or of a column that the site lacks, and 
 class as K − 1 indicators of the classes after the first, or the event (0 or 1) and ln(time/unit).
 
 The codes of a group of records, those of one class or of events or censored times, are described
-by their number, mean and covariance S. Of a group of fewer than `min_cell` records nothing is told.
-Of n codes of d dimensions, n ≤ d, only the variances are told: their covariance would have them in
-a known plane.
+by the number, mean and covariance S of up to M parts (`parts_of`). With m = `min_cell`:
+
+    groups    of fewer than m records nothing is told
+    parts     k-means, each place in units of its spread; as many parts, up to M, as have m and
+              d + 1 records or more each. A record is in one part: a weight between 0 and 1 could
+              make a sum that of one record
+    plane     of n codes of d places, n ≤ d, only the variances are told: their covariance would
+              have them in a known plane
+    two       of a place with two values, such as a shared flag, the records of a part with the
+              higher are rounded to a multiple of m, by records drawn once: mean times number would
+              count them
+    lone      where one code makes up most of a part's spread in a place, by the limit of
+              `privacy.disclosure.records`, it counts as the mean of the others there
 """
 
 from __future__ import annotations
@@ -17,10 +27,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
+from fedcohort.algorithms.radialgan.messages import Groups
 from fedcohort.algorithms.radialgan.settings import RadialPlan
 from fedcohort.arrays import Array
 from fedcohort.data.tables import LabelledTable, SurvivalTable
-from fedcohort.protocol import message
+from fedcohort.numerics.centroids import kmeans, nearest
+from fedcohort.privacy.disclosure.records import lone
 
 
 class Records(NamedTuple):
@@ -29,15 +41,6 @@ class Records(NamedTuple):
     r: Array
     own: Array
     group: Array
-
-
-@message
-class Groups:
-    """Codes by group: numbers (K,), means (K, d), covariances (K, d, d); 0 of an untold group."""
-
-    rows: Array
-    means: Array
-    covariances: Array
 
 
 def columns_of(x: Array, least: int) -> Array:
@@ -55,28 +58,81 @@ def records_of(data: Any, plan: RadialPlan, unit: float, least: int) -> Records:
         y = (group[:, None] == np.arange(1, plan.classes)).astype(float)
     else:
         group = np.asarray(data.event, np.int64)
-        time = np.maximum(np.asarray(data.time, float) / unit, SHORTEST)
-        y = np.column_stack([group, np.log(time)]).astype(float)
+        time = np.maximum(np.asarray(data.time, float), SHORTEST)
+        y = np.column_stack([group, np.log(time) - np.log(unit)]).astype(float)
     places = np.concatenate([own, np.ones(plan.outcomes)]).astype(float)
     return Records(np.column_stack([known, y]), places, group)
 
 
-#: Least time, as a part of the unit.
+#: Least time, in the table's own unit: one in the study's unit would tell, as that changes, which
+#: times are below it.
 SHORTEST = 1e-6
 
 
-def groups_of(z: Array, group: Array, count: int, least: int) -> Groups:
-    """Return what is told of codes z (n, d) of `count` groups (n,)."""
-    d = z.shape[1]
-    rows, means, covariances = np.zeros(count), np.zeros((count, d)), np.zeros((count, d, d))
+def groups_of(
+    z: Array, group: Array, count: int, least: int, *, components: int = 1, seed: int = 0
+) -> Groups:
+    """Return what is told of codes z (n, d) of `count` groups (n,).
+
+    Parameters
+    ----------
+    components : M. seed : of parts and rounded counts, so that each call tells the same.
+    """
+    d, m = z.shape[1], max(least, 2)
+    rows = np.zeros(count * components)
+    means, covariances = np.zeros((len(rows), d)), np.zeros((len(rows), d, d))
     for k in range(count):
         of = z[group == k]
-        if len(of) < max(least, 2):
+        if len(of) < m:
             continue
-        rows[k], means[k] = len(of), of.mean(axis=0)
-        found = np.cov(of.T, ddof=1).reshape(d, d)
-        covariances[k] = found if len(of) > d else np.diag(np.diag(found))
+        part = parts_of(of, components, max(m, d + 1), seed)
+        for c in range(int(part.max()) + 1):
+            at = k * components + c
+            told = veiled(of[part == c], least, np.random.default_rng((seed, at, TAG)))
+            rows[at], means[at] = len(told), told.mean(axis=0)
+            found = np.cov(told.T, ddof=1).reshape(d, d)
+            covariances[at] = found if len(told) > d else np.diag(np.diag(found))
     return Groups(rows, means, covariances)
+
+
+#: Marks the draws of rounded counts.
+TAG = 0x72616469
+
+
+def parts_of(z: Array, most: int, least: int, seed: int) -> Array:
+    """Return the part (n,) of each code: as many, up to `most`, as have `least` codes each."""
+    spread = z.std(axis=0)
+    scaled = z / np.where(spread > 0, spread, 1.0)
+    for k in range(min(most, len(z) // least), 1, -1):
+        if len(np.unique(scaled, axis=0)) < k:
+            continue
+        centroids, _ = kmeans(scaled, k, starts=4, seed=seed)
+        part = nearest(scaled, centroids)
+        if np.bincount(part, minlength=k).min() >= least:
+            return part
+    return np.zeros(len(z), np.int64)
+
+
+def veiled(z: Array, least: int, rng: np.random.Generator) -> Array:
+    """Return codes z (n, d) of one part by the rules `two` and `lone` of the header."""
+    if least < 2:
+        return z
+    out = z.copy()
+    for j in range(z.shape[1]):
+        values = np.unique(z[:, j])
+        if len(values) == 2:
+            high = z[:, j] == values[1]
+            n, now = len(z), int(high.sum())
+            wanted = round(now / least) * least
+            wanted = n if wanted > n - least else wanted
+            among = np.flatnonzero(high if wanted < now else ~high)
+            out[rng.choice(among, abs(wanted - now), replace=False), j] = values[int(wanted > now)]
+            continue
+        d = out[:, j] - out[:, j].mean()
+        if lone((d**2).sum(), (d**4).sum()):
+            far = int(np.abs(d).argmax())
+            out[far, j] = np.delete(out[:, j], far).mean()
+    return out
 
 
 def drawn(
@@ -108,13 +164,6 @@ def drawn(
 def _sd(root: Array) -> float:
     """Return a place's standard deviation, not 0."""
     return max(float(np.sqrt(root @ root)), 1e-9)
-
-
-def stacked(parts: list[Groups]) -> Groups:
-    """Return several sites' groups as one mixture."""
-    return Groups(
-        *(np.concatenate([getattr(g, f) for g in parts]) for f in Groups.__dataclass_fields__)
-    )
 
 
 def rounded(r: Array, plan: RadialPlan, rng: np.random.Generator) -> Array:

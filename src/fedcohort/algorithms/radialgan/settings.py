@@ -26,7 +26,8 @@ class RadialPlan:
     heads : of the columns, as of `plain_heads`; [] if all are numbers.
     latent, hidden, activation : of the networks. carry : in `CARRIES`.
     cycle : λ. rate : η. batch : rows of a step. l2, predictor : of the site's predictor, its
-        penalty and hidden widths. fixed : whether F stays at its start.
+        penalty and hidden widths. fixed : whether F stays at its start. components : M, most
+        normals of a group.
     """
 
     inputs: int
@@ -42,6 +43,7 @@ class RadialPlan:
     l2: float
     predictor: tuple[int, ...]
     fixed: bool = False
+    components: int = 1
 
     @property
     def text(self) -> str:
@@ -64,6 +66,15 @@ class RadialPlan:
     def groups(self) -> int:
         """Number of groups of records: classes, or censored and event."""
         return self.classes or 2
+
+    @property
+    def normals(self) -> int:
+        """Number of normals of a site's mixture."""
+        return self.groups * self.components
+
+    def codes(self, shared: Sequence[bool]) -> int:
+        """Return the number of places of a code; `shared` as of `carried`."""
+        return self.latent + len(self.carried(shared))
 
     @property
     def records(self) -> int:
@@ -128,6 +139,10 @@ class RadialSettings(Settings, method="radialgan", alone={"virtual": 0.0}):
         "the columns that all sites have",
         choices=CARRIES,
     )
+    components: int = setting(
+        1, "Most normal distributions of the codes of each class; with shares: mixture",
+        within="[1, 20]",
+    )  # fmt: skip
     q: int = setting(4, "Dimension of the latent space", within="[1, 1000]")
     hidden: tuple[int, ...] = setting(
         (32,), "Widths of the hidden layers of encoder and discriminator; of the decoder in reverse"
@@ -206,6 +221,7 @@ class RadialSettings(Settings, method="radialgan", alone={"virtual": 0.0}):
             inputs=len(task.features), classes=classes, heads=plain_heads(heads), latent=self.q,
             hidden=self.hidden, activation=self.activation, carry=self.carry, cycle=self.cycle,
             rate=self.learning_rate, batch=self.batch_size, l2=self.l2, predictor=self.predictor,
+            components=self.components,
         )  # fmt: skip
 
 

@@ -1,20 +1,32 @@
 """Steps of `radialgan`: columns, mixtures, training, the finished model, and codes.
 
 Each site's networks, its optimiser and its predictor stay in its state. What leaves is declared by
-the messages.
+the messages (`messages`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import field
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from fedcohort.algorithms.radialgan.records import (
+from fedcohort.algorithms.radialgan.messages import (
+    Alone,
+    Codes,
+    Columns,
     Groups,
+    Played,
+    Radius,
+    Slopes,
+    check_codes,
+    check_shares,
+    check_slopes,
+    check_virtual,
+    unfit,
+)
+from fedcohort.algorithms.radialgan.records import (
     columns_of,
     drawn,
     groups_of,
@@ -32,87 +44,8 @@ from fedcohort.algorithms.radialgan.training import (
 )
 from fedcohort.arrays import Array
 from fedcohort.data.tables import SurvivalTable
-from fedcohort.protocol import DataError, Keep, Site, gathered, message, summed
+from fedcohort.protocol import DataError, Keep, Refused, Site, gathered, summed
 from fedcohort.protocol.step import mark_of
-
-
-def nothing(*shape: int) -> Any:
-    """Return the default of a field that is not there yet."""
-    return field(default_factory=lambda: np.zeros(shape))
-
-
-@message
-class Columns:
-    """Which columns a site has (p,) bool, and 1 for the site ()."""
-
-    own: Array
-    sites: Array
-
-
-@message
-class Played:
-    """Sums over sites: 1, and eqs. (1), (2) and the part of D in it, of the last pass (3,)."""
-
-    sites: Array
-    losses: Array
-
-    def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return the fault of one reply, or ""."""
-        del asked
-        fine = self.losses.shape == (3,) and not self.sites.shape and self.sites == 1
-        return "" if fine else "another number of sites than 1, or of losses than 3."
-
-
-@message
-class Codes:
-    """Codes F(r) of some or all records of a site (n, d)."""
-
-    z: Array
-
-
-@message
-class Slopes:
-    """Slopes of a site's eq. (3) by the codes of each site (S, B, d), and its losses (3,)."""
-
-    slopes: Array
-    losses: Array
-
-
-@message
-class Alone:
-    """The predictor of a single site (M,), its baseline's times and hazards (T,), columns (P,)."""
-
-    model: Array
-    times: Array
-    cumulative: Array
-    own: Array
-
-
-@message
-class Radius:
-    """What a site keeps.
-
-    Attributes
-    ----------
-    theta, moments, taken : of the networks and their optimiser.
-    chosen : numbers of the records of the last codes (B,). slope : of the last eq. (3) by θ.
-    model, times, cumulative : the finished predictor and its baseline hazard; empty before.
-    own : (P,), places that the site has. rows, means, covariances : others' groups, for `sample`.
-    """
-
-    theta: Array
-    moments: Array
-    taken: Array
-    chosen: Array = nothing(0)
-    slope: Array = nothing(0)
-    model: Array = nothing(0)
-    times: Array = nothing(0)
-    cumulative: Array = nothing(0)
-    own: Array = nothing(0)
-    rows: Array = nothing(0)
-    means: Array = nothing(0, 0)
-    covariances: Array = nothing(0, 0, 0)
-
 
 RadialSite = Site[Any, Radius | None]
 
@@ -160,25 +93,45 @@ def tell_groups(
     p = RadialPlan.of(plan)
     records = records_of(site.data, p, unit, least)
     player = _player(site, p, shared, seed)
-    return groups_of(player.codes(records.r), records.group, p.groups, least)
+    z = player.codes(records.r)
+    return groups_of(z, records.group, p.groups, least, components=p.components, seed=seed)
 
 
 def others_of(
-    site: RadialSite, marks: Array, rows: Array, means: Array, covariances: Array
+    site: RadialSite, count: int, d: int, marks: Array, rows: Array, means: Array,
+    covariances: Array,
 ) -> Groups:  # fmt: skip
-    """Return the groups of the other sites as one mixture: α_ij is the share of rows."""
-    others = marks != mark_of(site.name)
-    d = means.shape[-1]
-    found = Groups(
-        rows[others].reshape(-1), means[others].reshape(-1, d),
-        covariances[others].reshape(-1, d, d),
-    )  # fmt: skip
-    if not found.rows.sum():
-        raise DataError(
-            "no other site has a class with min_cell rows or more, so there is nothing to "
-            "translate. Add a site."
+    """Return the groups of the other sites as one mixture: α_ij is the share of rows.
+
+    Parameters
+    ----------
+    count : K M, groups of each site. d : places of a code.
+
+    Raises
+    ------
+    Refused : they are no mixture of other sites' codes.
+    DataError : no other site has a class that it may tell of.
+    """
+    others, s = marks != mark_of(site.name), len(marks)
+    shapes = ((s, count), (s, count, d), (s, count, d, d))
+    why = "groups of other numbers or shapes than the study's"
+    if (rows.shape, means.shape, covariances.shape) == shapes and others.sum() == s - 1:
+        found = Groups(
+            rows[others].reshape(-1), means[others].reshape(-1, d),
+            covariances[others].reshape(-1, d, d),
+        )  # fmt: skip
+        why = unfit(found.rows, found.means, found.covariances, count * (s - 1), d)
+        if not why and found.rows.sum():
+            return found
+    if why:
+        raise Refused(
+            "malformed",
+            f"the coordinator sent {why}, or none of this site. The site does not train with them.",
         )
-    return found
+    raise DataError(
+        "no other site has a class with min_cell rows or more, so there is nothing to "
+        "translate. Add a site."
+    )
 
 
 @summed
@@ -196,7 +149,7 @@ def train_networks(
     p = RadialPlan.of(plan)
     records = records_of(site.data, p, unit, least)
     player = _player(site, p, shared, seed)
-    others = others_of(site, marks, rows, means, covariances)
+    others = others_of(site, p.normals, player.places, marks, rows, means, covariances)
     binary = p.binary(shared.astype(bool).tolist())
     losses = play(player, records, others, binary, epochs, site.rng)
     return Keep(Played(np.array(1), losses), _kept(player))
@@ -216,7 +169,7 @@ def keep_predictor(
     """
     p = RadialPlan.of(plan)
     player = _player(site, p, shared, seed)
-    others = others_of(site, marks, rows, means, covariances)
+    others = others_of(site, p.normals, player.places, marks, rows, means, covariances)
     binary = p.binary(shared.astype(bool).tolist())
     done = finished(site, player, p, unit, seed, least, others, binary, virtual)
     return Keep(Played(np.array(1), np.zeros(3)), done)
@@ -227,6 +180,7 @@ def finished(
     others: Groups, binary: Sequence[Sequence[float]], virtual: float,
 ) -> Radius:  # fmt: skip
     """Return the state with the predictor on own rows, and virtual ones drawn from `others`."""
+    check_virtual(virtual)
     z = drawn(others, round(virtual * len(site.data.x)), site.rng, binary)
     return _finished(site, player, plan, unit, seed, least, z, others)
 
@@ -288,6 +242,7 @@ def encode(
     player = _player(site, p, shared, seed)
     state = site.state
     if state is not None and len(slopes):
+        check_slopes(slopes, len(state.chosen), player.places)
         r = records.r[state.chosen.astype(int)]
         back = player.pulled(r, slopes)
         player.descend(state.slope + back)
@@ -315,6 +270,8 @@ def answer_codes(
     player = _player(site, p, shared, seed)
     assert site.state is not None
     r = records.r[site.state.chosen.astype(int)]
+    check_codes(z, player.places)
+    check_shares(counts, rows, z)
     given, weights, places = _given(site, marks, z, counts, rows)
     player.judge(r, torch.from_numpy(given), weights, records.own)
     codes = torch.from_numpy(given).requires_grad_()
@@ -360,6 +317,7 @@ def keep_predictor_of_codes(
     """
     p = RadialPlan.of(plan)
     player = _player(site, p, shared, seed)
+    check_codes(z, player.places)
     others = groups_of(z, np.zeros(len(z)), 1, least)
     done = _finished(site, player, p, unit, seed, least, z, others)
     return Keep(Columns(done.own[: p.inputs] > 0, np.array(1)), done)

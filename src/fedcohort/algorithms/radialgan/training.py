@@ -21,7 +21,8 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from fedcohort.algorithms.radialgan.records import Groups, Records, drawn, rounded
+from fedcohort.algorithms.radialgan.messages import Groups
+from fedcohort.algorithms.radialgan.records import Records, drawn, rounded
 from fedcohort.algorithms.radialgan.settings import RadialPlan
 from fedcohort.arrays import Array
 from fedcohort.models.losses import built, several
@@ -66,6 +67,11 @@ class Player:
     def _parts(self) -> tuple[slice, slice]:
         """Places of F and G, and of D, in θ."""
         return slice(0, self._judge), slice(self._judge, None)
+
+    @property
+    def places(self) -> int:
+        """Places of a code."""
+        return self.module.codes
 
     @property
     def theta(self) -> Array:

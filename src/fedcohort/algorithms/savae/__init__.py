@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from fedcohort.algorithms.savae.model import SavaeModel
-from fedcohort.algorithms.savae.program import INTERVALS, fit
+from fedcohort.algorithms.savae.program import INTERVALS, fit, visits_of
 from fedcohort.algorithms.savae.settings import SavaeSettings
+from fedcohort.algorithms.savae.steps import STEPS
 from fedcohort.data import timegrid
 from fedcohort.models.objectives import InTimes
 from fedcohort.protocol import Method, Step, Task
@@ -35,8 +36,8 @@ def asks(config: SavaeSettings) -> tuple[Step[..., Any], ...]:
     held_out = (pooled.sum_losses,) if _pools_losses(config) else ()
     watched = (latent_divergences,) if config.watches else ()
     return (
-        count_entries, sum_times, *timegrid.asks(INTERVALS), *fits.asks(config, pooled.pull_rows),
-        *held_out, *watched,
+        count_entries, sum_times, *timegrid.asks(INTERVALS),
+        *fits.asks(config, pooled.pull_rows, visits_of(config)), *held_out, *watched,
     )  # fmt: skip
 
 
@@ -70,7 +71,7 @@ def bounds(config: SavaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
 METHOD = Method(
     name="savae",
     title="survival variational autoencoder: curves, virtual patients, missing values allowed",
-    tasks=("survival",),
+    tasks=("survival", "synthesis"),
     paper="GenoMed4All D6.2 (2021), section 6.4; Apellániz, Parras, Zazo 2023",
     reveals=(
         f"{FIRST[0].upper()}{FIRST[1:]}; "
@@ -94,6 +95,7 @@ METHOD = Method(
         *timegrid.STEPS,
         *pooled.STEPS,
         *strategies.STEPS,
+        *STEPS,
         *heterogeneity.STEPS,
         *personal.STEPS,
         *own_counts.STEPS,

@@ -22,17 +22,21 @@ Revealed: once the sums of `training.networks.entries`, `data.timegrid` and
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedcohort.algorithms.savae.model import SavaeModel
 from fedcohort.algorithms.savae.settings import SavaeSettings
+from fedcohort.algorithms.savae.steps import ANNEALED
 from fedcohort.arrays import Array
 from fedcohort.data import timegrid
 from fedcohort.models.network import initial
 from fedcohort.protocol import Federation, NothingToLearn, Task
 from fedcohort.training.networks import fits, pooled
-from fedcohort.training.networks.collapse import LatentWatch
+from fedcohort.training.networks.collapse import LatentWatch, shares
 from fedcohort.training.networks.entries import check_entries, count_entries
+from fedcohort.training.networks.strategies import PLAIN, Visits
 from fedcohort.training.networks.validated import begun
 from fedcohort.training.outcome_moments import unit_of_times
 
@@ -73,6 +77,7 @@ def fit(fed: Federation, config: SavaeSettings, task: Task) -> SavaeModel:
         also=lambda watch: (
             LatentWatch(fed, plan, watch, config.record_kl) if config.record_kl else watch
         ),
+        visits=visits_of(config),
     )  # fmt: skip
     kl = None
     if config.watches and len(found.thetas) == 1:
@@ -93,6 +98,13 @@ def fit(fed: Federation, config: SavaeSettings, task: Task) -> SavaeModel:
         kl=kl,
         kept=found.kept,
     )
+
+
+def visits_of(config: SavaeSettings) -> Visits:
+    """Return the training steps of an averaging."""
+    if config.anneal == "none":
+        return PLAIN
+    return replace(ANNEALED, given=shares(config.anneal, config.share_rounds(config.rounds)))
 
 
 def edges_of(times: Array, parts: int) -> Array:

@@ -9,8 +9,8 @@ from fedcohort.data.prepare import heads_asked, plain_heads
 from fedcohort.models.objectives import lifted
 from fedcohort.models.savae import TIMES, Savae
 from fedcohort.protocol import Task, changed, setting
-from fedcohort.training.networks.collapse import CollapseSettings
-from fedcohort.training.networks.fit_settings import ALONE, FitSettings
+from fedcohort.training.networks.collapse import AnnealSettings
+from fedcohort.training.networks.fit_settings import ALONE, StrategySettings
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.settings import (
     AveragingSettings,
@@ -21,7 +21,7 @@ from fedcohort.training.networks.settings import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class SavaeSettings(BatchSettings, CollapseSettings, FitSettings, method="savae", alone=ALONE):
+class SavaeSettings(BatchSettings, AnnealSettings, StrategySettings, method="savae", alone=ALONE):
     """Settings of one fit of `savae`."""
 
     q: int = setting(5, "Dimension of the latent space", within="[1, 10_000]")
@@ -45,18 +45,27 @@ class SavaeSettings(BatchSettings, CollapseSettings, FitSettings, method="savae"
     parts: int = setting(
         10, "J: parts of the time with a hazard each, of piecewise", "parts", within="[2, 100]"
     )
-    beta: float = setting(
-        1.0, "β: weight of the divergence from the prior; 1 is the ELBO", within="[0, inf)"
-    )
     samples: int = setting(
         100, "Draws of the latent variables for a prediction", "draws", within="[2, 10_000]"
     )
     passes: int = setting(20, "impute: number of iterations", "times", within="[1, inf)")
-    rounds: int = changed(FitSettings, "rounds", default=30)
+    rounds: int = changed(StrategySettings, "rounds", default=30)
     internal_epochs: int = changed(VisitSettings, "internal_epochs", default=5)
     batch_size: int = changed(BatchSettings, "batch_size", default=64)
-    dropout: float = changed(FitSettings, "dropout", default=0.2)
+    dropout: float = changed(StrategySettings, "dropout", default=0.2)
     learning_rate: float = changed(AveragingSettings, "learning_rate", default=0.003)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check(
+            ("anneal", self.anneal == "none" or self.averages,
+             f"none, as strategy {self.strategy!r} averages no models"),
+        )  # fmt: skip
+        self.check_anneal(
+            personal=(self.personal, "none"),
+            optimiser_state=(self.optimiser_state, "fresh"),
+            compression=(self.compression, "none"),
+        )
 
     @property
     def watches(self) -> bool:

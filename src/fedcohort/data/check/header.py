@@ -50,7 +50,8 @@ def check_header(
     gone = unmeasured(names, dictionary, outcome)
     used = {v.since for v in dictionary.variables.values()}
     used |= set(outcome.columns) if outcome is not None else set()
-    known = [dictionary[n] for n in wanted if dictionary[n].feature or n in used]
+    variables = (dictionary[n] for n in wanted)  # no model uses an identifier
+    known = [v for v in variables if (v.feature and not v.identifier) or v.name in used]
     needed = [v.name for v in known if v.view not in gone]
     absent = _missing(sheet, names, needed, outcome)
     found = absent + _repeated(sheet, names, wanted)

@@ -32,17 +32,19 @@ class Pooled(Fitted):
     imputer : name of the method that imputed.
     freedom : degrees of freedom of the residual without missing values; a saved model may not
         know them (`inference`).
+    said : cautions of the imputer.
     """
 
     models: tuple[Fitted, ...]
     imputer: str
     freedom: float
+    said: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, models: Sequence[Fitted], imputer: str) -> Self:
+    def of(cls, models: Sequence[Fitted], imputer: str, said: Sequence[str] = ()) -> Self:
         """Return the model of the fits of M ≥ 2 tables."""
         freedom = min(model.inference().freedom for model in models)
-        return cls(tuple(models), imputer, freedom)
+        return cls(tuple(models), imputer, freedom, tuple(said))
 
     @cached_property
     def rubin(self) -> Rubin:
@@ -99,8 +101,9 @@ class Pooled(Fitted):
         return []
 
     def cautions(self) -> tuple[str, ...]:
-        """Return the cautions of all models, each once."""
-        return tuple(dict.fromkeys(said for model in self.models for said in model.cautions()))
+        """Return the cautions of the imputer and of all models, each once."""
+        own = (said for model in self.models for said in model.cautions())
+        return tuple(dict.fromkeys((*self.said, *own)))
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays of all models; the times of the first as the model's own."""
@@ -117,7 +120,7 @@ class Pooled(Fitted):
         freedom = self.freedom if math.isfinite(self.freedom) else None
         return {
             TABLES: [model.meta() for model in self.models], "imputer": self.imputer,
-            "freedom": freedom,
+            "freedom": freedom, "said": list(self.said),
         }  # fmt: skip
 
     @classmethod
@@ -138,4 +141,4 @@ def restored(kind: type[Fitted], arrays: Mapping[str, Array], meta: Mapping[str,
         for m, one in enumerate(given)
     )
     freedom = math.inf if meta["freedom"] is None else float(meta["freedom"])
-    return Pooled(models, str(meta["imputer"]), freedom)
+    return Pooled(models, str(meta["imputer"]), freedom, tuple(meta.get("said", ())))

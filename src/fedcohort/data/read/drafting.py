@@ -182,7 +182,7 @@ def site_column(table: pd.DataFrame) -> str | None:
     for name in map(str, table.columns):
         if hints.is_site(name):
             counts = table[name].value_counts()
-            if 2 <= len(counts) <= len(table) / RARE and counts.min() > 1:
+            if 2 <= len(counts) <= len(table) / RARE and counts.median() > 1:
                 return name
     return None
 

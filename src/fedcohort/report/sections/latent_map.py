@@ -7,6 +7,7 @@ p-values are adjusted by Holm over all hospitals and views of a fit.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fedcohort.report import charts, latent_verdict, words
 from fedcohort.report.charts import LOOKS
@@ -22,7 +23,16 @@ from fedcohort.report.words import fixed, number, p_value
 KINDS: Mapping[str, tuple[str, str]] = {
     "site": ("hospitals", "A hospital"),
     "group": ("classes", "A class"),
+    "prior": ("priors", "A prior"),
 }
+#: What is said of priors.
+PRIORS = (
+    "A prior is the distribution of latent points that a model assumes. Where each hospital has a "
+    "part in the common prior, the part is trained on its own patients; it may lie where the parts "
+    "of others do not. Priors are drawn in the directions of the map, from the model alone. "
+)
+#: Name of the prior of all hospitals; it comes last, so that hospitals keep their looks.
+COMMON = "common prior"
 #: What a row needs to be drawn.
 DRAWN = ("x", "y", "sx", "sy", "angle")
 
@@ -43,10 +53,18 @@ def latent_map(run: Run) -> Section | None:
         "Hospitals that lie apart have other patients, or measure in another way: “Measured "
         "alike” tells which, where it was asked. No fit has seen a class; classes that lie apart "
         "are what the measurements have in common, and those that do not may in further "
-        "components. Each fit has directions of its own, so that a panel may be turned or mirrored "
-        "against the next. First repeat.",
+        f"components. {PRIORS * _has_priors(run)}Each fit has directions of its own, so that a "
+        "panel may be turned or mirrored against the next. First repeat.",
         h("div", drawn[0][1], rest),
     )  # fmt: skip
+
+
+def _order(name: str) -> tuple[bool, Any]:
+    return name == COMMON, natural(name)
+
+
+def _has_priors(run: Run) -> bool:
+    return any(r["by"] == "prior" for r in run.rows("latent_map"))
 
 
 def _figures(run: Run, arm: Arm) -> list[Markup]:
@@ -58,10 +76,10 @@ def _figures(run: Run, arm: Arm) -> list[Markup]:
         for scenario in run.scenarios:
             names = [str(r["name"]) for r in rows if r["by"] == by and r["scenario"] == scenario]
             if names:
-                named.setdefault(tuple(sorted(names, key=natural)), []).append(scenario)
+                named.setdefault(tuple(sorted(names, key=_order)), []).append(scenario)
         # Shown names may differ between settings: a hidden one takes no look.
         if len(every := {n for names in named for n in names}) <= len(LOOKS) and named:
-            named = {tuple(sorted(every, key=natural)): [c for s in named.values() for c in s]}
+            named = {tuple(sorted(every, key=_order)): [c for s in named.values() for c in s]}
         for i, (names, found) in enumerate(named.items()):
             order = [c for c in run.scenarios if c in found]
             pages = [order[j : j + charts.MOST_PANELS]

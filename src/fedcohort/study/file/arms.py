@@ -224,6 +224,7 @@ def check_learnt(arms: Iterable[Arm], kind: Kind, outcome: Outcome | None) -> No
     for arm in arms:
         try:
             registry.check_outcome(registry.find(arm.method), kind.name, learnt)
+            kind.check_drawn(registry.find(arm.method), outcome)
         except SettingError as error:
             raise DataError(f"arm {arm.name!r}: {error}") from None
 
@@ -307,7 +308,8 @@ class _ArmReader:
         if self._kind.name not in method.tasks:
             raise doc.error(
                 (*where, "method"),
-                f"{method.name!r} serves {', '.join(method.tasks)}, not {self._kind.name}.",
+                f"{method.name!r} serves {', '.join(method.tasks)}, not {self._kind.name}."
+                f"{method.why_not(self._kind.name)}",
             )
         try:
             registry.check_outcome(method, self._kind.name, self._learnt)
@@ -332,6 +334,13 @@ class _ArmReader:
         except InputError as error:
             at = (*where, "impute") if item.get("impute") else ("preprocess", "impute")
             raise doc.error(at, str(error)) from None
+        if "impute" in self._kind.gives and (fills := table.get("impute", "none")) != "none":
+            at = (*where, "impute") if item.get("impute") else ("preprocess", "impute")
+            raise doc.error(
+                at,
+                f"{fills!r} fills the missing values before arm {name!r} could impute them. Leave "
+                f"impute out: the arms of this task fill them.",
+            )
         own: Where = ("tune", "arms", name)
         given = self._reader.get(own)
         has_own = given is not None and not (isinstance(given, dict) and [*given] == ["by"])
@@ -355,7 +364,7 @@ class _ArmReader:
             grid=self._grid(own if has_own else ("tune", "grid"), method, strict=has_own),
             folds=folds if scope == "sites" and not user else FOLDS[1],
         )
-        self._configure(where, method, arm.configured())
+        self._configure(where, method, arm.configured(), self._kind.name)
         self._space(method)
         return arm
 
@@ -392,9 +401,13 @@ class _ArmReader:
             for value in values:
                 self._configure(here, method, {key: value})
 
-    def _configure(self, where: Where, method: Method, settings: Mapping[str, Any]) -> None:
-        """Build a method's settings once."""
+    def _configure(
+        self, where: Where, method: Method, settings: Mapping[str, Any], task: str = ""
+    ) -> None:
+        """Build a method's settings once, and check that they serve the kind of task, if given."""
         try:
-            method.configure(settings)
+            config = method.configure(settings)
+            if task:
+                config.check_task(task)
         except InputError as error:
             raise self._reader.doc.error(where, str(error)) from None

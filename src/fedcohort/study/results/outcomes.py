@@ -17,7 +17,7 @@ from fedcohort.metrics import intervals
 from fedcohort.metrics.clusters import adjusted_rand, contingency
 from fedcohort.study.file.arms import Arm
 from fedcohort.study.file.plan import Plan
-from fedcohort.study.results.rows import ALL, LABELS, NO_MODEL, UNDRAWN, mean_draws
+from fedcohort.study.results.rows import ALL, BIASED, LABELS, NO_MODEL, UNDRAWN, mean_draws
 from fedcohort.study.run.pieces import Cell, Shelf, cells_of, row_of_final
 
 #: With fewer repeats, arms are compared by draws of patients: few repeats estimate their spread
@@ -95,8 +95,8 @@ def _values(
 def summary_of(plan: Plan, shown: list[Found], by: str) -> list[dict[str, Any]]:
     """Return mean, sd and interval of each metric over repeats.
 
-    The interval is of the bootstrap over patients; `by` "repeats", of the mean over repeats,
-    corrected for patients that repeats share.
+    The interval is of the bootstrap over patients, shifted to the mean for `BIASED` metrics; `by`
+    "repeats", of the mean over repeats, corrected for patients that repeats share.
     """
     rows: list[dict[str, Any]] = []
     ratio = plan.test_fraction / (1 - plan.test_fraction)
@@ -107,7 +107,7 @@ def summary_of(plan: Plan, shown: list[Found], by: str) -> list[dict[str, Any]]:
             draws = [o.found["draws"][metric] for o in mine if metric in o.found.get("draws", {})]
             table = np.array(draws, float)
             mean = table.mean(axis=0) if len(table) else np.empty(0)
-            low, high = intervals.percentile_interval(mean)
+            low, high = intervals.interval_of(mean, s.mean, biased=metric in BIASED)
             if by == "repeats" and metric not in UNDRAWN:
                 values = [by_repeat[r] for r in sorted(by_repeat)]
                 p = intervals.paired(values, np.zeros(len(values)), ratio)
@@ -167,9 +167,13 @@ def comparisons_of(plan: Plan, shown: list[Found]) -> list[dict[str, Any]]:
 def _draws(shown: Iterable[Found], metric: str) -> dict[tuple[str, str], dict[int, Array]]:
     """Return a metric's draws (B,) by (scenario, arm) and repeat, for arms with draws."""
     out: dict[tuple[str, str], dict[int, Array]] = {}
+    values = _values(shown, metric)
     for one in shown:
         drawn = np.array(one.found.get("draws", {}).get(metric, ()), float)
         if np.isfinite(drawn).any():
+            value = values.get((one.scenario, one.arm.name), {}).get(one.repeat)
+            if metric in BIASED and value is not None:
+                drawn = intervals.centred(drawn, value)
             out.setdefault((one.scenario, one.arm.name), {})[one.repeat] = drawn
     return out
 

@@ -18,6 +18,12 @@ from fedcohort.study.run.engine import Problem, Run
 #: Metrics without bootstrap draws: repeated rows look miscalibrated, or more separate; some do not
 #: depend on the blind rows, or on their median alone.
 UNDRAWN = ("d_calibration_p", "log_rank_p", "smallest_share", "copies", "distance_ratio")
+#: Metrics whose draws differ from their value in the mean: distances of distributions, and measures
+#: of clusters, as copies of a row agree with each other. Draws are shifted to the value.
+BIASED = (
+    "marginal_error", "association_error", "ari", "nmi", "agreement", "silhouette",
+    "calinski_harabasz",
+)  # fmt: skip
 #: Key of the blind rows' clusters in a piece: by site, or of `ALL`.
 LABELS, ALL = "labels", "all"
 #: Note on a hospital whose own rows give no model.

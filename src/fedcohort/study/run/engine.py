@@ -144,7 +144,13 @@ class Problem:
 
         They are removed from every table and from the dictionary. In a joint task they are features
         instead, unless the method's model draws rows with their outcomes: then it has the outcome.
+
+        Raises
+        ------
+        SettingError : it does, and there is no outcome that it learns.
         """
+        if method is not None:
+            KINDS[self.kind].check_drawn(method, self.outcome or self.aside)
         if self.aside is None:
             return self
         if KINDS[self.kind].joint:
@@ -301,6 +307,7 @@ def fit_once(
     checked_secure(problem.secure, len(problem.frames))
     check_visible(problem.secure, method, config)
     config.check_sites(len(problem.frames))
+    config.check_task(problem.kind)
     _check_own(problem, method, config)
     _check_outcome(problem, method)
     if problem.dp is not None:

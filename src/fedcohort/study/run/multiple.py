@@ -114,7 +114,7 @@ def fit_tables(
         fit(fed.through(ImputedView(design, features, model.drawing.only(m), task.seed, m)))
         for m in range(asked.tables)
     )
-    return Pooled.of(models, imputer.name)
+    return Pooled.of(models, imputer.name, model.cautions())
 
 
 def imputation_design(fed: Federation, outcome: Outcome, dictionary: Any, task: Task) -> Design:

@@ -84,7 +84,9 @@ class Drawing:
     @property
     def filled(self) -> tuple[str, ...]:
         """Names of the columns that have values; the others are empty."""
-        names = [n for c in self.design.columns for n in (c.variable.since, c.name)]
+        empty = {*self.model.undrawn()}
+        columns = [c for c in self.design.columns if not empty.issuperset(c.features)]
+        names = [n for c in columns for n in (c.variable.since, c.name)]
         drawn = self.drawn
         names += [self.design.offset, *(drawn.columns if drawn is not None else ())]
         return tuple(name for name in dict.fromkeys(names) if name in self.dictionary)

@@ -7,6 +7,7 @@ model,
     KL_i = Σ_k Σ_j KL_i(q(z|x_kj)) / Σ_k n_k                                               (1)
 
 over the rows of all sites at the model at the start of the round; `kl_1` … `kl_q` in the history.
+With another prior than N(0, I), KL_i is that of the posterior's marginal from the prior's marginal.
 
 β may begin small (Bowman et al.), by rounds r = 0, 1, …, with R the setting `anneal_rounds`:
 
@@ -30,7 +31,7 @@ import torch
 
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
-from fedcohort.models.vae import LatentNet
+from fedcohort.models.variational import LatentNet
 from fedcohort.protocol import Federation, Settings, Site, message, setting, summed
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.strategies import Watching
@@ -67,6 +68,45 @@ class CollapseSettings(Settings):
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class AnnealSettings(CollapseSettings):
+    """The same, with β and its rise by rounds, eq. (2)."""
+
+    beta: float = setting(
+        1.0, "β: weight of the divergence from the prior; 1 is the ELBO", within="[0, inf)"
+    )
+    anneal: str = setting(
+        "none",
+        "Let β rise by rounds: linear, once; cyclical, in the first half of each cycle",
+        choices=ANNEALS,
+    )
+    anneal_rounds: int | None = setting(
+        None,
+        "Rounds of the rise, or of a cycle. Default: a quarter of `rounds`",
+        "rounds",
+        within="[1, inf)",
+    )
+
+    def check_anneal(self, **given: tuple[str, str]) -> None:
+        """Refuse an anneal where a setting is not the only value that goes with it.
+
+        Parameters
+        ----------
+        given : name of a setting → its value, and that only value.
+
+        Raises
+        ------
+        SettingError : names the first one.
+        """
+        plain = self.anneal == "none"
+        for name, (value, only) in given.items():
+            self.check(("anneal", plain or value == only, f"none, or {name}: {only}"))
+
+    def share_rounds(self, rounds: int) -> int:
+        """Return the number of rounds of a rise or cycle of β, of so many rounds."""
+        return self.anneal_rounds or max(1, rounds // 4)
+
+
 @message
 class Divergences:
     """n_k, and Σ_j KL_i (q,) over the training rows."""
@@ -84,19 +124,26 @@ class Divergences:
 
 
 @summed
-def latent_divergences(site: Site[Any, Any], *, theta: Array, plan: str) -> Divergences:
-    """Sum the divergence of each latent dimension from the prior over the training rows."""
+def latent_divergences(
+    site: Site[Any, Any], *, theta: Array, plan: str, prior: Array | None = None
+) -> Divergences:
+    """Sum the divergence of each latent dimension from the prior over the training rows.
+
+    `prior` is a mixture (C, 1 + 2q), if it is neither standard normal nor the network's own.
+    """
     p = Plan.of(plan)
     rows = known_rows(site.data, p, site.entropy)
     net = network(p.network, p.dtype, p.device)
     net.load(theta)
 
-    def summed_over(module: torch.nn.Module) -> torch.Tensor:
-        latent = cast("LatentNet", module)
+    def summed_over(latent: LatentNet) -> torch.Tensor:
         parts = rows.x.split(BLOCK)
         return torch.stack([latent.divergences(part).sum(dim=0) for part in parts]).sum(dim=0)
 
-    kl = np.asarray(net.compute(summed_over), float)
+    def under(module: torch.nn.Module) -> torch.Tensor:
+        return cast("LatentNet", module).under(prior, summed_over, rows.x)
+
+    kl = np.asarray(net.compute(under), float)
     return Divergences(np.array(len(rows.x)), np.maximum(kl, 0.0))
 
 
@@ -106,10 +153,15 @@ class LatentWatch:
     Parameters
     ----------
     every : rounds between two records, from the first.
+    prior : returns the prior at θ (P,), if it is neither N(0, I) nor the network's own.
     """
 
-    def __init__(self, fed: Federation, plan: Plan, other: Watching | None, every: int):
+    def __init__(
+        self, fed: Federation, plan: Plan, other: Watching | None, every: int,
+        prior: Callable[[Array], Array] | None = None,
+    ):  # fmt: skip
         self._fed, self._plan, self._other, self._every = fed, plan, other, every
+        self._prior = prior
         self._rounds, self._now = 0, dict[str, float]()
 
     def __call__(self, theta: Array) -> bool:
@@ -134,7 +186,8 @@ class LatentWatch:
     def ask(self, theta: Array) -> Array:
         """Return KL_i (q,) at θ (P,)."""
         sent, plan = self._plan.sent(theta), self._plan.text
-        total = self._fed.sum(latent_divergences, theta=sent, plan=plan)
+        more = {} if self._prior is None else {"prior": self._prior(theta)}
+        total = self._fed.sum(latent_divergences, theta=sent, plan=plan, **more)
         return np.asarray(total.kl, float) / max(float(total.rows), 1.0)
 
 

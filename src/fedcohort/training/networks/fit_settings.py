@@ -40,8 +40,8 @@ ALONE = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitSettings(ValidatedSettings, AveragingSettings, MaybeOwnSettings):
-    """Settings of `networks.fits` and `networks.private_fits`."""
+class StrategySettings(ValidatedSettings, AveragingSettings, MaybeOwnSettings):
+    """Settings of `networks.fits`."""
 
     strategy: str = changed(AveragingSettings, "strategy", choices=STRATEGIES)
     rounds: int = changed(
@@ -64,27 +64,6 @@ class FitSettings(ValidatedSettings, AveragingSettings, MaybeOwnSettings):
     monitor: str = changed(WaySettings, "monitor", doc=MONITORS, choices=(*KINDS, VALIDATION))
     keep_rounds: tuple[int, ...] = setting(
         (), "Keep the model after each of these rounds", "rounds", within="[1, inf)"
-    )
-    dp_groups: int = setting(
-        128,
-        "Number of random groups of a site's records in a private pass",
-        "groups",
-        within="[1, inf)",
-    )
-    dp_sampling: float = setting(
-        1.0, "Probability that a record is in a private pass", within="(0, 1]"
-    )
-    dp_rounds: int | None = setting(
-        None,
-        "Number of noisy rounds. Default: `rounds`, at most 8√ε steps",
-        "rounds",
-        within="[1, inf)",
-    )
-    dp_learning_rate: float = setting(
-        1.5,
-        "Learning rate η of a private fit that protects records, in units of the clip; replaces "
-        "learning_rate and optimiser (plain gradient steps)",
-        within="(0, inf)",
     )
 
     def __post_init__(self) -> None:
@@ -122,11 +101,38 @@ class FitSettings(ValidatedSettings, AveragingSettings, MaybeOwnSettings):
         return bool(self.hidden)
 
     @property
-    def private_batches(self) -> int:
-        """Mini-batches of a private pass."""
-        return 1
-
-    @property
     def schedule(self) -> Schedule:
         """Rounds, learning rate, and the rounds whose models are kept."""
         return replace(super().schedule, keep=kept_rounds(self.keep_rounds, self.rounds))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitSettings(StrategySettings):
+    """Settings of `networks.fits` and `networks.private_fits`."""
+
+    dp_groups: int = setting(
+        128,
+        "Number of random groups of a site's records in a private pass",
+        "groups",
+        within="[1, inf)",
+    )
+    dp_sampling: float = setting(
+        1.0, "Probability that a record is in a private pass", within="(0, 1]"
+    )
+    dp_rounds: int | None = setting(
+        None,
+        "Number of noisy rounds. Default: `rounds`, at most 8√ε steps",
+        "rounds",
+        within="[1, inf)",
+    )
+    dp_learning_rate: float = setting(
+        1.5,
+        "Learning rate η of a private fit that protects records, in units of the clip; replaces "
+        "learning_rate and optimiser (plain gradient steps)",
+        within="(0, inf)",
+    )
+
+    @property
+    def private_batches(self) -> int:
+        """Mini-batches of a private pass."""
+        return 1

@@ -21,12 +21,12 @@ from fedcohort.protocol import Federation, Fitted, NotSupported, Step, Task
 from fedcohort.training import heterogeneity
 from fedcohort.training.networks import compression, counts, strategies
 from fedcohort.training.networks import settings as averages
-from fedcohort.training.networks.fit_settings import FitSettings
+from fedcohort.training.networks.fit_settings import StrategySettings
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.schedule import Course, HeldOut
 from fedcohort.training.networks.server import RULES
 from fedcohort.training.networks.settings import COMPRESSED, COUNTS, MOMENTS
-from fedcohort.training.networks.strategies import Watching
+from fedcohort.training.networks.strategies import PLAIN, Visits, Watching
 from fedcohort.training.networks.switching import personalise_as_set
 from fedcohort.training.networks.validated import CoordinatorRows, validating
 
@@ -74,14 +74,14 @@ class Trained:
         return cls(course.theta[None], ONE, course.rounds, kept)
 
 
-def own(config: FitSettings) -> str:
+def own(config: StrategySettings) -> str:
     """Return why a fit cannot use rows of the coordinator, or "" (`Method.own`)."""
     return "strategy 'ensemble' has no common model" * (config.strategy == "ensemble")
 
 
 def train_as_set(
     fed: Federation,
-    config: FitSettings,
+    config: StrategySettings,
     plan: Plan,
     theta: Array,
     task: Task,
@@ -90,6 +90,7 @@ def train_as_set(
     held_out: HeldOut,
     own: CoordinatorRows | None = None,
     also: Callable[[Watching | None], Watching | None] = lambda watch: watch,
+    visits: Visits = PLAIN,
 ) -> Trained:
     """Train from θ (P,) by the strategy of the settings.
 
@@ -99,6 +100,7 @@ def train_as_set(
     held_out : θ → its loss on the rows held out, over all sites.
     own : rows of the coordinator, see `validated.begun`; None without.
     also : adds to what looks at the model before each round of an averaging.
+    visits : training steps of an averaging.
 
     Raises
     ------
@@ -126,7 +128,7 @@ def train_as_set(
     seen = models or also(heterogeneity.watching(fed, plan, config.monitor, task.min_cell))
     course = strategies.averaging(
         fed, plan, schedule, RULES[config.strategy], config.server(theta), held_out, config.centre,
-        watch=seen,
+        visits, watch=seen,
     )  # fmt: skip
     if models is not None and models.halted:
         thetas, weights = models.latest
@@ -134,32 +136,34 @@ def train_as_set(
     return Trained.of(course)
 
 
-def asks(config: FitSettings, pull: Step[..., Any]) -> tuple[Step[..., Any], ...]:
+def asks(
+    config: StrategySettings, pull: Step[..., Any], averages: Visits = PLAIN
+) -> tuple[Step[..., Any], ...]:
     """Return the training steps that a fit with these settings can ask for.
 
     Parameters
     ----------
     pull : training step of the strategy "exact".
+    averages : training steps of an averaging.
     """
     if config.personal != "none":
-        visits = strategies.PLAIN.by(config)
+        visits = PLAIN.by(config)
         return (*config.asks_own(config.personal, visits), *compression.asks(config.compression))
     trains: Mapping[str, Step[..., Any]] = {
         "exact": pull, "sequential": strategies.visit, "ensemble": strategies.train_alone,
     }  # fmt: skip
-    averaged = strategies.PLAIN.by(config).sum
-    usual = strategies.visit if _sees_models(config) else averaged
+    usual = averages.gather if _sees_models(config) else averages.by(config).sum
     counted = counts.STEPS if config.counts and config.strategy != "ensemble" else ()
     counted = (*counted, *compression.asks(config.compression))
     return (trains.get(config.strategy, usual), *counted, *heterogeneity.asks(config.monitor))
 
 
-def _sees_models(config: FitSettings) -> bool:
+def _sees_models(config: StrategySettings) -> bool:
     """Return whether the coordinator sees each site's model in each round."""
     return bool(config.validated) or not config.centre.plain
 
 
-def reveals(config: FitSettings, exact: str, seen_by: str) -> str:
+def reveals(config: StrategySettings, exact: str, seen_by: str) -> str:
     """Return what leaves a site in a training with these settings, in plain words.
 
     Parameters
@@ -176,7 +180,7 @@ def reveals(config: FitSettings, exact: str, seen_by: str) -> str:
     return trained + f"; {heterogeneity.REVEALS}" * watched
 
 
-def bounds(config: FitSettings) -> Mapping[str, Any]:
+def bounds(config: StrategySettings) -> Mapping[str, Any]:
     """Return the allowed arguments of the training steps, without plan and way."""
     schedule = config.schedule
     return {

@@ -30,6 +30,7 @@ in which the sites' losses were least. For one site both ways are the same.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -49,6 +50,8 @@ RULES, COUNTED_BY = ("constant", "cosine", "plateau"), ("loss", "count")
 Enough = Callable[[Array], bool]
 
 FLOOR = 0.001
+#: Rounds of `Course.loss`: the loss of one round has draws in it.
+RECENT = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +99,7 @@ class Course:
     kept : number of rounds → `theta` if that round were the last.
     chosen : number of rounds after which `theta` was the model.
     rate : learning rate of the last round.
+    loss : mean loss of the last rounds, up to `RECENT`.
     """
 
     theta: Array
@@ -103,6 +107,7 @@ class Course:
     kept: dict[int, Array] = field(default_factory=dict[int, Array])
     chosen: int = 0
     rate: float = 0.0
+    loss: float = math.nan
 
 
 def next_rate(rate: float, i: int, before: float, after: float) -> float:
@@ -179,7 +184,7 @@ def follow(
     last: dict[frozenset[str], float] = {}
     best, idle = theta, _Idle(schedule, held_out, counted)
     kept: dict[int, Array] = {}
-    done, now = 0, rate
+    done, now, recent = 0, rate, deque[float](maxlen=RECENT)
     for i in rounds(schedule.rounds):
         if enough is not None and enough(theta):
             break
@@ -187,6 +192,7 @@ def follow(
         theta, loss = advance(theta, rate)
         who = frozenset(heard())
         done = i + 1
+        recent.append(loss)
         values = {schedule.named: loss, "learning_rate": rate}
         if schedule.looks:
             values |= idle.look(theta, i)
@@ -208,4 +214,5 @@ def follow(
             rate *= schedule.lr_factor
         last[who] = loss
     chosen = done if schedule.patience is None or idle.best is None else idle.chosen
-    return Course(best, done, kept, chosen, now)
+    mean = sum(recent) / len(recent) if recent else math.nan
+    return Course(best, done, kept, chosen, now, mean)

@@ -18,11 +18,15 @@ The map has the first two principal components of the training rows' latent poin
 zᵀ over all sites. Each site and each class is an ellipse, as in `cluster_map`. The rest of the
 known sum over all rows counts as a group: if it could not be published, the smallest published
 group is hidden with it.
+
+A model whose prior is made of the sites' own (`prior: vamp` of `vae`), or is a mixture, has
+ellipses of these priors in the same directions. They follow from the model alone; a site's own is
+left out if the site's patients are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,7 +34,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol import Method, Row
 from fedcohort.study.judge.pooled.latent import OF_VIEWS, Latent
-from fedcohort.study.judge.shown.cluster_map import components, ellipse, explained
+from fedcohort.study.judge.shown.cluster_map import components, ellipse, explained, placed
 from fedcohort.study.judge.shown.latent_filled import filled_rows
 from fedcohort.study.results.rows import plain
 from fedcohort.study.run.engine import Run
@@ -111,8 +115,8 @@ PLACE = ("x", "y", "sx", "sy", "angle", "n")
 def map_rows(run: Run, judge: Latent) -> list[Row]:
     """Return a row for each publishable site and class; see the module.
 
-    ``by`` is "site" or "group", ``name`` its name, ``explained`` the share of all variance on the
-    two components. Empty if a latent point is not finite.
+    ``by`` is "site", "group" or "prior", ``name`` its name, ``explained`` the share of all variance
+    on the two components. Empty if a latent point is not finite.
     """
     labels = {"site": judge.site, "group": judge.class_names()}
     if all(v is None for v in labels.values()):
@@ -123,12 +127,41 @@ def map_rows(run: Run, judge: Latent) -> list[Row]:
     mean, axes = components(z)
     share = explained((z - mean).T @ (z - mean) / len(z), axes)
     at = (z - mean) @ axes
+    groups = {by: shown(at, of, judge.min_cell) for by, of in labels.items() if of is not None}
+    groups["prior"] = _priors(run.model, mean, axes, {*groups.get("site", {})})
     return [
         {"by": by, "name": name, **place, "explained": share}
-        for by, of in labels.items()
-        if of is not None
-        for name, place in shown(at, of, judge.min_cell).items()
+        for by, places in groups.items()
+        for name, place in places.items()
     ]
+
+
+#: Name of the prior that all sites have.
+COMMON = "common prior"
+
+
+def _priors(model: Any, mean: Array, axes: Array, sites: Collection[str]) -> dict[str, Row]:
+    """Return ellipses of the common prior, and of each of the sites that has one of its own.
+
+    Parameters
+    ----------
+    mean, axes : (q,) and (q, 2), of the map. sites : those that are shown.
+    """
+    prior: Array | None = model.mixture() if hasattr(model, "mixture") else None
+    if prior is None:
+        return {}
+    owners = np.array(model.owners if len(model.owners) == len(prior) else [""] * len(prior))
+    parts = {COMMON: prior} | {s: prior[owners == s] for s in sorted({*owners.tolist()} & {*sites})}
+    found: dict[str, Row] = {}
+    for name, part in parts.items():
+        weights = part[:, 0] / part[:, 0].sum()
+        centres, logs = np.split(part[:, 1:], 2, axis=1)
+        middle = weights @ centres
+        apart = (centres - middle) @ axes
+        spread = (apart.T * weights) @ apart + axes.T @ (axes * (weights @ np.exp(logs))[:, None])
+        at = [float(f"{v:.3g}") for v in (middle - mean) @ axes]
+        found[name] = {key: placed([*at], spread, None, 0, 0)[key] for key in PLACE} | {"n": None}
+    return found
 
 
 def shown(at: Array, of: Array, min_cell: int) -> dict[str, Row]:
