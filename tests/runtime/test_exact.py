@@ -125,6 +125,28 @@ def test_a_whole_number_too_large_for_a_coarse_field_is_refused_by_its_site():
         added(many, 3, None, ("theta",))
 
 
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    powers=st.lists(st.integers(-140, 76), min_size=1, max_size=6),
+    spare=st.integers(0, 2000),
+    weight=st.sampled_from([None, 3.0, 1 / 3]),
+)
+def test_large_replies_of_any_size_of_number_give_the_bits_of_the_ring(seed, powers, spare, weight):
+    """Numbers of each site are of its own order, halves of a unit among them."""
+    rng = np.random.default_rng(seed)
+    many = [
+        {
+            "x": np.r_[rng.normal(size=SMALL), rng.integers(-9, 9, 99) / 2] * 2.0**power,
+            "few": rng.normal(size=3) * 2.0**power,
+        }
+        for power in powers
+    ]
+    weights = None if weight is None else [weight] * len(many)
+    n = len(many) + spare
+    assert_same_bits(added(many, n, weights, ()), by_the_ring(many, n, weights, ()))
+
+
 @pytest.mark.parametrize("coarse", [(), ("theta",)])
 def test_large_replies_one_by_one_give_the_bits_of_the_ring(coarse):
     rng = np.random.default_rng(0)

@@ -110,7 +110,14 @@ def test_collecting_a_reply_is_encoding_and_adding_it_to_every_word(seed, weight
     layout = Layout.of(reply, weighted=weight != 1.0, coarse=["theta"])
     total = encode(reply, layout, n=3, weight=weight)
     wanted = add(total.copy(), total, layout)
-    assert collect(total, reply, layout, n=3, weight=weight).tobytes() == wanted.tobytes()
+    rest = encode(reply, layout, n=3, weight=weight)
+    rest[: layout.single] = 0
+    numbers = list(collect(total, reply, layout, n=3, weight=weight))
+    assert add(total, rest, layout).tobytes() == wanted.tobytes()
+    assert {"fine", "wide"} == {block.kind for block, _ in numbers}
+    for block, x in numbers:
+        parts = [reply[field.name].ravel() * weight for field, _, _ in block.places]
+        np.testing.assert_array_equal(x, np.concatenate(parts))
     start = layout.ones[0][1]
     for i in (0, CHUNK - 1, CHUNK, 2 * CHUNK + 16):
         x = Fraction(float(reply["theta"][i]) * (weight * 2.0**28))
@@ -142,7 +149,7 @@ def test_a_coarse_number_beyond_the_range_is_refused_wherever_it_stands(at, x):
     layout = Layout.of(reply, coarse=["theta"])
     for send in (
         lambda: encode(reply, layout, n=2),
-        lambda: collect(zeros(layout), reply, layout, n=2),
+        lambda: list(collect(zeros(layout), reply, layout, n=2)),
     ):
         with pytest.raises(Refused, match=r"^field 'theta' holds a number"):
             send()

@@ -255,10 +255,13 @@ def intervals(fed: Federation, rule: str | int, min_cell: int, stratum: int = AL
     most = MOST if rule == "exact" else intervals_of(rule) or MOST
     share = float(first.counted) / most
     cells = _sketch(fed, which, first, max(2.0 * min_cell, share / 4, 2.0))
-    known, ends = _tail(cells, max(float(min_cell), 1.0), most)
+    at_least = max(float(min_cell), 1.0)
+    start = _reached(cells, at_least)
     if rule == "exact":
         died = time_grid(fed, rule, min_cell, stratum)
+        known = float(cells.edges[start]) if start else 0.0
         return Intervals(died, None, max(known, float(died[-1])))
+    known, ends = _tail(cells, start, at_least, most)
     filled = np.flatnonzero(cells.counts)
     of = np.searchsorted(ends, filled)
     narrow = np.bincount(of, cells.widths[filled] >= 2 * cells.finest, minlength=len(ends)) == 0
@@ -266,17 +269,22 @@ def intervals(fed: Federation, rule: str | int, min_cell: int, stratum: int = AL
     return Intervals(cells.edges[ends + 1], single, known)
 
 
-def _tail(cells: Histogram, at_least: float, most: int) -> tuple[float, Array]:
-    """Return the latest time that `at_least` records reach, and the last cells of intervals.
+def _reached(cells: Histogram, at_least: float) -> int:
+    """Return the cell that begins at the latest time that `at_least` records reach; 0 if none."""
+    behind = np.cumsum(cells.counts[::-1])[::-1]
+    start = int(np.flatnonzero((behind >= at_least) & (cells.counts > 0))[-1:].sum())
+    return start if cells.counts[:start].sum() >= at_least else 0
+
+
+def _tail(cells: Histogram, start: int, at_least: float, most: int) -> tuple[float, Array]:
+    """Return the time of `_reached`, 0 if none, and the last cells of intervals.
 
     At most `most` intervals come before that time, and one after it; all hold `at_least`.
     """
     last = int(np.flatnonzero(cells.counts)[-1])
-    behind = np.cumsum(cells.counts[::-1])[::-1]
-    start = int(np.flatnonzero((behind >= at_least) & (cells.counts > 0))[-1:].sum())
-    before = cells.counts[:start]
-    if before.sum() < at_least:
+    if not start:
         return 0.0, np.array([last])
+    before = cells.counts[:start]
     ends = interval_ends(before, at_least, float(before.sum()) / most)
     return float(cells.edges[start]), np.r_[ends[:-1], start - 1, last]
 

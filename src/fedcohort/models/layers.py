@@ -67,5 +67,9 @@ class SeededDropout(Seeded):
         """Keep each entry with probability 1 − p, scaled by 1/(1 − p); keep all in `eval`."""
         if not self.training:
             return x
-        drawn = torch.rand(x.shape, generator=self.generator)
-        return x * drawn.ge_(self.p).to(x).div_(1.0 - self.p)
+        return x * self.factors(x, *x.shape)
+
+    def factors(self, like: Tensor, *shape: int) -> Tensor:
+        """Draw the factors, in the type and on the device of a tensor: 0 or 1/(1 − p)."""
+        drawn = torch.rand(shape, generator=self.generator)
+        return drawn.ge_(self.p).to(like).div_(1.0 - self.p)

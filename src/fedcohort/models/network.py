@@ -2,6 +2,7 @@
 
 Messages and optimisers use only θ. The torch module's parameters and gradients are views into two
 buffers, so a training step copies no state dictionary: it writes θ, runs the module, and reads ∇θ.
+A perceptron on the processor computes in NumPy (`models.perceptrons`), in the same buffers.
 
 A network is identified by its spec, a JSON text, from which every site builds the same module.
 Built modules are cached per thread; θ is written before each use.
@@ -29,8 +30,9 @@ from fedcohort.models.conv import Conv, ConvNet
 from fedcohort.models.dec import Dec
 from fedcohort.models.dgd import Dgd, DgdNet
 from fedcohort.models.forest import Forest, ForestNet, Leaves
-from fedcohort.models.layers import PIECE, Flat, Seeded, dense
+from fedcohort.models.layers import PIECE, Flat, Seeded, SeededDropout, dense
 from fedcohort.models.mcvae import Mcvae
+from fedcohort.models.perceptrons import Perceptron
 from fedcohort.models.prior import LearntMixture
 from fedcohort.models.radial import Radial
 from fedcohort.models.savae import Savae
@@ -72,12 +74,17 @@ class Mlp:
 
     def build(self) -> nn.Module:
         """Return the module with uninitialised parameters."""
-        return nn.Sequential(
-            *dense(
-                self.inputs, self.hidden, self.activation, self.dropout, self.outputs,
-                self.intercept,
-            )
-        )  # fmt: skip
+        return PerceptronNet(self)
+
+
+class PerceptronNet(nn.Sequential):
+    """The module of an `Mlp`, which it knows."""
+
+    def __init__(self, of: Mlp):
+        super().__init__(
+            *dense(of.inputs, of.hidden, of.activation, of.dropout, of.outputs, of.intercept)
+        )
+        self.of = of
 
 
 #: Kinds of network by the name in their spec: functions of the spec's other entries. A "forest" and
@@ -119,9 +126,17 @@ class FlatNet:
         self.block = module.block if isinstance(module, (ConvNet, ForestNet)) else None
         self._lent: Array | None = None
         self._drawing = [m for m in self.module.modules() if isinstance(m, Seeded)]
-        noisy = [m for m in self._drawing if isinstance(m, Noisy) and m.can_write]
-        written = sum(p.numel() for m in noisy for p in m.parameters())
-        self._writing = noisy if written == size else []
+        noisy = [m for m in self._drawing if isinstance(m, Noisy)]
+        writing = [m for m in noisy if m.can_write]
+        written = sum(p.numel() for m in writing for p in m.parameters())
+        self._writing = writing if written == size else []
+        self._own = None
+        if type(module) is PerceptronNet and not noisy and self.theta.is_cpu:
+            of = module.of
+            self._own = Perceptron(
+                _numpy(self.theta), _numpy(self.grad), (of.inputs, *of.hidden, of.outputs),
+                of.activation, of.intercept,
+            )  # fmt: skip
         self.module.eval()
 
     @property
@@ -157,6 +172,8 @@ class FlatNet:
 
     def outputs(self, x: Tensor) -> Array:
         """Return the outputs (n,), or (n, K) of K > 1, for x (n, p), without dropout."""
+        if self._own is not None:
+            return _by_row(self._own.forward(x.numpy()).out)
         with torch.no_grad():
             if self.block is None or len(x) <= self.block:
                 return _shown(self.module(x))
@@ -164,6 +181,8 @@ class FlatNet:
 
     def sampled(self, x: Tensor, seed: int) -> Array:
         """Return the outputs, as `outputs` does, that `pull` with the same seed uses."""
+        if self._own is not None:
+            return _by_row(self._own.forward(x.numpy(), self._masks(len(x), seed)).out)
         self._sow(seed)
         out = self.outputs(x)
         self.module.eval()
@@ -174,6 +193,11 @@ class FlatNet:
 
         f and s are (n,), or (n, K) of K > 1 outputs, whose products are added too.
         """
+        if self._own is not None:
+            passed = self._own.forward(x.numpy(), self._masks(len(x), seed))
+            value, s = slope(_by_row(passed.out))
+            self._own.backward(passed, self._by_output(s))
+            return value
         if not self._writing:
             self.grad.zero_()
         if self._drawing:
@@ -248,6 +272,9 @@ class FlatNet:
 
     def _of_rows(self, x: Tensor, weights: Tensor) -> Array:
         """Return ∇ Σ_k w_jk f_k(x_j) (n, P) of each row, with weights w (n, K)."""
+        if self._own is not None:
+            found = self._own.by_row(self._own.forward(x.numpy()), weights.numpy().T)
+            return found.astype(np.float64, copy=False)
         named = {k: p.detach() for k, p in self.module.named_parameters()}
 
         def output(parameters: dict[str, Tensor], row: Tensor, weight: Tensor) -> Tensor:
@@ -256,6 +283,20 @@ class FlatNet:
         found = torch.func.vmap(torch.func.grad(output), in_dims=(None, 0, 0))(named, x, weights)
         flat = torch.cat([g.reshape(len(x), -1) for g in found.values()], dim=1)
         return _numpy(flat).astype(np.float64)
+
+    def _masks(self, n: int, seed: int) -> list[Array]:
+        """Return the factors (units, n) of dropout in each hidden layer; none without dropout."""
+        found: list[Array] = []
+        for k, layer in enumerate(self._drawing):
+            layer.generator.manual_seed(seed + k)
+            units = cast("PerceptronNet", self.module).of.hidden[k]
+            factors = cast("SeededDropout", layer).factors(self.theta, n, units)
+            found.append(_numpy(factors).T)
+        return found
+
+    def _by_output(self, s: Array) -> Array:
+        """Return slopes (n,) or (n, K) as (K, n), in the type of θ."""
+        return np.atleast_2d(s.T).astype(_numpy(self.theta).dtype, copy=False)
 
     def _sow(self, seed: int) -> None:
         for k, layer in enumerate(self._drawing):
@@ -271,6 +312,11 @@ def _shown(out: Tensor) -> Array:
     """Return outputs (n, K) as an array; (n,) of one."""
     found = _numpy(out)
     return found[:, 0] if found.shape[1] == 1 else found
+
+
+def _by_row(out: Array) -> Array:
+    """Return outputs (K, n) as (n,) of one, or (n, K)."""
+    return out[0] if len(out) == 1 else out.T
 
 
 def network(spec: str, dtype: str = "float64", device: str = "cpu") -> FlatNet:

@@ -43,13 +43,14 @@ def nearest(x: Array, centroids: Array) -> Array:
     Ties have a tolerance, so the order and the number of rows decide none.
     """
     found = np.empty(len(x), np.intp)
-    about = centroids.mean(axis=0)
+    about = np.add.reduce(centroids, 0) / len(centroids)
     c = centroids - about
-    own = (c**2).sum(axis=1)
+    own = np.einsum("kd,kd->k", c, c)
+    twice, most = 2.0 * c.T, TIE * own.max()
     for start in range(0, len(x), PART):
         z = x[start : start + PART] - about
-        d = own - 2.0 * z @ c.T
-        slack = TIE * ((z**2).sum(axis=1) + own.max())
+        d = own - z @ twice
+        slack = TIE * np.einsum("nd,nd->n", z, z) + most
         found[start : start + PART] = (d <= (d.min(axis=1) + slack)[:, None]).argmax(axis=1)
     return found
 

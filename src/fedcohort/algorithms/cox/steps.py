@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcohort.algorithms.cox.placing import SurvivalSite, placed, weights
+from fedcohort.algorithms.cox.placing import SurvivalSite, placed, risks, weights
 from fedcohort.algorithms.cox.proportional import over_records
 from fedcohort.arrays import Array
 from fedcohort.data import exact
@@ -188,7 +188,7 @@ def risk_weights(
     The reply gives S₀, and D₀ at the times `tied` (G,), at β (p,).
     """
     records = placed(site.data, times, sizes, shared, centre, scale)
-    risk = records.risk(beta)
+    risk = risks(records, beta)
     return RiskWeights(records.leaving(risk), records.sharing_sum(risk, tied))
 
 
@@ -210,7 +210,7 @@ def expected_deaths(
     The pooled hazard is a, b (T,).
     """
     records = placed(site.data, times, sizes, shared, centre, scale)
-    return Expected(*records.expected(records.risk(beta), a, b))
+    return Expected(*records.expected(risks(records, beta), a, b))
 
 
 @summed
@@ -230,7 +230,7 @@ def risk_moments(
     The reply gives S₁, and D₁ at the times `tied` (G,), at β (p,).
     """
     records = placed(site.data, times, sizes, shared, centre, scale)
-    weighted = records.risk(beta)[:, None] * records.x
+    weighted = risks(records, beta)[:, None] * records.x
     return RiskMoments(records.leaving(weighted), records.sharing_sum(weighted, tied))
 
 
@@ -253,7 +253,7 @@ def trend_moments(
     The function is g (T,) of `algorithms.cox.proportional`; the pooled hazard is a, b (T,).
     """
     records = placed(site.data, times, sizes, shared, centre, scale)
-    return TrendMoments(*over_records(records, records.risk(beta), a, b, g))
+    return TrendMoments(*over_records(records, risks(records, beta), a, b, g))
 
 
 @summed
@@ -281,7 +281,7 @@ def disorder(
     records = placed(site.data, times, sizes, shared, centre, scale)
     kappa = censored[records.slot]
     kappa[records.dead] = dead[records.slot[records.dead]]
-    pull = records.risk(beta)[:, None] * ((records.x - mean) @ covariance)
+    pull = risks(records, beta)[:, None] * ((records.x - mean) @ covariance)
     return Disorder(kappa @ pull**2)
 
 

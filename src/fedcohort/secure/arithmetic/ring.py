@@ -19,8 +19,7 @@ refusal names a field and the limit.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
@@ -71,21 +70,16 @@ def encode(arrays: Mapping[str, Array], layout: Layout, *, n: int, weight: float
 
 
 def collect(
-    total: Array, arrays: Mapping[str, Array], layout: Layout, *, n: int, weight: float = 1.0
-) -> Array:
-    """Add a reply to a total, in place: `encode` and `add` without a vector in between.
+    total: Array, arrays: Mapping[str, Array], layout: Layout, n: int, weight: float = 1.0
+) -> Iterator[tuple[Block, Array]]:
+    """Add a reply's one-word fields to a total, in place; yield the numbers (m,) of each block.
 
     Parameters and exceptions are those of `encode`; after an exception the total is unusable.
     """
     _check(arrays, layout, n, weight)
     for field, start, stop in layout.ones:
         _encode_one(arrays[field.name], field, n, weight, total[start:stop], onto=True)
-    for block, x in _floats(arrays, layout, weight):
-        words = block.of(total)
-        one = np.empty(words.shape, _WORD)
-        _encode_long(x, block, n, one)
-        _plus(words, one)
-    return total
+    yield from _floats(arrays, layout, weight)
 
 
 def _check(arrays: Mapping[str, Array], layout: Layout, n: int, weight: float) -> None:
@@ -179,49 +173,44 @@ def _encode_coarse(a: Array, field: Field, n: int, weight: float, out: Array, on
                 here[:] = k
 
 
-def _encode_long(x: Array, block: Block, n: int, out: Array) -> None:
-    """Write numbers of several words each: |x| first, and the sign after."""
-    rest = np.abs(x)
-    limit = _RANGE[block.kind] / n
-    if not rest.max() < limit:
-        for field, start, stop in block.places:
-            if field.size and not rest[start:stop].max() < limit:
-                raise _beyond(field, n)
-    write(rest, FLOATS[block.kind][1], out)
-    below = x < 0.0
-    if below.any():
-        _negate(out, below)
+def limit(kind: str, n: int) -> float:
+    """Return what a number of a field of that kind must be below, in a sum of n replies."""
+    return _RANGE[kind] / n
 
 
-def write(rest: Array, bits: int, out: Array) -> None:
-    """Write numbers ≥ 0 with so many fraction bits as words (words, …), the lowest first.
+def largest(x: Array, block: Block, n: int) -> float:
+    """Return the largest |x| of a block's numbers (m,).
 
-    Parameters
-    ----------
-    rest : float64, within the range of the words; used up.
+    Raises
+    ------
+    Refused : a number is not finite or is beyond its range; the field is named.
     """
-    words = len(out)
-    rest *= 2.0 ** (bits - 64 * (words - 1))  # exact, as are all steps before the last `rint`
+    most = max(float(x.max()), -float(x.min()))
+    if not most < limit(block.kind, n):
+        for field, start, stop in block.places:
+            if field.size and not np.abs(x[start:stop]).max() < limit(block.kind, n):
+                raise _beyond(field, n)
+    return most
+
+
+def _encode_long(x: Array, block: Block, n: int, out: Array) -> None:
+    """Write numbers of several words each: |x| first, and the sign after.
+
+    All steps before the last `rint` are exact.
+    """
+    largest(x, block, n)
+    words, bits = FLOATS[block.kind]
+    rest = np.abs(x)
+    rest *= 2.0 ** (bits - 64 * (words - 1))
     for i in range(words - 1, 0, -1):
         part = np.floor(rest)
         out[i] = part
         rest -= part
         rest *= 2.0**64
     out[0] = np.rint(rest, out=rest)
-
-
-def fewest(most: float, kind: str, n: int) -> tuple[int, int] | None:
-    """Return words and fraction bits that hold n numbers of at most |most| and their sum.
-
-    With fewer words than the kind's, the others would only repeat the sign. None: beyond the range
-    of
-    the kind, or not finite.
-    """
-    words, bits = FLOATS[kind]
-    if not most < _RANGE[kind] / n:
-        return None
-    used = -(-(bits + 2 + math.frexp(n * most)[1]) // 64)
-    return max(1, min(words, used)), bits
+    below = x < 0.0
+    if below.any():
+        _negate(out, below)
 
 
 def _negate(block: Array, where: Array) -> None:
@@ -245,11 +234,11 @@ def add(total: Array, vector: Array, layout: Layout) -> Array:
     """Add a vector to a total, in place, each number in its ring; return the total."""
     total[: layout.single] += vector[: layout.single]
     for mine, its in _pairs(total, vector, layout):
-        _plus(mine, its)
+        plus(mine, its)
     return total
 
 
-def _plus(mine: Array, its: Array) -> None:
+def plus(mine: Array, its: Array) -> None:
     """Add numbers (words, m) of a ring to others, in place."""
     mine += its
     carry, above = (mine < its)[:-1], mine[1:]
@@ -280,8 +269,12 @@ def _pairs(total: Array, vector: Array, layout: Layout) -> Iterator[tuple[Array,
     return ((block.of(total), block.of(vector)) for block in layout.blocks)
 
 
-def decode(total: Array, layout: Layout) -> dict[str, Array]:
+def decode(total: Array, layout: Layout, but: Collection[str] = ()) -> dict[str, Array]:
     """Return the sum as arrays: int64 or uint64 for integers without weights, else floats.
+
+    Parameters
+    ----------
+    but : kinds of blocks that are not read.
 
     Raises
     ------
@@ -302,6 +295,8 @@ def decode(total: Array, layout: Layout) -> dict[str, Array]:
             a = as_float(a, field)
         arrays[field.name] = a.reshape(field.shape)
     for block in layout.blocks:
+        if block.kind in but:
+            continue
         x = read(block.of(total).copy(), FLOATS[block.kind][1])
         arrays |= block.fields(x)
     return arrays

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -428,7 +428,7 @@ def _reached(
         ) as fed:
             yield fed
         return
-    with one_thread() if problem.workers > 1 else nullcontext():
+    with one_thread():
         yield local(
             hosts,
             threads=problem.workers,

@@ -48,19 +48,38 @@ class Sums:
     squares: Array
 
 
-def labels(z: Array, path: Array, moves: Array) -> Array:
-    """Return the cluster (n,) of each point z (n, d).
+class Labels:
+    """Clusters of points z (n, d); paths that share rounds share the search for these rounds."""
 
-    Parameters
-    ----------
-    path : (t, k, d) centroids of t rounds.
-    moves : (t − 1, k, k), whether a row may move from one cluster to another, for each later round.
-    """
-    label = nearest(z, path[0])
-    for at, may in zip(path[1:], moves, strict=True):
-        new = nearest(z, at)
-        label = np.where(may[label, new], new, label)
-    return label
+    def __init__(self, z: Array):
+        self._z = z
+        self._found: dict[bytes, Array] = {}
+
+    def __call__(self, path: Array, moves: Array) -> Array:
+        """Return the cluster (n,) of each point.
+
+        Parameters
+        ----------
+        path : (t, k, d) centroids of t rounds.
+        moves : (t − 1, k, k), whether a row may move from one cluster to another, for each later
+            round.
+        """
+        label = self._nearest(path[0])
+        for at, may in zip(path[1:], moves, strict=True):
+            new = self._nearest(at)
+            label = np.where(may[label, new], new, label)
+        return label
+
+    def _nearest(self, centroids: Array) -> Array:
+        key = centroids.tobytes()
+        if key not in self._found:
+            self._found[key] = nearest(self._z, centroids)
+        return self._found[key]
+
+
+def labels(z: Array, path: Array, moves: Array) -> Array:
+    """Return the cluster (n,) of each point z (n, d); see `Labels`."""
+    return Labels(z)(path, moves)
 
 
 @summed
@@ -78,11 +97,12 @@ def count_near(
 ) -> Near:
     """Count the rows of each cluster, and the moves since an earlier round."""
     z = points_at(site, space, theta, frame, groups)
-    label = labels(z, path, moves)
+    of = Labels(z)
+    label = of(path, moves)
     k, b = path.shape[1], before.shape[1] if len(before) else 0
     flow = np.zeros((b, k), np.int64)
     if b:
-        np.add.at(flow, (labels(z, before, moves_before), label), 1)
+        np.add.at(flow, (of(before, moves_before), label), 1)
     counts = np.bincount(label, minlength=k).astype(np.int64)
     return Near(np.array(len(z)), counts, flow)
 
@@ -107,10 +127,11 @@ def count_flows(
     before, moves_before : (r, t, b, d) and (r, t − 1, b, b), r paths with their moves.
     """
     z = points_at(site, space, theta, frame, groups)
-    label = labels(z, path, moves)
+    of = Labels(z)
+    label = of(path, moves)
     flow = np.zeros((len(before), before.shape[2], path.shape[1]), np.int64)
     for own, then, may in zip(flow, before, moves_before, strict=True):
-        np.add.at(own, (labels(z, then, may), label), 1)
+        np.add.at(own, (of(then, may), label), 1)
     return Flows(flow)
 
 

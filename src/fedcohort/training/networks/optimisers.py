@@ -1,8 +1,9 @@
 """Optimisers of one flat vector, in place.
 
-Their arithmetic is that of `torch.optim`, to the last bit but one, with at most two vectors of
-state. For a few hundred parameters, torch's own `Adam` step takes 2–3 times as long. From `LARGE`
-parameters on, Adam on the CPU is torch's fused step, which reads and writes each number once.
+Their arithmetic is that of `torch.optim`, to the last bits, with at most two vectors of state. On
+the processor, Adam of fewer than `LARGE` parameters computes in NumPy, whose operations on a few
+hundred numbers take a third of torch's time; of more, it is torch's fused step, which reads and
+writes each number once.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
+
+from fedcohort.arrays import Array
 
 #: Fewest parameters with which Adam takes torch's fused step.
 LARGE = 2**15
@@ -69,6 +73,10 @@ class Adam(Optimiser):
     def __init__(self, theta: Tensor):
         super().__init__(theta)
         self._m, self._v = self.moments
+        self._small = theta.is_cpu and len(theta) < LARGE
+        if self._small:
+            self._arrays = self.moments.numpy()
+            self._room = np.empty_like(self._arrays[0])
         self._fused = self.fuses and theta.is_cpu and len(theta) >= LARGE
 
     def step(self, theta: Tensor, grad: Tensor, rate: float) -> None:
@@ -76,6 +84,19 @@ class Adam(Optimiser):
         self.taken += 1
         scale = math.sqrt(1.0 - self.beta2**self.taken)
         rate = rate / (1.0 - self.beta1**self.taken)
+        if self._small:
+            m, room = self._arrays[0], self._room
+            np.subtract(grad.numpy(), m, out=room)
+            room *= 1.0 - self.beta1
+            m += room
+            self._square_small(grad.numpy())
+            np.sqrt(self._arrays[1], out=room)
+            room /= scale
+            room += self.epsilon
+            np.divide(m, room, out=room)
+            room *= rate
+            theta.numpy()[:] -= room
+            return
         if self._fused:
             adam(
                 [theta], [grad], [self._m], [self._v], [], [torch.tensor(_MANY)], fused=True,
@@ -86,6 +107,14 @@ class Adam(Optimiser):
         self._m.lerp_(grad, 1.0 - self.beta1)
         self._square(self._v, grad)
         theta.addcdiv_(self._m, self._v.sqrt().div_(scale).add_(self.epsilon), value=-rate)
+
+    def _square_small(self, grad: Array) -> None:
+        """Change v (P,) in place, in NumPy."""
+        v, room = self._arrays[1], self._room
+        v *= self.beta2
+        np.multiply(grad, grad, out=room)
+        room *= 1.0 - self.beta2
+        v += room
 
     def _square(self, v: Tensor, grad: Tensor) -> None:
         """Change v (P,) in place."""
@@ -123,6 +152,12 @@ class Yogi(Adam):
     """
 
     fuses = False
+
+    def _square_small(self, grad: Array) -> None:
+        v, square = self._arrays[1], np.multiply(grad, grad, out=self._room)
+        sign = np.sign(v - square)
+        square *= 1.0 - self.beta2
+        v -= np.multiply(sign, square, out=sign)
 
     def _square(self, v: Tensor, grad: Tensor) -> None:
         square = grad.square()
