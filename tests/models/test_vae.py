@@ -252,3 +252,27 @@ def test_a_row_is_filled_whatever_the_other_rows_are_and_known_entries_stay(name
     alone = np.concatenate([imputed(net, row[None], 4) for row in x])
     assert_allclose(whole, alone, rtol=1e-10)
     assert np.abs(imputed(net, x, 1) - whole).max() > 1e-3
+
+
+@pytest.mark.parametrize("drawn_too", [False, True], ids=["means", "draws"])
+def test_imputation_stays_near_where_encoder_and_decoder_enlarge_each_others_output(drawn_too):
+    """The encoder is three times too steep: plain passes grow without end."""
+    rng = np.random.default_rng(8)
+    w, mean, noise = rng.normal(size=(P, Q)), rng.normal(size=P), rng.uniform(0.3, 1.0, P)
+    theta = linear_theta(w, mean, noise)
+    theta[: P * Q + Q] *= 3.0
+    x, net = some_rows(12, P, 8), loaded(NETS["linear"], theta)
+
+    def after(passes):
+        if drawn_too:
+            return of(net, x, lambda module, rows: module.impute_drawn(rows, passes, 5))
+        return imputed(net, x, passes)
+
+    def plain(module, rows):
+        y = rows
+        for _ in range(200):
+            y = torch.where(rows.isnan(), module.decode(module.latent(y)), rows)
+        return y
+
+    assert np.abs(of(net, x, plain)).max() > 1e6
+    assert np.abs(after(200)).max() < 10 * np.abs(after(1)).max()

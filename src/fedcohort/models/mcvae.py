@@ -32,7 +32,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcohort.models.vae import Decoder, Encoder, Vae, spec_of
-from fedcohort.models.variational import LatentNet, Posterior, drawn, filled, lacking
+from fedcohort.models.variational import LatentNet, Posterior, drawn, filled, lacking, log_standard
 
 #: Ways to combine the posteriors of several views.
 COMBINATIONS = ("mean", "product")
@@ -217,6 +217,12 @@ class McvaeNet(LatentNet):
     def _joined(self, parts: Sequence[Tensor]) -> Tensor:
         """Return the columns (n, p) of all views from those of each (n, d_k)."""
         return torch.cat([*parts], dim=1).index_select(1, self.get_buffer("_back"))
+
+    def log_joint(self, x: Tensor, z: Tensor) -> Tensor:
+        """Return ln p(x_O|z) + ln p(z) of each row of x (n, p), at z (n, q): (n,)."""
+        parts = zip(self._views, self._split(x), strict=True)
+        each = [view.decoder.log_density(*filled(part), z[None]) for view, part in parts]
+        return torch.stack(each).sum(dim=0) + log_standard(z)
 
     def variance(self) -> Tensor:
         """Return σ² (p,)."""

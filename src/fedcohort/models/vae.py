@@ -63,6 +63,7 @@ from fedcohort.models.variational import (
     filled,
     hidden_layers,
     lacking,
+    log_standard,
 )
 
 #: The largest |ln τ²|.
@@ -330,6 +331,12 @@ class VaeNet(LatentNet):
     def rounded(self, x: Tensor) -> Tensor:
         """Return x (n, p) as a table can hold it."""
         return self.decoder.rounded(x)
+
+    def log_joint(self, x: Tensor, z: Tensor) -> Tensor:
+        """Return ln p(x_O|z) + ln p(z) of each row of x (n, p), at z (n, q): (n,)."""
+        prior = self.prior()
+        before = log_standard(z) if prior is None else prior.log_density(z)
+        return self.decoder.log_density(*filled(x), z[None]) + before
 
     def variance(self) -> Tensor:
         """Return σ² (p,)."""

@@ -19,6 +19,8 @@ from fedcohort.models.layers import ACTIVATIONS, SeededDropout
 from fedcohort.models.prior import Gaussians, gaussians
 
 _TAG = 0x656C626F
+#: Nats that a pass of imputation may lower ln p of a row's known entries and its z by.
+FALL = 2.0
 
 
 class Posterior(NamedTuple):
@@ -106,6 +108,10 @@ class LatentNet(nn.Module, ABC):
         """Return x (n, p) as a table can hold it (`Likelihoods.rounded`)."""
 
     @abstractmethod
+    def log_joint(self, x: Tensor, z: Tensor) -> Tensor:
+        """Return ln p(x_O|z) + ln p(z) of each row and its known entries O, at z (n, q): (n,)."""
+
+    @abstractmethod
     def variance(self) -> Tensor:
         """Return σ² (p,) of eq. (2)."""
 
@@ -121,27 +127,43 @@ class LatentNet(nn.Module, ABC):
         M = (I + WᵀΨ⁻¹W)⁻¹WᵀΨ⁻¹, and x̃ = Wm where missing, is
         m = (I + W_OᵀΨ_O⁻¹W_O)⁻¹W_OᵀΨ_O⁻¹x_O. Entries outside `may_fill` are decoded but not
         encoded. With heads, the last output is `rounded`.
+
+        A row does not take a pass in which ln p(x_O, z), at z = m, is more than `FALL` below that
+        of its first one. Far from the training rows, encoder and decoder can enlarge each other's
+        output without end.
         """
         known = ~x.isnan()
         fixed = known | ~self.may_fill(known)
-        y = self.decode(self.latent(x))
+        z = self.latent(x)
+        y, least = self.decode(z), self.log_joint(x, z) - FALL
         for _ in range(0 if bool(fixed.all()) else passes - 1):
-            y = self.decode(self.latent(torch.where(fixed, x, y)))
+            z = self.latent(torch.where(fixed, x, y))
+            near = self.log_joint(x, z) >= least
+            y = torch.where(near[:, None], self.decode(z), y)
         return torch.where(known, x, self.rounded(y))
 
     def impute_drawn(self, x: Tensor, passes: int, seed: int) -> Tensor:
         """Return x (n, p) with missing entries drawn given the known ones, approximately.
 
         Draws of z from q and of x from p(x|z) alternate (Rezende, Mohamed and Wierstra, ICML 2014,
-        appendix F).
+        appendix F). A row does not take a pass in which ln p(x_O, z) is more than q + `FALL` below
+        that of its first one, see `impute`.
         """
         known = ~x.isnan()
         fixed = known | ~self.may_fill(known)
-        y = self.draw(self.latent_draw(x, seed), seed + 1)
+        z = self.latent_draw(x, seed)
+        y = self.draw(z, seed + 1)
+        least = self.log_joint(x, z) - z.shape[1] - FALL
         for i in range(1, 1 if bool(fixed.all()) else passes):
             z = self.latent_draw(torch.where(fixed, x, y), seed + 2 * i)
-            y = self.draw(z, seed + 2 * i + 1)
+            near = self.log_joint(x, z) >= least
+            y = torch.where(near[:, None], self.draw(z, seed + 2 * i + 1), y)
         return torch.where(known, x, y)
+
+
+def log_standard(z: Tensor) -> Tensor:
+    """Return ln p (n,) of z (n, q) under N(0, I)."""
+    return -0.5 * (z.square() + math.log(2.0 * math.pi)).sum(dim=-1)
 
 
 def lacking(mean: Tensor, free_bits: float) -> Tensor:
