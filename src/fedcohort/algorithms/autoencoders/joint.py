@@ -175,7 +175,7 @@ def _check(prior: Array) -> None:
     width = prior.shape[1] // 2 if prior.ndim == 2 else 0
     sound = width and prior.shape[1] % 2 and len(prior) and np.isfinite(prior).all()
     if not sound or prior[:, 0].min() <= 0 or np.abs(prior[:, 1 + width :]).max() > WIDEST:
-        raise Refused("beyond", "the coordinator sends a prior that is no mixture of encoded points.")
+        raise Refused("beyond", "the coordinator sends a prior that no encoder gives.")
 
 
 def _points(site: Site[Any, PseudoPoints | None], inputs: int, pseudo: int) -> Array:

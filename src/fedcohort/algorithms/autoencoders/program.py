@@ -97,8 +97,11 @@ def fit(fed: Federation, config: LatentSettings, task: Task) -> LatentModel:
         theta, rounds, kl = own.theta, own.rounds, None
     else:
         watch = watching(fed, plan, config.monitor, least)
-        under = () if joint is None else (joint_divergences, joint.given)
-        seen = LatentWatch(fed, plan, watch, asked, *under) if asked else watch
+        seen = watch
+        if asked and joint is not None:
+            seen = LatentWatch(fed, plan, watch, asked, joint_divergences, joint.given)
+        elif asked:
+            seen = LatentWatch(fed, plan, watch, asked)
         courses: list[Course] = []
         for number in range(starts_of(config)):
             given, visits = shares(config.anneal, config.share_rounds(config.rounds)), VISITS

@@ -6,8 +6,8 @@ entry. A site without a model imputes the best constant of each column.
 
 A model that a coordinator makes up can err by any amount for the rows that satisfy a condition. So
 that fewer than `min_cell` such rows do not show, the `min_cell` − 1 rows with the largest errors of
-numbers have at most the error of the next one (`cut`), and a metric is rounded by as many rows as it
-has entries per entries of the row with the most (`patients`).
+numbers have at most the error of the next one (`cut`). A metric is rounded by the number of its
+entries, divided by those of the row with the most (`patients`).
 
 Revealed, of each site: these seven numbers, rounded so that no patient follows from them, for each
 model.

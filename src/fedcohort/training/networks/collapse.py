@@ -32,7 +32,7 @@ import torch
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.models.variational import LatentNet
-from fedcohort.protocol import Federation, Settings, Site, Step, message, setting, summed
+from fedcohort.protocol import Federation, Settings, Site, Summed, message, setting, summed
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.strategies import Watching
 from fedcohort.training.rows import BLOCK, known_rows
@@ -164,7 +164,7 @@ class LatentWatch:
 
     def __init__(
         self, fed: Federation, plan: Plan, other: Watching | None, every: int,
-        asks: Step[..., Divergences] = latent_divergences,
+        asks: Summed[..., Divergences] = latent_divergences,
         given: Callable[[Array], Mapping[str, Any]] = lambda theta: {},
     ):  # fmt: skip
         self._fed, self._plan, self._other, self._every = fed, plan, other, every
