@@ -1,6 +1,6 @@
 """What a coordinator that departs from the program learns from sums of generative models.
 
-Each test shows a gap that the sites cannot close without noise, as the pages of the methods say, or,
+Each test shows a gap that sites cannot close without noise, as the pages of the methods say, or,
 where it says so, why sites refuse a call. Arguments are arrays that an honest fit sends, too. Sums
 here are of one site; over several the same number is in the sum, since the other sites' rows can be
 made to add nothing, or a known part.
