@@ -1,24 +1,29 @@
 """What a coordinator that departs from the program learns from sums of generative models.
 
-Each test shows a gap that the sites cannot close without noise, as the pages of the methods say:
-the arguments are arrays that an honest fit sends, too. Sums here are of one site; over several the
-same number is in the sum, since the other sites' rows can be made to add nothing, or a known part.
+Each test shows a gap that sites cannot close without noise, as the pages of the methods say, or,
+where it says so, why sites refuse a call. Arguments are arrays that an honest fit sends, too. Sums
+here are of one site; over several the same number is in the sum, since the other sites' rows can be
+made to add nothing, or a known part.
 """
 
 import numpy as np
+import pytest
 import torch
 from numpy.testing import assert_allclose
 
 from algorithms.autoencoder_cases import VIEWS, task_of
 from fedcohort.algorithms.autoencoders import VAE
+from fedcohort.algorithms.autoencoders.joint import joint_divergences
 from fedcohort.algorithms.joint_normal.steps import expected_features
 from fedcohort.algorithms.mice.steps import chain_sums, compare_sets, packed
+from fedcohort.algorithms.savae import METHOD as SAVAE
 from fedcohort.data.imputing.disclosure import heads_of
-from fedcohort.data.tables import FeatureTable
+from fedcohort.data.tables import FeatureTable, SurvivalTable
 from fedcohort.models.network import network
-from fedcohort.protocol import Task
+from fedcohort.protocol import Refused, Task
 from fedcohort.protocol.step import Site
 from fedcohort.training.networks.collapse import latent_divergences
+from fedcohort.training.networks.pooled import pull_rows
 
 
 def rows(n=50, p=4, seed=0):
@@ -86,3 +91,75 @@ def test_by_sets_that_differ_in_one_row_mice_tells_that_row():
         return found.information[0][0, 1:]  # totals of the columns other than the asked one
 
     assert_allclose(sums(2)[:2] - sums(3)[:2], x[7, :2])
+
+
+def savae(**settings):
+    return SAVAE.configure({"q": 1, "hidden": (1,), "strategy": "exact", **settings})
+
+
+def test_by_an_encoder_with_a_unit_active_for_one_patient_savaes_gradient_is_this_patients_row():
+    """The ratio of the slopes of a unit's weights and of its bias is the input of the only row for
+    which the unit is active. So it is with the gradient of any network.
+    """
+    x, time = rows(), np.linspace(1.0, 9.0, 50)
+    task = Task(kind="survival", features=tuple("abcd"))
+    plan = savae(activation="relu").plan(task, 1.0)
+    net, order = network(plan.network), np.sort(x[:, 0])
+    net.load(np.zeros_like(net.read()))
+    encoder = net.module.encoder
+    with torch.no_grad():
+        encoder._trunk[0].weight[0, 0], encoder._trunk[0].bias[0] = 1.0, -order[-2:].mean()
+        encoder._mean.weight[0, 0] = 1.0
+    site = Site("north", SurvivalTable(x, time, np.arange(50) % 2 > 0), None, (0, 1))
+    net.load(pull_rows.run(site, theta=net.read(), plan=plan.text, draw=-1).gradient)
+    found = (encoder._trunk[0].weight / encoder._trunk[0].bias).detach().numpy()[0]
+    assert_allclose(found, x[np.argmax(x[:, 0])], rtol=1e-9)
+
+
+def test_by_two_lists_of_times_savaes_gradient_would_find_one_patients_censoring():
+    """Why a site holds a session to the first times in a plan (`study.at_site.pins`)."""
+    x, time = rows(), np.linspace(1.0, 9.0, 50)
+    table = SurvivalTable(x, time, np.arange(50) != 20)
+    task = Task(kind="survival", features=tuple("abcd"))
+
+    def censored(edge):
+        plan = savae(time="piecewise", parts=2).plan(task, 1.0, (float(edge),))
+        net = network(plan.network)
+        net.load(np.zeros_like(net.read()))
+        with torch.no_grad():
+            net.module.time._leaving.fill_(-19.0)
+        site = Site("north", table, None, (0, 1))
+        told = pull_rows.run(site, theta=net.read(), plan=plan.text, draw=-1)
+        net.load(told.gradient)
+        return round(-float(net.module.time._leaving[0]))
+
+    assert [censored(edge) for edge in (time[20] - 1e-3, time[20] + 1e-3)] == [0, 1]
+
+
+def test_by_a_prior_of_two_components_vaes_divergences_count_who_has_a_code():
+    """A narrow component on one patient's code: only a fit with `prior: vamp` can be asked so. It
+    says no more than chosen parameters do.
+    """
+    x = rows(p=len(VIEWS))
+    config = VAE.configure({"q": 1, "hidden": (), "prior": "vamp", "record_kl": 1})
+    plan = config.plan(VIEWS, task_of().heads)
+    net = network(plan.network)
+    net.load(np.zeros_like(net.read()))
+    with torch.no_grad():
+        net.module.encoder._mean.weight[0, 0] = 1.0
+        net.module.encoder._log_variance.bias[0] = -18.0
+
+    def told(code, narrow=-18.0):
+        prior = np.array([[0.5, 0.0, 0.0], [0.5, code, narrow]])
+        asked = {"theta": net.read(), "plan": plan.text, "prior": prior}
+        return joint_divergences.run(at(x), **asked).kl[0]
+
+    alone = x[np.argmax(x[:, 0]), 0]
+    assert told(9.0) - told(alone) > 5.0  # nats, of this one patient
+    assert_allclose(told(9.0), told(alone + 0.1), atol=1e-6)
+    for narrow in (-99.0, np.nan):
+        with pytest.raises(Refused, match="a prior that no encoder gives"):
+            told(alone, narrow)
+    names = {name: {step.name for step in VAE.asks(VAE.configure({"prior": name}))}
+             for name in ("vamp", "mixture", "normal")}  # fmt: skip
+    assert [name for name, asked in names.items() if "joint_divergences" in asked] == ["vamp"]

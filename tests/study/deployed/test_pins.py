@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
+from numpy.testing import assert_array_equal
 
+import fedcohort as fc
 from deployed_cases import frames_of, tables_of, terms_of
 from fedcohort.algorithms.boosting.steps import begin
 from fedcohort.algorithms.cox.steps import deaths
+from fedcohort.algorithms.savae import METHOD as SAVAE
+from fedcohort.data.read.drafting import draft
 from fedcohort.privacy.disclosure.rounding import by_patients
-from fedcohort.protocol import Refused
+from fedcohort.protocol import Refused, Task
 from fedcohort.protocol.arguments import Arguments
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.step import Site
 from fedcohort.study.at_site.bounds import Bounds
+from fedcohort.study.at_site.imputed_sites import cut, patients, tell_own_masked
 from fedcohort.study.at_site.judging import Judged, tell_own
 from fedcohort.study.at_site.pins import ATTEMPTS, InMemory, Pins
+from fedcohort.training.networks.pooled import pull_rows
 from fedcohort.training.networks.strategies import train_alone
 from fedcohort.training.personal.steps import tell_alone
 
@@ -69,6 +77,27 @@ def test_a_grid_for_trees_may_be_of_more_covariates_than_a_curve_has_bins(tmp_pa
     pins.check(one, {"edges": np.ones((500, 2), np.float32)})
     with pytest.raises(Refused, match="edges of begin differs from its first value"):
         pins.check(one, {"edges": np.zeros((500, 2), np.float32)})
+
+
+def test_a_session_keeps_the_times_in_its_plans(tmp_path):
+    """By sums over two lists of times their difference is of one patient
+    (`tests/algorithms/test_generative_hostile.py`).
+    """
+    arm = "{method: savae, time: piecewise, parts: 3, strategy: exact}"
+    terms = terms_of(tmp_path, "gbsg2", f"[{arm}]", bounds="[]")
+    bounds = Bounds(terms, "fit", terms.plan.arms[0])
+    config, pins = SAVAE.configure(terms.plan.arms[0].configured()), Pins(bounds, InMemory())
+    one = Call(0, pull_rows, "sum", None, Arguments({}, ()))
+
+    def plan(*edges, unit=2.0, held_out=0.0):
+        made = config.plan(Task(kind="survival", features=("a", "b")), unit, edges)
+        return {"plan": replace(made, validation_fraction=held_out).text}
+
+    pins.check(one, plan(1.0, 3.0))
+    pins.check(one, plan(1.0, 3.0, held_out=0.2))
+    for other in (plan(1.0, 3.001), plan(1.0, 3.0, unit=2.1)):
+        with pytest.raises(Refused, match="the times in a plan differs from its first value"):
+            pins.check(one, other)
 
 
 @pytest.mark.parametrize(
@@ -138,3 +167,45 @@ def test_with_noise_all_repeats_share_their_blind_rows(tmp_path):
         blind = [table.blind(r) for r in range(3)]
         assert (np.array_equal(blind[0], blind[1]) and np.array_equal(blind[0], blind[2])) == same
         assert replace(table).blind(0).sum() == blind[0].sum()
+
+
+def test_own_errors_of_imputation_do_not_tell_how_few_rows_a_made_up_model_fills_absurdly():
+    """It filled 10⁶ where a condition holds: any error told that one patient is among these."""
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"])
+    fed = fc.simulate({"north": frame, "south": frame})
+    design = fc.fit("joint_normal", fed, draws=2).run.design
+    data = SimpleNamespace(
+        halves=SimpleNamespace(train=frame, blind=frame), least=5, outcome=None,
+        dictionary=draft([frame]),
+    )  # fmt: skip
+
+    def told(absurd, value=1e6):
+        def impute(x):
+            filled = np.where(np.isnan(x), 0.0, x)
+            filled[:absurd] = np.where(np.isnan(x[:absurd]), value, filled[:absurd])
+            return filled
+
+        def impute_drawn(x, rng):
+            return np.where(np.isnan(x), rng.normal(size=x.shape), x)
+
+        model = SimpleNamespace(impute=impute, impute_drawn=impute_drawn)
+        coding = SimpleNamespace(data=data, run=SimpleNamespace(design=design, model=model))
+        return tell_own_masked.run(Site("north", coding, None, (0, 1)), min_cell=5)
+
+    honest = told(0)
+    assert honest.told[:2].all() and (honest.values[:2] < 2.0).all()
+    for value in (1e6, np.inf):
+        assert_array_equal(told(4, value).told, honest.told)
+        assert (told(4, value).values[:2] < 4.0).all()
+
+
+def test_a_metric_is_rounded_by_the_rows_that_its_entries_are_of():
+    terms = np.full((9, 4), np.nan)
+    terms[:, 0] = 1.0
+    assert patients(terms) == 9
+    terms[0] = 1.0  # 12 entries, 4 of them of one row
+    assert patients(terms) == 3
+    assert patients(np.full((9, 4), np.nan)) == 0
+    assert_array_equal(cut(np.array([[9.0, np.nan], [1.0, 2.0], [3.0, 1.0]]), 2),
+                       [[3.0, np.nan], [1.0, 2.0], [3.0, 1.0]])  # fmt: skip

@@ -73,7 +73,7 @@ def asks(config: LatentSettings) -> tuple[Step[..., Any], ...]:
         held_out = counts.STEPS
     if _joint(config):
         ask = joint.tell_prior if config.visible else joint.sum_priors
-        told = (latent_divergences,) * (config.told_divergences > 0)
+        told = (joint.joint_divergences,) * (config.told_divergences > 0)
         return (count_entries, ask, joint.learn_with_prior, *told)
     trains = visits.sum if config.centre.plain else learn_seen
     return (

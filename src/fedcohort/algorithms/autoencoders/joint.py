@@ -40,7 +40,8 @@ from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.models.prior import WIDEST, divided, experts, matched, product, without
 from fedcohort.models.vae import VaeNet, with_pseudo
-from fedcohort.protocol import Federation, Keep, Site, gathered, message, summed
+from fedcohort.protocol import Federation, Keep, Refused, Site, gathered, message, summed
+from fedcohort.training.networks.collapse import Divergences, divergences
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.strategies import Update
 from fedcohort.training.rows import known_rows
@@ -135,6 +136,7 @@ def learn_with_prior(
         components by their values; of (5) it takes it that its part is in it.
     per_row : 1/n of eq. (5), or 0 for eq. (4).
     """
+    _check(prior)
     p = Plan.of(plan)
     rows = rows_with(site, p, share)
     points = _points(site, rows.x.shape[1], pseudo)
@@ -152,6 +154,28 @@ def learn_with_prior(
     size, n = len(theta), float(found.rows)
     points = (found.theta[size:] / n).reshape(points.shape)
     return Keep(replace(found, theta=found.theta[:size].copy()), PseudoPoints(points))
+
+
+@summed
+def joint_divergences(
+    site: Site[Any, Any], *, theta: Array, plan: str, prior: Array
+) -> Divergences:
+    """Sum the divergence of each latent dimension from the common prior over the training rows."""
+    _check(prior)
+    return divergences(site, theta, plan, prior)
+
+
+def _check(prior: Array) -> None:
+    """Refuse what no encoder gives.
+
+    Raises
+    ------
+    Refused : "beyond"; an entry is not finite, a weight is not above 0, or |ln v| is too large.
+    """
+    width = prior.shape[1] // 2 if prior.ndim == 2 else 0
+    sound = width and prior.shape[1] % 2 and len(prior) and np.isfinite(prior).all()
+    if not sound or prior[:, 0].min() <= 0 or np.abs(prior[:, 1 + width :]).max() > WIDEST:
+        raise Refused("beyond", "the coordinator sends a prior that no encoder gives.")
 
 
 def _points(site: Site[Any, PseudoPoints | None], inputs: int, pseudo: int) -> Array:
@@ -178,7 +202,7 @@ def _mixture(
     return len(rows.x), means, logs
 
 
-STEPS = (tell_prior, sum_priors, learn_with_prior)
+STEPS = (tell_prior, sum_priors, learn_with_prior, joint_divergences)
 
 
 class Asked(NamedTuple):
@@ -215,9 +239,9 @@ class JointPrior:
             self._last = key, self._asked(sent)
         return self._last[1]
 
-    def prior(self, theta: Array) -> Array:
-        """Return the prior (C, 1 + 2q) at θ (P,)."""
-        return self.ask(theta).prior
+    def given(self, theta: Array) -> Mapping[str, Array]:
+        """Return the prior (C, 1 + 2q) at θ (P,), by its name."""
+        return {"prior": self.ask(theta).prior}
 
     def _asked(self, sent: Array) -> Asked:
         if self.combine == "product":

@@ -33,7 +33,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedcohort.algorithms.autoencoders.joint import JointPrior, learn_with_prior
+from fedcohort.algorithms.autoencoders.joint import (
+    JointPrior,
+    joint_divergences,
+    learn_with_prior,
+)
 from fedcohort.algorithms.autoencoders.model import LatentModel, VaeModel
 from fedcohort.algorithms.autoencoders.settings import LatentSettings, VaeSettings
 from fedcohort.algorithms.autoencoders.steps import (
@@ -93,8 +97,11 @@ def fit(fed: Federation, config: LatentSettings, task: Task) -> LatentModel:
         theta, rounds, kl = own.theta, own.rounds, None
     else:
         watch = watching(fed, plan, config.monitor, least)
-        at = None if joint is None else joint.prior
-        seen = LatentWatch(fed, plan, watch, asked, at) if asked else watch
+        seen = watch
+        if asked and joint is not None:
+            seen = LatentWatch(fed, plan, watch, asked, joint_divergences, joint.given)
+        elif asked:
+            seen = LatentWatch(fed, plan, watch, asked)
         courses: list[Course] = []
         for number in range(starts_of(config)):
             given, visits = shares(config.anneal, config.share_rounds(config.rounds)), VISITS

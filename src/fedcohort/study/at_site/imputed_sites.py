@@ -4,6 +4,11 @@ Errors are those of `pooled.imputed`, with entries that the site hides by a seed
 standard deviations of its own blind rows. They are reported if enough blind rows have a hidden
 entry. A site without a model imputes the best constant of each column.
 
+A model that a coordinator makes up can err by any amount for the rows that satisfy a condition. So
+that fewer than `min_cell` such rows do not show, the `min_cell` − 1 rows with the largest errors of
+numbers have at most the error of the next one (`cut`). A metric is rounded by the number of its
+entries, divided by those of the row with the most (`patients`).
+
 Revealed, of each site: these seven numbers, rounded so that no patient follows from them, for each
 model.
 """
@@ -20,7 +25,7 @@ from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered
 from fedcohort.study.at_site.coding import Coding, learnt_columns
 from fedcohort.study.at_site.judging import Rows
-from fedcohort.study.judge.pooled.imputed import MEASURES, Imputed
+from fedcohort.study.judge.pooled.imputed import MEASURES, WAYS, Imputed
 from fedcohort.study.kinds import IMPUTATION
 from fedcohort.study.run.engine import Problem
 
@@ -41,19 +46,33 @@ def tell_own_masked(site: Site[Coding | Rows, None], *, min_cell: int) -> OwnMas
     """Mean errors of imputing hidden entries of the site's own blind rows."""
     d = site.data
     rows = d if isinstance(d, Rows) else d.data
-    n, least = len(rows.halves.blind), max(min_cell, rows.least)
+    least = max(min_cell, rows.least)
     dictionary = replace(rows.dictionary, variables={v.name: v for v in learnt_columns(rows)})
     problem = Problem({"here": rows.halves.train}, dictionary, None, least, task=IMPUTATION.name)
     judge = Imputed.of(problem, rows.halves.blind, site.seed % 2**32)
     if isinstance(d, Rows):
-        drawn = judge.unlearnt(np.ones((1, n)), OWN)
-        found = {m: float(values[0]) for m, values in drawn.items()}
+        said = {way: judge.constants(way) for way in WAYS}
     else:
-        said = judge.metrics(judge.predicted(d.run, OWN), OWN)
-        found = {m: np.nan if v is None else v for m, v in said.items()}
-    values = np.array([by_patients(found.get(m, np.nan), n, least) for m in OWN])
+        said = judge.predicted(d.run, OWN)
+    said = {way: errors._replace(off=cut(errors.off, least)) for way, errors in said.items()}
+    found = {m: np.nan if v is None else v for m, v in judge.metrics(said, OWN).items()}
+    rows_of = {m: patients(said[way].of(kind)) for m, (way, kind) in MEASURES.items()}
+    values = np.array([by_patients(found[m], rows_of[m], least) for m in OWN])
     told = np.isfinite(values)
     return OwnMasked(np.where(told, values, 0.0), told)
 
 
 STEPS = (tell_own_masked,)
+
+
+def cut(off: Array, least: int) -> Array:
+    """Return errors (n, p) of which the `least` − 1 rows with the largest have the next one's."""
+    known = ~np.isnan(off)
+    worst = np.sort(np.where(known, off, -np.inf).max(axis=1, initial=-np.inf)[known.any(axis=1)])
+    return np.minimum(off, worst[-least]) if 1 < least <= len(worst) else off
+
+
+def patients(terms: Array) -> int:
+    """Return the number of known terms (n, p) per terms of the row with the most."""
+    each = (~np.isnan(terms)).sum(axis=1)
+    return int(each.sum()) // max(int(each.max(initial=0)), 1)

@@ -7,6 +7,7 @@ settings limit their number:
     grids of time, edges, centres, scales, origins, frames    the same in each call of a step; times
         of risk sets in each step of a session. `MORE` has the steps that ask twice, and why
     a preprocessing, an evaluated model                       one a session
+    times in a plan's loss (`models.objectives.times_in`)     one list a session
     all other arguments at one model, where sums under        the same in all attempts
         other weights would separate sites (`AT_ONE`)
     rounds     whose models one site tells (``keep``): those of the settings
@@ -36,6 +37,7 @@ from fedcohort.arrays import Array
 from fedcohort.data import timegrid
 from fedcohort.data.prepare import Design
 from fedcohort.metrics.decision import survival_edges
+from fedcohort.models.objectives import times_in
 from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call
@@ -48,6 +50,7 @@ from fedcohort.study.at_site.virtual_sites import Drawn
 from fedcohort.study.judge.summed.evaluation import BINS
 from fedcohort.study.judge.summed.time_scale import CELLS, TIMES
 from fedcohort.training.clusters.candidates import CANDIDATES, DRAWS, FEWEST, TRIES
+from fedcohort.training.networks.plan import Plan
 
 #: Largest number of attempts with different values, as a session may begin anew over other sites.
 ATTEMPTS = 3
@@ -175,6 +178,8 @@ class Pins:
             rest = {k: digest_of(v) for k, v in sorted(arguments.items()) if k != at}
             mark = f"what is summed at one model ({digest_of(arguments[at])[:16]})"
             self._one(call, mark, repr(rest).encode(), 1, attempts=1)
+        if "plan" in arguments and (times := times_in(Plan.of(arguments["plan"]).loss)):
+            self._one(call, "the times in a plan", times.encode(), 1)
         for name, value in arguments.items():
             if isinstance(value, np.ndarray):
                 self._check_size(step, name, cast(Array, value), call.company)

@@ -32,7 +32,7 @@ import torch
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.models.variational import LatentNet
-from fedcohort.protocol import Federation, Settings, Site, message, setting, summed
+from fedcohort.protocol import Federation, Settings, Site, Summed, message, setting, summed
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.strategies import Watching
 from fedcohort.training.rows import BLOCK, known_rows
@@ -124,10 +124,15 @@ class Divergences:
 
 
 @summed
-def latent_divergences(
-    site: Site[Any, Any], *, theta: Array, plan: str, prior: Array | None = None
+def latent_divergences(site: Site[Any, Any], *, theta: Array, plan: str) -> Divergences:
+    """Sum the divergence of each latent dimension from the prior over the training rows."""
+    return divergences(site, theta, plan)
+
+
+def divergences(
+    site: Site[Any, Any], theta: Array, plan: str, prior: Array | None = None
 ) -> Divergences:
-    """Sum the divergence of each latent dimension from the prior over the training rows.
+    """Return the sums of a site.
 
     `prior` is a mixture (C, 1 + 2q), if it is neither standard normal nor the network's own.
     """
@@ -153,15 +158,17 @@ class LatentWatch:
     Parameters
     ----------
     every : rounds between two records, from the first.
-    prior : returns the prior at θ (P,), if it is neither N(0, I) nor the network's own.
+    asks : the step that sums; with another than `latent_divergences`, `given` returns its further
+        arguments at θ (P,).
     """
 
     def __init__(
         self, fed: Federation, plan: Plan, other: Watching | None, every: int,
-        prior: Callable[[Array], Array] | None = None,
+        asks: Summed[..., Divergences] = latent_divergences,
+        given: Callable[[Array], Mapping[str, Any]] = lambda theta: {},
     ):  # fmt: skip
         self._fed, self._plan, self._other, self._every = fed, plan, other, every
-        self._prior = prior
+        self._asks, self._given = asks, given
         self._rounds, self._now = 0, dict[str, float]()
 
     def __call__(self, theta: Array) -> bool:
@@ -186,8 +193,7 @@ class LatentWatch:
     def ask(self, theta: Array) -> Array:
         """Return KL_i (q,) at θ (P,)."""
         sent, plan = self._plan.sent(theta), self._plan.text
-        more = {} if self._prior is None else {"prior": self._prior(theta)}
-        total = self._fed.sum(latent_divergences, theta=sent, plan=plan, **more)
+        total = self._fed.sum(self._asks, theta=sent, plan=plan, **self._given(theta))
         return np.asarray(total.kl, float) / max(float(total.rows), 1.0)
 
 
