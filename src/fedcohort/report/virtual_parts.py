@@ -66,9 +66,11 @@ def blocks(key: str, lists: Lists, unit: str, reference: Lists | None = None) ->
         beside = any(r.get("real") is not None for r in lists["virtual_marginals"])
         yield Section(
             f"{key}-marginals", "Columns", "Is each column spread alike?",
-            "Grey: real rows; orange line: virtual rows. The error is the largest difference of "
-            "the two distributions, or of levels half the sum of the differences: 0 for equal "
-            "ones, at most 1. The largest errors come first; bins of few real patients are joined."
+            "Grey: real rows; orange line: virtual rows. The error of a number or a yes/no column "
+            "is the largest difference of the two distribution functions, where a missing value "
+            "is below all others; of levels it is half the sum of the differences of shares: 0 "
+            "for equal ones, at most 1. The largest errors come first; bins of few real patients "
+            "are joined."
             if beside else "Virtual rows alone.",
             marginals,
         )  # fmt: skip
