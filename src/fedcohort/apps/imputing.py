@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedcohort.data.prepare.levels import CONSTANT
+from fedcohort.data.prepare import CONSTANT
 from fedcohort.data.read import sources
 from fedcohort.data.read.csvcells import harmless, with_commas
 from fedcohort.data.read.rawcells import raw_cells
