@@ -99,6 +99,20 @@ def test_a_row_without_any_known_entry_is_filled_in(fitted):
     assert not fit.impute(empty).isna().any(axis=None)
 
 
+def test_the_change_of_a_sweep_is_of_columns_with_imputed_values_alone():
+    """A complete column is fitted in the last sweep for the first time: no change of a chain."""
+    rng = np.random.default_rng(6)
+    b = rng.normal(size=200)
+    a = b + 0.1 * rng.normal(size=200)
+    a[:40] = np.nan
+    fed = fc.simulate(
+        {"x": pd.DataFrame({"a": a, "b": b})[::2], "y": pd.DataFrame({"a": a, "b": b})[1::2]},
+        dictionary={"a": "number", "b": "number"},
+    )
+    change = fc.fit("mice", fed, **QUICK).history["change"].to_numpy(float)
+    assert change[0] > 0.5 and change[-1] < 0.2
+
+
 def test_bad_tables_end_with_one_clear_line():
     _, holes = mixed(90, 3)
     with pytest.raises(fc.DataError, match="two columns or more"):

@@ -116,6 +116,33 @@ def test_a_file_without_a_column_of_the_model_is_told_how_to_have_it_filled(mode
     assert code == 0 and len(column) == 20 and all(map(float, column))
 
 
+def test_a_column_constant_in_training_is_filled_by_its_value_or_named(tmp_path):
+    _, holes = mixed(60, 1)
+    holes["dose"], holes["drug"] = 2.5, "A"
+    known = {"a": "number", "b": "number", "dose": "number", "drug": ["A", "B"]}
+    some = holes[[*known]].copy()
+    some.loc[3:5, ["dose", "drug"]] = np.nan
+    spec = {n: {"type": "category", "levels": k} if isinstance(k, list) else k
+            for n, k in known.items()}  # fmt: skip
+    fed = fc.simulate({"x": some[:30], "y": some[30:]}, dictionary=spec)
+    fc.fit("joint_normal", fed, draws=0).save(tmp_path / "m")
+    some.to_csv(tmp_path / "t.csv", index=False, sep=";", decimal=",")
+    out = tmp_path / "f.csv"
+    code, _, error = command("impute", tmp_path / "m", tmp_path / "t.csv", "--out", out)
+    assert code == 0 and "stay empty" not in error
+    assert {tuple(row[2:]) for row in rows(out)[1:]} == {("2,5", "A")}
+    about = json.loads(out.with_suffix(".json").read_text())
+    assert about["filled_cells"]["dose"] == about["filled_cells"]["drug"] == 3
+    assert about["empty_cells"] == {}
+    some.loc[0, "dose"], some["drug"] = 3.5, np.nan
+    some.to_csv(tmp_path / "t.csv", index=False, sep=";", decimal=",")
+    code, text, error = command("impute", tmp_path / "m", tmp_path / "t.csv")
+    assert code == 0 and len(error.strip().splitlines()) == 1
+    assert "'dose' (3, constant in training, 2 values here)" in error
+    assert "'drug' (60, constant in training, 0 values here)" in error
+    assert [row.split(";")[2] for row in text.splitlines()[4:7]] == ["", "", ""]
+
+
 def test_a_model_after_a_preprocessing_that_fills_is_refused(tmp_path):
     """Its preprocessing would fill every cell of a column by one value."""
     _, holes = mixed(60, 1)

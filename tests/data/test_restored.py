@@ -125,6 +125,19 @@ def test_the_end_of_ranks_lies_no_further_out_than_its_rows_at_the_density_besid
     assert_allclose(ends["hb"], [-2.0, 4.0, 1.0])
 
 
+def test_the_end_of_ranks_stays_where_no_row_is_beside_it():
+    """Ends without a density beside them give no warning of a division by 0."""
+    column = NumberColumn(
+        name="hb", type="number", fill=0.0, knots=(-9.0, 0.0, 1.0, 2.0, 9.0),
+        shares=(0.0, 0.5, 0.5, 0.5, 1.0),
+    )  # fmt: skip
+    design = Design(columns=(column,), dropped={}, scale="quantile")
+    known = Dictionary.from_dict({"hb": "number"})
+    with np.errstate(all="raise"):
+        rows = restored(design, known, np.array([[0.0], [1.0]]), None, np.random.default_rng(0))
+    assert_allclose(rows["hb"], [-9.0, 9.0])
+
+
 def test_missing_features_stay_missing(design):
     x = np.full((3, len(design.features)), np.nan)
     rows = restored(design, KNOWN, x, None, np.random.default_rng(0))

@@ -29,6 +29,14 @@ def test_the_error_of_a_number_is_scipys_distance_of_two_samples(seed, n, m):
     assert_allclose(found[0, 0], stats.ks_2samp(a[:, 0], b[:, 0]).statistic, atol=1e-12)
 
 
+@given(st.lists(st.booleans(), min_size=1), st.lists(st.booleans(), min_size=1))
+def test_a_yes_no_column_without_missing_values_has_the_same_error_as_its_two_levels(a, b):
+    real, drawn = (table(np.array(x)[:, None], np.array(x)[:, None], (2,)) for x in (a, b))
+    number, levels = virtual.marginal_errors(real, drawn, np.ones((1, len(a))))[0]
+    assert_allclose(number, levels, atol=1e-12)
+    assert_allclose(number, abs(np.mean(a) - np.mean(b)), atol=1e-12)
+
+
 @given(st.integers(0, 500))
 def test_a_weight_counts_a_row_as_often(seed):
     rng = np.random.default_rng(seed)

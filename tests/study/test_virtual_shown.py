@@ -35,6 +35,24 @@ def test_no_share_of_a_level_is_of_few_real_patients(seed):
         assert n == 0 or n >= 5
 
 
+def test_late_virtual_rows_do_not_widen_the_steps_of_their_curve():
+    """Up to the last real time it is that of rows censored there; its last row tells the end."""
+    drawn, real = patients(400, 3), patients(200, 2)
+    late = drawn.assign(time=drawn["time"].where(np.arange(400) % 40 > 0, 900.0))
+    found = pages.shown(Comparison.of(late, patients(200, 1), real, KNOWN, OUTCOME), 5)
+    curves = {
+        k: [r for r in found["virtual_curves"] if r["rows"] == k] for k in ("real", "virtual")
+    }
+    end, last = curves["real"][-1]["time"], curves["virtual"].pop()
+    assert last["time"] > 10 * end
+    cut = late.assign(
+        time=late["time"].clip(upper=end), event=late["event"] * (late["time"] <= end)
+    )
+    again = pages.shown(Comparison.of(cut, patients(200, 1), real, KNOWN, OUTCOME), 5)
+    assert curves["virtual"] == [r for r in again["virtual_curves"] if r["rows"] == "virtual"]
+    assert len(curves["virtual"]) > 5
+
+
 def test_every_list_has_the_real_and_the_virtual_rows():
     c = Comparison.of(patients(200, 3), patients(200, 1), patients(200, 2), KNOWN, OUTCOME)
     found = pages.shown(c, 5)

@@ -354,6 +354,8 @@ def impute(
     for place in places:
         outfile.check(place, [model, table], force=force)
     made = imputing.filled(model, table, multiple, seed)
+    if made.warning:
+        typer.echo(f"fedcohort: {made.warning}", err=True)
     if out is None:
         typer.echo(made.texts[0], nl=False)
         return

@@ -1,8 +1,9 @@
 """`fedcohort impute`: a table with its missing cells filled by a model of a study.
 
 The file is written anew cell by cell: known cells keep every character, and only missing ones get a
-value, with the file's separator and decimal mark. Beside it a JSON file tells which method filled
-how many cells of which column, without any value.
+value, with the file's separator and decimal mark. A column that was constant in the training rows
+is no part of the model: its missing cells get the one value that the file has there. Beside it a
+JSON file tells which method filled how many cells of which column, without any value.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import pandas as pd
 
+from fedcohort.data.prepare import CONSTANT
 from fedcohort.data.read import sources
 from fedcohort.data.read.csvcells import harmless, with_commas
 from fedcohort.data.read.rawcells import raw_cells
@@ -35,11 +37,15 @@ RUNS = Path("runs")
 
 @dataclass(frozen=True)
 class Filled:
-    """The filled tables as CSV text, the companion file, and one line for the screen."""
+    """The filled tables as CSV text, the companion file, and one line each for the screen.
+
+    `warning` says which cells stay empty; "" if none does.
+    """
 
     texts: tuple[str, ...]
     about: str
     line: str
+    warning: str
 
 
 def model_of(study: Path, arm: str | None) -> Path:
@@ -145,18 +151,23 @@ def filled(model: Path, table: Path, multiple: int | None, seed: int) -> Filled:
         gone = _gone(fit, source.frames)
     except DataError as error:
         raise DataError(f"{table}: {error}") from None
-    counts = {name: int(rows.sum()) for name, rows in gone.items() if rows.any()}
+    constant, empty = _beside_model(fit, source.frames)
+    cells = _with_constants(header, cells, constant)
+    counts = {name: int(rows.sum()) for name, rows in (gone | constant).items() if rows.any()}
     texts = [_written(header, cells, frame, gone, separator) for frame in whole]
     about = {
         "fedcohort": VERSION, "method": fit.method, "model": model.name, "rows": len(cells),
         "drawn_tables": multiple or 0, "filled_cells": counts,
+        "empty_cells": {name: n for name, (n, _) in empty.items()},
         "added_columns": [name for name in gone if name not in header],
         **({"seed": seed} if multiple else {}),
     }  # fmt: skip
     total = sum(counts.values())
     line = f"{table}: {total:,} cells filled in {len(counts)} columns, of {len(cells):,} rows."
     plain = json.dumps(about, indent=1, ensure_ascii=False) + "\n"
-    return Filled(tuple(texts), plain, line)
+    left = ", ".join(f"{name!r} ({n:,}, {why})" for name, (n, why) in empty.items())
+    warning = f"{table}: cells stay empty in columns that the model does not fill: {left}."
+    return Filled(tuple(texts), plain, line, warning if empty else "")
 
 
 def _gone(fit: Fit, frame: pd.DataFrame) -> dict[str, pd.Series]:
@@ -166,6 +177,49 @@ def _gone(fit: Fit, frame: pd.DataFrame) -> dict[str, pd.Series]:
     columns = [c.name for c in design.columns if not c.variable.since]
     every = pd.Series(True, index=read.index)
     return {n: read[n].isna() if n in read.columns else every for n in dict.fromkeys(columns)}
+
+
+def _beside_model(
+    fit: Fit, frame: pd.DataFrame
+) -> tuple[dict[str, pd.Series], dict[str, tuple[int, str]]]:
+    """Return missing cells of columns that are no part of the model.
+
+    Returns
+    -------
+    constant : column with one value, which was constant in training → rows (n,) to fill with it.
+    empty : any other column → number of missing cells, and why they stay so. Identifiers and free
+        text are left out.
+    """
+    design, read = fit.parts.design, fit.canonical(frame)
+    known = {c.name for c in design.columns if not c.variable.since}
+    constant: dict[str, pd.Series] = {}
+    empty: dict[str, tuple[int, str]] = {}
+    for name in dict.fromkeys([*design.dropped, *fit.parts.dictionary.variables]):
+        why = design.dropped.get(name, "not filled by this model")
+        if name in known or name not in read.columns or why in ("identifier", "text"):
+            continue
+        missing, values = read[name].isna(), read[name].nunique()
+        if not missing.any():
+            continue
+        if why == CONSTANT and values == 1:
+            constant[name] = missing
+        else:
+            here = f" in training, {values} values here" if why == CONSTANT else ""
+            empty[name] = int(missing.sum()), why + here
+    return constant, empty
+
+
+def _with_constants(
+    header: Sequence[str], cells: Sequence[Sequence[str]], constant: dict[str, pd.Series]
+) -> list[list[str]]:
+    """Return the cells, with missing ones of each constant column as its known ones are written."""
+    out = [[*row] for row in cells]
+    for name, missing in constant.items():
+        at = header.index(name)
+        text = out[int(missing.argmin())][at]
+        for i in missing.to_numpy().nonzero()[0].tolist():
+            out[i][at] = text
+    return out
 
 
 def _written(

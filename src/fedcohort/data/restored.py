@@ -110,13 +110,16 @@ def _near(column: NumberColumn) -> NumberColumn:
     wide cell. An end lies at most `TAIL` times as far out as its share of rows would at the density
     beside it.
     """
-    x, f = np.array(column.knots), np.array(column.shares)
+    x, f = column.knots, column.shares
     if len(x) < 4:
         return column
-    low = TAIL * (x[2] - x[1]) * max(1.0, (f[1] - f[0]) / (f[2] - f[1]))
-    high = TAIL * (x[-2] - x[-3]) * max(1.0, (f[-1] - f[-2]) / (f[-2] - f[-3]))
-    ends = max(x[0], x[1] - low), min(x[-1], x[-2] + high)
-    return replace(column, knots=(float(ends[0]), *column.knots[1:-1], float(ends[1])))
+    low, high = x[0], x[-1]
+    if f[2] > f[1]:  # else no row is beside it, and the end stays
+        low = max(low, x[1] - TAIL * (x[2] - x[1]) * max(1.0, (f[1] - f[0]) / (f[2] - f[1])))
+    if f[-2] > f[-3]:
+        beyond = max(1.0, (f[-1] - f[-2]) / (f[-2] - f[-3]))
+        high = min(high, x[-2] + TAIL * (x[-2] - x[-3]) * beyond)
+    return replace(column, knots=(low, *x[1:-1], high))
 
 
 def _of_outcome(design: Design, y: Array) -> dict[str, Array]:

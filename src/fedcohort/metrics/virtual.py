@@ -7,8 +7,9 @@ below all others, and p_l the share of level l, a missing one included,
     marginal error     sup_t |F_r(t) − F_v(t)|,   ½ Σ_l |p_l,r − p_l,v|                      (1)
 
 which is Kolmogorov and Smirnov's distance, and the total variation distance. It is 0 for equal
-marginals and at most 1. With r the correlation of two features, of numbers by their ranks
-(Spearman) and of levels, except the first, by 0 and 1, among the rows that know both,
+marginals and at most 1. A yes/no column is a number; if no value is missing, both are equal. With r
+the correlation of two features, of numbers by their ranks (Spearman) and of levels, except the
+first, by 0 and 1, among the rows that know both,
 
     association error  mean over pairs of two columns' features of |r_r − r_v|               (2)
 

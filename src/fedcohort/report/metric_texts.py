@@ -276,8 +276,9 @@ METRICS: Mapping[str, Metric] = {
     "marginal_error": Metric(
         "Marginal error",
         "How far the distribution of a column of virtual patients is from that of blind patients, "
-        "mean over columns: the largest difference of the distribution functions, or half the sum "
-        "of differences of the shares of levels. 0 is equal, at most 1. Rows of a perfect model "
+        "mean over columns: of numbers and yes/no columns the largest difference of the "
+        "distribution functions, where a missing value is below all others; of levels half the sum "
+        "of differences of their shares. 0 is equal, at most 1. Rows of a perfect model "
         "are not at 0: one number of n blind and m virtual rows then has about 0.87 √(1/n + 1/m).",
         sign=-1,
     ),

@@ -66,9 +66,11 @@ def blocks(key: str, lists: Lists, unit: str, reference: Lists | None = None) ->
         beside = any(r.get("real") is not None for r in lists["virtual_marginals"])
         yield Section(
             f"{key}-marginals", "Columns", "Is each column spread alike?",
-            "Grey: real rows; orange line: virtual rows. The error is the largest difference of "
-            "the two distributions, or of levels half the sum of the differences: 0 for equal "
-            "ones, at most 1. The largest errors come first; bins of few real patients are joined."
+            "Grey: real rows; orange line: virtual rows. The error of a number or a yes/no column "
+            "is the largest difference of the two distribution functions, where a missing value "
+            "is below all others; of levels it is half the sum of the differences of shares: 0 "
+            "for equal ones, at most 1. The largest errors come first; bins of few real patients "
+            "are joined."
             if beside else "Virtual rows alone.",
             marginals,
         )  # fmt: skip
@@ -131,21 +133,30 @@ def _curves(key: str, lists: Lists, unit: str) -> Markup | None:
     rows = lists.get("virtual_curves") or ()
     if not rows:
         return None
-    clock = Clock.of(unit, max(float(r["time"]) for r in rows))
+    ends = {str(r["rows"]): float(r["time"]) for r in rows}
+    end = ends.get("real", math.inf)
+    shown = [r for r in rows if float(r["time"]) <= end]
+    beyond = ends.get("virtual", 0.0) > end
+    if beyond:
+        drawn = [r for r in shown if r["rows"] == "virtual"]
+        shown += [{**r, "time": end} for r in drawn[-1:]]
+    clock = Clock.of(unit, max(float(r["time"]) for r in shown))
+    last = clock.say(ends.get("virtual", 0.0))
+    note = f"as far as real rows go; the curve of virtual rows ends at {last}" if beyond else None
     looks = {"real": "lower", "virtual": "c1"}
     series = [
         Series(
             label=f"{which} rows", look=looks[which],
             points=[
                 (clock.at(r["time"]), r["survival"], _nan(r["low"]), _nan(r["high"]))
-                for r in rows if r["rows"] == which
+                for r in shown if r["rows"] == which
             ],
         )
-        for which in ("virtual", "real") if any(r["rows"] == which for r in rows)
+        for which in ("virtual", "real") if any(r["rows"] == which for r in shown)
     ]  # fmt: skip
     said = "survival curves of " + words.listed([s.label for s in series])
     return figure(
-        f"{key}-curves", "Survival", None, curves_with_risk_table(series, clock.axis), rows, said
+        f"{key}-curves", "Survival", note, curves_with_risk_table(series, clock.axis), rows, said
     )
 
 

@@ -174,7 +174,8 @@ def fit(fed: Federation, config: MiceSettings, task: Task) -> MiceModel:
             assert sums is not None
             for m, found in enumerate(_terms(sums)):
                 drawn[j][m], spread[m, j] = conditionals.posterior(head, found, at[j][m], rng)
-            moved = max(moved, float(np.abs(drawn[j].mean(axis=0) - before).max()))
+            if moving[j]:
+                moved = max(moved, float(np.abs(drawn[j].mean(axis=0) - before).max()))
             last = j if moving[j] else -1
         trace.add(drawn, spread)
         drift = trace.drift((sweep + 1) // 3, np.flatnonzero(moving).tolist())

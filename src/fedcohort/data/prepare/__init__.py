@@ -31,6 +31,7 @@ from fedcohort.data.prepare.iterative import (
     expected_moments,
     maximised,
 )
+from fedcohort.data.prepare.levels import CONSTANT
 from fedcohort.data.prepare.options import (
     IMPUTERS,
     IMPUTES,
@@ -72,6 +73,7 @@ def asked(options: Mapping[str, Any]) -> tuple[Step[..., Any], ...]:
 
 
 __all__ = [
+    "CONSTANT",
     "Cells",
     "Column",
     "Design",

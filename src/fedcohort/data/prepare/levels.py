@@ -14,8 +14,9 @@ from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Variable
 from fedcohort.data.prepare.columns import LevelColumn
 
-#: Reason for dropping a column that is missing everywhere.
+#: Reasons for dropping a column: it is missing everywhere, or has one value.
 NO_VALUES = "no values"
+CONSTANT = "constant"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def level_column(
     number = dict(zip(v.levels, counts.tolist(), strict=False))
     kept = [level for level in v.levels if number[level] > 0]
     if len(kept) < 2:
-        return Dropped(v.name, "constant" if kept else NO_VALUES)
+        return Dropped(v.name, CONSTANT if kept else NO_VALUES)
     pooled = _pooled(kept, number, min_rows)
     if pooled:
         kept = [level for level in kept if level not in pooled]

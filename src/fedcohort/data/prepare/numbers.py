@@ -30,7 +30,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Variable
 from fedcohort.data.prepare.columns import NumberColumn
-from fedcohort.data.prepare.levels import NO_VALUES, Dropped
+from fedcohort.data.prepare.levels import CONSTANT, NO_VALUES, Dropped
 from fedcohort.data.prepare.options import TAIL
 from fedcohort.data.prepare.sketch import Histogram, Moments, drawn, modes
 from fedcohort.data.prepare.steps import column_cells, column_cut
@@ -273,7 +273,7 @@ def _useless(seen: Seen, j: int, min_rows: int) -> str:
     if n < few:
         return f"fewer than {few} values"
     if m.constant[j]:
-        return "constant"
+        return CONSTANT
     ones = float(m.mean[j]) * n
     if min_rows and round(min(ones, n - ones)) < min_rows:
         return f"fewer than {min_rows} rows beside one value"

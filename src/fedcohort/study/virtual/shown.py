@@ -52,12 +52,14 @@ def shown(
     learnt_from : name of the compared rows in the list of scores.
     private : nothing is shown of training rows.
     """
+    real = [*_curve("real", c.blind, c.outcome, min_cell)]
+    end = real[-1]["time"] if real else math.inf
     return {
         "virtual_marginals": [*_marginals(c.variables, c.drawn, c.real, c, min_cell)],
         "virtual_correlations": [*_correlations(c.variables, c.drawn, c.real)],
         "virtual_curves": [
-            *_curve("real", c.blind, c.outcome, min_cell),
-            *_curve("virtual", c.virtual, c.outcome, 1),
+            *real,
+            *_curve("virtual", c.virtual, c.outcome, 1, float(end)),
         ],
         "virtual_scores": [*_scores(c, learnt_from, private=private)],
         "virtual_privacy": [*([] if private else _privacy(c, min_cell)), *_log_rank(c)],
@@ -225,12 +227,18 @@ def _r(value: float) -> float | None:
 
 
 def _curve(
-    which: str, frame: pd.DataFrame, outcome: Outcome | None, min_cell: int
+    which: str, frame: pd.DataFrame, outcome: Outcome | None, min_cell: int, until: float = math.inf
 ) -> Iterator[Row]:
+    """Yield a curve up to a time, and its last row: the width of its steps follows from `until`."""
     if not isinstance(outcome, Survival):
         return
-    curve = published_curve(*outcome.arrays(frame), min_cell)
-    for time, s, low, high in zip(*curve, strict=True):
+    time, event = outcome.arrays(frame)
+    late = time > until
+    points = [*zip(*published_curve(time, event, min_cell), strict=True)]
+    if late.any():
+        early = published_curve(np.minimum(time, until), np.where(late, 0, event), min_cell)
+        points = [*zip(*early, strict=True), *points[-1:]]
+    for time, s, low, high in points:
         yield {
             "rows": which, "time": float(time), "survival": round(float(s), 4),
             "low": _finite(low), "high": _finite(high),
