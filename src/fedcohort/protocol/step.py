@@ -25,7 +25,7 @@ import inspect
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, field, is_dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import (
     Any,
     ClassVar,
@@ -81,7 +81,12 @@ class Site(Generic[Data, State]):
 
 def entropy(seed: int, site: str, call: int) -> tuple[int, ...]:
     """Return the entropy of all random draws of `site` in `call`."""
-    return (seed, int.from_bytes(site.encode(), "big"), call)
+    return (seed, _number(site), call)
+
+
+@lru_cache(maxsize=4096)
+def _number(site: str) -> int:
+    return int.from_bytes(site.encode(), "big")
 
 
 def mark_of(site: str) -> int:
