@@ -245,7 +245,10 @@ class RiskSets:
 
     def weights(self, f: Array, shift: float) -> Array:
         """Return e^{f − shift} (n,)."""
-        return np.exp(np.clip(f - shift, -FAR, FAR))
+        far = f - shift
+        np.maximum(far, -FAR, out=far)  # np.clip takes twice as long on a site's rows
+        np.minimum(far, FAR, out=far)
+        return np.exp(far, out=far)
 
     def s0(self, weights: Array) -> Array:
         """Return Σ_{j: t_j ≥ t} weights_j at each grid time (T,)."""

@@ -125,6 +125,7 @@ class FlatNet:
         self.by_column = not any(isinstance(m, ConvNet) for m in module.modules())
         self.block = module.block if isinstance(module, (ConvNet, ForestNet)) else None
         self._lent: Array | None = None
+        self._kind = np.dtype(str(dtype).removeprefix("torch."))
         self._drawing = [m for m in self.module.modules() if isinstance(m, Seeded)]
         noisy = [m for m in self._drawing if isinstance(m, Noisy)]
         writing = [m for m in noisy if m.can_write]
@@ -146,7 +147,10 @@ class FlatNet:
 
     def load(self, theta: Array) -> None:
         """Write θ (P,) into the buffer."""
-        self.theta.copy_(torch.from_numpy(theta))
+        if self.theta.is_cpu:
+            _numpy(self.theta)[:] = theta
+        else:
+            self.theta.copy_(torch.from_numpy(theta))
 
     def read(self) -> Array:
         """Return a copy of θ (P,), as float64."""
@@ -296,7 +300,8 @@ class FlatNet:
 
     def _by_output(self, s: Array) -> Array:
         """Return slopes (n,) or (n, K) as (K, n), in the type of θ."""
-        return np.atleast_2d(s.T).astype(_numpy(self.theta).dtype, copy=False)
+        rows = s[None] if s.ndim == 1 else s.T
+        return rows.astype(self._kind, copy=False)
 
     def _sow(self, seed: int) -> None:
         for k, layer in enumerate(self._drawing):

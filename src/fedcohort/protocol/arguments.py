@@ -73,7 +73,11 @@ class Parcel:
 
     def open(self) -> dict[str, Any]:
         """Return the arguments, with arrays of their own."""
-        return {name: _together(value, self.arrays) for name, value in self.tree.items()}
+        held = self.arrays
+        return {
+            name: _together(value, held) if type(value) is dict else value
+            for name, value in self.tree.items()
+        }
 
     @cached_property
     def nbytes(self) -> int:

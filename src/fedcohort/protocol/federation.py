@@ -65,6 +65,14 @@ class Federation(Protocol):
         """Whether a sum over the sites of this view hides the reply of each."""
         ...
 
+    @property
+    def alone(self) -> bool:
+        """Whether this is a fit of one site in this process, where nobody else sees a reply.
+
+        Only then a site answers a step that is declared ``@gathered(alone=True)``.
+        """
+        ...
+
     def gather(self, step: Gathered[P, R], /, *args: P.args, **kwargs: P.kwargs) -> dict[str, R]:
         """Run `step` at every site; reveal each site's reply, by site name.
 

@@ -164,8 +164,12 @@ class Host:
             )
         return step
 
-    def agreed(self, call: Call) -> Step[..., Any]:
+    def agreed(self, call: Call, *, alone: bool = False) -> Step[..., Any]:
         """Return the step of a call, if this site agreed to it with that verb.
+
+        Parameters
+        ----------
+        alone : see `answer`.
 
         Raises
         ------
@@ -182,7 +186,17 @@ class Host:
                 f"site {self.name!r} refuses {call.verb}({step.name}): only the {step.verb} of "
                 f"{step.name} may be revealed. Call fed.{step.verb}({step.name}, ...) instead."
             )
+        if step.alone and not (alone and self.open):
+            raise VerbRefused(
+                f"site {self.name!r} refuses {step.name}: it is for a fit of one site alone, in "
+                f"the process that asks. Ask for the steps of the fit over sites instead."
+            )
         return step
+
+    @property
+    def open(self) -> bool:
+        """Whether it answers each call without consent and without noise."""
+        return self._consent is None and self._guard is None
 
     def _named(self, view: View | None) -> Any:
         """Return the result of `data_through`; an error about the data names the site."""
@@ -194,13 +208,21 @@ class Host:
                 raise
             raise type(error)(f"{where}: {error}") from error
 
-    def answer(self, call: Call, arguments: Mapping[str, Any], *, lent: bool = False) -> Answer:
+    def answer(
+        self,
+        call: Call,
+        arguments: Mapping[str, Any],
+        *,
+        lent: bool = False,
+        alone: bool = False,
+    ) -> Answer:
         """Run one step on this site's data.
 
         Parameters
         ----------
         lent : whether large arrays of the reply may be the step's own, for a caller in this process
             that reads a reply without a state before the next step runs.
+        alone : whether the caller is a fit of this site alone, in this process (`Step.alone`).
 
         Raises
         ------
@@ -209,7 +231,7 @@ class Host:
             kind of failure, never its text, which may hold a patient's value.
         Refused : the call exceeds what the site agreed to.
         """
-        step = self.agreed(call)
+        step = self.agreed(call, alone=alone)
         if self._consent is not None:
             self._consent(call, arguments)
         columns = "" if call.view is None or not step.once else call.view.spec

@@ -13,6 +13,9 @@ A step that needs an argument which differs by site (`per_site`) names it,
 ``@summed(apart=("fresh",))``; its type is int or bool. If answers to two values of an argument
 would reveal what a step hides, the step names it, ``@summed(once=("edges",))``, and a site accepts
 one value only (`protocol.once`); such a sum needs all of its sites.
+
+A fit of one site in the process that asks reveals nothing to anyone. A step for it,
+``@gathered(alone=True)``, may return what no other fit may know. Every other host refuses it.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import inspect
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, field, is_dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import (
     Any,
     ClassVar,
@@ -78,7 +81,12 @@ class Site(Generic[Data, State]):
 
 def entropy(seed: int, site: str, call: int) -> tuple[int, ...]:
     """Return the entropy of all random draws of `site` in `call`."""
-    return (seed, int.from_bytes(site.encode(), "big"), call)
+    return (seed, _number(site), call)
+
+
+@lru_cache(maxsize=4096)
+def _number(site: str) -> int:
+    return int.from_bytes(site.encode(), "big")
 
 
 def mark_of(site: str) -> int:
@@ -118,11 +126,13 @@ class Step(Generic[P, R]):
     noised : whether its reply is made of several noisy answers (`Noised`).
     apart : arguments that may differ between the sites of a sum.
     once : arguments that a site accepts with one value only.
+    alone : whether it is for a fit of one site in this process (`Federation.alone`).
     """
 
     run: Callable[..., Any]
     apart: tuple[str, ...] = ()
     once: tuple[str, ...] = ()
+    alone: bool = False
     name: str = field(init=False)
     reply: type[Any] = field(init=False)
     state: type[Any] | None = field(init=False)
@@ -260,14 +270,21 @@ def gathered(fn: Callable[Concatenate[Site[Data, State], P], Noised[R]], /) -> G
 @overload
 def gathered(fn: Callable[Concatenate[Site[Data, State], P], R], /) -> Gathered[P, R]: ...
 @overload
-def gathered(*, once: tuple[str, ...]) -> _MarkingEach: ...
-def gathered(fn: Callable[..., Any] | None = None, /, *, once: tuple[str, ...] = ()) -> Any:
+def gathered(*, once: tuple[str, ...] = (), alone: bool = False) -> _MarkingEach: ...
+def gathered(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    once: tuple[str, ...] = (),
+    alone: bool = False,
+) -> Any:
     """Mark a site step whose replies may each be revealed.
 
     Parameters
     ----------
     once : arguments that have one value at a site.
+    alone : only a fit of one site in this process may ask it.
     """
     if fn is None:
-        return partial(Gathered[..., Any], once=once)
+        return partial(Gathered[..., Any], once=once, alone=alone)
     return Gathered(fn)

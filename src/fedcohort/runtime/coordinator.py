@@ -158,6 +158,11 @@ class Coordinator:
         return self._run.answered
 
     @property
+    def alone(self) -> bool:
+        """See `Federation`."""
+        return self._run.transport.alone and not self._weights
+
+    @property
     def refused(self) -> Mapping[str, str]:
         """See `Federation`."""
         return self._run.refused

@@ -54,6 +54,8 @@ class LocalTransport:
         dropouts.
     masks : form sums by the real protocol between these sites.
     threads : largest number of sites that compute at once.
+    alone : whether this is a fit of one site alone; it then answers steps for such a fit
+        (`Step.alone`). No effect on several sites, or with consent, noise, masks or absences.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class LocalTransport:
         absent: Absent | None = None,
         masks: bool = False,
         threads: int = 1,
+        alone: bool = False,
     ):
         self._hosts = {h.name: h for h in hosts}
         if not hosts:
@@ -76,6 +79,7 @@ class LocalTransport:
         self._kept: Mapping[str, int] | None = None
         self._masks = LocalMasks(sorted(self._hosts)) if masks else None
         self._threads = min(threads, len(hosts))
+        self._alone = alone and len(hosts) == 1 and hosts[0].open and absent is None and not masks
         self._pool: ThreadPoolExecutor | None = None
         self._took: dict[str, float] = {}
 
@@ -88,6 +92,11 @@ class LocalTransport:
     def masks(self) -> bool:
         """See `Transport`."""
         return self._masks is not None
+
+    @property
+    def alone(self) -> bool:
+        """See `Transport`."""
+        return self._alone
 
     def total(self, call: Call, to: Sequence[str], weights: Mapping[str, float]) -> Entry:
         """See `Transport`."""
@@ -155,7 +164,7 @@ class LocalTransport:
             self._undo(host, self._kept.get(host.name))
         # An exact sum has added a large reply before the next site is asked (`Replies`).
         lent = lent and bool(call.among) and self._masks is None
-        answer = host.answer(call, call.arguments.at(host.name), lent=lent)
+        answer = host.answer(call, call.arguments.at(host.name), lent=lent, alone=self._alone)
         if answer.state is not None:
             if self._store is not None:
                 self._store.save(host.name, call.number, answer)
@@ -217,12 +226,15 @@ def local(
     absent: Absent | None = None,
     secure: str = "auto",
     threads: int = 1,
+    alone: bool = False,
 ) -> Coordinator:
     """Return a federation of sites in this process; see `Coordinator` and `LocalTransport`.
 
     With `secure` "true" sums are masked; with "auto" they are exact: nobody can look.
     """
-    transport = LocalTransport(hosts, store, absent, masks=secure == "true", threads=threads)
+    transport = LocalTransport(
+        hosts, store, absent, masks=secure == "true", threads=threads, alone=alone
+    )
     return Coordinator(
         transport, quorum=quorum, ledger=ledger, journal=journal, observer=observer, secure=secure
     )

@@ -83,6 +83,11 @@ class RemoteTransport:
         return tuple(self._line.sites)
 
     @property
+    def alone(self) -> bool:
+        """See `Transport`; never, because replies leave a process."""
+        return False
+
+    @property
     def masks(self) -> bool:
         """See `Transport`."""
         return self._sums is not None

@@ -27,6 +27,11 @@ class Transport(Protocol):
         """Whether it forms sums of replies that nobody sees; see `total`."""
         ...
 
+    @property
+    def alone(self) -> bool:
+        """Whether its only site is in this process, and a fit of this site alone; see `local`."""
+        ...
+
     def ask(
         self, call: Call, to: Sequence[str]
     ) -> Iterator[tuple[str, dict[str, Array] | SiteUnavailable]]:

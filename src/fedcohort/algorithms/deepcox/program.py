@@ -25,7 +25,8 @@ Revealed, besides the replies of `data.timegrid` and of the strategy
 (`training.networks.strategies`), only as sums over all sites: `Deaths`, at most once for each of
 training rows, held-out rows and all rows; `RiskSums` and `Slope` every round of "exact"; `RiskSums`
 of held-out rows, or `Counts` (`training.networks.counts`), every round with a patience or
-``lr_rule: plateau``; `RiskSums` once for the baseline hazard and once for each kept round.
+``lr_rule: plateau``; `RiskSums` once for the baseline hazard and once for each kept round. A bound
+of a study asks its only site once for all rounds of "exact" (`training.networks.alone`).
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from fedcohort.protocol import (
     Site,
     Step,
     Task,
+    gathered,
     summed,
 )
 from fedcohort.training import hazard, heterogeneity, personal
@@ -63,7 +65,7 @@ from fedcohort.training.hazard import (
     seed_of,
     sum_risks,
 )
-from fedcohort.training.networks import fits, strategies
+from fedcohort.training.networks import alone, fits, strategies
 from fedcohort.training.networks.counts import counting
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.pooled import Descent, Slope
@@ -104,6 +106,51 @@ def pull(
 
     net.pull(rows_of(site.data, p, site.entropy).x, slope, seed_of(site, draw) if draw >= 0 else 0)
     return Slope(net.gradient(), np.array(float(len(risk.dies))))
+
+
+@gathered(alone=True)
+def descend_alone(
+    site: Site[SurvivalTable, None],
+    *,
+    theta: Array,
+    times: Array,
+    together: bool,
+    plan: str,
+    rounds: int,
+    rate: float,
+    lr_rule: str,
+    keep: Array,
+) -> alone.Descended:
+    """Train a model on the rows of this site alone, in all rounds, and return it.
+
+    A round is `sum_risks`, eq. (2), and `pull`, eq. (3), with one pass through the network.
+    """
+    p = Plan.of(plan)
+    risk = risk_sets(site, times, p, held_out=False, together=together)
+    x = rows_of(site.data, p, site.entropy).x
+    descent, n = Descent(p, theta), float(len(risk.dies))
+    shift, step = 0.0, 0  # of `exact`, below
+
+    def advance(theta: Array, rate: float) -> tuple[Array, float]:
+        nonlocal shift, step
+        s0, dead = np.zeros(1), math.nan
+
+        def slope(outputs: Array) -> tuple[float, Array]:
+            nonlocal s0, dead
+            f = np.asarray(outputs, float)
+            weights = risk.weights(f, shift)
+            s0, dead = risk.s0(weights), float(risk.dies @ (f - shift)) + 0.0 * float(f.sum())
+            return 0.0, risk.hazard(_ratio(risk.deaths, s0)) * weights - risk.dies
+
+        descent.net.load(theta)
+        descent.net.pull(x, slope, seed_of(site, step) if descent.net.draws else 0)
+        if not s0[0] > 0.0:
+            return theta, math.nan
+        shift, step = shift + math.log(float(s0[0] / n)), step + 1
+        loss = _loss(risk.deaths, n, s0, dead)
+        return descent.step(theta, descent.net.gradient() / n, loss, rate)
+
+    return alone.descended(alone.asking(rounds, rate, lr_rule, keep), theta, advance)
 
 
 # coordinator --------------------------------------------------------------------------
@@ -159,6 +206,13 @@ def exact(
     held_out: HeldOut,
 ) -> Course:
     """Minimise the pooled loss, eq. (1), by its exact gradient, from θ (P,); one step per round."""
+    if alone.can(fed, schedule):
+        course = alone.at_once(
+            fed, schedule, theta, descend_alone, times=grid.times, together=grid.together,
+            plan=plan.text,
+        )  # fmt: skip
+        if course is not None:
+            return course
     descent = Descent(plan, theta)
     pool = Pool(fed, grid, plan.text, held_out=False)
     asked = {k: v for k, v in pool.asked.items() if k != "held_out"}
@@ -195,8 +249,13 @@ def exact(
 
 def loss_of(events: Deaths, risk: RiskSums) -> float:
     """Return −ℓ/n, eq. (1), of the summed rows."""
-    at = events.d > 0
-    return float((events.d[at] @ np.log(risk.s0[at]) - risk.dead) / np.maximum(events.rows, 1.0))
+    return _loss(events.d, float(events.rows), risk.s0, float(risk.dead))
+
+
+def _loss(d: Array, rows: float, s0: Array, dead: float) -> float:
+    """Return −ℓ/n, eq. (1), of n rows with deaths d (T,), with Σ_j δ_j (f_j − c)."""
+    at = d > 0
+    return float((d[at] @ np.log(s0[at]) - dead) / max(rows, 1.0))
 
 
 def pooled_held_out_loss(fed: Federation, plan: Plan, grid: timegrid.Intervals) -> HeldOut:
@@ -247,7 +306,7 @@ def _ratio(d: Array, s0: Array) -> Array:
 
 
 STEPS = (
-    *hazard.STEPS, pull, *strategies.STEPS, *heterogeneity.STEPS, *personal.STEPS,
+    *hazard.STEPS, pull, descend_alone, *strategies.STEPS, *heterogeneity.STEPS, *personal.STEPS,
     *own_counts.STEPS,
     *OWN_BASELINE, *timegrid.STEPS, *private.STEPS,
 )  # fmt: skip

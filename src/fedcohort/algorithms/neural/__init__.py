@@ -122,6 +122,7 @@ def _method(
             *outcome_moments.STEPS,
             *refined.STEPS,
             *pooled.STEPS,
+            pooled.descend_rows,
             *strategies.STEPS,
             *heterogeneity.STEPS,
             *personal.STEPS,

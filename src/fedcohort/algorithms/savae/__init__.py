@@ -94,6 +94,7 @@ METHOD = Method(
         latent_divergences,
         *timegrid.STEPS,
         *pooled.STEPS,
+        pooled.descend_rows,
         *strategies.STEPS,
         *STEPS,
         *heterogeneity.STEPS,

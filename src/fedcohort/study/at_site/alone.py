@@ -58,7 +58,9 @@ class Alone(Rows):
 
     def _fitted(self) -> tuple[Fitted, Design] | None:
         assert self.plan is not None
-        problem = Problem({self.site: self.halves.train}, self.dictionary, self.outcome, self.least)
+        problem = Problem(
+            {self.site: self.halves.train}, self.dictionary, self.outcome, self.least, bound=True
+        )
         return fit_alone(problem.of(self.plan.kind), self._model)
 
     def _model(self, problem: Problem) -> tuple[Fitted, Design]:

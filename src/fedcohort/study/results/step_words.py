@@ -18,8 +18,15 @@ _ARGUMENT = re.compile(r",? (?:about|with \w+) `\w+`")
 
 
 def step_words(steps: Iterable[Step[Any, Any]]) -> dict[str, str]:
-    """Return each step's purpose by name: its docstring's first line without notes on the code."""
-    return {s.name: plain_words((s.run.__doc__ or "").strip().partition("\n")[0]) for s in steps}
+    """Return each step's purpose by name: its docstring's first line without notes on the code.
+
+    Steps of a fit of one site alone are left out: no fit over sites asks them.
+    """
+    return {
+        s.name: plain_words((s.run.__doc__ or "").strip().partition("\n")[0])
+        for s in steps
+        if not s.alone
+    }
 
 
 def plain_words(line: str) -> str:

@@ -82,6 +82,7 @@ class Problem:
     availability : law of the sites' absences from rounds; None: no absences.
     agreed : cells of Table 1 that sites hide beyond their own rules.
     own : rows of the coordinator; None without.
+    bound : whether this is one table's own fit, or that of all rows, whose calls nobody sees.
     """
 
     frames: Frames
@@ -101,6 +102,7 @@ class Problem:
     availability: Availability | None = None
     agreed: Agreed | None = None
     own: OwnFrames | None = None
+    bound: bool = False
 
     @property
     def kind(self) -> str:
@@ -127,7 +129,7 @@ class Problem:
             return dataclasses.replace(self, frames=frames, availability=law)
         secure = "auto" if self.secure == "true" else self.secure
         return dataclasses.replace(
-            self, frames=frames, secure=secure, dp=None, availability=None, own=None
+            self, frames=frames, secure=secure, dp=None, availability=None, own=None, bound=True
         )
 
     def of(self, kind: Kind) -> Problem:
@@ -439,6 +441,7 @@ def _reached(
             observer=observer,
             absent=absent,
             secure=problem.secure,
+            alone=problem.bound,
         )
 
 

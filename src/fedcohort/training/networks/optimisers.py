@@ -85,17 +85,17 @@ class Adam(Optimiser):
         scale = math.sqrt(1.0 - self.beta2**self.taken)
         rate = rate / (1.0 - self.beta1**self.taken)
         if self._small:
-            m, room = self._arrays[0], self._room
-            np.subtract(grad.numpy(), m, out=room)
+            m, room, slope, place = self._arrays[0], self._room, grad.numpy(), theta.numpy()
+            np.subtract(slope, m, out=room)
             room *= 1.0 - self.beta1
             m += room
-            self._square_small(grad.numpy())
+            self._square_small(slope)
             np.sqrt(self._arrays[1], out=room)
             room /= scale
             room += self.epsilon
             np.divide(m, room, out=room)
             room *= rate
-            theta.numpy()[:] -= room
+            place -= room
             return
         if self._fused:
             adam(

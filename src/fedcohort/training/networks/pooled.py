@@ -12,7 +12,7 @@ grows as √n_k. If single replies are visible, ‖∇‖/√(n_k + 10) is compa
 more rows claimed in all replies.
 
 Revealed, only as sums over all sites: `Slopes` every round of "exact"; `Losses` every round with a
-patience.
+patience. A bound of a study asks its only site once for all rounds (`networks.alone`).
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ import numpy as np
 import torch
 
 from fedcohort.arrays import Array
-from fedcohort.models.network import network
-from fedcohort.protocol import Federation, Site, message, summed
+from fedcohort.models.network import FlatNet, network
+from fedcohort.protocol import Federation, Site, gathered, message, summed
 from fedcohort.training.hazard import seed_of
+from fedcohort.training.networks import alone
 from fedcohort.training.networks.counts import counting
 from fedcohort.training.networks.local import loss_at, penalise
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan, holds_out
 from fedcohort.training.networks.schedule import Course, HeldOut, Schedule, follow
-from fedcohort.training.rows import rows_of
+from fedcohort.training.rows import Rows, rows_of
 from fedcohort.training.update_bounds import length
 
 #: Rows added to a site's own when gradients are compared; it limits the effect of single rows.
@@ -95,9 +96,13 @@ def pull_rows(site: Site[Any, None], *, theta: Array, plan: str, draw: int) -> S
     p = Plan.of(plan)
     rows = rows_of(site.data, p, site.entropy)
     net = network(p.network, p.dtype, p.device)
+    return _pulled(theta, rows, net, seed_of(site, draw) if draw >= 0 else 0)
+
+
+def _pulled(theta: Array, rows: Rows, net: FlatNet, seed: int) -> Slopes:
+    """Return the sums of the gradient and of the loss over rows, at θ (P,)."""
     net.load(theta)
     gradient, loss, n = np.zeros(len(theta)), 0.0, len(rows.x)
-    seed = seed_of(site, draw) if draw >= 0 else 0
     size = net.block or max(n, 1)
     for k, start in enumerate(range(0, n, size)):
         part = rows if size >= n else rows.take(np.arange(start, min(start + size, n)))
@@ -105,6 +110,36 @@ def pull_rows(site: Site[Any, None], *, theta: Array, plan: str, draw: int) -> S
         gradient += len(part.x) * net.gradient()
         loss += len(part.x) * value
     return Slopes(gradient, np.array(float(n)), np.array(loss))
+
+
+@gathered(alone=True)
+def descend_rows(
+    site: Site[Any, None],
+    *,
+    theta: Array,
+    plan: str,
+    rounds: int,
+    rate: float,
+    lr_rule: str,
+    keep: Array,
+) -> alone.Descended:
+    """Train a model on the rows of this site alone, in all rounds, and return it.
+
+    A round is `pull_rows` and a step of `Descent`.
+    """
+    p = Plan.of(plan)
+    rows = rows_of(site.data, p, site.entropy)
+    descent, step, n = Descent(p, theta), 0, max(float(len(rows.x)), 1.0)
+    draws = rows.draws or descent.net.draws
+
+    def advance(theta: Array, rate: float) -> tuple[Array, float]:
+        nonlocal step
+        seed = seed_of(site, step) if draws else 0
+        total = _pulled(p.sent(theta), rows, descent.net, seed)
+        step += 1
+        return descent.step(theta, total.gradient / n, float(total.loss) / n, rate)
+
+    return alone.descended(alone.asking(rounds, rate, lr_rule, keep), theta, advance)
 
 
 @summed
@@ -158,6 +193,10 @@ def exact(
     ------
     SiteUnavailable : too few sites are left whose replies were not refused.
     """
+    if after is None and alone.can(fed, schedule):
+        course = alone.at_once(fed, schedule, theta, descend_rows, plan=plan.text)
+        if course is not None:
+            return course
     there = fed.awaiting(len(fed.sites))
     descent, step = Descent(plan, theta), 0
 
