@@ -15,8 +15,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from altair.utils.schemapi import debug_mode
-
 from fedcohort.data.read.csvcells import harmless
 from fedcohort.report.charts import render
 from fedcohort.report.charts.theme import NARROW, WIDE, Draw
@@ -39,8 +37,7 @@ def figure(key: str, title: str, note: Child, chart: Draw, data: Data, alt_text:
     alt_text : for readers who do not see the figure.
     """
     name = slug(key)
-    with debug_mode(False):  # else altair checks every part of a chart against its schema
-        wide, narrow = (_at_its_size(render.draw(chart(width)), width) for width in (WIDE, NARROW))
+    wide, narrow = (_at_its_size(render.draw(chart(width)), width) for width in (WIDE, NARROW))
     picture = _link("image/svg+xml", render.standalone(wide, title, alt_text))
     table = _link("text/csv;charset=utf-8", table_csv(data))
     return filled(

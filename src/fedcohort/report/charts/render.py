@@ -16,13 +16,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-import altair as alt
 import vl_convert
 
 from fedcohort.report.charts import theme
 from fedcohort.report.markup import Markup, filled
 
 Style = tuple[tuple[str, str], ...]
+
+#: Version of Vega-Lite that draws: equal pages need the same one.
+VEGA_LITE = "6.4"
 
 #: Drawings that are kept; a page has some tens of them.
 LATEST = 256
@@ -65,24 +67,21 @@ class _Leaf:
     body: str
 
 
-def draw(chart: alt.TopLevelMixin) -> Drawing:
+def draw(chart: theme.Spec) -> Drawing:
     """Return a chart's drawing.
 
     Raises
     ------
     ValueError : the chart has what a report does not draw: clips, gradients, images.
     """
-    spec = chart.to_dict(validate=False)
-    spec["config"] = {**spec.get("config", {}), **theme.config()}
-    return _drawn(json.dumps(spec))
+    return _drawn(json.dumps({"config": theme.config(), **chart}))
 
 
 @lru_cache(LATEST)
 def _drawn(spec: str) -> Drawing:
     """Return the drawing of a Vega-Lite specification."""
     known = vl_convert.get_vegalite_versions()
-    asked = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
-    version = asked if asked in known else known[-1]
+    version = VEGA_LITE if VEGA_LITE in known else known[-1]
     text = vl_convert.vegalite_to_svg(spec, vl_version=version)
     root = ET.fromstring(text)
     for node in root.iter():
