@@ -1,6 +1,6 @@
 """Results of a run as one offline page, and as plain words for the command line.
 
-Pictures are static SVG drawn by altair: the file has no script, font, image or outside address. It
+Pictures are static SVG drawn by Vega: the file has no script, font, image or outside address. It
 can be sent, archived and printed, and needs no network.
 """
 
@@ -32,7 +32,7 @@ def write(dir: Path, out: Path | None = None) -> Path:
     ------
     DataError : the folder holds no results, or its ledger is damaged.
     """
-    # Altair is slow to import, and the command line needs this package for its tables too.
+    # Sections are slow to import, and the command line needs this package for its tables too.
     from fedcohort.report.page import render
     from fedcohort.report.run import read
 

@@ -18,6 +18,7 @@ from typing import Any
 from fedcohort.data.read.csvcells import harmless
 from fedcohort.report.charts import render
 from fedcohort.report.charts.theme import NARROW, WIDE, Draw
+from fedcohort.report.charts.together import current
 from fedcohort.report.markup import Child, Markup, filled
 
 #: Rows of a table as a figure takes them: a pandas frame, or mappings.
@@ -36,15 +37,23 @@ def figure(key: str, title: str, note: Child, chart: Draw, data: Data, alt_text:
     data : the drawn data, a frame or rows, for the CSV file.
     alt_text : for readers who do not see the figure.
     """
-    name = slug(key)
-    wide, narrow = (_at_its_size(render.draw(chart(width)), width) for width in (WIDE, NARROW))
-    picture = _link("image/svg+xml", render.standalone(wide, title, alt_text))
-    table = _link("text/csv;charset=utf-8", table_csv(data))
-    return filled(
-        "figure.html", name=name, title=title, note=note, shown=render.clean(title),
-        told=render.clean(alt_text), drawings=[(wide, "wide"), (narrow, "narrow")],
-        files=[("SVG", picture, "the figure"), ("CSV", table, "its data")],
-    )  # fmt: skip
+    charts = [chart(width) for width in (WIDE, NARROW)]
+
+    def made() -> Markup:
+        wide, narrow = (
+            _at_its_size(render.draw(c), width)
+            for c, width in zip(charts, (WIDE, NARROW), strict=True)
+        )
+        picture = _link("image/svg+xml", render.standalone(wide, title, alt_text))
+        table = _link("text/csv;charset=utf-8", table_csv(data))
+        return filled(
+            "figure.html", name=slug(key), title=title, note=note, shown=render.clean(title),
+            told=render.clean(alt_text), drawings=[(wide, "wide"), (narrow, "narrow")],
+            files=[("SVG", picture, "the figure"), ("CSV", table, "its data")],
+        )  # fmt: skip
+
+    page = current()
+    return page.place([render.specified(c) for c in charts], made) if page else made()
 
 
 def _at_its_size(drawing: render.Drawing, width: float) -> render.Drawing:

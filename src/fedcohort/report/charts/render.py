@@ -13,12 +13,9 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby
 
-import vl_convert
-
-from fedcohort.report.charts import theme
+from fedcohort.report.charts import theme, vega
 from fedcohort.report.markup import Markup, filled
 
 Style = tuple[tuple[str, str], ...]
@@ -59,6 +56,10 @@ class Drawing:
         return f"{short(self.width)} {short(self.height)}"
 
 
+#: The latest drawings, by specification, the oldest first.
+_kept: dict[str, Drawing] = {}
+
+
 @dataclass(frozen=True)
 class _Leaf:
     """One visible element at its place in the drawing."""
@@ -74,20 +75,36 @@ def draw(chart: theme.Spec) -> Drawing:
     ------
     ValueError : the chart has what a report does not draw: clips, gradients, images.
     """
-    return _drawn(json.dumps({"config": theme.config(), **chart}))
+    return drawn(specified(chart))
 
 
-@lru_cache(LATEST)
-def _drawn(spec: str) -> Drawing:
-    """Return the drawing of a Vega-Lite specification."""
-    known = vl_convert.get_vegalite_versions()
-    version = VEGA_LITE if VEGA_LITE in known else known[-1]
-    text = vl_convert.vegalite_to_svg(spec, vl_version=version)
+def specified(chart: theme.Spec) -> str:
+    """Return a chart's whole specification, as text."""
+    return json.dumps({"config": theme.config(), **chart})
+
+
+def drawn(spec: str) -> Drawing:
+    """Return the drawing of a specification."""
+    found = _kept.get(spec)
+    return keep(spec, vega.svg(spec, VEGA_LITE)) if found is None else found
+
+
+def is_kept(spec: str) -> bool:
+    """Return whether the drawing of a specification is kept."""
+    return spec in _kept
+
+
+def keep(spec: str, text: str) -> Drawing:
+    """Return the drawing that Vega's SVG of a specification gives, and keep it."""
     root = ET.fromstring(text)
     for node in root.iter():
         node.tag = node.tag.rpartition("}")[2]
     body = "".join(_grouped(_leaves(root, (0.0, 0.0), {})))
-    return Drawing(Markup(body), float(root.get("width", "0")), float(root.get("height", "0")))
+    size = (float(root.get(k, "0")) for k in ("width", "height"))
+    found = _kept[spec] = Drawing(Markup(body), *size)
+    if len(_kept) > LATEST:
+        _kept.pop(next(iter(_kept)), None)
+    return found
 
 
 def standalone(drawing: Drawing, title: str, description: str) -> str:
