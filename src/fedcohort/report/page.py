@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from fedcohort.report import words
 from fedcohort.report.charts import current, together
+from fedcohort.report.helper import Helper
 from fedcohort.report.markup import Markup, filled, h, p, styles
 from fedcohort.report.run import Run
 from fedcohort.report.sections import (
@@ -112,11 +113,11 @@ SECTIONS: Sequence[Callable[[Run], Section | None]] = (
 )
 
 
-def render(run: Run) -> str:
-    """Return the page of a run as HTML."""
+def render(run: Run, helper: Helper | None = None) -> str:
+    """Return the page of a run as HTML; a helper draws some of its figures."""
     study = str(run.results.get("study", "study"))
     version = run.mapping("versions").get("fedcohort")
-    with together():
+    with together(helper):
         sections = [s for make in SECTIONS if (s := make(run)) is not None]
         words_used = [h("h2", "Words used here", class_="minor"), headline.glossary(run)]
         return document(study, headline.top(run), sections, words_used, str(version or ""))

@@ -15,13 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from fedcohort.report.charts import theme, vega
+from fedcohort.report import vega
+from fedcohort.report.charts import theme
+from fedcohort.report.helper import VEGA_LITE
 from fedcohort.report.markup import Markup, filled
 
 Style = tuple[tuple[str, str], ...]
-
-#: Version of Vega-Lite that draws: equal pages need the same one.
-VEGA_LITE = "6.4"
 
 #: Drawings that are kept; a page has some tens of them.
 LATEST = 256

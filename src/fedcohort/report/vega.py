@@ -1,7 +1,7 @@
 """Draw Vega-Lite specifications as SVG, one a line; a process beside the report's runs this file.
 
-It reads one JSON text a line from its input and writes one a line to its output: the version of
-Vega-Lite with the specification, and the SVG. It loads `vl_convert` alone, so that it starts fast.
+It reads a JSON text a line from its input, the version of Vega-Lite and a specification, and writes
+the SVG as a JSON text. It loads `vl_convert` alone, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import vl_convert
 
 
 def svg(spec: str, version: str) -> str:
-    """Return a specification's SVG, as the latest Vega-Lite where the version is not there."""
+    """Return a specification's SVG; by the latest Vega-Lite if the version is not there."""
     known = vl_convert.get_vegalite_versions()
     return vl_convert.vegalite_to_svg(spec, vl_version=version if version in known else known[-1])
 
