@@ -46,13 +46,13 @@ Vega is slow to load, so only `page`, `plots` and the sections import this packa
 from fedcohort.report.charts.cells import Group, Heat, cut_off, heats, most_groups, pictures
 from fedcohort.report.charts.figures import figure, slug
 from fedcohort.report.charts.grids import Grid, grid
+from fedcohort.report.charts.page_figures import current, together
 from fedcohort.report.charts.parts import Series
 from fedcohort.report.charts.plane import Dot, Ellipse, dots, ellipses
 from fedcohort.report.charts.render import draw, stacked, standalone
 from fedcohort.report.charts.rows import Row, bars, interval_rows
 from fedcohort.report.charts.scales import Domain, around, ticks, wrapped
 from fedcohort.report.charts.theme import LOOKS, MOST_PANELS, MOST_ROWS, WIDE, Draw, shape
-from fedcohort.report.charts.together import current, together
 from fedcohort.report.charts.xy import (
     curves_with_risk_table,
     histograms,

@@ -17,8 +17,8 @@ from typing import Any
 
 from fedcohort.data.read.csvcells import harmless
 from fedcohort.report.charts import render
+from fedcohort.report.charts.page_figures import current
 from fedcohort.report.charts.theme import NARROW, WIDE, Draw
-from fedcohort.report.charts.together import current
 from fedcohort.report.markup import Child, Markup, filled
 
 #: Rows of a table as a figure takes them: a pandas frame, or mappings.
