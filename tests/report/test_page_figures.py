@@ -42,7 +42,7 @@ def figure(key: str, title: str = "title"):
 def test_figures_are_those_drawn_in_one_process_also_when_the_helper_ends_early(most):
     alone = [figure(k) for k in ("one", "two")]
     render._kept.clear()
-    with page_figures.together(Recorded(most)):  # pyright: ignore[reportArgumentType]
+    with page_figures.together(Recorded(most)):
         places = [figure(k) for k in ("one", "two")]
         assert all(re.fullmatch(r"<!--figure \d-->", p) for p in places)
         assert page_figures.current().completed("|".join(places)) == "|".join(alone)
@@ -50,7 +50,7 @@ def test_figures_are_those_drawn_in_one_process_also_when_the_helper_ends_early(
 
 
 def test_a_users_text_holds_no_place():
-    with page_figures.together(Recorded(0)):  # pyright: ignore[reportArgumentType]
+    with page_figures.together(Recorded(0)):
         first = figure("one", title="<!--figure 0-->")
         done = page_figures.current().completed(first)
     assert done.count("<figure") == 1
@@ -59,13 +59,13 @@ def test_a_users_text_holds_no_place():
 
 def test_after_an_error_nothing_more_is_drawn():
     one = Recorded(100)
-    with pytest.raises(ZeroDivisionError), page_figures.together(one):  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ZeroDivisionError), page_figures.together(one):
         raise ZeroDivisionError
     assert one.made == 0
 
 
 def test_a_chart_that_cannot_be_drawn_fails_here_as_without_a_helper():
-    with page_figures.together(Recorded(0)):  # pyright: ignore[reportArgumentType]
+    with page_figures.together(Recorded(0)):
         page_figures.current().place(['{"mark": "no such mark"}'], lambda: charts.slug("x"))
         with pytest.raises(ValueError, match="Vega-Lite to SVG conversion failed"):
             page_figures.current().completed("")
@@ -96,4 +96,4 @@ def test_a_page_has_the_same_bytes_with_a_helper_that_ends_in_the_middle(tmp_pat
     run = read(synthetic.make(tmp_path, scenarios=["iid"], arms=["exact"], repeats=2))
     alone = page.render(run)
     render._kept.clear()
-    assert page.render(run, Recorded(3)) == alone  # pyright: ignore[reportArgumentType]
+    assert page.render(run, Recorded(3)) == alone
