@@ -2,6 +2,7 @@ import math
 import re
 import xml.etree.ElementTree as ET
 
+import altair as alt
 import numpy as np
 import pytest
 from hypothesis import given
@@ -53,7 +54,7 @@ def test_every_chart_is_plain_svg_of_the_width_asked_for(name, width):
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_chart_is_a_valid_specification(name):
-    MAKERS[name](720).to_dict(validate=True)
+    alt.Chart.from_dict(MAKERS[name](720))  # altair holds each chart against the schema
 
 
 @given(st.floats(-5, 5), st.floats(-5, 5), st.floats(0.1, 9), st.floats(0.1, 9), st.floats(0, 180))

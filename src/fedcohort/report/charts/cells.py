@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-import altair as alt
-
 from fedcohort.report.charts import parts, theme
 from fedcohort.report.charts.parts import Mark, Place, Text
 from fedcohort.report.charts.scales import text_width, wrapped
@@ -65,7 +63,7 @@ def pictures(groups: Sequence[Group], shape: tuple[int, int]) -> Draw:
     shape : rows and columns of a picture; features fill it row by row.
     """
 
-    def chart(width: int) -> alt.TopLevelMixin:
+    def chart(width: int) -> theme.Spec:
         cells: list[_Cell] = []
         frames: list[_Cell] = []
         texts: list[tuple[float, float, str]] = []
@@ -106,7 +104,7 @@ def pictures(groups: Sequence[Group], shape: tuple[int, int]) -> Draw:
             *parts.texts(Text(x, place.y_at(y), text, bold=True) for x, y, text in texts),
         ]
         sides = {"left": 1, "right": 1, "top": 1, "bottom": 1}
-        return parts.framed(layers, place).properties(autosize="none", padding=sides)
+        return parts.framed(layers, place) | {"autosize": "none", "padding": sides}
 
     return chart
 
@@ -166,15 +164,15 @@ def _rectangles(cells: Sequence[_Cell], place: Place, *, framed: bool = False) -
         return []
     stroke, width = (theme.QUIET, 1.0) if framed else (theme.PAPER, 0.0)
     return [
-        parts.data(rows)
-        .mark_rect(stroke=stroke, strokeWidth=width)
-        .encode(
-            x=alt.X("x:Q"),
-            y=alt.Y("y:Q"),
-            x2=alt.X2("x2"),
-            y2=alt.Y2("y2"),
-            fill=alt.Fill("c:N", scale=None),
-            fillOpacity=alt.FillOpacity("o:Q", scale=None),
+        parts.layer(
+            rows,
+            parts.mark("rect", stroke=stroke, strokeWidth=width),
+            x="x:Q",
+            y="y:Q",
+            x2="x2",
+            y2="y2",
+            fill="c:N",
+            fillOpacity="o:Q",
         )
     ]
 
@@ -208,15 +206,13 @@ class Heat:
 def heats(found: Sequence[Heat]) -> Draw:
     """Return the panels, two beside each other where they fit."""
 
-    def chart(width: int) -> alt.TopLevelMixin:
+    def chart(width: int) -> theme.Spec:
         columns = 1 if width <= NARROW or len(found) == 1 else 2
         across = (width - 4 - (columns - 1) * _GAP) / columns
         drawn = [_panel(one, across) for one in found]
         sides = {"left": 1, "right": 1, "top": 1, "bottom": 1}
-        return alt.concat(
-            *drawn, columns=columns, bounds="flush", padding=sides,
-            spacing={"row": _GAP, "column": _GAP},
-        )  # fmt: skip
+        gaps = {"row": _GAP, "column": _GAP}
+        return parts.beside(drawn, columns, padding=sides, spacing=gaps)
 
     return chart
 
@@ -233,7 +229,7 @@ def cut_off(names: Sequence[str]) -> list[bool]:
     return [text_width(t) > left - 6 for t in labels]
 
 
-def _panel(one: Heat, across: float) -> alt.LayerChart:
+def _panel(one: Heat, across: float) -> theme.Spec:
     s = len(one.names)
     labels, left = _labels(one.names)
     side = min((across - left) / max(s, 1), _SIDE)

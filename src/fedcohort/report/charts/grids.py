@@ -10,8 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import altair as alt
-
 from fedcohort.report.charts import parts, theme
 from fedcohort.report.charts.parts import Place, Text
 from fedcohort.report.charts.scales import text_width, wrapped
@@ -43,7 +41,7 @@ class Grid:
 def grid(one: Grid) -> Draw:
     """Return the chart."""
 
-    def chart(width: int) -> alt.TopLevelMixin:
+    def chart(width: int) -> theme.Spec:
         left, side = _side(one, width)
         heads = _heads(one, side)
         below = [] if heads else [f"{i} {name}" for i, name in enumerate(one.columns, 1)]
@@ -85,7 +83,7 @@ def grid(one: Grid) -> Draw:
                     texts.append(Text(x, y, text, align="center"))
         layers = [*parts.shaded(cells), *parts.texts(texts)]
         sides = {"left": 1, "right": 1, "top": 1, "bottom": 1}
-        return parts.framed(layers, place).properties(autosize="none", padding=sides)
+        return parts.framed(layers, place) | {"autosize": "none", "padding": sides}
 
     return chart
 

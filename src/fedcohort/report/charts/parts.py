@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
-
-import altair as alt
+from typing import Any
 
 from fedcohort.report.charts import render, theme
 from fedcohort.report.charts.scales import Domain, text_width, wrapped
+from fedcohort.report.charts.theme import Spec
 
-Layer = alt.Chart
+Layer = Spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,22 +42,11 @@ class Series:
     about: Sequence[tuple[float, int]] = field(default=())
 
 
-class _Layer(alt.Chart):
-    """A chart of one layer, which altair need not copy when it joins another.
-
-    Layers never change, and copying a page's layers takes longer than drawing them.
-    """
-
-    def __deepcopy__(self, _memo: object = None) -> Self:
-        return self
-
-
-class _Frame(alt.LayerChart):
-    """Layers in one frame, not copied either."""
-
-    def __deepcopy__(self, _memo: object = None) -> Self:
-        return self
-
+#: Vega-Lite's names of types, and channels whose values need no scale.
+_TYPES = {"Q": "quantitative", "N": "nominal", "O": "ordinal"}
+_AS_THEY_ARE = frozenset(
+    ("fill", "stroke", "shape", "size", "opacity", "fillOpacity", "strokeWidth", "strokeDash")
+)
 
 #: An item of a legend: a look and its name.
 Item = tuple[str, str]
@@ -147,13 +135,37 @@ class Rule:
     dash: Sequence[float] = ()
 
 
-def data(rows: Sequence[dict[str, Any]]) -> alt.Chart:
-    """Return an empty chart on rows, kept as one text that altair does not visit."""
+def layer(rows: Sequence[dict[str, Any]], mark: Spec, **channels: str) -> Layer:
+    """Return rows as marks: one layer of a Vega-Lite specification.
+
+    Parameters
+    ----------
+    mark : as `mark` returns it.
+    channels : a field of the rows for each, with its type: ``x="x:Q"``; ``Q`` is a number, ``N`` a
+        name, ``O`` a place in an order. Colours, shapes and sizes are drawn as the rows have them.
+    """
     clean = [
         {k: render.clean(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows
     ]
     text = json.dumps(clean, allow_nan=False)
-    return _Layer(alt.InlineData(values=text, format=alt.JsonDataFormat(type="json")))
+    encoding = {name: _channel(name, channels[name]) for name in sorted(channels)}
+    return {
+        "data": {"values": text, "format": {"type": "json"}},
+        "mark": mark,
+        "encoding": encoding,
+    }
+
+
+def mark(kind: str, **looks: Any) -> Spec:
+    """Return a kind of mark, with what all marks of its layer share."""
+    return {"type": kind, **looks}
+
+
+def _channel(name: str, told: str) -> Spec:
+    """Return one channel of an encoding."""
+    field, _, kind = told.partition(":")
+    typed = {"field": field, "type": _TYPES[kind]} if kind else {"field": field}
+    return {**typed, "scale": None} if name in _AS_THEY_ARE else typed
 
 
 def texts(found: Iterable[Text]) -> list[Layer]:
@@ -166,16 +178,20 @@ def texts(found: Iterable[Text]) -> list[Layer]:
     if not rows:
         return []
     return [
-        data(rows)
-        .mark_text(
-            align=alt.ExprRef("datum.align"),
-            fontWeight=alt.ExprRef("datum.weight"),
-            baseline="alphabetic",
-            dy=4,
-            fontSize=theme.TEXT,
-        )
-        .encode(
-            x=alt.X("x:Q"), y=alt.Y("y:Q"), text=alt.Text("t:N"), fill=alt.Fill("c:N", scale=None)
+        layer(
+            rows,
+            mark(
+                "text",
+                align={"expr": "datum.align"},
+                fontWeight={"expr": "datum.weight"},
+                baseline="alphabetic",
+                dy=4,
+                fontSize=theme.TEXT,
+            ),
+            x="x:Q",
+            y="y:Q",
+            text="t:N",
+            fill="c:N",
         )
     ]
 
@@ -201,15 +217,15 @@ def marks(found: Iterable[Mark], area: float = 110) -> list[Layer]:
     if not rows:
         return []
     return [
-        data(rows)
-        .mark_point(strokeWidth=1.2 if area >= 50 else 0.6, opacity=1)
-        .encode(
-            x=alt.X("x:Q"),
-            y=alt.Y("y:Q"),
-            shape=alt.Shape("shape:N", scale=None),
-            fill=alt.Fill("fill:N", scale=None),
-            stroke=alt.Stroke("edge:N", scale=None),
-            size=alt.Size("size:Q", scale=None),
+        layer(
+            rows,
+            mark("point", strokeWidth=1.2 if area >= 50 else 0.6, opacity=1),
+            x="x:Q",
+            y="y:Q",
+            shape="shape:N",
+            fill="fill:N",
+            stroke="edge:N",
+            size="size:Q",
         )
     ]
 
@@ -220,16 +236,16 @@ def rules(found: Iterable[Rule]) -> list[Layer]:
     if not rows:
         return []
     return [
-        data(rows)
-        .mark_rule(strokeDash=alt.ExprRef("datum.dash"))
-        .encode(
-            x=alt.X("x:Q"),
-            y=alt.Y("y:Q"),
-            x2=alt.X2("x2"),
-            y2=alt.Y2("y2"),
-            stroke=alt.Stroke("colour:N", scale=None),
-            strokeWidth=alt.StrokeWidth("width:Q", scale=None),
-            opacity=alt.Opacity("opacity:Q", scale=None),
+        layer(
+            rows,
+            mark("rule", strokeDash={"expr": "datum.dash"}),
+            x="x:Q",
+            y="y:Q",
+            x2="x2",
+            y2="y2",
+            stroke="colour:N",
+            strokeWidth="width:Q",
+            opacity="opacity:Q",
         )
     ]
 
@@ -237,10 +253,8 @@ def rules(found: Iterable[Rule]) -> list[Layer]:
 def box(x: float, y: float, x2: float, y2: float, colour: str) -> Layer:
     """Return a filled rectangle."""
     corners = {"x": x, "y": y, "x2": x2, "y2": y2}
-    return (
-        data([corners])
-        .mark_rect(fill=colour, opacity=1)
-        .encode(x=alt.X("x:Q"), y=alt.Y("y:Q"), x2=alt.X2("x2"), y2=alt.Y2("y2"))
+    return layer(
+        [corners], mark("rect", fill=colour, opacity=1), x="x:Q", y="y:Q", x2="x2", y2="y2"
     )
 
 
@@ -249,16 +263,7 @@ def shaded(rows: Sequence[dict[str, object]]) -> list[Layer]:
     if not rows:
         return []
     return [
-        data([*rows])
-        .mark_rect()
-        .encode(
-            x=alt.X("x:Q"),
-            y=alt.Y("y:Q"),
-            x2=alt.X2("x2"),
-            y2=alt.Y2("y2"),
-            fill=alt.Fill("c:N", scale=None),
-            opacity=alt.Opacity("o:Q", scale=None),
-        )
+        layer([*rows], mark("rect"), x="x:Q", y="y:Q", x2="x2", y2="y2", fill="c:N", opacity="o:Q")
     ]
 
 
@@ -287,17 +292,31 @@ def legend(
 
 
 def framed(
-    layers: Sequence[Layer], place: Place, *, x: alt.Axis | None = None, y: alt.Axis | None = None
-) -> alt.LayerChart:
+    layers: Sequence[Layer], place: Place, *, x: Spec | None = None, y: Spec | None = None
+) -> Spec:
     """Return layers in one frame, with the axes that are given."""
     kind = "log" if place.log else "linear"
-    scale = alt.Scale(domain=list(place.x), nice=False, zero=False, type=kind)
-    first = (
-        data([{"x": place.x[0], "y": place.y[0]}])
-        .mark_point(opacity=0)
-        .encode(
-            x=alt.X("x:Q", scale=scale, axis=x),
-            y=alt.Y("y:Q", scale=alt.Scale(domain=list(place.y), nice=False, zero=False), axis=y),
-        )
-    )
-    return _Frame(layer=[first, *layers], width=place.width, height=place.height)
+    scale = {"domain": list(place.x), "nice": False, "zero": False, "type": kind}
+    upright = {"domain": list(place.y), "nice": False, "zero": False}
+    corner = [{"x": place.x[0], "y": place.y[0]}]
+    first = layer(corner, mark("point", opacity=0), x="x:Q", y="y:Q")
+    first["encoding"]["x"] |= {"scale": scale, "axis": x}
+    first["encoding"]["y"] |= {"scale": upright, "axis": y}
+    return {"layer": [first, *layers], "width": place.width, "height": place.height}
+
+
+def axis(values: Sequence[float], title: str | None, **more: Any) -> Spec:
+    """Return an axis with numbers at some values."""
+    return {"values": list(values), "title": title and render.clean(title), **more}
+
+
+def beside(panels: Sequence[Spec], columns: int, **more: Any) -> Spec:
+    """Return panels side by side, in so many columns."""
+    return {"concat": list(panels), "columns": columns, "bounds": "flush", **more}
+
+
+def above(legend: Spec, body: Spec, spacing: float, padding: Mapping[str, float]) -> Spec:
+    """Return a legend above panels."""
+    return {
+        "vconcat": [legend, body], "bounds": "flush", "spacing": spacing, "padding": padding,
+    }  # fmt: skip

@@ -6,11 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import altair as alt
-
 from fedcohort.report.charts import parts, theme
 from fedcohort.report.charts.parts import Mark, Place, Text
-from fedcohort.report.charts.render import clean
 from fedcohort.report.charts.scales import around, several_ticks, tick_format
 from fedcohort.report.charts.theme import LINE, NARROW, Draw
 
@@ -68,7 +65,7 @@ def ellipses(found: Sequence[Ellipse], x_title: str, y_title: str) -> Draw:
     x, y = (around([p[i] for p in outlines]) for i in (0, 1))
     items = sorted(dict.fromkeys((e.look, e.label) for e in found), key=lambda item: item[1])
 
-    def chart(width: int) -> alt.TopLevelMixin:
+    def chart(width: int) -> theme.Spec:
         columns = 1 if width <= NARROW else min(len(panels), 2)
         across = (width - _ELLIPSES_EDGE - columns * (_ELLIPSES_AXIS + _GAP) + _GAP) / columns
         across = min(across, 420.0)
@@ -76,19 +73,19 @@ def ellipses(found: Sequence[Ellipse], x_title: str, y_title: str) -> Draw:
         drawn = [_panel(title, own, place, x_title, y_title) for title, own in panels.items()]
         above = 2 * LINE + 12
         gaps = {"row": above + 44 + _GAP, "column": _ELLIPSES_AXIS + _GAP}
-        body = alt.concat(*drawn, columns=columns, bounds="flush", spacing=gaps)
+        body = parts.beside(drawn, columns, spacing=gaps)
         rows, high = parts.flow(items, width)
         room = Place((0, width - _ELLIPSES_AXIS), (0, high), width - _ELLIPSES_AXIS, high)
         legend = parts.framed(parts.legend(rows, room, -_ELLIPSES_AXIS, 0), room)
         sides = {"left": 0, "right": 2, "top": 2, "bottom": 5}
-        return alt.vconcat(legend, body, bounds="flush", spacing=above + 8, padding=sides)
+        return parts.above(legend, body, above + 8, sides)
 
     return chart
 
 
 def _panel(
     title: str, found: Sequence[Ellipse], place: Place, x_title: str, y_title: str
-) -> alt.LayerChart:
+) -> theme.Spec:
     """Return one panel: outlines, then marks and their texts."""
     marks = [Mark(e.x, e.y, e.look, small=True) for e in found]
     unit = (place.x[1] - place.x[0]) / place.width
@@ -98,8 +95,8 @@ def _panel(
     layers = [*_outlines(found), *parts.marks(marks), *parts.texts([*named, *heads])]
     x_at = several_ticks(*place.x, max(3, int(place.width / 75)))
     y_at = several_ticks(*place.y, max(2, int(place.height / 45)))
-    x = alt.Axis(values=x_at, title=clean(x_title), format=tick_format(x_at))
-    y = alt.Axis(values=y_at, title=None, grid=True, format=tick_format(y_at))
+    x = parts.axis(x_at, x_title, format=tick_format(x_at))
+    y = parts.axis(y_at, None, grid=True, format=tick_format(y_at))
     return parts.framed(layers, place, x=x, y=y)
 
 
@@ -115,22 +112,15 @@ def _outlines(found: Sequence[Ellipse]) -> list[parts.Layer]:
         ]
         if not rows:
             continue
-        line = parts.data(rows).mark_line(
+        line = parts.mark(
+            "line",
             interpolate="linear-closed",
             strokeWidth=1.0 if pale else 1.8,
             strokeOpacity=0.6 if pale else 1.0,
             fillOpacity=0.0 if pale else 0.12,
         )
-        layers.append(
-            line.encode(
-                x=alt.X("x:Q"),
-                y=alt.Y("y:Q"),
-                stroke=alt.Stroke("c:N", scale=None),
-                fill=alt.Fill("c:N", scale=None),
-                detail=alt.Detail("i:O"),
-                order=alt.Order("o:Q"),
-            )
-        )
+        fields = {"x": "x:Q", "y": "y:Q", "stroke": "c:N", "fill": "c:N"}
+        layers.append(parts.layer(rows, line, **fields, detail="i:O", order="o:Q"))
     return layers
 
 
@@ -159,7 +149,7 @@ def dots(found: Sequence[Dot], x_title: str, y_title: str, *, area: float | None
     x, y = around([d.x for d in found]), around([d.y for d in found])
     items = list(dict.fromkeys((d.look, d.label) for d in found))
 
-    def chart(width: int) -> alt.TopLevelMixin:
+    def chart(width: int) -> theme.Spec:
         place = parts.even(x, y, min(width - _DOTS_EDGE - _DOTS_AXIS, _WIDEST))
         size = area or (_NARROW_AREA if width <= NARROW else _AREA)
         marks = parts.marks((Mark(d.x, d.y, d.look) for d in found), area=size)
@@ -169,11 +159,11 @@ def dots(found: Sequence[Dot], x_title: str, y_title: str, *, area: float | None
         room = Place((0, width - _DOTS_AXIS), (0, high), width - _DOTS_AXIS, high)
         legend = parts.framed(parts.legend(rows, room, -_DOTS_AXIS, 0), room)
         sides = {"left": 0, "right": 2, "top": 2, "bottom": 5}
-        return alt.vconcat(legend, plane, bounds="flush", spacing=LINE + _BELOW, padding=sides)
+        return parts.above(legend, plane, LINE + _BELOW, sides)
 
     return chart
 
 
-def _axis(title: str | None) -> alt.Axis:
+def _axis(title: str | None) -> theme.Spec:
     """Return an axis without numbers."""
-    return alt.Axis(values=[], title=title and clean(title), domain=True)
+    return parts.axis([], title, domain=True)

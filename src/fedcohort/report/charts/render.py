@@ -13,13 +13,11 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby
 
-import altair as alt
-import vl_convert
-
+from fedcohort.report import vega
 from fedcohort.report.charts import theme
+from fedcohort.report.helper import VEGA_LITE
 from fedcohort.report.markup import Markup, filled
 
 Style = tuple[tuple[str, str], ...]
@@ -57,6 +55,10 @@ class Drawing:
         return f"{short(self.width)} {short(self.height)}"
 
 
+#: The latest drawings, by specification, the oldest first.
+_kept: dict[str, Drawing] = {}
+
+
 @dataclass(frozen=True)
 class _Leaf:
     """One visible element at its place in the drawing."""
@@ -65,30 +67,43 @@ class _Leaf:
     body: str
 
 
-def draw(chart: alt.TopLevelMixin) -> Drawing:
+def draw(chart: theme.Spec) -> Drawing:
     """Return a chart's drawing.
 
     Raises
     ------
     ValueError : the chart has what a report does not draw: clips, gradients, images.
     """
-    spec = chart.to_dict(validate=False)
-    spec["config"] = {**spec.get("config", {}), **theme.config()}
-    return _drawn(json.dumps(spec))
+    return drawn(specified(chart))
 
 
-@lru_cache(LATEST)
-def _drawn(spec: str) -> Drawing:
-    """Return the drawing of a Vega-Lite specification."""
-    known = vl_convert.get_vegalite_versions()
-    asked = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
-    version = asked if asked in known else known[-1]
-    text = vl_convert.vegalite_to_svg(spec, vl_version=version)
+def specified(chart: theme.Spec) -> str:
+    """Return a chart's whole specification, as text."""
+    return json.dumps({"config": theme.config(), **chart})
+
+
+def drawn(spec: str) -> Drawing:
+    """Return the drawing of a specification."""
+    found = _kept.get(spec)
+    return keep(spec, vega.svg(spec, VEGA_LITE)) if found is None else found
+
+
+def is_kept(spec: str) -> bool:
+    """Return whether the drawing of a specification is kept."""
+    return spec in _kept
+
+
+def keep(spec: str, text: str) -> Drawing:
+    """Return the drawing that Vega's SVG of a specification gives, and keep it."""
     root = ET.fromstring(text)
     for node in root.iter():
         node.tag = node.tag.rpartition("}")[2]
     body = "".join(_grouped(_leaves(root, (0.0, 0.0), {})))
-    return Drawing(Markup(body), float(root.get("width", "0")), float(root.get("height", "0")))
+    size = (float(root.get(k, "0")) for k in ("width", "height"))
+    found = _kept[spec] = Drawing(Markup(body), *size)
+    if len(_kept) > LATEST:
+        _kept.pop(next(iter(_kept)), None)
+    return found
 
 
 def standalone(drawing: Drawing, title: str, description: str) -> str:

@@ -10,11 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import altair as alt
-
 from fedcohort.report.charts import parts, theme
 from fedcohort.report.charts.parts import Mark, Place, Rule, Text
-from fedcohort.report.charts.render import clean
 from fedcohort.report.charts.scales import (
     Domain,
     around,
@@ -115,7 +112,7 @@ def interval_rows(
     """
     spread = domain or _domain(rows, log, reference)
 
-    def chart(width: int) -> alt.TopLevelMixin:
+    def chart(width: int) -> theme.Spec:
         layout = _layout(rows, width, spread, log, heads)
         layers: list[parts.Layer] = []
         if band is not None:
@@ -142,7 +139,7 @@ def bars(rows: Sequence[Row], x_title: str, *, domain: Domain | None = None) -> 
     room = 0.04 * (high - low) or 1.0
     spread = domain or (low - room * (low < 0), high + room * (high > 0 or low == high))
 
-    def chart(width: int) -> alt.TopLevelMixin:
+    def chart(width: int) -> theme.Spec:
         layout = _layout(rows, width, spread, False, None)
         layers = parts.rules(_grid(layout))
         for line in layout.lines:
@@ -212,18 +209,18 @@ def _whole(
     x_title: str,
     heads: tuple[str, str] | None = None,
     legend: Sequence[parts.Item] = (),
-) -> alt.TopLevelMixin:
+) -> theme.Spec:
     """Return the layers above their axis, with room for the texts around them."""
     place, left, right = layout.place, layout.left, layout.right
     values = _ticks(layout)
-    axis = alt.Axis(values=values, title=clean(x_title), format=tick_format(values))
+    axis = parts.axis(values, x_title, format=tick_format(values))
     top = 22.0 if heads and not layout.narrow else 4.0
     if legend:
         items, height = parts.flow(legend, left + place.width + right)
         top += height + 10
         layers = [*layers, *parts.legend(items, place, -left, -top)]
     sides = {"left": left, "right": right, "top": top, "bottom": 46}
-    return parts.framed(layers, place, x=axis).properties(autosize="none", padding=sides)
+    return parts.framed(layers, place, x=axis) | {"autosize": "none", "padding": sides}
 
 
 def _ticks(layout: _Layout) -> list[float]:
@@ -283,9 +280,13 @@ def _diamonds(layout: _Layout, domain: Domain) -> list[parts.Layer]:
         y = layout.place.y_at(line.middle)
         corners = [(_inside(v, domain), d) for v, d in ((r.low, 0), (r.value, 7), (r.high, 0))]
         layers.append(
-            parts.data([{"x": x, "y": y - d, "y2": y + d} for x, d in corners])
-            .mark_area(fill=theme.colour(r.look), opacity=1)
-            .encode(x=alt.X("x:Q"), y=alt.Y("y:Q"), y2=alt.Y2("y2"))
+            parts.layer(
+                [{"x": x, "y": y - d, "y2": y + d} for x, d in corners],
+                parts.mark("area", fill=theme.colour(r.look), opacity=1),
+                x="x:Q",
+                y="y:Q",
+                y2="y2",
+            )
         )
     return layers
 

@@ -7,11 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-import altair as alt
-
 from fedcohort.report.charts import parts, theme
 from fedcohort.report.charts.parts import Mark, Place, Rule, Series, Text
-from fedcohort.report.charts.render import clean
 from fedcohort.report.charts.scales import (
     Domain,
     around,
@@ -212,7 +209,7 @@ def _drawn(series: Sequence[Series], axes_of: Callable[[Sequence[Series]], _Axes
     axes = {t: axes_of(own) for t, own in panels.items()}
     square = any(a.square for a in axes.values())
 
-    def chart(width: int) -> alt.TopLevelMixin:
+    def chart(width: int) -> theme.Spec:
         columns = _columns(len(panels), width, square)
         across = (width - _EDGE - columns * (_AXIS + _GAP) + _GAP) / columns
         across = round(min(across, _SQUARE) if square else across)
@@ -221,19 +218,19 @@ def _drawn(series: Sequence[Series], axes_of: Callable[[Sequence[Series]], _Axes
         lines = max(map(len, names.values()), default=0)
         above = LINE * (lines + any(a.y_title for a in axes.values())) + 12
         below = 44 + (LINE + 2) * max((_lines_at_risk(own) for own in panels.values()), default=0)
-        drawn: list[alt.LayerChart] = []
+        drawn: list[theme.Spec] = []
         for title, own in panels.items():
             a = axes[title]
             place = Place(a.x, a.y, across, height, a.log)
             drawn.append(_panel(_inside(own, a), a, place, names[title]))
         gaps = {"row": above + below + _GAP, "column": _AXIS + _GAP}
-        body = alt.concat(*drawn, columns=columns, bounds="flush", spacing=gaps)
+        body = parts.beside(drawn, columns, spacing=gaps)
         if len(items) < 2:
-            return body.properties(padding=_PADDING)
+            return body | {"padding": _PADDING}
         found, high = parts.flow(items, width)
         place = Place((0, width - _AXIS), (0, high), width - _AXIS, high)
         legend = parts.framed(parts.legend(found, place, -_AXIS, 0), place)
-        return alt.vconcat(legend, body, bounds="flush", spacing=above + 8, padding=_PADDING)
+        return parts.above(legend, body, above + 8, _PADDING)
 
     return chart
 
@@ -245,9 +242,7 @@ def _columns(n: int, width: int, square: bool) -> int:
     return 2 if n in (2, 4) or (square and n == 1) else min(n, 3)
 
 
-def _panel(
-    series: Sequence[Series], axes: _Axes, place: Place, names: Sequence[str]
-) -> alt.LayerChart:
+def _panel(series: Sequence[Series], axes: _Axes, place: Place, names: Sequence[str]) -> theme.Spec:
     """Return one panel."""
     layers: list[parts.Layer] = []
     (left, right), (bottom, top) = axes.x, axes.y
@@ -271,13 +266,13 @@ def _panel(
     layers += parts.texts(_headings(names, axes.y_title, place))
     x_values = ticks or _x_ticks(axes, place)
     y_values = several_ticks(*axes.y, max(2, int(place.height / 45)))
-    x = alt.Axis(values=x_values, title=clean(axes.x_title), format=tick_format(x_values))
-    y = alt.Axis(values=y_values, title=None, grid=True, format=tick_format(y_values))
+    x = parts.axis(x_values, axes.x_title, format=tick_format(x_values))
+    y = parts.axis(y_values, None, grid=True, format=tick_format(y_values))
     if axes.powers:
         apart = math.ceil((axes.y[1] - axes.y[0]) * 32 / place.height)
         first = math.ceil(axes.y[0] / apart)
         y_values = [apart * i for i in range(first, math.floor(axes.y[1] / apart) + 1)]
-        y = alt.Axis(values=y_values, title=None, grid=True, labelExpr="'1e' + datum.value")
+        y = parts.axis(y_values, None, grid=True, labelExpr="'1e' + datum.value")
     return parts.framed(layers, place, x=x, y=y)
 
 
@@ -310,14 +305,14 @@ def _bands(series: Sequence[Series]) -> list[parts.Layer]:
     if not rows:
         return []
     return [
-        parts.data(rows)
-        .mark_area(opacity=0.16)
-        .encode(
-            x=alt.X("x:Q"),
-            y=alt.Y("low:Q"),
-            y2=alt.Y2("high"),
-            fill=alt.Fill("c:N", scale=None),
-            detail=alt.Detail("i:O"),
+        parts.layer(
+            rows,
+            parts.mark("area", opacity=0.16),
+            x="x:Q",
+            y="low:Q",
+            y2="high",
+            fill="c:N",
+            detail="i:O",
         )
     ]
 
@@ -332,15 +327,15 @@ def _lines(series: Sequence[Series]) -> list[parts.Layer]:
     if not rows:
         return []
     return [
-        parts.data(rows)
-        .mark_line(strokeWidth=1.8)
-        .encode(
-            x=alt.X("x:Q"),
-            y=alt.Y("y:Q"),
-            stroke=alt.Stroke("c:N", scale=None),
-            strokeDash=alt.StrokeDash("d:N", scale=None),
-            detail=alt.Detail("i:O"),
-            order=alt.Order("x:Q"),
+        parts.layer(
+            rows,
+            parts.mark("line", strokeWidth=1.8),
+            x="x:Q",
+            y="y:Q",
+            stroke="c:N",
+            strokeDash="d:N",
+            detail="i:O",
+            order="x:Q",
         )
     ]
 

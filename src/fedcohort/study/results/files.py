@@ -62,8 +62,8 @@ from fedcohort.version import VERSION
 
 ROLE = {"sites": "arm", "isolated": "lower bound", "centralised": "upper bound"}
 PACKAGES = (
-    "numpy", "scipy", "pandas", "scikit-learn", "torch", "safetensors", "optuna", "altair",
-    "sqlalchemy", "umap-learn",
+    "numpy", "scipy", "pandas", "scikit-learn", "torch", "safetensors", "optuna",
+    "vl-convert-python", "sqlalchemy", "umap-learn",
 )  # fmt: skip
 #: Further results of the first repeat's fits, with the names of arm, scenario, repeat.
 LISTED = (
