@@ -23,7 +23,6 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import Refused
 from fedcohort.secure import Layout, ring
-from fedcohort.secure.arithmetic.layout import FLOATS, Block
 
 #: Replies of at most this many numbers are encoded together.
 SMALL = 4096
@@ -114,7 +113,7 @@ class ExactTotal:
             self._layout = both
         ring.add(self._total, words, both)
 
-    def _extend(self, block: Block, x: Array) -> None:
+    def _extend(self, block: ring.Block, x: Array) -> None:
         """Add the numbers of a block, (m,), digit by digit."""
         width = _width(self._n)
         used = _used(ring.largest(x, block, self._n), block.kind, self._n)
@@ -126,7 +125,7 @@ class ExactTotal:
             self._digits[block.kind] = held = more
         for start in range(0, block.size, PIECE):
             here = slice(start, start + PIECE)
-            for i, digit in _split(x[here], FLOATS[block.kind][1], used, width):
+            for i, digit in _split(x[here], ring.FLOATS[block.kind][1], used, width):
                 held[i, here] += digit
 
     def _together(
@@ -174,7 +173,7 @@ def _sum(x: Array, kind: str, n: int) -> Array | None:
         return None
     used = _used(most, kind, n)
     digits = np.empty((used, x.shape[1]), np.int64)
-    for i, digit in _split(x, FLOATS[kind][1], used, _width(n)):
+    for i, digit in _split(x, ring.FLOATS[kind][1], used, _width(n)):
         digits[i] = digit.sum(0)
     return _read(digits, kind, n)
 
@@ -186,7 +185,7 @@ def _width(n: int) -> int:
 
 def _used(most: float, kind: str, n: int) -> int:
     """Return how many digits hold n numbers of at most |most|."""
-    above = FLOATS[kind][1] + math.frexp(n * most)[1] - _LAST
+    above = ring.FLOATS[kind][1] + math.frexp(n * most)[1] - _LAST
     return 1 + max(0, -(-above // _width(n)))
 
 
@@ -207,7 +206,7 @@ def _split(x: Array, bits: int, used: int, width: int) -> Iterator[tuple[int, Ar
 
 def _read(digits: Array, kind: str, n: int) -> Array:
     """Return totals in digits (d, m) as floats (m,), the very floats of `ring.decode`."""
-    width, (words, bits) = _width(n), FLOATS[kind]
+    width, (words, bits) = _width(n), ring.FLOATS[kind]
     held = (width * (len(digits) - 1) + 63) // 64 + 1  # the other words would repeat the sign
     out = np.empty(digits.shape[1])
     for start in range(0, len(out), PIECE):
