@@ -191,7 +191,7 @@ def drawn_where_looked_at(blind: Callable[[str], bool] | None = None) -> Iterato
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(render, "draw", as_seen)
-        patch.setattr(report, "Helper", lambda: helper(cores=1))  # its start takes 0.4 s a page
+        patch.setattr(report, "Helper", lambda **_: helper(cores=1))  # its start takes 0.4 s a page
         yield
 
 

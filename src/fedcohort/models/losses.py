@@ -329,6 +329,16 @@ def units_of(name: str) -> tuple[str, float, float]:
     return model, centre, scale
 
 
+def times_in(loss: str) -> str:
+    """Return the unit and the times in a name of `models.objectives`; "" of other losses.
+
+    A site holds a session to its first ones: by sums over other intervals of time, their
+    differences would be of one patient.
+    """
+    model, *words = loss.split(" ")
+    return " ".join({"savae": words[3:], "lifetimes": words}.get(model, ()))
+
+
 def built(name: str, table: Any) -> Loss:
     """Return the loss of a table.
 

@@ -344,16 +344,6 @@ class Regridded(Worded):
         return len(numbers) <= self.most and all(a < b for a, b in pairwise((0.0, *numbers)))
 
 
-def times_in(loss: str) -> str:
-    """Return the unit and the times in a loss's name (`lifted`, `lifetimes`); "" of other losses.
-
-    A site holds a session to its first ones: by sums over other intervals of time, their
-    differences would be of one patient.
-    """
-    model, *words = loss.split(" ")
-    return " ".join({"savae": words[3:], "lifetimes": words}.get(model, ()))
-
-
 def _values(numbers: Sequence[str], table: Any) -> ForestLikelihood:
     centre, scale = map(float, numbers or ("0", "1"))
     return ForestLikelihood(torch.from_numpy((np.asarray(table.y, float) - centre) / scale))

@@ -7,7 +7,7 @@ settings limit their number:
     grids of time, edges, centres, scales, origins, frames    the same in each call of a step; times
         of risk sets in each step of a session. `MORE` has the steps that ask twice, and why
     a preprocessing, an evaluated model                       one a session
-    times in a plan's loss (`models.objectives.times_in`)     one list a session
+    times in a plan's loss (`models.losses.times_in`)     one list a session
     all other arguments at one model, where sums under        the same in all attempts
         other weights would separate sites (`AT_ONE`)
     rounds     whose models one site tells (``keep``): those of the settings
@@ -37,7 +37,7 @@ from fedcohort.arrays import Array
 from fedcohort.data import timegrid
 from fedcohort.data.prepare import Design
 from fedcohort.metrics.decision import survival_edges
-from fedcohort.models.objectives import times_in
+from fedcohort.models.losses import times_in
 from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call
