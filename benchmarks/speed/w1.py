@@ -122,4 +122,4 @@ VARIANTS: dict[str, Callable[[dict[str, SurvivalTable], int], Array]] = {
 }
 
 #: (numerator, denominator, what the ratio shall be).
-GOALS = (("local", "flat", "<=", 1.10), ("plain", "local", ">=", 2.3))
+GOALS = (("local", "flat", "<=", 1.10), ("plain", "local", ">=", 12.0))
