@@ -31,11 +31,11 @@ Quarters of 1 to `min_cell` − 1 deaths are joined.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedcohort.algorithms.cox.ascent import Top
+from fedcohort.algorithms.cox.hierarchical import BySite
 from fedcohort.algorithms.cox.likelihood import Ground
 from fedcohort.algorithms.cox.placing import SurvivalSite, own_grid, placed
 from fedcohort.algorithms.cox.site_steps import takes_part
@@ -44,9 +44,7 @@ from fedcohort.data.exact import Exact
 from fedcohort.numerics.coxph import at_risk
 from fedcohort.numerics.strata import by_stratum, rows_of
 from fedcohort.protocol import Refused, Row, Task, message, summed
-
-if TYPE_CHECKING:
-    from fedcohort.algorithms.cox.hierarchical import BySite
+from fedcohort.training.site_effects import check_row
 
 #: Largest number of draws, largest g, and largest |linear predictor|.
 MOST, CUT, FAR = 1000, 3.0, 500.0
@@ -304,8 +302,6 @@ def rows_of_checks(told: Survived, cuts: Array, strata: tuple[str, ...]) -> list
     found.append([_mean(v[..., 3], v[..., 0]) for v in both])
     early, late = ([_mean(v[:, :, h, 2], v[:, :, h, 0]) for v in both] for h in HALVES)
     found.append([a - b for a, b in zip(early, late, strict=True)])
-    from fedcohort.training.site_effects import check_row  # loads scipy.interpolate: slow
-
     each = zip(names, found, strict=True)
     return [check_row(name, float(seen[0]), drawn) for name, (seen, drawn) in each]
 

@@ -47,7 +47,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -61,6 +61,7 @@ from fedcohort.algorithms.cox.disclosure import (
     most_sums,
 )
 from fedcohort.algorithms.cox.elastic import Path, cross_validate, follow
+from fedcohort.algorithms.cox.hierarchical import BySite, posterior_by_site
 from fedcohort.algorithms.cox.likelihood import (
     Ground,
     SharedBaseline,
@@ -89,9 +90,6 @@ from fedcohort.protocol import (
     Task,
     check_all_answered,
 )
-
-if TYPE_CHECKING:
-    from fedcohort.algorithms.cox.hierarchical import BySite
 
 #: Grid of a stratum without deaths.
 NOTHING = Intervals(np.zeros(0), np.zeros(0, bool), 0.0)
@@ -146,8 +144,6 @@ def fit_bayes(fed: Federation, config: BayesCoxSettings, task: Task) -> BayesCox
     def highest(begun: Climb[Here], ground: Ground) -> Summit[Here]:
         if not config.own_effects:
             return begun.to(prior), begun.here, None
-        from fedcohort.algorithms.cox.hierarchical import posterior_by_site  # slow to load
-
         found = posterior_by_site(sites, begun, ground, config, task)
         by_site.append(found)
         return begun.given(found.middle, found.total), begun.here, None

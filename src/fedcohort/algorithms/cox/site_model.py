@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 
+from fedcohort.algorithms.cox.hierarchical import BySite
 from fedcohort.algorithms.cox.model import BayesCoxModel, of_cox
 from fedcohort.arrays import Array
 from fedcohort.numerics.mixture import quantiles
 from fedcohort.protocol import Row
-
-if TYPE_CHECKING:
-    from fedcohort.algorithms.cox.hierarchical import BySite
+from fedcohort.training.site_effects import mixed_row
 
 #: Fields of `BayesCoxBySite` that are arrays.
 ARRAYS = ("shares", "means", "scales", "tau")
@@ -80,8 +79,6 @@ class BayesCoxBySite(BayesCoxModel):
         """Return the rows of `BayesCoxModel.summary`, of the common coefficients; quantiles and
         probabilities are the mixture's.
         """
-        from fedcohort.training.site_effects import mixed_row  # loads scipy.interpolate: slow
-
         sd = np.sqrt(np.einsum("gii->gi", self.scales))
         return [
             mixed_row(name, (self.shares, self.means[:, j], sd[:, j]), self.level, "hazard_ratio")

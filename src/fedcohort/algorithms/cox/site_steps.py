@@ -19,6 +19,7 @@ from fedcohort.numerics.coxph import Placed, Pooled, pooled
 from fedcohort.privacy.disclosure.records import over_few
 from fedcohort.protocol import Refused, gathered, message, summed
 from fedcohort.training.disclosure import FINE, hidden
+from fedcohort.training.site_effects import integrated
 
 #: Largest number of points of τ: a fit has some 15.
 MOST = 100
@@ -111,8 +112,6 @@ def expand_sites(
     g, p = spread.shape
     if not takes_part(site.data, len(scale), least):
         return Expanded(np.zeros((g, p + 1, p + 1)), np.zeros(g))
-    from fedcohort.training.site_effects import integrated  # loads scipy.interpolate: slow
-
     records = placed(site.data, *own_grid(site.data), centre, scale)
     forms = np.array(
         [_form(own_mode(records, one, tau, ties)) for one, tau in zip(points, around, strict=True)]
