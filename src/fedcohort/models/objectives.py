@@ -37,7 +37,7 @@ class Objective(ABC):
 
     @property
     def informative(self) -> bool:
-        """Whether its rows can teach anything; sites without rows are not asked."""
+        """Whether its rows carry information for training."""
         return True
 
     @property

@@ -24,12 +24,12 @@ class Transport(Protocol):
 
     @property
     def masks(self) -> bool:
-        """Whether it forms sums of replies that nobody sees; see `total`."""
+        """Whether sums are masked, so that nobody sees a single reply; see `total`."""
         ...
 
     @property
     def alone(self) -> bool:
-        """Whether its only site is in this process, and a fit of this site alone; see `local`."""
+        """Whether there is one site, in this process, whose own model is fitted; see `local`."""
         ...
 
     def ask(
