@@ -35,16 +35,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, Self
 
 import numpy as np
 from scipy.special import expit, log_softmax
 
 from fedcohort.arrays import Array
+from fedcohort.models.partial_likelihoods import FAR, PartialLikelihoods, falling
 from fedcohort.numerics.survival import dies_on_grid, slots
 
-#: Outputs are cut to this value: e^600 is still a float64.
-FAR = 600.0
 #: Log standard deviations are cut to ± this, and times to this share of their unit from below.
 LONG, SHORTEST = 8.0, 1e-6
 
@@ -267,12 +267,16 @@ class PartialLikelihood:
     Parameters
     ----------
     time, event : (n,).
+
+    Attributes
+    ----------
+    order : (n,), rows by falling time.
     """
 
     def __init__(self, time: Array, event: Array):
         self._time = np.array(time)
         self._event = np.array(event, bool)
-        self._risk = RiskSets(time, event, np.unique(time[self._event]))
+        self.order = falling(self._time)
         self._any = bool(self._event.any())
 
     @property
@@ -285,17 +289,25 @@ class PartialLikelihood:
         """Whether there is a death."""
         return self._any
 
+    @property
+    def falling(self) -> tuple[Array, Array]:
+        """Times and events (n,) in the order of `order`."""
+        return self._time[self.order], self._event[self.order]
+
+    @cached_property
+    def _alone(self) -> PartialLikelihoods:
+        time, event = self.falling
+        return PartialLikelihoods([time], [event], len(time))
+
     def __call__(self, outputs: Array, /) -> tuple[float, Array]:
         """Return −ℓ/n and its slope (n,), eq. (2), at the log risks f (n,)."""
+        slope = np.zeros(len(outputs))
         if not self._any:
-            return 0.0, np.zeros(len(outputs))
+            return 0.0, slope
         f = np.asarray(outputs, float)
-        risk, n, top = self._risk, len(f), float(f.max())
-        weights = risk.weights(f, top)
-        s0 = risk.s0(weights)
-        value = risk.deaths @ np.log(s0) - risk.dies @ (f - top)
-        slope = risk.hazard(risk.deaths / s0) * weights - risk.dies
-        return float(value) / n, slope / n
+        (value,), (found,) = self._alone(f[None, self.order])
+        slope[self.order] = found
+        return float(value), slope
 
     def take(self, rows: Array) -> Self:
         """Return the loss of the rows with these numbers."""
