@@ -52,36 +52,36 @@ LONG, SHORTEST = 8.0, 1e-6
 class OutcomeLoss(ABC):
     """A loss that is a mean over rows.
 
-    Parameters
+    Attributes
     ----------
     y : (n,).
     """
 
     def __init__(self, y: Array):
-        self._y = np.array(y, float)
+        self.y = np.array(y, float)
 
     @property
     def informative(self) -> bool:
         """Whether there are rows."""
-        return len(self._y) > 0
+        return len(self.y) > 0
 
     @property
     def kinds(self) -> tuple[int, ...]:
         """Number of rows; for logistic of each class, for poisson of rows above 0."""
-        return (len(self._y),)
+        return (len(self.y),)
 
     def __call__(self, outputs: Array, /) -> tuple[float, Array]:
         """Return value and slope at the outputs, both (n,), or (n, K)."""
-        values, slopes = self._each(np.asarray(outputs, float), self._y)
-        n = max(len(self._y), 1)
+        values, slopes = self.each(np.asarray(outputs, float), self.y)
+        n = max(len(self.y), 1)
         return float(values.sum()) / n, slopes / n
 
     def take(self, rows: Array) -> Self:
         """Return the loss of the rows with these numbers."""
-        return type(self)(self._y[rows])
+        return type(self)(self.y[rows])
 
     @abstractmethod
-    def _each(self, f: Array, y: Array) -> tuple[Array, Array]:
+    def each(self, f: Array, y: Array) -> tuple[Array, Array]:
         """Return the loss of each row, and its slope."""
 
 
@@ -91,17 +91,19 @@ class Logistic(OutcomeLoss):
     @property
     def kinds(self) -> tuple[int, ...]:
         """Numbers of rows with 1 and with 0."""
-        ones = int((self._y > 0).sum())
-        return ones, len(self._y) - ones
+        ones = int((self.y > 0).sum())
+        return ones, len(self.y) - ones
 
-    def _each(self, f: Array, y: Array) -> tuple[Array, Array]:
+    def each(self, f: Array, y: Array) -> tuple[Array, Array]:
+        """Return the loss of each row, and its slope."""
         return np.logaddexp(0.0, f) - y * f, expit(f) - y
 
 
 class Squares(OutcomeLoss):
     """Eq. (4)."""
 
-    def _each(self, f: Array, y: Array) -> tuple[Array, Array]:
+    def each(self, f: Array, y: Array) -> tuple[Array, Array]:
+        """Return the loss of each row, and its slope."""
         return 0.5 * (f - y) ** 2, f - y
 
 
@@ -111,9 +113,10 @@ class Poisson(OutcomeLoss):
     @property
     def kinds(self) -> tuple[int, ...]:
         """Number of rows above 0."""
-        return (int((self._y > 0).sum()),)
+        return (int((self.y > 0).sum()),)
 
-    def _each(self, f: Array, y: Array) -> tuple[Array, Array]:
+    def each(self, f: Array, y: Array) -> tuple[Array, Array]:
+        """Return the loss of each row, and its slope."""
         mean = np.exp(np.minimum(f, FAR))
         return mean - y * f, mean - y
 
@@ -130,7 +133,7 @@ class CrossEntropy(OutcomeLoss):
     def __init__(self, y: Array, classes: int):
         super().__init__(y)
         self._classes = classes
-        self._at = np.arange(len(self._y)), self._y.astype(np.int64)
+        self._at = np.arange(len(self.y)), self.y.astype(np.int64)
 
     @property
     def kinds(self) -> tuple[int, ...]:
@@ -139,9 +142,10 @@ class CrossEntropy(OutcomeLoss):
 
     def take(self, rows: Array) -> Self:
         """Return the loss of the rows with these numbers."""
-        return type(self)(self._y[rows], self._classes)
+        return type(self)(self.y[rows], self._classes)
 
-    def _each(self, f: Array, y: Array) -> tuple[Array, Array]:
+    def each(self, f: Array, y: Array) -> tuple[Array, Array]:
+        """Return the loss of each row, and its slope."""
         logs = log_softmax(f, axis=1)
         slopes = np.exp(logs)
         slopes[self._at] -= 1.0
@@ -151,7 +155,8 @@ class CrossEntropy(OutcomeLoss):
 class Spread(OutcomeLoss):
     """Eq. (7)."""
 
-    def _each(self, f: Array, y: Array) -> tuple[Array, Array]:
+    def each(self, f: Array, y: Array) -> tuple[Array, Array]:
+        """Return the loss of each row, and its slope."""
         log_sd = np.clip(f[:, 1], -LONG, LONG)
         z = (y - f[:, 0]) * np.exp(-log_sd)
         return 0.5 * z * z + log_sd, np.column_stack([-z * np.exp(-log_sd), 1.0 - z * z])

@@ -89,6 +89,16 @@ class Mlp:
         return PerceptronNet(self)
 
 
+@lru_cache(maxsize=64)
+def shape_of(spec: str) -> Mlp | None:
+    """Return the perceptron of a spec, if it has one output and no dropout; else None."""
+    entries = json.loads(spec)
+    if entries.pop("kind") != "mlp":
+        return None
+    found = Mlp(**{**entries, "hidden": tuple(entries["hidden"])})
+    return found if found.outputs == 1 and not found.dropout else None
+
+
 class PerceptronNet(nn.Sequential):
     """The module of an `Mlp`, which it knows."""
 

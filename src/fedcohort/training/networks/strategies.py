@@ -19,7 +19,7 @@ their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -32,11 +32,19 @@ from fedcohort.protocol.step import Gathered, Summed
 from fedcohort.training.networks import compression, moments
 from fedcohort.training.networks.compression import collected
 from fedcohort.training.networks.counts import Counted, count_idle, counting
-from fedcohort.training.networks.local import Memory, evaluate, train_on
+from fedcohort.training.networks.local import Memory, evaluate, train_each, train_on
 from fedcohort.training.networks.moments import Moments
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.replies import Member, Update, Visit
-from fedcohort.training.networks.schedule import Course, Enough, HeldOut, Schedule, follow
+from fedcohort.training.networks.schedule import (
+    Course,
+    Enough,
+    HeldOut,
+    Schedule,
+    follow,
+    follow_each,
+    stages,
+)
 from fedcohort.training.networks.server import Rule, Server
 from fedcohort.training.networks.settings import AveragingSettings
 from fedcohort.training.networks.validated import Validated
@@ -46,7 +54,15 @@ from fedcohort.training.rows import known_rows, rows_of
 # site ---------------------------------------------------------------------------------
 
 
-@summed
+def _train_each(
+    sites: Sequence[Site[Any, None]], *, theta: Array, plan: str, rate: float
+) -> list[Update] | None:
+    p = Plan.of(plan)
+    tables = [rows_of(s.data, p, s.entropy) for s in sites]
+    return Update.of_each(theta, tables, p, rate, [s.entropy for s in sites])
+
+
+@summed(many=_train_each)
 def train_here(site: Site[Any, None], *, theta: Array, plan: str, rate: float) -> Update:
     """Train from the common model; return the site's part of the mean."""
     p = Plan.of(plan)
@@ -62,14 +78,83 @@ def train_kept(
     return Update.kept(site, theta, known_rows(site.data, p, site.entropy), p, rate)
 
 
-@gathered
+def _visit_each(
+    sites: Sequence[Site[Any, None]], *, theta: Array, plan: str, rate: float
+) -> list[Visit] | None:
+    p = Plan.of(plan)
+    tables = [rows_of(s.data, p, s.entropy) for s in sites]
+    return Visit.of_each(theta, tables, p, rate, [s.entropy for s in sites])
+
+
+@gathered(many=_visit_each)
 def visit(site: Site[Any, None], *, theta: Array, plan: str, rate: float) -> Visit:
     """Train from the last site's model; return the model for the next site."""
     p = Plan.of(plan)
     return Visit.trained(theta, rows_of(site.data, p, site.entropy), p, rate, site.entropy)
 
 
-@gathered
+def _members(
+    sites: Sequence[Site[Any, None]],
+    *,
+    theta: Array,
+    plan: str,
+    rounds: int,
+    rate: float,
+    lr_rule: str,
+    lr_factor: float,
+    lr_patience: int,
+    patience: int,
+    keep: Array,
+) -> list[Member]:
+    """Train a model of each site alone; those that fit in stacks at once."""
+    p = Plan.of(plan)
+    schedule = Schedule(
+        rounds=rounds,
+        learning_rate=rate,
+        lr_rule=lr_rule,
+        lr_factor=lr_factor,
+        lr_patience=lr_patience,
+        patience=None if patience < 0 else patience,
+        keep=tuple(keep.tolist()),
+    )
+    tables = [rows_of(s.data, p, s.entropy) for s in sites]
+    losses: list[list[float]] = [[] for _ in sites]
+    memories = [Memory.empty(p, len(theta))] * len(sites)
+
+    def held_out(k: int) -> HeldOut:
+        rows = rows_of(sites[k].data, p, sites[k].entropy, held_out=True)
+        return lambda theta: evaluate(theta, rows, p)
+
+    def advance(asked: Mapping[int, tuple[Array, float]]) -> list[tuple[Array, float]]:
+        draws = {k: (*sites[k].entropy, len(losses[k])) for k in asked}
+        told: list[tuple[Array, float]] = []
+        if p.optimiser_state == "kept":
+            for k, (theta, rate) in asked.items():
+                *one, memories[k] = train_on(theta, tables[k], p, rate, draws[k], memories[k])
+                told.append((one[0], one[1]))
+        else:
+            starts, rates = zip(*asked.values(), strict=True)
+            told = train_each(
+                np.stack(starts), [tables[k] for k in asked], p, np.array(rates),
+                list(draws.values()),
+            )  # fmt: skip
+        for k, (_, loss) in zip(asked, told, strict=True):
+            losses[k].append(loss)
+        return told
+
+    courses = follow_each(
+        advance, [stages(schedule, theta, held_out=held_out(k)) for k in range(len(sites))]
+    )
+    found: list[Member] = []
+    for rows, course, of_site in zip(tables, courses, losses, strict=True):
+        kept = (course.kept.get(r, course.theta) for r in schedule.keep)
+        weight = float(len(rows.x)) if rows.informative else 0.0
+        loss = of_site[-1] if of_site else 0.0
+        found.append(Member(np.stack([course.theta, *kept]), np.array(weight), np.array(loss)))
+    return found
+
+
+@gathered(many=_members)
 def train_alone(
     site: Site[Any, None],
     *,
@@ -87,33 +172,11 @@ def train_alone(
 
     A negative patience never stops early. Rounds are counted by this site's own held-out loss.
     """
-    p = Plan.of(plan)
-    rows = rows_of(site.data, p, site.entropy)
-    held_out = rows_of(site.data, p, site.entropy, held_out=True)
-    schedule = Schedule(
-        rounds=rounds,
-        learning_rate=rate,
-        lr_rule=lr_rule,
-        lr_factor=lr_factor,
-        lr_patience=lr_patience,
-        patience=None if patience < 0 else patience,
-        keep=tuple(keep.tolist()),
-    )
-    losses: list[float] = []
-    memory = Memory.empty(p, len(theta))
-
-    def advance(theta: Array, rate: float) -> tuple[Array, float]:
-        nonlocal memory
-        draws = (*site.entropy, len(losses))
-        theta, loss, after = train_on(theta, rows, p, rate, draws, memory)
-        memory = after if p.optimiser_state == "kept" else memory
-        losses.append(loss)
-        return theta, loss
-
-    course = follow(schedule, theta, advance, held_out=lambda t: evaluate(t, held_out, p))
-    thetas = np.stack([course.theta, *(course.kept.get(r, course.theta) for r in schedule.keep)])
-    weight = float(len(rows.x)) if rows.informative else 0.0
-    return Member(thetas, np.array(weight), np.array(losses[-1] if losses else 0.0))
+    (found,) = _members(
+        [site], theta=theta, plan=plan, rounds=rounds, rate=rate, lr_rule=lr_rule,
+        lr_factor=lr_factor, lr_patience=lr_patience, patience=patience, keep=keep,
+    )  # fmt: skip
+    return found
 
 
 # coordinator --------------------------------------------------------------------------
