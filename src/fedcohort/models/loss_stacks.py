@@ -13,7 +13,14 @@ from typing import Protocol
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.models.losses import Logistic, OutcomeLoss, PartialLikelihood, Poisson, Squares
+from fedcohort.models.losses import (
+    Logistic,
+    OutcomeLoss,
+    PartialLikelihood,
+    Poisson,
+    RiskSets,
+    Squares,
+)
 from fedcohort.models.partial_likelihoods import PartialLikelihoods
 
 #: Losses of a row of its own that are stacked.
@@ -47,6 +54,45 @@ class OutcomeLosses:
         if not valued:
             return np.zeros(len(f)), slopes
         return np.add.reduce(each * self._share, axis=1), slopes
+
+
+class RiskStack:
+    """Risk sets of S sites on one time grid (T,).
+
+    Parameters
+    ----------
+    sites : their risk sets. orders : of their rows in a stack; None: as they are. length : n.
+
+    Attributes
+    ----------
+    dies : δ (S, n). real : (S, n), 1.0 for rows that are not filled up.
+    """
+
+    def __init__(self, sites: Sequence[RiskSets], orders: Sequence[Array | None], length: int):
+        self._bins = np.zeros((len(sites), length), np.int64)  # filled-up rows are at no risk
+        self.dies, self.real = np.zeros((2, *self._bins.shape))
+        for k, (one, order) in enumerate(zip(sites, orders, strict=True)):
+            n = len(one.dies)
+            self._bins[k, :n] = one.bins if order is None else one.bins[order]
+            self.dies[k, :n] = one.dies if order is None else one.dies[order]
+            self.real[k, :n] = 1.0
+        self._n_bins = len(sites[0].deaths) + 1
+        self._places = (self._bins + self._n_bins * np.arange(len(sites))[:, None]).ravel()
+
+    def s0(self, weights: Array) -> Array:
+        """Return Σ_{j: t_j ≥ t} weights_j (S, T) of weights (S, n)."""
+        size = len(weights), self._n_bins
+        sums = np.bincount(self._places, weights.ravel(), size[0] * size[1]).reshape(size)
+        return sums[:, :0:-1].cumsum(axis=1)[:, ::-1]
+
+    def slopes(self, weights: Array, increments: Array) -> Array:
+        """Return A_j weights_j − δ_j (S, n), with increments d/S_0 (T,) of all sites."""
+        cumulative = np.zeros(self._n_bins)
+        np.cumsum(increments, out=cumulative[1:])
+        slopes = cumulative[self._bins]
+        slopes *= weights
+        slopes -= self.dies
+        return slopes
 
 
 def stackable(loss: object) -> bool:

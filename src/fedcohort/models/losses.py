@@ -239,31 +239,33 @@ class RiskSets:
     deaths : d (T,), number of deaths at each grid time.
     leaving : (T,), number of records that leave.
     dies : δ (n,), 1.0 if the record is a death on the grid.
+    bins : (n,), the last grid time at which a record is at risk, from 1; 0: at none.
     """
 
     def __init__(self, time: Array, event: Array, times: Array, *, together: bool = False):
-        self._bin = slots(time, event, times, together=together) + 1
+        self.bins = slots(time, event, times, together=together) + 1
         self._n_bins = len(times) + 1
         self.dies = dies_on_grid(time, event, times).astype(float)
-        self.deaths = np.bincount(self._bin, self.dies, self._n_bins)[1:]
-        self.leaving = np.bincount(self._bin, minlength=self._n_bins)[1:].astype(float)
-
-    def weights(self, f: Array, shift: float) -> Array:
-        """Return e^{f − shift} (n,)."""
-        far = f - shift
-        np.maximum(far, -FAR, out=far)  # np.clip takes twice as long on a site's rows
-        np.minimum(far, FAR, out=far)
-        return np.exp(far, out=far)
+        self.deaths = np.bincount(self.bins, self.dies, self._n_bins)[1:]
+        self.leaving = np.bincount(self.bins, minlength=self._n_bins)[1:].astype(float)
 
     def s0(self, weights: Array) -> Array:
         """Return Σ_{j: t_j ≥ t} weights_j at each grid time (T,)."""
-        return np.bincount(self._bin, weights, self._n_bins)[:0:-1].cumsum()[::-1]
+        return np.bincount(self.bins, weights, self._n_bins)[:0:-1].cumsum()[::-1]
 
     def hazard(self, increments: Array) -> Array:
         """Return A_j (n,), the sum of the increments d/S_0 (T,) up to each record's time."""
         cumulative = np.zeros(self._n_bins)
         np.cumsum(increments, out=cumulative[1:])
-        return cumulative[self._bin]
+        return cumulative[self.bins]
+
+
+def weights_of(f: Array, shift: float) -> Array:
+    """Return e^{f − shift}, of the shape of f."""
+    far = f - shift
+    np.maximum(far, -FAR, out=far)  # np.clip takes twice as long on a site's rows
+    np.minimum(far, FAR, out=far)
+    return np.exp(far, out=far)
 
 
 class PartialLikelihood:

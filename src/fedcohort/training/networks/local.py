@@ -18,7 +18,7 @@ from fedcohort.arrays import Array
 from fedcohort.models.network import FlatNet, network
 from fedcohort.training.networks.optimisers import OPTIMISERS, Optimiser
 from fedcohort.training.networks.plan import Plan
-from fedcohort.training.networks.stacks import Stacks, alone
+from fedcohort.training.networks.stacks import Stack, Stacks, single
 from fedcohort.training.rows import Rows
 
 
@@ -61,7 +61,7 @@ def train(
     """
     if not rows.informative:
         return theta.astype(np.float64), 0.0
-    if (stack := alone(rows, plan)) is not None:
+    if (stack := single(rows, plan)) is not None:
         (left,), (loss,) = stack.visit(theta, plan, rate)
         return left.copy(), float(loss)
     net, loss, _ = _trained(theta, rows, plan, rate, entropy)
@@ -87,7 +87,7 @@ def train_times_rows(
     """
     if not rows.informative:
         return theta.astype(np.float64) * len(rows.x), 0.0
-    if (stack := alone(rows, plan)) is not None:
+    if (stack := single(rows, plan)) is not None:
         (left,), (loss,) = stack.visit(theta, plan, rate)
         return left * len(rows.x), float(loss)
     net, loss, _ = _trained(theta, rows, plan, rate, entropy)
@@ -111,15 +111,15 @@ def train_each(
     n = len(tables)
     starts = np.broadcast_to(theta, (n, theta.shape[-1]))
     rates = np.broadcast_to(np.asarray(rate, float), n)
-    found: list[tuple[Array, float]] = [(theta, 0.0)] * n
-    stacks = Stacks.of(tables, plan)
-    for places, stack in stacks.each:
+
+    def at_once(places: list[int], stack: Stack) -> Iterable[tuple[Array, float]]:
         left, losses = stack.visit(starts[places], plan, rates[places, None])
-        for k, one, loss in zip(places, left.copy(), losses.tolist(), strict=True):
-            found[k] = one, loss
-    for k in stacks.rest:
-        found[k] = train(starts[k], tables[k], plan, float(rates[k]), entropies[k])
-    return found
+        return zip(left.copy(), losses.tolist(), strict=True)
+
+    def by_itself(k: int) -> tuple[Array, float]:
+        return train(starts[k], tables[k], plan, float(rates[k]), entropies[k])
+
+    return Stacks.of(tables, plan).over(at_once, by_itself)
 
 
 def _trained(

@@ -13,10 +13,11 @@ Revealed: nothing; replies are those of one site at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from threading import get_ident
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +29,8 @@ from fedcohort.models.perceptrons import Passed, Perceptron
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.rows import Rows
+
+R = TypeVar("R")
 
 #: Shortest length of a stack.
 SHORTEST = 16
@@ -75,35 +78,56 @@ class Stack:
     x : xᵀ (S, p, n), rows in the order of the loss.
     rows : n_k (S,).
     loss : of the S sites.
+    orders : by site, the order of the table's rows; None: as they are.
+    kept : what is prepared from these tables, as long as they live.
     """
 
     spec: str
     x: Array
     rows: Array
     loss: LossStack
+    orders: Sequence[Array | None]
+    kept: dict[Hashable, Any] = field(
+        default_factory=dict[Hashable, Any], repr=False, compare=False
+    )
 
     @classmethod
     def of(cls, tables: Sequence[Rows], spec: str) -> Stack:
         """Return a stack of tables of one `length_of`."""
-        rows = [len(t.x) for t in tables]
+        rows, orders = [len(t.x) for t in tables], [order_of(t.loss) for t in tables]
         length = length_of(max(rows))
         x = np.empty((len(tables), tables[0].x.shape[1], length))
         for k, t in enumerate(tables):
-            order = order_of(t.loss)
+            order = orders[k]
             x[k, :, : rows[k]] = (t.x.numpy() if order is None else t.x.numpy()[order]).T
             x[k, :, rows[k] :] = x[k, :, rows[k] - 1 : rows[k]]
-        return cls(spec, x, np.array(rows, float), stacked([t.loss for t in tables], length))
+        loss = stacked([t.loss for t in tables], length)
+        return cls(spec, x, np.array(rows, float), loss, orders)
 
     @property
     def nets(self) -> Nets:
         """Networks of this thread for these sites."""
         return _nets(self.spec, len(self.x), get_ident())
 
-    def pass_at(self, theta: Array) -> tuple[Nets, Passed]:
-        """Write θ (P,) or (S, P) into the networks; return them and the pass."""
+    def outputs(self, theta: Array) -> Array:
+        """Return f (S, n) at θ (P,)."""
+        return self._passed(theta)[1].out[:, 0]
+
+    def pulled(self, theta: Array, slopes: Array) -> Array:
+        """Return Σ_j s_j ∇f(x_j) (S, P) at θ (P,) for slopes s (S, n), in memory of its own."""
+        nets, passed = self._passed(theta)
+        nets.backward(passed, slopes[:, None])
+        return nets.grad.copy()
+
+    def _passed(self, theta: Array) -> tuple[Nets, Passed]:
+        """Return the networks at θ (P,), and their pass; the last pass of this thread is kept."""
         nets = self.nets
         nets.theta[:] = theta
-        return nets, nets.forward(self.x)
+        held = self.kept.get("passed")
+        if held is None or held[0] != get_ident() or not np.array_equal(held[1], theta):
+            held = get_ident(), theta.copy(), nets.forward(self.x)
+            self.kept["passed"] = held
+        return nets, held[2]
 
     def visit(self, theta: Array, plan: Plan, rate: float | Array) -> tuple[Array, Array]:
         """Train for `plan.epochs` epochs, as `networks.local.train` does.
@@ -162,14 +186,10 @@ def fits(rows: Rows, plan: Plan) -> bool:
     )
 
 
-def alone(rows: Rows, plan: Plan) -> Stack | None:
+def single(rows: Rows, plan: Plan) -> Stack | None:
     """Return the stack of one table; None if it does not fit one."""
-    if not fits(rows, plan):
-        return None
-    key = ("stack", plan.network)
-    if key not in rows.kept:
-        rows.kept[key] = Stack.of([rows], plan.network)
-    return rows.kept[key]
+    each = Stacks.of([rows], plan).each
+    return each[0][1] if each else None
 
 
 @dataclass(frozen=True)
@@ -184,6 +204,21 @@ class Stacks:
         """Whether a stack has two tables or more."""
         return any(len(places) > 1 for places, _ in self.each)
 
+    def over(
+        self, of_stack: Callable[[list[int], Stack], Iterable[R]], of_one: Callable[[int], R]
+    ) -> list[R]:
+        """Return a result of each table, in order.
+
+        Parameters
+        ----------
+        of_stack : places of a stack's tables, and the stack → their results. of_one : of the rest.
+        """
+        found: dict[int, R] = {}
+        for places, stack in self.each:
+            found.update(zip(places, of_stack(places, stack), strict=True))
+        found.update((k, of_one(k)) for k in self.rest)
+        return [found[k] for k in sorted(found)]
+
     @classmethod
     def of(cls, tables: Sequence[Rows], plan: Plan) -> Stacks:
         """Return the stacks of tables, at least one; the last ones are kept with the first table.
@@ -191,7 +226,7 @@ class Stacks:
         Stacks are of one length, and of so few tables that their arrays stay near the processor.
         """
         first, marks = tables[0], tuple(map(id, tables))
-        held = first.kept.get(key := ("stacks", plan.network))
+        held = first.kept.get(key := ("stacks", plan.network, len(tables) == 1))
         if held is not None and held[0] == marks and held[1] == plan:
             return held[-1]
         found = cls._made(tables, plan)
