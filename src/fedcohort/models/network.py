@@ -92,10 +92,10 @@ class Mlp:
 @lru_cache(maxsize=64)
 def shape_of(spec: str) -> Mlp | None:
     """Return the perceptron of a spec, if it has one output and no dropout; else None."""
-    entries = json.loads(spec)
+    entries: dict[str, Any] = json.loads(spec)
     if entries.pop("kind") != "mlp":
         return None
-    found = Mlp(**{**entries, "hidden": tuple(entries["hidden"])})
+    found = Mlp(hidden=tuple(entries.pop("hidden")), **entries)
     return found if found.outputs == 1 and not found.dropout else None
 
 

@@ -28,6 +28,7 @@ from fedcohort.protocol.federation import View
 from fedcohort.protocol.message import checked, packed
 from fedcohort.protocol.once import InMemory, Once, check_once
 from fedcohort.protocol.private import Drawing, Guard, Noised, Private, Spent
+from fedcohort.protocol.site_state import closed, joined, own, own_copies, read_only
 from fedcohort.protocol.step import Keep, Site, Step, entropy
 from fedcohort.protocol.updates import Fit, check_sense
 
@@ -242,6 +243,42 @@ class Host:
             return self._noisy(step, call, arguments, self._guard)
         return self._told(step, call, arguments, self._run(step, call, arguments), lent=lent)
 
+    @staticmethod
+    def answers(
+        hosts: Sequence[Host], call: Call, arguments: Mapping[str, Any]
+    ) -> list[Callable[[], Answer]] | None:
+        """Run a step's twin for several sites; return for each how to finish its answer.
+
+        Each is what `answer` returns or raises, with the same checks before and after the step.
+        None: the sites are to be asked one by one. That is so without a twin, with a guard or
+        consent at one of the sites, and where the twin or a check before it fails, so that the
+        error is the site's own, in its turn.
+
+        Parameters
+        ----------
+        arguments : the same for all sites.
+        """
+        twin = call.step.many
+        if twin is None or len(hosts) < 2 or not all(h.together for h in hosts):
+            return None
+        began = time.thread_time()
+        try:
+            steps = [h._admitted(call, arguments, alone=False) for h in hosts]
+            if any(step.many is not twin for step in steps):
+                return None
+            outs = twin([h._site(call, None) for h in hosts], **arguments)
+        except Exception:
+            return None
+        if outs is None or len(outs) != len(hosts):
+            return None
+        took = (time.thread_time() - began) / len(hosts)
+        for h in hosts:
+            h.seconds += took
+        return [
+            partial(h._told, step, call, arguments, out, lent=False)
+            for h, step, out in zip(hosts, steps, outs, strict=True)
+        ]
+
     def _admitted(self, call: Call, arguments: Mapping[str, Any], *, alone: bool) -> Step[..., Any]:
         """Return the step of a call that may run: what is checked before the data are read."""
         step = self.agreed(call, alone=alone)
@@ -309,9 +346,9 @@ class Host:
             return out, None, None
         left: Keep[Any, Any] = out
         before, kind = self.state or {}, step.state or type(None)
-        stays = _own(before, kind) if _read_only(kind) else {}
+        stays = own(before, kind) if read_only(kind) else {}
         kept = packed(left.state, kind, self.name, step.name, stays=stays)
-        return left.reply, _joined(before, kept, type(left.state)), kept
+        return left.reply, joined(before, kept, type(left.state)), kept
 
     def _followed(
         self, step: Step[..., Any], out: Noised[Any], public: Mapping[str, Any], drawing: Drawing
@@ -348,10 +385,10 @@ class Host:
             state = None
             held, kind = self.state, step.state
             if kind is not None and held is not None:
-                found = _own(held, kind)
+                found = own(held, kind)
                 # the state of a step of another kind is ignored
                 if found.keys() == kind.__dataclass_fields__.keys():
-                    state = kind(**(_closed(found) if _read_only(kind) else _own_copies(found)))
+                    state = kind(**(closed(found) if read_only(kind) else own_copies(found)))
             return step.run(self._site(call, state), **arguments)
 
     def _site(self, call: Call, state: Any) -> Site[Any, Any]:
@@ -379,80 +416,6 @@ class Host:
             ) from error
         finally:
             self.seconds += time.thread_time() - began
-
-
-def answers_at_once(
-    hosts: Sequence[Host], call: Call, arguments: Mapping[str, Any]
-) -> list[Callable[[], Answer]] | None:
-    """Run a step's twin for several sites; return for each how to finish its answer.
-
-    Each is what `Host.answer` returns or raises, with the same checks before and after the step.
-    None: the sites are to be asked one by one. That is so without a twin, with a guard or consent
-    at one of the sites, and where the twin or a check before it fails, so that the error is the
-    site's own, in its turn.
-
-    Parameters
-    ----------
-    arguments : the same for all sites.
-    """
-    twin = call.step.many
-    if twin is None or len(hosts) < 2 or not all(h.together for h in hosts):
-        return None
-    began = time.thread_time()
-    try:
-        steps = [h._admitted(call, arguments, alone=False) for h in hosts]
-        if any(step.many is not twin for step in steps):
-            return None
-        outs = twin([h._site(call, None) for h in hosts], **arguments)
-    except Exception:
-        return None
-    if outs is None or len(outs) != len(hosts):
-        return None
-    took = (time.thread_time() - began) / len(hosts)
-    for h in hosts:
-        h.seconds += took
-    return [
-        partial(h._told, step, call, arguments, out, lent=False)
-        for h, step, out in zip(hosts, steps, outs, strict=True)
-    ]
-
-
-def _place(kind: type[Any]) -> str:
-    """Return what the fields of a state's type begin with in a site's state."""
-    return f"{kind.__name__}." if getattr(kind, "beside", False) else ""
-
-
-def _read_only(kind: type[Any]) -> bool:
-    """Return whether steps may not write to the arrays of this type of state; see `Keep`."""
-    return getattr(kind, "read_only", False)
-
-
-def _closed(held: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Return arrays of a state after nobody can write to them any more."""
-    for a in held.values():
-        a.flags.writeable = False
-    return held
-
-
-def _own_copies(held: Mapping[str, Array]) -> dict[str, Array]:
-    return {k: a.copy() for k, a in held.items()}
-
-
-def _own(held: Mapping[str, Array], kind: type[Any]) -> dict[str, Array]:
-    """Return the fields that a site holds of one type of state."""
-    place = _place(kind)
-    if not place:
-        return {k: a for k, a in held.items() if "." not in k}
-    return {k.removeprefix(place): a for k, a in held.items() if k.startswith(place)}
-
-
-def _joined(
-    held: Mapping[str, Array], kept: Mapping[str, Array], kind: type[Any]
-) -> dict[str, Array]:
-    """Return a site's state after a step left one of this type."""
-    place = _place(kind)
-    stays = {k: a for k, a in held.items() if ("." in k if not place else not k.startswith(place))}
-    return {**stays, **{place + k: a for k, a in kept.items()}}
 
 
 def _copied(value: Any) -> Any:

@@ -19,7 +19,7 @@ from fedcohort.protocol.errors import (
     ReplyRejected,
     SiteUnavailable,
 )
-from fedcohort.protocol.host import Answer, Call, Host, answers_at_once
+from fedcohort.protocol.host import Answer, Call, Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.absences import Absences
 from fedcohort.runtime.coordinator import Coordinator, Progress
@@ -135,7 +135,7 @@ class LocalTransport:
         hosts = [self._hosts[name] for name in there]
         if any(h.state is not None for h in hosts) or not hosts:
             return {}
-        found = answers_at_once(hosts, call, call.arguments.at(there[0]))
+        found = Host.answers(hosts, call, call.arguments.at(there[0]))
         return {} if found is None else dict(zip(there, found, strict=True))
 
     def wait(self, call: Call, to: Sequence[str]) -> int:

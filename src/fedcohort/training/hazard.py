@@ -107,7 +107,7 @@ def _risks_each(
 ) -> list[RiskSums] | None:
     """Return `sum_risks` of several sites; None: no two of them fit a stack."""
     p = Plan.of(plan)
-    on = {"times": times, "plan": p, "held_out": held_out, "together": together}
+    on: dict[str, Any] = {"times": times, "plan": p, "held_out": held_out, "together": together}
     tables = [rows_of(s.data, p, s.entropy, held_out) for s in sites]
     stacks = Stacks.of(tables, p)
     if len(sites) > 1 and not stacks.many:

@@ -10,11 +10,9 @@ training ends by `networks.schedule`, which may ask the sites for counts (`netwo
   round.
 * sequential: one model visits the sites in a new random order in every round (D6.2, 8.2); absent
   sites when they are back. Revealed: `Visit` of each site every round: the model after that site.
-* ensemble: each site trains a model alone, and the models vote. Revealed: `Member` of each site,
-  once.
+* ensemble: `networks.ensembles`.
 
-With a patience, the caller returns the held-out loss of a vector; an ensemble's members compute
-their own.
+With a patience, the caller returns the held-out loss of a vector.
 """
 
 from __future__ import annotations
@@ -32,18 +30,16 @@ from fedcohort.protocol.step import Gathered, Summed
 from fedcohort.training.networks import compression, moments
 from fedcohort.training.networks.compression import collected
 from fedcohort.training.networks.counts import Counted, count_idle, counting
-from fedcohort.training.networks.local import Memory, evaluate, train_each, train_on
+from fedcohort.training.networks.ensembles import train_alone
 from fedcohort.training.networks.moments import Moments
 from fedcohort.training.networks.plan import Plan
-from fedcohort.training.networks.replies import Member, Update, Visit
+from fedcohort.training.networks.replies import Update, Visit
 from fedcohort.training.networks.schedule import (
     Course,
     Enough,
     HeldOut,
     Schedule,
     follow,
-    follow_each,
-    stages,
 )
 from fedcohort.training.networks.server import Rule, Server
 from fedcohort.training.networks.settings import AveragingSettings
@@ -91,92 +87,6 @@ def visit(site: Site[Any, None], *, theta: Array, plan: str, rate: float) -> Vis
     """Train from the last site's model; return the model for the next site."""
     p = Plan.of(plan)
     return Visit.trained(theta, rows_of(site.data, p, site.entropy), p, rate, site.entropy)
-
-
-def _members(
-    sites: Sequence[Site[Any, None]],
-    *,
-    theta: Array,
-    plan: str,
-    rounds: int,
-    rate: float,
-    lr_rule: str,
-    lr_factor: float,
-    lr_patience: int,
-    patience: int,
-    keep: Array,
-) -> list[Member]:
-    """Train a model of each site alone; those that fit in stacks at once."""
-    p = Plan.of(plan)
-    schedule = Schedule(
-        rounds=rounds,
-        learning_rate=rate,
-        lr_rule=lr_rule,
-        lr_factor=lr_factor,
-        lr_patience=lr_patience,
-        patience=None if patience < 0 else patience,
-        keep=tuple(keep.tolist()),
-    )
-    tables = [rows_of(s.data, p, s.entropy) for s in sites]
-    losses: list[list[float]] = [[] for _ in sites]
-    memories = [Memory.empty(p, len(theta))] * len(sites)
-
-    def held_out(k: int) -> HeldOut:
-        rows = rows_of(sites[k].data, p, sites[k].entropy, held_out=True)
-        return lambda theta: evaluate(theta, rows, p)
-
-    def advance(asked: Mapping[int, tuple[Array, float]]) -> list[tuple[Array, float]]:
-        draws = {k: (*sites[k].entropy, len(losses[k])) for k in asked}
-        told: list[tuple[Array, float]] = []
-        if p.optimiser_state == "kept":
-            for k, (theta, rate) in asked.items():
-                *one, memories[k] = train_on(theta, tables[k], p, rate, draws[k], memories[k])
-                told.append((one[0], one[1]))
-        else:
-            starts, rates = zip(*asked.values(), strict=True)
-            told = train_each(
-                np.stack(starts), [tables[k] for k in asked], p, np.array(rates),
-                list(draws.values()),
-            )  # fmt: skip
-        for k, (_, loss) in zip(asked, told, strict=True):
-            losses[k].append(loss)
-        return told
-
-    courses = follow_each(
-        advance, [stages(schedule, theta, held_out=held_out(k)) for k in range(len(sites))]
-    )
-    found: list[Member] = []
-    for rows, course, of_site in zip(tables, courses, losses, strict=True):
-        kept = (course.kept.get(r, course.theta) for r in schedule.keep)
-        weight = float(len(rows.x)) if rows.informative else 0.0
-        loss = of_site[-1] if of_site else 0.0
-        found.append(Member(np.stack([course.theta, *kept]), np.array(weight), np.array(loss)))
-    return found
-
-
-@gathered(many=_members)
-def train_alone(
-    site: Site[Any, None],
-    *,
-    theta: Array,
-    plan: str,
-    rounds: int,
-    rate: float,
-    lr_rule: str,
-    lr_factor: float,
-    lr_patience: int,
-    patience: int,
-    keep: Array,
-) -> Member:
-    """Train a model of this site alone, and return it.
-
-    A negative patience never stops early. Rounds are counted by this site's own held-out loss.
-    """
-    (found,) = _members(
-        [site], theta=theta, plan=plan, rounds=rounds, rate=rate, lr_rule=lr_rule,
-        lr_factor=lr_factor, lr_patience=lr_patience, patience=patience, keep=keep,
-    )  # fmt: skip
-    return found
 
 
 # coordinator --------------------------------------------------------------------------
@@ -360,33 +270,6 @@ def sequential(
         schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record,
         heard=lambda: came, counted=counting(fed, plan),
     )  # fmt: skip
-
-
-def ensemble(fed: Federation, plan: Plan, schedule: Schedule, theta: Array) -> tuple[Array, Array]:
-    """Train one model per site, each from θ (P,).
-
-    Returns
-    -------
-    thetas : (1 + K, S, P) models of the S sites: the last, then those of `schedule.keep`.
-    weights : (S,), n_k/n.
-    """
-    members = fed.gather(
-        train_alone,
-        theta=theta,
-        plan=plan.text,
-        rounds=schedule.rounds,
-        rate=schedule.learning_rate,
-        lr_rule=schedule.lr_rule,
-        lr_factor=schedule.lr_factor,
-        lr_patience=schedule.lr_patience,
-        patience=-1 if schedule.patience is None else schedule.patience,
-        keep=np.array(schedule.keep, int),
-    )
-    thetas = np.stack([m.thetas for m in members.values()], axis=1)
-    weights = np.array([float(m.weight) for m in members.values()])
-    weights = weights / weights.sum() if weights.any() else np.full(len(weights), 1 / len(weights))
-    fed.record(loss=float(weights @ [float(m.loss) for m in members.values()]))
-    return thetas, weights
 
 
 STEPS = (train_here, train_kept, visit, train_alone, count_idle, *compression.STEPS)
