@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from fedcohort.algorithms.deepcox import METHOD
-from fedcohort.algorithms.deepcox.program import descend_alone
+from fedcohort.algorithms.deepcox.steps import descend_alone
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.privacy.guard import SiteGuard
 from fedcohort.protocol import FedcohortError, Task, VerbRefused

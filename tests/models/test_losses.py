@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from sksurv.linear_model import CoxPHSurvivalAnalysis
 from sksurv.util import Surv
 
-from fedcohort.models.losses import PartialLikelihood, RiskSets
+from fedcohort.models.losses import PartialLikelihood, RiskSets, weights_of
 
 
 def drawn(n, seed, ties=True):
@@ -115,7 +115,7 @@ def test_risk_sets_over_parts_add_up_to_those_of_the_whole():
     times = np.unique(time[event])
     whole = RiskSets(time, event, times)
     parts = [RiskSets(time[k::3], event[k::3], times) for k in range(3)]
-    s0 = sum(p.s0(p.weights(f[k::3], 0.2)) for k, p in enumerate(parts))
-    assert_allclose(s0, whole.s0(whole.weights(f, 0.2)), rtol=1e-13)
+    s0 = sum(p.s0(weights_of(f[k::3], 0.2)) for k, p in enumerate(parts))
+    assert_allclose(s0, whole.s0(weights_of(f, 0.2)), rtol=1e-13)
     assert_allclose(sum(p.deaths for p in parts), whole.deaths)
     assert_allclose(s0, [np.exp(f[time >= t] - 0.2).sum() for t in times], rtol=1e-13)

@@ -35,16 +35,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, Self
 
 import numpy as np
 from scipy.special import expit, log_softmax
 
 from fedcohort.arrays import Array
+from fedcohort.models.partial_likelihoods import FAR, PartialLikelihoods, falling
 from fedcohort.numerics.survival import dies_on_grid, slots
 
-#: Outputs are cut to this value: e^600 is still a float64.
-FAR = 600.0
 #: Log standard deviations are cut to ± this, and times to this share of their unit from below.
 LONG, SHORTEST = 8.0, 1e-6
 
@@ -52,36 +52,36 @@ LONG, SHORTEST = 8.0, 1e-6
 class OutcomeLoss(ABC):
     """A loss that is a mean over rows.
 
-    Parameters
+    Attributes
     ----------
     y : (n,).
     """
 
     def __init__(self, y: Array):
-        self._y = np.array(y, float)
+        self.y = np.array(y, float)
 
     @property
     def informative(self) -> bool:
         """Whether there are rows."""
-        return len(self._y) > 0
+        return len(self.y) > 0
 
     @property
     def kinds(self) -> tuple[int, ...]:
         """Number of rows; for logistic of each class, for poisson of rows above 0."""
-        return (len(self._y),)
+        return (len(self.y),)
 
     def __call__(self, outputs: Array, /) -> tuple[float, Array]:
         """Return value and slope at the outputs, both (n,), or (n, K)."""
-        values, slopes = self._each(np.asarray(outputs, float), self._y)
-        n = max(len(self._y), 1)
+        values, slopes = self.each(np.asarray(outputs, float), self.y)
+        n = max(len(self.y), 1)
         return float(values.sum()) / n, slopes / n
 
     def take(self, rows: Array) -> Self:
         """Return the loss of the rows with these numbers."""
-        return type(self)(self._y[rows])
+        return type(self)(self.y[rows])
 
     @abstractmethod
-    def _each(self, f: Array, y: Array) -> tuple[Array, Array]:
+    def each(self, f: Array, y: Array) -> tuple[Array, Array]:
         """Return the loss of each row, and its slope."""
 
 
@@ -91,17 +91,19 @@ class Logistic(OutcomeLoss):
     @property
     def kinds(self) -> tuple[int, ...]:
         """Numbers of rows with 1 and with 0."""
-        ones = int((self._y > 0).sum())
-        return ones, len(self._y) - ones
+        ones = int((self.y > 0).sum())
+        return ones, len(self.y) - ones
 
-    def _each(self, f: Array, y: Array) -> tuple[Array, Array]:
+    def each(self, f: Array, y: Array) -> tuple[Array, Array]:
+        """Return the loss of each row, and its slope."""
         return np.logaddexp(0.0, f) - y * f, expit(f) - y
 
 
 class Squares(OutcomeLoss):
     """Eq. (4)."""
 
-    def _each(self, f: Array, y: Array) -> tuple[Array, Array]:
+    def each(self, f: Array, y: Array) -> tuple[Array, Array]:
+        """Return the loss of each row, and its slope."""
         return 0.5 * (f - y) ** 2, f - y
 
 
@@ -111,9 +113,10 @@ class Poisson(OutcomeLoss):
     @property
     def kinds(self) -> tuple[int, ...]:
         """Number of rows above 0."""
-        return (int((self._y > 0).sum()),)
+        return (int((self.y > 0).sum()),)
 
-    def _each(self, f: Array, y: Array) -> tuple[Array, Array]:
+    def each(self, f: Array, y: Array) -> tuple[Array, Array]:
+        """Return the loss of each row, and its slope."""
         mean = np.exp(np.minimum(f, FAR))
         return mean - y * f, mean - y
 
@@ -130,7 +133,7 @@ class CrossEntropy(OutcomeLoss):
     def __init__(self, y: Array, classes: int):
         super().__init__(y)
         self._classes = classes
-        self._at = np.arange(len(self._y)), self._y.astype(np.int64)
+        self._at = np.arange(len(self.y)), self.y.astype(np.int64)
 
     @property
     def kinds(self) -> tuple[int, ...]:
@@ -139,9 +142,10 @@ class CrossEntropy(OutcomeLoss):
 
     def take(self, rows: Array) -> Self:
         """Return the loss of the rows with these numbers."""
-        return type(self)(self._y[rows], self._classes)
+        return type(self)(self.y[rows], self._classes)
 
-    def _each(self, f: Array, y: Array) -> tuple[Array, Array]:
+    def each(self, f: Array, y: Array) -> tuple[Array, Array]:
+        """Return the loss of each row, and its slope."""
         logs = log_softmax(f, axis=1)
         slopes = np.exp(logs)
         slopes[self._at] -= 1.0
@@ -151,7 +155,8 @@ class CrossEntropy(OutcomeLoss):
 class Spread(OutcomeLoss):
     """Eq. (7)."""
 
-    def _each(self, f: Array, y: Array) -> tuple[Array, Array]:
+    def each(self, f: Array, y: Array) -> tuple[Array, Array]:
+        """Return the loss of each row, and its slope."""
         log_sd = np.clip(f[:, 1], -LONG, LONG)
         z = (y - f[:, 0]) * np.exp(-log_sd)
         return 0.5 * z * z + log_sd, np.column_stack([-z * np.exp(-log_sd), 1.0 - z * z])
@@ -234,31 +239,33 @@ class RiskSets:
     deaths : d (T,), number of deaths at each grid time.
     leaving : (T,), number of records that leave.
     dies : δ (n,), 1.0 if the record is a death on the grid.
+    bins : (n,), the last grid time at which a record is at risk, from 1; 0: at none.
     """
 
     def __init__(self, time: Array, event: Array, times: Array, *, together: bool = False):
-        self._bin = slots(time, event, times, together=together) + 1
+        self.bins = slots(time, event, times, together=together) + 1
         self._n_bins = len(times) + 1
         self.dies = dies_on_grid(time, event, times).astype(float)
-        self.deaths = np.bincount(self._bin, self.dies, self._n_bins)[1:]
-        self.leaving = np.bincount(self._bin, minlength=self._n_bins)[1:].astype(float)
-
-    def weights(self, f: Array, shift: float) -> Array:
-        """Return e^{f − shift} (n,)."""
-        far = f - shift
-        np.maximum(far, -FAR, out=far)  # np.clip takes twice as long on a site's rows
-        np.minimum(far, FAR, out=far)
-        return np.exp(far, out=far)
+        self.deaths = np.bincount(self.bins, self.dies, self._n_bins)[1:]
+        self.leaving = np.bincount(self.bins, minlength=self._n_bins)[1:].astype(float)
 
     def s0(self, weights: Array) -> Array:
         """Return Σ_{j: t_j ≥ t} weights_j at each grid time (T,)."""
-        return np.bincount(self._bin, weights, self._n_bins)[:0:-1].cumsum()[::-1]
+        return np.bincount(self.bins, weights, self._n_bins)[:0:-1].cumsum()[::-1]
 
     def hazard(self, increments: Array) -> Array:
         """Return A_j (n,), the sum of the increments d/S_0 (T,) up to each record's time."""
         cumulative = np.zeros(self._n_bins)
         np.cumsum(increments, out=cumulative[1:])
-        return cumulative[self._bin]
+        return cumulative[self.bins]
+
+
+def weights_of(f: Array, shift: float) -> Array:
+    """Return e^{f − shift}, of the shape of f."""
+    far = f - shift
+    np.maximum(far, -FAR, out=far)  # np.clip takes twice as long on a site's rows
+    np.minimum(far, FAR, out=far)
+    return np.exp(far, out=far)
 
 
 class PartialLikelihood:
@@ -267,12 +274,16 @@ class PartialLikelihood:
     Parameters
     ----------
     time, event : (n,).
+
+    Attributes
+    ----------
+    order : (n,), rows by falling time.
     """
 
     def __init__(self, time: Array, event: Array):
         self._time = np.array(time)
         self._event = np.array(event, bool)
-        self._risk = RiskSets(time, event, np.unique(time[self._event]))
+        self.order = falling(self._time)
         self._any = bool(self._event.any())
 
     @property
@@ -285,17 +296,25 @@ class PartialLikelihood:
         """Whether there is a death."""
         return self._any
 
+    @property
+    def falling(self) -> tuple[Array, Array]:
+        """Times and events (n,) in the order of `order`."""
+        return self._time[self.order], self._event[self.order]
+
+    @cached_property
+    def _alone(self) -> PartialLikelihoods:
+        time, event = self.falling
+        return PartialLikelihoods([time], [event], len(time))
+
     def __call__(self, outputs: Array, /) -> tuple[float, Array]:
         """Return −ℓ/n and its slope (n,), eq. (2), at the log risks f (n,)."""
+        slope = np.zeros(len(outputs))
         if not self._any:
-            return 0.0, np.zeros(len(outputs))
+            return 0.0, slope
         f = np.asarray(outputs, float)
-        risk, n, top = self._risk, len(f), float(f.max())
-        weights = risk.weights(f, top)
-        s0 = risk.s0(weights)
-        value = risk.deaths @ np.log(s0) - risk.dies @ (f - top)
-        slope = risk.hazard(risk.deaths / s0) * weights - risk.dies
-        return float(value) / n, slope / n
+        (value,), (found,) = self._alone(f[None, self.order])
+        slope[self.order] = found
+        return float(value), slope
 
     def take(self, rows: Array) -> Self:
         """Return the loss of the rows with these numbers."""

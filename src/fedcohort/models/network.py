@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from threading import get_ident
 from typing import Any, cast
 
@@ -72,9 +73,30 @@ class Mlp:
             del entries["outputs"]
         return json.dumps(entries, sort_keys=True)
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """p, the hidden widths, K."""
+        return (self.inputs, *self.hidden, self.outputs)
+
+    @property
+    def size(self) -> int:
+        """P, the number of parameters."""
+        biases = sum(self.sizes[1:]) - (0 if self.intercept else self.outputs)
+        return sum(a * b for a, b in pairwise(self.sizes)) + biases
+
     def build(self) -> nn.Module:
         """Return the module with uninitialised parameters."""
         return PerceptronNet(self)
+
+
+@lru_cache(maxsize=64)
+def shape_of(spec: str) -> Mlp | None:
+    """Return the perceptron of a spec, if it has one output and no dropout; else None."""
+    entries: dict[str, Any] = json.loads(spec)
+    if entries.pop("kind") != "mlp":
+        return None
+    found = Mlp(hidden=tuple(entries.pop("hidden")), **entries)
+    return found if found.outputs == 1 and not found.dropout else None
 
 
 class PerceptronNet(nn.Sequential):
@@ -135,8 +157,8 @@ class FlatNet:
         if type(module) is PerceptronNet and not noisy and self.theta.is_cpu:
             of = module.of
             self._own = Perceptron(
-                _numpy(self.theta), _numpy(self.grad), (of.inputs, *of.hidden, of.outputs),
-                of.activation, of.intercept,
+                _numpy(self.theta)[None], _numpy(self.grad)[None], of.sizes, of.activation,
+                of.intercept,
             )  # fmt: skip
         self.module.eval()
 
@@ -177,7 +199,7 @@ class FlatNet:
     def outputs(self, x: Tensor) -> Array:
         """Return the outputs (n,), or (n, K) of K > 1, for x (n, p), without dropout."""
         if self._own is not None:
-            return _by_row(self._own.forward(x.numpy()).out)
+            return _by_row(self._own.forward(_columns(x)).out[0])
         with torch.no_grad():
             if self.block is None or len(x) <= self.block:
                 return _shown(self.module(x))
@@ -186,7 +208,7 @@ class FlatNet:
     def sampled(self, x: Tensor, seed: int) -> Array:
         """Return the outputs, as `outputs` does, that `pull` with the same seed uses."""
         if self._own is not None:
-            return _by_row(self._own.forward(x.numpy(), self._masks(len(x), seed)).out)
+            return _by_row(self._own.forward(_columns(x), self._masks(len(x), seed)).out[0])
         self._sow(seed)
         out = self.outputs(x)
         self.module.eval()
@@ -198,9 +220,9 @@ class FlatNet:
         f and s are (n,), or (n, K) of K > 1 outputs, whose products are added too.
         """
         if self._own is not None:
-            passed = self._own.forward(x.numpy(), self._masks(len(x), seed))
-            value, s = slope(_by_row(passed.out))
-            self._own.backward(passed, self._by_output(s))
+            passed = self._own.forward(_columns(x), self._masks(len(x), seed))
+            value, s = slope(_by_row(passed.out[0]))
+            self._own.backward(passed, self._by_output(s)[None])
             return value
         if not self._writing:
             self.grad.zero_()
@@ -277,7 +299,7 @@ class FlatNet:
     def _of_rows(self, x: Tensor, weights: Tensor) -> Array:
         """Return ∇ Σ_k w_jk f_k(x_j) (n, P) of each row, with weights w (n, K)."""
         if self._own is not None:
-            found = self._own.by_row(self._own.forward(x.numpy()), weights.numpy().T)
+            found = self._own.by_row(self._own.forward(_columns(x)), weights.numpy().T[None])
             return found.astype(np.float64, copy=False)
         named = {k: p.detach() for k, p in self.module.named_parameters()}
 
@@ -317,6 +339,11 @@ def _shown(out: Tensor) -> Array:
     """Return outputs (n, K) as an array; (n,) of one."""
     found = _numpy(out)
     return found[:, 0] if found.shape[1] == 1 else found
+
+
+def _columns(x: Tensor) -> Array:
+    """Return xᵀ (1, p, n) of a table x (n, p)."""
+    return x.numpy().T[None]
 
 
 def _by_row(out: Array) -> Array:

@@ -1,14 +1,15 @@
-"""Perceptrons on the processor, in NumPy, with their own gradients.
+"""Perceptrons on the processor, in NumPy, with their own gradients: S of one shape at once.
 
 A step on a hospital's table is some 30 operations on a few thousand numbers. Torch spends most of
-it on sending each operation off and on the graph of the way back; here there is no graph. With
-h_0 = xᵀ (p, n), so that rows of the table are columns,
+it on sending each operation off and on the graph of the way back; here there is no graph, and each
+operation is one for all S. With h_0 = xᵀ (p, n), so that rows of the table are columns,
 
     h_l = m_l g(W_l h_{l−1} + b_l),   f = W_L h_{L−1} + b_L                                (1)
     δ_L = s,   δ_l = (W_{l+1}ᵀ δ_{l+1}) m_l g',   ∂W_l = δ_l h_{l−1}ᵀ,   ∂b_l = Σ_j δ_lj    (2)
 
 with the curve g, its slope g' and the masks m of dropout (Rumelhart, Hinton and Williams, Nature
-323, 1986). Networks of other kinds, and on another device, keep autograd. Revealed: nothing.
+323, 1986). Networks of other kinds, and on another device, keep autograd. A perceptron's numbers
+have the same bits with any S: its products are products of its own matrices. Revealed: nothing.
 """
 
 from __future__ import annotations
@@ -83,8 +84,9 @@ CURVES: Mapping[str, tuple[Callable[[Array], Array], Callable[[Array, Array], Ar
 
 
 class Passed(NamedTuple):
-    """What a pass forward leaves for the way back: ``into`` each layer h_{l−1}, and by hidden layer
-    g before its mask, what its slope needs besides, and the mask or None; and the outputs f (K, n).
+    """What a pass forward leaves for the way back: ``into`` each layer h_{l−1} (S, units, n), and
+    by hidden layer g before its mask, what its slope needs besides, and the mask or None; and the
+    outputs f (S, K, n).
     """
 
     into: list[Array]
@@ -97,7 +99,7 @@ class Perceptron:
 
     Parameters
     ----------
-    theta, grad : (P,), by layer the weights (units, inputs), then the biases.
+    theta, grad : (S, P), by layer the weights (units, inputs), then the biases.
     sizes : p, the hidden widths, K.
     activation : one of `CURVES`.
     intercept : the output has a bias.
@@ -111,8 +113,8 @@ class Perceptron:
         self._slopes = _layers(grad, sizes, intercept)
 
     def forward(self, x: Array, masks: Sequence[Array] = ()) -> Passed:
-        """Return the pass for x (n, p), with masks (units, n) of the hidden layers, or none."""
-        h = x.T
+        """Return the pass for xᵀ (S, p, n), with masks (units, n) of the hidden layers, or none."""
+        h = x
         into, curves = [h], []
         for i, (w, b) in enumerate(self._layers):
             h = w @ h
@@ -129,30 +131,30 @@ class Perceptron:
         return Passed(into, curves, h)
 
     def backward(self, passed: Passed, s: Array) -> None:
-        """Write Σ_j s_j ∇f(x_j) into `grad`, for slopes s (K, n)."""
+        """Write Σ_j s_j ∇f(x_j) into `grad`, for slopes s (S, K, n)."""
         for i, delta in self._deltas(passed, s):
             w, b = self._slopes[i]
-            np.matmul(delta, passed.into[i].T, out=w)
+            np.matmul(delta, passed.into[i].swapaxes(1, 2), out=w)
             if b is not None:
-                np.add.reduce(delta, 1, out=b, keepdims=True)
+                np.add.reduce(delta, 2, out=b, keepdims=True)
 
     def by_row(self, passed: Passed, s: Array) -> Array:
-        """Return s_j ∇f(x_j) (n, P) of each row, for slopes s (K, n)."""
+        """Return s_j ∇f(x_j) (n, P) of each row of the first, for slopes s (1, K, n)."""
         parts: list[Array] = []
         for i, delta in self._deltas(passed, s):
             if self._slopes[i][1] is not None:
-                parts.append(delta.T)
-            weights = np.einsum("an,bn->nab", delta, passed.into[i])
+                parts.append(delta[0].T)
+            weights = np.einsum("an,bn->nab", delta[0], passed.into[i][0])
             parts.append(weights.reshape(len(weights), -1))
         return np.concatenate(parts[::-1], axis=1)
 
     def _deltas(self, passed: Passed, s: Array) -> Iterator[tuple[int, Array]]:
-        """Yield δ (units, n) of each layer, the last first."""
+        """Yield δ (S, units, n) of each layer, the last first."""
         delta = s
         for i in range(len(self._layers) - 1, -1, -1):
             yield i, delta
             if i:
-                delta = self._layers[i][0].T @ delta
+                delta = self._layers[i][0].swapaxes(1, 2) @ delta
                 h, beside, mask = passed.curves[i - 1]
                 if mask is not None:
                     delta *= mask
@@ -160,17 +162,17 @@ class Perceptron:
 
 
 def _layers(
-    vector: Array, sizes: Sequence[int], intercept: bool
+    vectors: Array, sizes: Sequence[int], intercept: bool
 ) -> list[tuple[Array, Array | None]]:
-    """Return views (units, inputs) of the weights and (units, 1) of the biases in a vector (P,)."""
+    """Return views (S, units, inputs) of weights and (S, units, 1) of biases in vectors (S, P)."""
     found: list[tuple[Array, Array | None]] = []
     at = 0
     for i, (inputs, units) in enumerate(pairwise(sizes)):
-        w = vector[at : at + inputs * units].reshape(units, inputs)
-        at += w.size
+        w = vectors[:, at : at + inputs * units].reshape(-1, units, inputs)
+        at += inputs * units
         b = None
         if i < len(sizes) - 2 or intercept:
-            b = vector[at : at + units, None]
+            b = vectors[:, at : at + units, None]
             at += units
         found.append((w, b))
     return found

@@ -121,6 +121,11 @@ class Arguments:
         """Return the arguments that one site receives."""
         return self._parcel(site).open()
 
+    @property
+    def common(self) -> bool:
+        """Whether all sites receive the same."""
+        return self._common is not None
+
     def nbytes(self, site: str) -> int:
         """Number of bytes sent to one site."""
         return self._parcel(site).nbytes

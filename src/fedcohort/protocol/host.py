@@ -7,8 +7,9 @@ from __future__ import annotations
 import contextlib
 import inspect
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -27,6 +28,7 @@ from fedcohort.protocol.federation import View
 from fedcohort.protocol.message import checked, packed
 from fedcohort.protocol.once import InMemory, Once, check_once
 from fedcohort.protocol.private import Drawing, Guard, Noised, Private, Spent
+from fedcohort.protocol.site_state import closed, joined, own, own_copies, read_only
 from fedcohort.protocol.step import Keep, Site, Step, entropy
 from fedcohort.protocol.updates import Fit, check_sense
 
@@ -198,6 +200,11 @@ class Host:
         """Whether it answers each call without consent and without noise."""
         return self._consent is None and self._guard is None
 
+    @property
+    def together(self) -> bool:
+        """Whether its steps may run together with those of other sites, by a twin."""
+        return self.open and type(self).answer is Host.answer
+
     def _named(self, view: View | None) -> Any:
         """Return the result of `data_through`; an error about the data names the site."""
         try:
@@ -231,6 +238,49 @@ class Host:
             kind of failure, never its text, which may hold a patient's value.
         Refused : the call exceeds what the site agreed to.
         """
+        step = self._admitted(call, arguments, alone=alone)
+        if self._guard is not None:
+            return self._noisy(step, call, arguments, self._guard)
+        return self._told(step, call, arguments, self._run(step, call, arguments), lent=lent)
+
+    @staticmethod
+    def answers(
+        hosts: Sequence[Host], call: Call, arguments: Mapping[str, Any]
+    ) -> list[Callable[[], Answer]] | None:
+        """Run a step's twin for several sites; return for each how to finish its answer.
+
+        Each is what `answer` returns or raises, with the same checks before and after the step.
+        None: the sites are to be asked one by one. That is so without a twin, with a guard or
+        consent at one of the sites, and where the twin or a check before it fails, so that the
+        error is the site's own, in its turn.
+
+        Parameters
+        ----------
+        arguments : the same for all sites.
+        """
+        twin = call.step.many
+        if twin is None or len(hosts) < 2 or not all(h.together for h in hosts):
+            return None
+        began = time.thread_time()
+        try:
+            steps = [h._admitted(call, arguments, alone=False) for h in hosts]
+            if any(step.many is not twin for step in steps):
+                return None
+            outs = twin([h._site(call, None) for h in hosts], **arguments)
+        except Exception:
+            return None
+        if outs is None or len(outs) != len(hosts):
+            return None
+        took = (time.thread_time() - began) / len(hosts)
+        for h in hosts:
+            h.seconds += took
+        return [
+            partial(h._told, step, call, arguments, out, lent=False)
+            for h, step, out in zip(hosts, steps, outs, strict=True)
+        ]
+
+    def _admitted(self, call: Call, arguments: Mapping[str, Any], *, alone: bool) -> Step[..., Any]:
+        """Return the step of a call that may run: what is checked before the data are read."""
         step = self.agreed(call, alone=alone)
         if self._consent is not None:
             self._consent(call, arguments)
@@ -238,14 +288,25 @@ class Host:
         check_once(self.name, step, columns, call.among, arguments, self._once)
         if self._guard is not None:
             self._guard.admit(call, arguments)
-            return self._noisy(step, call, arguments, self._guard)
-        if step.private:
+        elif step.private:
             raise Refused(
                 "dp",
                 f"site {self.name!r}: step {step.name} leaves with noise alone, and this study "
                 f"asks for no differential privacy. Set privacy.dp.",
             )
-        out, state, kept = self._kept_by(step, self._run(step, call, arguments))
+        return step
+
+    def _told(
+        self,
+        step: Step[..., Any],
+        call: Call,
+        arguments: Mapping[str, Any],
+        out: Any,
+        *,
+        lent: bool,
+    ) -> Answer:
+        """Return what leaves of a step's result: what is checked after it, without a guard."""
+        out, state, kept = self._kept_by(step, out)
         widen = step.verb == "sum"
         lent = lent and state is None
         reply = checked(out, step.reply, self.name, step.name, widen=widen, lent=lent)
@@ -285,9 +346,9 @@ class Host:
             return out, None, None
         left: Keep[Any, Any] = out
         before, kind = self.state or {}, step.state or type(None)
-        stays = _own(before, kind) if _read_only(kind) else {}
+        stays = own(before, kind) if read_only(kind) else {}
         kept = packed(left.state, kind, self.name, step.name, stays=stays)
-        return left.reply, _joined(before, kept, type(left.state)), kept
+        return left.reply, joined(before, kept, type(left.state)), kept
 
     def _followed(
         self, step: Step[..., Any], out: Noised[Any], public: Mapping[str, Any], drawing: Drawing
@@ -324,15 +385,19 @@ class Host:
             state = None
             held, kind = self.state, step.state
             if kind is not None and held is not None:
-                found = _own(held, kind)
+                found = own(held, kind)
                 # the state of a step of another kind is ignored
                 if found.keys() == kind.__dataclass_fields__.keys():
-                    state = kind(**(_closed(found) if _read_only(kind) else _own_copies(found)))
-            data = self._named(call.view)
-            drawn = entropy(self.seed, self.name, call.number)
-            if self._guard is not None:
-                drawn = self._guard.entropy(call) or drawn
-            return step.run(Site(self.name, data, state, drawn, call.among), **arguments)
+                    state = kind(**(closed(found) if read_only(kind) else own_copies(found)))
+            return step.run(self._site(call, state), **arguments)
+
+    def _site(self, call: Call, state: Any) -> Site[Any, Any]:
+        """Return what a step gets here."""
+        drawn = entropy(self.seed, self.name, call.number)
+        data = self._named(call.view)
+        if self._guard is not None:
+            drawn = self._guard.entropy(call) or drawn
+        return Site(self.name, data, state, drawn, call.among)
 
     @contextlib.contextmanager
     def _kept_back(self, step: Step[..., Any]) -> Generator[None]:
@@ -351,44 +416,6 @@ class Host:
             ) from error
         finally:
             self.seconds += time.thread_time() - began
-
-
-def _place(kind: type[Any]) -> str:
-    """Return what the fields of a state's type begin with in a site's state."""
-    return f"{kind.__name__}." if getattr(kind, "beside", False) else ""
-
-
-def _read_only(kind: type[Any]) -> bool:
-    """Return whether steps may not write to the arrays of this type of state; see `Keep`."""
-    return getattr(kind, "read_only", False)
-
-
-def _closed(held: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Return arrays of a state after nobody can write to them any more."""
-    for a in held.values():
-        a.flags.writeable = False
-    return held
-
-
-def _own_copies(held: Mapping[str, Array]) -> dict[str, Array]:
-    return {k: a.copy() for k, a in held.items()}
-
-
-def _own(held: Mapping[str, Array], kind: type[Any]) -> dict[str, Array]:
-    """Return the fields that a site holds of one type of state."""
-    place = _place(kind)
-    if not place:
-        return {k: a for k, a in held.items() if "." not in k}
-    return {k.removeprefix(place): a for k, a in held.items() if k.startswith(place)}
-
-
-def _joined(
-    held: Mapping[str, Array], kept: Mapping[str, Array], kind: type[Any]
-) -> dict[str, Array]:
-    """Return a site's state after a step left one of this type."""
-    place = _place(kind)
-    stays = {k: a for k, a in held.items() if ("." in k if not place else not k.startswith(place))}
-    return {**stays, **{place + k: a for k, a in kept.items()}}
 
 
 def _copied(value: Any) -> Any:

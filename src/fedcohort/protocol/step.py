@@ -16,6 +16,11 @@ one value only (`protocol.once`); such a sum needs all of its sites.
 
 A fit of one site in the process that asks reveals nothing to anyone. A step for it,
 ``@gathered(alone=True)``, may return what no other fit may know. Every other host refuses it.
+
+In a simulation many sites compute in one process. A step may name a twin, ``@summed(many=…)``,
+which runs it for several sites at once: it takes their `Site`s and the common arguments, and
+returns each site's reply, the very bits of the step, or None: one by one. It stands in for the
+step alone; checks, sums and ledger are those of replies one by one. No site of a network runs it.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from functools import lru_cache, partial
 from typing import (
@@ -45,6 +50,8 @@ Data = TypeVar("Data")
 State = TypeVar("State")
 Kept = TypeVar("Kept")
 R = TypeVar("R")
+#: A step's twin: (sites, **arguments) → each site's reply, or None.
+Many = Callable[..., "Sequence[Any] | None"]
 P = ParamSpec("P")
 
 
@@ -127,12 +134,14 @@ class Step(Generic[P, R]):
     apart : arguments that may differ between the sites of a sum.
     once : arguments that a site accepts with one value only.
     alone : whether it is for a fit of one site in this process (`Federation.alone`).
+    many : its twin for several sites at once; None without.
     """
 
     run: Callable[..., Any]
     apart: tuple[str, ...] = ()
     once: tuple[str, ...] = ()
     alone: bool = False
+    many: Many | None = None
     name: str = field(init=False)
     reply: type[Any] = field(init=False)
     state: type[Any] | None = field(init=False)
@@ -166,6 +175,11 @@ class Step(Generic[P, R]):
             )
         if unknown := [a for a in self.once if a not in hints]:
             raise TypeError(f"step {name} names {unknown[0]!r} in once, and has no such argument.")
+        if self.many is not None and (keeps or private or state or self.once or self.apart):
+            raise TypeError(
+                f"step {name} names a twin for several sites, and has a state, noise, or arguments "
+                f"that a site holds to. Only a plain step has a twin."
+            )
         made = {
             "name": name, "reply": reply, "state": state, "keeps": keeps, "private": private,
             "noised": noised,
@@ -239,13 +253,16 @@ def summed(fn: Callable[Concatenate[Site[Data, State], P], Noised[R]], /) -> Sum
 @overload
 def summed(fn: Callable[Concatenate[Site[Data, State], P], R], /) -> Summed[P, R]: ...
 @overload
-def summed(*, apart: tuple[str, ...] = (), once: tuple[str, ...] = ()) -> _Marking: ...
+def summed(
+    *, apart: tuple[str, ...] = (), once: tuple[str, ...] = (), many: Many | None = None
+) -> _Marking: ...
 def summed(
     fn: Callable[..., Any] | None = None,
     /,
     *,
     apart: tuple[str, ...] = (),
     once: tuple[str, ...] = (),
+    many: Many | None = None,
 ) -> Any:
     """Mark a site step whose replies may be revealed only as their sum.
 
@@ -253,9 +270,10 @@ def summed(
     ----------
     apart : arguments that may differ by site; see the module's header.
     once : arguments that have one value at a site.
+    many : its twin for several sites at once.
     """
     if fn is None:
-        return partial(Summed[..., Any], apart=apart, once=once)
+        return partial(Summed[..., Any], apart=apart, once=once, many=many)
     return Summed(fn)
 
 
@@ -270,13 +288,16 @@ def gathered(fn: Callable[Concatenate[Site[Data, State], P], Noised[R]], /) -> G
 @overload
 def gathered(fn: Callable[Concatenate[Site[Data, State], P], R], /) -> Gathered[P, R]: ...
 @overload
-def gathered(*, once: tuple[str, ...] = (), alone: bool = False) -> _MarkingEach: ...
+def gathered(
+    *, once: tuple[str, ...] = (), alone: bool = False, many: Many | None = None
+) -> _MarkingEach: ...
 def gathered(
     fn: Callable[..., Any] | None = None,
     /,
     *,
     once: tuple[str, ...] = (),
     alone: bool = False,
+    many: Many | None = None,
 ) -> Any:
     """Mark a site step whose replies may each be revealed.
 
@@ -284,7 +305,8 @@ def gathered(
     ----------
     once : arguments that have one value at a site.
     alone : only a fit of one site in this process may ask it.
+    many : its twin for several sites at once.
     """
     if fn is None:
-        return partial(Gathered[..., Any], once=once, alone=alone)
+        return partial(Gathered[..., Any], once=once, alone=alone, many=many)
     return Gathered(fn)

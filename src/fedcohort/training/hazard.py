@@ -15,7 +15,7 @@ Revealed: `Deaths` by grid time, and `RiskSums`, only as sums over all sites tha
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,14 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.tables import SurvivalTable, remembered
 from fedcohort.data.timegrid import Intervals
-from fedcohort.models.losses import RiskSets
+from fedcohort.models.loss_stacks import RiskStack
+from fedcohort.models.losses import RiskSets, weights_of
 from fedcohort.models.network import network
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Federation, NotConverged, Site, message, summed
 from fedcohort.protocol.updates import count_fault
 from fedcohort.training.networks.plan import Plan, holds_out
+from fedcohort.training.networks.stacks import Stack, Stacks
 from fedcohort.training.rows import chosen, rows_of
 
 #: What leaves a site for a baseline hazard.
@@ -91,7 +93,51 @@ def count_deaths(
     return Deaths(risk.deaths, risk.leaving, np.array(float(len(risk.dies))))
 
 
-@summed
+def _risks_each(
+    sites: Sequence[Site[SurvivalTable, None]],
+    *,
+    thetas: Array,
+    weights: Array,
+    shift: float,
+    times: Array,
+    together: bool,
+    plan: str,
+    held_out: bool,
+    draw: int,
+) -> list[RiskSums] | None:
+    """Return `sum_risks` of several sites; None: no two of them fit a stack."""
+    p = Plan.of(plan)
+    on: dict[str, Any] = {"times": times, "plan": p, "held_out": held_out, "together": together}
+    tables = [rows_of(s.data, p, s.entropy, held_out) for s in sites]
+    stacks = Stacks.of(tables, p)
+    if len(sites) > 1 and not stacks.many:
+        return None
+
+    def at_once(places: list[int], stack: Stack) -> Iterable[RiskSums]:
+        risk = risk_stack(stack, [sites[k] for k in places], **on)
+        f = np.zeros_like(risk.dies)
+        for theta, weight in zip(thetas, weights, strict=True):
+            f += weight * stack.outputs(theta)
+        s0 = risk.s0(weights_of(f, shift))
+        f -= shift
+        dead, total = np.add.reduce(risk.dies * f, axis=1), np.add.reduce(risk.real * f, axis=1)
+        return (RiskSums(*map(np.asarray, one)) for one in zip(s0, dead, total, strict=True))
+
+    def by_itself(k: int) -> RiskSums:
+        site, x, net = sites[k], tables[k].x, network(p.network, p.dtype, p.device)
+        risk = risk_sets(site, **on)
+        f = np.zeros(len(x))
+        for theta, weight in zip(thetas, weights, strict=True):
+            net.load(theta)
+            f += weight * (net.outputs(x) if draw < 0 else net.sampled(x, seed_of(site, draw)))
+        s0 = risk.s0(weights_of(f, shift))
+        f -= shift
+        return RiskSums(s0, np.array(risk.dies @ f), np.array(f.sum()))
+
+    return stacks.over(at_once, by_itself)
+
+
+@summed(many=_risks_each)
 def sum_risks(
     site: Site[SurvivalTable, None],
     *,
@@ -109,17 +155,24 @@ def sum_risks(
     f = Σ_m weights_m f_m, with thetas (M, P). A `draw` ≥ 0 drops the same hidden units as in
     `pull`; below 0 there is no dropout.
     """
-    p = Plan.of(plan)
-    risk = risk_sets(site, times, p, held_out, together=together)
-    x = rows_of(site.data, p, site.entropy, held_out).x
-    net = network(p.network, p.dtype, p.device)
-    f = np.zeros(len(x))
-    for theta, weight in zip(thetas, weights, strict=True):
-        net.load(theta)
-        f += weight * (net.outputs(x) if draw < 0 else net.sampled(x, seed_of(site, draw)))
-    s0 = risk.s0(risk.weights(f, shift))
-    f -= shift
-    return RiskSums(s0, np.array(risk.dies @ f), np.array(f.sum()))
+    found = _risks_each(
+        [site], thetas=thetas, weights=weights, shift=shift, times=times, together=together,
+        plan=plan, held_out=held_out, draw=draw,
+    )  # fmt: skip
+    assert found is not None
+    return found[0]
+
+
+def risk_stack(
+    stack: Stack, sites: Sequence[Site[SurvivalTable, Any]], times: Array, plan: Plan,
+    held_out: bool, *, together: bool,
+) -> RiskStack:  # fmt: skip
+    """Return the risk sets of the sites of a stack of training rows, or of held-out rows."""
+    key = ("risk", times.tobytes(), together)
+    if key not in stack.kept:
+        each = [risk_sets(s, times, plan, held_out, together=together) for s in sites]
+        stack.kept[key] = RiskStack(each, stack.orders, stack.x.shape[2])
+    return stack.kept[key]
 
 
 def risk_sets(

@@ -7,7 +7,8 @@ there is none).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,16 @@ _TAG = 0x68656C64
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of a table: ``x`` (n, p) on the device, and their loss."""
+    """Some rows of a table: ``x`` (n, p) on the device, and their loss.
+
+    ``kept`` holds what is prepared from them, as long as they live.
+    """
 
     x: Tensor
     loss: Loss | Objective
+    kept: dict[Hashable, Any] = field(
+        default_factory=dict[Hashable, Any], repr=False, compare=False
+    )
 
     @property
     def informative(self) -> bool:

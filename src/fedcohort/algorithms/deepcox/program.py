@@ -36,23 +36,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from fedcohort.algorithms.deepcox import private
 from fedcohort.algorithms.deepcox.model import DeepCoxModel
 from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
+from fedcohort.algorithms.deepcox.steps import descend_alone, mean_loss, pull, ratio
 from fedcohort.arrays import Array
 from fedcohort.data import timegrid
-from fedcohort.data.tables import SurvivalTable
-from fedcohort.models.network import initial, network
+from fedcohort.models.network import initial
 from fedcohort.protocol import (
     Federation,
     ReplyRejected,
-    Site,
     Step,
     Task,
-    gathered,
-    summed,
 )
 from fedcohort.training import hazard, heterogeneity, personal
 from fedcohort.training.hazard import (
@@ -61,8 +56,6 @@ from fedcohort.training.hazard import (
     Pool,
     RiskSums,
     count_deaths,
-    risk_sets,
-    seed_of,
     sum_risks,
 )
 from fedcohort.training.networks import alone, fits, strategies
@@ -74,84 +67,6 @@ from fedcohort.training.networks.validated import begun
 from fedcohort.training.personal import own_counts
 from fedcohort.training.personal.own_baseline import STEPS as OWN_BASELINE
 from fedcohort.training.personal.own_baseline import baseline_kept, keep_baselines
-from fedcohort.training.rows import rows_of
-
-# site ---------------------------------------------------------------------------------
-
-
-@summed
-def pull(
-    site: Site[SurvivalTable, None],
-    *,
-    theta: Array,
-    increments: Array,
-    shift: float,
-    times: Array,
-    together: bool,
-    plan: str,
-    draw: int,
-) -> Slope:
-    """Sum the gradient of the pooled likelihood over the rows, eq. (3).
-
-    `increments` are d/S_0 (T,) of all sites.
-    """
-    p = Plan.of(plan)
-    risk = risk_sets(site, times, p, held_out=False, together=together)
-    net = network(p.network, p.dtype, p.device)
-    net.load(theta)
-
-    def slope(outputs: Array) -> tuple[float, Array]:
-        f = np.asarray(outputs, float)
-        return 0.0, risk.hazard(increments) * risk.weights(f, shift) - risk.dies
-
-    net.pull(rows_of(site.data, p, site.entropy).x, slope, seed_of(site, draw) if draw >= 0 else 0)
-    return Slope(net.gradient(), np.array(float(len(risk.dies))))
-
-
-@gathered(alone=True)
-def descend_alone(
-    site: Site[SurvivalTable, None],
-    *,
-    theta: Array,
-    times: Array,
-    together: bool,
-    plan: str,
-    rounds: int,
-    rate: float,
-    lr_rule: str,
-    keep: Array,
-) -> alone.Descended:
-    """Train a model on the rows of this site alone, in all rounds, and return it.
-
-    A round is `sum_risks`, eq. (2), and `pull`, eq. (3), with one pass through the network.
-    """
-    p = Plan.of(plan)
-    risk = risk_sets(site, times, p, held_out=False, together=together)
-    x = rows_of(site.data, p, site.entropy).x
-    descent, n = Descent(p, theta), float(len(risk.dies))
-    shift, step = 0.0, 0  # of `exact`, below
-
-    def advance(theta: Array, rate: float) -> tuple[Array, float]:
-        nonlocal shift, step
-        s0, dead = np.zeros(1), math.nan
-
-        def slope(outputs: Array) -> tuple[float, Array]:
-            nonlocal s0, dead
-            f = np.asarray(outputs, float)
-            weights = risk.weights(f, shift)
-            s0, dead = risk.s0(weights), float(risk.dies @ (f - shift)) + 0.0 * float(f.sum())
-            return 0.0, risk.hazard(_ratio(risk.deaths, s0)) * weights - risk.dies
-
-        descent.net.load(theta)
-        descent.net.pull(x, slope, seed_of(site, step) if descent.net.draws else 0)
-        if not s0[0] > 0.0:
-            return theta, math.nan
-        shift, step = shift + math.log(float(s0[0] / n)), step + 1
-        loss = _loss(risk.deaths, n, s0, dead)
-        return descent.step(theta, descent.net.gradient() / n, loss, rate)
-
-    return alone.descended(alone.asking(rounds, rate, lr_rule, keep), theta, advance)
-
 
 # coordinator --------------------------------------------------------------------------
 
@@ -227,7 +142,7 @@ def exact(
             if not pool.settled():
                 continue
             slope = pool.fed.sum(
-                pull, theta=theta, increments=_ratio(pool.events.d, risk.s0), shift=shift,
+                pull, theta=theta, increments=ratio(pool.events.d, risk.s0), shift=shift,
                 draw=draw, **asked,
             )  # fmt: skip
             if pool.settled():
@@ -249,13 +164,7 @@ def exact(
 
 def loss_of(events: Deaths, risk: RiskSums) -> float:
     """Return −ℓ/n, eq. (1), of the summed rows."""
-    return _loss(events.d, float(events.rows), risk.s0, float(risk.dead))
-
-
-def _loss(d: Array, rows: float, s0: Array, dead: float) -> float:
-    """Return −ℓ/n, eq. (1), of n rows with deaths d (T,), with Σ_j δ_j (f_j − c)."""
-    at = d > 0
-    return float((d[at] @ np.log(s0[at]) - dead) / max(rows, 1.0))
+    return mean_loss(events.d, float(events.rows), risk.s0, float(risk.dead))
 
 
 def pooled_held_out_loss(fed: Federation, plan: Plan, grid: timegrid.Intervals) -> HeldOut:
@@ -298,11 +207,6 @@ def _check_same_rows(events: Deaths, slope: Slope) -> None:
             f"false numbers. Only sums are known, so the site cannot be named. Ask the sites, and "
             f"start again without it."
         )
-
-
-def _ratio(d: Array, s0: Array) -> Array:
-    """Return d/S_0 (T,); 0 without deaths."""
-    return np.divide(d, s0, out=np.zeros(len(d)), where=d > 0)
 
 
 STEPS = (

@@ -19,7 +19,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol import Federation, Fitted, NotSupported, Step, Task
 from fedcohort.training import heterogeneity
-from fedcohort.training.networks import compression, counts, strategies
+from fedcohort.training.networks import compression, counts, ensembles, strategies
 from fedcohort.training.networks import settings as averages
 from fedcohort.training.networks.fit_settings import StrategySettings
 from fedcohort.training.networks.plan import Plan
@@ -109,7 +109,7 @@ def train_as_set(
     """
     schedule = config.schedule
     if config.strategy == "ensemble":
-        thetas, weights = strategies.ensemble(fed, plan, schedule, theta)
+        thetas, weights = ensembles.ensemble(fed, plan, schedule, theta)
         kept = dict(zip(schedule.keep, thetas[1:], strict=True))
         return Trained(thetas[0], weights, schedule.rounds, kept)
     if config.personal != "none":
@@ -150,7 +150,7 @@ def asks(
         visits = PLAIN.by(config)
         return (*config.asks_own(config.personal, visits), *compression.asks(config.compression))
     trains: Mapping[str, Step[..., Any]] = {
-        "exact": pull, "sequential": strategies.visit, "ensemble": strategies.train_alone,
+        "exact": pull, "sequential": strategies.visit, "ensemble": ensembles.train_alone,
     }  # fmt: skip
     usual = averages.gather if _sees_models(config) else averages.by(config).sum
     counted = counts.STEPS if config.counts and config.strategy != "ensemble" else ()

@@ -2,12 +2,12 @@
 
 Mini-batches, dropout and noise are drawn from the given entropy, and the optimiser starts anew, or
 where a `Memory` is given goes on from it. So sites can be trained in any order, in any process, or
-stacked.
+at once (`networks.stacks`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -18,6 +18,7 @@ from fedcohort.arrays import Array
 from fedcohort.models.network import FlatNet, network
 from fedcohort.training.networks.optimisers import OPTIMISERS, Optimiser
 from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.stacks import Stack, Stacks, single
 from fedcohort.training.rows import Rows
 
 
@@ -60,6 +61,9 @@ def train(
     """
     if not rows.informative:
         return theta.astype(np.float64), 0.0
+    if (stack := single(rows, plan)) is not None:
+        (left,), (loss,) = stack.visit(theta, plan, rate)
+        return left.copy(), float(loss)
     net, loss, _ = _trained(theta, rows, plan, rate, entropy)
     return net.read(), loss
 
@@ -83,8 +87,39 @@ def train_times_rows(
     """
     if not rows.informative:
         return theta.astype(np.float64) * len(rows.x), 0.0
+    if (stack := single(rows, plan)) is not None:
+        (left,), (loss,) = stack.visit(theta, plan, rate)
+        return left * len(rows.x), float(loss)
     net, loss, _ = _trained(theta, rows, plan, rate, entropy)
     return net.times(len(rows.x)), loss
+
+
+def train_each(
+    theta: Array,
+    tables: Sequence[Rows],
+    plan: Plan,
+    rate: float | Array,
+    entropies: Sequence[tuple[int, ...]],
+) -> list[tuple[Array, float]]:
+    """Return `train` of each of S tables, to the last bit; those in stacks at once.
+
+    Parameters
+    ----------
+    theta : θ₀ (P,), or one for each table (S, P).
+    rate : learning rate, or one for each table (S,).
+    """
+    n = len(tables)
+    starts = np.broadcast_to(theta, (n, theta.shape[-1]))
+    rates = np.broadcast_to(np.asarray(rate, float), n)
+
+    def at_once(places: list[int], stack: Stack) -> Iterable[tuple[Array, float]]:
+        left, losses = stack.visit(starts[places], plan, rates[places, None])
+        return zip(left.copy(), losses.tolist(), strict=True)
+
+    def by_itself(k: int) -> tuple[Array, float]:
+        return train(starts[k], tables[k], plan, float(rates[k]), entropies[k])
+
+    return Stacks.of(tables, plan).over(at_once, by_itself)
 
 
 def _trained(

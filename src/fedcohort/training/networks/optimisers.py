@@ -1,9 +1,9 @@
-"""Optimisers of one flat vector, in place.
+"""Optimisers of one flat vector θ (P,), or of several at once (S, P), in place.
 
 Their arithmetic is that of `torch.optim`, to the last bits, with at most two vectors of state. On
-the processor, Adam of fewer than `LARGE` parameters computes in NumPy, whose operations on a few
-hundred numbers take a third of torch's time; of more, it is torch's fused step, which reads and
-writes each number once.
+the processor, those of fewer than `LARGE` parameters compute in NumPy, whose operations on a few
+hundred numbers take a third of torch's time, and whose bits do not depend on a number's place. Of
+more parameters, Adam is torch's fused step, which reads and writes each number once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.optim.adam import adam
 
 from fedcohort.arrays import Array
 
-#: Fewest parameters with which Adam takes torch's fused step.
+#: Fewest parameters with which torch computes.
 LARGE = 2**15
 
 #: A number of steps after which Adam's corrections 1−βᵗ are 1.
@@ -33,26 +33,48 @@ class Optimiser(ABC):
     Attributes
     ----------
     order : s, number of moments.
-    moments : (s, P), 0 at first; may be changed in place between steps.
+    moments : (s, P), or (s, S, P), 0 at first; may be changed in place between steps.
     taken : t, number of steps; may be changed between steps.
     """
 
     order: ClassVar[int] = 0
 
     def __init__(self, theta: Tensor):
-        self.moments = theta.new_zeros((self.order, len(theta)))
+        self.moments = theta.new_zeros((self.order, *theta.shape))
         self.taken = 0.0
+        self._small = theta.is_cpu and theta.shape[-1] < LARGE
+        self._arrays = self.moments.numpy() if self._small else np.empty(0)
+        self._room = np.empty_like(theta.numpy()) if self._small else np.empty(0)
+
+    def step(self, theta: Tensor, grad: Tensor, rate: float | Array) -> None:
+        """Change θ in place, given ∇ of its shape and the learning rate.
+
+        Parameters
+        ----------
+        rate : η, or of several vectors (S, 1).
+        """
+        self.taken += 1
+        if self._small:
+            self._step_small(theta.numpy(), grad.numpy(), rate)
+        else:
+            self._step_large(theta, grad, float(rate))
 
     @abstractmethod
-    def step(self, theta: Tensor, grad: Tensor, rate: float) -> None:
-        """Change θ (P,) in place, given ∇ (P,) and the learning rate."""
+    def _step_small(self, theta: Array, grad: Array, rate: float | Array) -> None:
+        """Take the step in NumPy."""
+
+    @abstractmethod
+    def _step_large(self, theta: Tensor, grad: Tensor, rate: float) -> None:
+        """Take the step in torch."""
 
 
 class Sgd(Optimiser):
     """θ ← θ − η∇."""
 
-    def step(self, theta: Tensor, grad: Tensor, rate: float) -> None:
-        """Change θ (P,) in place."""
+    def _step_small(self, theta: Array, grad: Array, rate: float | Array) -> None:
+        theta -= np.multiply(grad, rate, out=self._room)
+
+    def _step_large(self, theta: Tensor, grad: Tensor, rate: float) -> None:
         theta.sub_(grad, alpha=rate)
 
 
@@ -70,46 +92,36 @@ class Adam(Optimiser):
     #: Whether torch has a fused step of this v.
     fuses: ClassVar[bool] = True
 
-    def __init__(self, theta: Tensor):
-        super().__init__(theta)
-        self._m, self._v = self.moments
-        self._small = theta.is_cpu and len(theta) < LARGE
-        if self._small:
-            self._arrays = self.moments.numpy()
-            self._room = np.empty_like(self._arrays[0])
-        self._fused = self.fuses and theta.is_cpu and len(theta) >= LARGE
+    def _step_small(self, theta: Array, grad: Array, rate: float | Array) -> None:
+        m, room = self._arrays[0], self._room
+        np.subtract(grad, m, out=room)
+        room *= 1.0 - self.beta1
+        m += room
+        self._square_small(grad)
+        np.sqrt(self._arrays[1], out=room)
+        room /= math.sqrt(1.0 - self.beta2**self.taken)
+        room += self.epsilon
+        np.divide(m, room, out=room)
+        room *= rate / (1.0 - self.beta1**self.taken)
+        theta -= room
 
-    def step(self, theta: Tensor, grad: Tensor, rate: float) -> None:
-        """Change θ (P,) in place."""
-        self.taken += 1
+    def _step_large(self, theta: Tensor, grad: Tensor, rate: float) -> None:
         scale = math.sqrt(1.0 - self.beta2**self.taken)
         rate = rate / (1.0 - self.beta1**self.taken)
-        if self._small:
-            m, room, slope, place = self._arrays[0], self._room, grad.numpy(), theta.numpy()
-            np.subtract(slope, m, out=room)
-            room *= 1.0 - self.beta1
-            m += room
-            self._square_small(slope)
-            np.sqrt(self._arrays[1], out=room)
-            room /= scale
-            room += self.epsilon
-            np.divide(m, room, out=room)
-            room *= rate
-            place -= room
-            return
-        if self._fused:
+        m, v = self.moments
+        if self.fuses and theta.is_cpu:
             adam(
-                [theta], [grad], [self._m], [self._v], [], [torch.tensor(_MANY)], fused=True,
+                [theta], [grad], [m], [v], [], [torch.tensor(_MANY)], fused=True,
                 amsgrad=False, beta1=self.beta1, beta2=self.beta2, lr=rate * scale,
                 weight_decay=0.0, eps=self.epsilon * scale, maximize=False,
             )  # fmt: skip
             return
-        self._m.lerp_(grad, 1.0 - self.beta1)
-        self._square(self._v, grad)
-        theta.addcdiv_(self._m, self._v.sqrt().div_(scale).add_(self.epsilon), value=-rate)
+        m.lerp_(grad, 1.0 - self.beta1)
+        self._square(v, grad)
+        theta.addcdiv_(m, v.sqrt().div_(scale).add_(self.epsilon), value=-rate)
 
     def _square_small(self, grad: Array) -> None:
-        """Change v (P,) in place, in NumPy."""
+        """Change v in place, in NumPy."""
         v, room = self._arrays[1], self._room
         v *= self.beta2
         np.multiply(grad, grad, out=room)
@@ -117,7 +129,7 @@ class Adam(Optimiser):
         v += room
 
     def _square(self, v: Tensor, grad: Tensor) -> None:
-        """Change v (P,) in place."""
+        """Change v in place."""
         v.mul_(self.beta2).addcmul_(grad, grad, value=1.0 - self.beta2)
 
 
@@ -130,9 +142,13 @@ class Momentum(Optimiser):
     order = 1
     decay = 0.9
 
-    def step(self, theta: Tensor, grad: Tensor, rate: float) -> None:
-        """Change θ (P,) in place."""
-        self.taken += 1
+    def _step_small(self, theta: Array, grad: Array, rate: float | Array) -> None:
+        b = self._arrays[0]
+        b *= self.decay
+        b += grad
+        theta -= np.multiply(b, rate, out=self._room)
+
+    def _step_large(self, theta: Tensor, grad: Tensor, rate: float) -> None:
         b = self.moments[0].mul_(self.decay).add_(grad)
         theta.sub_(b, alpha=rate)
 
@@ -174,8 +190,8 @@ class YogiStarted(Yogi):
 
     start = 1e-6
 
-    def step(self, theta: Tensor, grad: Tensor, rate: float) -> None:
-        """Change θ (P,) in place."""
+    def step(self, theta: Tensor, grad: Tensor, rate: float | Array) -> None:
+        """Take a step; the first one from these moments."""
         if not self.taken:
             self.moments.fill_(self.start)
         super().step(theta, grad, rate)

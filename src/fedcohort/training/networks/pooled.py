@@ -18,7 +18,7 @@ patience. A bound of a study asks its only site once for all rounds (`networks.a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from fedcohort.training.networks.local import loss_at, penalise
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan, holds_out
 from fedcohort.training.networks.schedule import Course, HeldOut, Schedule, follow
+from fedcohort.training.networks.stacks import Stack, Stacks, single
 from fedcohort.training.rows import Rows, rows_of
 from fedcohort.training.update_bounds import length
 
@@ -87,16 +88,40 @@ class Losses:
     loss: Array
 
 
-@summed
+def _pull_each(
+    sites: Sequence[Site[Any, None]], *, theta: Array, plan: str, draw: int
+) -> list[Slopes] | None:
+    """Return `pull_rows` of several sites; None: no two of them fit a stack."""
+    p = Plan.of(plan)
+    tables = [rows_of(s.data, p, s.entropy) for s in sites]
+    stacks = Stacks.of(tables, p)
+    if len(sites) > 1 and not stacks.many:
+        return None
+
+    def by_itself(k: int) -> Slopes:
+        net = network(p.network, p.dtype, p.device)
+        return _pulled(theta, tables[k], net, seed_of(sites[k], draw) if draw >= 0 else 0)
+
+    return stacks.over(lambda _, stack: _pulled_at_once(theta, stack), by_itself)
+
+
+@summed(many=_pull_each)
 def pull_rows(site: Site[Any, None], *, theta: Array, plan: str, draw: int) -> Slopes:
     """Sum the gradient of the loss over the rows.
 
     draw : number of the step, for dropout; −1 without.
     """
-    p = Plan.of(plan)
-    rows = rows_of(site.data, p, site.entropy)
-    net = network(p.network, p.dtype, p.device)
-    return _pulled(theta, rows, net, seed_of(site, draw) if draw >= 0 else 0)
+    found = _pull_each([site], theta=theta, plan=plan, draw=draw)
+    assert found is not None
+    return found[0]
+
+
+def _pulled_at_once(theta: Array, stack: Stack) -> Iterable[Slopes]:
+    """Return the sums of the gradient and of the loss over the rows of each table of a stack."""
+    values, slopes = stack.loss(stack.outputs(theta))
+    gradients = stack.pulled(theta, slopes) * stack.rows[:, None]
+    each = zip(gradients, stack.rows, stack.rows * values, strict=True)
+    return (Slopes(*map(np.asarray, one)) for one in each)
 
 
 def _pulled(theta: Array, rows: Rows, net: FlatNet, seed: int) -> Slopes:
@@ -130,12 +155,15 @@ def descend_rows(
     p = Plan.of(plan)
     rows = rows_of(site.data, p, site.entropy)
     descent, step, n = Descent(p, theta), 0, max(float(len(rows.x)), 1.0)
-    draws = rows.draws or descent.net.draws
+    draws, stack = rows.draws or descent.net.draws, single(rows, p)
 
     def advance(theta: Array, rate: float) -> tuple[Array, float]:
         nonlocal step
-        seed = seed_of(site, step) if draws else 0
-        total = _pulled(p.sent(theta), rows, descent.net, seed)
+        if stack is not None:
+            (total,) = _pulled_at_once(p.sent(theta), stack)
+        else:
+            seed = seed_of(site, step) if draws else 0
+            total = _pulled(p.sent(theta), rows, descent.net, seed)
         step += 1
         return descent.step(theta, total.gradient / n, float(total.loss) / n, rate)
 

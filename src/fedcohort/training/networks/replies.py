@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +12,10 @@ from fedcohort.arrays import Array
 from fedcohort.protocol import Keep, Site, message
 from fedcohort.protocol.updates import count_fault
 from fedcohort.training.networks import moments
-from fedcohort.training.networks.local import train, train_times_rows
+from fedcohort.training.networks.local import train, train_each, train_times_rows
 from fedcohort.training.networks.moments import Moments
 from fedcohort.training.networks.plan import Plan, holds_out
+from fedcohort.training.networks.stacks import Stacks
 from fedcohort.training.networks.thinning import first_size, shortened
 from fedcohort.training.rows import Rows
 from fedcohort.training.update_bounds import (
@@ -53,6 +54,20 @@ class Update:
         else:
             scaled, loss = train_times_rows(theta, rows, plan, rate, entropy)
         return cls(scaled, np.array(float(n)), np.array(n * loss))
+
+    @classmethod
+    def of_each(
+        cls, theta: Array, tables: Sequence[Rows], plan: Plan, rate: float,
+        entropies: Sequence[tuple[int, ...]],
+    ) -> list[Update] | None:  # fmt: skip
+        """Return the same of each table, trained at once; None: no two of them can be."""
+        if moments.order_of(plan) or not Stacks.of(tables, plan).many:
+            return None
+        found = train_each(theta, tables, plan, rate, entropies)
+        return [
+            cls(left * len(t.x), np.array(float(len(t.x))), np.array(len(t.x) * loss))
+            for t, (left, loss) in zip(tables, found, strict=True)
+        ]
 
     @classmethod
     def kept(
@@ -126,7 +141,21 @@ class Visit:
         cls, theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...]
     ) -> Visit:
         """Train from θ (P,)."""
-        theta, loss = train(theta, rows, plan, rate, entropy)
+        return cls._of(rows, *train(theta, rows, plan, rate, entropy))
+
+    @classmethod
+    def of_each(
+        cls, theta: Array, tables: Sequence[Rows], plan: Plan, rate: float,
+        entropies: Sequence[tuple[int, ...]],
+    ) -> list[Visit] | None:  # fmt: skip
+        """Return the same of each table, trained at once; None: no two of them can be."""
+        if not Stacks.of(tables, plan).many:
+            return None
+        found = train_each(theta, tables, plan, rate, entropies)
+        return [cls._of(rows, *one) for rows, one in zip(tables, found, strict=True)]
+
+    @classmethod
+    def _of(cls, rows: Rows, theta: Array, loss: float) -> Visit:
         n = len(rows.x)
         return cls(theta, np.array(float(n)), np.array(n * loss))
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fedcohort.arrays import Array
@@ -180,6 +180,61 @@ def follow(
     heard : returns the sites of the latest loss.
     counted : called where each site counts its own rounds.
     """
+    return follow_each(
+        lambda asked: [advance(*asked[0])],
+        [
+            stages(
+                schedule, theta, held_out=held_out, rounds=rounds, record=record, enough=enough,
+                heard=heard, counted=counted,
+            )
+        ],
+    )[0]  # fmt: skip
+
+
+#: The rounds of a training: yields θ and the rate of each, is sent what `Advance` returns.
+Stages = Generator[tuple[Array, float], tuple[Array, float], Course]
+
+
+def follow_each(
+    advance: Callable[[dict[int, tuple[Array, float]]], Sequence[tuple[Array, float]]],
+    courses: Sequence[Stages],
+) -> list[Course]:
+    """Run several trainings, each round of all that have not ended at once.
+
+    Parameters
+    ----------
+    advance : by training, θ (P,) and the learning rate → `Advance` of each, in this order.
+    """
+    asked: dict[int, tuple[Array, float]] = {}
+    ended: dict[int, Course] = {}
+
+    def go_on(k: int, told: tuple[Array, float] | None) -> None:
+        try:
+            asked[k] = next(courses[k]) if told is None else courses[k].send(told)
+        except StopIteration as end:
+            ended[k] = end.value
+            asked.pop(k, None)
+
+    for k in range(len(courses)):
+        go_on(k, None)
+    while asked:
+        for k, told in zip(tuple(asked), advance(asked), strict=True):
+            go_on(k, told)
+    return [ended[k] for k in range(len(courses))]
+
+
+def stages(
+    schedule: Schedule,
+    theta: Array,
+    *,
+    held_out: HeldOut,
+    rounds: Callable[[int], Iterable[int]] = range,
+    record: Callable[..., None] | None = None,
+    enough: Enough | None = None,
+    heard: Callable[[], Iterable[str]] = tuple,
+    counted: Counted | None = None,
+) -> Stages:
+    """Yield θ (P,) and the learning rate of each round until the schedule ends; see `follow`."""
     rate = schedule.learning_rate
     last: dict[frozenset[str], float] = {}
     best, idle = theta, _Idle(schedule, held_out, counted)
@@ -189,7 +244,7 @@ def follow(
         if enough is not None and enough(theta):
             break
         now = rate
-        theta, loss = advance(theta, rate)
+        theta, loss = yield theta, rate
         who = frozenset(heard())
         done = i + 1
         recent.append(loss)

@@ -10,16 +10,14 @@ training ends by `networks.schedule`, which may ask the sites for counts (`netwo
   round.
 * sequential: one model visits the sites in a new random order in every round (D6.2, 8.2); absent
   sites when they are back. Revealed: `Visit` of each site every round: the model after that site.
-* ensemble: each site trains a model alone, and the models vote. Revealed: `Member` of each site,
-  once.
+* ensemble: `networks.ensembles`.
 
-With a patience, the caller returns the held-out loss of a vector; an ensemble's members compute
-their own.
+With a patience, the caller returns the held-out loss of a vector.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -32,11 +30,17 @@ from fedcohort.protocol.step import Gathered, Summed
 from fedcohort.training.networks import compression, moments
 from fedcohort.training.networks.compression import collected
 from fedcohort.training.networks.counts import Counted, count_idle, counting
-from fedcohort.training.networks.local import Memory, evaluate, train_on
+from fedcohort.training.networks.ensembles import train_alone
 from fedcohort.training.networks.moments import Moments
 from fedcohort.training.networks.plan import Plan
-from fedcohort.training.networks.replies import Member, Update, Visit
-from fedcohort.training.networks.schedule import Course, Enough, HeldOut, Schedule, follow
+from fedcohort.training.networks.replies import Update, Visit
+from fedcohort.training.networks.schedule import (
+    Course,
+    Enough,
+    HeldOut,
+    Schedule,
+    follow,
+)
 from fedcohort.training.networks.server import Rule, Server
 from fedcohort.training.networks.settings import AveragingSettings
 from fedcohort.training.networks.validated import Validated
@@ -46,7 +50,15 @@ from fedcohort.training.rows import known_rows, rows_of
 # site ---------------------------------------------------------------------------------
 
 
-@summed
+def _train_each(
+    sites: Sequence[Site[Any, None]], *, theta: Array, plan: str, rate: float
+) -> list[Update] | None:
+    p = Plan.of(plan)
+    tables = [rows_of(s.data, p, s.entropy) for s in sites]
+    return Update.of_each(theta, tables, p, rate, [s.entropy for s in sites])
+
+
+@summed(many=_train_each)
 def train_here(site: Site[Any, None], *, theta: Array, plan: str, rate: float) -> Update:
     """Train from the common model; return the site's part of the mean."""
     p = Plan.of(plan)
@@ -62,58 +74,19 @@ def train_kept(
     return Update.kept(site, theta, known_rows(site.data, p, site.entropy), p, rate)
 
 
-@gathered
+def _visit_each(
+    sites: Sequence[Site[Any, None]], *, theta: Array, plan: str, rate: float
+) -> list[Visit] | None:
+    p = Plan.of(plan)
+    tables = [rows_of(s.data, p, s.entropy) for s in sites]
+    return Visit.of_each(theta, tables, p, rate, [s.entropy for s in sites])
+
+
+@gathered(many=_visit_each)
 def visit(site: Site[Any, None], *, theta: Array, plan: str, rate: float) -> Visit:
     """Train from the last site's model; return the model for the next site."""
     p = Plan.of(plan)
     return Visit.trained(theta, rows_of(site.data, p, site.entropy), p, rate, site.entropy)
-
-
-@gathered
-def train_alone(
-    site: Site[Any, None],
-    *,
-    theta: Array,
-    plan: str,
-    rounds: int,
-    rate: float,
-    lr_rule: str,
-    lr_factor: float,
-    lr_patience: int,
-    patience: int,
-    keep: Array,
-) -> Member:
-    """Train a model of this site alone, and return it.
-
-    A negative patience never stops early. Rounds are counted by this site's own held-out loss.
-    """
-    p = Plan.of(plan)
-    rows = rows_of(site.data, p, site.entropy)
-    held_out = rows_of(site.data, p, site.entropy, held_out=True)
-    schedule = Schedule(
-        rounds=rounds,
-        learning_rate=rate,
-        lr_rule=lr_rule,
-        lr_factor=lr_factor,
-        lr_patience=lr_patience,
-        patience=None if patience < 0 else patience,
-        keep=tuple(keep.tolist()),
-    )
-    losses: list[float] = []
-    memory = Memory.empty(p, len(theta))
-
-    def advance(theta: Array, rate: float) -> tuple[Array, float]:
-        nonlocal memory
-        draws = (*site.entropy, len(losses))
-        theta, loss, after = train_on(theta, rows, p, rate, draws, memory)
-        memory = after if p.optimiser_state == "kept" else memory
-        losses.append(loss)
-        return theta, loss
-
-    course = follow(schedule, theta, advance, held_out=lambda t: evaluate(t, held_out, p))
-    thetas = np.stack([course.theta, *(course.kept.get(r, course.theta) for r in schedule.keep)])
-    weight = float(len(rows.x)) if rows.informative else 0.0
-    return Member(thetas, np.array(weight), np.array(losses[-1] if losses else 0.0))
 
 
 # coordinator --------------------------------------------------------------------------
@@ -297,33 +270,6 @@ def sequential(
         schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record,
         heard=lambda: came, counted=counting(fed, plan),
     )  # fmt: skip
-
-
-def ensemble(fed: Federation, plan: Plan, schedule: Schedule, theta: Array) -> tuple[Array, Array]:
-    """Train one model per site, each from θ (P,).
-
-    Returns
-    -------
-    thetas : (1 + K, S, P) models of the S sites: the last, then those of `schedule.keep`.
-    weights : (S,), n_k/n.
-    """
-    members = fed.gather(
-        train_alone,
-        theta=theta,
-        plan=plan.text,
-        rounds=schedule.rounds,
-        rate=schedule.learning_rate,
-        lr_rule=schedule.lr_rule,
-        lr_factor=schedule.lr_factor,
-        lr_patience=schedule.lr_patience,
-        patience=-1 if schedule.patience is None else schedule.patience,
-        keep=np.array(schedule.keep, int),
-    )
-    thetas = np.stack([m.thetas for m in members.values()], axis=1)
-    weights = np.array([float(m.weight) for m in members.values()])
-    weights = weights / weights.sum() if weights.any() else np.full(len(weights), 1 / len(weights))
-    fed.record(loss=float(weights @ [float(m.loss) for m in members.values()]))
-    return thetas, weights
 
 
 STEPS = (train_here, train_kept, visit, train_alone, count_idle, *compression.STEPS)

@@ -18,6 +18,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.data.timegrid import Intervals
+from fedcohort.models.losses import weights_of
 from fedcohort.models.network import network
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Federation, Keep, Refused, Site, message, summed
@@ -71,7 +72,7 @@ def keep_baseline(
     centre = float(f.mean()) if len(f) else 0.0
     if not risk.deaths.any() or not abs(centre) < LARGEST:
         return Keep(Curves(np.array(0)), replace(own, centre=np.array([centre])))
-    steps = grid.hazard(risk.deaths, risk.leaving, risk.s0(risk.weights(f, centre)))
+    steps = grid.hazard(risk.deaths, risk.leaving, risk.s0(weights_of(f, centre)))
     found = grid.baseline(steps, risk.deaths, min_cell)
     curve = np.stack([found.times, found.cumulative])
     return Keep(Curves(np.array(1)), replace(own, curve=curve, centre=np.array([centre])))
