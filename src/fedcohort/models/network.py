@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcohort.arrays import Array
-from fedcohort.models.autoencoder import Autoencoder
+from fedcohort.models.autoencoder import Autoencoder, AutoencoderNet
 from fedcohort.models.bayes import Bayes, Noisy
 from fedcohort.models.conv import Conv, ConvNet
 from fedcohort.models.dec import Dec
@@ -138,7 +138,14 @@ class FlatNet:
                 _numpy(self.theta), _numpy(self.grad), (of.inputs, *of.hidden, of.outputs),
                 of.activation, of.intercept,
             )  # fmt: skip
+        net = module if type(module) is AutoencoderNet and self.theta.is_cpu else None
+        self._layered = net if net is not None and net.by_layers else None
         self.module.eval()
+
+    @property
+    def layered(self) -> bool:
+        """Whether `pull` takes an autoencoder's gradient layer by layer, without autograd."""
+        return self._layered is not None
 
     @property
     def draws(self) -> bool:
@@ -202,10 +209,18 @@ class FlatNet:
             value, s = slope(_by_row(passed.out))
             self._own.backward(passed, self._by_output(s))
             return value
-        if not self._writing:
+        if not (self._writing or self._layered):
             self.grad.zero_()
         if self._drawing:
             self._sow(seed)
+        if self._layered is not None:
+            with torch.no_grad():
+                y, passed = self._layered.passed(x)
+                value, s = slope(_shown(y))
+                self._layered.back(passed, torch.from_numpy(s.reshape(y.shape)).to(y))
+            if self._drawing:
+                self.module.eval()
+            return value
         for layer in self._writing:
             layer.writes = True
         out = self.module(x)

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
+from torch.optim.sgd import sgd
 
 from fedcohort.arrays import Array
 
@@ -133,7 +134,14 @@ class Momentum(Optimiser):
     def step(self, theta: Tensor, grad: Tensor, rate: float) -> None:
         """Change θ (P,) in place."""
         self.taken += 1
-        b = self.moments[0].mul_(self.decay).add_(grad)
+        b = self.moments[0]
+        if theta.is_cpu and len(theta) >= LARGE:  # the same bits, and each number is read once
+            sgd(
+                [theta], [grad], [b], fused=True, weight_decay=0.0, momentum=self.decay, lr=rate,
+                dampening=0.0, nesterov=False, maximize=False,
+            )  # fmt: skip
+            return
+        b.mul_(self.decay).add_(grad)
         theta.sub_(b, alpha=rate)
 
 
