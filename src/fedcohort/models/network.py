@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedcohort.arrays import Array
+from fedcohort.arrays import Array, Product
 from fedcohort.models.autoencoder import Autoencoder, AutoencoderNet
 from fedcohort.models.bayes import Bayes, Noisy
 from fedcohort.models.conv import Conv, ConvNet
@@ -124,7 +124,6 @@ class FlatNet:
         self.first = slice(0, parameters[0].numel())
         self.by_column = not any(isinstance(m, ConvNet) for m in module.modules())
         self.block = module.block if isinstance(module, (ConvNet, ForestNet)) else None
-        self._lent: Array | None = None
         self._kind = np.dtype(str(dtype).removeprefix("torch."))
         self._drawing = [m for m in self.module.modules() if isinstance(m, Seeded)]
         noisy = [m for m in self._drawing if isinstance(m, Noisy)]
@@ -164,18 +163,13 @@ class FlatNet:
         return _numpy(self.theta).astype(np.float64)
 
     def times(self, n: float) -> Array:
-        """Return n θ (P,), float64, in memory that the next `times` overwrites.
-
-        Allocating memory for millions of numbers takes longer than filling it.
+        """Return n θ (P,), float64; of more than `PIECE` numbers as a `Product` of this buffer,
+        which the next `load` changes.
         """
         theta = _numpy(self.theta)
-        if self._lent is None:
-            self._lent = np.empty(theta.size)
-        for start in range(0, theta.size, PIECE):
-            piece = self._lent[start : start + PIECE]
-            piece[:] = theta[start : start + PIECE]
-            piece *= n
-        return self._lent
+        if theta.size > PIECE:
+            return cast("Array", Product(theta, n))
+        return theta.astype(np.float64) * n
 
     def gradient(self) -> Array:
         """Return a copy of `grad` (P,), as float64."""
