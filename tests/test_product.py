@@ -69,5 +69,5 @@ def test_a_product_that_is_not_finite_is_refused(odd):
 def test_a_product_beyond_the_range_of_a_sum_is_refused():
     (theta, *_) = drawn("float32")
     theta[5] = 2.0**31
-    with pytest.raises(Refused, match="field 'theta' .* is beyond"):
+    with pytest.raises(Refused, match=r"field 'theta' .* is beyond"):
         total([Product(theta, 204)] * SITES)

@@ -47,7 +47,8 @@ class Product(NDArrayOperatorsMixin):
 
     def finite(self) -> bool:
         """Return whether all numbers are finite."""
-        return self.square < np.inf or bool(np.isfinite(np.asarray(self)).all())
+        with np.errstate(over="ignore"):
+            return self.square < np.inf or bool(np.isfinite(np.asarray(self)).all())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         made = self.read(0, np.empty(self.size))
