@@ -67,13 +67,14 @@ def sizes(found: Found) -> list[str]:
     names = {"cox": "Cox", "deepcox": "federated averaging", "exact": "exact gradient",
              "ensemble": "ensemble", "boosting": "boosting"}  # fmt: skip
     lines = [
-        "| hospitals × rows × columns | arms, with both bounds | processor seconds | wall | MB |",
-        "|---|---|---|---|---|",
+        "| hospitals × rows × columns | arms, with both bounds | processor s | wall s | at load | MB |",
+        "|---|---|---|---|---|---|",
     ]
     for key, (sites, rows, columns, arms) in SIZES.items():
         group = f"size_{key}"
         if group in found:
-            cells = [cited(found, group, name, 0) for name in ("processor", "wall", "megabytes")]
+            named = ("processor", "wall", "load", "megabytes")
+            cells = [cited(found, group, n, 0) if n in found[group] else "–" for n in named]
             told = ", ".join(names[arm] for arm in arms)
             lines.append(f"| {sites} × {rows:,} × {columns} | {told} | {' | '.join(cells)} |")
     return lines
