@@ -61,7 +61,7 @@ SIZES: Mapping[str, tuple[int, int, int, tuple[str, ...]]] = {
     "8x500x20": (8, 500, 20, ("cox", "deepcox", "exact", "ensemble", "boosting")),
     "40x2000x80": (40, 2_000, 80, ("cox", "deepcox", "boosting")),
     "200x500x20": (200, 500, 20, ("cox", "deepcox", "boosting")),
-    "8x125000x20": (8, 125_000, 20, ("cox", "boosting")),
+    "8x125000x20": (8, 125_000, 20, ("cox",)),
 }
 #: Arms of these studies.
 LINES = {

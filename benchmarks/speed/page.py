@@ -67,7 +67,7 @@ def sizes(found: Found) -> list[str]:
     names = {"cox": "Cox", "deepcox": "federated averaging", "exact": "exact gradient",
              "ensemble": "ensemble", "boosting": "boosting"}  # fmt: skip
     lines = [
-        "| hospitals × rows × columns | arms, with both bounds | processor s | wall s | at load | MB |",
+        "| hospitals × rows × columns | arms, with bounds | processor s | wall s | at load | MB |",
         "|---|---|---|---|---|---|",
     ]
     for key, (sites, rows, columns, arms) in SIZES.items():
