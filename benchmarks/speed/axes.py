@@ -200,22 +200,26 @@ def sizes(book: Book, repeats: int) -> dict[str, Any]:
 
 
 def draw(found: Mapping[str, Mapping[str, float]], folder: Path) -> None:
-    """Write one picture for each axis: seconds against the axis, both on scales of ratios."""
+    """Write one picture for each axis: seconds, on scales of ratios but for arms."""
     from fedcohort.report import charts
 
     folder.mkdir(parents=True, exist_ok=True)
     for axis in (*AXES, "arms"):
+        ratios = axis != "arms"
         lines: dict[str, list[tuple[float, ...]]] = {}
         for key, seconds in found[f"axis_{axis}"].items():
             if key != "about":
                 method, n = key.rsplit("_", 1)
-                lines.setdefault(method, []).append((float(n), float(np.log10(seconds))))
+                y = float(np.log10(seconds)) if ratios else seconds
+                lines.setdefault(method, []).append((float(n), y))
         series = [
             charts.Series(label=m, look=f"c{i}", points=p) for i, (m, p) in enumerate(lines.items())
         ]
+        top = 1.1 * max(y for p in lines.values() for _, y in p)
         chart = charts.lines_with_bands(
-            series, axis, "seconds of one processor", log=True, powers=True, marks=True
-        )
+            series, axis, "seconds of one processor", log=ratios, powers=ratios, marks=True,
+            whole=not ratios, y_domain=None if ratios else (0.0, top),
+        )  # fmt: skip
         svg = charts.standalone(charts.draw(chart(charts.WIDE)), f"Seconds by {axis}", axis)
         (folder / f"{axis}.svg").write_text(svg)
 
