@@ -64,9 +64,10 @@ lint: .venv/.stamp  ## style, types, the direction of imports, and what must not
 format: .venv/.stamp  ## put the code into the house's form
 	@$(bin)/ruff check --quiet --fix-only; $(bin)/ruff format --quiet
 
-bench: .venv/.stamp  ## measure speed, against pooled fits and plain PyTorch
-	@$(bin)/python benchmarks/speed/run.py w1
-	@$(bin)/python benchmarks/cox_exact/run.py
+OUT :=
+
+bench: .venv/.stamp  ## measure every goal of speed; fails where one is missed (OUT=FILE keeps the figures)
+	@$(bin)/python benchmarks/speed/bench.py $(if $(OUT),--out $(OUT))
 
 chaos: .venv/.stamp  ## kill, stop, cut and starve a network's processes; compare every result
 	@$(bin)/python benchmarks/network/chaos.py

@@ -140,17 +140,11 @@ VARIANTS = {
 }
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=50_000)
-    parser.add_argument("--covariates", type=int, default=20)
-    parser.add_argument("--repeats", type=int, default=5)
-    asks_out(parser)
-    options = parser.parse_args()
-    load = os.getloadavg()[0]
-    table = simulate(options.rows, options.covariates, seed=4)
-    seconds, results, figures = {}, {}, {}
-    for _ in range(options.repeats):
+def measure(rows, covariates, repeats):
+    """Run all variants in turns; return the table, seconds and results by (variant, ties)."""
+    table = simulate(rows, covariates, seed=4)
+    seconds, results = {}, {}
+    for _ in range(repeats):
         for name, (run, rules) in VARIANTS.items():
             for ties in rules:
                 try:
@@ -159,6 +153,19 @@ def main():
                     continue
                 seconds.setdefault((name, ties), []).append(took)
                 results[name, ties] = result
+    return table, seconds, results
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=50_000)
+    parser.add_argument("--covariates", type=int, default=20)
+    parser.add_argument("--repeats", type=int, default=5)
+    asks_out(parser)
+    options = parser.parse_args()
+    load = os.getloadavg()[0]
+    table, seconds, results = measure(options.rows, options.covariates, options.repeats)
+    figures = {}
     absent = sorted(set(VARIANTS) - {name for name, _ in seconds})
     print(
         f"{options.rows:,} rows x {options.covariates}, {int(table.event.sum()):,} deaths at "

@@ -1,7 +1,8 @@
 """Autoencoders against functional models written anew."""
 
+import dataclasses
 import json
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from fedcohort.models.autoencoder import ARCHITECTURES, Autoencoder
 from fedcohort.models.dec import Dec
 from fedcohort.models.latent import decoded, encoded, reconstructed
 from fedcohort.models.network import initial, network
+from fedcohort.models.objectives import Reconstruction
+from fedcohort.models.reconstruction import Noise
 
 BENT = {"relu": torch.relu, "sigmoid": torch.sigmoid, "linear": lambda x: x}
 
@@ -93,6 +96,29 @@ def test_the_gradient_is_the_slope_of_the_value(case):
     slopes = np.array([value(theta + h) - value(theta - h) for h in 1e-6 * np.eye(a.size)]) / 2e-6
     value(theta)
     assert_allclose(net.gradient(), slopes, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_gradient_layer_by_layer_has_autograds_bits(tied, dtype):
+    """The same products in the same order; a code of unit norm keeps autograd."""
+    x = some(n=7).to(getattr(torch, dtype))
+    noise = Noise(kind="corruption", rate=0.2)
+    for widths, (curve, code), dropout, beta in product(
+        [(4,), (5, 3), (40, 30, 4)], [("relu", "linear"), ("sigmoid", "relu")], (0, 0.3), (0, 0.4)
+    ):
+        a = Autoencoder(
+            inputs=6, widths=widths, tied=tied, dropout=dropout, activation=curve,
+            output="sigmoid" if beta else "linear", bottleneck=code,
+        )  # fmt: skip
+        net, loss = network(a.spec, dtype), Reconstruction(beta=beta, noise=noise)
+        net.load(drawn(a))
+        value, mine = loss.pull(net, x, 7), net.grad.clone()
+        assert net.descend(lambda m, loss=loss: loss(m, x, 7), 7) == value
+        assert torch.equal(mine, net.grad)
+    sphere = network(dataclasses.replace(a, unit_norm=True).spec, dtype)
+    assert net.layered
+    assert not sphere.layered
 
 
 def test_the_tied_decoder_has_no_weights_of_its_own():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import toys
 from fedcohort.protocol import Federation, JournalMismatch, SiteUnavailable, per_site
 from fedcohort.protocol.arguments import Arguments
 from fedcohort.protocol.host import Call
-from fedcohort.runtime.journal import Journal
+from fedcohort.runtime.journal import Entry, Journal
 from fedcohort.runtime.local import LocalTransport, local
 from fedcohort.runtime.reply_store import StateStore
 
@@ -90,6 +92,63 @@ def test_a_journal_cut_at_any_byte_gives_the_same_arrays_ledger_and_history(tmp_
         path.write_bytes(blob[:stop])
         assert run_numbers(path) == whole, f"cut at byte {stop} of {len(blob)}"
         assert path.read_bytes() == blob
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the journal write every record in its thread."""
+    monkeypatch.setattr("fedcohort.runtime.journal.BESIDE", range(2**27))
+
+
+def test_records_written_in_a_thread_are_the_same_bytes_and_a_flush_waits_for_them(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "here").mkdir()
+    whole = run_lasso(tmp_path / "here")
+    blob, path = (tmp_path / "here" / "journal").read_bytes(), tmp_path / "journal"
+    monkeypatch.setattr("fedcohort.runtime.journal.BESIDE", range(2**27))
+    journal, seen = Journal(path), set[bytes]()
+    flush, write = journal.flush, journal._write
+    monkeypatch.setattr(journal, "_write", lambda *r: (time.sleep(0.001), write(*r)))
+    monkeypatch.setattr(journal, "flush", lambda: (flush(), seen.add(path.read_bytes())))
+    assert run_lasso(tmp_path, journal) == whole
+    assert path.read_bytes() == blob
+    ends, at = {len(blob)}, len(blob)
+    while at > blob.index(b"\n") + 1:
+        ends.add(at := last_record(blob[:at]))
+    assert {len(part) for part in seen} <= ends
+    assert len(seen) > 5
+
+
+@pytest.mark.usefixtures("beside")
+def test_a_program_may_change_a_result_while_its_record_is_written(tmp_path, monkeypatch):
+    journal, start = Journal(tmp_path / "journal"), threading.Event()
+    write = journal._write
+    monkeypatch.setattr(journal, "_write", lambda *r: (start.wait(5), write(*r)))
+    total = np.arange(5.0)
+    journal.append(0, 7, Entry(("a",), ({"x": total, "n": np.array([3], np.int32)},)))
+    total[:] = np.nan
+    start.set()
+    journal.close()
+    kept = Journal(tmp_path / "journal").replay(0, 7)
+    assert kept is not None
+    assert kept.replies[0]["x"].tolist() == [0, 1, 2, 3, 4]
+    assert kept.replies[0]["n"].tolist() == [3]
+
+
+@pytest.mark.usefixtures("beside")
+def test_a_record_that_cannot_be_written_fails_the_next_use_of_the_journal(tmp_path, monkeypatch):
+    journal = Journal(tmp_path / "journal")
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(journal, "_write", full)
+    for use in (journal.flush, journal.close):
+        journal.append(0, 1, Entry(("a",), ({"x": np.ones(3)},)))
+        with pytest.raises(OSError, match="No space left"):
+            use()
+    assert journal._file.closed
 
 
 @given(at=st.integers(0, 10**6), flip=st.integers(1, 255))

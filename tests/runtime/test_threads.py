@@ -138,7 +138,7 @@ def test_at_most_so_many_sites_compute_at_once():
     fed.sum(thread)
     names.clear()
     fed.sum(thread)
-    assert names == {"site_0", "site_1"}
+    assert names == {"site-0_0", "site-1_0"}
 
 
 def test_sites_may_reply_one_and_the_same_memory_where_they_compute_one_by_one():
@@ -153,3 +153,21 @@ def test_sites_may_reply_one_and_the_same_memory_where_they_compute_one_by_one()
         shared = np.zeros(20_000)
         fed = local(toys.hosts(dict.fromkeys(SITES, shared), (scratch,)), secure=secure)
         assert set(fed.sum(scratch).theta.tolist()) == {28.0}
+
+
+@pytest.mark.usefixtures("at_once")
+def test_sites_on_one_thread_may_reply_one_memory_while_other_threads_compute():
+    """Each thread has its own; a site that is slow to be read must not be overwritten."""
+    memory = threading.local()
+
+    @summed
+    def scratch(site: Site[float, None]) -> Model:
+        if not hasattr(memory, "own"):
+            memory.own = np.empty(20_000)
+        memory.own[:] = 2.0**site.data
+        time.sleep(0.002 * (site.name == "a"))
+        return Model(memory.own, np.array(1.0))
+
+    fed = local(toys.hosts({n: float(i) for i, n in enumerate(SITES)}, (scratch,)), threads=3)
+    for _ in range(5):
+        assert set(fed.sum(scratch).theta.tolist()) == {2.0**7 - 1}

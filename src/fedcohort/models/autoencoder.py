@@ -11,6 +11,15 @@ Dropout applies to the hidden units of both sides, but not to x (which has
 `models.reconstruction.Noise`) or z (thesis, section 4.1.1).
 
 θ holds W_1, b_1, …, W_L, b_L; then, tied, c_L, …, c_1, or, untied, V_L, c_L, …, V_1, c_1.
+
+Training on the processor takes the gradient without autograd: the same products, each written to
+its place in the gradient. With δ the slope at a layer's sum, m the factors of dropout, and h the
+layer's input,
+
+    ∂W = δᵀh,  ∂b = Σ_j δ_j,  and below  δ ← m g'(δW)                                     (3)
+
+A tied weight is the sum of both of its layers'. Autograd's own sum onto the vector of all gradients
+was a copy of it, a sixth of a step of 2.6 million parameters.
 """
 
 from __future__ import annotations
@@ -20,14 +29,14 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcohort.models.layers import CURVES, SeededDropout
+from fedcohort.models.layers import CURVES, SLOPES, SeededDropout
 
 #: Widths of the published encoders, hidden layers first and the latent space last, of (p, k):
 #: "dec", "curves" and "google" of thesis 003, section 4.1.1; "small" of D6.2, section 7.4.1.
@@ -100,13 +109,38 @@ class Autoencoder:
         return AutoencoderNet(self)
 
 
+class Passed(NamedTuple):
+    """What a layer of a pass forward leaves for the way back.
+
+    Attributes
+    ----------
+    layer : of the chain; ``ahead``: for a tied decoder layer, the encoder layer of its weight.
+    into : its input h; ``out``: g of its sum, before dropout; ``curve``: the name of g.
+    factors : of dropout; None without.
+    """
+
+    layer: Any
+    ahead: Any
+    into: Tensor
+    out: Tensor
+    curve: str
+    factors: Tensor | None
+
+
 class AutoencoderNet(nn.Module):
-    """Module of eqs. (1) and (2)."""
+    """Module of eqs. (1) and (2).
+
+    Attributes
+    ----------
+    by_layers : whether `passed` and `back` are all of it: a code of unit norm keeps autograd.
+    """
 
     def __init__(self, a: Autoencoder):
         super().__init__()
         self._activation, self._output = CURVES[a.activation], CURVES[a.output]
         self._bottleneck, self._unit_norm = CURVES[a.bottleneck], a.unit_norm
+        self._names = a.activation, a.bottleneck, a.output
+        self.by_layers = not a.unit_norm
         self.encoder = nn.ModuleList(
             nn.utils.skip_init(nn.Linear, n, m) for n, m in pairwise(a.sizes)
         )
@@ -139,6 +173,51 @@ class AutoencoderNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return y (n, p) of x (n, p)."""
         return self.decode(self.encode(x))
+
+    def passed(self, x: Tensor) -> tuple[Tensor, list[Passed]]:
+        """Return y (n, p) of x (n, p) as `forward` does, and what `back` needs, without a graph."""
+        last, found = len(self.encoder) - 1, list[Passed]()
+        hidden, code, output = self._names
+        aheads = [None] * (last + 1) + list(reversed(self.encoder))
+        for k, layer in enumerate([*self.encoder, *self.decoder]):
+            ahead = aheads[k] if isinstance(layer, _Back) else None
+            out = layer(x) if ahead is None else layer(x, ahead.weight)
+            name = code if k == last else output if k == 2 * last + 1 else hidden
+            out = CURVES[name](out)
+            factors = self._factors(out, k, last)
+            found.append(Passed(layer, ahead, x, out, name, factors))
+            x = out if factors is None else out * factors
+        return x, found
+
+    def _factors(self, out: Tensor, k: int, last: int) -> Tensor | None:
+        """Draw the factors of dropout after layer k of both sides; None without."""
+        silent: Any = None
+        if k == last:
+            silent = self.silent_code
+        elif k <= 2 * last and len(self.silent):
+            silent = self.silent[k - (k > last)]
+        if not (isinstance(silent, SeededDropout) and silent.training):
+            return None
+        return silent.factors(out, *out.shape)
+
+    def back(self, passed: list[Passed], slope: Tensor) -> None:
+        """Write eq. (3) into each parameter's `grad`, for the slope (n, p) at y."""
+        for k in range(len(passed) - 1, -1, -1):
+            layer, ahead, into, out, curve, factors = passed[k]
+            if factors is not None:
+                slope = slope * factors
+            slope = SLOPES[curve](slope, out)
+            torch.sum(slope, 0, out=layer.bias.grad)
+            if ahead is not None:  # the encoder layer, which comes later, adds to it
+                torch.mm(into.t(), slope, out=ahead.weight.grad)
+                slope = slope.mm(ahead.weight.t())
+                continue
+            if isinstance(self.decoder[0], _Back):
+                layer.weight.grad.add_(slope.t().mm(into))
+            else:
+                torch.mm(slope.t(), into, out=layer.weight.grad)
+            if k:
+                slope = slope.mm(layer.weight)
 
     def _hidden(self, h: Tensor, k: int) -> Tensor:
         h = self._activation(h)

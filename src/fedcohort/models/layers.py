@@ -26,6 +26,13 @@ CURVES: Mapping[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda x: x,
 }
 
+#: By the same names: from δ after g and from g itself, δ g'.
+SLOPES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "relu": lambda slope, out: torch.ops.aten.threshold_backward(slope, out, 0.0),
+    "sigmoid": torch.ops.aten.sigmoid_backward,
+    "linear": lambda slope, _: slope,
+}
+
 
 def dense(
     inputs: int, hidden: Sequence[int], activation: str, dropout: float, outputs: int, bias: bool

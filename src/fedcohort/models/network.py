@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedcohort.arrays import Array
-from fedcohort.models.autoencoder import Autoencoder
+from fedcohort.arrays import Array, Product
+from fedcohort.models.autoencoder import Autoencoder, AutoencoderNet
 from fedcohort.models.bayes import Bayes, Noisy
 from fedcohort.models.conv import Conv, ConvNet
 from fedcohort.models.dec import Dec
@@ -146,7 +146,6 @@ class FlatNet:
         self.first = slice(0, parameters[0].numel())
         self.by_column = not any(isinstance(m, ConvNet) for m in module.modules())
         self.block = module.block if isinstance(module, (ConvNet, ForestNet)) else None
-        self._lent: Array | None = None
         self._kind = np.dtype(str(dtype).removeprefix("torch."))
         self._drawing = [m for m in self.module.modules() if isinstance(m, Seeded)]
         noisy = [m for m in self._drawing if isinstance(m, Noisy)]
@@ -160,7 +159,14 @@ class FlatNet:
                 _numpy(self.theta)[None], _numpy(self.grad)[None], of.sizes, of.activation,
                 of.intercept,
             )  # fmt: skip
+        net = module if type(module) is AutoencoderNet and self.theta.is_cpu else None
+        self._layered = net if net is not None and net.by_layers else None
         self.module.eval()
+
+    @property
+    def layered(self) -> bool:
+        """Whether `pull` takes an autoencoder's gradient layer by layer, without autograd."""
+        return self._layered is not None
 
     @property
     def draws(self) -> bool:
@@ -179,18 +185,13 @@ class FlatNet:
         return _numpy(self.theta).astype(np.float64)
 
     def times(self, n: float) -> Array:
-        """Return n θ (P,), float64, in memory that the next `times` overwrites.
-
-        Allocating memory for millions of numbers takes longer than filling it.
+        """Return n θ (P,), float64; of more than `PIECE` numbers as a `Product` of this buffer,
+        which the next `load` changes.
         """
         theta = _numpy(self.theta)
-        if self._lent is None:
-            self._lent = np.empty(theta.size)
-        for start in range(0, theta.size, PIECE):
-            piece = self._lent[start : start + PIECE]
-            piece[:] = theta[start : start + PIECE]
-            piece *= n
-        return self._lent
+        if theta.size > PIECE:
+            return cast("Array", Product(theta, n))
+        return theta.astype(np.float64) * n
 
     def gradient(self) -> Array:
         """Return a copy of `grad` (P,), as float64."""
@@ -224,10 +225,18 @@ class FlatNet:
             value, s = slope(_by_row(passed.out[0]))
             self._own.backward(passed, self._by_output(s)[None])
             return value
-        if not self._writing:
+        if not (self._writing or self._layered):
             self.grad.zero_()
         if self._drawing:
             self._sow(seed)
+        if self._layered is not None:
+            with torch.no_grad():
+                y, passed = self._layered.passed(x)
+                value, s = slope(_shown(y))
+                self._layered.back(passed, torch.from_numpy(s.reshape(y.shape)).to(y))
+            if self._drawing:
+                self.module.eval()
+            return value
         for layer in self._writing:
             layer.writes = True
         out = self.module(x)

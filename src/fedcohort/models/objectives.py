@@ -24,6 +24,7 @@ from fedcohort.models.dec import DecNet
 from fedcohort.models.dgd import DgdNet
 from fedcohort.models.forest import ForestNet, codes_of
 from fedcohort.models.losses import Loss, Worded, built
+from fedcohort.models.network import FlatNet
 from fedcohort.models.prior import Common
 from fedcohort.models.reconstruction import Noise, mixed
 from fedcohort.models.representations import Search, represented
@@ -63,6 +64,10 @@ class Objective(ABC):
     def take(self, rows: Array) -> Self:
         """Return the objective of the rows with these numbers."""
 
+    def pull(self, net: FlatNet, x: Tensor, seed: int = 0) -> float:
+        """Write the gradient of a training step into `net.grad`; return the value."""
+        return net.descend(lambda module: self(module, x, seed), seed)
+
     def settle(self, module: nn.Module, x: Tensor) -> None:  # noqa: B027  most have nothing to do
         """Write the parameters that no gradient step moves, after a visit to the rows x (n, p)."""
 
@@ -94,6 +99,19 @@ class Reconstruction(Objective):
         """Return the value (), averaged over the rows of x (n, p)."""
         seen = x if seed is None else self.noise(x, seed)
         return mixed(module(seen), x, self.beta)
+
+    def pull(self, net: FlatNet, x: Tensor, seed: int = 0) -> float:
+        """Write the gradient into `net.grad`: at y by autograd, below by the network's layers."""
+        if not net.layered:
+            return super().pull(net, x, seed)
+
+        def slope(y: Array) -> tuple[float, Array]:
+            with torch.enable_grad():
+                leaf = torch.from_numpy(y.reshape(x.shape)).requires_grad_()
+                value = mixed(leaf, x, self.beta)
+                return value.item(), torch.autograd.grad(value, leaf)[0].numpy()
+
+        return net.pull(self.noise(x, seed), slope, seed)
 
     def take(self, rows: Array) -> Self:
         """Return itself, because it does not depend on the rows."""

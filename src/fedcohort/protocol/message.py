@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, dataclass_transform, overload
+from typing import Any, TypeVar, cast, dataclass_transform, overload
 
 import numpy as np
 
-from fedcohort.arrays import Array
+from fedcohort.arrays import Array, Product
 from fedcohort.protocol.errors import ReplyRejected, SiteFailed
 
 T = TypeVar("T")
@@ -76,8 +76,8 @@ def to_arrays(
 
     Parameters
     ----------
-    lent : whether large arrays in C order are not copied, for a reader who is done with them before
-        the next step runs.
+    lent : whether large arrays in C order are not copied, and products (`arrays.Product`) not
+        formed, for a reader who is done with them before the next step runs.
     stays : arrays that nobody can write to, by field; where a field is that array it is not copied.
     """
     found: dict[str, Array] = {}
@@ -85,6 +85,9 @@ def to_arrays(
         a = getattr(msg, name)
         if name in stays and a is stays[name] and not a.flags.writeable:
             found[name] = a
+            continue
+        if lent and type(a) is Product and a.size > LARGE:
+            found[name] = cast("Array", a)
             continue
         keeps = lent and type(a) is np.ndarray and a.size > LARGE
         found[name] = np.asarray(a, order="C") if keeps else np.array(a, order="C")
@@ -168,6 +171,8 @@ def checked(
 
 def all_finite(a: Array) -> bool:
     """Return whether all numbers are finite."""
+    if isinstance(a, Product):
+        return a.finite()
     if not a.ndim:
         return math.isfinite(a.item())
     if a.size > LARGE and a.flags.c_contiguous:

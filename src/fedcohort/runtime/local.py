@@ -84,7 +84,7 @@ class LocalTransport:
         self._masks = LocalMasks(sorted(self._hosts)) if masks else None
         self._threads = min(threads, len(hosts))
         self._alone = alone and len(hosts) == 1 and hosts[0].open and absent is None and not masks
-        self._pool: ThreadPoolExecutor | None = None
+        self._pools: list[ThreadPoolExecutor] = []
         self._took: dict[str, float] = {}
 
     @property
@@ -149,32 +149,35 @@ class LocalTransport:
     def _at_once(self, call: Call, to: Sequence[str]) -> Iterator[tuple[str, _Reply]]:
         """Yield each site's reply in the order of `to`, with one thread per computing site.
 
-        At most `threads` replies wait to be read, which bounds memory.
+        At most `threads` replies wait to be read, which bounds memory. Sites take the threads in
+        turn, so that a thread begins its next step when its last reply has been read: that reply
+        may be lent.
         """
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._threads, "site", _one_thread_here)
-        rest, ahead = deque(to), deque[tuple[str, Future[_Reply]]]()
+        if not self._pools:
+            self._pools = [
+                ThreadPoolExecutor(1, f"site-{k}", _one_thread_here) for k in range(self._threads)
+            ]
+        rest, ahead = deque(enumerate(to)), deque[tuple[str, Future[_Reply]]]()
         try:
             while rest or ahead:
                 while rest and len(ahead) < self._threads:
-                    name = rest.popleft()
-                    away = self._is_away(call, name)
-                    ahead.append((name, self._pool.submit(self._reply, call, name, away, False)))
+                    k, name = rest.popleft()
+                    away, pool = self._is_away(call, name), self._pools[k % self._threads]
+                    ahead.append((name, pool.submit(self._reply, call, name, away)))
                 name, reply = ahead.popleft()
                 yield name, reply.result()
         finally:
             wait([reply for _, reply in ahead])
 
     def _reply(
-        self, call: Call, name: str, away: bool, lent: bool = True,
-        finish: Callable[[], Answer] | None = None,
-    ) -> _Reply:  # fmt: skip
+        self, call: Call, name: str, away: bool, finish: Callable[[], Answer] | None = None
+    ) -> _Reply:
         if away:
             return SiteUnavailable(f"site {name!r} did not answer {call.step.name}.")
         try:
             if finish is not None:
                 return finish().reply
-            return self._answer(self._hosts[name], call, lent)
+            return self._answer(self._hosts[name], call)
         except ReplyRejected as error:
             return error
 
@@ -183,14 +186,14 @@ class LocalTransport:
             return self._absent.misses(call, site)
         return self._absent is not None and self._absent(call.number, site)
 
-    def _answer(self, host: Host, call: Call, lent: bool) -> dict[str, Array]:
+    def _answer(self, host: Host, call: Call) -> dict[str, Array]:
         number, latest = self._latest.get(host.name, (-1, None))
         if latest is not None and number == call.number:
             return latest.reply
         if self._kept is not None and latest is not None and self._kept.get(host.name) != number:
             self._undo(host, self._kept.get(host.name))
-        # An exact sum has added a large reply before the next site is asked (`Replies`).
-        lent = lent and bool(call.among) and self._masks is None
+        # An exact sum has added a large reply before this thread asks the next site (`Replies`).
+        lent = bool(call.among) and self._masks is None
         answer = host.answer(call, call.arguments.at(host.name), lent=lent, alone=self._alone)
         if answer.state is not None:
             if self._store is not None:

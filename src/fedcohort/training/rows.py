@@ -81,7 +81,7 @@ class Rows:
         """Write the mean loss's gradient into `net.grad`; return the loss, drawn from the seed."""
         loss, x = self.loss, self.x
         if isinstance(loss, Objective):
-            return net.descend(lambda module: loss(module, x, seed), seed)
+            return loss.pull(net, x, seed)
         return net.pull(x, loss, seed)
 
     def value(self, net: FlatNet) -> float:

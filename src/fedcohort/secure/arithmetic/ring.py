@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
-from fedcohort.arrays import Array
+from fedcohort.arrays import Array, Product
 from fedcohort.protocol.errors import Refused
 from fedcohort.secure.arithmetic.layout import COARSE, FLOATS, Block, Field, Layout, as_float
 
@@ -129,7 +129,8 @@ def _encode_one(
     if not a.size:
         return
     if field.kind == "coarse":
-        _encode_coarse(a.ravel(), field, n, weight, out.view(np.int64), onto)
+        flat = a if isinstance(a, Product) else a.ravel()
+        _encode_coarse(flat, field, n, weight, out.view(np.int64), onto)
         return
     most = (2**64 - 1) // n if field.kind == "uint" else (2**63 - 1) // n
     if n > 1 and (int(a.max()) > most or int(a.min()) < -most):
@@ -141,7 +142,9 @@ def _encode_one(
         out[:] = wide.view(_WORD)
 
 
-def _encode_coarse(a: Array, field: Field, n: int, weight: float, out: Array, onto: bool) -> None:
+def _encode_coarse(
+    a: Array | Product, field: Field, n: int, weight: float, out: Array, onto: bool
+) -> None:
     """Write coarse numbers (m,), or add them, as many at a time as the processor holds.
 
     Beside `_SHIFT` the last bit of a number is one unit, so adding `_SHIFT` rounds as `rint` does,
@@ -151,15 +154,18 @@ def _encode_coarse(a: Array, field: Field, n: int, weight: float, out: Array, on
     """
     limit, near = 2.0**63 / n, min(_NEAR, _RANGE["coarse"] / n) ** 2 / 2
     as_given = weight == 1.0 and a.dtype == np.float64
+    # a product knows about its norm: with room for how its type sums
+    all_near = isinstance(a, Product) and 4.0 * a.square * weight * weight < near
     room = np.empty(min(CHUNK, a.size))
     whole = room.view(np.int64)
     with np.errstate(over="ignore", invalid="ignore"):
         for start in range(0, a.size, CHUNK):
-            part, here = a[start : start + CHUNK], out[start : start + CHUNK]
+            here = out[start : start + CHUNK]
             x, k = room[: here.size], whole[: here.size]
+            part = a.read(start, x) if isinstance(a, Product) else a[start : start + CHUNK]
             if not as_given:
                 part = np.multiply(part, weight, out=x, dtype=np.float64)
-            if part.dot(part) < near:
+            if all_near or part.dot(part) < near:
                 np.add(part, _SHIFT, out=x)
                 k -= _SHIFTED
             else:

@@ -83,7 +83,8 @@ def train_times_rows(
 ) -> tuple[Array, float]:
     """Return n θ (P,) and the loss, with θ as in `train` and n rows.
 
-    The array is the network's own memory; the next visit in this thread overwrites it.
+    Of a large network it is read from the network's own memory (`FlatNet.times`), which the next
+    visit in this thread overwrites.
     """
     if not rows.informative:
         return theta.astype(np.float64) * len(rows.x), 0.0

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
+from torch.optim.sgd import sgd
 
 from fedcohort.arrays import Array
 
@@ -149,7 +150,14 @@ class Momentum(Optimiser):
         theta -= np.multiply(b, rate, out=self._room)
 
     def _step_large(self, theta: Tensor, grad: Tensor, rate: float) -> None:
-        b = self.moments[0].mul_(self.decay).add_(grad)
+        b = self.moments[0]
+        if theta.is_cpu:  # the same bits, and each number is read once
+            sgd(
+                [theta], [grad], [b], fused=True, weight_decay=0.0, momentum=self.decay, lr=rate,
+                dampening=0.0, nesterov=False, maximize=False,
+            )  # fmt: skip
+            return
+        b.mul_(self.decay).add_(grad)
         theta.sub_(b, alpha=rate)
 
 
