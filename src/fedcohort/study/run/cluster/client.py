@@ -35,7 +35,7 @@ JOBS = {"slurm": "slurm", "slurm-local": "local"}
 #: Schemes of a Dask scheduler's address.
 SCHEMES = ("tcp", "tls")
 #: End of an error after which a run can go on.
-KEPT = "finished pieces are kept. Run the same command with --resume."
+KEPT = "finished pieces are kept; run the same command with --resume to go on."
 #: Jobs of Slurm at once, if the user does not say.
 AT_ONCE = 16
 #: Seconds between two looks at the progress of attempts.
@@ -207,7 +207,7 @@ class OnCluster:
         """Move a finished attempt's files into the run."""
         told: dict[str, Any] = json.loads(text)
         if "refused" in told:
-            raise NotSupported(f"{told['refused']} {KEPT.capitalize()}")
+            raise NotSupported(f"{told['refused']} {KEPT[0].upper()}{KEPT[1:]}")
         if "attempt" not in told:
             raise FedcohortError(f"{told['stopped']}; {KEPT}")
         attempt = self._attempts / Path(told["attempt"]).name

@@ -44,15 +44,16 @@ class Dask:
         self._waiting: dict[Any, Cell] = {}
         self._killed: type[Exception] = distributed.KilledWorker
         self._looked = self._said = 0.0
+        secure = address.startswith("tls:")
         try:
-            security = distributed.Security() if address.startswith("tls:") else None
+            security = distributed.Security() if secure else None
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # versions are compared by `check`
                 self._client = distributed.Client(
                     address, timeout=CONNECT, security=security, set_as_default=False
                 )
         except (OSError, ValueError, RuntimeError, TypeError) as error:
-            hint = " and its certificates (docs/cluster.md)" if security is not None else ""
+            hint = " and its certificates (docs/cluster.md)" if secure else ""
             why = type(error).__name__
             raise FedcohortError(
                 f"--cluster {address}: no Dask scheduler answers there ({why}). Check the "
