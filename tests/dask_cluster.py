@@ -54,6 +54,7 @@ def dask(
 ) -> Iterator[Running]:
     """Run a scheduler on a free port, and workers."""
     note = folder / "scheduler.json"
+    note.unlink(missing_ok=True)
     scheduler = _start(environment, *SCHEDULER, str(note), *options)
     started = Running("", scheduler, environment)
     try:
