@@ -19,6 +19,7 @@ from cryptography.x509.oid import NameOID
 
 import fedcohort as fc
 import in_process
+import slurm_standin
 from command_line import COMMAND, RUN, interruptible, without_times
 from dask_cluster import dask
 from fedcohort.protocol import FedcohortError, NotSupported
@@ -213,16 +214,31 @@ def certificates(folder: Path) -> dict[str, str]:
     return found
 
 
-def test_jobs_of_submitit_leave_the_files_of_one_machine_also_if_one_is_killed(tmp_path, long):
-    """Processes of this machine take the place of Slurm's."""
+@pytest.mark.parametrize("cluster", ["slurm", "slurm-local"])
+def test_jobs_leave_the_files_of_one_machine_also_if_one_is_killed(
+    tmp_path, long, monkeypatch, cluster
+):
+    """Processes of this machine take the place of Slurm's jobs, or of its commands too."""
     jobs = tmp_path / "it" / "out" / ".work" / "jobs"
     killed: list[int] = []
 
     def tell(event) -> None:
         if event.rounds is not None and not killed:
             killed.append(int(next(jobs.glob("*_log.err")).name.split("_")[0]))
-            os.kill(killed[0], signal.SIGKILL)
+            (os.killpg if cluster == "slurm" else os.kill)(killed[0], signal.SIGKILL)
 
-    found = run(tmp_path / "it", LONG, cluster="slurm-local", workers=2, tell=tell)
+    slurm_standin.make(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    found = run(tmp_path / "it", LONG, cluster=cluster, workers=2, tell=tell)
     assert killed
     assert found == long
+
+
+def test_what_sbatch_refuses_is_one_line(tmp_path, monkeypatch):
+    slurm_standin.make(tmp_path / "bin")
+    (tmp_path / "bin" / "sbatch").write_text("#!/bin/sh\necho 'invalid partition' >&2; exit 1\n")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    with pytest.raises(FedcohortError, match="sbatch refused a job") as said:
+        run(tmp_path / "it", SHORT, cluster="slurm")
+    assert "invalid partition" in str(said.value)
+    assert "\n" not in str(said.value)

@@ -30,8 +30,9 @@ MINUTES = 240
 SHARES = 4
 #: How often a piece is handed out again.
 TRIES = 3
-#: Seconds between two looks, and until files of an ended job must be visible here.
-POLL, VISIBLE = 0.1, 10.0
+#: Seconds between two looks, between two questions to Slurm whether jobs have ended, and until the
+#: files of an ended job must be visible here.
+POLL, ASK, VISIBLE = 0.1, 15.0, 10.0
 
 
 @dataclass
@@ -70,6 +71,7 @@ class Slurm:
         self._ending: list[Any] = []
         self._tries: dict[Cell, int] = {}
         self._order = ""
+        self._asked = time.monotonic()
 
     def check(self, order: str) -> None:
         """Do nothing: each job checks its own machine before it begins."""
@@ -93,12 +95,20 @@ class Slurm:
             if not job.cells:
                 self._running.remove(job)
                 self._ending.append(job.job)
-            elif job.job.done():
+            elif job.job.done(force_check=self._asks()):
                 job.ended = job.ended or time.monotonic()
                 if time.monotonic() - job.ended > VISIBLE * (self._kind == "slurm"):
                     self._running.remove(job)
                     self._again(job)
         time.sleep(POLL)
+
+    def _asks(self) -> bool:
+        """Return whether to ask Slurm now; its one answer is about all jobs."""
+        now = time.monotonic()
+        if now - self._asked < ASK:
+            return False
+        self._asked = now
+        return True
 
     def _submit(self, cells: list[Cell]) -> None:
         submitit: Any = importlib.import_module("submitit")
