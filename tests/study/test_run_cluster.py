@@ -278,7 +278,7 @@ def test_a_scheduler_that_is_not_there_is_one_line_and_nothing_is_written(folder
 
 
 def test_without_its_packages_a_cluster_says_what_to_install(folder, monkeypatch):
-    monkeypatch.setattr(cluster.client, "find_spec", lambda name: None)
+    monkeypatch.setattr(cluster, "find_spec", lambda name: None)
     with contextlib.chdir(folder), pytest.raises(InputError, match=r"fedcohort\[cluster\]"):
         fc.Study.from_file("s.yaml").run("out", cluster="slurm")
 

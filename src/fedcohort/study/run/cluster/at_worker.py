@@ -40,6 +40,8 @@ from fedcohort.study.sites.layout import Table
 ATTEMPTS, CLIENTS = "attempts", "clients"
 #: File of an attempt with its rounds done and in all.
 ROUNDS = "rounds"
+#: End of an error after which a run can go on.
+KEPT = "finished pieces are kept; run the same command with --resume to go on."
 #: Seconds between two notes of an attempt's progress.
 EVERY = 1.0
 

@@ -13,31 +13,20 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from fedcohort.data.read.sources import MEMORY, MEMORY_BY_SITE, files_of
-from fedcohort.protocol import FedcohortError, InputError, NotSupported
+from fedcohort.protocol import FedcohortError, NotSupported
 from fedcohort.study.file.plan import Plan
 from fedcohort.study.results.files import versions
 from fedcohort.study.run import arithmetic
-from fedcohort.study.run.cluster.at_worker import ATTEMPTS, CLIENTS, CODE, ROUNDS, Order
+from fedcohort.study.run.cluster.at_worker import ATTEMPTS, CLIENTS, CODE, KEPT, ROUNDS, Order
 from fedcohort.study.run.folder import WORK
 from fedcohort.study.run.local_fits import LocalFits
 from fedcohort.study.run.pieces import Cell
 from fedcohort.study.sites.layout import Table
 
-#: `--cluster` besides an address, each with submitit's name of it; `slurm-local` starts the jobs as
-#: processes of this machine.
-JOBS = {"slurm": "slurm", "slurm-local": "local"}
-#: Schemes of a Dask scheduler's address.
-SCHEMES = ("tcp", "tls")
-#: End of an error after which a run can go on.
-KEPT = "finished pieces are kept; run the same command with --resume to go on."
-#: Jobs of Slurm at once, if the user does not say.
-AT_ONCE = 16
 #: Seconds between two looks at the progress of attempts.
 EVERY = 0.5
 
@@ -65,48 +54,6 @@ class Cluster(Protocol):
     def close(self) -> None:
         """Drop the pieces that have not begun, and free the cluster; once more does nothing."""
         ...
-
-
-def check_address(address: str) -> None:
-    """Check the form of `--cluster`, and that its packages are installed.
-
-    Raises
-    ------
-    InputError : as above.
-    """
-    parts = urlsplit(address)
-    try:
-        fine = parts.scheme in SCHEMES and bool(parts.hostname) and parts.port is not None
-    except ValueError:  # no port number
-        fine = False
-    if not fine and address not in JOBS:
-        raise InputError(
-            f"--cluster {address}: give the address of a Dask scheduler, such as "
-            f"tcp://scheduler:8786 or tls://scheduler:8786, or 'slurm'."
-        )
-    if find_spec("submitit" if address in JOBS else "distributed") is None:
-        raise InputError(f"--cluster {address} needs packages: pip install 'fedcohort[cluster]'.")
-
-
-def opened(address: str, out: Path, jobs: int | None) -> Cluster:
-    """Connect to a cluster.
-
-    Parameters
-    ----------
-    jobs : largest number of Slurm jobs at once; Dask has as many tasks at once as workers.
-
-    Raises
-    ------
-    FedcohortError : it is not there.
-    """
-    check_address(address)
-    if address in JOBS:
-        from fedcohort.study.run.cluster.slurm_jobs import Slurm
-
-        return Slurm(JOBS[address], out, jobs or AT_ONCE)
-    from fedcohort.study.run.cluster.dask_tasks import Dask
-
-    return Dask(address)
 
 
 def check_study(plan: Plan, runtime: str) -> None:

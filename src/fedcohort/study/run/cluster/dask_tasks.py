@@ -17,7 +17,7 @@ from typing import Any
 
 from fedcohort.protocol import FedcohortError, NotSupported
 from fedcohort.study.run.cluster import at_worker
-from fedcohort.study.run.cluster.client import KEPT
+from fedcohort.study.run.cluster.at_worker import KEPT
 from fedcohort.study.run.pieces import Cell
 
 #: Seconds to wait for a scheduler, and for workers between two messages.

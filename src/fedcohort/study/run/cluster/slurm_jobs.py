@@ -19,7 +19,7 @@ from typing import Any
 
 from fedcohort.protocol import FedcohortError
 from fedcohort.study.run.cluster import at_worker
-from fedcohort.study.run.cluster.client import KEPT
+from fedcohort.study.run.cluster.at_worker import KEPT
 from fedcohort.study.run.folder import WORK
 from fedcohort.study.run.pieces import Cell
 
