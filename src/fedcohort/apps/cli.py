@@ -96,14 +96,21 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Override the study's seed.", min=0)] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume a stopped run.")] = False,
     workers: Annotated[
-        int | None, typer.Option(help="Processes; by default one per core.", min=1)
+        int | None,
+        typer.Option(help="Processes; by default one per core. With slurm, jobs at once.", min=1),
     ] = None,
+    cluster: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS", help="Run the fits on a Dask scheduler, tcp://HOST:PORT, or slurm."
+        ),
+    ] = "",
     debug: Debug = False,
 ) -> None:
     """Run every arm of a study and write its results and report."""
     from fedcohort.apps import runtimes
 
-    runtimes.check(runtime, network, wait, timeout, cancel)
+    runtimes.check(runtime, network, wait, timeout, cancel, cluster)
     if network is not None:
         from fedcohort.apps import deploying, screen
 
@@ -135,11 +142,12 @@ def run(
         results = loaded.run(
             folder,
             resume=resume,
-            workers=workers or _cores(),
+            workers=workers or (None if cluster else _cores()),
             tell=tell,
             command=command,
             debug=debug,
             runtime=runtime,
+            cluster=cluster,
         )
     screen.show(results)
     _end_with(results.failures)

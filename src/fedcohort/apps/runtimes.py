@@ -18,7 +18,12 @@ NEEDS = {
 
 
 def check(
-    runtime: str, network: Path | None, wait: float | None, timeout: float | None, cancel: bool
+    runtime: str,
+    network: Path | None,
+    wait: float | None,
+    timeout: float | None,
+    cancel: bool,
+    cluster: str = "",
 ) -> None:
     """Check that the options of a run go together.
 
@@ -35,6 +40,8 @@ def check(
     title, extra, packages = NEEDS.get(runtime, ("", "", ()))
     if not all(map(find_spec, packages)):
         raise InputError(f"--runtime {runtime} needs {title}: pip install 'fedcohort[{extra}]'.")
+    if cluster and runtime != "local":
+        raise StudyError(f"--cluster goes with --runtime local, not with {runtime}.")
     if runtime in DEPLOYED:
         if network is None:
             raise StudyError(

@@ -135,11 +135,12 @@ class Study:
         out: str | Path | None = None,
         *,
         resume: bool = False,
-        workers: int = 1,
+        workers: int | None = None,
         tell: runner.OnEvent | None = None,
         command: str = "Study.run()",
         debug: bool = False,
         runtime: str = "local",
+        cluster: str = "",
     ) -> Results:
         """Run every arm and write the results and the report.
 
@@ -147,10 +148,13 @@ class Study:
         ----------
         out : folder of the results; default ``runs/<study>``.
         resume : continue a stopped run.
-        workers : number of processes; more than one needs an importable main module.
+        workers : number of processes, by default one; more need an importable main module. With
+            Slurm, number of jobs at once, by default 16.
         tell : called with each `Event`, for progress displays.
         debug : raise an unexpected error; otherwise the fit fails.
         runtime : "local", or "flower-sim": every fit uses Flower's messages.
+        cluster : address of a Dask scheduler, such as ``tcp://scheduler:8786``, or "slurm": fits
+            run there (``docs/cluster.md``).
         """
         folder = Path(out) if out is not None else default_folder(self.plan, resume)
         found = runner.run(
@@ -163,6 +167,7 @@ class Study:
             command=command,
             debug=debug,
             runtime=runtime,
+            cluster=cluster,
         )
         results = Results(folder, found)
         results.report()

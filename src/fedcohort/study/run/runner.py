@@ -1,10 +1,10 @@
 """Runs the pieces of a study, so that it can be stopped at any time and resumed (`run.folder`).
 
-In one process pieces run in parallel if cores allow. Over a network they run one after the other,
-each in sessions with a journal that a resumed run replays. If too few sites answer, the run ends
-with `SiteUnavailable`, and `resume` goes on with the failed call. Such a run is a pure function of
-the terms, the sites' tables and the missing replies: it gives the same bytes on every runtime,
-except the keys named `seconds`.
+In one process pieces run in parallel if cores allow, and on a cluster at its workers
+(`run.cluster`). Over a network they run one after the other, each in sessions with a journal that a
+resumed run replays. If too few sites answer, the run ends with `SiteUnavailable`, and `resume` goes
+on with the failed call. Such a run is a pure function of the terms, the sites' tables and the
+missing replies: it gives the same bytes on every runtime, except the keys named `seconds`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedcohort.protocol import DataError, FedcohortError, NotSupported, registry
 from fedcohort.runtime import interrupts
@@ -43,6 +44,9 @@ from fedcohort.study.sites.few_sites import check_sites
 from fedcohort.study.sites.layout import Table
 from fedcohort.study.sites.own_rows import OwnFrames
 from fedcohort.study.sites.sites import Sites
+
+if TYPE_CHECKING:
+    from fedcohort.study.run.cluster.client import Cluster
 
 
 @dataclass(frozen=True)
@@ -75,23 +79,27 @@ def run(
     out: Path,
     *,
     resume: bool,
-    workers: int,
+    workers: int | None,
     tell: OnEvent,
     command: str,
     debug: bool = False,
     runtime: str = "local",
+    cluster: str = "",
 ) -> dict[str, Any]:
     """Do all unfinished pieces, and write the study's files.
 
     Parameters
     ----------
+    workers : processes, or with Slurm jobs at once; None: one process.
+    cluster : address of a Dask scheduler, or "slurm"; "" for processes of this machine.
     debug : let an unexpected error end the run; otherwise it fails the piece.
 
     Raises
     ------
     StudyError : `out` cannot be written, holds another run, a finished one, or none to resume; or
         another process works there.
-    NotSupported : the package of a method, or of a UMAP figure, cannot be used.
+    NotSupported : the package of a method, or of a UMAP figure, cannot be used; a worker of a
+        cluster cannot do the study.
     FedcohortError : a worker process died, or the disk is full; finished pieces are kept.
     """
     if plan.availability is not None and runtime != "local":
@@ -113,21 +121,22 @@ def run(
         fits = LocalFits(plan, table, out / folder.WORK, out / "models", debug, runtime)
         stages = (rankings_of(plan), *cells_of(plan))
         total, done = sum(map(len, stages)), 0
-        with carbon.measured(plan.carbon) as spent:
+        with carbon.measured(plan.carbon) as spent, _means(fits, table, out, workers, there) as do:
             for stage in stages:
                 open_ = [cell for cell in stage if fits.result(cell) is None]
                 done += len(stage) - len(open_)
-                for name, rounds in _do(fits, table, open_, workers, out):
+                for cell, rounds in do(open_):
                     done += rounds is None
-                    tell(Event(done, total, name, rounds))
+                    tell(Event(done, total, label(plan, cell), rounds))
         if spent and resume:
             spent["resumed"] = True  # earlier work is not measured
         return results.write(fits, table, out, time.monotonic() - began, command, spent)
 
-    return folder.in_folder(
-        out, resume, facts, "the study, its data, the runtime or the version",
-        lambda: arithmetic.begin_anew(out / folder.WORK / "scratch"), work,
-    )  # fmt: skip
+    with _cluster(cluster, plan, out, workers, runtime) as there:
+        return folder.in_folder(
+            out, resume, facts, "the study, its data, the runtime or the version",
+            lambda: arithmetic.begin_anew(out / folder.WORK / "scratch"), work,
+        )  # fmt: skip
 
 
 def run_over(
@@ -266,13 +275,43 @@ def label(plan: Plan, cell: Cell) -> str:
     return f"{kind}{arm.name}{where} · {which}"
 
 
-Told = tuple[str, tuple[int, int] | None]
+Told = tuple[Cell, tuple[int, int] | None]
+Do = Callable[[list[Cell]], Iterator[Told]]
+
+
+@contextmanager
+def _cluster(
+    address: str, plan: Plan, out: Path, jobs: int | None, runtime: str
+) -> Generator[Cluster | None]:
+    """Yield a connection to a cluster; None without one."""
+    if not address:
+        yield None
+        return
+    from fedcohort.study.run import cluster
+
+    cluster.check_study(plan, runtime)
+    with closing(cluster.opened(address, out, jobs)) as there:
+        yield there
+
+
+@contextmanager
+def _means(
+    fits: LocalFits, table: Table, out: Path, workers: int | None, there: Cluster | None
+) -> Generator[Do]:
+    """Yield a function that does cells, here or on a cluster."""
+    if there is None:
+        yield partial(_do, fits, table, workers=workers or 1, out=out)
+        return
+    from fedcohort.study.run.cluster import OnCluster
+
+    with closing(OnCluster(there, fits, table, out)) as run:
+        yield run.do
 
 
 def _do(
-    fits: LocalFits, table: Table, cells: list[Cell], workers: int, out: Path
+    fits: LocalFits, table: Table, cells: list[Cell], *, workers: int, out: Path
 ) -> Iterator[Told]:
-    """Do cells; yield (name, rounds) on the way and (name, None) when one is complete."""
+    """Do cells; yield (cell, rounds) on the way and (cell, None) when one is complete."""
     if not cells:
         return
     spare = 1 if fits.debug else max(1, workers // len(cells))
@@ -293,7 +332,7 @@ def _do(
             for future in ended:
                 cell = waiting.pop(future)
                 future.result()
-                yield label(fits.plan, cell), None
+                yield cell, None
         pool.shutdown()
     except BrokenProcessPool:
         raise FedcohortError(
@@ -306,9 +345,8 @@ def _do(
 
 def _here(fits: LocalFits, cells: list[Cell]) -> Iterator[Told]:
     for cell in cells:
-        name = label(fits.plan, cell)
         fits.do(cell, lambda done, of: None)
-        yield name, None
+        yield cell, None
 
 
 def _drain(news: Any) -> Iterator[Told]:
@@ -361,5 +399,4 @@ def _leave_with_parent() -> None:
 
 def _work(cell: Cell) -> None:
     assert _fits is not None
-    name = label(_fits.plan, cell)
-    _fits.do(cell, lambda done, of: _news.put((name, (done, of))))
+    _fits.do(cell, lambda done, of: _news.put((cell, (done, of))))
