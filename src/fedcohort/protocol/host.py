@@ -7,13 +7,16 @@ from __future__ import annotations
 import contextlib
 import inspect
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
+from fedcohort import mapped
 from fedcohort.arrays import Array
+from fedcohort.protocol import registry
 from fedcohort.protocol.arguments import Arguments
 from fedcohort.protocol.errors import (
     DataError,
@@ -24,7 +27,7 @@ from fedcohort.protocol.errors import (
     VerbRefused,
 )
 from fedcohort.protocol.federation import View
-from fedcohort.protocol.message import checked, packed
+from fedcohort.protocol.message import Total, checked, packed
 from fedcohort.protocol.once import InMemory, Once, check_once
 from fedcohort.protocol.private import Drawing, Guard, Noised, Private, Spent
 from fedcohort.protocol.step import Keep, Site, Step, entropy
@@ -245,10 +248,13 @@ class Host:
                 f"site {self.name!r}: step {step.name} leaves with noise alone, and this study "
                 f"asks for no differential privacy. Set privacy.dp.",
             )
-        out, state, kept = self._kept_by(step, self._run(step, call, arguments))
         widen = step.verb == "sum"
-        lent = lent and state is None
-        reply = checked(out, step.reply, self.name, step.name, widen=widen, lent=lent)
+        if step.blocks == "rows" and mapped.table_rows(self._named(call.view)):
+            reply, state, kept = self._added(step, call, arguments), None, None
+        else:
+            out, state, kept = self._kept_by(step, self._run(step, call, arguments))
+            lent = lent and state is None
+            reply = checked(out, step.reply, self.name, step.name, widen=widen, lent=lent)
         check_sense(self.name, call.number, step, reply, arguments)
         if kept is not None and self._kept is not None:
             self._kept(call, arguments, kept)
@@ -276,6 +282,24 @@ class Host:
         if kept is not None and self._kept is not None:
             self._kept(call, public, kept)
         return Answer(safe, state, spent)
+
+    def _added(
+        self, step: Step[..., Any], call: Call, arguments: Mapping[str, Any]
+    ) -> dict[str, Array]:
+        """Return a step's reply on a table in scratch files: those on its blocks, added."""
+        total = Total()
+        with self._kept_back(step):
+            entropy = self._entropy(call)
+
+            def run(part: Any) -> Any:
+                return step.run(Site(self.name, part, None, entropy, call.among), **arguments)
+
+            def said(line: str) -> None:
+                warnings.warn(f"site {self.name!r}: {line}.", stacklevel=2)
+
+            for out in mapped.in_blocks(self._named(call.view), run, said):
+                total.add(self.name, checked(out, step.reply, self.name, step.name, widen=True), 1)
+        return total.arrays
 
     def _kept_by(
         self, step: Step[..., Any], out: Any
@@ -329,10 +353,20 @@ class Host:
                 if found.keys() == kind.__dataclass_fields__.keys():
                     state = kind(**(_closed(found) if _read_only(kind) else _own_copies(found)))
             data = self._named(call.view)
-            drawn = entropy(self.seed, self.name, call.number)
-            if self._guard is not None:
-                drawn = self._guard.entropy(call) or drawn
+            if not step.blocks and mapped.table_rows(data):
+                raise Refused(
+                    "memory",
+                    f"site {self.name!r}: its table is larger than the memory for it, and step "
+                    f"{step.name} needs the table in memory. Take one of the methods "
+                    f"{', '.join(registry.of_large_tables())}; or give more memory "
+                    f"({mapped.SETTING}).",
+                )
+            drawn = self._entropy(call)
             return step.run(Site(self.name, data, state, drawn, call.among), **arguments)
+
+    def _entropy(self, call: Call) -> tuple[int, ...]:
+        drawn = entropy(self.seed, self.name, call.number)
+        return drawn if self._guard is None else self._guard.entropy(call) or drawn
 
     @contextlib.contextmanager
     def _kept_back(self, step: Step[..., Any]) -> Generator[None]:

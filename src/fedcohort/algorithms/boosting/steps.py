@@ -106,7 +106,7 @@ Table = LabelledTable | SurvivalTable
 BoostingSite = Site[Table, Growing | None]
 
 
-@summed
+@summed(blocks="own")
 def begin(
     site: Site[Table, None], *, edges: Array, objective: str, classes: int, kinds: int,
     held_out: float,
@@ -140,7 +140,7 @@ def begin(
     )
 
 
-@summed
+@summed(blocks="own")
 def sum_risks(
     site: BoostingSite, *, moves: Array, values: Array, times: Array, together: bool, last: Array
 ) -> Keep[Risks, Growing]:
@@ -173,7 +173,7 @@ def sum_risks(
     )
 
 
-@summed
+@summed(blocks="own")
 def pull_rows(
     site: BoostingSite, *, moves: Array, values: Array, objective: str, sigma: float,
     class_weight: Array, times: Array, together: bool, hazard: Array, squares: Array, share: float,
@@ -218,7 +218,7 @@ def pull_rows(
     )
 
 
-@summed
+@summed(blocks="own")
 def count_cells(
     site: BoostingSite, *, moves: Array, asked: Array, ends: Array
 ) -> Keep[Numbers, Growing]:
@@ -233,7 +233,7 @@ def count_cells(
     return Keep(Numbers(_joined(found, ())), state)
 
 
-@summed
+@summed(blocks="own")
 def sum_cells(
     site: BoostingSite, *, moves: Array, asked: Array, ends: Array, counted: bool
 ) -> Keep[Sums, Growing]:

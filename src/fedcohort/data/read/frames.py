@@ -6,8 +6,10 @@ a column of sites becomes one table per site. Nothing is revealed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,19 @@ from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import column_of
 from fedcohort.data.outcome import Outcome, columns_of
+from fedcohort.data.read import large
 from fedcohort.data.read.canonical import texts
 from fedcohort.data.read.csvfile import require_file
 from fedcohort.data.words import rows
 from fedcohort.protocol.errors import DataError
 
 
-def read_parquet(path: Path) -> pd.DataFrame:
-    """Read one Parquet file.
+def read_parquet(
+    path: Path, known: Dictionary | None = None, some: Collection[str] = ()
+) -> pd.DataFrame:
+    """Read one Parquet file, in batches if it is larger than memory (`large`).
+
+    some : columns to keep besides those of the dictionary, as text, if it is read in batches.
 
     Raises
     ------
@@ -43,10 +50,25 @@ def read_parquet(path: Path) -> pd.DataFrame:
         ) from None
     try:
         with parquet.ParquetFile(path) as file:
-            return from_arrow(file.read())
+            names = tuple(map(str, file.schema_arrow.names))
+            table = large.Table(str(path), file.metadata.num_rows, names, partial(_batches, path))
+            if not large.is_large(table, known, some):
+                return from_arrow(file.read())
+        return large.read(table, known, some)
     except (pa.ArrowException, OSError, ValueError) as error:
         kind = type(error).__name__
         raise DataError(f"{path} cannot be read as Parquet ({kind}). Is the file whole?") from None
+
+
+@contextmanager
+def _batches(path: Path, names: list[str], rows: int) -> Iterator[Iterator[pd.DataFrame]]:
+    """Yield the batches of a Parquet file."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+        found = file.iter_batches(batch_size=rows, columns=names, use_threads=False)
+        yield (from_arrow(pa.Table.from_batches([batch])) for batch in found)
 
 
 def from_arrow(table: Any) -> pd.DataFrame:
