@@ -18,7 +18,7 @@ import os
 import re
 import resource
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -111,6 +111,12 @@ def release(array: Any) -> None:
         held.madvise(mmap.MADV_DONTNEED)
 
 
+def release_all(table: Any) -> None:
+    """Release the pages of a table's scratch files."""
+    for array in _arrays(table):
+        release(array)
+
+
 def block_rows(columns: int) -> int:
     """Return the number of rows of a block of that many columns."""
     return max(FEWEST, CELLS // max(columns, 1))
@@ -131,6 +137,13 @@ def walked(x: Array) -> Iterator[slice]:
     for part in blocks(len(x), x[:1].size):
         yield part
         release(x)
+
+
+def each(columns: Iterable[Array]) -> Iterator[Array]:
+    """Yield columns; release each one's pages after its use."""
+    for column in columns:
+        yield column
+        release(column)
 
 
 def table_rows(table: Any) -> int:
@@ -168,8 +181,7 @@ def in_blocks(table: Any, run: Callable[[Any], R], said: Callable[[str], None]) 
             continue
         yield found
         at = end
-        for array in arrays:
-            release(array)
+        release_all(table)
 
 
 def _part(table: Any, rows: slice) -> Any:

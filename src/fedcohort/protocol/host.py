@@ -362,7 +362,10 @@ class Host:
                     f"({mapped.SETTING}).",
                 )
             drawn = self._entropy(call)
-            return step.run(Site(self.name, data, state, drawn, call.among), **arguments)
+            try:
+                return step.run(Site(self.name, data, state, drawn, call.among), **arguments)
+            finally:
+                mapped.release_all(data)
 
     def _entropy(self, call: Call) -> tuple[int, ...]:
         drawn = entropy(self.seed, self.name, call.number)

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcohort import mapped
 from fedcohort.algorithms.boosting import arguments
 from fedcohort.algorithms.boosting.objectives import FARTHEST, Outcome, pulls, targets
 from fedcohort.arrays import Array
@@ -261,7 +262,8 @@ def draws(site: Site[Table, Any]) -> np.random.Generator:
         found = hashlib.blake2b(digest_size=32)
         for column in table:
             if column is not None:
-                found.update(np.ascontiguousarray(column).tobytes())
+                for rows in mapped.walked(column):
+                    found.update(np.ascontiguousarray(column[rows]).view(np.uint8).reshape(-1))
         return int.from_bytes(found.digest(), "big")
 
     return np.random.default_rng((*site.entropy, remembered(table, "boosting draws", digest)))
@@ -311,7 +313,9 @@ def bins_of(site: Site[Table, Any], state: Growing) -> Array:
     for edges, bins in known:
         if edges == key:
             return bins
-    known.append((key, histogram.numbered(site.data.x, state.edges)))
+    x = site.data.x
+    parts = [histogram.numbered(x[rows], state.edges) for rows in mapped.walked(x)]
+    known.append((key, parts[0] if len(parts) == 1 else np.concatenate(parts)))
     return known[-1][1]
 
 
