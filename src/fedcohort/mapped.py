@@ -4,15 +4,16 @@ A table is read, checked and prepared in parts of its rows. Its numbers are writ
 file and mapped into memory read-only, so the system can drop their pages and read them again. Sums
 of rows walk such an array in blocks and release each block's pages.
 
-A scratch file is in the folder for temporary files (TMPDIR), is readable by its owner alone, and has
-no name: it is gone when the process ends, however it ends.
+A scratch file is in the folder for temporary files (TMPDIR) and is readable by its owner alone. It
+has no name, so it is gone when the process ends, however it ends.
 
-`FEDCOHORT_MEMORY` (such as 4GB) is the memory that a table and its working copies may take; a larger
-one is read in parts. By default it is half of the memory that is free. Nothing is revealed.
+`FEDCOHORT_MEMORY` (such as 4GB) is the memory that a table and its working copies may take; a
+larger one is read in parts. By default it is half of the memory that is free. Nothing is revealed.
 """
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import re
@@ -125,7 +126,7 @@ def block_rows(columns: int) -> int:
 def blocks(rows: int, columns: int) -> Iterator[slice]:
     """Yield blocks of rows of nearly equal size, so that none has few."""
     ends = np.linspace(0, rows, max(1, -(-rows // block_rows(columns))) + 1).astype(int).tolist()
-    for first, end in zip(ends[:-1], ends[1:], strict=True):
+    for first, end in itertools.pairwise(ends):
         yield slice(first, end)
 
 

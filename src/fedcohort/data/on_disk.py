@@ -129,7 +129,7 @@ def stored(rows: int, columns: int, blocks: Iterator[Array]) -> Array:
     return out.finished()
 
 
-def plain(frame: pd.DataFrame) -> pd.DataFrame:
+def numbered(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a frame with its rows numbered from 0; one on disk is not copied."""
     if isinstance(frame.index, pd.RangeIndex) and on_disk(frame):
         return frame.set_axis(pd.RangeIndex(len(frame)), copy=False)
@@ -153,7 +153,7 @@ def stacked(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     if not any(map(on_disk, frames)):
         return pd.concat(frames, ignore_index=True)
     if len(frames) == 1:
-        return plain(frames[0])
+        return numbered(frames[0])
     names = list(dict.fromkeys(str(c) for frame in frames for c in frame.columns))
     return _copied(names, [(frame, np.arange(len(frame))) for frame in frames])
 

@@ -20,6 +20,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import column_of
+from fedcohort.data.on_disk import numbered, taken
 from fedcohort.data.outcome import Outcome, columns_of
 from fedcohort.data.read import large
 from fedcohort.data.read.canonical import texts
@@ -98,7 +99,7 @@ def as_pandas(frame: Any) -> pd.DataFrame:
     DataError : the object is no table that narwhals supports, or pyarrow is not installed.
     """
     if isinstance(frame, pd.DataFrame):
-        return frame.reset_index(drop=True)
+        return numbered(frame)
     try:
         return from_arrow(nw.from_native(frame, eager_only=True).to_arrow())
     except TypeError:
@@ -143,7 +144,7 @@ def by_column(frame: pd.DataFrame, column: str, where: str) -> dict[str, pd.Data
     """
     names = site_names(frame, column, where)
     rest = frame.drop(columns=[column])
-    return {str(n): rest[names == n].reset_index(drop=True) for n in np.unique(names)}
+    return {str(n): taken(rest, names == n) for n in np.unique(names)}
 
 
 def without(dictionary: Dictionary, column: str | None) -> Dictionary:
