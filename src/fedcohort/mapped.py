@@ -83,7 +83,12 @@ class Writer:
             left, at = left[done:], at + done
 
     def finished(self) -> Array:
-        """Return the numbers, float64, (rows, columns) or (columns, rows)."""
+        """Return the numbers, float64, (rows, columns) or (columns, rows).
+
+        Rows that were not written are left out.
+        """
+        if not self._by_column:
+            self._shape = self.at, self._shape[1]
         size = 8 * self._shape[0] * self._shape[1]
         with self._file:
             if not size:

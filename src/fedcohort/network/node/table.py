@@ -14,11 +14,11 @@ from dataclasses import replace
 
 import pandas as pd
 
-from fedcohort.data.read.canonical import plain
 from fedcohort.data.check import with_outcome
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.on_disk import on_disk
 from fedcohort.data.read import sources
+from fedcohort.data.read.canonical import plain
 from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.data.read.sql import is_url, read_sql
 from fedcohort.data.variable import Variable, columns_by_view, lacking
