@@ -8,7 +8,7 @@ bytes. Code that goes column by column takes memory for one column. Whole copies
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -108,9 +108,22 @@ def _fixed(frame: pd.DataFrame) -> Iterator[Array]:
 
 
 def release(frame: pd.DataFrame) -> None:
-    """Release the pages of a frame's scratch file; they are read again."""
+    """Release the pages of a frame's scratch files; they are read again."""
     for column in _fixed(frame):
         mapped.release(column)
+
+
+def selected(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """Return some columns, in the order of `names`; those of a frame on disk are not copied."""
+    kept = list(names)
+    if not on_disk(frame):
+        return frame[kept]
+    return framed({name: frame[name].array for name in kept}, len(frame))
+
+
+def without(frame: pd.DataFrame, names: Collection[str]) -> pd.DataFrame:
+    """Return the other columns; those of a frame on disk are not copied."""
+    return selected(frame, [name for name in frame.columns if name not in names])
 
 
 def parts(frame: pd.DataFrame) -> Iterator[slice]:

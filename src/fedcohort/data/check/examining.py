@@ -131,7 +131,7 @@ def _check_cells(
         for rule in rules_of(v, outcome):
             if warnings or rule.severity == ERROR:
                 found += _of_rule(sheet, frame[v.name], v, rule)
-        release(frame[[v.name]])
+        release(frame)
     for v in known:
         if v.since and not v.identifier:
             found += _check_duration(sheet, frame, v, warnings=warnings)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.check.findings import ERROR, Finding, rows_of
-from fedcohort.data.on_disk import taken
+from fedcohort.data.on_disk import taken, without
 from fedcohort.data.read.frames import site_names
 
 #: If more than half of a site column's names have fewer rows than this, the names may be patients'.
@@ -60,7 +60,7 @@ class Sheet:
         if known and not {column, *known} & set(names):
             return cls(frame, name)
         site = site_names(frame, column, name)
-        return cls(frame.drop(columns=[column]), name, site, site_at=names.index(column))
+        return cls(without(frame, [column]), name, site, site_at=names.index(column))
 
     def only(self, kept: Array) -> Sheet:
         """Return the table with the rows (n,) that are kept."""

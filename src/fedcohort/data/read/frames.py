@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
+from fedcohort.data import on_disk
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import column_of
-from fedcohort.data.on_disk import numbered, taken
 from fedcohort.data.outcome import Outcome, columns_of
 from fedcohort.data.read import large
 from fedcohort.data.read.canonical import texts
@@ -99,7 +99,7 @@ def as_pandas(frame: Any) -> pd.DataFrame:
     DataError : the object is no table that narwhals supports, or pyarrow is not installed.
     """
     if isinstance(frame, pd.DataFrame):
-        return numbered(frame)
+        return on_disk.numbered(frame)
     try:
         return from_arrow(nw.from_native(frame, eager_only=True).to_arrow())
     except TypeError:
@@ -143,8 +143,8 @@ def by_column(frame: pd.DataFrame, column: str, where: str) -> dict[str, pd.Data
     DataError : there is no such column, or rows have no site.
     """
     names = site_names(frame, column, where)
-    rest = frame.drop(columns=[column])
-    return {str(n): taken(rest, names == n) for n in np.unique(names)}
+    rest = on_disk.without(frame, [column])
+    return {str(n): on_disk.taken(rest, names == n) for n in np.unique(names)}
 
 
 def without(dictionary: Dictionary, column: str | None) -> Dictionary:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from fedcohort.data.check import with_outcome
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.on_disk import on_disk
+from fedcohort.data.on_disk import on_disk, selected
 from fedcohort.data.read import sources
 from fedcohort.data.read.canonical import plain
 from fedcohort.data.read.dictionaries import read_dictionary
@@ -106,6 +106,8 @@ def _read(terms: Terms, data: DataSource) -> tuple[pd.DataFrame, pd.DataFrame]:
                 whole = sources.load(data.source, data.base).frames
         assert isinstance(frame, pd.DataFrame)
         assert isinstance(whole, pd.DataFrame)
+        if on_disk(frame):
+            return selected(frame, [c for c in frame.columns if c in known]), whole
         return frame.loc[:, [str(c).strip() in known for c in frame.columns]], whole
     except Exception as error:
         kind = "" if isinstance(error, FedcohortError) else f" ({type(error).__name__})"

@@ -26,7 +26,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.check import Sheet, errors, examine, with_outcome
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.on_disk import taken
+from fedcohort.data.on_disk import selected, taken
 from fedcohort.data.outcome import Outcome
 from fedcohort.data.read.canonical import canonical
 from fedcohort.data.read.frames import as_pandas
@@ -121,7 +121,7 @@ class SiteTable:
         ]
         if faults:
             raise Unfit(site, faults)
-        table = table[[c for c in known.variables if c in table.columns]]
+        table = selected(table, [c for c in known.variables if c in table.columns])
         kept = np.flatnonzero(stays(table, outcome, plan.exclude))
         try:
             table, _, flow = exclude(table, None, outcome, plan.exclude, f"site {site!r}")

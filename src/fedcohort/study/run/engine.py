@@ -19,7 +19,7 @@ from fedcohort.arrays import Array
 from fedcohort.data import prepare
 from fedcohort.data.describe.agreed import Agreed
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.on_disk import stacked
+from fedcohort.data.on_disk import stacked, without
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.prepare import Design
 from fedcohort.privacy.guard import SiteGuard
@@ -164,7 +164,7 @@ class Problem:
         taken = list(self.aside.columns)
 
         def left(frame: pd.DataFrame) -> pd.DataFrame:
-            return frame.drop(columns=taken, errors="ignore")
+            return without(frame, taken)
 
         frames = {site: left(frame) for site, frame in self.frames.items()}
         known = {k: v for k, v in self.dictionary.variables.items() if k not in taken}

@@ -19,7 +19,7 @@ from fedcohort.arrays import Array
 from fedcohort.data.check import check_sheets, with_outcome
 from fedcohort.data.degrade import Given, degrade
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.on_disk import on_disk, stacked, taken
+from fedcohort.data.on_disk import on_disk, selected, stacked, taken, without
 from fedcohort.data.outcome import Ordered, Outcome, Survival, columns_of
 from fedcohort.data.prepare import check_roles, classes_of, strata_levels
 from fedcohort.data.read import sources
@@ -85,7 +85,7 @@ class Table:
         """Return the rows of a natural site, with its own columns."""
         assert self.site is not None
         rows = taken(self.frame, self.site == site)
-        return rows.drop(columns=list(self.lacks.get(site, ())))
+        return without(rows, self.lacks.get(site, ()))
 
     @property
     def mark(self) -> int:
@@ -182,7 +182,7 @@ def _by_site(plan: Plan, table: Table, source: sources.Source, fates: Mapping[st
             s: set().union(*(f.columns for t, f in source.frames.items() if became.get(t, t) == s))
             for s in names
         }
-    frame = table.frame[[c for c in known if c in table.frame.columns]]
+    frame = selected(table.frame, [c for c in known if c in table.frame.columns])
     table = replace(
         table, frame=frame, lacks={s: frozenset({*frame.columns} - had[s]) for s in names}
     )
@@ -225,7 +225,7 @@ def _rows(plan: Plan, source: sources.Source) -> tuple[pd.DataFrame, Array | Non
     if plan.site_column is None:
         return frames, None
     site = site_names(frames, plan.site_column, plan.source)
-    return frames.drop(columns=[plan.site_column]), site
+    return without(frames, [plan.site_column]), site
 
 
 def _natural(plan: Plan, site: Array | None) -> int:
@@ -388,8 +388,7 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
         assert table.site is not None
         site = table.site[~mask]
         frames = {
-            str(s): taken(train, site == s).drop(columns=list(table.lacks[str(s)]))
-            for s in np.unique(site)
+            str(s): without(taken(train, site == s), table.lacks[str(s)]) for s in np.unique(site)
         }
         patients = {str(s): int((table.site == s).sum()) for s in np.unique(site)}
     else:

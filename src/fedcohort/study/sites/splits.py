@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
+from fedcohort.data.on_disk import on_disk, selected
 from fedcohort.data.outcome import Outcome
 
 
@@ -49,7 +50,12 @@ def _own_hashed(frame: pd.DataFrame, seed: int) -> Array:
 
     So a site's own file with a site column gives the same as rows of one file for all sites.
     """
-    varied = frame.loc[:, frame.nunique(dropna=False) > 1]
+    varied = frame.nunique(dropna=False) > 1
+    varied = (
+        selected(frame, [c for c, more in varied.items() if more])
+        if on_disk(frame)
+        else (frame.loc[:, varied])
+    )
     return hashed(varied, seed) if varied.shape[1] else np.zeros(len(frame), np.uint64)
 
 
