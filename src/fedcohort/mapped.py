@@ -77,6 +77,8 @@ class Writer:
         self.at += len(columns[0]) if columns else 0
 
     def _write(self, numbers: Array, place: int) -> None:
+        if not numbers.size:
+            return
         left, at = memoryview(np.ascontiguousarray(numbers).view(np.uint8)).cast("B"), 8 * place
         while len(left):
             done = os.pwrite(self._file.fileno(), left, at)

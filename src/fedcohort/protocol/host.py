@@ -358,8 +358,8 @@ class Host:
                     "memory",
                     f"site {self.name!r}: its table is larger than the memory for it, and step "
                     f"{step.name} needs the table in memory. Take one of the methods "
-                    f"{', '.join(registry.of_large_tables())}; or give more memory "
-                    f"({mapped.SETTING}).",
+                    f"{', '.join(registry.of_large_tables())} with default settings; or give more "
+                    f"memory ({mapped.SETTING}).",
                 )
             drawn = self._entropy(call)
             try:
