@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -144,6 +144,7 @@ def _raise(formed: pd.DataFrame, where: str, known: Dictionary, before: int) -> 
     from fedcohort.data.check import Sheet, errors, examine
 
     rows = np.arange(before + 1, before + 1 + len(formed))
-    found = errors(examine([Sheet(formed, where, rows=rows)], known, natural=False, warnings=False))
+    here = replace(known, variables={n: known[n] for n in formed.columns if n in known})
+    found = errors(examine([Sheet(formed, where, rows=rows)], here, natural=False, warnings=False))
     line = found[0].line if found else f"{where}: a column breaks its type in the dictionary."
     raise DataError(line)
