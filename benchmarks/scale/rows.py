@@ -75,7 +75,8 @@ def write(path: Path, rows: int, seed: int) -> None:
             made[f"x{i}"] = pa.array(x[:, i], mask=rng.random(n) < 0.02)
         made |= {f"count{i}": counts[:, i] for i in range(4)}
         made |= {
-            f"grade{i}": pa.DictionaryArray.from_arrays(grades[:, i], list(LEVELS)) for i in range(2)
+            f"grade{i}": pa.DictionaryArray.from_arrays(grades[:, i], list(LEVELS))
+            for i in range(2)
         }
         made["y"] = (eta + rng.standard_normal(n)).astype(np.float32)
         made["d"] = (rng.random(n) < 1 / (1 + np.exp(-eta))).astype(np.int8)

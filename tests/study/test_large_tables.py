@@ -21,11 +21,16 @@ from fedcohort.data.check import with_outcome
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.on_disk import on_disk
 from fedcohort.data.read import sources
+from fedcohort.data.tables import FeatureTable
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import Refused
+from fedcohort.protocol.host import Call, Host
 from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.run.engine import Problem, Run, fit_once
+from fedcohort.study.sites import layout
+from fedcohort.training.clusters import partition, seeding
+from fedcohort.training.clusters.points import PLAIN
 
 COLUMNS: dict[str, Any] = {
     **{f"x{i}": {"type": "number"} for i in range(5)},
@@ -132,41 +137,77 @@ def test_table_1_in_blocks_is_that_in_memory(folder, large):
     assert_allclose(found.correlation.r, expected.correlation.r, atol=1e-12)
 
 
-def test_methods_that_are_sums_of_rows_say_so():
-    listed = {
-        "describe", "glm", "logistic", "ridge", "lasso", "elastic_net", "cox", "kmeans", "boosting",
-    }  # fmt: skip
-    assert listed <= set(registry.of_large_tables())
-    assert "deepcox" not in registry.of_large_tables()
+def test_methods_that_are_sums_of_rows_are_listed_and_no_others(monkeypatch):
+    listed = ("describe", "elastic_net", *sorted(f[0] for f in FITS if f[0] != "elastic_net"))
+    monkeypatch.setattr(registry, "names", lambda: (*listed, "svm", "lda", "multinomial"))
+    assert registry.of_large_tables() == (*listed, "lda")
 
 
-def test_another_method_is_refused_in_one_line(folder, large):
+@pytest.mark.parametrize("step", [partition.count_near, partition.sum_near, seeding.sum_points])
+def test_a_sum_over_clusters_in_blocks_is_that_in_memory(large, step):
+    rng = np.random.default_rng(0)
+    x, at = rng.standard_normal((5000, 4)), rng.standard_normal((3, 4))
+    out = mapped.Writer(*x.shape)
+    out.append(x)
+    asked: dict[str, Any] = dict(PLAIN.given)
+    if step is seeding.sum_points:
+        asked |= {"origin": np.zeros(4)}
+    else:
+        asked |= {"path": at[None], "moves": np.zeros((0, 3, 3), bool)}
+        asked |= {"about": at, "unscaled": False} if step is partition.sum_near else {
+            "before": at[None][:0], "moves_before": np.zeros((0, 3, 3), bool),
+        }  # fmt: skip
+    replies = [
+        Host("a", FeatureTable(table), (step,)).answer(Call(0, step, "sum", None, None), asked)
+        for table in (out.finished(), x)
+    ]
+    for key, expected in replies[1].reply.items():  # 5,000 additions of numbers below 10
+        found = replies[0].reply[key]
+        if key == "fractions":  # counts sites, and is compared with 0 alone
+            found, expected = found > 0, expected > 0
+        assert_allclose(found, expected, rtol=1e-12, atol=1e-10)
+
+
+def test_another_method_is_refused_in_one_line(folder, large, monkeypatch):
+    monkeypatch.setattr(registry, "names", lambda: ("cox", "kaplan_meier"))
     large(True)
     with pytest.raises(Refused) as error:
         fitted(folder, "kaplan_meier", "survival", {"time_grid": "exact"})
     text = str(error.value)
     assert text.startswith("site 'north': its table is larger than the memory for it, and step ")
-    assert "cox" in text
+    assert "Take one of the methods cox with" in text
     assert text.endswith("with default settings; or give more memory (FEDCOHORT_MEMORY).")
     assert "\n" not in text
 
 
 def test_memory_of_a_fit_in_blocks_is_less_than_one_copy_of_the_table(tmp_path, large, monkeypatch):
-    monkeypatch.setattr(mapped, "block_rows", lambda _: 2000)
-    drawn(40_000, 1).to_parquet(tmp_path / "a.parquet")
-    copy = 40_000 * 8 * 8  # bytes of x (n, p), with one column for each of two levels
+    monkeypatch.setattr(mapped, "block_rows", lambda _: 1500)
+    drawn(30_000, 1).to_parquet(tmp_path / "a.parquet")
+    copy = 30_000 * 8 * 8  # bytes of x (n, p), with one column for each of two levels
     peaks = []
     for yes in (True, False):
         large(yes)
-        fitted(tmp_path, "logistic", "class", {})  # what is imported and cached is not counted
         tracemalloc.start()
-        made = problem(tmp_path, "class")
-        method = registry.find("logistic")
+        made = problem(tmp_path, "number")
+        method = registry.find("ridge")
         tracemalloc.reset_peak()
         fit_once(made, method, {}, dict(method.preprocess), 3)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[0] < 1.5 * copy < 3 * copy < peaks[1]
+
+
+def study(folder: Path) -> dict[str, Any]:
+    """Return a study file."""
+    return {
+        "study": "large", "task": "survival", "seed": 5,
+        "data": {
+            "source": f"{folder}/{{site}}.parquet", "dictionary": f"{folder}/d.yaml",
+            "outcome": {"time": "time", "event": "event"},
+        },
+        "arms": [{"method": "cox"}], "bounds": [],
+        "evaluate": {"repeats": 1, "draws": 3, "metrics": ["c_index"]},
+    }  # fmt: skip
 
 
 LIMITED = """
@@ -199,16 +240,7 @@ def test_a_process_with_little_memory_fits_a_table_that_does_not_fit(folder, tmp
 
 
 def test_a_study_of_tables_on_disk_has_the_results_of_tables_in_memory(folder, large, tmp_path):
-    study = {
-        "study": "large", "task": "survival", "seed": 5,
-        "data": {
-            "source": f"{folder}/{{site}}.parquet", "dictionary": f"{folder}/d.yaml",
-            "outcome": {"time": "time", "event": "event"},
-        },
-        "arms": [{"method": "cox"}], "bounds": [],
-        "evaluate": {"repeats": 1, "draws": 3, "metrics": ["c_index"]},
-    }  # fmt: skip
-    (tmp_path / "s.yaml").write_text(yaml.safe_dump(study))
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(study(folder)))
     metrics = []
     for yes in (True, False):
         large(yes)
@@ -219,6 +251,21 @@ def test_a_study_of_tables_on_disk_has_the_results_of_tables_in_memory(folder, l
     assert_allclose(metrics[0], metrics[1], rtol=1e-9)
 
 
+def test_the_sites_of_a_study_have_the_same_rows_on_disk(folder, large, tmp_path):
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(study(folder)))
+    laid = []
+    for yes in (True, False):
+        large(yes)
+        plan = fc.Study.from_file(tmp_path / "s.yaml").plan
+        laid.append(layout.lay_out(plan, layout.load(plan), plan.scenarios[0], 0))
+    same = {"check_column_type": False}
+    for site, frame in laid[0].problem.frames.items():
+        assert on_disk(frame)
+        other = laid[1].problem.frames[site]
+        pd.testing.assert_frame_equal(frame.astype({"grade": object}), other, **same)
+    pd.testing.assert_frame_equal(laid[0].test.astype({"grade": object}), laid[1].test, **same)
+
+
 def test_a_site_over_a_network_trains_and_judges_on_the_same_rows(folder, large, tmp_path):
     text = (
         "study: s\ntask: survival\narms: [{method: cox}]\n"
@@ -226,7 +273,7 @@ def test_a_site_over_a_network_trains_and_judges_on_the_same_rows(folder, large,
         "outcome: {time: time, event: event}}\n"
     )
     (tmp_path / "s.yaml").write_text(text)
-    terms = Terms.from_file(tmp_path / "s.yaml")
+    terms = Terms.of(tmp_path / "s.yaml")
     known = with_outcome(terms.dictionary, terms.outcome)
     tables = []
     for yes in (True, False):
@@ -235,14 +282,10 @@ def test_a_site_over_a_network_trains_and_judges_on_the_same_rows(folder, large,
         tables.append(SiteTable.of(terms, "north", frame))
     assert on_disk(tables[0].halves(0).train)
     for one, other in zip(*(t.halves(0) for t in tables), strict=True):
-        pd.testing.assert_frame_equal(
-            one.astype({"grade": object}), other, check_column_type=False
-        )
+        pd.testing.assert_frame_equal(one.astype({"grade": object}), other, check_column_type=False)
 
 
 def test_fewer_draws_of_a_large_table_are_said(folder, large, monkeypatch):
-    from fedcohort.study.sites import layout
-
     frame = problem(folder, "survival").frames["north"]
     large(True)
     table = layout.Table(
