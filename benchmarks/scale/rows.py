@@ -1,15 +1,16 @@
 """Peak memory and time of fits over a table in batches, and in memory.
 
-    python benchmarks/scale/rows.py --rows 100000 1000000 10000000 --out benchmarks/scale/results.json
+    python benchmarks/scale/rows.py --out benchmarks/scale/results.json
 
 Two sites: `large` with the rows asked for, and `small` with 20,000. Each has 50 covariates (44
-numbers, of which 4 have missing values, 4 counts, 2 columns of 3 levels) and outcomes for each method.
-The tables are drawn from a seed and written as Parquet. For each number of rows one process reads the
-table in batches (`FEDCOHORT_MEMORY` is 200 MB), and another in memory up to `--most-in-memory` rows.
-Of each part (reading, checking, each fit) it notes seconds, and the peaks of all resident memory
-(VmHWM) and of that without pages of files (RssAnon, every 10 ms). A fit includes preprocessing with the
-method's own defaults. Results are written as they come; parts that are there are not run again.
-`difference` is the largest relative difference of a model's numbers, to the largest of their array.
+numbers, of which 4 have missing values, 4 counts, 2 columns of 3 levels) and outcomes for each
+method. The tables are drawn from a seed and written as Parquet. For each number of rows one process
+reads the table in batches (`FEDCOHORT_MEMORY` is 200 MB), and another in memory up to
+`--most-in-memory` rows. Of each part (reading, checking, each fit) it notes seconds, and the peaks
+of all resident memory (VmHWM) and of that without pages of files (RssAnon, every 10 ms). A fit
+includes preprocessing with the method's own defaults. Results are written as they come; parts that
+are there are not run again. `difference` is the largest difference of a model's numbers between
+both ways, relative to the largest of their array.
 """
 
 from __future__ import annotations

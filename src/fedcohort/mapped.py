@@ -79,7 +79,7 @@ class Writer:
     def _write(self, numbers: Array, place: int) -> None:
         if not numbers.size:
             return
-        left, at = memoryview(np.ascontiguousarray(numbers).view(np.uint8)).cast("B"), 8 * place
+        left, at = memoryview(np.ascontiguousarray(numbers).tobytes()), 8 * place
         while len(left):
             done = os.pwrite(self._file.fileno(), left, at)
             left, at = left[done:], at + done

@@ -145,7 +145,7 @@ def stored(rows: int, columns: int, blocks: Iterator[Array]) -> Array:
 def numbered(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a frame with its rows numbered from 0; one on disk is not copied."""
     if isinstance(frame.index, pd.RangeIndex) and on_disk(frame):
-        return frame.set_axis(pd.RangeIndex(len(frame)), copy=False)
+        return framed({name: frame[name].array for name in frame.columns}, len(frame))
     return frame.reset_index(drop=True)
 
 

@@ -263,7 +263,7 @@ def draws(site: Site[Table, Any]) -> np.random.Generator:
         for column in table:
             if column is not None:
                 for rows in mapped.walked(column):
-                    found.update(np.ascontiguousarray(column[rows]).view(np.uint8).reshape(-1))
+                    found.update(np.ascontiguousarray(column[rows]).tobytes())
         return int.from_bytes(found.digest(), "big")
 
     return np.random.default_rng((*site.entropy, remembered(table, "boosting draws", digest)))

@@ -100,8 +100,7 @@ def sum_pairs(
     def shown(sums: Array) -> Array:
         return np.where(out, 0.0, sums)
 
-    told = map(shown, (pairs, total, squares, inner))
-    return Pairs(*told, closed.astype(np.int64))
+    return Pairs(shown(pairs), shown(total), shown(squares), shown(inner), closed.astype(np.int64))
 
 
 def _closed(columns: Sequence[Array], min_cell: int) -> Array:

@@ -6,7 +6,7 @@ a column of sites becomes one table per site. Nothing is revealed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -62,7 +62,7 @@ def read_parquet(
 
 
 @contextmanager
-def _batches(path: Path, names: list[str], rows: int) -> Iterator[Iterator[pd.DataFrame]]:
+def _batches(path: Path, names: list[str], rows: int) -> Generator[Iterator[pd.DataFrame]]:
     """Yield the batches of a Parquet file."""
     import pyarrow as pa
     from pyarrow import parquet

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -134,7 +134,7 @@ def read_sql(
 
 
 @contextmanager
-def _asked(url: str, query: str, base: Path) -> Iterator[Any]:
+def _asked(url: str, query: str, base: Path) -> Generator[Any]:
     """Yield the result of a query, whose rows come as they are fetched.
 
     Raises
@@ -174,7 +174,7 @@ def _counted(url: str, query: str, base: Path) -> large.Table | None:
 @contextmanager
 def _batches(
     url: str, query: str, base: Path, names: list[str], rows: int
-) -> Iterator[Iterator[pd.DataFrame]]:
+) -> Generator[Iterator[pd.DataFrame]]:
     """Yield the batches of a query."""
     with _asked(url, query, base) as result:
         found = _names(result)

@@ -50,12 +50,11 @@ def _own_hashed(frame: pd.DataFrame, seed: int) -> Array:
 
     So a site's own file with a site column gives the same as rows of one file for all sites.
     """
-    varied = frame.nunique(dropna=False) > 1
-    varied = (
-        selected(frame, [c for c, more in varied.items() if more])
-        if on_disk(frame)
-        else (frame.loc[:, varied])
-    )
+    some = (frame.nunique(dropna=False) > 1).to_numpy()
+    if on_disk(frame):
+        varied = selected(frame, [str(c) for c in frame.columns[some]])
+    else:
+        varied = frame.loc[:, some]
     return hashed(varied, seed) if varied.shape[1] else np.zeros(len(frame), np.uint64)
 
 
