@@ -22,10 +22,11 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.on_disk import on_disk
 from fedcohort.data.read import sources
 from fedcohort.data.tables import FeatureTable
+from fedcohort.network.node.table import open_table
+from fedcohort.network.state.policy import DataSource
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.host import Call, Host
-from fedcohort.study.at_site.table import SiteTable
 from fedcohort.study.file.terms import Terms
 from fedcohort.study.run.engine import Problem, Run, fit_once
 from fedcohort.study.sites import layout
@@ -71,6 +72,7 @@ def drawn(rows: int, seed: int) -> pd.DataFrame:
     frame["y"] = eta + rng.standard_normal(rows)
     frame["d"] = (rng.random(rows) < 1 / (1 + np.exp(-eta))).astype(int)
     end, stop = rng.exponential(np.exp(-eta)), rng.exponential(2.0, rows)
+    frame["who"] = np.arange(rows) + 1000
     frame["time"], frame["event"] = np.minimum(end, stop), (end <= stop).astype(int)
     return frame
 
@@ -210,6 +212,16 @@ def study(folder: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+NETWORK = """\
+study: s
+task: survival
+arms: [{{method: cox}}]
+data:
+  source: network
+  dictionary: {folder}/d.yaml
+  outcome: {{time: time, event: event}}
+"""
+
 LIMITED = """
 import resource, sys
 from pathlib import Path
@@ -267,22 +279,31 @@ def test_the_sites_of_a_study_have_the_same_rows_on_disk(folder, large, tmp_path
 
 
 def test_a_site_over_a_network_trains_and_judges_on_the_same_rows(folder, large, tmp_path):
-    text = (
-        "study: s\ntask: survival\narms: [{method: cox}]\n"
-        f"data: {{source: network, dictionary: {folder}/d.yaml, "
-        "outcome: {time: time, event: event}}\n"
-    )
-    (tmp_path / "s.yaml").write_text(text)
+    (tmp_path / "s.yaml").write_text(NETWORK.format(folder=folder))
     terms = Terms.of(tmp_path / "s.yaml")
-    known = with_outcome(terms.dictionary, terms.outcome)
+    own = yaml.safe_load((folder / "d.yaml").read_text())
+    own["variables"]["who"] = {"type": "category", "identifier": True}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(own))
+    data = DataSource(f"{folder}/north.parquet", "", "own.yaml", "north", tmp_path)
     tables = []
     for yes in (True, False):
         large(yes)
-        frame = sources.load("north.parquet", folder, dictionary=known).frames
-        tables.append(SiteTable.of(terms, "north", frame))
+        tables.append(open_table(terms, "north", data, 20, key=b"key"))
+    assert tables[0].marks == tables[1].marks
     assert on_disk(tables[0].halves(0).train)
     for one, other in zip(*(t.halves(0) for t in tables), strict=True):
         pd.testing.assert_frame_equal(one.astype({"grade": object}), other, check_column_type=False)
+
+
+def test_a_large_table_without_identifiers_is_refused_where_patients_are_remembered(
+    folder, large, tmp_path
+):
+    (tmp_path / "s.yaml").write_text(NETWORK.format(folder=folder))
+    terms = Terms.of(tmp_path / "s.yaml")
+    data = DataSource("north.parquet", "", None, "north", folder)
+    large(True)
+    with pytest.raises(Refused, match=r"known by identifiers alone\. Mark one in the site's own"):
+        open_table(terms, "north", data, 20, key=b"key")
 
 
 def test_fewer_draws_of_a_large_table_are_said(folder, large, monkeypatch):
